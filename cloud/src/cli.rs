@@ -203,6 +203,14 @@ pub struct Run {
         default_value = concat!("neptune-edge:", env!("CARGO_PKG_VERSION"))
     )]
     pub fetch_image: String,
+    /// Image with neptune-gateway, which agents run on edge nodes in front of model servers.
+    #[arg(
+        long,
+        value_name = "IMAGE",
+        env = "NEPTUNE_GATEWAY_IMAGE",
+        default_value = concat!("neptune-edge:", env!("CARGO_PKG_VERSION"))
+    )]
+    pub gateway_image: String,
     /// Domain of the cluster's Services. Edge workers get the full name of their cloud worker's
     /// Service. EdgeMesh supports cluster.local only.
     #[arg(

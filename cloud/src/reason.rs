@@ -148,6 +148,34 @@ reasons! {
         EnvInvalid: Obstacle => Failed,
         /// A limit is not a Kubernetes quantity above 0.
         ResourceInvalid: Obstacle => Failed,
+        /// A half has none or several forms, or a field that does not go with its form.
+        WorkerInvalid: Obstacle => Failed,
+        /// A goal is no share, or contradicts another field.
+        GoalInvalid: Obstacle => Failed,
+        /// A setting of the gateway is invalid.
+        GatewayInvalid: Obstacle => Failed,
+        /// The endpoint in the cloud is invalid.
+        EndpointInvalid: Obstacle => Failed,
+        /// The algorithm does not read the answers of the protocol.
+        AlgorithmUnsuited: Obstacle => Failed,
+        /// The protocol of the edge's model server is not known.
+        ProtocolUnknown: Obstacle => Pending,
+        /// The model servers of edge and cloud use different protocols.
+        ProtocolsDiffer: Obstacle => Failed,
+        /// Something else uses the gateway's port on the node.
+        PortTaken: Obstacle => Pending,
+        /// An `InferenceModel` that the spec names does not exist.
+        InferenceModelNotFound: Obstacle => Pending,
+        /// The `InferenceModel` is not served on the nodes of the edge worker.
+        InferenceModelElsewhere: Obstacle => Pending,
+        /// A model server has no address yet.
+        ServerAddressUnknown: Obstacle => Pending,
+        /// The service in the cloud's place does not exist.
+        ServiceNotFound: Obstacle => Pending,
+        /// The gateway of the service in the cloud's place is not exposed.
+        ServiceNotExposed: Obstacle => Pending,
+        /// The service is its own cloud, over other services.
+        ServiceCycle: Obstacle => Failed,
         /// The cloud worker's Pod is starting.
         CloudWorkerStarting: Progress => Pending,
         /// The cloud worker's Pod cannot start.

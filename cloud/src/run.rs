@@ -151,6 +151,7 @@ fn report_target(flags: &Run) -> Result<Option<ReportTarget>, Error> {
 fn pod_settings(flags: &Run, reports: Option<ReportTarget>) -> PodSettings {
     PodSettings {
         fetch_image: flags.fetch_image.clone(),
+        gateway_image: flags.gateway_image.clone(),
         cluster_domain: flags.cluster_domain.clone(),
         policy: PodPolicy {
             host_paths: flags.allow_host_path.clone(),

@@ -73,14 +73,22 @@ fn message(finding: &Finding, suggestion: &impl Fn(&Missing) -> Option<String>) 
 /// A reason that is final for a condition is not final here if another object causes it.
 fn severity(resource: Resource, reason: Reason) -> Severity {
     use Reason::{
-        DatasetNotFound, FrameworkUnknown, ImageRequired, ModelDigestInvalid, ModelNotFound,
-        ModelUrlInvalid, NodeNotFound,
+        AlgorithmUnsuited, DatasetNotFound, FrameworkUnknown, ImageRequired,
+        InferenceModelNotFound, ModelDigestInvalid, ModelNotFound, ModelUrlInvalid, NodeNotFound,
+        ProtocolsDiffer, ServiceNotFound,
     };
     match (resource, reason) {
-        (_, ModelNotFound | DatasetNotFound | NodeNotFound) => Severity::Missing,
-        // The framework table is a ConfigMap, and a service's findings on a Model concern the
-        // Model.
-        (_, FrameworkUnknown | ImageRequired)
+        (
+            _,
+            ModelNotFound
+            | DatasetNotFound
+            | NodeNotFound
+            | InferenceModelNotFound
+            | ServiceNotFound,
+        ) => Severity::Missing,
+        // The framework table is a ConfigMap, and names the protocols. A service's findings on a
+        // Model concern the Model.
+        (_, FrameworkUnknown | ImageRequired | AlgorithmUnsuited | ProtocolsDiffer)
         | (Resource::JointInferenceServices, ModelUrlInvalid | ModelDigestInvalid) => {
             Severity::Elsewhere
         }

@@ -84,7 +84,9 @@ impl Reviewer {
         self.confirm(&mut findings, &namespace).await;
         let before = change.old.as_ref().map(|old| old.findings(context)).unwrap_or_default();
         let suggestion = |missing: &Missing| self.suggestion(missing, &namespace);
-        decide(K::RESOURCE, &findings, &before, self.references, suggestion)
+        let mut decision = decide(K::RESOURCE, &findings, &before, self.references, suggestion);
+        decision.warnings.extend(change.object.warnings());
+        decision
     }
 
     /// Drops findings on objects that the caches lack and the API server has, or for which it does

@@ -176,7 +176,8 @@ where
     key.map_or_else(Vec::new, |key| store.with_key(&key))
 }
 
-fn by_owner(metadata: &ObjectMeta) -> Vec<IndexKey> {
+/// The keys of an object by its controller.
+pub fn by_owner(metadata: &ObjectMeta) -> Vec<IndexKey> {
     let owners = metadata.owner_references.iter().flatten();
     let controllers = owners.filter(|owner| owner.controller == Some(true));
     controllers.map(|owner| IndexKey::Owner(owner.uid.clone())).collect()

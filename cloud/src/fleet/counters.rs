@@ -94,7 +94,7 @@ mod tests {
             include_str!("../../../common/api/tests/samples/jointinferenceservice.yaml");
         let mut service: JointInferenceService = serde_saphyr::from_str(SAMPLE).unwrap();
         service.spec.edge_worker.node_name = Some("now".to_owned());
-        service.spec.cloud_worker.node_name = "cloud".to_owned();
+        service.spec.cloud_worker.node_name = Some("cloud".to_owned());
         let status = json!({"nodes": ["earlier", "now"], "reports": [{
             "node": "reported", "instance": "a", "epoch": 1, "seq": 1, "inferenceNumber": 1,
             "hardExampleNumber": 0,

@@ -29,6 +29,8 @@ pub struct PodPolicy {
 pub struct PodSettings {
     /// The image that downloads models.
     pub fetch_image: String,
+    /// The image of gateways.
+    pub gateway_image: String,
     /// The domain of the cluster's Services.
     pub cluster_domain: String,
     /// What the operator allows.

@@ -1,5 +1,36 @@
 //! Kubernetes quantities ("500m", "1.5Gi", "2e3") as whole numbers of a unit. Pure.
 
+use neptune_api::ResourceRequirements;
+use neptune_wire::ResourceLimits;
+
+use crate::{finding::Finding, reason::Reason};
+
+/// The limits of a container. Adds a finding per invalid one; `field` names the limits in the spec.
+pub fn limits(
+    field: &str,
+    resources: Option<&ResourceRequirements>,
+    findings: &mut Vec<Finding>,
+) -> ResourceLimits {
+    let limits = resources.and_then(|resources| resources.limits.clone()).unwrap_or_default();
+    let mut read = |name: &str, text: Option<&String>, per_unit| {
+        let parsed = text.map(|text| parse(text, per_unit).filter(|amount| *amount > 0));
+        if parsed == Some(None) {
+            findings.push(Finding::new(
+                Reason::ResourceInvalid,
+                format!(
+                    "{field}.{name} {:?} must be a Kubernetes quantity above 0, such as \"500m\" or \"256Mi\"",
+                    text.map(String::as_str).unwrap_or_default()
+                ),
+            ));
+        }
+        parsed.flatten()
+    };
+    ResourceLimits {
+        cpu_millis: read("cpu", limits.cpu.as_ref(), 1000),
+        memory_bytes: read("memory", limits.memory.as_ref(), 1),
+    }
+}
+
 /// A quantity times `per_unit`, rounded up as Kubernetes does. `None` if the text is not a
 /// quantity, is negative or does not fit.
 pub fn parse(text: &str, per_unit: u64) -> Option<u64> {

@@ -7,14 +7,16 @@ use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentStrategy, RollingUpdateDeployment},
         core::v1::{
-            Container, EmptyDirVolumeSource, EnvVar, Service, ServicePort, ServiceSpec, Volume,
-            VolumeMount,
+            Container, EmptyDirVolumeSource, Endpoints, EnvVar, ResourceRequirements, Service,
+            ServicePort, ServiceSpec, Volume, VolumeMount,
         },
     },
-    apimachinery::pkg::{apis::meta::v1::ObjectMeta, util::intstr::IntOrString},
+    apimachinery::pkg::{
+        api::resource::Quantity, apis::meta::v1::ObjectMeta, util::intstr::IntOrString,
+    },
 };
-use neptune_api::SecretReference;
-use neptune_wire::WorkerName;
+use neptune_api::{InferenceModel, SecretReference};
+use neptune_wire::{ResourceLimits, WorkerName};
 
 use crate::{
     kinds::Kind,
@@ -35,6 +37,24 @@ pub struct KubernetesObjects {
     pub deployment: Deployment,
     /// Its address in the cluster.
     pub service: Service,
+}
+
+/// The objects of an owner beside its Deployment.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OwnedObjects {
+    /// The `InferenceModels` that it owns.
+    pub models: Vec<InferenceModel>,
+    /// The Service of a gateway.
+    pub exposed: Option<ExposedService>,
+}
+
+/// A Service without a selector.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExposedService {
+    /// The Service.
+    pub service: Service,
+    /// The addresses behind it.
+    pub endpoints: Endpoints,
 }
 
 /// The metadata of both objects.
@@ -150,6 +170,19 @@ pub fn fetched(fetch: Fetch) -> Fetched {
             ..Container::default()
         },
     }
+}
+
+/// The resource limits of a container.
+pub fn limits(resources: &ResourceLimits) -> Option<ResourceRequirements> {
+    let cpu = resources.cpu_millis.map(|millis| ("cpu", format!("{millis}m")));
+    let memory = resources.memory_bytes.map(|bytes| ("memory", bytes.to_string()));
+    let limits: BTreeMap<_, _> = [cpu, memory]
+        .into_iter()
+        .flatten()
+        .map(|(name, amount)| (name.to_owned(), Quantity(amount)))
+        .collect();
+    (!limits.is_empty())
+        .then(|| ResourceRequirements { limits: Some(limits), ..ResourceRequirements::default() })
 }
 
 /// A read-only mount.

@@ -116,6 +116,7 @@ impl Frameworks {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_api::ServerProtocol;
     use neptune_wire::ServerUpdateMode;
 
     use super::*;
@@ -156,11 +157,14 @@ mod tests {
         let table = Frameworks::with(
             "tensorflow: {image: mirror/tf, command: [python]}\n\
              pytorch: {serving: {image: local/torch, args: ['--dir={directory}'], healthPath: /ping}}\n\
-             onnx: {serving: {image: local/onnx, directory: /m, reload: watch}}",
+             onnx: {serving: {image: local/onnx, directory: /m, reload: watch, protocol: oip}}",
         )
         .unwrap();
         assert_eq!(table.known(), "container, python, pytorch, tensorflow");
-        assert_eq!(table.known_servers(), "onnx, openvino, pytorch, tensorflow, triton");
+        assert_eq!(
+            table.known_servers(),
+            "llamacpp, ollama, onnx, openvino, pytorch, tensorflow, triton, vllm"
+        );
         assert_eq!(image(&table, "pytorch", "2").unwrap(), "pytorch/pytorch:2");
         assert_eq!(table.server("tensorflow:2"), Frameworks::default().server("tensorflow"));
         let torch = table.server("pytorch").unwrap();
@@ -169,6 +173,10 @@ mod tests {
             ("/models/{modelName}", ServerUpdateMode::Replace)
         );
         assert_eq!(table.server("onnx").unwrap().reload, ServerUpdateMode::Watch);
+        let protocol = |name| table.server(name).unwrap().protocol;
+        assert_eq!(protocol("onnx"), Some(ServerProtocol::Oip));
+        assert_eq!(protocol("llamacpp"), Some(ServerProtocol::Openai));
+        assert_eq!(protocol("pytorch"), None);
         assert_eq!(table.server("container"), None);
     }
 
@@ -181,6 +189,7 @@ mod tests {
             ": :",
             "a: {command: x: y}",
             "a: {serving: {args: [b]}}",
+            "a: {serving: {image: b, protocol: grpc}}",
         ] {
             assert!(Frameworks::with(bad).is_err(), "{bad:?} was accepted");
         }

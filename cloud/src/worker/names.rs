@@ -26,6 +26,24 @@ pub fn server_name(namespace: &str, model: &str) -> WorkerName {
     name(&format!("{model}-serving"), &format!("{namespace}/{model}/inferencemodel"))
 }
 
+/// `<service>-<worker>`, the name of the `InferenceModel` that a service owns for a worker. With a
+/// hash if that is not a valid name, too long, or `is_ambiguous`: the name of both workers.
+pub fn owned_model_name(
+    namespace: &str,
+    service: &str,
+    role: Role,
+    worker: &str,
+    is_ambiguous: bool,
+) -> String {
+    let plain = format!("{service}-{worker}");
+    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let fits = plain.len() <= MAX_NAME_LENGTH && plain.chars().all(is_part);
+    if fits && !is_ambiguous && !plain.ends_with('-') {
+        return plain;
+    }
+    worker_name(namespace, service, role, worker).to_string()
+}
+
 fn name(readable: &str, unique: &str) -> WorkerName {
     let digest = Sha256::digest(unique);
     let hash = u32::from_be_bytes(digest[..4].try_into().expect("a digest has 32 bytes"));
@@ -44,6 +62,21 @@ fn name(readable: &str, unique: &str) -> WorkerName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn owned_model_has_the_names_of_service_and_worker_if_they_fit() {
+        let name = |worker: &str, is_ambiguous| {
+            owned_model_name("default", "assistant", Role::Edge, worker, is_ambiguous)
+        };
+        assert_eq!(name("edge", false), "assistant-edge");
+        for (worker, is_ambiguous) in
+            [("edge", true), ("Edge", false), ("e-", false), ("e.x", false)]
+        {
+            let hashed = worker_name("default", "assistant", Role::Edge, worker);
+            assert_eq!(name(worker, is_ambiguous), hashed.as_str());
+        }
+        assert!(name(&"e".repeat(80), false).len() <= MAX_NAME_LENGTH);
+    }
 
     #[test]
     fn name_is_readable_and_ends_in_a_hash_of_all_its_parts() {

@@ -1,14 +1,18 @@
 //! The model servers of the frameworks: the built-in ones, and the placeholders in a table entry.
 //! Pure.
 
+use neptune_api::ServerProtocol;
 use neptune_wire::ServerUpdateMode;
 use serde::Deserialize;
+
+/// Placeholder for the path of the version's one file.
+pub const FILE: &str = "{file}";
 
 /// A server of models that are stored as files, one directory per version.
 ///
 /// In `command`, `args`, `directory` and `healthPath`, the placeholders `{modelName}`, `{port}` and
-/// `{directory}` are replaced by the values of the `InferenceModel`, and `{version}` by the version
-/// to serve.
+/// `{directory}` are replaced by the values of the `InferenceModel`, `{version}` by the version to
+/// serve, and in `args` `{file}` by the path of the version's one file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Server {
@@ -32,6 +36,9 @@ pub struct Server {
     /// Whether the server accepts only integers as versions.
     #[serde(default)]
     pub numeric_versions: bool,
+    /// The protocol of inference. Without it, a service cannot put a gateway in front of it.
+    #[serde(default)]
+    pub protocol: Option<ServerProtocol>,
 }
 
 fn default_directory() -> String {
@@ -42,17 +49,19 @@ fn default_directory() -> String {
 ///
 /// `PyTorch` has none: `TorchServe` is no longer maintained, and Triton does not serve its files
 /// without a configuration of each.
-pub fn built_in() -> [(&'static str, Server); 4] {
+pub fn built_in() -> [(&'static str, Server); 7] {
     let args = |args: &[&str]| args.iter().map(|arg| (*arg).to_owned()).collect();
-    let watching = |image: &str, command: &[&str], arguments: &[&str], health: &str| Server {
-        image: image.to_owned(),
-        command: args(command),
-        args: args(arguments),
-        directory: default_directory(),
-        reload: ServerUpdateMode::Watch,
-        health_path: Some(health.to_owned()),
-        numeric_versions: true,
-    };
+    let watching =
+        |image: &str, command: &[&str], arguments: &[&str], health: &str, protocol| Server {
+            image: image.to_owned(),
+            command: args(command),
+            args: args(arguments),
+            directory: default_directory(),
+            reload: ServerUpdateMode::Watch,
+            health_path: Some(health.to_owned()),
+            numeric_versions: true,
+            protocol: Some(protocol),
+        };
     // The path of the Open Inference Protocol.
     let ready = "/v2/models/{modelName}/versions/{version}/ready";
     let openvino = watching(
@@ -60,6 +69,7 @@ pub fn built_in() -> [(&'static str, Server); 4] {
         &[],
         &["--rest_port={port}", "--model_name={modelName}", "--model_path={directory}"],
         ready,
+        ServerProtocol::Oip,
     );
     let tensorflow = watching(
         "tensorflow/serving:2.18.0",
@@ -76,6 +86,7 @@ pub fn built_in() -> [(&'static str, Server); 4] {
         ],
         // The status of a version responds 200 while it loads; its metadata does not.
         "/v1/models/{modelName}/versions/{version}/metadata",
+        ServerProtocol::Tfserving,
     );
     let triton = watching(
         "nvcr.io/nvidia/tritonserver:24.12-py3",
@@ -91,16 +102,87 @@ pub fn built_in() -> [(&'static str, Server); 4] {
             "--allow-metrics=false",
         ],
         ready,
+        ServerProtocol::Oip,
     );
     [
+        ("llamacpp", llamacpp()),
+        ("ollama", ollama()),
         ("onnx", openvino.clone()),
         ("openvino", openvino),
         ("tensorflow", tensorflow),
         ("triton", triton),
+        ("vllm", vllm()),
     ]
 }
 
-/// Replaces the placeholders of the model. `{version}` stays.
+/// A server of language models, which is replaced by one of another version.
+fn language_server(image: &str, command: &[&str], args: &[&str], health: &str) -> Server {
+    let all = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect();
+    Server {
+        image: image.to_owned(),
+        command: all(command),
+        args: all(args),
+        directory: default_directory(),
+        reload: ServerUpdateMode::Replace,
+        health_path: Some(health.to_owned()),
+        numeric_versions: false,
+        protocol: Some(ServerProtocol::Openai),
+    }
+}
+
+/// Serves one GGUF file.
+fn llamacpp() -> Server {
+    language_server(
+        "ghcr.io/ggml-org/llama.cpp:server-b10108",
+        &[],
+        &[
+            "--model",
+            "{file}",
+            "--alias",
+            "{modelName}",
+            "--host",
+            "0.0.0.0",
+            "--port",
+            "{port}",
+            "--metrics",
+        ],
+        "/health",
+    )
+}
+
+/// Serves one GGUF file, which it imports at its start. `OLLAMA_MODELS` is below `/tmp`, which is
+/// always writable.
+fn ollama() -> Server {
+    language_server(
+        "ollama/ollama:0.18.2",
+        &["sh", "-c"],
+        &[
+            "export HOME=/tmp OLLAMA_MODELS=/tmp/models OLLAMA_HOST=0.0.0.0:{port}; echo FROM {file} > /tmp/Modelfile; (until ollama create {modelName} -f /tmp/Modelfile; do sleep 1; done) & exec ollama serve",
+        ],
+        "/api/version",
+    )
+}
+
+/// Serves the directory of a model of Hugging Face, from an archive.
+fn vllm() -> Server {
+    language_server(
+        "vllm/vllm-openai:v0.11.0",
+        &[],
+        &[
+            "--model",
+            "{directory}/{version}",
+            "--served-model-name",
+            "{modelName}",
+            "--host",
+            "0.0.0.0",
+            "--port",
+            "{port}",
+        ],
+        "/health",
+    )
+}
+
+/// Replaces the placeholders of the model. `{version}` and `{file}` stay.
 pub fn fill(text: &str, model_name: &str, port: u16, directory: &str) -> String {
     text.replace("{directory}", directory)
         .replace("{port}", &port.to_string())
@@ -116,10 +198,17 @@ mod tests {
         for (name, server) in built_in() {
             let filled: Vec<_> =
                 server.args.iter().map(|arg| fill(arg, "digits", 8501, "/models/digits")).collect();
-            assert!(filled.iter().any(|arg| arg.ends_with("=8501")), "{name}: {filled:?}");
-            assert!(filled.iter().all(|arg| !arg.contains('{')), "{name}: {filled:?}");
-            assert!(filled.iter().any(|arg| arg.contains("/models")), "{name}: {filled:?}");
-            assert!(server.health_path.is_some_and(|path| path.contains("{version}")), "{name}");
+            assert!(filled.iter().any(|arg| arg.contains("8501")), "{name}: {filled:?}");
+            let without = |arg: &String| arg.replace(FILE, "").replace("{version}", "");
+            assert!(filled.iter().all(|arg| !without(arg).contains('{')), "{name}: {filled:?}");
+            let has_model = |arg: &String| {
+                arg.contains("/models/") || arg.contains(FILE) || arg.ends_with("=/models")
+            };
+            assert!(filled.iter().any(has_model), "{name}: {filled:?}");
+            let watches = server.reload == ServerUpdateMode::Watch;
+            let path = server.health_path.expect("each has one");
+            assert_eq!(path.contains("{version}"), watches, "{name}: {path}");
+            assert!(server.protocol.is_some(), "{name}");
             assert!(server.image.contains(':'), "{name}: an image without a tag may change");
         }
     }

@@ -7,7 +7,10 @@ use neptune_wire::{ModelOutput, WorkerModel, redact};
 
 /// The name of the Model that a report is about: the worker's own one unless it names another.
 pub fn model_name(service: &JointInferenceService, reported: &WorkerModel) -> String {
-    let own = || service.spec.cloud_worker.model.name.clone();
+    let own = || {
+        let model = service.spec.cloud_worker.model.as_ref();
+        model.map(|model| model.name.clone()).unwrap_or_default()
+    };
     reported.name.as_ref().map_or_else(own, ToString::to_string)
 }
 

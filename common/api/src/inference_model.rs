@@ -7,7 +7,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Placement, SecretReference, SecurityContext, rules, schema};
+use crate::{Placement, ResourceRequirements, SecretReference, SecurityContext, rules, schema};
 
 /// InferenceModelSpec describes which model is served, on which node, and by which server.
 ///
@@ -155,6 +155,9 @@ pub struct InferenceModelSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("enum" = ["", "NodePort", "ClusterIP", "LoadBalancer"]))]
     pub service_type: Option<String>,
+    /// server changes the server of the framework.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<ServerOverrides>,
     /// securityContext changes the rights of the server's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_context: Option<SecurityContext>,
@@ -168,6 +171,24 @@ pub struct InferenceModelSpec {
     /// and AWS_ENDPOINT_URL. An agent uses the credentials of its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret: Option<SecretReference>,
+}
+
+/// ServerOverrides changes the server of the framework.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ServerOverrides {
+    /// image is the image of the server, instead of that of the framework. It has no effect if
+    /// spec.image is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
+    pub image: Option<String>,
+    /// args are additional arguments of the server. The placeholders of the framework table, such
+    /// as {port}, are replaced in them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128), inner(length(max = schema::MAX_ADDRESS_LENGTH)))]
+    pub args: Vec<String>,
+    /// resources are the resource limits of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
 }
 
 /// ServingHealth is the health check of a model server.

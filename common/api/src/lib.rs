@@ -16,6 +16,7 @@ pub mod joint_inference_service;
 mod key_value;
 pub mod model;
 mod placement;
+mod resources;
 mod rules;
 mod schema;
 mod security_context;
@@ -23,18 +24,21 @@ mod security_context;
 pub use dataset::{Dataset, DatasetSpec, DatasetStatus};
 pub use inference_model::{
     InferenceModel, InferenceModelFile, InferenceModelSpec, InferenceModelStatus, NodeServer,
-    ServingFailure, ServingHealth, ServingProgress, TransitionStatus,
+    ServerOverrides, ServingFailure, ServingHealth, ServingProgress, TransitionStatus,
 };
 pub use joint_inference_service::{
     AgentCounters, CloudWorker, CounterTotals, DatasetReference, EdgeWorker, EdgeWorkerStatus,
-    EnvironmentVariable, GatewayProblemStatus, GatewayStatus, HardExampleAlgorithm, JisCondition,
-    JisConditionType, JointInferenceService, JointInferenceServiceSpec,
-    JointInferenceServiceStatus, Limits, ModelReference, ModelUpdate, NodeGatewayStatus,
-    RejectedReports, ResourceRequirements, RestartPolicy, WorkerSpec,
+    Endpoint, EnvironmentVariable, Gateway, GatewayProblemStatus, GatewayStatus, GatewayTimeouts,
+    Goal, HardExampleAlgorithm, InferenceModelReference, JisCondition, JisConditionType,
+    JointInferenceService, JointInferenceServiceReference, JointInferenceServiceSpec,
+    JointInferenceServiceStatus, ModelReference, ModelServer, ModelUpdate, NeverUpload,
+    NodeGatewayStatus, OnCloudFailure, OnEdgeFailure, RejectedReports, RestartPolicy,
+    ServerProtocol, Streaming, WorkerSpec,
 };
 pub use key_value::KeyValue;
 pub use model::{MetricsSource, Model, ModelNode, ModelNodeState, ModelSpec, ModelStatus};
 pub use placement::Placement;
+pub use resources::{Limits, ResourceRequirements};
 pub use security_context::{
     Capabilities, SeccompProfile, SeccompType, SecretReference, SecurityContext,
 };

@@ -21,6 +21,15 @@ pub(crate) const FILE_NAME: &str = "^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$";
 /// Pattern of a SHA-256 digest, as printed by sha256sum.
 pub(crate) const SHA256: &str = "^[0-9a-fA-F]{64}$";
 
+/// Pattern of a share: a decimal from 0 to 1.
+pub(crate) const SHARE: &str = r"^(0(\.[0-9]+)?|1(\.0+)?)$";
+
+/// Pattern of a duration above zero.
+pub(crate) const DURATION: &str = "^[1-9][0-9]{0,5}(ms|s|m|h)$";
+
+/// Pattern of an HTTP header with its value.
+pub(crate) const HEADER: &str = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+: *[!-~]([ -~]*[!-~])?$";
+
 /// Maximum length of an object name in characters.
 pub(crate) const MAX_NAME_LENGTH: usize = 253;
 
@@ -30,6 +39,9 @@ pub(crate) const MAX_TOKEN_LENGTH: usize = 253;
 
 /// Maximum length of an address, image or path, in characters: PATH_MAX of Linux.
 pub(crate) const MAX_ADDRESS_LENGTH: usize = 4096;
+
+/// Maximum length of the URL of an endpoint, in characters.
+pub(crate) const MAX_URL_LENGTH: usize = 2048;
 
 /// Makes optional fields not nullable: API servers then drop null values, so that no rule reads
 /// one. (For a nullable field with the value null, `has()` is true.)

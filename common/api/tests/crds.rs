@@ -170,8 +170,8 @@ fn required_fields_are_as_documented() {
     let edge = "/properties/edgeWorker";
     let cloud = "/properties/cloudWorker";
     let worker_spec = "frameworkType frameworkVersion scriptBootFile scriptDir";
-    assert_eq!(required(&format!("{edge}/required")), "hardExampleAlgorithm model name workerSpec");
-    assert_eq!(required(&format!("{cloud}/required")), "model name nodeName workerSpec");
+    assert_eq!(required(&format!("{edge}/required")), "hardExampleAlgorithm name");
+    assert_eq!(required(&format!("{cloud}/required")), "name");
     for worker in [edge, cloud] {
         assert_eq!(required(&format!("{worker}/properties/model/required")), "name");
         assert_eq!(required(&format!("{worker}/properties/workerSpec/required")), worker_spec);

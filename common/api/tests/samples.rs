@@ -114,6 +114,28 @@ fn optional_fields_of_a_service_are_valid() {
 }
 
 #[test]
+fn service_without_code_is_valid() {
+    let sample = include_str!("samples/assistant.yaml");
+    assert_valid::<JointInferenceService>(sample);
+    let mut object: Value = serde_saphyr::from_str(sample).unwrap();
+    let spec = &mut object["spec"];
+    spec["gateway"] = serde_json::json!({
+        "port": 8081, "expose": true, "onCloudFailure": "Error", "onEdgeFailure": "Cloud",
+        "timeouts": {"edge": "2m", "cloudConnect": "500ms", "cloudFirstByte": "1s", "cloudTotal": "1h"},
+        "streaming": "Prefix", "neverUpload": {"headers": ["x-private: yes"]},
+        "maxBodyBytes": "8Mi", "maxInFlight": 16,
+    });
+    spec["edgeWorker"]["server"] = serde_json::json!({
+        "frameworkType": "llamacpp", "image": "llama:1", "args": ["--ctx-size", "2048"],
+        "resources": {"limits": {"memory": "2Gi"}}, "protocol": "openai",
+        "securityContext": {"runAsUser": 1000},
+    });
+    spec["edgeWorker"]["hardExampleAlgorithm"]["goal"] =
+        serde_json::json!({"agreement": "0.97", "maxUploadRatio": "0.5", "shadowRatio": "0"});
+    assert_valid::<JointInferenceService>(&serde_saphyr::to_string(&object).unwrap());
+}
+
+#[test]
 fn optional_fields_of_a_dataset_are_valid() {
     let mut object: Value = serde_saphyr::from_str(include_str!("samples/dataset.yaml")).unwrap();
     let spec = &mut object["spec"];
@@ -127,9 +149,9 @@ fn misspelled_and_missing_fields_are_detected() {
     let sample = include_str!("samples/jointinferenceservice.yaml");
     let mut object: Value = serde_saphyr::from_str(sample).unwrap();
     object["spec"]["edgeWorker"]["nodename"] = "edge0".into();
-    object["spec"]["cloudWorker"].as_object_mut().unwrap().remove("model");
+    object["spec"]["cloudWorker"].as_object_mut().unwrap().remove("name");
     assert_eq!(
         findings::<JointInferenceService>(&object),
-        ["spec.cloudWorker: \"model\" is missing", "spec.edgeWorker.nodename is unknown"]
+        ["spec.cloudWorker: \"name\" is missing", "spec.edgeWorker.nodename is unknown"]
     );
 }

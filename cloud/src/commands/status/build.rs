@@ -11,7 +11,7 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 use neptune_api::{
     EdgeWorkerStatus, InferenceModel, JisConditionType, JointInferenceService, Model,
-    ModelNodeState,
+    ModelNodeState, ModelReference,
 };
 
 use super::{
@@ -68,7 +68,11 @@ pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> 
         }
     };
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
-    let on_edge = |node: &str| worker("edge", &edge.name, node, &edge.model.name);
+    // An InferenceModel, an endpoint and another service name their model themselves.
+    let model = |used: &Option<ModelReference>| {
+        used.as_ref().map_or_else(|| "-".to_owned(), |used| used.name.clone())
+    };
+    let on_edge = |node: &str| worker("edge", &edge.name, node, &model(&edge.model));
     let mut workers: Vec<Worker> = match &status.edge_workers[..] {
         [] => vec![on_edge(edge.node_name.as_deref().unwrap_or("-"))],
         rows => {
@@ -82,7 +86,12 @@ pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> 
             rows.iter().map(of_row).collect()
         }
     };
-    workers.push(worker("cloud", &cloud.name, &cloud.node_name, &cloud.model.name));
+    workers.push(worker(
+        "cloud",
+        &cloud.name,
+        cloud.node_name.as_deref().unwrap_or("-"),
+        &model(&cloud.model),
+    ));
     let mut advice = common_advice(service, status.observed_generation, &workers, related);
     if !is_running && let Some(message) = condition.and_then(|last| last.message.clone()) {
         advice.push(message);

@@ -61,7 +61,7 @@ async fn service(client: &Client, namespace: &str, name: &str) -> Result<Page, E
     let selected = service.status.iter().flat_map(|status| &status.edge_workers);
     let mut nodes: Vec<&str> = selected.map(|worker| worker.node.as_str()).collect();
     nodes.extend(service.spec.edge_worker.node_name.as_deref());
-    nodes.push(&service.spec.cloud_worker.node_name);
+    nodes.extend(service.spec.cloud_worker.node_name.as_deref());
     let related = related_objects(client, &service, &nodes).await?;
     Ok(build::of_service(&service, &related))
 }

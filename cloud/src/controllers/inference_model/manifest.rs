@@ -131,7 +131,8 @@ fn check<'a>(
         ));
     }
     let url = file.download_url.as_deref().unwrap_or_default();
-    if let Err(why) = download_url(url, on_node) {
+    let one_file = directory.is_some_and(|directory| directory.one_file);
+    if let Err(why) = download_url(url, on_node, one_file) {
         findings.push(Finding::new(
             Reason::DownloadUrlInvalid,
             format!("{} {:?}: {why}", field("downloadURL"), redact(url)),
@@ -150,8 +151,12 @@ fn check<'a>(
     }
 }
 
-fn download_url(url: &str, on_node: bool) -> Result<(), String> {
+fn download_url(url: &str, on_node: bool, one_file: bool) -> Result<(), String> {
     match url.parse::<ArtifactAddress>() {
+        Ok(address) if one_file && (address.is_archive() || url.ends_with('/')) => Err(
+            "the model server loads one file, not an archive or a directory; use the address of the file"
+                .to_owned(),
+        ),
         Ok(ArtifactAddress::Path(_)) if !on_node => Err(
             "Pods in the cloud have no access to files of a node; use http://..., https://... or s3://bucket/key"
                 .to_owned(),

@@ -20,8 +20,8 @@ mod validate;
 mod workload;
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_api::{InferenceModel, InferenceModelStatus};
-use neptune_wire::ObjectKey;
+use neptune_api::{InferenceModel, InferenceModelStatus, JointInferenceService};
+use neptune_wire::{ObjectKey, Resource};
 
 use self::{
     status::ServerObservation,
@@ -33,7 +33,7 @@ use super::runtime::{
     WorkloadMessages,
 };
 use crate::{
-    cache::{IndexKey, Indexed},
+    cache::{IndexKey, Indexed, by_owner},
     finding::Finding,
     fleet::Retained,
     reason::Reason,
@@ -104,13 +104,19 @@ impl Controller for InferenceModel {
     fn enqueue_related(&self, cause: Cause, context: &Context) {
         if cause == Cause::Spec {
             enqueue_port_conflicts(self, context);
+            enqueue_services(self, context);
         }
     }
 
     fn enqueue_by_status(&self, next: &InferenceModelStatus, context: &Context) {
         let before = self.status.iter().flat_map(nodes_of);
-        if !before.eq(nodes_of(next)) {
+        let moved = !before.eq(nodes_of(next));
+        if moved {
             enqueue_port_conflicts(self, context);
+        }
+        let before = self.status.clone().unwrap_or_default();
+        if moved || (before.url, before.ready_replicas) != (next.url.clone(), next.ready_replicas) {
+            enqueue_services(self, context);
         }
     }
 }
@@ -121,8 +127,23 @@ impl Indexed for InferenceModel {
         let before = self.status.iter().flat_map(nodes_of).map(str::to_owned);
         // Without a node name any node may be selected, or may have the address of the Service.
         let named = named.map_or(IndexKey::EveryNode, |named| IndexKey::Node(named.clone()));
-        [named].into_iter().chain(before.map(IndexKey::Node)).collect()
+        let owners = by_owner(&self.metadata);
+        [named].into_iter().chain(before.map(IndexKey::Node)).chain(owners).collect()
     }
+}
+
+/// Enqueues the services that use this model, and those whose gateway waits for a port that this
+/// one may have released.
+fn enqueue_services(model: &InferenceModel, context: &Context) {
+    let namespace = model.metadata.namespace.clone().unwrap_or_default();
+    let name = model.metadata.name.clone().unwrap_or_default();
+    let used = IndexKey::Uses(Resource::InferenceModels, namespace, name);
+    context.enqueue_key::<JointInferenceService>(&used);
+    let taken = Reason::PortTaken.to_string();
+    context.enqueue_where(|service: &JointInferenceService| {
+        let conditions = service.status.iter().filter_map(|status| status.conditions.last());
+        conditions.into_iter().any(|current| current.reason.as_ref() == Some(&taken))
+    });
 }
 
 /// Enqueues the models with the port of this one, and those that wait for a port that this one may

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::Resource as _;
 use neptune_api::InferenceModel;
-use neptune_wire::{ModelServer, NodeName, ObjectContent, ObjectKey, ResourceLimits};
+use neptune_wire::{ModelServer, NodeName, ObjectContent, ObjectKey};
 
 use crate::{
     controllers::{
@@ -70,7 +70,7 @@ fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent
         reload: program.reload,
         health: program.health.clone(),
         hold: valid.hold,
-        resources: ResourceLimits::default(),
+        resources: program.resources.clone(),
         rights: container_rights(model.spec.security_context.as_ref()),
     };
     ObjectContent {

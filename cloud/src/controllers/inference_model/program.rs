@@ -1,13 +1,14 @@
 //! The program and the health check of a model server. Pure: a part of `validate`.
 
 use neptune_api::{InferenceModel, ServingHealth};
-use neptune_wire::{HealthCheck, ServerUpdateMode};
+use neptune_wire::{HealthCheck, ResourceLimits, ServerUpdateMode};
 
 use crate::{
     controllers::inference_model::target::{InferenceModelFacts, ModelOrigin, model_origin},
     finding::Finding,
+    kubernetes::quantities,
     reason::Reason,
-    worker::serving_runtimes::{Server, fill},
+    worker::serving_runtimes::{FILE, Server, fill},
 };
 
 /// Default seconds between two health checks.
@@ -29,8 +30,10 @@ pub struct Program {
     pub image: String,
     /// Replaces the image's entry point; empty to keep it.
     pub command: Vec<String>,
-    /// The arguments; `{version}` is a placeholder of the version.
+    /// The arguments; `{version}` and `{file}` are placeholders of the version.
     pub args: Vec<String>,
+    /// CPU and memory limits.
+    pub resources: ResourceLimits,
     /// How the server loads another version.
     pub reload: ServerUpdateMode,
     /// The health check.
@@ -46,6 +49,8 @@ pub struct VersionDirectory {
     pub path: String,
     /// Whether versions must be whole numbers.
     pub numeric_versions: bool,
+    /// Whether the server loads one file: its arguments have `{file}`.
+    pub one_file: bool,
 }
 
 /// The program of a model server on a port.
@@ -57,6 +62,7 @@ pub fn program(
 ) -> Option<Program> {
     let spec = &model.spec;
     let health_spec = spec.health.clone().unwrap_or_default();
+    let overrides = spec.server.clone().unwrap_or_default();
     let (server, image) = match model_origin(model) {
         ModelOrigin::Image(image) => (None, image.to_owned()),
         ModelOrigin::Manifest => {
@@ -66,7 +72,8 @@ pub fn program(
                 let _ = health(&health_spec, None, &|text| text.to_owned(), findings);
                 return None;
             };
-            (Some(server), server.image.clone())
+            let image = overrides.image.as_ref().filter(|image| !image.is_empty());
+            (Some(server), image.unwrap_or(&server.image).clone())
         }
     };
     let fill_in = |directory: &str| {
@@ -83,16 +90,23 @@ pub fn program(
         findings.push(Finding::new(Reason::HealthInvalid, message));
         return None;
     }
-    let all = |list: &[String]| list.iter().map(|text| filled(text)).collect();
+    let all = |list: &[String]| list.iter().map(|text| filled(text)).collect::<Vec<_>>();
+    let mut args = server.map(|server| all(&server.args)).unwrap_or_default();
+    args.extend(all(&overrides.args));
+    let one_file = args.iter().any(|arg| arg.contains(FILE));
+    let resources = overrides.resources.as_ref();
+    let resources = quantities::limits("spec.server.resources.limits", resources, findings);
     Some(Program {
         image,
         command: server.map(|server| all(&server.command)).unwrap_or_default(),
-        args: server.map(|server| all(&server.args)).unwrap_or_default(),
+        args,
+        resources,
         reload: server.map_or(ServerUpdateMode::Replace, |server| server.reload),
         health,
         directory: path.zip(server).map(|(path, server)| VersionDirectory {
             path,
             numeric_versions: server.numeric_versions,
+            one_file,
         }),
     })
 }

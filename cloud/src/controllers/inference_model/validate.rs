@@ -392,7 +392,7 @@ mod tests {
             "framework",
             |m, _| m.spec.framework_type = "caffe".into(),
             Reason::FrameworkUnknown,
-            "spec.frameworkType \"caffe\" has no model server; use one of onnx, openvino, tensorflow, triton",
+            "spec.frameworkType \"caffe\" has no model server; use one of llamacpp, ollama, onnx, openvino, tensorflow, triton, vllm",
         ),
         (
             "table",

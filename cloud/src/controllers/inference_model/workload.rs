@@ -30,6 +30,7 @@ use crate::{
         secrets::pull_secrets,
         workloads::{self, Fetch, KubernetesObjects, fetched, rolling_update, some, variable},
     },
+    worker::serving_runtimes::FILE,
 };
 
 /// The label with the version, on Pods and on the Deployment's template.
@@ -160,7 +161,9 @@ fn container(
     let program = &valid.program;
     let version = valid.version.as_ref();
     let fill = |text: &String| {
+        let file = version.map(output).unwrap_or_default();
         text.replace("{version}", version.map_or("", |version| version.version.as_str()))
+            .replace(FILE, &file)
     };
     let fill_all = |list: &[String]| list.iter().map(fill).collect::<Vec<_>>();
     let mut env: Vec<EnvVar> = environment(valid, &model.spec.model_name)
@@ -186,6 +189,7 @@ fn container(
             ..ContainerPort::default()
         }]),
         volume_mounts: fetched.map(|fetched| vec![fetched.mount.clone()]),
+        resources: workloads::limits(&program.resources),
         startup_probe: Some(probes.startup),
         readiness_probe: Some(probes.readiness),
         liveness_probe: Some(probes.liveness),

@@ -75,14 +75,15 @@ async fn crd_accepts_every_valid_service() {
         let edge = &service.spec.edge_worker;
         let edge_node = |name| fixtures::node(name, &[("node-role.kubernetes.io/edge", "")]);
         // A Model has a name of RFC 1123.
-        let is_name = edge.model.name.parse::<ObjectName>().is_ok();
+        let name = edge.model.as_ref().map(|model| model.name.as_str()).unwrap_or_default();
+        let is_name = name.parse::<ObjectName>().is_ok();
         let facts = ServiceFacts {
             edge_node: edge.node_name.as_deref().map(edge_node),
             edge_selected: SelectedNodes {
                 nodes: vec![edge_node("edge0")],
                 ..SelectedNodes::default()
             },
-            edge_model: is_name.then(|| fixtures::model(&edge.model.name, "/model/small.pb")),
+            edge_model: is_name.then(|| fixtures::model(name, "/model/small.pb")),
             ..fixtures::facts()
         };
         validate(service, &facts).is_ok()

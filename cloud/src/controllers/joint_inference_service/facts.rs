@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
-use neptune_api::{JointInferenceService, Model};
+use neptune_api::{JointInferenceService, Model, ModelReference};
 use neptune_wire::{NodeName, Role};
 
 use super::{
+    gateway_facts::gateway_facts,
     ports,
     validate::{CloudService, ServiceFacts},
 };
@@ -23,14 +24,17 @@ pub fn facts(service: &JointInferenceService, context: &Context) -> ServiceFacts
     let caches = context.caches();
     let spec = &service.spec;
     let namespace = service.namespace().unwrap_or_default();
-    let model = |name: &str| -> Option<Arc<Model>> { caches.get(&namespace, name) };
-    let cloud_node = caches.node(&spec.cloud_worker.node_name);
+    let model = |reference: &Option<ModelReference>| -> Option<Arc<Model>> {
+        caches.get(&namespace, &reference.as_ref()?.name)
+    };
+    let cloud_name = spec.cloud_worker.node_name.as_deref();
+    let cloud_node = cloud_name.and_then(|name| caches.node(name));
     let by_agent = cloud_node.as_deref().is_some_and(is_agent_node);
-    let cloud_name = spec.cloud_worker.node_name.parse::<NodeName>().ok();
+    let cloud_name = cloud_name.and_then(|name| name.parse::<NodeName>().ok());
     let dataset = spec.edge_worker.dataset.as_ref();
     ServiceFacts {
-        edge_model: model(&spec.edge_worker.model.name),
-        cloud_model: model(&spec.cloud_worker.model.name),
+        edge_model: model(&spec.edge_worker.model),
+        cloud_model: model(&spec.cloud_worker.model),
         edge_dataset: dataset.and_then(|dataset| caches.get(&namespace, &dataset.name)),
         edge_node: spec.edge_worker.node_name.as_deref().and_then(|name| caches.node(name)),
         edge_selected: if spec.edge_worker.node_selector.is_empty() {
@@ -50,6 +54,7 @@ pub fn facts(service: &JointInferenceService, context: &Context) -> ServiceFacts
             .report_target()
             .zip(service.uid())
             .map(|(target, uid)| target.access(&namespace, &service.name_any(), &uid)),
+        gateway: gateway_facts(service, context),
     }
 }
 
@@ -67,7 +72,8 @@ fn cloud_service(
 }
 
 fn port(service: &JointInferenceService, caches: &Caches) -> u16 {
-    let on_node = on_cloud_node(&service.spec.cloud_worker.node_name, caches);
+    let node = service.spec.cloud_worker.node_name.as_deref().unwrap_or_default();
+    let on_node = on_cloud_node(node, caches);
     let on_node: Vec<_> = on_node.iter().map(Arc::as_ref).collect();
     ports::port(service, &on_node)
 }
@@ -75,6 +81,9 @@ fn port(service: &JointInferenceService, caches: &Caches) -> u16 {
 /// The services whose cloud worker is on this node.
 pub fn on_cloud_node(node: &str, caches: &Caches) -> Vec<Arc<JointInferenceService>> {
     let mut services = JointInferenceService::cache(caches).on_node(node);
-    services.retain(|service| service.spec.cloud_worker.node_name == node);
+    services.retain(|service| {
+        let worker = &service.spec.cloud_worker;
+        worker.worker_spec.is_some() && worker.node_name.as_deref() == Some(node)
+    });
     services
 }

@@ -8,12 +8,12 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use neptune_api::{
-    Dataset, DatasetSpec, EdgeWorkerStatus, JointInferenceService, JointInferenceServiceStatus,
-    Model, ModelSpec,
+    Dataset, DatasetSpec, EdgeWorkerStatus, InferenceModel, InferenceModelSpec,
+    JointInferenceService, JointInferenceServiceStatus, Model, ModelSpec,
 };
 
 use crate::{
-    controllers::joint_inference_service::validate::{CloudService, ServiceFacts},
+    controllers::joint_inference_service::validate::{CloudService, GatewayFacts, ServiceFacts},
     kubernetes::{node_selector::SelectedNodes, pod_policy::PodPolicy},
     worker::frameworks::Frameworks,
 };
@@ -27,6 +27,53 @@ pub fn service() -> JointInferenceService {
     service.metadata.uid = Some("uid-of-the-service".to_owned());
     service.metadata.generation = Some(1);
     service
+}
+
+/// A service without code: a gateway in front of an owned model server, and an endpoint.
+pub fn assistant() -> JointInferenceService {
+    let sample = include_str!("../../../../common/api/tests/samples/assistant.yaml");
+    let mut service: JointInferenceService =
+        serde_saphyr::from_str(sample).expect("the sample is a service");
+    service.metadata.namespace = Some("default".to_owned());
+    service.metadata.uid = Some("uid-of-assistant".to_owned());
+    service.metadata.generation = Some(1);
+    service
+}
+
+/// The facts of [`assistant`].
+pub fn assistant_facts() -> ServiceFacts {
+    ServiceFacts {
+        edge_model: Some(model("smollm2", "https://models.test/smollm2.gguf")),
+        cloud_model: None,
+        edge_node: Some(edge_node_with_address("edge0")),
+        cloud_node: None,
+        gateway: GatewayFacts { image: "neptune-edge:test".to_owned(), ..GatewayFacts::default() },
+        ..facts()
+    }
+}
+
+fn edge_node_with_address(name: &str) -> Arc<Node> {
+    let mut node = node(name, &[("node-role.kubernetes.io/edge", "")]);
+    let address = NodeAddress { address: "192.0.2.10".to_owned(), type_: "InternalIP".to_owned() };
+    let status = NodeStatus { addresses: Some(vec![address]), ..NodeStatus::default() };
+    Arc::make_mut(&mut node).status = Some(status);
+    node
+}
+
+/// An `InferenceModel` of a user, served on an edge node.
+pub fn inference_model(name: &str, framework: &str, node: &str) -> Arc<InferenceModel> {
+    let spec = InferenceModelSpec {
+        model_name: "digits".to_owned(),
+        deploy_to_layer: "edge".to_owned(),
+        framework_type: framework.to_owned(),
+        node_name: Some(node.to_owned()),
+        serving_port: Some(9001),
+        ..InferenceModelSpec::default()
+    };
+    let mut model = InferenceModel::new(name, spec);
+    model.metadata.namespace = Some("default".to_owned());
+    model.metadata.uid = Some(format!("uid-of-{name}"));
+    Arc::new(model)
 }
 
 pub fn facts() -> ServiceFacts {
@@ -45,6 +92,7 @@ pub fn facts() -> ServiceFacts {
         // The sample's cloud worker mounts /code.
         pod_policy: PodPolicy { host_paths: vec!["/code".into()], ..PodPolicy::default() },
         reports: None,
+        gateway: GatewayFacts::default(),
     }
 }
 

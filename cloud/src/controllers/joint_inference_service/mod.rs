@@ -4,22 +4,30 @@
 #[cfg(test)]
 mod crd_consistency;
 mod events;
+mod exposed;
 mod facts;
 #[cfg(test)]
 mod fixtures;
+mod gateway;
+mod gateway_facts;
 mod gateway_status;
+mod halves;
+mod hard_example;
 mod observe;
 mod observed;
 mod place;
 mod plan;
 mod pod;
 mod ports;
+mod server;
+mod shape;
 mod status;
 mod validate;
 mod worker;
 mod workload;
 
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
 use neptune_api::{JointInferenceService, JointInferenceServiceStatus};
 use neptune_wire::{ObjectKey, Resource};
 
@@ -70,6 +78,12 @@ impl Controller for JointInferenceService {
         plan::plan(self, valid, fetch_image)
     }
 
+    fn warnings(&self) -> Vec<String> {
+        let algorithm = &self.spec.edge_worker.hard_example_algorithm;
+        let warning = hard_example::warning(algorithm).filter(|_| shape::has_gateway(self));
+        warning.into_iter().collect()
+    }
+
     fn retained(&self, key: &ObjectKey) -> Retained {
         plan::retained(self, key)
     }
@@ -113,6 +127,7 @@ impl Controller for JointInferenceService {
     fn enqueue_related(&self, cause: Cause, context: &Context) {
         if cause == Cause::Spec {
             enqueue_port_neighbours(self, context);
+            enqueue_gateways(self, context);
         }
         // When the node changes, its workers may move between the agent and the kubelet.
         enqueue_used_models(self, context);
@@ -123,6 +138,7 @@ impl Controller for JointInferenceService {
         if !next.eq(place::placed_nodes(self)) {
             // Nodes that the status lists now may get the edge worker and its model.
             context.enqueue(self);
+            enqueue_gateways(self, context);
             enqueue_used_models(self, context);
         }
     }
@@ -134,20 +150,52 @@ impl Indexed for JointInferenceService {
         let (edge, cloud) = (&self.spec.edge_worker, &self.spec.cloud_worker);
         // Labels may select any node.
         let named = edge.node_name.clone().map_or(IndexKey::EveryNode, IndexKey::Node);
-        let mut keys = vec![named, IndexKey::Node(cloud.node_name.clone())];
+        let mut keys = vec![named];
+        keys.extend(cloud.node_name.clone().map(IndexKey::Node));
         keys.extend(place::placed_nodes(self).map(|node| IndexKey::Node(node.to_owned())));
-        let models = [&edge.model.name, &cloud.model.name];
-        let models = models.map(|model| (Resource::Models, model));
-        let datasets = edge.dataset.as_ref().map(|dataset| (Resource::Datasets, &dataset.name));
-        let used = models.into_iter().chain(datasets);
-        keys.extend(used.map(|(kind, name)| IndexKey::Uses(kind, namespace.clone(), name.clone())));
+        let models = [&edge.model, &cloud.model].into_iter().flatten();
+        let models = models.map(|model| (Resource::Models, model.name.clone()));
+        let datasets = edge.dataset.iter().map(|set| (Resource::Datasets, set.name.clone()));
+        let servers = [gateway_facts::edge_model_name(self), gateway_facts::cloud_model_name(self)];
+        let servers = servers.into_iter().flatten().map(|name| (Resource::InferenceModels, name));
+        let others = gateway_facts::other_name(self);
+        let others = others.map(|name| (Resource::JointInferenceServices, name.to_owned()));
+        let used = models.chain(datasets).chain(servers).chain(others);
+        keys.extend(used.map(|(kind, name)| IndexKey::Uses(kind, namespace.clone(), name)));
         keys
     }
 }
 
+/// Enqueues the services whose cloud is the gateway of this one, and those whose gateway has the
+/// same port or waits for one that this one may have released.
+fn enqueue_gateways(service: &JointInferenceService, context: &Context) {
+    let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
+    context.enqueue_key::<JointInferenceService>(&IndexKey::Uses(
+        Resource::JointInferenceServices,
+        namespace,
+        name,
+    ));
+    if !shape::has_gateway(service) {
+        return;
+    }
+    let port = gateway::port(&gateway::settings(service));
+    context.enqueue_where(|other: &JointInferenceService| {
+        let has_port = gateway::port(&gateway::settings(other)) == port;
+        other.metadata.uid != service.metadata.uid
+            && shape::has_gateway(other)
+            && (has_port || has_reason(other, Reason::PortTaken))
+    });
+}
+
+/// Whether the current state of a service has this reason.
+pub fn has_reason(service: &JointInferenceService, reason: Reason) -> bool {
+    let conditions = service.status.iter().flat_map(|status| status.conditions.last());
+    conditions.into_iter().any(|current| current.reason == Some(reason.to_string()))
+}
+
 /// Enqueues the services on the same agent's node whose port depends on this one.
 fn enqueue_port_neighbours(service: &JointInferenceService, context: &Context) {
-    let node = &service.spec.cloud_worker.node_name;
+    let Some(node) = service.spec.cloud_worker.node_name.as_deref() else { return };
     if context.caches().node(node).as_deref().is_some_and(is_agent_node) {
         let on_node = facts::on_cloud_node(node, context.caches());
         let on_node: Vec<_> = on_node.iter().map(AsRef::as_ref).collect();

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
-use neptune_api::{JointInferenceService, RejectedReports};
+use neptune_api::{InferenceModel, JointInferenceService, RejectedReports};
 use neptune_wire::{GatewayReport, NodeName, ObjectKey, Role};
 
 use super::{
+    gateway_facts::cloud_model_name,
     observed::{
         AgentWorker, EdgeObservation, GatewayAddress, ObservedWorker, ServiceObservation,
         gateway_report, of_agent, of_deployment, rejected_reports, with_report,
@@ -44,8 +45,12 @@ pub fn observation(
         node: node.clone(),
     });
     let caches = context.caches();
-    let cloud_worker = if caches.node(&cloud.node_name).as_deref().is_some_and(is_agent_node) {
-        by_agent(Role::Cloud, &cloud.name, &cloud.node_name)
+    let cloud_node = cloud.node_name.as_deref().unwrap_or_default();
+    let is_agent = caches.node(cloud_node).as_deref().is_some_and(is_agent_node);
+    let cloud_worker = if cloud.worker_spec.is_none() {
+        cloud_server(service, key, context)
+    } else if is_agent {
+        by_agent(Role::Cloud, &cloud.name, cloud_node)
     } else {
         kubelet_worker(service, context)
     };
@@ -80,10 +85,8 @@ fn rejected(
     mut nodes: Vec<String>,
     context: &Context,
 ) -> Vec<RejectedReports> {
-    let cloud_node = &service.spec.cloud_worker.node_name;
-    if !nodes.contains(cloud_node) {
-        nodes.push(cloud_node.clone());
-    }
+    let cloud_node = service.spec.cloud_worker.node_name.iter();
+    nodes.extend(cloud_node.filter(|node| !nodes.contains(node)).cloned().collect::<Vec<_>>());
     let uid = service.metadata.uid.as_deref().unwrap_or_default();
     let fleet = context.fleet();
     let nodes = nodes.iter().filter_map(|node| node.parse::<NodeName>().ok());
@@ -119,6 +122,23 @@ fn agent_worker(
         delay: fleet.delay(&node),
         connected: context.publisher().transport().is_connected(),
     })
+}
+
+/// The model server in the cloud. What Neptune does not run counts as running: the gateway reports
+/// whether it answers.
+fn cloud_server(
+    service: &JointInferenceService,
+    key: &ObjectKey,
+    context: &Context,
+) -> ObservedWorker {
+    let Some(name) = cloud_model_name(service) else { return ObservedWorker::Running };
+    let model = context.caches().get::<InferenceModel>(key.namespace.as_str(), &name);
+    let status = model.as_deref().and_then(|model| model.status.as_ref());
+    if status.is_some_and(|status| status.ready_replicas.unwrap_or_default() > 0) {
+        return ObservedWorker::Running;
+    }
+    let message = format!("waiting for InferenceModel {name:?} in the cloud to be ready");
+    ObservedWorker::Waiting(Finding::new(Reason::CloudWorkerStarting, message))
 }
 
 fn kubelet_worker(service: &JointInferenceService, context: &Context) -> ObservedWorker {

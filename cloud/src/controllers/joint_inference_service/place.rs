@@ -45,13 +45,13 @@ pub fn edge_worker_nodes(
     }
 }
 
-/// The node of the cloud worker.
+/// The node of the cloud worker, if the spec names one.
 pub fn cloud_worker_node(
     service: &JointInferenceService,
     facts: &ServiceFacts,
     findings: &mut Vec<Finding>,
 ) -> Option<NodeName> {
-    let name = &service.spec.cloud_worker.node_name;
+    let name = service.spec.cloud_worker.node_name.as_deref()?;
     named_node("spec.cloudWorker.nodeName", name, facts.cloud_node.as_ref(), findings)
 }
 

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::Resource as _;
 use neptune_api::{JointInferenceService, Model};
 use neptune_wire::{
-    ModelContent, NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource,
-    RestartPolicy, Role, Scripts, Worker, WorkerUpdateMode,
+    ContainerRights, ModelContent, NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName,
+    Resource, ResourceLimits, RestartPolicy, Role, Scripts, Worker, WorkerUpdateMode,
 };
 use serde::Serialize;
 
@@ -15,19 +15,25 @@ use crate::{
     controllers::{
         dataset,
         joint_inference_service::{
+            exposed::exposed,
+            gateway::ValidGateway,
+            halves::cloud_worker_address,
             place::{is_listed, placed_nodes},
-            validate::{CloudRuntime, ValidService},
+            validate::{CloudHalf, CloudRuntime, EdgeHalf, ValidCloudWorker, ValidService},
             worker::ResolvedWorker,
             workload,
         },
         runtime::ObjectPlan,
     },
-    kubernetes::{nodes::in_url, pod_security::container_rights},
+    kubernetes::{nodes::in_url, pod_security::container_rights, workloads::OwnedObjects},
     worker::environment::{environment, json},
 };
 
 /// The port of a cloud worker behind a Service.
 pub const SERVICE_PORT: u16 = 5000;
+
+/// The configuration file of a gateway in its container.
+const CONFIG_FILE: &str = "/etc/neptune-gateway/gateway.json";
 
 /// The plan of a valid service. `fetch_image` downloads models in Pods.
 pub fn plan(
@@ -35,28 +41,51 @@ pub fn plan(
     valid: &ValidService,
     fetch_image: &str,
 ) -> ObjectPlan {
-    let mut tasks: BTreeMap<NodeName, Vec<(Worker, &ResolvedWorker)>> = BTreeMap::new();
+    let mut tasks: BTreeMap<NodeName, Vec<PlannedWorker>> = BTreeMap::new();
     let edge = edge_worker(service, valid);
     for node in valid.edge_nodes.iter().filter(|node| is_listed(service, node)) {
-        tasks.entry(node.clone()).or_default().push((edge.clone(), &valid.edge));
+        tasks.entry(node.clone()).or_default().push(edge.clone());
     }
-    let cloud = cloud_worker(service, valid);
-    let objects = match &valid.runtime {
-        CloudRuntime::Agent { .. } => {
-            tasks.entry(valid.cloud_node.clone()).or_default().push((cloud, &valid.cloud));
-            None
+    let mut plan = ObjectPlan { owned: owned(service, valid), ..ObjectPlan::default() };
+    if let (CloudHalf::Worker(cloud), Some(spec)) =
+        (&valid.cloud, &service.spec.cloud_worker.worker_spec)
+    {
+        let worker = cloud_worker(valid, cloud, spec);
+        match &cloud.runtime {
+            CloudRuntime::Agent { .. } => {
+                let planned = (worker, Some(&*cloud.worker.model));
+                tasks.entry(cloud.node.clone()).or_default().push(planned);
+            }
+            CloudRuntime::Kubelet { reports, service: address, .. } => {
+                let reports = reports.as_ref();
+                let objects =
+                    workload::objects(service, spec, cloud, &worker, reports, fetch_image);
+                plan.objects = Some(objects);
+                plan.awaits_service = address.is_none();
+            }
         }
-        CloudRuntime::Kubelet { reports, .. } => {
-            let reports = reports.as_ref();
-            Some(workload::objects(service, valid, &cloud, reports, fetch_image))
-        }
-    };
-    let requirements = tasks
+    }
+    plan.requirements = tasks
         .into_iter()
         .map(|(node, workers)| (node, contents(service, valid, workers)))
         .collect();
-    let awaits_service = matches!(valid.runtime, CloudRuntime::Kubelet { service: None, .. });
-    ObjectPlan { requirements, objects, awaits_service }
+    plan
+}
+
+/// A worker, and the Model that its node needs for it.
+type PlannedWorker<'a> = (Worker, Option<&'a Model>);
+
+/// The `InferenceModels` of the halves, and the Service of an exposed gateway.
+fn owned(service: &JointInferenceService, valid: &ValidService) -> OwnedObjects {
+    let mut owned = OwnedObjects::default();
+    if let EdgeHalf::Gateway { gateway, owned: model } = &valid.edge {
+        owned.models.extend(model.as_deref().cloned());
+        owned.exposed = exposed(service, gateway);
+    }
+    if let CloudHalf::Server { owned: Some(model) } = &valid.cloud {
+        owned.models.push((**model).clone());
+    }
+    owned
 }
 
 /// The objects that nodes retain while the service is invalid: its task, models and dataset.
@@ -66,9 +95,10 @@ pub fn retained(
 ) -> BTreeMap<NodeName, BTreeSet<ObjectKey>> {
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     let nodes = placed_nodes(service).chain(edge.node_name.as_deref());
-    let nodes = nodes.chain([cloud.node_name.as_str()]).map(str::parse::<NodeName>);
-    let models = [&edge.model.name, &cloud.model.name].map(|name| name.parse::<ObjectName>());
-    let models = models.into_iter().flatten().map(|name| ObjectKey {
+    let nodes = nodes.chain(cloud.node_name.as_deref()).map(str::parse::<NodeName>);
+    let models = [&edge.model, &cloud.model].into_iter().flatten();
+    let models = models.filter_map(|model| model.name.parse::<ObjectName>().ok());
+    let models = models.map(|name| ObjectKey {
         namespace: key.namespace.clone(),
         resource: Resource::Models,
         name,
@@ -83,10 +113,10 @@ pub fn retained(
 fn contents(
     service: &JointInferenceService,
     valid: &ValidService,
-    workers: Vec<(Worker, &ResolvedWorker)>,
+    workers: Vec<PlannedWorker>,
 ) -> BTreeMap<ObjectKey, ObjectContent> {
     let mut contents: BTreeMap<_, _> =
-        workers.iter().map(|(_, resolved)| model(&resolved.model, &valid.metadata)).collect();
+        workers.iter().filter_map(|(_, used)| Some(model((*used)?, &valid.metadata))).collect();
     let used: BTreeSet<_> =
         workers.iter().filter_map(|(worker, _)| worker.dataset.clone()).collect();
     if let Some(data) = valid.dataset.as_deref() {
@@ -147,26 +177,26 @@ fn value(spec: &impl Serialize) -> serde_json::Value {
     serde_json::to_value(spec).expect("a spec came from JSON")
 }
 
-fn edge_worker(service: &JointInferenceService, valid: &ValidService) -> Worker {
+fn edge_worker<'a>(service: &JointInferenceService, valid: &'a ValidService) -> PlannedWorker<'a> {
     let spec = &service.spec.edge_worker;
-    let (host, port, address) = match &valid.runtime {
-        CloudRuntime::Kubelet { cluster_domain, service, .. } => {
-            // The full name: on an edge node no search domain completes a shorter one.
-            let (name, namespace) = (&valid.cloud.name, &valid.metadata.namespace);
-            let address = service.and_then(|service| service.cluster_ip);
-            (format!("{name}.{namespace}.svc.{cluster_domain}"), SERVICE_PORT, address)
+    let (resolved, cloud, program) = match (&valid.edge, &valid.cloud, &spec.worker_spec) {
+        (EdgeHalf::Worker(resolved), CloudHalf::Worker(cloud), Some(program)) => {
+            (resolved, cloud, program)
         }
-        CloudRuntime::Agent { address, port } => (address.clone(), *port, None),
+        (EdgeHalf::Gateway { gateway, .. }, ..) => return (gateway_worker(valid, gateway), None),
+        _ => unreachable!("validate accepts a worker only with a worker in the cloud"),
     };
+    let namespace = valid.metadata.namespace.as_str();
+    let (host, port, address) = cloud_worker_address(cloud, namespace);
     let hosts = address.map(|address| (host.clone(), address)).into_iter().collect();
     let url_host = in_url(&host);
     let env = environment(
-        &spec.worker_spec.parameters,
-        &valid.edge.env,
+        &program.parameters,
+        &resolved.env,
         [
             ("NAMESPACE", valid.metadata.namespace.to_string()),
             ("SERVICE_NAME", valid.metadata.name.to_string()),
-            ("WORKER_NAME", valid.edge.name.to_string()),
+            ("WORKER_NAME", resolved.name.to_string()),
             ("HEM_NAME", spec.hard_example_algorithm.name.clone()),
             ("HEM_PARAMETERS", json(&spec.hard_example_algorithm.parameters)),
             ("BIG_MODEL_URL", format!("http://{url_host}:{port}")),
@@ -178,27 +208,59 @@ fn edge_worker(service: &JointInferenceService, valid: &ValidService) -> Worker 
         let name = dataset.metadata.name.as_deref().unwrap_or_default();
         name.parse().expect("an API server names objects by RFC 1123")
     });
-    Worker { dataset, hosts, ..worker(Role::Edge, &valid.edge, &spec.worker_spec, env, None) }
+    let worker = Worker { dataset, hosts, ..worker(Role::Edge, resolved, program, env, None) };
+    (worker, Some(&resolved.model))
 }
 
-fn cloud_worker(service: &JointInferenceService, valid: &ValidService) -> Worker {
-    let spec = &service.spec.cloud_worker;
-    let port = match &valid.runtime {
+/// The gateway as a worker: its model server is the task of an `InferenceModel`.
+fn gateway_worker(valid: &ValidService, gateway: &ValidGateway) -> Worker {
+    let env = [
+        ("NAMESPACE", valid.metadata.namespace.to_string()),
+        ("SERVICE_NAME", valid.metadata.name.to_string()),
+        ("WORKER_NAME", gateway.name.to_string()),
+    ];
+    Worker {
+        name: gateway.name.clone(),
+        role: Role::Edge,
+        image: gateway.image.clone(),
+        command: vec!["neptune-gateway".to_owned()],
+        args: ["run", "--config", CONFIG_FILE].map(str::to_owned).into(),
+        env: env.map(|(name, value)| (name.to_owned(), value)).into(),
+        scripts: None,
+        model: None,
+        // It serves as long as it exists.
+        restart_policy: Some(RestartPolicy::Always),
+        model_update: WorkerUpdateMode::Restart,
+        dataset: None,
+        port: None,
+        hosts: gateway.hosts.clone(),
+        resources: ResourceLimits::default(),
+        rights: ContainerRights::default(),
+        gateway: Some(Box::new(gateway.spec.clone())),
+    }
+}
+
+fn cloud_worker(
+    valid: &ValidService,
+    cloud: &ValidCloudWorker,
+    spec: &neptune_api::WorkerSpec,
+) -> Worker {
+    let port = match &cloud.runtime {
         CloudRuntime::Kubelet { .. } => SERVICE_PORT,
         CloudRuntime::Agent { port, .. } => *port,
     };
     let env = environment(
-        &spec.worker_spec.parameters,
-        &valid.cloud.env,
+        &spec.parameters,
+        &cloud.worker.env,
         [
             ("NAMESPACE", valid.metadata.namespace.to_string()),
             ("SERVICE_NAME", valid.metadata.name.to_string()),
-            ("WORKER_NAME", valid.cloud.name.to_string()),
+            ("WORKER_NAME", cloud.worker.name.to_string()),
             ("BIG_MODEL_BIND_IP", "0.0.0.0".to_owned()),
             ("BIG_MODEL_BIND_PORT", port.to_string()),
         ],
     );
-    worker(Role::Cloud, &valid.cloud, &spec.worker_spec, env, Some(port))
+    worker(Role::Cloud, &cloud.worker, spec, env, Some(port))
 }
 
 fn worker(
@@ -245,15 +307,18 @@ fn worker(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
     use neptune_api::{
-        DatasetReference, EnvironmentVariable, KeyValue, Placement, SecretReference,
-        SecurityContext,
+        DatasetReference, EnvironmentVariable, Gateway, KeyValue, ModelReference, ModelServer,
+        Placement, SecretReference, SecurityContext,
     };
 
     use super::*;
     use crate::{
         controllers::joint_inference_service::{
             fixtures,
+            server::NodePort,
             validate::{CloudService, ServiceFacts, validate},
         },
         kubernetes::report_target::ReportTarget,
@@ -297,6 +362,117 @@ mod tests {
             .keys()
             .map(ToString::to_string)
             .collect()
+    }
+
+    #[test]
+    fn service_without_code_gets_a_gateway_and_an_inference_model() {
+        let plan = planned(&fixtures::assistant(), &fixtures::assistant_facts());
+        assert!(plan.objects.is_none() && plan.owned.exposed.is_none() && !plan.awaits_service);
+        assert_eq!(keys(&plan, "edge0"), ["default/jointinferenceservices/assistant"]);
+        let [worker] = &task(&plan, "edge0").workers[..] else { unreachable!("one worker") };
+        assert_eq!((worker.role, &*worker.image), (Role::Edge, "neptune-edge:test"));
+        assert_eq!(worker.command, ["neptune-gateway"]);
+        assert_eq!(worker.args, ["run", "--config", "/etc/neptune-gateway/gateway.json"]);
+        assert_eq!((&worker.model, worker.port), (&None, None));
+        assert_eq!(worker.restart_policy, Some(RestartPolicy::Always));
+        let gateway = worker.gateway.as_deref().unwrap();
+        assert_eq!(gateway.server.as_str(), "assistant-edge");
+        assert_eq!((gateway.token_file.as_deref(), &gateway.ca_file), (Some("llm"), &None));
+        assert!(gateway.config["cloud"].get("tokenFile").is_none(), "the agent sets the path");
+        let [model] = &plan.owned.models[..] else { unreachable!("one model") };
+        let model = serde_json::to_value(model).unwrap();
+        assert_eq!(model["metadata"]["name"], "assistant-edge");
+        assert_eq!(model["metadata"]["ownerReferences"][0]["uid"], "uid-of-assistant");
+        let port = model["spec"]["servingPort"].as_u64().unwrap();
+        assert!((21_000..30_000).contains(&port), "{port}");
+        assert_eq!(gateway.config["edge"]["address"], format!("127.0.0.1:{port}"));
+        assert_eq!(
+            model["spec"],
+            serde_json::json!({
+                "modelName": "smollm2", "deployToLayer": "edge", "frameworkType": "llamacpp",
+                "nodeName": "edge0", "servingPort": port, "targetVersion": "1",
+                "manifest": [{"version": "1", "downloadURL": "https://models.test/smollm2.gguf"}],
+            })
+        );
+    }
+
+    #[test]
+    fn port_of_an_owned_server_is_kept_or_free() {
+        let (service, mut facts) = (fixtures::assistant(), fixtures::assistant_facts());
+        let port = |facts: &ServiceFacts| {
+            planned(&service, facts).owned.models[0].spec.serving_port.unwrap()
+        };
+        let preferred = port(&facts);
+        let used = |node: &str| NodePort {
+            node: node.to_owned(),
+            port: preferred.try_into().unwrap(),
+            user: "InferenceModel default/other".to_owned(),
+            has_priority: false,
+        };
+        facts.gateway.ports = vec![used("edge1")];
+        assert_eq!(port(&facts), preferred, "a port of another node is free");
+        facts.gateway.ports.push(used("edge0"));
+        assert_eq!(port(&facts), preferred + 1);
+        let mut existing = planned(&service, &facts).owned.models.remove(0);
+        existing.spec.serving_port = Some(22_222);
+        facts.gateway.edge_server = Some(Arc::new(existing));
+        assert_eq!(port(&facts), 22_222);
+    }
+
+    #[test]
+    fn servers_follow_the_placement_of_their_half() {
+        let (mut service, mut facts) = (fixtures::assistant(), fixtures::assistant_facts());
+        fixtures::select(&mut service, &mut facts, &["e1", "e2"]);
+        service.spec.edge_worker.placement = Some(Placement::All);
+        let cloud = &mut service.spec.cloud_worker;
+        cloud.endpoint = None;
+        cloud.model = Some(ModelReference { name: "big".to_owned() });
+        cloud.server = Some(ModelServer {
+            args: vec!["--ctx-size".to_owned(), "2048".to_owned()],
+            ..service.spec.edge_worker.server.clone().unwrap()
+        });
+        facts.cloud_model = Some(fixtures::model("big", "s3://models/big.gguf"));
+        let specs = |service: &JointInferenceService, facts: &ServiceFacts| {
+            let models = planned(service, facts).owned.models;
+            let specs = models.iter().map(|model| serde_json::to_value(&model.spec).unwrap());
+            specs.collect::<Vec<_>>()
+        };
+        let [edge, cloud] = &specs(&service, &facts)[..] else { unreachable!("two models") };
+        assert_eq!(edge["nodeSelector"], serde_json::json!({"area": "north"}));
+        assert_eq!((&edge["placement"], edge.get("nodeName")), (&"All".into(), None));
+        assert_eq!(
+            (&cloud["deployToLayer"], &cloud["servingPort"], &cloud["serviceType"]),
+            (&"cloud".into(), &5000.into(), &"ClusterIP".into())
+        );
+        assert_eq!(cloud["server"], serde_json::json!({"args": ["--ctx-size", "2048"]}));
+        assert_eq!(cloud.get("nodeName"), None, "the scheduler chooses");
+        let agent = fixtures::facts_with_agent();
+        service.spec.cloud_worker.node_name = Some("solar-corona-cloud".to_owned());
+        facts.cloud_node = agent.cloud_node;
+        let [_, cloud] = &specs(&service, &facts)[..] else { unreachable!("two models") };
+        assert_eq!(cloud["nodeName"], "solar-corona-cloud");
+        assert!(cloud["servingPort"].as_u64().unwrap() >= 21_000, "a port of the node");
+    }
+
+    #[test]
+    fn exposed_gateway_has_a_service_with_the_addresses_of_its_nodes() {
+        let (mut service, facts) = (fixtures::assistant(), fixtures::assistant_facts());
+        service.spec.gateway =
+            Some(Gateway { port: Some(8081), expose: Some(true), ..Gateway::default() });
+        let plan = planned(&service, &facts);
+        let exposed = plan.owned.exposed.unwrap();
+        let address = serde_json::to_value(&exposed.service).unwrap();
+        assert_eq!(address["spec"].get("selector"), None);
+        assert_eq!(address["spec"]["ports"][0]["port"], 8081);
+        let endpoints = serde_json::to_value(&exposed.endpoints).unwrap();
+        assert_eq!(endpoints["metadata"], address["metadata"]);
+        assert_eq!(
+            endpoints["subsets"],
+            serde_json::json!([{
+                "addresses": [{"ip": "192.0.2.10", "nodeName": "edge0"}],
+                "ports": [{"name": "http", "port": 8081, "protocol": "TCP"}],
+            }])
+        );
     }
 
     #[test]
@@ -497,7 +673,7 @@ mod tests {
     #[test]
     fn secrets_and_security_context_reach_the_pod() {
         let mut service = fixtures::service();
-        let worker = &mut service.spec.cloud_worker.worker_spec;
+        let worker = service.spec.cloud_worker.worker_spec.as_mut().unwrap();
         worker.image_pull_secrets = vec![SecretReference { name: "regcred".to_owned() }];
         worker.security_context =
             Some(SecurityContext { run_as_user: Some(1000), ..SecurityContext::default() });
@@ -626,7 +802,7 @@ mod tests {
     #[test]
     fn env_takes_precedence_over_parameters_of_a_container() {
         let mut service = fixtures::service();
-        let worker = &mut service.spec.edge_worker.worker_spec;
+        let worker = service.spec.edge_worker.worker_spec.as_mut().unwrap();
         worker.framework_type = "container".to_owned();
         worker.image = Some("digits:1".to_owned());
         worker.script_boot_file = "edge".to_owned();

@@ -1,17 +1,16 @@
 //! Validates what matters only if the cloud worker runs in a Pod: its node, and the paths of that
 //! node. Pure: a part of `validate`.
 
-use neptune_api::CloudWorker;
+use neptune_api::WorkerSpec;
 use neptune_wire::ArtifactAddress;
 
 use crate::{controllers::joint_inference_service::validate::ServiceFacts, finding::Finding};
 
 /// Adds the findings of a cloud worker in a Pod.
-pub fn check(worker: &CloudWorker, facts: &ServiceFacts, findings: &mut Vec<Finding>) {
+pub fn check(spec: &WorkerSpec, facts: &ServiceFacts, findings: &mut Vec<Finding>) {
     let policy = &facts.pod_policy;
     let node = facts.cloud_node.as_deref();
     findings.extend(node.and_then(|node| policy.check_node("spec.cloudWorker.nodeName", node)));
-    let spec = &worker.worker_spec;
     let mounts_scripts = facts.frameworks.as_ref().is_ok_and(|frameworks| {
         frameworks
             .find(&spec.framework_type, &spec.framework_version)

@@ -4,12 +4,17 @@
 use std::{net::IpAddr, sync::Arc};
 
 use k8s_openapi::api::core::v1::Node;
-use neptune_api::{Dataset, EdgeWorker, JointInferenceService, Model};
+use neptune_api::{
+    Dataset, EdgeWorker, InferenceModel, JointInferenceService, Model, ServerProtocol, WorkerSpec,
+};
 use neptune_wire::{NodeName, ObjectKey, ObjectMetadata, Resource, Role};
 
 use crate::{
     controllers::joint_inference_service::{
-        place, pod,
+        gateway::{self, ValidGateway},
+        halves, place, pod,
+        server::NodePort,
+        shape::{self, CloudForm, EdgeForm},
         worker::{ResolvedWorker, WorkerInput, algorithm, resolve},
     },
     finding::Finding,
@@ -53,6 +58,42 @@ pub struct ServiceFacts {
     pub pod_policy: PodPolicy,
     /// How a cloud worker in a Pod reports; `None` if it cannot.
     pub reports: Option<ReportAccess>,
+    /// What a gateway needs.
+    pub gateway: GatewayFacts,
+}
+
+/// What a gateway needs of the cluster.
+#[derive(Debug, Clone, Default)]
+pub struct GatewayFacts {
+    /// The image of gateways.
+    pub image: String,
+    /// The `InferenceModel` of the edge half.
+    pub edge_server: Option<Arc<InferenceModel>>,
+    /// The `InferenceModel` of the cloud half.
+    pub cloud_server: Option<Arc<InferenceModel>>,
+    /// The address of the node whose agent runs the cloud's `InferenceModel`.
+    pub cloud_server_node_address: Option<String>,
+    /// The Service of the cloud's `InferenceModel`, once it exists.
+    pub cloud_server_service: Option<CloudService>,
+    /// The service that `spec.cloudWorker.service` names.
+    pub other: Option<OtherService>,
+    /// The ports that other objects use on nodes.
+    pub ports: Vec<NodePort>,
+}
+
+/// A service whose gateway answers in the cloud's place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherService {
+    /// Whether its gateway is exposed.
+    pub is_exposed: bool,
+    /// Whether its own cloud leads back to this service.
+    pub returns_here: bool,
+    /// The URL of its gateway, if the address of its node is known.
+    pub url: Option<String>,
+    /// The name of its edge's model.
+    pub model_name: Option<String>,
+    /// The protocol of its gateway, if it is known.
+    pub protocol: Option<ServerProtocol>,
 }
 
 /// A valid service.
@@ -62,17 +103,58 @@ pub struct ValidService {
     pub key: ObjectKey,
     /// The metadata in messages.
     pub metadata: ObjectMetadata,
-    /// The edge worker.
-    pub edge: ResolvedWorker,
+    /// What runs on the edge nodes.
+    pub edge: EdgeHalf,
     /// The nodes of the edge worker, at least one.
     pub edge_nodes: Vec<NodeName>,
-    /// The cloud worker.
-    pub cloud: ResolvedWorker,
-    /// The node of the cloud worker.
-    pub cloud_node: NodeName,
+    /// What answers hard samples.
+    pub cloud: CloudHalf,
     /// The edge worker's dataset, if the spec names one.
     pub dataset: Option<Arc<Dataset>>,
-    /// The runtime of the cloud worker.
+    /// The URL of the gateway: on the node itself, or on its address if it is exposed. `None`
+    /// without a gateway, and for several exposed ones.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the status shows it"))]
+    pub gateway_url: Option<String>,
+}
+
+/// What runs on the edge nodes.
+#[derive(Debug, Clone)]
+pub enum EdgeHalf {
+    /// A program of the user.
+    Worker(Box<ResolvedWorker>),
+    /// A gateway in front of a model server.
+    Gateway {
+        /// The gateway.
+        gateway: Box<ValidGateway>,
+        /// The `InferenceModel` to apply; `None` if the user manages it.
+        owned: Option<Box<InferenceModel>>,
+    },
+}
+
+/// What answers hard samples.
+#[derive(Debug, Clone)]
+pub enum CloudHalf {
+    /// A program of the user.
+    Worker(Box<ValidCloudWorker>),
+    /// The model server of an `InferenceModel`.
+    Server {
+        /// The `InferenceModel` to apply; `None` if the user manages it.
+        owned: Option<Box<InferenceModel>>,
+    },
+    /// A server that Neptune does not run.
+    Endpoint,
+    /// The gateway of another service.
+    Service,
+}
+
+/// A cloud worker with resolved references.
+#[derive(Debug, Clone)]
+pub struct ValidCloudWorker {
+    /// The worker.
+    pub worker: ResolvedWorker,
+    /// Its node.
+    pub node: NodeName,
+    /// Its runtime.
     pub runtime: CloudRuntime,
 }
 
@@ -122,52 +204,108 @@ pub fn validate(
     service: &JointInferenceService,
     facts: &ServiceFacts,
 ) -> Result<ValidService, Vec<Finding>> {
-    let mut findings = Vec::new();
+    let mut found = Vec::new();
+    let findings = &mut found;
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
-    let name = service.metadata.name.as_deref().unwrap_or_default();
-    let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
-    let edge_spec = WorkerInput {
-        role: Role::Edge,
-        name: &edge.name,
-        model_name: &edge.model.name,
-        worker: &edge.worker_spec,
-        model: facts.edge_model.as_ref(),
-    };
-    let cloud_spec = WorkerInput {
-        role: Role::Cloud,
-        name: &cloud.name,
-        model_name: &cloud.model.name,
-        worker: &cloud.worker_spec,
-        model: facts.cloud_model.as_ref(),
-    };
-    algorithm(&edge.hard_example_algorithm, &mut findings);
-    let identity = identity(service, &mut findings);
-    let edge_nodes = place::edge_worker_nodes(service, facts, &mut findings);
-    let cloud_node = place::cloud_worker_node(service, facts, &mut findings);
-    dataset(&service.spec.edge_worker, edge_nodes.as_deref(), namespace, facts, &mut findings);
-    let edge = resolve(&edge_spec, namespace, name, facts, &mut findings);
-    let cloud = resolve(&cloud_spec, namespace, name, facts, &mut findings);
-    let runtime = runtime(facts, &mut findings);
-    if matches!(runtime, Some(CloudRuntime::Kubelet { .. })) {
-        pod::check(&service.spec.cloud_worker, facts, &mut findings);
+    let (edge_form, cloud_form) = shape::check(service, findings);
+    if let Some(EdgeForm::Worker(_)) = edge_form {
+        algorithm(&service.spec.edge_worker.hard_example_algorithm, findings);
     }
-    let parts = (identity, edge, edge_nodes, cloud, cloud_node, runtime);
-    let (
-        Some((key, metadata)),
-        Some(edge),
-        Some(edge_nodes),
-        Some(cloud),
-        Some(cloud_node),
-        Some(runtime),
-    ) = parts
-    else {
-        return Err(findings);
+    let identity = identity(service, findings);
+    let edge_nodes = place::edge_worker_nodes(service, facts, findings);
+    let cloud_node = place::cloud_worker_node(service, facts, findings);
+    dataset(&service.spec.edge_worker, edge_nodes.as_deref(), namespace, facts, findings);
+    let edge_worker = match edge_form {
+        Some(EdgeForm::Worker(spec)) => edge_worker(service, spec, facts, findings),
+        _ => None,
     };
-    if !findings.is_empty() {
-        return Err(findings);
+    let cloud_worker = match cloud_form {
+        Some(CloudForm::Worker(spec)) => cloud_worker(service, spec, cloud_node, facts, findings),
+        _ => None,
+    };
+    let (edge, cloud) = match (edge_form, cloud_form) {
+        (Some(EdgeForm::Worker(_)), _) => {
+            let edge = edge_worker.map(|worker| EdgeHalf::Worker(Box::new(worker)));
+            (edge, cloud_worker.map(|worker| CloudHalf::Worker(Box::new(worker))))
+        }
+        (Some(form), Some(cloud_form)) => {
+            let worker = cloud_worker.as_ref();
+            let cloud = halves::cloud_target(service, cloud_form, worker, facts, findings);
+            // Its findings do not depend on the cloud's.
+            let target = cloud.as_ref().map(|(target, _)| target.clone()).unwrap_or_default();
+            let nodes = edge_nodes.as_deref().unwrap_or_default();
+            let edge = halves::gateway(service, form, nodes, &target, facts, findings);
+            let edge = edge.map(|(gateway, server)| EdgeHalf::Gateway {
+                gateway: Box::new(gateway),
+                owned: server.owned.map(Box::new),
+            });
+            (edge, cloud.map(|(_, half)| half))
+        }
+        _ => (None, None),
+    };
+    let (Some((key, metadata)), Some(edge), Some(edge_nodes), Some(cloud)) =
+        (identity, edge, edge_nodes, cloud)
+    else {
+        return Err(found);
+    };
+    if !found.is_empty() {
+        return Err(found);
     }
     let dataset = facts.edge_dataset.clone();
-    Ok(ValidService { key, metadata, edge, edge_nodes, cloud, cloud_node, dataset, runtime })
+    let gateway_url = gateway_url(service, &edge, &edge_nodes);
+    Ok(ValidService { key, metadata, edge, edge_nodes, cloud, dataset, gateway_url })
+}
+
+/// The URL of the gateway, if there is one address for it.
+fn gateway_url(
+    service: &JointInferenceService,
+    edge: &EdgeHalf,
+    nodes: &[NodeName],
+) -> Option<String> {
+    let EdgeHalf::Gateway { gateway, .. } = edge else { return None };
+    let addresses = gateway.exposed.as_deref().unwrap_or_default();
+    let only = addresses.first().filter(|_| nodes.len() == 1);
+    gateway::gateway_url(&gateway::settings(service), only.map(|(_, address)| address.as_str()))
+}
+
+fn edge_worker(
+    service: &JointInferenceService,
+    spec: &WorkerSpec,
+    facts: &ServiceFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<ResolvedWorker> {
+    let edge = &service.spec.edge_worker;
+    let input = WorkerInput {
+        role: Role::Edge,
+        name: &edge.name,
+        model_name: &edge.model.as_ref()?.name,
+        worker: spec,
+        model: facts.edge_model.as_ref(),
+    };
+    resolve(&input, service, facts, findings)
+}
+
+fn cloud_worker(
+    service: &JointInferenceService,
+    spec: &WorkerSpec,
+    node: Option<NodeName>,
+    facts: &ServiceFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<ValidCloudWorker> {
+    let cloud = &service.spec.cloud_worker;
+    let input = WorkerInput {
+        role: Role::Cloud,
+        name: &cloud.name,
+        model_name: &cloud.model.as_ref()?.name,
+        worker: spec,
+        model: facts.cloud_model.as_ref(),
+    };
+    let worker = resolve(&input, service, facts, findings);
+    let runtime = runtime(facts, findings);
+    if matches!(runtime, Some(CloudRuntime::Kubelet { .. })) {
+        pod::check(spec, facts, findings);
+    }
+    Some(ValidCloudWorker { worker: worker?, node: node?, runtime: runtime? })
 }
 
 fn dataset(
@@ -227,8 +365,9 @@ fn runtime(facts: &ServiceFacts, findings: &mut Vec<Finding>) -> Option<CloudRun
 mod tests {
     #![allow(clippy::unwrap_used)]
     use neptune_api::{
-        DatasetReference, EnvironmentVariable, KeyValue, Limits, Placement, ResourceRequirements,
-        SecretReference, SecurityContext,
+        DatasetReference, EnvironmentVariable, Gateway, GatewayTimeouts, Goal,
+        InferenceModelReference, JointInferenceServiceReference, KeyValue, Limits, Placement,
+        ResourceRequirements, SecretReference, SecurityContext,
     };
 
     use super::*;
@@ -250,15 +389,22 @@ mod tests {
         change(Arc::make_mut(model.as_mut().unwrap()));
     }
 
+    fn edge_program(service: &mut JointInferenceService) -> &mut WorkerSpec {
+        service.spec.edge_worker.worker_spec.as_mut().unwrap()
+    }
+
+    fn cloud_program(service: &mut JointInferenceService) -> &mut WorkerSpec {
+        service.spec.cloud_worker.worker_spec.as_mut().unwrap()
+    }
+
     fn limit(service: &mut JointInferenceService, memory: &str) {
         let limits = Limits { cpu: Some("500m".to_owned()), memory: Some(memory.to_owned()) };
-        service.spec.edge_worker.worker_spec.resources =
-            Some(ResourceRequirements { limits: Some(limits) });
+        edge_program(service).resources = Some(ResourceRequirements { limits: Some(limits) });
     }
 
     fn env(service: &mut JointInferenceService, name: &str) {
         let variable = EnvironmentVariable { name: name.to_owned(), value: String::new() };
-        service.spec.cloud_worker.worker_spec.env.push(variable);
+        cloud_program(service).env.push(variable);
     }
 
     fn name_dataset(service: &mut JointInferenceService) {
@@ -266,7 +412,360 @@ mod tests {
         service.spec.edge_worker.dataset = Some(DatasetReference { name });
     }
 
+    fn assistant(service: &mut JointInferenceService, facts: &mut ServiceFacts) {
+        (*service, *facts) = (fixtures::assistant(), fixtures::assistant_facts());
+    }
+
+    fn goal(service: &mut JointInferenceService) -> &mut Goal {
+        service.spec.edge_worker.hard_example_algorithm.goal.as_mut().unwrap()
+    }
+
+    fn named_model(name: &str) -> InferenceModelReference {
+        InferenceModelReference { name: name.to_owned() }
+    }
+
+    fn used_port(node: &str, port: u16) -> NodePort {
+        let user = "InferenceModel default/other".to_owned();
+        NodePort { node: node.to_owned(), port, user, has_priority: true }
+    }
+
+    fn edge_inference_model(
+        service: &mut JointInferenceService,
+        facts: &mut ServiceFacts,
+        node: &str,
+    ) {
+        let edge = &mut service.spec.edge_worker;
+        (edge.server, edge.model) = (None, None);
+        edge.inference_model = Some(named_model("digits"));
+        facts.gateway.edge_server = Some(fixtures::inference_model("digits", "llamacpp", node));
+    }
+
+    fn cloud_inference_model(
+        service: &mut JointInferenceService,
+        facts: &mut ServiceFacts,
+        framework: &str,
+    ) {
+        let cloud = &mut service.spec.cloud_worker;
+        cloud.endpoint = None;
+        cloud.inference_model = Some(named_model("big"));
+        facts.gateway.cloud_server = Some(fixtures::inference_model("big", framework, ""));
+        facts.gateway.cloud_server_service =
+            Some(CloudService { cluster_ip: Some([10, 96, 0, 9].into()) });
+    }
+
+    fn other_service(
+        service: &mut JointInferenceService,
+        facts: &mut ServiceFacts,
+        change: Option<fn(&mut OtherService)>,
+    ) {
+        assistant(service, facts);
+        service.spec.cloud_worker.endpoint = None;
+        service.spec.cloud_worker.service =
+            Some(JointInferenceServiceReference { name: "site".to_owned() });
+        facts.gateway.other = change.map(|change| {
+            let mut other = OtherService {
+                is_exposed: true,
+                returns_here: false,
+                url: Some("http://192.0.2.20:8080".to_owned()),
+                model_name: Some("middle".to_owned()),
+                protocol: Some(ServerProtocol::Openai),
+            };
+            change(&mut other);
+            other
+        });
+    }
+
+    fn config(service: &JointInferenceService, facts: &ServiceFacts) -> serde_json::Value {
+        let EdgeHalf::Gateway { gateway, .. } = validate(service, facts).unwrap().edge else {
+            unreachable!("it has a gateway")
+        };
+        gateway.spec.config
+    }
+
+    #[test]
+    fn gateway_calls_the_cloud_of_each_form() {
+        let (mut s, mut f) = (fixtures::assistant(), fixtures::assistant_facts());
+        let of_endpoint = serde_json::json!({"url": "https://llm.example/v1", "modelName": "big"});
+        assert_eq!(config(&s, &f)["cloud"], of_endpoint);
+        cloud_inference_model(&mut s, &mut f, "vllm");
+        let url = "http://big-serving-74d2f5a5.default.svc.cluster.local:9001";
+        let cloud = config(&s, &f)["cloud"].clone();
+        let host = cloud["url"].as_str().unwrap();
+        assert!(host.starts_with("http://big-serving-") && host.len() == url.len(), "{host}");
+        assert_eq!(
+            (&cloud["modelName"], &cloud["allowPlainHttp"]),
+            (&"digits".into(), &true.into())
+        );
+        let EdgeHalf::Gateway { gateway, .. } = validate(&s, &f).unwrap().edge else {
+            unreachable!("it has a gateway")
+        };
+        let ips: Vec<_> = gateway.hosts.values().map(ToString::to_string).collect();
+        assert_eq!(ips, ["10.96.0.9"]);
+        f.gateway.cloud_server_node_address = Some("192.0.2.30".to_owned());
+        assert_eq!(config(&s, &f)["cloud"]["url"], "http://192.0.2.30:9001");
+        other_service(&mut s, &mut f, Some(|_| {}));
+        let of_service = serde_json::json!({
+            "url": "http://192.0.2.20:8080", "modelName": "middle", "allowPlainHttp": true});
+        assert_eq!(config(&s, &f)["cloud"], of_service);
+        assistant(&mut s, &mut f);
+        let worker = fixtures::service().spec.cloud_worker;
+        s.spec.cloud_worker = worker;
+        (f.cloud_node, f.cloud_model) =
+            (fixtures::facts().cloud_node, fixtures::facts().cloud_model);
+        let url = config(&s, &f)["cloud"]["url"].as_str().unwrap().to_owned();
+        assert!(url.starts_with("http://assistant-") && url.ends_with(":5000"), "{url}");
+    }
+
+    #[test]
+    fn url_of_the_gateway_is_known_for_one_node() {
+        let (mut s, mut f) = (fixtures::assistant(), fixtures::assistant_facts());
+        let url = |s: &JointInferenceService, f: &ServiceFacts| validate(s, f).unwrap().gateway_url;
+        assert_eq!(url(&s, &f).unwrap(), "http://127.0.0.1:8080");
+        s.spec.gateway = Some(Gateway { expose: Some(true), ..Gateway::default() });
+        assert_eq!(url(&s, &f).unwrap(), "http://192.0.2.10:8080");
+        f.edge_node = Some(fixtures::node("edge0", &[("node-role.kubernetes.io/edge", "")]));
+        assert_eq!(url(&s, &f), None, "its address is not known");
+    }
+
     const CASES: &[Case] = &[
+        (
+            "two forms of the edge",
+            |s, f| {
+                assistant(s, f);
+                s.spec.edge_worker.inference_model = Some(named_model("digits"));
+            },
+            Reason::WorkerInvalid,
+            "spec.edgeWorker: give exactly one of workerSpec (a worker of your own), server",
+        ),
+        (
+            "no form of the cloud",
+            |s, f| {
+                assistant(s, f);
+                s.spec.cloud_worker.endpoint = None;
+            },
+            Reason::WorkerInvalid,
+            "spec.cloudWorker: give exactly one of workerSpec, server, inferenceModel",
+        ),
+        (
+            "worker without a node",
+            |s, f| {
+                s.spec.cloud_worker.node_name = None;
+                f.cloud_node = None;
+            },
+            Reason::WorkerInvalid,
+            "spec.cloudWorker.nodeName is missing",
+        ),
+        (
+            "worker without a model",
+            |s, _| s.spec.edge_worker.model = None,
+            Reason::WorkerInvalid,
+            "spec.edgeWorker.model is missing",
+        ),
+        (
+            "model of an endpoint",
+            |s, f| {
+                assistant(s, f);
+                s.spec.cloud_worker.model = s.spec.edge_worker.model.clone();
+            },
+            Reason::WorkerInvalid,
+            "spec.cloudWorker.model: remove it",
+        ),
+        (
+            "gateway without a model server",
+            |s, _| s.spec.gateway = Some(Gateway::default()),
+            Reason::WorkerInvalid,
+            "spec.gateway: remove it",
+        ),
+        (
+            "dataset of a gateway",
+            |s, f| {
+                assistant(s, f);
+                name_dataset(s);
+                f.edge_dataset = Some(fixtures::dataset("frames", "edge0"));
+            },
+            Reason::WorkerInvalid,
+            "spec.edgeWorker.dataset: remove it",
+        ),
+        (
+            "goal of a worker",
+            |s, _| s.spec.edge_worker.hard_example_algorithm.goal = Some(Goal::default()),
+            Reason::GoalInvalid,
+            "goal needs the gateway: with workerSpec the worker itself decides",
+        ),
+        (
+            "goal above the cap",
+            |s, f| {
+                assistant(s, f);
+                goal(s).max_upload_ratio = Some("0.1".into());
+            },
+            Reason::GoalInvalid,
+            "maxUploadRatio 0.1 is below uploadRatio 0.2",
+        ),
+        (
+            "two goals",
+            |s, f| {
+                assistant(s, f);
+                goal(s).agreement = Some("0.9".into());
+            },
+            Reason::GoalInvalid,
+            "give uploadRatio or agreement, not both: one is held, the other follows",
+        ),
+        (
+            "goal that is no share",
+            |s, f| {
+                assistant(s, f);
+                goal(s).upload_ratio = Some("20%".into());
+            },
+            Reason::GoalInvalid,
+            "uploadRatio \"20%\" must be a decimal from 0 to 1",
+        ),
+        (
+            "timeout",
+            |s, f| {
+                assistant(s, f);
+                let timeouts = GatewayTimeouts { edge: Some("10".into()), ..Default::default() };
+                s.spec.gateway = Some(Gateway { timeouts: Some(timeouts), ..Default::default() });
+            },
+            Reason::GatewayInvalid,
+            "spec.gateway.timeouts.edge \"10\" must be a duration",
+        ),
+        (
+            "plain http",
+            |s, f| {
+                assistant(s, f);
+                s.spec.cloud_worker.endpoint.as_mut().unwrap().url = "http://10.0.0.1/v1".into();
+            },
+            Reason::EndpointInvalid,
+            "spec.cloudWorker.endpoint.url \"http://10.0.0.1/v1\" must be https",
+        ),
+        (
+            "token outside of the directory",
+            |s, f| {
+                assistant(s, f);
+                s.spec.cloud_worker.endpoint.as_mut().unwrap().token_file = Some("../llm".into());
+            },
+            Reason::EndpointInvalid,
+            "spec.cloudWorker.endpoint.tokenFile \"../llm\" must be the name of a file",
+        ),
+        (
+            "tokens of tensors",
+            |s, f| {
+                assistant(s, f);
+                s.spec.edge_worker.server.as_mut().unwrap().framework_type = "triton".into();
+            },
+            Reason::AlgorithmUnsuited,
+            "LogProb reads tokens; protocol oip answers with tensors: did you mean CrossEntropy?",
+        ),
+        (
+            "algorithm of the user in a gateway",
+            |s, f| {
+                assistant(s, f);
+                s.spec.edge_worker.hard_example_algorithm.name = "MyOwn".into();
+            },
+            Reason::HardExampleAlgorithmInvalid,
+            "\"MyOwn\" is not an algorithm of the gateway",
+        ),
+        (
+            "framework without a protocol",
+            |s, f| {
+                assistant(s, f);
+                s.spec.edge_worker.server.as_mut().unwrap().framework_type = "mine".into();
+                let table = Frameworks::with("mine: {serving: {image: a}}").unwrap();
+                f.frameworks = Ok(Arc::new(table));
+            },
+            Reason::ProtocolUnknown,
+            "the protocol of InferenceModel \"assistant-edge\" is not known; add `protocol`",
+        ),
+        (
+            "two protocols",
+            |s, f| {
+                assistant(s, f);
+                cloud_inference_model(s, f, "triton");
+            },
+            Reason::ProtocolsDiffer,
+            "edge uses openai and cloud uses oip: both halves have to use the same protocol",
+        ),
+        (
+            "port of another",
+            |s, f| {
+                assistant(s, f);
+                f.gateway.ports = vec![used_port("edge0", 8080)];
+            },
+            Reason::PortTaken,
+            "spec.gateway.port 8080 is already used by InferenceModel default/other on node edge0",
+        ),
+        (
+            "no such InferenceModel",
+            |s, f| {
+                assistant(s, f);
+                edge_inference_model(s, f, "edge0");
+                f.gateway.edge_server = None;
+            },
+            Reason::InferenceModelNotFound,
+            "InferenceModel \"digits\" not found in namespace \"default\"",
+        ),
+        (
+            "InferenceModel on another node",
+            |s, f| {
+                assistant(s, f);
+                edge_inference_model(s, f, "edge1");
+            },
+            Reason::InferenceModelElsewhere,
+            "InferenceModel \"digits\" is on node edge1 and the edge worker on node edge0",
+        ),
+        (
+            "InferenceModel without an address",
+            |s, f| {
+                assistant(s, f);
+                cloud_inference_model(s, f, "vllm");
+                f.gateway.cloud_server_service = None;
+            },
+            Reason::ServerAddressUnknown,
+            "waiting for an address of InferenceModel \"big\"",
+        ),
+        (
+            "InferenceModel of another with the name",
+            |s, f| {
+                assistant(s, f);
+                f.gateway.edge_server =
+                    Some(fixtures::inference_model("assistant-edge", "llamacpp", "edge0"));
+            },
+            Reason::NameTaken,
+            "InferenceModel default/assistant-edge exists and has another owner; delete it or rename spec.edgeWorker.name",
+        ),
+        (
+            "no such service",
+            |s, f| other_service(s, f, None),
+            Reason::ServiceNotFound,
+            "JointInferenceService \"site\" not found",
+        ),
+        (
+            "service that is not exposed",
+            |s, f| other_service(s, f, Some(|other| other.is_exposed = false)),
+            Reason::ServiceNotExposed,
+            "the gateway of JointInferenceService \"site\" is not exposed",
+        ),
+        (
+            "service that leads back",
+            |s, f| other_service(s, f, Some(|other| other.returns_here = true)),
+            Reason::ServiceCycle,
+            "leads back to this service",
+        ),
+        (
+            "service without an address",
+            |s, f| other_service(s, f, Some(|other| other.url = None)),
+            Reason::ServerAddressUnknown,
+            "waiting for the address of the node of JointInferenceService \"site\"",
+        ),
+        (
+            "no model for a server",
+            |s, f| {
+                assistant(s, f);
+                f.edge_model = None;
+            },
+            Reason::ModelNotFound,
+            "Model \"smollm2\" not found",
+        ),
         (
             "model missing",
             |_, f| f.edge_model = None,
@@ -377,43 +876,43 @@ mod tests {
         ),
         (
             "framework",
-            |s, _| s.spec.edge_worker.worker_spec.framework_type = "tensorfow".into(),
+            |s, _| edge_program(s).framework_type = "tensorfow".into(),
             Reason::FrameworkUnknown,
             "is not one of container, python, pytorch, tensorflow",
         ),
         (
             "image",
-            |s, _| s.spec.cloud_worker.worker_spec.framework_type = "container".into(),
+            |s, _| cloud_program(s).framework_type = "container".into(),
             Reason::ImageRequired,
             "spec.cloudWorker.workerSpec.image is missing",
         ),
         (
             "relative scriptDir",
-            |s, _| s.spec.edge_worker.worker_spec.script_dir = "code".into(),
+            |s, _| edge_program(s).script_dir = "code".into(),
             Reason::ScriptDirInvalid,
             "spec.edgeWorker.workerSpec.scriptDir \"code\"",
         ),
         (
             "scriptDir up",
-            |s, _| s.spec.edge_worker.worker_spec.script_dir = "/code/../etc".into(),
+            |s, _| edge_program(s).script_dir = "/code/../etc".into(),
             Reason::ScriptDirInvalid,
             "..",
         ),
         (
             "scriptDir root",
-            |s, _| s.spec.edge_worker.worker_spec.script_dir = "//".into(),
+            |s, _| edge_program(s).script_dir = "//".into(),
             Reason::ScriptDirInvalid,
             "not \"/\"",
         ),
         (
             "no script",
-            |s, _| s.spec.edge_worker.worker_spec.script_boot_file.clear(),
+            |s, _| edge_program(s).script_boot_file.clear(),
             Reason::ScriptBootFileInvalid,
             "spec.edgeWorker.workerSpec.scriptBootFile",
         ),
         (
             "script up",
-            |s, _| s.spec.edge_worker.worker_spec.script_boot_file = "../x".into(),
+            |s, _| edge_program(s).script_boot_file = "../x".into(),
             Reason::ScriptBootFileInvalid,
             "relative to it",
         ),
@@ -432,7 +931,7 @@ mod tests {
         (
             "duplicate parameter",
             |s, _| {
-                let parameters = &mut s.spec.edge_worker.worker_spec.parameters;
+                let parameters = &mut edge_program(s).parameters;
                 parameters.push(KeyValue::new("nms_threshold", "0.7"));
             },
             Reason::ParameterDuplicate,
@@ -441,7 +940,7 @@ mod tests {
         (
             "parameters of one variable",
             |s, _| {
-                let parameters = &mut s.spec.edge_worker.worker_spec.parameters;
+                let parameters = &mut edge_program(s).parameters;
                 parameters.push(KeyValue::new("nms-threshold", "0.7"));
             },
             Reason::ParameterDuplicate,
@@ -520,7 +1019,7 @@ mod tests {
         (
             "root without permission",
             |s, _| {
-                s.spec.edge_worker.worker_spec.security_context =
+                edge_program(s).security_context =
                     Some(SecurityContext { run_as_user: Some(0), ..SecurityContext::default() });
             },
             Reason::SecurityContextInvalid,
@@ -530,7 +1029,7 @@ mod tests {
             "pull secret without a name",
             |s, _| {
                 let secret = SecretReference { name: "Reg Cred".into() };
-                s.spec.cloud_worker.worker_spec.image_pull_secrets.push(secret);
+                cloud_program(s).image_pull_secrets.push(secret);
             },
             Reason::SecretNameInvalid,
             "spec.cloudWorker.workerSpec.imagePullSecrets: \"Reg Cred\"",
@@ -568,9 +1067,13 @@ mod tests {
     #[test]
     fn sample_is_valid() {
         let valid = validate(&fixtures::service(), &fixtures::facts()).unwrap();
-        assert_eq!(valid.edge.image, "tensorflow/tensorflow:1.15.5-py3");
-        assert!(matches!(valid.runtime, CloudRuntime::Kubelet { .. }));
-        assert_eq!(valid.cloud.name.as_str(), "helmet-detection-demo-work-1a02631a");
+        let (EdgeHalf::Worker(edge), CloudHalf::Worker(cloud)) = (&valid.edge, &valid.cloud) else {
+            unreachable!("both are workers")
+        };
+        assert_eq!(edge.image, "tensorflow/tensorflow:1.15.5-py3");
+        assert!(matches!(cloud.runtime, CloudRuntime::Kubelet { .. }));
+        assert_eq!(cloud.worker.name.as_str(), "helmet-detection-demo-work-1a02631a");
+        assert_eq!(valid.gateway_url, None);
     }
 
     #[test]
@@ -601,7 +1104,7 @@ mod tests {
         let all = findings(|service, facts| {
             facts.edge_model = None;
             facts.cloud_node = None;
-            service.spec.edge_worker.worker_spec.script_dir.clear();
+            edge_program(service).script_dir.clear();
         });
         let reasons: Vec<_> = all.iter().map(|finding| finding.reason).collect();
         assert_eq!(
@@ -622,7 +1125,7 @@ mod tests {
                 f.agent_address = Some("192.0.2.9".into());
             },
             |s, _| {
-                let worker = &mut s.spec.edge_worker.worker_spec;
+                let worker = edge_program(s);
                 worker.framework_type = "container".into();
                 worker.image = Some("digits:1".into());
                 worker.script_dir = "not used".into();
@@ -637,7 +1140,7 @@ mod tests {
             |_, f| f.pod_policy.host_paths = vec!["/".into()],
             |s, f| {
                 f.pod_policy.host_paths.clear();
-                let worker = &mut s.spec.cloud_worker.worker_spec;
+                let worker = cloud_program(s);
                 worker.framework_type = "container".into();
                 worker.image = Some("digits:1".into());
             },

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use neptune_api::{HardExampleAlgorithm, KeyValue, Model, WorkerSpec};
+use neptune_api::{HardExampleAlgorithm, JointInferenceService, KeyValue, Model, WorkerSpec};
 use neptune_wire::{ArtifactAddress, Resource, ResourceLimits, Role, WorkerName};
 
 use crate::{
@@ -65,18 +65,20 @@ impl WorkerInput<'_> {
 /// Validates a worker and adds all findings. Returns `None` if there is one.
 pub fn resolve(
     spec: &WorkerInput,
-    namespace: &str,
-    service: &str,
+    service: &JointInferenceService,
     facts: &ServiceFacts,
     findings: &mut Vec<Finding>,
 ) -> Option<ResolvedWorker> {
     let before = findings.len();
-    let name = name(spec, namespace, service, findings);
-    let model = model(spec, namespace, findings);
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    let service = service.metadata.name.as_deref().unwrap_or_default();
+    let name = name(&spec.field("name"), spec.name, spec.role, namespace, service, findings);
+    let model = model(&spec.field("model.name"), spec.model_name, spec.model, namespace, findings);
     let program = program(spec, facts, findings);
     parameters(&spec.field("workerSpec.parameters"), &spec.worker.parameters, findings);
     let env = env(spec, findings);
-    let limits = limits(spec, findings);
+    let limits_field = spec.field("workerSpec.resources.limits");
+    let limits = quantities::limits(&limits_field, spec.worker.resources.as_ref(), findings);
     let context = spec.worker.security_context.as_ref();
     findings.extend(pod_security::check(&spec.field("workerSpec.securityContext"), context));
     secrets(spec, findings);
@@ -87,37 +89,41 @@ pub fn resolve(
     Some(ResolvedWorker { name: name?, model, source, image, command, limits, env })
 }
 
-fn name(
-    spec: &WorkerInput,
+/// The container name of the worker that `field` names.
+pub fn name(
+    field: &str,
+    worker: &str,
+    role: Role,
     namespace: &str,
     service: &str,
     findings: &mut Vec<Finding>,
 ) -> Option<WorkerName> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
-    if spec.name.is_empty() || !spec.name.chars().all(fits) {
+    if worker.is_empty() || !worker.chars().all(fits) {
         findings.push(Finding::new(
             Reason::NameInvalid,
-            format!("{} {:?} must be letters, digits, '-' or '.'", spec.field("name"), spec.name),
+            format!("{field} {worker:?} must be letters, digits, '-' or '.'"),
         ));
         return None;
     }
-    Some(worker_name(namespace, service, spec.role, spec.name))
+    Some(worker_name(namespace, service, role, worker))
 }
 
-fn model(
-    spec: &WorkerInput,
+/// The Model that `field` names, and its address.
+pub fn model(
+    field: &str,
+    name: &str,
+    model: Option<&Arc<Model>>,
     namespace: &str,
     findings: &mut Vec<Finding>,
 ) -> Option<(Arc<Model>, ArtifactAddress)> {
-    let field = spec.field("model.name");
-    let name = spec.model_name;
-    let Some(model) = spec.model else {
+    let Some(model) = model else {
         findings.push(Finding::missing_object(
             Reason::ModelNotFound,
             Resource::Models,
             namespace,
             name,
-            &field,
+            field,
         ));
         return None;
     };
@@ -242,30 +248,6 @@ fn env(spec: &WorkerInput, findings: &mut Vec<Finding>) -> BTreeMap<String, Stri
         findings.push(Finding::new(Reason::EnvInvalid, format!("{field}: {name:?} {wrong}")));
     }
     env
-}
-
-fn limits(spec: &WorkerInput, findings: &mut Vec<Finding>) -> ResourceLimits {
-    let limits = spec.worker.resources.as_ref().and_then(|resources| resources.limits.clone());
-    let limits = limits.unwrap_or_default();
-    let mut read = |name: &str, text: Option<&String>, per_unit| {
-        let parsed =
-            text.map(|text| quantities::parse(text, per_unit).filter(|amount| *amount > 0));
-        if parsed == Some(None) {
-            findings.push(Finding::new(
-                Reason::ResourceInvalid,
-                format!(
-                    "{}.{name} {:?} must be a Kubernetes quantity above 0, such as \"500m\" or \"256Mi\"",
-                    spec.field("workerSpec.resources.limits"),
-                    text.map(String::as_str).unwrap_or_default()
-                ),
-            ));
-        }
-        parsed.flatten()
-    };
-    ResourceLimits {
-        cpu_millis: read("cpu", limits.cpu.as_ref(), 1000),
-        memory_bytes: read("memory", limits.memory.as_ref(), 1),
-    }
 }
 
 fn secrets(spec: &WorkerInput, findings: &mut Vec<Finding>) {

@@ -1,18 +1,15 @@
 //! The cloud worker as Kubernetes objects: a Deployment of one Pod on its node, and a Service.
 //! Pure.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec},
         core::v1::{
             Container, EnvVar, HostPathVolumeSource, PodSpec, PodTemplateSpec, Probe,
-            ResourceRequirements, TCPSocketAction, Volume, VolumeMount,
+            TCPSocketAction, Volume, VolumeMount,
         },
     },
     apimachinery::pkg::{
-        api::resource::Quantity,
         apis::meta::v1::{LabelSelector, ObjectMeta},
         util::intstr::IntOrString,
     },
@@ -23,7 +20,7 @@ use neptune_wire::{ArtifactAddress, Worker};
 
 use crate::{
     controllers::joint_inference_service::{
-        plan::SERVICE_PORT, validate::ValidService, worker::ResolvedWorker,
+        plan::SERVICE_PORT, validate::ValidCloudWorker, worker::ResolvedWorker,
     },
     kubernetes::{
         labels::owner_annotation,
@@ -45,13 +42,13 @@ const MODELS: &str = "/models";
 /// The Deployment and the Service of a cloud worker.
 pub fn objects(
     service: &JointInferenceService,
-    valid: &ValidService,
+    spec: &WorkerSpec,
+    cloud: &ValidCloudWorker,
     worker: &Worker,
     reports: Option<&ReportAccess>,
     fetch_image: &str,
 ) -> KubernetesObjects {
     let metadata = workloads::metadata(service, &worker.name, "cloud-worker");
-    let spec = &service.spec.cloud_worker.worker_spec;
     let deployment = Deployment {
         metadata: metadata.clone(),
         spec: Some(DeploymentSpec {
@@ -74,7 +71,7 @@ pub fn objects(
                     ),
                     ..ObjectMeta::default()
                 }),
-                spec: Some(pod(spec, valid, worker, reports, fetch_image)),
+                spec: Some(pod(spec, cloud, worker, reports, fetch_image)),
             },
             ..DeploymentSpec::default()
         }),
@@ -86,12 +83,12 @@ pub fn objects(
 
 fn pod(
     spec: &WorkerSpec,
-    valid: &ValidService,
+    cloud: &ValidCloudWorker,
     worker: &Worker,
     reports: Option<&ReportAccess>,
     fetch_image: &str,
 ) -> PodSpec {
-    let Delivery { mut volumes, mount, fetch, model_url } = delivery(&valid.cloud, fetch_image);
+    let Delivery { mut volumes, mount, fetch, model_url } = delivery(&cloud.worker, fetch_image);
     let mut mounts = vec![mount];
     if let Some(scripts) = &worker.scripts {
         volumes.push(host_path("scripts", &scripts.dir));
@@ -100,7 +97,7 @@ fn pod(
     let mut env: Vec<EnvVar> =
         worker.env.iter().map(|(name, value)| variable(name, value)).collect();
     env.push(variable("MODEL_URL", &model_url));
-    env.push(variable("NODE_NAME", valid.cloud_node.as_str()));
+    env.push(variable("NODE_NAME", cloud.node.as_str()));
     env.extend(
         reports.into_iter().flat_map(|it| report_sidecar::worker_variables(&worker.name, it)),
     );
@@ -114,7 +111,7 @@ fn pod(
         args: some(&worker.args),
         env: Some(env),
         volume_mounts: Some(mounts),
-        resources: limits(worker),
+        resources: workloads::limits(&worker.resources),
         // Ready when the port is open: until then requests of edge workers fail.
         readiness_probe: Some(Probe {
             tcp_socket: Some(TCPSocketAction {
@@ -126,7 +123,7 @@ fn pod(
         ..Container::default()
     };
     let mut pod = PodSpec {
-        affinity: Some(on_node(valid.cloud_node.as_str())),
+        affinity: Some(on_node(cloud.node.as_str())),
         init_containers: Some(init_containers).filter(|all| !all.is_empty()),
         containers: vec![container],
         volumes: Some(volumes),
@@ -178,16 +175,4 @@ fn host_path(name: &str, path: &str) -> Volume {
         host_path: Some(HostPathVolumeSource { path: path.to_owned(), type_: None }),
         ..Volume::default()
     }
-}
-
-fn limits(worker: &Worker) -> Option<ResourceRequirements> {
-    let cpu = worker.resources.cpu_millis.map(|millis| ("cpu", format!("{millis}m")));
-    let memory = worker.resources.memory_bytes.map(|bytes| ("memory", bytes.to_string()));
-    let limits: BTreeMap<_, _> = [cpu, memory]
-        .into_iter()
-        .flatten()
-        .map(|(name, amount)| (name.to_owned(), Quantity(amount)))
-        .collect();
-    (!limits.is_empty())
-        .then(|| ResourceRequirements { limits: Some(limits), ..ResourceRequirements::default() })
 }

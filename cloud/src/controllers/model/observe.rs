@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_api::{JointInferenceService, Model};
+use neptune_api::{JointInferenceService, Model, ModelReference};
 use neptune_wire::{NodeName, ObjectKey};
 
 use super::{
@@ -52,14 +52,16 @@ pub fn observe(
 fn nodes<'a>(service: &'a JointInferenceService, model: &str, context: &Context) -> Vec<&'a str> {
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     let mut nodes = Vec::new();
-    if edge.model.name == model {
+    let uses = |used: &Option<ModelReference>| used.as_ref().is_some_and(|used| used.name == model);
+    // A model server gets its model as a version of its InferenceModel.
+    if edge.worker_spec.is_some() && uses(&edge.model) {
         let selected = service.status.iter().flat_map(|status| &status.edge_workers);
         nodes.extend(edge.node_name.as_deref());
         nodes.extend(selected.map(|worker| worker.node.as_str()));
     }
-    let node = context.caches().node(&cloud.node_name);
-    if cloud.model.name == model && node.as_deref().is_some_and(is_agent_node) {
-        nodes.push(cloud.node_name.as_str());
-    }
+    let is_used = cloud.worker_spec.is_some() && uses(&cloud.model);
+    nodes.extend(cloud.node_name.as_deref().filter(|name| {
+        is_used && context.caches().node(name).as_deref().is_some_and(is_agent_node)
+    }));
     nodes
 }

@@ -15,7 +15,7 @@ pub fn used(model: &Model) -> IndexKey {
 pub fn enqueue_used_models(service: &JointInferenceService, context: &Context) {
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
     let spec = &service.spec;
-    for used in [&spec.edge_worker.model, &spec.cloud_worker.model] {
+    for used in [&spec.edge_worker.model, &spec.cloud_worker.model].into_iter().flatten() {
         if let Some(model) = context.caches().get::<Model>(namespace, &used.name) {
             context.enqueue(&*model);
         }

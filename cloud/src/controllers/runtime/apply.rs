@@ -1,22 +1,27 @@
-//! Applies an object's Deployment and Service with server-side apply, and deletes stale ones. Never
+//! Applies the objects that an object owns with server-side apply, and deletes stale ones. Never
 //! changes objects of another owner.
 
 use std::{fmt::Debug, time::Duration};
 
 use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
-    Api, Client, Resource, ResourceExt as _,
+    Api, Client, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
     runtime::reflector::{ObjectRef, Store},
 };
+use neptune_api::InferenceModel;
 use neptune_wire::ContentHash;
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use super::{context::Context, controller::Controller};
 use crate::{
-    cache::{Indexed, IndexedStore, owned},
+    cache::{Cached as _, Indexed, IndexedStore, owned},
     error::Error,
-    kubernetes::{identity::is_owned, workloads::KubernetesObjects},
+    kubernetes::{
+        identity::is_owned,
+        workloads::{ExposedService, KubernetesObjects, OwnedObjects},
+    },
 };
 
 /// The pause after a rejection that no watch event resolves: a name in use, an exceeded quota.
@@ -29,8 +34,7 @@ pub const FIELD_MANAGER: &str = "neptune-cloud";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     desired: ContentHash,
-    deployment: Option<String>,
-    service: Option<String>,
+    versions: Vec<String>,
 }
 
 /// The result of [`apply`].
@@ -50,52 +54,99 @@ pub enum WorkloadOutcome {
     },
 }
 
-/// Applies `objects`, or deletes the applied workload if `objects` is `None`.
+/// Applies `objects` and what else is `owned`, and deletes other objects of the owner.
 ///
 /// # Errors
 /// The error of the API server.
 pub async fn apply<O: Controller>(
     owner: &O,
-    objects: Option<&KubernetesObjects>,
+    (objects, owned): (Option<&KubernetesObjects>, &OwnedObjects),
     before: Option<&Applied>,
     context: &Context,
 ) -> Result<WorkloadOutcome, Error> {
     let (client, caches) = (context.client(), context.caches());
-    let keep = objects.map(|objects| objects.deployment.name_any());
-    delete_stale(client, owner, &caches.deployments, keep.as_deref()).await?;
-    delete_stale(client, owner, &caches.services, keep.as_deref()).await?;
-    let Some(KubernetesObjects { deployment, service: address }) = objects else {
+    let workload = objects.map(|objects| objects.deployment.name_any());
+    let exposed = owned.exposed.as_ref().map(|exposed| exposed.service.name_any());
+    let models: Vec<_> = owned.models.iter().map(ResourceExt::name_any).collect();
+    delete_stale(client, owner, &caches.deployments, workload.as_slice()).await?;
+    let services: Vec<_> = workload.iter().chain(&exposed).cloned().collect();
+    delete_stale(client, owner, &caches.services, &services).await?;
+    delete_stale(client, owner, InferenceModel::cache(caches), &models).await?;
+    if objects.is_none() && *owned == OwnedObjects::default() {
         return Ok(WorkloadOutcome::Done { applied: None, created: None });
-    };
-    let desired = ContentHash::of(&(deployment, address));
-    let unchanged = |cached: Option<String>, known: Option<&String>| {
-        // An object that is not cached was applied just now: a deletion resets `before`.
-        cached.is_none() || cached.as_ref() == known
-    };
-    let cached_deployment =
-        cached(&caches.deployments, deployment).map(|cached| version(&cached.metadata));
-    let cached_service = cached(&caches.services, address).map(|cached| version(&cached.metadata));
+    }
+    let desired = ContentHash::of(&(
+        objects.map(|objects| (&objects.deployment, &objects.service)),
+        owned.exposed.as_ref().map(|exposed| (&exposed.service, &exposed.endpoints)),
+        &owned.models,
+    ));
+    let cached_versions = cached_versions((objects, owned), context);
     if let Some(before) = before.filter(|before| before.desired == desired)
-        && unchanged(cached_deployment, before.deployment.as_ref())
-        && unchanged(cached_service, before.service.as_ref())
+        && is_unchanged(&cached_versions, &before.versions)
     {
         return Ok(WorkloadOutcome::Done { applied: Some(before.clone()), created: None });
     }
-    let deployed = match apply_one(client, owner, &caches.deployments, deployment).await? {
-        ObjectOutcome::NameTaken(object) => return Ok(WorkloadOutcome::NameTaken { object }),
-        ObjectOutcome::Done(applied) => applied,
-    };
-    let address = match apply_one(client, owner, &caches.services, address).await? {
-        ObjectOutcome::NameTaken(object) => return Ok(WorkloadOutcome::NameTaken { object }),
-        ObjectOutcome::Done(applied) => applied,
-    };
-    let applied = Applied {
-        desired,
-        deployment: Some(version(&deployed.object.metadata)),
-        service: Some(version(&address.object.metadata)),
-    };
-    let created = deployed.is_new.then(|| deployed.object.name_any());
-    Ok(WorkloadOutcome::Done { applied: Some(applied), created })
+    let mut versions = Vec::new();
+    let mut created = None;
+    macro_rules! apply_each {
+        ($store:expr, $object:expr) => {
+            match apply_one(client, owner, $store, $object).await? {
+                ObjectOutcome::NameTaken(object) => {
+                    return Ok(WorkloadOutcome::NameTaken { object });
+                }
+                ObjectOutcome::Done(applied) => {
+                    versions.push(version(applied.object.meta()));
+                    applied
+                }
+            }
+        };
+    }
+    if let Some(KubernetesObjects { deployment, service }) = objects {
+        let deployed = apply_each!(Some(caches.deployments.store()), deployment);
+        created = deployed.is_new.then(|| deployed.object.name_any());
+        apply_each!(Some(caches.services.store()), service);
+    }
+    if let Some(ExposedService { service, .. }) = &owned.exposed {
+        apply_each!(Some(caches.services.store()), service);
+    }
+    for model in &owned.models {
+        apply_each!(Some(InferenceModel::cache(caches).store()), model);
+    }
+    if let Some(ExposedService { endpoints, .. }) = &owned.exposed {
+        // Not watched: a change by another is not detected before the next one of the service.
+        apply_each!(None, endpoints);
+    }
+    Ok(WorkloadOutcome::Done { applied: Some(Applied { desired, versions }), created })
+}
+
+/// The versions in the caches, in the order in which [`apply`] applies the objects.
+fn cached_versions(
+    (objects, owned): (Option<&KubernetesObjects>, &OwnedObjects),
+    context: &Context,
+) -> Vec<Option<String>> {
+    let caches = context.caches();
+    let mut versions = Vec::new();
+    if let Some(KubernetesObjects { deployment, service }) = objects {
+        versions.push(cached(&caches.deployments, deployment).map(|it| version(&it.metadata)));
+        versions.push(cached(&caches.services, service).map(|it| version(&it.metadata)));
+    }
+    if let Some(ExposedService { service, .. }) = &owned.exposed {
+        versions.push(cached(&caches.services, service).map(|it| version(&it.metadata)));
+    }
+    let models = InferenceModel::cache(caches);
+    versions.extend(
+        owned.models.iter().map(|model| cached(models, model).map(|it| version(&it.metadata))),
+    );
+    versions
+}
+
+/// Whether no cached object is another one than that which was applied. An object that is not
+/// cached was applied just now: a deletion resets what was applied.
+fn is_unchanged(cached: &[Option<String>], applied: &[String]) -> bool {
+    cached
+        .iter()
+        .zip(applied)
+        .all(|(cached, applied)| cached.is_none() || cached.as_ref() == Some(applied))
 }
 
 /// The version that changes with the spec: the generation if the kind has one, so that status
@@ -121,7 +172,7 @@ struct AppliedObject<K> {
 async fn apply_one<O, K>(
     client: &Client,
     owner: &O,
-    store: &Store<K>,
+    store: Option<&Store<K>>,
     desired: &K,
 ) -> Result<ObjectOutcome<K>, Error>
 where
@@ -136,9 +187,9 @@ where
     let name = desired.name_any();
     let api: Api<K> = Api::namespaced(client.clone(), &desired.namespace().unwrap_or_default());
     let object = format!("{} {}/{name}", K::kind(&()), desired.namespace().unwrap_or_default());
-    let existing = match cached(store, desired) {
+    let existing = match store.and_then(|store| cached(store, desired)) {
         Some(cached) => Some(cached.meta().clone()),
-        // The cache has only objects with the label of Neptune.
+        // The cache may have only objects with the label of Neptune.
         None => api
             .get_opt(&name)
             .await
@@ -161,11 +212,20 @@ where
         None => params,
     };
     let applied = api
-        .patch(&name, &params, &Patch::Apply(&desired))
+        .patch(&name, &params, &Patch::Apply(&without_status(&desired)))
         .await
         .map_err(Error::api(format!("apply {object}")))?;
     tracing::info!(object, "object applied");
     Ok(ObjectOutcome::Done(AppliedObject { object: applied, is_new: existing.is_none() }))
+}
+
+/// A status has its own subresource, and no type writes `null` into it.
+fn without_status(desired: &impl Serialize) -> Value {
+    let mut value = serde_json::to_value(desired).expect("an object is JSON");
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("status");
+    }
+    value
 }
 
 fn cached<K>(store: &Store<K>, desired: &K) -> Option<std::sync::Arc<K>>
@@ -175,12 +235,12 @@ where
     store.get(&ObjectRef::from_obj(desired))
 }
 
-/// Deletes the objects of this owner with another name than `keep`.
+/// Deletes the objects of this owner with another name than those in `keep`.
 async fn delete_stale<O, K>(
     client: &Client,
     owner: &O,
     store: &IndexedStore<K>,
-    keep: Option<&str>,
+    keep: &[String],
 ) -> Result<(), Error>
 where
     O: Controller,
@@ -195,7 +255,7 @@ where
     let is_stale = |cached: &std::sync::Arc<K>| {
         is_owned(cached.meta(), owner)
             && cached.meta().deletion_timestamp.is_none()
-            && Some(cached.name_any().as_str()) != keep
+            && !keep.contains(&cached.name_any())
     };
     for object in owned(store, owner).into_iter().filter(is_stale) {
         let name = object.name_any();

@@ -99,6 +99,11 @@ impl Context {
         &self.0.pods.fetch_image
     }
 
+    /// The image of gateways.
+    pub fn gateway_image(&self) -> &str {
+        &self.0.pods.gateway_image
+    }
+
     /// The domain of the cluster's Services.
     pub fn cluster_domain(&self) -> &str {
         &self.0.pods.cluster_domain

@@ -78,6 +78,11 @@ pub trait Controller:
     /// Enqueues the objects that depend on the status, after `next` replaced this object's status.
     fn enqueue_by_status(&self, _next: &Self::Status, _context: &Context) {}
 
+    /// What a user should know at apply time although the spec is valid.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The findings of the spec, as the conditions report them.
     fn findings(&self, context: &Context) -> Vec<Finding> {
         self.validate(&self.facts(context)).err().unwrap_or_default()

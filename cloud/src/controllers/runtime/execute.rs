@@ -14,7 +14,7 @@ use crate::{
     error::{Class, Error},
     finding::Finding,
     fleet::Requirements,
-    kubernetes::workloads::KubernetesObjects,
+    kubernetes::workloads::{KubernetesObjects, OwnedObjects},
     reason::Reason,
 };
 
@@ -26,6 +26,8 @@ pub struct ObjectPlan {
     pub requirements: Requirements,
     /// The Deployment and the Service; `None` if no workload runs in the cluster.
     pub objects: Option<KubernetesObjects>,
+    /// Other objects that the object owns.
+    pub owned: OwnedObjects,
     /// Whether the requirements lack the address of the Service because it does not exist yet. They
     /// are planned again when it does; until then nothing is published for the object.
     pub awaits_service: bool,
@@ -56,7 +58,9 @@ pub async fn execute<K: Controller>(
 ) -> Result<Executed, Error> {
     let messages = K::MESSAGES;
     let workload = async || match &messages.workload {
-        Some(messages) => apply_workload(object, plan.objects.as_ref(), messages, context).await,
+        Some(messages) => {
+            apply_workload(object, (plan.objects.as_ref(), &plan.owned), messages, context).await
+        }
         None => Ok(None),
     };
     let applied = if plan.awaits_service { Some(workload().await?) } else { None };
@@ -89,13 +93,13 @@ fn service_wait<K: Controller>(object: &K, context: &Context) -> Option<Duration
 
 async fn apply_workload<K: Controller>(
     object: &K,
-    objects: Option<&KubernetesObjects>,
+    (objects, owned): (Option<&KubernetesObjects>, &OwnedObjects),
     messages: &WorkloadMessages,
     context: &Context,
 ) -> Result<Option<Finding>, Error> {
     let (before, removals) =
         context.object_state(object, |state| (state.applied.clone(), state.removals));
-    match apply(object, objects, before.as_ref(), context).await {
+    match apply(object, (objects, owned), before.as_ref(), context).await {
         Ok(WorkloadOutcome::Done { applied, created }) => {
             context.object_state(object, |state| {
                 // If a workload was deleted meanwhile, the object is enqueued already.

@@ -68,6 +68,7 @@ async fn context() -> (Context, Api<Dataset>) {
     let fleet = Fleet::new(30);
     let pods = PodSettings {
         fetch_image: String::new(),
+        gateway_image: String::new(),
         cluster_domain: "cluster.local".to_owned(),
         policy: PodPolicy::default(),
         reports: None,

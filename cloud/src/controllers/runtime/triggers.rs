@@ -14,7 +14,7 @@ use futures::{
     future::{Either, select},
 };
 use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt as _;
+use kube::{Resource as _, ResourceExt as _};
 
 use super::{
     context::Context,
@@ -123,6 +123,7 @@ fn on_change(change: Change, context: &Context) {
         Change::Applied(object) => with_object!(object, object => on_applied(&*object, context)),
         Change::Deleted(object) => with_object!(object, object => {
             context.forget(&*object);
+            on_owned_changed(&*object, true, context);
             object.enqueue_related(Cause::Spec, context);
         }),
         Change::Node(name) => {
@@ -150,7 +151,20 @@ fn on_applied<K: Controller>(object: &K, context: &Context) {
     }
     let observed = object.status().and_then(K::observed_generation);
     if observed != object.meta().generation {
+        on_owned_changed(object, false, context);
         object.enqueue_related(Cause::Spec, context);
+    }
+}
+
+/// The object belongs to the workload of its owner, if it has one.
+fn on_owned_changed<K: Controller>(object: &K, deleted: bool, context: &Context) {
+    let namespace = object.namespace().unwrap_or_default();
+    for owner in object.owner_references().iter().filter(|owner| owner.controller == Some(true)) {
+        each_kind!(O => {
+            if O::kind(&()) == owner.kind {
+                on_workload_changed::<O>(&namespace, &owner.name, deleted, context);
+            }
+        });
     }
 }
 

@@ -57,8 +57,9 @@ fn config_map_contains_the_built_in_frameworks() {
     assert!(found.len() > 30, "{found:?}");
     let source = workers + &servers;
     for text in found {
-        // The source names the variant of a reload mode.
-        let there = source.contains(&format!("\"{text}\"")) || text == "watch";
+        // The source names the variants of a reload mode and a protocol.
+        let variants = ["watch", "openai", "oip", "tfserving"];
+        let there = source.contains(&format!("\"{text}\"")) || variants.contains(&text.as_str());
         assert!(there, "{text:?} of build/deploy/base/frameworks.yaml is not built in");
     }
 }

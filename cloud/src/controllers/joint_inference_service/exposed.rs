@@ -1,0 +1,51 @@
+//! The Service of an exposed gateway, and the Endpoints with the addresses of its nodes. Pure.
+//!
+//! `EdgeMesh` needs core/v1 Endpoints with `nodeName`; it does not read an `EndpointSlice`.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{
+    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, ServiceSpec,
+};
+use neptune_api::JointInferenceService;
+
+use crate::{
+    controllers::joint_inference_service::gateway::ValidGateway,
+    kubernetes::workloads::{self, ExposedService},
+};
+
+/// The Service of a gateway; `None` if it is not exposed or no node has an IP address.
+pub fn exposed(service: &JointInferenceService, gateway: &ValidGateway) -> Option<ExposedService> {
+    let addresses: Vec<EndpointAddress> = gateway
+        .exposed
+        .iter()
+        .flatten()
+        .filter(|(_, address)| address.parse::<IpAddr>().is_ok())
+        .map(|(node, address)| EndpointAddress {
+            ip: address.clone(),
+            node_name: Some(node.to_string()),
+            ..EndpointAddress::default()
+        })
+        .collect();
+    if addresses.is_empty() {
+        return None;
+    }
+    let metadata = workloads::metadata(service, &gateway.name, "gateway");
+    let mut address = workloads::service(metadata.clone(), &gateway.name, gateway.port, None);
+    address.spec = address.spec.map(|spec| ServiceSpec { selector: None, ..spec });
+    let endpoints = Endpoints {
+        metadata,
+        subsets: Some(vec![EndpointSubset {
+            addresses: Some(addresses),
+            not_ready_addresses: None,
+            ports: Some(vec![EndpointPort {
+                // That of the Service's port.
+                name: Some("http".to_owned()),
+                port: i32::from(gateway.port),
+                protocol: Some("TCP".to_owned()),
+                ..EndpointPort::default()
+            }]),
+        }]),
+    };
+    Some(ExposedService { service: address, endpoints })
+}

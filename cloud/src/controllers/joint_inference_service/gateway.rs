@@ -1,0 +1,415 @@
+//! The gateway of a service: its configuration file, checked as the gateway checks it, and its
+//! address. Pure: a part of `validate`.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use hyper::{
+    Uri,
+    header::{HeaderName, HeaderValue},
+};
+use neptune_api::{
+    Gateway, GatewayTimeouts, JointInferenceService, OnCloudFailure, OnEdgeFailure, ServerProtocol,
+    Streaming,
+};
+use neptune_wire::{GatewaySpec, NodeName, WorkerName};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    controllers::joint_inference_service::{hard_example, server::NodePort},
+    finding::Finding,
+    kubernetes::{nodes::in_url, quantities},
+    reason::Reason,
+};
+
+/// The port of a gateway whose spec names none.
+const DEFAULT_PORT: u16 = 8080;
+
+/// A gateway with resolved references.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ValidGateway {
+    /// The container name, unique on the node.
+    pub name: WorkerName,
+    /// The image of the container.
+    pub image: String,
+    /// What the agent provides for it.
+    pub spec: GatewaySpec,
+    /// Host entries of the container.
+    pub hosts: BTreeMap<String, IpAddr>,
+    /// Its port on the node.
+    pub port: u16,
+    /// The addresses of its nodes, if a Service is to reach it.
+    pub exposed: Option<Vec<(NodeName, String)>>,
+}
+
+/// The server that answers hard samples.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CloudTarget {
+    /// The base URL.
+    pub url: String,
+    /// The name of the model there.
+    pub model_name: Option<String>,
+    /// Its protocol, if it is known.
+    pub protocol: Option<ServerProtocol>,
+    /// Whether `http://` is permitted: the address is one of the cluster.
+    pub allow_plain_http: bool,
+    /// Host entries.
+    pub hosts: BTreeMap<String, IpAddr>,
+    /// The name of the file with the token.
+    pub token_file: Option<String>,
+    /// The name of the file with certificates.
+    pub ca_file: Option<String>,
+}
+
+/// The settings of `spec.gateway`.
+pub fn settings(service: &JointInferenceService) -> Gateway {
+    service.spec.gateway.clone().unwrap_or_default()
+}
+
+/// The port of the gateway; the default if the spec has none or an invalid one.
+pub fn port(gateway: &Gateway) -> u16 {
+    let port = gateway.port.and_then(|port| u16::try_from(port).ok());
+    port.filter(|port| *port > 0).unwrap_or(DEFAULT_PORT)
+}
+
+/// The URL of the gateway. `address` is that of its only node.
+pub fn gateway_url(gateway: &Gateway, address: Option<&str>) -> Option<String> {
+    let port = port(gateway);
+    if gateway.expose == Some(true) {
+        return address.map(|address| format!("http://{}:{port}", in_url(address)));
+    }
+    Some(format!("http://127.0.0.1:{port}"))
+}
+
+/// Checks that nothing else uses the port of the gateway on one of its nodes.
+pub fn check_port(
+    gateway: &Gateway,
+    nodes: &[NodeName],
+    used: &[NodePort],
+    findings: &mut Vec<Finding>,
+) {
+    let port = port(gateway);
+    let is_taken = |used: &&NodePort| {
+        used.has_priority
+            && used.port == port
+            && nodes.iter().any(|node| node.as_str() == used.node)
+    };
+    if let Some(NodePort { node, user, .. }) = used.iter().find(is_taken) {
+        let message = format!(
+            "spec.gateway.port {port} is already used by {user} on node {node}; choose another port or node"
+        );
+        findings.push(Finding::new(Reason::PortTaken, message));
+    }
+}
+
+/// The configuration file of the gateway, without the members that the agent sets. `edge` is the
+/// port and the model of the node's model server.
+pub fn config(
+    service: &JointInferenceService,
+    protocol: ServerProtocol,
+    (edge_port, edge_model): (u16, &str),
+    cloud: &CloudTarget,
+    findings: &mut Vec<Finding>,
+) -> Option<Value> {
+    let before = findings.len();
+    let gateway = settings(service);
+    let listen = if gateway.expose == Some(true) { "0.0.0.0" } else { "127.0.0.1" };
+    if gateway.port.is_some_and(|port| !(1..=65_535).contains(&port)) {
+        invalid("port", &gateway.port.unwrap_or_default(), "must be 1 to 65535", findings);
+    }
+    let hard_example =
+        hard_example::config(&service.spec.edge_worker.hard_example_algorithm, protocol, findings);
+    let mut config = json!({
+        "service": service.metadata.name.as_deref().unwrap_or_default(),
+        "protocol": protocol.to_string(),
+        "listen": format!("{listen}:{}", port(&gateway)),
+        "edge": {"address": format!("127.0.0.1:{edge_port}"), "model": edge_model},
+        "cloud": {"url": cloud.url},
+        "hardExample": hard_example,
+    });
+    if let Some(name) = &cloud.model_name {
+        config["cloud"]["modelName"] = name.as_str().into();
+    }
+    if cloud.allow_plain_http {
+        config["cloud"]["allowPlainHttp"] = true.into();
+    }
+    let on_cloud_failure = gateway.on_cloud_failure.map(|action| match action {
+        OnCloudFailure::EdgeAnswer => "EdgeAnswer",
+        OnCloudFailure::Error => "Error",
+    });
+    let on_edge_failure = gateway.on_edge_failure.map(|action| match action {
+        OnEdgeFailure::Cloud => "Cloud",
+        OnEdgeFailure::Error => "Error",
+    });
+    let streaming = gateway.streaming.map(|streaming| match streaming {
+        Streaming::Auto => "Auto",
+        Streaming::Buffer => "Buffer",
+        Streaming::Prefix => "Prefix",
+        Streaming::EdgeOnly => "EdgeOnly",
+    });
+    for (name, value) in [
+        ("onCloudFailure", on_cloud_failure),
+        ("onEdgeFailure", on_edge_failure),
+        ("streaming", streaming),
+    ] {
+        if let Some(value) = value {
+            config[name] = value.into();
+        }
+    }
+    if let Some(never_upload) = &gateway.never_upload {
+        headers(&never_upload.headers, findings);
+        config["neverUpload"] = json!({"headers": never_upload.headers});
+    }
+    for (name, members) in [
+        ("timeouts", timeouts(gateway.timeouts.as_ref(), findings)),
+        ("limits", limits(&gateway, findings)),
+    ] {
+        if !members.is_empty() {
+            config[name] = members.into();
+        }
+    }
+    (findings.len() == before).then_some(config)
+}
+
+fn invalid(field: &str, value: &dyn std::fmt::Debug, why: &str, findings: &mut Vec<Finding>) {
+    let message = format!("spec.gateway.{field} {value:?} {why}");
+    findings.push(Finding::new(Reason::GatewayInvalid, message));
+}
+
+fn headers(headers: &[String], findings: &mut Vec<Finding>) {
+    let parse = |text: &String| -> Option<()> {
+        let (name, value) = text.split_once(':')?;
+        name.trim().parse::<HeaderName>().ok()?;
+        value.trim().parse::<HeaderValue>().ok().map(drop)
+    };
+    for header in headers.iter().filter(|header| parse(header).is_none()) {
+        invalid("neverUpload.headers", header, "must be \"name: value\"", findings);
+    }
+}
+
+fn timeouts(timeouts: Option<&GatewayTimeouts>, findings: &mut Vec<Finding>) -> Map<String, Value> {
+    let timeouts = timeouts.cloned().unwrap_or_default();
+    let mut members = Map::new();
+    for (name, value) in [
+        ("edge", timeouts.edge),
+        ("cloudConnect", timeouts.cloud_connect),
+        ("cloudFirstByte", timeouts.cloud_first_byte),
+        ("cloudTotal", timeouts.cloud_total),
+    ] {
+        let Some(value) = value else { continue };
+        if !is_duration(&value) {
+            let field = format!("timeouts.{name}");
+            invalid(&field, &value, "must be a duration such as 500ms, 10s or 2m", findings);
+        }
+        members.insert(name.to_owned(), value.into());
+    }
+    members
+}
+
+/// Whether a text is a whole number above 0 of at most 6 digits with a unit.
+fn is_duration(text: &str) -> bool {
+    let units = ["ms", "s", "m", "h"];
+    let number = units.iter().find_map(|unit| {
+        let number = text.strip_suffix(unit)?;
+        number.bytes().all(|b| b.is_ascii_digit()).then_some(number)
+    });
+    number.is_some_and(|number| (1..=6).contains(&number.len()) && !number.starts_with('0'))
+}
+
+fn limits(gateway: &Gateway, findings: &mut Vec<Finding>) -> Map<String, Value> {
+    let mut members = Map::new();
+    if let Some(text) = &gateway.max_body_bytes {
+        // The agent's node may have 32 bits.
+        let bytes = quantities::parse(text, 1).filter(|bytes| (1..1 << 31).contains(bytes));
+        if bytes.is_none() {
+            let why = "must be a Kubernetes quantity above 0 and below 2Gi, such as \"32Mi\"";
+            invalid("maxBodyBytes", text, why, findings);
+        }
+        members.insert("maxBodyBytes".to_owned(), bytes.into());
+    }
+    if let Some(number) = gateway.max_in_flight {
+        if number < 1 {
+            invalid("maxInFlight", &number, "must be 1 or more", findings);
+        }
+        members.insert("maxInFlight".to_owned(), number.into());
+    }
+    members
+}
+
+/// Checks the URL of an endpoint as the gateway does: `http` only to a loopback address.
+pub fn check_url(url: &str) -> Result<(), &'static str> {
+    let uri: Uri = url.parse().map_err(|_| "must be a URL such as https://llm.example/v1")?;
+    let Some(authority) = uri.authority() else { return Err("must have a host") };
+    if authority.as_str().contains('@') {
+        return Err("must have no user and password; use tokenFile");
+    }
+    if uri.query().is_some() || url.contains('#') {
+        return Err("must have no query and no fragment");
+    }
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let is_loopback =
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    match uri.scheme_str() {
+        Some("https") => Ok(()),
+        Some("http") if is_loopback => Ok(()),
+        Some("http") => Err("must be https: http is only for a loopback address"),
+        _ => Err("must be https"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::controllers::joint_inference_service::fixtures;
+
+    #[test]
+    fn plain_http_is_only_for_loopback() {
+        for url in [
+            "https://a",
+            "https://a:8443/v1",
+            "http://127.0.0.1:1/v1",
+            "http://[::1]:1",
+            "http://localhost",
+        ] {
+            assert_eq!(check_url(url), Ok(()), "{url}");
+        }
+        for url in [
+            "",
+            "llm",
+            "ftp://a",
+            "http://10.0.0.1",
+            "https://u:p@a",
+            "https://a/?k=1",
+            "https://a/#f",
+        ] {
+            assert!(check_url(url).is_err(), "{url}");
+        }
+    }
+
+    /// What the controller accepts, the gateway accepts too, with the same meaning.
+    #[test]
+    fn gateway_accepts_every_configuration_that_the_controller_builds() {
+        let algorithms = [
+            "LogProb",
+            "CrossEntropy",
+            "MaxProbability",
+            "Margin",
+            "IBT",
+            "Threshold",
+            "Random",
+            "CloudOnly",
+            "EdgeOnly",
+        ];
+        let goals = [
+            json!({}),
+            json!({"uploadRatio": "0.2"}),
+            json!({"uploadRatio": "0.2", "maxUploadRatio": "0.2", "shadowRatio": "0"}),
+            json!({"agreement": "0.97", "maxUploadRatio": "1.0"}),
+            json!({"maxUploadRatio": "0.5"}),
+            json!({"uploadRatio": "1", "maxUploadRatio": "0.5"}),
+        ];
+        let parameters = [
+            json!([]),
+            json!([{"key": "threshold", "value": "0.75"}]),
+            json!([{"key": "threshold_img", "value": "2"}]),
+            json!([{"key": "kind", "value": "logits"}, {"key": "output", "value": "scores"}]),
+            json!([{"key": "kind", "value": "boxes"}]),
+            json!([{"key": "signal", "value": "choice"}, {"key": "labels", "value": "yes, no"}]),
+            json!([{"key": "signal", "value": "choice"}]),
+            json!([{"key": "signal", "value": "quantile"}, {"key": "quantile", "value": "0.05"}]),
+            json!([{"key": "threshold_box", "value": "0.4"}]),
+        ];
+        let settings = [
+            json!({}),
+            json!({
+                "port": 9, "expose": true, "onCloudFailure": "Error", "onEdgeFailure": "Cloud",
+                "timeouts": {"edge": "500ms", "cloudConnect": "1s", "cloudFirstByte": "2m", "cloudTotal": "1h"},
+                "streaming": "EdgeOnly", "neverUpload": {"headers": ["x-private: yes"]},
+                "maxBodyBytes": "8Mi", "maxInFlight": 16,
+            }),
+        ];
+        let clouds = [
+            ("https://llm.example/v1", false),
+            ("http://127.0.0.1:8000", false),
+            ("http://10.96.0.9:5000", true),
+        ];
+        let protocols = [ServerProtocol::Openai, ServerProtocol::Oip, ServerProtocol::Tfserving];
+        let mut counts = (0, 0);
+        for (name, goal) in algorithms.iter().flat_map(|name| goals.iter().map(move |g| (name, g)))
+        {
+            for (number, parameters) in parameters.iter().enumerate() {
+                for protocol in protocols {
+                    let mut service = fixtures::assistant();
+                    let algorithm = json!({"name": name, "goal": goal, "parameters": parameters});
+                    service.spec.edge_worker.hard_example_algorithm =
+                        serde_json::from_value(algorithm).unwrap();
+                    let settings = settings[number % settings.len()].clone();
+                    service.spec.gateway = serde_json::from_value(settings).unwrap();
+                    let (url, allow_plain_http) = clouds[number % clouds.len()];
+                    let cloud = CloudTarget {
+                        url: url.to_owned(),
+                        allow_plain_http,
+                        ..CloudTarget::default()
+                    };
+                    let mut findings = Vec::new();
+                    let built = config(&service, protocol, (9001, "m"), &cloud, &mut findings);
+                    let Some(built) = built else {
+                        assert!(!findings.is_empty());
+                        counts.1 += 1;
+                        continue;
+                    };
+                    counts.0 += 1;
+                    let parsed =
+                        neptune_gateway::config::Config::parse(built.to_string().as_bytes());
+                    assert!(parsed.is_ok(), "{built}: {}", parsed.unwrap_err());
+                }
+            }
+        }
+        assert!(counts.0 > 200 && counts.1 > 200, "{counts:?}");
+    }
+
+    #[test]
+    fn settings_reach_the_configuration() {
+        let mut service = fixtures::assistant();
+        service.spec.gateway = serde_json::from_value(json!({
+            "port": 9, "expose": true, "onCloudFailure": "Error", "maxBodyBytes": "8Mi",
+            "neverUpload": {"headers": ["x-private: yes"]}, "timeouts": {"cloudTotal": "1m"},
+        }))
+        .unwrap();
+        let cloud = CloudTarget { url: "https://llm.example".to_owned(), ..CloudTarget::default() };
+        let openai = ServerProtocol::Openai;
+        let built = config(&service, openai, (9001, "m"), &cloud, &mut Vec::new()).unwrap();
+        assert_eq!(
+            built,
+            json!({
+                "service": "assistant", "protocol": "openai", "listen": "0.0.0.0:9",
+                "edge": {"address": "127.0.0.1:9001", "model": "m"},
+                "cloud": {"url": "https://llm.example"},
+                "hardExample": {"algorithm": "LogProb", "goal": {"uploadRatio": 0.2}},
+                "onCloudFailure": "Error", "neverUpload": {"headers": ["x-private: yes"]},
+                "timeouts": {"cloudTotal": "1m"}, "limits": {"maxBodyBytes": 8_388_608},
+            })
+        );
+    }
+
+    #[test]
+    fn durations_are_whole_numbers_with_a_unit() {
+        for text in ["1s", "500ms", "2m", "999999h"] {
+            assert!(is_duration(text), "{text}");
+        }
+        for text in ["", "s", "0s", "01s", "1", "1.5s", "1d", "1234567s", "-1s", "1 s"] {
+            assert!(!is_duration(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn url_is_loopback_unless_exposed() {
+        let mut gateway = Gateway { port: Some(81), ..Gateway::default() };
+        assert_eq!(gateway_url(&gateway, None).unwrap(), "http://127.0.0.1:81");
+        gateway.expose = Some(true);
+        assert_eq!(gateway_url(&gateway, None), None, "no address, or several nodes");
+        assert_eq!(gateway_url(&gateway, Some("fd00::1")).unwrap(), "http://[fd00::1]:81");
+        gateway.port = None;
+        assert_eq!(gateway_url(&gateway, Some("192.0.2.7")).unwrap(), "http://192.0.2.7:8080");
+    }
+}

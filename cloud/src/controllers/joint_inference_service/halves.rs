@@ -1,0 +1,286 @@
+//! Resolves the halves of a service: a worker of the user, or a gateway and the server in the cloud
+//! that answers hard samples. Pure: a part of `validate`.
+
+use std::{net::IpAddr, sync::Arc};
+
+use k8s_openapi::api::core::v1::Node;
+use neptune_api::{Endpoint, JointInferenceService, ServerProtocol};
+use neptune_wire::{GatewaySpec, NodeName, Role};
+
+use crate::{
+    controllers::joint_inference_service::{
+        gateway::{self, CloudTarget, ValidGateway},
+        plan::SERVICE_PORT,
+        server::{self, ResolvedServer, ServerPlace},
+        shape::{CloudForm, EdgeForm},
+        validate::{CloudHalf, CloudRuntime, ServiceFacts, ValidCloudWorker},
+        worker,
+    },
+    finding::Finding,
+    kubernetes::nodes::{in_url, internal_address},
+    reason::Reason,
+    worker::names::server_name,
+};
+
+/// The address at which the edge reaches a cloud worker: host, port, and the IP address of the host
+/// if no DNS is needed.
+pub fn cloud_worker_address(
+    cloud: &ValidCloudWorker,
+    namespace: &str,
+) -> (String, u16, Option<IpAddr>) {
+    match &cloud.runtime {
+        CloudRuntime::Kubelet { cluster_domain, service, .. } => {
+            // The full name: on an edge node no search domain completes a shorter one.
+            let host = service_host(cloud.worker.name.as_str(), namespace, cluster_domain);
+            (host, SERVICE_PORT, service.and_then(|service| service.cluster_ip))
+        }
+        CloudRuntime::Agent { address, port } => (address.clone(), *port, None),
+    }
+}
+
+fn service_host(name: &str, namespace: &str, domain: &str) -> String {
+    format!("{name}.{namespace}.svc.{domain}")
+}
+
+/// A gateway, and the `InferenceModel` of the node that it asks.
+pub fn gateway(
+    service: &JointInferenceService,
+    form: EdgeForm,
+    nodes: &[NodeName],
+    cloud: &CloudTarget,
+    facts: &ServiceFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<(ValidGateway, ResolvedServer)> {
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    let name = service.metadata.name.as_deref().unwrap_or_default();
+    let edge = &service.spec.edge_worker;
+    let worker =
+        worker::name("spec.edgeWorker.name", &edge.name, Role::Edge, namespace, name, findings);
+    let server = edge_server(service, form, nodes, facts, findings)?;
+    let settings = gateway::settings(service);
+    gateway::check_port(&settings, nodes, &facts.gateway.ports, findings);
+    let protocol = protocol(&server, cloud, findings)?;
+    let edge_server = (server.port, server.model_name.as_str());
+    let config = gateway::config(service, protocol, edge_server, cloud, findings)?;
+    let spec = GatewaySpec {
+        config,
+        server: server.name.parse().expect("an API server names objects by RFC 1123"),
+        token_file: cloud.token_file.clone(),
+        ca_file: cloud.ca_file.clone(),
+    };
+    let exposed = (settings.expose == Some(true)).then(|| addresses(nodes, facts));
+    let gateway = ValidGateway {
+        name: worker?,
+        image: facts.gateway.image.clone(),
+        spec,
+        hosts: cloud.hosts.clone(),
+        port: gateway::port(&settings),
+        exposed,
+    };
+    Some((gateway, server))
+}
+
+fn edge_server(
+    service: &JointInferenceService,
+    form: EdgeForm,
+    nodes: &[NodeName],
+    facts: &ServiceFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<ResolvedServer> {
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    match form {
+        EdgeForm::Worker(_) => None,
+        EdgeForm::Server(spec) => {
+            let field = "spec.edgeWorker.model.name";
+            let model = service.spec.edge_worker.model.as_ref()?;
+            worker::model(field, &model.name, facts.edge_model.as_ref(), namespace, findings)?;
+            server::owned(service, Role::Edge, spec, &ServerPlace::Edge(nodes), facts, findings)
+        }
+        EdgeForm::InferenceModel(name) => {
+            let field = "spec.edgeWorker.inferenceModel.name";
+            let model = facts.gateway.edge_server.as_ref();
+            let found = server::named(name, field, model, facts, namespace, findings)?;
+            server::check_nodes(name, model?, nodes, findings);
+            Some(found)
+        }
+    }
+}
+
+/// The protocol of both halves.
+fn protocol(
+    server: &ResolvedServer,
+    cloud: &CloudTarget,
+    findings: &mut Vec<Finding>,
+) -> Option<ServerProtocol> {
+    let Some(edge) = server.protocol else {
+        let field = if server.owned.is_some() {
+            "spec.edgeWorker.server"
+        } else {
+            "spec.edgeWorker.inferenceModel"
+        };
+        let message = format!(
+            "{field}: the protocol of InferenceModel {:?} is not known; add `protocol` to the `serving` of its framework in the ConfigMap neptune-frameworks",
+            server.name
+        );
+        findings.push(Finding::new(Reason::ProtocolUnknown, message));
+        return None;
+    };
+    if let Some(cloud) = cloud.protocol.filter(|cloud| *cloud != edge) {
+        let message = format!(
+            "edge uses {edge} and cloud uses {cloud}: both halves have to use the same protocol"
+        );
+        findings.push(Finding::new(Reason::ProtocolsDiffer, message));
+    }
+    Some(edge)
+}
+
+fn addresses(nodes: &[NodeName], facts: &ServiceFacts) -> Vec<(NodeName, String)> {
+    let known: Vec<&Arc<Node>> = facts.edge_node.iter().chain(&facts.edge_selected.nodes).collect();
+    let address = |name: &NodeName| {
+        let of = |node: &&&Arc<Node>| node.metadata.name.as_deref() == Some(name.as_str());
+        let found = known.iter().find(of)?;
+        Some((name.clone(), internal_address(found)?.to_owned()))
+    };
+    nodes.iter().filter_map(address).collect()
+}
+
+/// The server in the cloud that a gateway calls, and the `InferenceModel` that the service owns for
+/// it. `worker` is the cloud worker, if the spec has one.
+pub fn cloud_target(
+    service: &JointInferenceService,
+    form: CloudForm,
+    worker: Option<&ValidCloudWorker>,
+    facts: &ServiceFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<(CloudTarget, CloudHalf)> {
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    let field = "spec.cloudWorker.inferenceModel.name";
+    let (server, node) = match form {
+        CloudForm::Worker(_) => {
+            let worker = worker?;
+            let (host, port, ip) = cloud_worker_address(worker, namespace);
+            let target = target(&host, port, ip);
+            return Some((target, CloudHalf::Worker(Box::new(worker.clone()))));
+        }
+        CloudForm::Endpoint(spec) => {
+            return Some((endpoint(spec, findings)?, CloudHalf::Endpoint));
+        }
+        CloudForm::Service(name) => {
+            let target = other_service(name, namespace, facts, findings)?;
+            return Some((target, CloudHalf::Service));
+        }
+        CloudForm::Server(spec) => {
+            let model = service.spec.cloud_worker.model.as_ref()?;
+            let model_field = "spec.cloudWorker.model.name";
+            let found = facts.cloud_model.as_ref();
+            worker::model(model_field, &model.name, found, namespace, findings)?;
+            let node = facts.cloud_node.as_deref();
+            let place = ServerPlace::Cloud(node);
+            (server::owned(service, Role::Cloud, spec, &place, facts, findings)?, node)
+        }
+        CloudForm::InferenceModel(name) => {
+            let model = facts.gateway.cloud_server.as_ref();
+            (server::named(name, field, model, facts, namespace, findings)?, None)
+        }
+    };
+    let host = service_host(
+        server_name(namespace, &server.name).as_str(),
+        namespace,
+        &facts.cluster_domain,
+    );
+    let address = server::cloud_address(facts, &server, node, host, findings)?;
+    let target = CloudTarget {
+        model_name: Some(server.model_name.clone()),
+        protocol: server.protocol,
+        ..target(&address.host, server.port, address.ip)
+    };
+    let half = CloudHalf::Server { owned: server.owned.map(Box::new) };
+    Some((target, half))
+}
+
+fn target(host: &str, port: u16, ip: Option<IpAddr>) -> CloudTarget {
+    CloudTarget {
+        url: format!("http://{}:{port}", in_url(host)),
+        allow_plain_http: true,
+        hosts: ip.map(|ip| (host.to_owned(), ip)).into_iter().collect(),
+        ..CloudTarget::default()
+    }
+}
+
+fn endpoint(spec: &Endpoint, findings: &mut Vec<Finding>) -> Option<CloudTarget> {
+    let before = findings.len();
+    let mut invalid = |field: &str, value: &str, why: &str| {
+        let message = format!("spec.cloudWorker.endpoint.{field} {value:?} {why}");
+        findings.push(Finding::new(Reason::EndpointInvalid, message));
+    };
+    if let Err(why) = gateway::check_url(&spec.url) {
+        invalid("url", &neptune_wire::redact(&spec.url), why);
+    }
+    for (field, file) in [("tokenFile", &spec.token_file), ("caFile", &spec.ca_file)] {
+        let is_name = |name: &&String| {
+            let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+            let is_edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+            name.chars().all(is_allowed)
+                && is_edge(name.chars().next())
+                && is_edge(name.chars().next_back())
+        };
+        if let Some(name) = file.as_ref().filter(|name| !is_name(name)) {
+            invalid(field, name, "must be the name of a file in the node's directory of secrets");
+        }
+    }
+    if findings.len() > before {
+        return None;
+    }
+    Some(CloudTarget {
+        url: spec.url.clone(),
+        model_name: spec.model_name.clone(),
+        token_file: spec.token_file.clone(),
+        ca_file: spec.ca_file.clone(),
+        ..CloudTarget::default()
+    })
+}
+
+fn other_service(
+    name: &str,
+    namespace: &str,
+    facts: &ServiceFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<CloudTarget> {
+    let field = "spec.cloudWorker.service.name";
+    let Some(other) = &facts.gateway.other else {
+        findings.push(Finding::missing_object(
+            Reason::ServiceNotFound,
+            neptune_wire::Resource::JointInferenceServices,
+            namespace,
+            name,
+            field,
+        ));
+        return None;
+    };
+    let (reason, message) = if other.returns_here {
+        let message = format!(
+            "{field}: the cloud of JointInferenceService {name:?} leads back to this service; name another one"
+        );
+        (Reason::ServiceCycle, message)
+    } else if !other.is_exposed {
+        let message = format!(
+            "{field}: the gateway of JointInferenceService {name:?} is not exposed; set its spec.gateway.expose to true"
+        );
+        (Reason::ServiceNotExposed, message)
+    } else if let Some(url) = &other.url {
+        return Some(CloudTarget {
+            url: url.clone(),
+            model_name: other.model_name.clone(),
+            protocol: other.protocol,
+            allow_plain_http: true,
+            ..CloudTarget::default()
+        });
+    } else {
+        let message = format!(
+            "{field}: waiting for the address of the node of JointInferenceService {name:?}"
+        );
+        (Reason::ServerAddressUnknown, message)
+    };
+    findings.push(Finding::new(reason, message));
+    None
+}

@@ -1,0 +1,202 @@
+//! The hard example algorithm of a gateway: from the strings of the spec to the configuration, and
+//! whether it fits the protocol. Pure: a part of `validate`.
+
+use neptune_api::{Goal, HardExampleAlgorithm, KeyValue, ServerProtocol};
+use serde_json::{Map, Value, json};
+
+use crate::{finding::Finding, reason::Reason};
+
+const FIELD: &str = "spec.edgeWorker.hardExampleAlgorithm";
+
+/// What an algorithm of the gateway reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reads {
+    Tokens,
+    Classes,
+    Boxes,
+    Nothing,
+}
+
+/// The algorithms of the gateway.
+const ALGORITHMS: [(&str, Reads); 9] = [
+    ("LogProb", Reads::Tokens),
+    ("CrossEntropy", Reads::Classes),
+    ("MaxProbability", Reads::Classes),
+    ("Margin", Reads::Classes),
+    ("IBT", Reads::Boxes),
+    ("Threshold", Reads::Boxes),
+    ("Random", Reads::Nothing),
+    ("CloudOnly", Reads::Nothing),
+    ("EdgeOnly", Reads::Nothing),
+];
+
+/// The parameters that are the threshold: the names of the workers' library are valid too.
+const THRESHOLDS: [&str; 3] = ["threshold", "threshold_img", "threshold_cross_entropy"];
+
+/// The values of the parameters `kind` and `signal`.
+const KINDS: [&str; 3] = ["probabilities", "logits", "boxes"];
+const SIGNALS: [&str; 5] = ["mean", "min", "quantile", "margin", "choice"];
+
+/// A share: a decimal from 0 to 1.
+pub fn share(text: &str) -> Option<f64> {
+    let is_decimal = text.bytes().all(|b| b.is_ascii_digit() || b == b'.')
+        && text.starts_with(|c: char| c.is_ascii_digit())
+        && text.ends_with(|c: char| c.is_ascii_digit());
+    text.parse().ok().filter(|share| is_decimal && (0.0..=1.0).contains(share))
+}
+
+/// What a user gets to know although the spec is valid: which threshold decides.
+pub fn warning(algorithm: &HardExampleAlgorithm) -> Option<String> {
+    let has_goal = algorithm
+        .goal
+        .as_ref()
+        .is_some_and(|goal| goal.upload_ratio.is_some() || goal.agreement.is_some());
+    let has_threshold = algorithm.parameters.iter().any(|p| THRESHOLDS.contains(&p.key.as_str()));
+    let name = &algorithm.name;
+    let (_, reads) = ALGORITHMS.iter().find(|(known, _)| known == name)?;
+    (*reads != Reads::Nothing && !has_goal && !has_threshold).then(|| {
+        format!(
+            "no goal and no threshold: {name}'s default 0.5 is used; goal: {{uploadRatio: \"0.2\"}} holds a share instead"
+        )
+    })
+}
+
+/// The member `hardExample` of the gateway's configuration.
+pub fn config(
+    algorithm: &HardExampleAlgorithm,
+    protocol: ServerProtocol,
+    findings: &mut Vec<Finding>,
+) -> Value {
+    let mut config = Map::new();
+    config.insert("algorithm".to_owned(), algorithm.name.as_str().into());
+    let reads = ALGORITHMS.iter().find(|(name, _)| *name == algorithm.name).map(|(_, reads)| reads);
+    match reads {
+        None => {
+            let known = ALGORITHMS.map(|(name, _)| name).join(", ");
+            let message = format!(
+                "{FIELD}.name {:?} is not an algorithm of the gateway; use one of {known}",
+                algorithm.name
+            );
+            findings.push(Finding::new(Reason::HardExampleAlgorithmInvalid, message));
+        }
+        Some(reads) => unsuited(&algorithm.name, *reads, protocol, findings),
+    }
+    for parameter in &algorithm.parameters {
+        set(parameter, &mut config, findings);
+    }
+    fits_kind(reads.copied(), &config, findings);
+    goal(algorithm, &mut config, findings);
+    config.into()
+}
+
+fn unsuited(name: &str, reads: Reads, protocol: ServerProtocol, findings: &mut Vec<Finding>) {
+    let is_tensor = protocol != ServerProtocol::Openai;
+    let message = match reads {
+        Reads::Tokens if is_tensor => format!(
+            "{FIELD}: {name} reads tokens; protocol {protocol} answers with tensors: did you mean CrossEntropy?"
+        ),
+        Reads::Classes | Reads::Boxes if !is_tensor => format!(
+            "{FIELD}: {name} reads tensors; protocol {protocol} answers with tokens: did you mean LogProb?"
+        ),
+        _ => return,
+    };
+    findings.push(Finding::new(Reason::AlgorithmUnsuited, message));
+}
+
+fn set(parameter: &KeyValue, config: &mut Map<String, Value>, findings: &mut Vec<Finding>) {
+    let KeyValue { key, value } = parameter;
+    let one_of = |known: &[&str]| {
+        known
+            .contains(&value.as_str())
+            .then(|| value.as_str().into())
+            .ok_or_else(|| format!("must be one of {}", known.join(", ")))
+    };
+    let a_share =
+        || share(value).map(Value::from).ok_or_else(|| "must be a decimal from 0 to 1".to_owned());
+    let (member, parsed) = match key.as_str() {
+        key if THRESHOLDS.contains(&key) => ("threshold", a_share()),
+        "quantile" => ("quantile", a_share()),
+        "threshold_box" => ("thresholdBox", a_share()),
+        "kind" => ("kind", one_of(&KINDS)),
+        "signal" => ("tokens", one_of(&SIGNALS)),
+        "output" => ("output", Ok(value.as_str().into())),
+        "labels" => ("labels", Ok(value.split(',').map(str::trim).collect())),
+        _ => ("", Err("is not a parameter of the gateway; use threshold, output, kind, signal, quantile, labels or threshold_box".to_owned())),
+    };
+    match parsed {
+        Ok(parsed) => {
+            config.insert(member.to_owned(), parsed);
+        }
+        Err(why) => {
+            let message = format!("{FIELD}.parameters: {key:?} with value {value:?} {why}");
+            findings.push(Finding::new(Reason::ParameterInvalid, message));
+        }
+    }
+}
+
+fn fits_kind(reads: Option<Reads>, config: &Map<String, Value>, findings: &mut Vec<Finding>) {
+    let kind = config.get("kind").and_then(Value::as_str);
+    let labels = config.get("labels").and_then(Value::as_array).map_or(0, Vec::len);
+    let message = match (reads, kind) {
+        (Some(Reads::Classes), Some("boxes")) => "kind boxes is for IBT and Threshold",
+        (Some(Reads::Boxes), Some("probabilities" | "logits")) => {
+            "IBT and Threshold read boxes; remove kind"
+        }
+        _ if config.get("tokens") == Some(&json!("choice")) && labels < 2 => {
+            "signal choice needs at least two labels, separated by commas"
+        }
+        _ => return,
+    };
+    let message = format!("{FIELD}.parameters: {message}");
+    findings.push(Finding::new(Reason::ParameterInvalid, message));
+}
+
+fn goal(
+    algorithm: &HardExampleAlgorithm,
+    config: &mut Map<String, Value>,
+    findings: &mut Vec<Finding>,
+) {
+    let goal = algorithm.goal.clone().unwrap_or_default();
+    let mut invalid = |why: String| {
+        findings.push(Finding::new(Reason::GoalInvalid, format!("{FIELD}.goal: {why}")));
+    };
+    let Goal { upload_ratio, agreement, max_upload_ratio, shadow_ratio } = &goal;
+    let mut read = |name: &str, text: &Option<String>| {
+        let text = text.as_ref()?;
+        let read = share(text);
+        if read.is_none() {
+            invalid(format!("{name} {text:?} must be a decimal from 0 to 1, such as \"0.2\""));
+        }
+        read
+    };
+    let ratio = read("uploadRatio", upload_ratio);
+    let held = read("agreement", agreement);
+    let cap = read("maxUploadRatio", max_upload_ratio);
+    let shadow = read("shadowRatio", shadow_ratio);
+    if ratio.is_some() && held.is_some() {
+        invalid(
+            "give uploadRatio or agreement, not both: one is held, the other follows".to_owned(),
+        );
+    }
+    if let (Some(cap), Some(ratio)) = (cap, ratio)
+        && cap < ratio
+    {
+        invalid(format!("maxUploadRatio {cap} is below uploadRatio {ratio}"));
+    }
+    if algorithm.name == "Random" && ratio.is_none() {
+        invalid("Random needs uploadRatio".to_owned());
+    }
+    let held = [("uploadRatio", ratio), ("agreement", held)];
+    let members: Map<_, _> = held
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), Value::from(value?))))
+        .collect();
+    if !members.is_empty() {
+        config.insert("goal".to_owned(), members.into());
+    }
+    for (name, value) in [("maxUploadRatio", cap), ("shadowRatio", shadow)] {
+        if let Some(value) = value {
+            config.insert(name.to_owned(), value.into());
+        }
+    }
+}

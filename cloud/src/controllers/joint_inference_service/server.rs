@@ -1,0 +1,359 @@
+//! The `InferenceModels` of a service: those that it owns for `server`, those that it names, and
+//! where they answer. Pure: a part of `validate`.
+
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::Resource as _;
+use neptune_api::{
+    InferenceModel, InferenceModelFile, InferenceModelSpec, JointInferenceService, Model,
+    ModelServer, Placement, ServerOverrides, ServerProtocol,
+};
+use neptune_wire::{ArtifactAddress, NodeName, Resource, Role};
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    controllers::joint_inference_service::{plan::SERVICE_PORT, validate::ServiceFacts},
+    finding::Finding,
+    kubernetes::{
+        identity::is_owned, labels::MANAGED_BY, nodes::internal_address, pod_security, quantities,
+    },
+    reason::Reason,
+    worker::names::owned_model_name,
+};
+
+/// The range of the ports of owned servers: above well-known services, below the ephemeral ports of
+/// Linux.
+const FIRST: u16 = 21_000;
+const COUNT: u16 = 9_000;
+
+/// A port of a node that a model server or a gateway uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodePort {
+    /// The node.
+    pub node: String,
+    /// The port.
+    pub port: u16,
+    /// Kind, namespace and name of the object.
+    pub user: String,
+    /// Whether the object is older than the service, or of another kind.
+    pub has_priority: bool,
+}
+
+/// A model server of a service.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResolvedServer {
+    /// The name of the `InferenceModel`.
+    pub name: String,
+    /// The name under which it serves the model.
+    pub model_name: String,
+    /// Its port.
+    pub port: u16,
+    /// Its protocol, if it is known.
+    pub protocol: Option<ServerProtocol>,
+    /// The `InferenceModel` to apply; `None` if the user manages it.
+    pub owned: Option<InferenceModel>,
+}
+
+/// Where an owned model server runs.
+pub enum ServerPlace<'a> {
+    /// On the nodes of the edge worker.
+    Edge(&'a [NodeName]),
+    /// In the cloud, on this node or on any.
+    Cloud(Option<&'a Node>),
+}
+
+/// The server for a model, which the service owns.
+pub fn owned(
+    service: &JointInferenceService,
+    role: Role,
+    server: &ModelServer,
+    place: &ServerPlace,
+    facts: &ServiceFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<ResolvedServer> {
+    let (half, worker, model, existing) = match role {
+        Role::Edge => {
+            let edge = &service.spec.edge_worker;
+            ("spec.edgeWorker", &edge.name, facts.edge_model.as_ref(), &facts.gateway.edge_server)
+        }
+        Role::Cloud => {
+            let cloud = &service.spec.cloud_worker;
+            let existing = &facts.gateway.cloud_server;
+            ("spec.cloudWorker", &cloud.name, facts.cloud_model.as_ref(), existing)
+        }
+    };
+    let name = owned_name(service, role);
+    let before = findings.len();
+    if let Some(other) = existing.as_deref().filter(|other| !is_owned(other.meta(), service)) {
+        let namespace = other.metadata.namespace.as_deref().unwrap_or_default();
+        let message = format!(
+            "InferenceModel {namespace}/{name} exists and has another owner; delete it or rename {half}.name {worker:?}"
+        );
+        findings.push(Finding::new(Reason::NameTaken, message));
+    }
+    let field = format!("{half}.server");
+    let resources = server.resources.as_ref();
+    quantities::limits(&format!("{field}.resources.limits"), resources, findings);
+    let context = server.security_context.as_ref();
+    findings.extend(pod_security::check(&format!("{field}.securityContext"), context));
+    let framework = framework_protocol(&server.framework_type, &field, facts, findings);
+    let protocol = server.protocol.or(framework.unwrap_or_default());
+    if findings.len() > before {
+        return None;
+    }
+    let model = model?;
+    let port = match place {
+        ServerPlace::Edge(nodes) => {
+            let nodes: Vec<&str> = nodes.iter().map(NodeName::as_str).collect();
+            port(service, existing.as_deref(), &nodes, &facts.gateway.ports)
+        }
+        ServerPlace::Cloud(Some(node)) if crate::kubernetes::nodes::is_agent_node(node) => {
+            let node = node.metadata.name.as_deref().unwrap_or_default();
+            port(service, existing.as_deref(), &[node], &facts.gateway.ports)
+        }
+        ServerPlace::Cloud(_) => SERVICE_PORT,
+    };
+    let model_name = model.metadata.name.clone().unwrap_or_default();
+    let spec = InferenceModelSpec {
+        serving_port: Some(port.into()),
+        ..spec(service, server, model, place)
+    };
+    let mut owned = InferenceModel::new(&name, spec);
+    owned.metadata = ObjectMeta {
+        name: Some(name.clone()),
+        namespace: service.metadata.namespace.clone(),
+        labels: Some([(MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned())].into()),
+        owner_references: service.controller_owner_ref(&()).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    };
+    Some(ResolvedServer { name, model_name, port, protocol, owned: Some(owned) })
+}
+
+/// The name of the `InferenceModel` that a service owns for a worker.
+pub fn owned_name(service: &JointInferenceService, role: Role) -> String {
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    let name = service.metadata.name.as_deref().unwrap_or_default();
+    let (edge, cloud) = (&service.spec.edge_worker.name, &service.spec.cloud_worker.name);
+    let worker = if role == Role::Edge { edge } else { cloud };
+    owned_model_name(namespace, name, role, worker, role == Role::Cloud && edge == cloud)
+}
+
+fn spec(
+    service: &JointInferenceService,
+    server: &ModelServer,
+    model: &Model,
+    place: &ServerPlace,
+) -> InferenceModelSpec {
+    let url = model.spec.model_url.trim();
+    // A path of the node, as an InferenceModel writes it.
+    let url = match url.parse() {
+        Ok(ArtifactAddress::Path(path)) => format!("file://{path}"),
+        _ => url.to_owned(),
+    };
+    // The edge worker's nodes may be those of a selector.
+    let edge = &service.spec.edge_worker;
+    let by_labels = edge.placement == Some(Placement::All) && edge.node_name.is_none();
+    let (layer, node_name, selected) = match place {
+        ServerPlace::Edge(_) if by_labels => ("edge", None, true),
+        ServerPlace::Edge(nodes) => ("edge", nodes.first().map(ToString::to_string), false),
+        ServerPlace::Cloud(node) => {
+            ("cloud", node.and_then(|node| node.metadata.name.clone()), false)
+        }
+    };
+    // Servers require a whole number, and another file is another generation.
+    let version = model.metadata.generation.unwrap_or(1).max(1).to_string();
+    InferenceModelSpec {
+        model_name: model.metadata.name.clone().unwrap_or_default(),
+        deploy_to_layer: layer.to_owned(),
+        framework_type: server.framework_type.clone(),
+        node_selector: if selected { edge.node_selector.clone() } else { Default::default() },
+        placement: selected.then_some(Placement::All),
+        node_name,
+        manifest: vec![InferenceModelFile {
+            version: Some(version.clone()),
+            download_url: Some(url),
+            sha256sum: model.spec.sha256sum.as_deref().map(|sum| sum.trim().to_owned()),
+        }],
+        target_version: Some(version),
+        service_type: (layer == "cloud").then(|| "ClusterIP".to_owned()),
+        server: Some(ServerOverrides {
+            image: server.image.clone(),
+            args: server.args.clone(),
+            resources: server.resources.clone(),
+        })
+        .filter(|overrides| *overrides != ServerOverrides::default()),
+        security_context: server.security_context.clone(),
+        credentials_secret: model.spec.credentials_secret.clone(),
+        ..InferenceModelSpec::default()
+    }
+}
+
+/// The port of the existing server, or a free one on all of the nodes, by a hash of the uid.
+fn port(
+    service: &JointInferenceService,
+    existing: Option<&InferenceModel>,
+    nodes: &[&str],
+    ports: &[NodePort],
+) -> u16 {
+    let kept = existing.and_then(|existing| existing.spec.serving_port);
+    if let Some(port) = kept.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0) {
+        return port;
+    }
+    let on_nodes = ports.iter().filter(|used| nodes.contains(&used.node.as_str()));
+    let taken: BTreeSet<u16> = on_nodes.map(|used| used.port).collect();
+    let uid = service.metadata.uid.as_deref().unwrap_or_default();
+    let digest = Sha256::digest(uid);
+    let hash = u32::from_be_bytes(digest[..4].try_into().expect("a digest has 32 bytes"));
+    let preferred = u16::try_from(hash % u32::from(COUNT)).expect("COUNT fits");
+    (0..COUNT)
+        .map(|step| FIRST + (preferred + step) % COUNT)
+        .find(|port| !taken.contains(port))
+        .unwrap_or(FIRST + preferred)
+}
+
+/// The server of an `InferenceModel` that the spec names.
+pub fn named(
+    name: &str,
+    field: &str,
+    model: Option<&Arc<InferenceModel>>,
+    facts: &ServiceFacts,
+    namespace: &str,
+    findings: &mut Vec<Finding>,
+) -> Option<ResolvedServer> {
+    let Some(model) = model else {
+        findings.push(Finding::missing_object(
+            Reason::InferenceModelNotFound,
+            Resource::InferenceModels,
+            namespace,
+            name,
+            field,
+        ));
+        return None;
+    };
+    let port = model.spec.serving_port.and_then(|port| u16::try_from(port).ok());
+    let Some(port) = port.filter(|port| *port > 0) else {
+        let message =
+            format!("{field}: InferenceModel {name:?} has no servingPort; set it to 1 to 65535");
+        findings.push(Finding::new(Reason::ServerAddressUnknown, message));
+        return None;
+    };
+    let protocol = facts.frameworks.as_ref().ok();
+    let protocol = protocol
+        .and_then(|frameworks| frameworks.server(&model.spec.framework_type))
+        .and_then(|server| server.protocol);
+    Some(ResolvedServer {
+        name: name.to_owned(),
+        model_name: model.spec.model_name.clone(),
+        port,
+        protocol,
+        owned: None,
+    })
+}
+
+/// Checks that an `InferenceModel` of the user serves on all nodes of the edge worker.
+pub fn check_nodes(
+    name: &str,
+    model: &InferenceModel,
+    nodes: &[NodeName],
+    findings: &mut Vec<Finding>,
+) {
+    let field = "spec.edgeWorker.inferenceModel.name";
+    let status = model.status.iter();
+    let mut serving: BTreeSet<&str> = status
+        .flat_map(|status| {
+            let servers = status.servers.iter().map(|server| server.node.as_str());
+            status.node.as_deref().into_iter().chain(servers)
+        })
+        .collect();
+    let is_edge = model.spec.deploy_to_layer == "edge";
+    serving.extend(model.spec.node_name.as_deref().filter(|name| is_edge && !name.is_empty()));
+    if serving.is_empty() && is_edge {
+        let message = format!("{field}: waiting for InferenceModel {name:?} to choose a node");
+        findings.push(Finding::new(Reason::ServerAddressUnknown, message));
+    } else if let Some(missing) = nodes.iter().find(|node| !serving.contains(node.as_str())) {
+        let at = if serving.is_empty() {
+            "in the cloud".to_owned()
+        } else {
+            format!("on node {}", serving.into_iter().collect::<Vec<_>>().join(", "))
+        };
+        let message = format!(
+            "{field}: InferenceModel {name:?} is {at} and the edge worker on node {missing}; place both on the same nodes"
+        );
+        findings.push(Finding::new(Reason::InferenceModelElsewhere, message));
+    }
+}
+
+/// The protocol of a framework's server; `None` with a finding if there is no such server.
+fn framework_protocol(
+    framework: &str,
+    field: &str,
+    facts: &ServiceFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<Option<ServerProtocol>> {
+    let frameworks = match &facts.frameworks {
+        Ok(frameworks) => frameworks,
+        Err(error) => {
+            let finding = Finding::new(Reason::FrameworksInvalid, error.clone());
+            if !findings.contains(&finding) {
+                findings.push(finding);
+            }
+            return None;
+        }
+    };
+    if let Some(server) = frameworks.server(framework) {
+        return Some(server.protocol);
+    }
+    let message = format!(
+        "{field}.frameworkType {framework:?} has no model server; use one of {} or add `serving` to it in the ConfigMap neptune-frameworks",
+        frameworks.known_servers()
+    );
+    findings.push(Finding::new(Reason::FrameworkUnknown, message));
+    None
+}
+
+/// Where a server in the cloud answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerAddress {
+    /// A host name or an IP address.
+    pub host: String,
+    /// The address of the host name, if no DNS is needed.
+    pub ip: Option<IpAddr>,
+}
+
+/// The address of the cloud's model server: of its node if an agent runs it, else of its Service,
+/// whose name is known before it exists.
+pub fn cloud_address(
+    facts: &ServiceFacts,
+    server: &ResolvedServer,
+    node: Option<&Node>,
+    service_host: String,
+    findings: &mut Vec<Finding>,
+) -> Option<ServerAddress> {
+    let gateway = &facts.gateway;
+    if let Some(node) = node.filter(|node| crate::kubernetes::nodes::is_agent_node(node)) {
+        let address = internal_address(node).map(str::to_owned).or(facts.agent_address.clone());
+        if address.is_none() {
+            let message = format!(
+                "InferenceModel {:?} has no address: node {} has no InternalIP in its status and its agent has not reported an address; start neptune-edge on the node",
+                server.name,
+                node.metadata.name.as_deref().unwrap_or_default()
+            );
+            findings.push(Finding::new(Reason::ServerAddressUnknown, message));
+        }
+        return address.map(|host| ServerAddress { host, ip: None });
+    }
+    if let Some(host) = &gateway.cloud_server_node_address {
+        return Some(ServerAddress { host: host.clone(), ip: None });
+    }
+    if server.owned.is_none() && gateway.cloud_server_service.is_none() {
+        let message = format!(
+            "waiting for an address of InferenceModel {:?}; see its status for what it waits for",
+            server.name
+        );
+        findings.push(Finding::new(Reason::ServerAddressUnknown, message));
+        return None;
+    }
+    let ip = gateway.cloud_server_service.and_then(|service| service.cluster_ip);
+    Some(ServerAddress { host: service_host, ip })
+}

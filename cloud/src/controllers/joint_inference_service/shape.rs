@@ -1,0 +1,136 @@
+//! Which form the halves of a service have, and whether their fields go together. Pure: a part of
+//! `validate`.
+
+use neptune_api::{
+    CloudWorker, EdgeWorker, Endpoint, JointInferenceService, ModelServer, WorkerSpec,
+};
+
+use crate::{finding::Finding, reason::Reason};
+
+/// The form of the edge half.
+#[derive(Debug, Clone, Copy)]
+pub enum EdgeForm<'a> {
+    /// A program of the user.
+    Worker(&'a WorkerSpec),
+    /// A gateway in front of a model server that the service owns.
+    Server(&'a ModelServer),
+    /// A gateway in front of the `InferenceModel` of this name.
+    InferenceModel(&'a str),
+}
+
+/// The form of the cloud half.
+#[derive(Debug, Clone, Copy)]
+pub enum CloudForm<'a> {
+    /// A program of the user.
+    Worker(&'a WorkerSpec),
+    /// A model server that the service owns.
+    Server(&'a ModelServer),
+    /// The `InferenceModel` of this name.
+    InferenceModel(&'a str),
+    /// A server that Neptune does not run.
+    Endpoint(&'a Endpoint),
+    /// The gateway of the service of this name.
+    Service(&'a str),
+}
+
+/// The form of the edge half; `None` unless the spec has exactly one.
+pub fn edge_form(worker: &EdgeWorker) -> Option<EdgeForm<'_>> {
+    let forms = [
+        worker.worker_spec.as_ref().map(EdgeForm::Worker),
+        worker.server.as_ref().map(EdgeForm::Server),
+        worker.inference_model.as_ref().map(|model| EdgeForm::InferenceModel(&model.name)),
+    ];
+    only(forms)
+}
+
+/// The form of the cloud half; `None` unless the spec has exactly one.
+pub fn cloud_form(worker: &CloudWorker) -> Option<CloudForm<'_>> {
+    let forms = [
+        worker.worker_spec.as_ref().map(CloudForm::Worker),
+        worker.server.as_ref().map(CloudForm::Server),
+        worker.inference_model.as_ref().map(|model| CloudForm::InferenceModel(&model.name)),
+        worker.endpoint.as_ref().map(CloudForm::Endpoint),
+        worker.service.as_ref().map(|service| CloudForm::Service(&service.name)),
+    ];
+    only(forms)
+}
+
+/// Whether the service has a gateway.
+pub fn has_gateway(service: &JointInferenceService) -> bool {
+    let form = edge_form(&service.spec.edge_worker);
+    matches!(form, Some(EdgeForm::Server(_) | EdgeForm::InferenceModel(_)))
+}
+
+fn only<T, const N: usize>(forms: [Option<T>; N]) -> Option<T> {
+    let mut given = forms.into_iter().flatten();
+    let first = given.next()?;
+    given.next().is_none().then_some(first)
+}
+
+/// The forms of both halves. Adds a finding per field that does not go with them.
+pub fn check<'a>(
+    service: &'a JointInferenceService,
+    findings: &mut Vec<Finding>,
+) -> (Option<EdgeForm<'a>>, Option<CloudForm<'a>>) {
+    let spec = &service.spec;
+    let (edge, cloud) = (&spec.edge_worker, &spec.cloud_worker);
+    let forms = (edge_form(edge), cloud_form(cloud));
+    let mut invalid = |text: &str| findings.push(Finding::new(Reason::WorkerInvalid, text));
+    match forms.0 {
+        None => invalid(
+            "spec.edgeWorker: give exactly one of workerSpec (a worker of your own), server (a model server, the gateway decides) and inferenceModel",
+        ),
+        Some(EdgeForm::InferenceModel(_)) if edge.model.is_some() => {
+            invalid("spec.edgeWorker.model: remove it: the InferenceModel names its model");
+        }
+        Some(EdgeForm::Worker(_) | EdgeForm::Server(_)) if edge.model.is_none() => {
+            invalid("spec.edgeWorker.model is missing; set it to the Model of the worker");
+        }
+        Some(_) => {}
+    }
+    match forms.1 {
+        None => invalid(
+            "spec.cloudWorker: give exactly one of workerSpec, server, inferenceModel, endpoint and service",
+        ),
+        Some(CloudForm::Worker(_) | CloudForm::Server(_)) if cloud.model.is_none() => {
+            invalid("spec.cloudWorker.model is missing; set it to the Model of the worker");
+        }
+        Some(CloudForm::Worker(_)) if cloud.node_name.is_none() => {
+            invalid(
+                "spec.cloudWorker.nodeName is missing; set it to the node that runs the worker",
+            );
+        }
+        Some(CloudForm::Worker(_) | CloudForm::Server(_)) => {}
+        Some(_) => {
+            if cloud.model.is_some() {
+                invalid(
+                    "spec.cloudWorker.model: remove it: inferenceModel, endpoint and service name their own model",
+                );
+            }
+            if cloud.node_name.is_some() {
+                invalid(
+                    "spec.cloudWorker.nodeName: remove it: only workerSpec and server run on a node that the service names",
+                );
+            }
+        }
+    }
+    if let Some(EdgeForm::Worker(_)) = forms.0 {
+        if !matches!(forms.1, None | Some(CloudForm::Worker(_))) {
+            invalid(
+                "spec.cloudWorker must have a workerSpec: with edgeWorker.workerSpec the worker of the edge calls a worker of your own",
+            );
+        }
+        if spec.gateway.is_some() {
+            invalid("spec.gateway: remove it: with edgeWorker.workerSpec there is no gateway");
+        }
+        if edge.hard_example_algorithm.goal.is_some() {
+            let message = "spec.edgeWorker.hardExampleAlgorithm.goal: goal needs the gateway: with workerSpec the worker itself decides, so give it parameters";
+            findings.push(Finding::new(Reason::GoalInvalid, message));
+        }
+    } else if forms.0.is_some() && edge.dataset.is_some() {
+        invalid(
+            "spec.edgeWorker.dataset: remove it: only a worker with workerSpec reads a dataset",
+        );
+    }
+    forms
+}

@@ -1,0 +1,101 @@
+//! The program of a worker that the user provides.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{KeyValue, ResourceRequirements, SecretReference, SecurityContext, schema};
+
+/// WorkerSpec describes the program of a worker: a script that runs on a framework, or a program in
+/// its own image.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkerSpec {
+    /// scriptDir is the directory with the scripts on the node of the worker: an absolute path,
+    /// mounted read-only at the same path. An agent mounts it only below its --allow-script-dir, a
+    /// Pod only below the controller's --allow-host-path. Not used with frameworkType container.
+    #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
+    pub script_dir: String,
+    /// scriptBootFile is the script to start, relative to scriptDir. With frameworkType container
+    /// it is the first argument of the entry point of the image instead.
+    #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
+    pub script_boot_file: String,
+    /// frameworkType is the name of a framework in the ConfigMap neptune-frameworks. Built in are
+    /// tensorflow, pytorch, python, and container for a program in workerSpec.image.
+    #[schemars(length(max = schema::MAX_TOKEN_LENGTH))]
+    pub framework_type: String,
+    /// frameworkVersion is the version of the framework, as in the tag of its image.
+    #[schemars(length(max = schema::MAX_TOKEN_LENGTH))]
+    pub framework_version: String,
+    /// parameters are the parameters of the worker. The worker receives each one in an environment
+    /// variable (the key in upper case, with '_' in place of characters other than letters and
+    /// digits), and all of them in PARAMETERS, a JSON list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::unique_keys)]
+    pub parameters: Vec<KeyValue>,
+    /// image is the container image, instead of that of the framework.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
+    pub image: Option<String>,
+    /// resources are the resource limits of the worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// env are additional environment variables. They take precedence over parameters. The
+    /// variables that Neptune sets (such as SERVICE_NAME and MODEL_URL) cannot be set here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::unique_names)]
+    pub env: Vec<EnvironmentVariable>,
+    /// restartPolicy is when the worker is started again after it exits. Always: after every exit.
+    /// OnFailure: after an exit with another exit code than 0; with 0 the worker is completed.
+    /// Never: not at all. A finished worker runs again when its container changes, such as its
+    /// workerSpec or its model. Workers in Pods are always restarted. Defaults to OnFailure for
+    /// the edge worker and to Always for the cloud worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_policy: Option<RestartPolicy>,
+    /// modelUpdate is how the worker is updated when its model changes. Restart: the container is
+    /// replaced. Reload: the worker keeps running and receives the path of the new version on
+    /// WORKER_RELOAD_TOPIC; it is restarted if it has not loaded that version within a minute.
+    /// Workers in Pods, and workers whose model is a path on the node, are always restarted.
+    /// Defaults to Restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_update: Option<ModelUpdate>,
+    /// securityContext changes the rights of the container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security_context: Option<SecurityContext>,
+    /// imagePullSecrets are Secrets with the credentials for the registry of the image. Pods only:
+    /// an agent uses the credentials of its node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::unique_names)]
+    pub image_pull_secrets: Vec<SecretReference>,
+}
+
+/// RestartPolicy is when a worker is started again after it exits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RestartPolicy {
+    /// After every exit.
+    Always,
+    /// After an exit with another exit code than 0.
+    OnFailure,
+    /// Not at all.
+    Never,
+}
+
+/// ModelUpdate is how a worker is updated when its model changes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ModelUpdate {
+    /// The container is replaced.
+    #[default]
+    Restart,
+    /// The worker loads the model while it runs.
+    Reload,
+}
+
+/// EnvironmentVariable is an environment variable of a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EnvironmentVariable {
+    /// name is the name of the variable: letters, digits and '_', not starting with a digit.
+    #[schemars(length(max = schema::MAX_TOKEN_LENGTH), regex(pattern = "^[A-Za-z_][A-Za-z0-9_]*$"))]
+    pub name: String,
+    /// value is the value of the variable.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub value: String,
+}
