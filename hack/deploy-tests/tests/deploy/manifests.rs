@@ -173,7 +173,7 @@ fn every_crd_is_included_unchanged() {
 }
 
 #[test]
-fn model_server_pods_download_with_the_agents_image() {
+fn model_server_pods_and_gateways_use_the_agents_image() {
     for overlay in OVERLAYS {
         let objects = objects(overlay);
         let container = |kind, name| {
@@ -182,8 +182,10 @@ fn model_server_pods_download_with_the_agents_image() {
         let agent = container("DaemonSet", "neptune-edge");
         let controller = container("Deployment", "neptune-cloud");
         let env = controller["env"].as_array().unwrap();
-        let fetch = env.iter().find(|v| v["name"] == "NEPTUNE_FETCH_IMAGE").unwrap();
-        assert_eq!(fetch["value"], agent["image"], "{overlay}");
+        for name in ["NEPTUNE_FETCH_IMAGE", "NEPTUNE_GATEWAY_IMAGE"] {
+            let variable = env.iter().find(|v| v["name"] == name).unwrap();
+            assert_eq!(variable["value"], agent["image"], "{overlay}: {name}");
+        }
         for image in [&agent["image"], &controller["image"]] {
             let version = concat!(":", env!("CARGO_PKG_VERSION"));
             assert!(image.as_str().unwrap().ends_with(version), "{overlay}: {image}");

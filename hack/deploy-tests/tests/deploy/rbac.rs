@@ -11,17 +11,16 @@ use serde_json::Value;
 type Right = (&'static str, &'static str, &'static [&'static str]);
 
 /// In all namespaces.
-const EVERYWHERE: [Right; 12] = [
+const EVERYWHERE: [Right; 13] = [
     // cache/mod.rs: `Caches::watch` follows all of them; a watcher lists, then watches.
-    ("neptune.io", "jointinferenceservices", &["list", "watch"]),
-    ("sedna.io", "inferencemodels", &["list", "watch"]),
     // admission/reviewer.rs gets, by name, what a copy does not have yet.
+    ("neptune.io", "jointinferenceservices", &["get", "list", "watch"]),
     ("edgeai.io", "models", &["get", "list", "watch"]),
     ("edgeai.io", "datasets", &["get", "list", "watch"]),
     ("", "nodes", &["get", "list", "watch"]),
     ("", "pods", &["list", "watch"]),
-    // controllers/runtime/status_writer.rs: `save` patches a status with a merge patch; nothing
-    // writes a spec.
+    // controllers/runtime/status_writer.rs: `save` patches a status with a merge patch. Only the
+    // InferenceModels of services are created and changed.
     ("neptune.io", "jointinferenceservices/status", &["patch"]),
     ("sedna.io", "inferencemodels/status", &["patch"]),
     ("edgeai.io", "models/status", &["patch"]),
@@ -30,6 +29,9 @@ const EVERYWHERE: [Right; 12] = [
     // have and applies (a server-side apply of a missing object needs create), `prune` deletes.
     ("apps", "deployments", &["get", "list", "watch", "create", "patch", "delete"]),
     ("", "services", &["get", "list", "watch", "create", "patch", "delete"]),
+    ("sedna.io", "inferencemodels", &["get", "list", "watch", "create", "patch", "delete"]),
+    // The same file applies those of an exposed gateway.
+    ("", "endpoints", &["get", "create", "patch"]),
 ];
 
 /// Also in all namespaces: an Event is in the namespace of its object.

@@ -7,7 +7,9 @@ use k8s_openapi::api::{
     admissionregistration::v1::ValidatingWebhookConfiguration,
     apps::v1::{DaemonSet, Deployment},
     coordination::v1::Lease,
-    core::v1::{ConfigMap, Event, Namespace, Node, Pod, Secret, Service, ServiceAccount},
+    core::v1::{
+        ConfigMap, Endpoints, Event, Namespace, Node, Pod, Secret, Service, ServiceAccount,
+    },
     events::v1::Event as EventsEvent,
     networking::v1::NetworkPolicy,
     policy::v1::PodDisruptionBudget,
@@ -47,6 +49,7 @@ fn build() -> Map<String, Value> {
         PodDisruptionBudget,
         Lease,
         ConfigMap,
+        Endpoints,
         Event,
         Namespace,
         Node,

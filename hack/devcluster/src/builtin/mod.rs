@@ -69,6 +69,7 @@ const KINDS: &[Kind] = &[
         status: true,
         ..kind("", "services", "Service", "api.core.v1.Service")
     },
+    Kind { short: &["ep"], ..kind("", "endpoints", "Endpoints", "api.core.v1.Endpoints") },
     Kind { short: &["cm"], ..kind("", "configmaps", "ConfigMap", "api.core.v1.ConfigMap") },
     kind("", "secrets", "Secret", "api.core.v1.Secret"),
     Kind {
