@@ -1,0 +1,165 @@
+//! A `JointInferenceService` without code: the built controller creates the InferenceModel of the
+//! edge and plans the gateway; the test is the agent.
+#![allow(clippy::unwrap_used, clippy::panic)]
+// A test is one large future that is polled on its own.
+#![allow(clippy::large_futures)]
+
+mod harness;
+
+use harness::{Agent, Harness, agent::worker};
+use k8s_openapi::api::core::v1::{Endpoints, Service};
+use kube::{
+    ResourceExt as _,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use neptune_api::{InferenceModel, JointInferenceService};
+use neptune_wire::{ObjectKey, Role};
+use serde_json::{Value, json};
+
+const ASSISTANT: &str = include_str!("../../common/api/tests/samples/assistant.yaml");
+
+fn assistant() -> JointInferenceService {
+    serde_saphyr::from_str(ASSISTANT).unwrap()
+}
+
+fn key(text: &str) -> ObjectKey {
+    text.parse().unwrap()
+}
+
+async fn patch(harness: &Harness, spec: Value) {
+    let api = harness.api::<JointInferenceService>();
+    let patch = Patch::Merge(json!({ "spec": spec }));
+    api.patch("assistant", &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Waits until the last condition of the service has this reason, and returns its message.
+async fn message(harness: &Harness, reason: &str) -> String {
+    let last = |service: &JointInferenceService| {
+        service.status.as_ref().and_then(|status| status.conditions.last().cloned())
+    };
+    let has_reason = |service: &JointInferenceService| {
+        last(service).is_some_and(|last| last.reason.as_deref() == Some(reason))
+    };
+    let service = harness.until("assistant", reason, has_reason).await;
+    last(&service).unwrap().message.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn manifest_without_code_creates_an_inference_model_and_a_gateway() {
+    let harness = Harness::start().await;
+    harness.node_address("edge0", "192.0.2.10").await;
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
+    let uid = harness.apply(assistant()).await.uid();
+    let text = message(&harness, "ModelNotFound").await;
+    assert!(text.contains("Model \"smollm2\" not found in namespace \"default\""), "{text}");
+
+    harness.model("smollm2", "https://models.test/smollm2.gguf").await;
+    let model =
+        harness.until("assistant-edge", "the model server", |_: &InferenceModel| true).await;
+    assert_eq!(model.owner_references()[0].uid, uid.unwrap());
+    let port = model.spec.serving_port.unwrap();
+    let service = key("default/jointinferenceservices/assistant");
+    let task = agent.has(&service, "the gateway", |_| true).await;
+    let gateway = worker(&task, Role::Edge).gateway.unwrap();
+    assert_eq!(gateway.server.as_str(), "assistant-edge");
+    assert_eq!(gateway.config["edge"]["address"], format!("127.0.0.1:{port}"));
+    assert_eq!(gateway.config["cloud"]["url"], "https://llm.example/v1");
+    let server = key("default/inferencemodels/assistant-edge");
+    let serving = agent.has(&server, "the model server's task", |_| true).await.serving.unwrap();
+    assert_eq!(serving.args[..2], ["--model", "{file}"]);
+    assert_eq!(i32::from(serving.port), port);
+
+    // Another file of the Model is another version of the server, and a change by a user is undone.
+    harness.model("smollm2", "https://models.test/smollm2-q8.gguf").await;
+    let version = |content: &neptune_wire::ObjectContent| {
+        content.serving.as_ref().and_then(|serving| serving.model.clone()).unwrap()
+    };
+    let is_new = |content: &neptune_wire::ObjectContent| {
+        version(content).url == "https://models.test/smollm2-q8.gguf"
+    };
+    let content = agent.has(&server, "the new version", is_new).await;
+    assert_eq!(version(&content).version, "2");
+    let change = Patch::Merge(json!({"spec": {"modelName": "other"}}));
+    let models = harness.api::<InferenceModel>();
+    models.patch("assistant-edge", &PatchParams::default(), &change).await.unwrap();
+    let is_restored = |model: &InferenceModel| {
+        model.spec.model_name == "smollm2" && model.metadata.generation.unwrap() > 3
+    };
+    harness.until("assistant-edge", "the undone change", is_restored).await;
+
+    let api = harness.api::<JointInferenceService>();
+    api.delete("assistant", &DeleteParams::background()).await.unwrap();
+    agent.until("both tasks to be deleted", |replica| replica.objects().is_empty()).await;
+    harness.until_gone::<InferenceModel>("assistant-edge").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn model_server_of_a_user_is_never_overwritten_and_an_unused_one_is_deleted() {
+    let harness = Harness::start().await;
+    harness.model("smollm2", "https://models.test/smollm2.gguf").await;
+    let theirs: InferenceModel = serde_json::from_value(json!({
+        "apiVersion": "sedna.io/v1alpha1", "kind": "InferenceModel",
+        "metadata": {"name": "assistant-edge"},
+        "spec": {"modelName": "theirs", "deployToLayer": "edge", "frameworkType": "llamacpp",
+            "nodeName": "edge0", "servingPort": 9001, "targetVersion": "1",
+            "manifest": [{"version": "1", "downloadURL": "https://models.test/theirs.gguf"}]},
+    }))
+    .unwrap();
+    let models = harness.api::<InferenceModel>();
+    models.create(&PostParams::default(), &theirs).await.unwrap();
+    harness.apply(assistant()).await;
+    let text = message(&harness, "NameTaken").await;
+    assert!(
+        text.contains("InferenceModel default/assistant-edge exists and has another owner"),
+        "{text}"
+    );
+    assert_eq!(models.get("assistant-edge").await.unwrap().spec.model_name, "theirs");
+
+    // The name is free now.
+    models.delete("assistant-edge", &DeleteParams::background()).await.unwrap();
+    let is_ours = |model: &InferenceModel| model.spec.model_name == "smollm2";
+    harness.until("assistant-edge", "the service's own", is_ours).await;
+    let mut named = theirs.clone();
+    named.metadata.name = Some("mine".to_owned());
+    models.create(&PostParams::default(), &named).await.unwrap();
+    let edge = json!({"server": null, "model": null, "inferenceModel": {"name": "mine"}});
+    patch(&harness, json!({ "edgeWorker": edge })).await;
+    harness.until_gone::<InferenceModel>("assistant-edge").await;
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
+    let service = key("default/jointinferenceservices/assistant");
+    let calls_mine = |content: &neptune_wire::ObjectContent| {
+        let gateway = content.workers.first().and_then(|worker| worker.gateway.as_ref());
+        gateway.is_some_and(|gateway| gateway.server.as_str() == "mine")
+    };
+    agent.has(&service, "a gateway in front of the user's server", calls_mine).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exposed_gateway_has_a_service_until_it_is_not_exposed() {
+    let harness = Harness::start().await;
+    harness.node_address("edge0", "192.0.2.10").await;
+    harness.model("smollm2", "https://models.test/smollm2.gguf").await;
+    harness.apply(assistant()).await;
+    harness.until("assistant-edge", "the model server", |_: &InferenceModel| true).await;
+    let services = || async {
+        let services = harness.api::<Service>().list(&kube::api::ListParams::default()).await;
+        services.unwrap().items
+    };
+    assert!(services().await.is_empty());
+    patch(&harness, json!({"gateway": {"expose": true}})).await;
+    let found = harness::within("the Service", async {
+        loop {
+            if let Some(found) = services().await.pop() {
+                break found;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    });
+    let name = found.await.name_any();
+    let endpoints = harness.until(&name, "the addresses", |_: &Endpoints| true).await;
+    let subsets = serde_json::to_value(endpoints.subsets).unwrap();
+    let address = json!([{"ip": "192.0.2.10", "nodeName": "edge0"}]);
+    assert_eq!(subsets[0]["addresses"], address);
+    patch(&harness, json!({"gateway": null})).await;
+    harness.until_gone::<Service>(&name).await;
+}
