@@ -1,5 +1,5 @@
-//! A `JointInferenceService` without code: the built controller creates the InferenceModel of the
-//! edge and plans the gateway; the test is the agent.
+//! A `JointInferenceService` without code: the built controller creates the `InferenceModel` of
+//! the edge and plans the gateway; the test is the agent.
 #![allow(clippy::unwrap_used, clippy::panic)]
 // A test is one large future that is polled on its own.
 #![allow(clippy::large_futures)]

@@ -8,7 +8,7 @@ use crate::{
         crd_consistency::compare,
         joint_inference_service::{
             fixtures,
-            validate::{ServiceFacts, validate},
+            validate::{CloudService, ServiceFacts, validate},
         },
     },
     kubernetes::node_selector::SelectedNodes,
@@ -93,6 +93,109 @@ async fn crd_accepts_every_valid_service() {
     // variable.
     assert!(
         counts.accepted > 100 && counts.rejected > 50 && counts.rejected_later < 40,
+        "{counts:?}"
+    );
+}
+
+/// Valid and invalid changes of a service without code.
+fn changes_without_code() -> Vec<Value> {
+    let edge = |change: Value| json!({ "edgeWorker": change });
+    let cloud = |change: Value| json!({ "cloudWorker": change });
+    let goal = |change: Value| edge(json!({"hardExampleAlgorithm": {"goal": change}}));
+    let gateway = |change: Value| json!({ "gateway": change });
+    let worker = json!({"scriptDir": "/code", "scriptBootFile": "a.py", "frameworkType": "python",
+        "frameworkVersion": "3"});
+    let mut changes = vec![
+        json!({}),
+        edge(json!({"server": null})),
+        edge(json!({"model": null})),
+        edge(json!({"inferenceModel": {"name": "digits"}})),
+        edge(json!({"server": null, "inferenceModel": {"name": "digits"}})),
+        edge(json!({"server": null, "model": null, "inferenceModel": {"name": "digits"}})),
+        edge(json!({"server": null, "workerSpec": worker})),
+        edge(json!({"dataset": {"name": "frames"}})),
+        cloud(json!({"endpoint": null})),
+        cloud(json!({"model": {"name": "big"}})),
+        cloud(json!({"nodeName": "solar-corona-cloud"})),
+        cloud(json!({"server": {"frameworkType": "llamacpp"}})),
+        cloud(json!({"endpoint": null, "server": {"frameworkType": "llamacpp"}})),
+        cloud(
+            json!({"endpoint": null, "server": {"frameworkType": "llamacpp"}, "model": {"name": "big"}}),
+        ),
+        cloud(json!({"endpoint": null, "workerSpec": worker, "model": {"name": "big"}})),
+        cloud(json!({"endpoint": null, "inferenceModel": {"name": "big"}})),
+        goal(json!({"agreement": "0.9"})),
+        goal(json!({"uploadRatio": null, "agreement": "0.9"})),
+        goal(json!({"uploadRatio": null})),
+        goal(json!({"maxUploadRatio": "0.1"})),
+        goal(json!({"maxUploadRatio": "0.20"})),
+        gateway(json!({"neverUpload": {"headers": []}})),
+    ];
+    for share in ["", "0", "1", "0.2", "0.", ".5", "1.0", "1.01", "00.1", "-0.1", "1e-1", "20%"] {
+        for name in ["uploadRatio", "maxUploadRatio", "shadowRatio"] {
+            changes.push(goal(json!({ name: share })));
+        }
+    }
+    for url in [
+        "",
+        "llm",
+        "https://a",
+        "https://a/v1?k=1",
+        "https://u@a",
+        "http://a",
+        "http://localhost:1",
+        "ftp://a",
+        "https://a:99999",
+        "https://[::1]/v1",
+    ] {
+        changes.push(cloud(json!({"endpoint": { "url": url }})));
+    }
+    for name in ["", "llm", "../llm", "a/b", ".llm", "llm.", "a b"] {
+        changes.push(cloud(json!({"endpoint": { "tokenFile": name }})));
+        changes.push(cloud(json!({"endpoint": { "caFile": name }})));
+    }
+    for duration in ["", "1s", "0s", "500ms", "1.5s", "1d", "10", "1234567s"] {
+        changes.push(gateway(json!({"timeouts": { "edge": duration }})));
+    }
+    for header in ["", "edge", "x: y", "x y: z", "x-a:b", "x: ä", ": a"] {
+        changes.push(gateway(json!({"neverUpload": {"headers": [header]}})));
+    }
+    for size in ["", "0", "1", "32Mi", "2Gi", "1.5Ki", "a"] {
+        changes.push(gateway(json!({ "maxBodyBytes": size })));
+    }
+    for number in [-1, 0, 1, 65_535, 65_536] {
+        changes.push(gateway(json!({ "port": number })));
+        changes.push(gateway(json!({ "maxInFlight": number })));
+    }
+    changes
+}
+
+#[tokio::test]
+async fn crd_accepts_every_valid_service_without_code() {
+    let big = fixtures::inference_model("big", "llamacpp", "");
+    let counts = compare(&fixtures::assistant(), &changes_without_code(), |service| {
+        let named = service.spec.edge_worker.inference_model.is_some();
+        let mut facts = ServiceFacts {
+            cloud_model: Some(fixtures::model("big", "https://models.test/big.gguf")),
+            cloud_node: service
+                .spec
+                .cloud_worker
+                .node_name
+                .as_deref()
+                .map(|n| fixtures::node(n, &[])),
+            ..fixtures::assistant_facts()
+        };
+        facts.gateway.edge_server =
+            named.then(|| fixtures::inference_model("digits", "llamacpp", "edge0"));
+        let names_big = service.spec.cloud_worker.inference_model.is_some();
+        facts.gateway.cloud_server = names_big.then(|| big.clone());
+        facts.gateway.cloud_server_service = Some(CloudService { cluster_ip: None });
+        validate(service, &facts).is_ok()
+    })
+    .await;
+    // Only the controller checks hosts and headers as the gateway does.
+    assert!(
+        counts.accepted > 40 && counts.rejected > 50 && counts.rejected_later < 20,
         "{counts:?}"
     );
 }

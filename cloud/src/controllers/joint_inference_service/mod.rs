@@ -189,7 +189,7 @@ fn enqueue_gateways(service: &JointInferenceService, context: &Context) {
 
 /// Whether the current state of a service has this reason.
 pub fn has_reason(service: &JointInferenceService, reason: Reason) -> bool {
-    let conditions = service.status.iter().flat_map(|status| status.conditions.last());
+    let conditions = service.status.iter().filter_map(|status| status.conditions.last());
     conditions.into_iter().any(|current| current.reason == Some(reason.to_string()))
 }
 

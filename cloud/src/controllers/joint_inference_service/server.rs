@@ -1,7 +1,11 @@
 //! The `InferenceModels` of a service: those that it owns for `server`, those that it names, and
 //! where they answer. Pure: a part of `validate`.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::Resource as _;
@@ -19,7 +23,7 @@ use crate::{
         identity::is_owned, labels::MANAGED_BY, nodes::internal_address, pod_security, quantities,
     },
     reason::Reason,
-    worker::names::owned_model_name,
+    worker::{names::owned_model_name, serving_runtimes::Server},
 };
 
 /// The range of the ports of owned servers: above well-known services, below the ephemeral ports of
@@ -97,8 +101,8 @@ pub fn owned(
     quantities::limits(&format!("{field}.resources.limits"), resources, findings);
     let context = server.security_context.as_ref();
     findings.extend(pod_security::check(&format!("{field}.securityContext"), context));
-    let framework = framework_protocol(&server.framework_type, &field, facts, findings);
-    let protocol = server.protocol.or(framework.unwrap_or_default());
+    let framework = framework_server(&server.framework_type, &field, facts, findings);
+    let protocol = server.protocol.or_else(|| framework?.protocol);
     if findings.len() > before {
         return None;
     }
@@ -167,7 +171,7 @@ fn spec(
         model_name: model.metadata.name.clone().unwrap_or_default(),
         deploy_to_layer: layer.to_owned(),
         framework_type: server.framework_type.clone(),
-        node_selector: if selected { edge.node_selector.clone() } else { Default::default() },
+        node_selector: if selected { edge.node_selector.clone() } else { BTreeMap::new() },
         placement: selected.then_some(Placement::All),
         node_name,
         manifest: vec![InferenceModelFile {
@@ -284,13 +288,13 @@ pub fn check_nodes(
     }
 }
 
-/// The protocol of a framework's server; `None` with a finding if there is no such server.
-fn framework_protocol(
+/// The server of a framework; `None` with a finding if there is none.
+fn framework_server<'a>(
     framework: &str,
     field: &str,
-    facts: &ServiceFacts,
+    facts: &'a ServiceFacts,
     findings: &mut Vec<Finding>,
-) -> Option<Option<ServerProtocol>> {
+) -> Option<&'a Server> {
     let frameworks = match &facts.frameworks {
         Ok(frameworks) => frameworks,
         Err(error) => {
@@ -301,8 +305,9 @@ fn framework_protocol(
             return None;
         }
     };
-    if let Some(server) = frameworks.server(framework) {
-        return Some(server.protocol);
+    let found = frameworks.server(framework);
+    if found.is_some() {
+        return found;
     }
     let message = format!(
         "{field}.frameworkType {framework:?} has no model server; use one of {} or add `serving` to it in the ConfigMap neptune-frameworks",

@@ -54,33 +54,33 @@ pub enum WorkloadOutcome {
     },
 }
 
-/// Applies `objects` and what else is `owned`, and deletes other objects of the owner.
+/// Applies `objects` and `others`, and deletes other objects of the owner.
 ///
 /// # Errors
 /// The error of the API server.
 pub async fn apply<O: Controller>(
     owner: &O,
-    (objects, owned): (Option<&KubernetesObjects>, &OwnedObjects),
+    (objects, others): (Option<&KubernetesObjects>, &OwnedObjects),
     before: Option<&Applied>,
     context: &Context,
 ) -> Result<WorkloadOutcome, Error> {
     let (client, caches) = (context.client(), context.caches());
     let workload = objects.map(|objects| objects.deployment.name_any());
-    let exposed = owned.exposed.as_ref().map(|exposed| exposed.service.name_any());
-    let models: Vec<_> = owned.models.iter().map(ResourceExt::name_any).collect();
+    let exposed = others.exposed.as_ref().map(|exposed| exposed.service.name_any());
+    let models: Vec<_> = others.models.iter().map(ResourceExt::name_any).collect();
     delete_stale(client, owner, &caches.deployments, workload.as_slice()).await?;
     let services: Vec<_> = workload.iter().chain(&exposed).cloned().collect();
     delete_stale(client, owner, &caches.services, &services).await?;
     delete_stale(client, owner, InferenceModel::cache(caches), &models).await?;
-    if objects.is_none() && *owned == OwnedObjects::default() {
+    if objects.is_none() && *others == OwnedObjects::default() {
         return Ok(WorkloadOutcome::Done { applied: None, created: None });
     }
     let desired = ContentHash::of(&(
         objects.map(|objects| (&objects.deployment, &objects.service)),
-        owned.exposed.as_ref().map(|exposed| (&exposed.service, &exposed.endpoints)),
-        &owned.models,
+        others.exposed.as_ref().map(|exposed| (&exposed.service, &exposed.endpoints)),
+        &others.models,
     ));
-    let cached_versions = cached_versions((objects, owned), context);
+    let cached_versions = cached_versions((objects, others), context);
     if let Some(before) = before.filter(|before| before.desired == desired)
         && is_unchanged(&cached_versions, &before.versions)
     {
@@ -106,13 +106,13 @@ pub async fn apply<O: Controller>(
         created = deployed.is_new.then(|| deployed.object.name_any());
         apply_each!(Some(caches.services.store()), service);
     }
-    if let Some(ExposedService { service, .. }) = &owned.exposed {
+    if let Some(ExposedService { service, .. }) = &others.exposed {
         apply_each!(Some(caches.services.store()), service);
     }
-    for model in &owned.models {
+    for model in &others.models {
         apply_each!(Some(InferenceModel::cache(caches).store()), model);
     }
-    if let Some(ExposedService { endpoints, .. }) = &owned.exposed {
+    if let Some(ExposedService { endpoints, .. }) = &others.exposed {
         // Not watched: a change by another is not detected before the next one of the service.
         apply_each!(None, endpoints);
     }
@@ -121,7 +121,7 @@ pub async fn apply<O: Controller>(
 
 /// The versions in the caches, in the order in which [`apply`] applies the objects.
 fn cached_versions(
-    (objects, owned): (Option<&KubernetesObjects>, &OwnedObjects),
+    (objects, others): (Option<&KubernetesObjects>, &OwnedObjects),
     context: &Context,
 ) -> Vec<Option<String>> {
     let caches = context.caches();
@@ -130,12 +130,12 @@ fn cached_versions(
         versions.push(cached(&caches.deployments, deployment).map(|it| version(&it.metadata)));
         versions.push(cached(&caches.services, service).map(|it| version(&it.metadata)));
     }
-    if let Some(ExposedService { service, .. }) = &owned.exposed {
+    if let Some(ExposedService { service, .. }) = &others.exposed {
         versions.push(cached(&caches.services, service).map(|it| version(&it.metadata)));
     }
     let models = InferenceModel::cache(caches);
     versions.extend(
-        owned.models.iter().map(|model| cached(models, model).map(|it| version(&it.metadata))),
+        others.models.iter().map(|model| cached(models, model).map(|it| version(&it.metadata))),
     );
     versions
 }

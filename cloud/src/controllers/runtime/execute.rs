@@ -99,7 +99,9 @@ async fn apply_workload<K: Controller>(
 ) -> Result<Option<Finding>, Error> {
     let (before, removals) =
         context.object_state(object, |state| (state.applied.clone(), state.removals));
-    match apply(object, (objects, owned), before.as_ref(), context).await {
+    // On the heap: the future of a reconcile would be large.
+    let applied = Box::pin(apply(object, (objects, owned), before.as_ref(), context));
+    match applied.await {
         Ok(WorkloadOutcome::Done { applied, created }) => {
             context.object_state(object, |state| {
                 // If a workload was deleted meanwhile, the object is enqueued already.
