@@ -178,8 +178,12 @@ fn invalid(field: &str, value: &dyn std::fmt::Debug, why: &str, findings: &mut V
 fn headers(headers: &[String], findings: &mut Vec<Finding>) {
     let parse = |text: &String| -> Option<()> {
         let (name, value) = text.split_once(':')?;
-        name.trim().parse::<HeaderName>().ok()?;
-        value.trim().parse::<HeaderValue>().ok().map(drop)
+        name.parse::<HeaderName>().ok()?;
+        // As in the CRD: printable, and not empty.
+        let value = value.trim_start_matches(' ');
+        let is_plain = value.bytes().all(|b| (b' '..=b'~').contains(&b)) && !value.ends_with(' ');
+        let value = Some(value).filter(|value| is_plain && !value.is_empty())?;
+        value.parse::<HeaderValue>().ok().map(drop)
     };
     for header in headers.iter().filter(|header| parse(header).is_none()) {
         invalid("neverUpload.headers", header, "must be \"name: value\"", findings);
@@ -227,8 +231,8 @@ fn limits(gateway: &Gateway, findings: &mut Vec<Finding>) -> Map<String, Value> 
         members.insert("maxBodyBytes".to_owned(), bytes.into());
     }
     if let Some(number) = gateway.max_in_flight {
-        if number < 1 {
-            invalid("maxInFlight", &number, "must be 1 or more", findings);
+        if !(1..=65_535).contains(&number) {
+            invalid("maxInFlight", &number, "must be 1 to 65535", findings);
         }
         members.insert("maxInFlight".to_owned(), number.into());
     }

@@ -216,6 +216,9 @@ fn endpoint(spec: &Endpoint, findings: &mut Vec<Finding>) -> Option<CloudTarget>
     if let Err(why) = gateway::check_url(&spec.url) {
         invalid("url", &neptune_wire::redact(&spec.url), why);
     }
+    if spec.model_name.as_deref() == Some("") {
+        invalid("modelName", "", "must be the name of the model there, or not be set");
+    }
     for (field, file) in [("tokenFile", &spec.token_file), ("caFile", &spec.ca_file)] {
         let is_name = |name: &&String| {
             let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');

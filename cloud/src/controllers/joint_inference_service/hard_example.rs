@@ -37,11 +37,16 @@ const THRESHOLDS: [&str; 3] = ["threshold", "threshold_img", "threshold_cross_en
 const KINDS: [&str; 3] = ["probabilities", "logits", "boxes"];
 const SIGNALS: [&str; 5] = ["mean", "min", "quantile", "margin", "choice"];
 
-/// A share: a decimal from 0 to 1.
+/// The maximum length of a share, as in the CRD.
+const MAX_SHARE_LENGTH: usize = 16;
+
+/// A share: a decimal from 0 to 1, as the CRD permits it.
 pub fn share(text: &str) -> Option<f64> {
-    let is_decimal = text.bytes().all(|b| b.is_ascii_digit() || b == b'.')
-        && text.starts_with(|c: char| c.is_ascii_digit())
-        && text.ends_with(|c: char| c.is_ascii_digit());
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let is_decimal = matches!(whole, "0" | "1")
+        && !fraction.is_empty()
+        && fraction.bytes().all(|b| b.is_ascii_digit())
+        && text.len() <= MAX_SHARE_LENGTH;
     text.parse().ok().filter(|share| is_decimal && (0.0..=1.0).contains(share))
 }
 
@@ -198,5 +203,51 @@ fn goal(
         if let Some(value) = value {
             config.insert(name.to_owned(), value.into());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn algorithm(value: Value) -> HardExampleAlgorithm {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn strings_become_the_numbers_of_the_configuration() {
+        let algorithm = algorithm(json!({
+            "name": "LogProb",
+            "goal": {"uploadRatio": "0.2", "maxUploadRatio": "0.25", "shadowRatio": "0"},
+            "parameters": [
+                {"key": "signal", "value": "choice"}, {"key": "labels", "value": "yes, no"},
+                {"key": "threshold", "value": "0.7"},
+            ],
+        }));
+        let mut findings = Vec::new();
+        assert_eq!(
+            config(&algorithm, ServerProtocol::Openai, &mut findings),
+            json!({
+                "algorithm": "LogProb", "goal": {"uploadRatio": 0.2}, "maxUploadRatio": 0.25,
+                "shadowRatio": 0.0, "tokens": "choice", "labels": ["yes", "no"], "threshold": 0.7,
+            })
+        );
+        assert_eq!(findings, []);
+    }
+
+    #[test]
+    fn default_threshold_is_a_warning_unless_it_has_no_effect() {
+        let with = |name: &str, rest: Value| {
+            let mut value = json!({ "name": name });
+            value.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+            warning(&algorithm(value))
+        };
+        let text = with("CrossEntropy", json!({})).unwrap();
+        assert!(text.contains("CrossEntropy's default 0.5 is used; goal: {uploadRatio"), "{text}");
+        assert_eq!(with("LogProb", json!({"goal": {"agreement": "0.9"}})), None);
+        let threshold = json!({"parameters": [{"key": "threshold", "value": "0.5"}]});
+        assert_eq!(with("LogProb", threshold), None);
+        assert_eq!(with("CloudOnly", json!({})), None);
     }
 }
