@@ -161,6 +161,37 @@ mod tests {
     }
 
     #[test]
+    fn overrides_change_the_server_of_the_framework() {
+        let mut model = fixtures::model();
+        model.spec.server = serde_json::from_value(json!({
+            "image": "mirror/serving:1", "args": ["--grpc_channel_arguments={port}"],
+            "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}},
+        }))
+        .unwrap();
+        let plan = planned(&model, &fixtures::facts());
+        let serving = task(&plan).serving.as_deref().unwrap();
+        assert_eq!(serving.image, "mirror/serving:1");
+        assert_eq!(serving.args.last().unwrap(), "--grpc_channel_arguments=8501");
+        assert!(serving.args.len() > 1, "those of the framework stay");
+        let resources = &serving.resources;
+        assert_eq!((resources.cpu_millis, resources.memory_bytes), (Some(500), Some(1 << 30)));
+    }
+
+    #[test]
+    fn server_of_one_file_gets_its_path_in_a_pod() {
+        let mut model = fixtures::cloud_model();
+        model.spec.framework_type = "llamacpp".to_owned();
+        for file in &mut model.spec.manifest {
+            file.download_url = Some("https://models.test/small.gguf".to_owned());
+        }
+        let objects = planned(&model, &fixtures::facts()).objects.unwrap();
+        let deployment = serde_json::to_value(objects.deployment).unwrap();
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        let args = container["args"].as_array().unwrap();
+        assert_eq!(args[..2], [json!("--model"), json!("/models/facialexpression/4/small.gguf")]);
+    }
+
+    #[test]
     fn zero_replicas_stop_the_server_at_the_edge() {
         let mut model = fixtures::model();
         model.spec.replicas = Some(0);

@@ -389,6 +389,15 @@ mod tests {
             "spec.servingPort 65536 must be a port",
         ),
         (
+            "archive for a server of one file",
+            |m, _| {
+                m.spec.framework_type = "llamacpp".into();
+                m.spec.manifest.retain(|file| file.version == m.spec.target_version);
+            },
+            Reason::DownloadUrlInvalid,
+            "the model server loads one file, not an archive or a directory",
+        ),
+        (
             "framework",
             |m, _| m.spec.framework_type = "caffe".into(),
             Reason::FrameworkUnknown,
