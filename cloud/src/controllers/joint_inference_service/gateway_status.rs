@@ -32,10 +32,12 @@ pub fn next(
     }
     let gateways: Vec<Gateway<'_>> =
         observed.edges.iter().filter_map(|edge| Gateway::of(edge, reports)).collect();
-    let GatewayAddress { url, protocol } = observed.gateway_address.clone();
-    if gateways.is_empty() && url.is_none() {
-        return None;
-    }
+    let (url, protocol) = match &observed.gateway_address {
+        Some(GatewayAddress { url, protocol }) => (url.clone(), protocol.clone()),
+        None if gateways.is_empty() => return None,
+        // While the spec is invalid the gateways run as before.
+        None => before.map(|it| (it.url.clone(), it.protocol.clone())).unwrap_or_default(),
+    };
     let agreement = weighted(&gateways, |report| report.agreement);
     let low = weighted(&gateways, |report| report.agreement_low);
     let high = weighted(&gateways, |report| report.agreement_high);
@@ -226,7 +228,7 @@ mod tests {
             is_selected: true,
             cloud: ObservedWorker::Running,
             rejected: Vec::new(),
-            gateway_address: GatewayAddress::default(),
+            gateway_address: None,
         }
     }
 

@@ -33,7 +33,7 @@ use neptune_wire::{ObjectKey, Resource};
 
 use self::{
     observed::ServiceObservation,
-    validate::{EdgeNodes, ServiceFacts, ValidService},
+    validate::{PlacedService, ServiceFacts, ValidService},
 };
 use super::{
     model::enqueue_used_models,
@@ -53,7 +53,7 @@ use crate::{
 impl Controller for JointInferenceService {
     type Facts = ServiceFacts;
     type Valid = ValidService;
-    type Placed = EdgeNodes;
+    type Placed = PlacedService;
     type Observation = ServiceObservation;
 
     const MESSAGES: ControllerMessages = ControllerMessages {
@@ -91,7 +91,7 @@ impl Controller for JointInferenceService {
     fn observe(
         &self,
         key: &ObjectKey,
-        placed: Option<&EdgeNodes>,
+        placed: Option<&PlacedService>,
         context: &Context,
         now: Timestamp,
     ) -> ServiceObservation {

@@ -9,11 +9,11 @@ use neptune_wire::{GatewayReport, NodeName, ObjectKey, Role};
 use super::{
     gateway_facts::cloud_model_name,
     observed::{
-        AgentWorker, EdgeObservation, GatewayAddress, ObservedWorker, ServiceObservation,
-        gateway_report, of_agent, of_deployment, rejected_reports, with_report,
+        AgentWorker, EdgeObservation, ObservedWorker, ServiceObservation, gateway_report, of_agent,
+        of_deployment, rejected_reports, with_report,
     },
     place::placed_nodes,
-    validate::EdgeNodes,
+    validate::PlacedService,
 };
 use crate::{
     controllers::runtime::Context, finding::Finding, kubernetes::nodes::is_agent_node,
@@ -25,13 +25,13 @@ use crate::{
 pub fn observation(
     service: &JointInferenceService,
     key: &ObjectKey,
-    placed: Option<&EdgeNodes>,
+    placed: Option<&PlacedService>,
     context: &Context,
     now: Timestamp,
 ) -> ServiceObservation {
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     let edge_nodes: Vec<String> = match placed {
-        Some(EdgeNodes(nodes)) => nodes.iter().map(ToString::to_string).collect(),
+        Some(placed) => placed.edge_nodes.iter().map(ToString::to_string).collect(),
         None => match &edge.node_name {
             Some(name) => vec![name.clone()],
             None => placed_nodes(service).map(str::to_owned).collect(),
@@ -59,7 +59,7 @@ pub fn observation(
         is_selected: edge.node_name.is_none(),
         cloud: cloud_worker,
         rejected: rejected(service, key, edge_nodes, context),
-        gateway_address: GatewayAddress::default(),
+        gateway_address: placed.and_then(|placed| placed.gateway.as_deref()).cloned(),
     }
 }
 

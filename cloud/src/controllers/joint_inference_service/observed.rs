@@ -52,11 +52,12 @@ pub struct ServiceObservation {
     pub cloud: ObservedWorker,
     /// Messages of workers and reports of nodes that were rejected.
     pub rejected: Vec<RejectedReports>,
-    /// Where clients connect to the gateways.
-    pub gateway_address: GatewayAddress,
+    /// Where clients connect to the gateways; `None` without a gateway, and while the spec is
+    /// invalid.
+    pub gateway_address: Option<GatewayAddress>,
 }
 
-/// Where clients connect to the gateways of a service, and how; empty without a gateway.
+/// Where clients connect to the gateways of a service, and how.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GatewayAddress {
     /// The URL.

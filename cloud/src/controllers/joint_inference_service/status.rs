@@ -407,7 +407,6 @@ mod tests {
     use neptune_wire::{AgentInstance, Figure, GatewayReport};
 
     use super::*;
-    use crate::controllers::joint_inference_service::observed::GatewayAddress;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -452,7 +451,7 @@ mod tests {
                 is_selected: false,
                 cloud,
                 rejected: Vec::new(),
-                gateway_address: GatewayAddress::default(),
+                gateway_address: None,
             },
             unreported: &[],
             is_settled: true,

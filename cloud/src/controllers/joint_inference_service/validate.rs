@@ -12,7 +12,9 @@ use neptune_wire::{NodeName, ObjectKey, ObjectMetadata, Resource, Role};
 use crate::{
     controllers::joint_inference_service::{
         gateway::{self, ValidGateway},
-        halves, place, pod,
+        halves,
+        observed::GatewayAddress,
+        place, pod,
         server::NodePort,
         shape::{self, CloudForm, EdgeForm},
         worker::{ResolvedWorker, WorkerInput, algorithm, resolve},
@@ -113,7 +115,6 @@ pub struct ValidService {
     pub dataset: Option<Arc<Dataset>>,
     /// The URL of the gateway: on the node itself, or on its address if it is exposed. `None`
     /// without a gateway, and for several exposed ones.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the status shows it"))]
     pub gateway_url: Option<String>,
 }
 
@@ -158,13 +159,25 @@ pub struct ValidCloudWorker {
     pub runtime: CloudRuntime,
 }
 
-/// The nodes of the edge worker of a valid service.
+/// Where a valid service runs, as far as its status needs it.
 #[derive(Debug, Clone)]
-pub struct EdgeNodes(pub Box<[NodeName]>);
+pub struct PlacedService {
+    /// The nodes of the edge worker.
+    pub edge_nodes: Box<[NodeName]>,
+    /// Where clients connect to its gateways; `None` without a gateway.
+    pub gateway: Option<Box<GatewayAddress>>,
+}
 
-impl From<ValidService> for EdgeNodes {
+impl From<ValidService> for PlacedService {
     fn from(valid: ValidService) -> Self {
-        Self(valid.edge_nodes.into_boxed_slice())
+        let gateway = match &valid.edge {
+            EdgeHalf::Gateway { gateway, .. } => Some(Box::new(GatewayAddress {
+                url: valid.gateway_url,
+                protocol: gateway.spec.config["protocol"].as_str().map(str::to_owned),
+            })),
+            EdgeHalf::Worker(_) => None,
+        };
+        Self { edge_nodes: valid.edge_nodes.into_boxed_slice(), gateway }
     }
 }
 
