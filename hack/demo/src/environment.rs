@@ -22,14 +22,45 @@ use crate::{
     transport::{RunningTransport, Transport},
 };
 
-/// The example's names of nodes and service. The demo appends its process ID: another agent on this
-/// machine may already have that name, and the port of the cloud worker depends on the service's.
+/// The nodes of the examples. The demo appends its process ID to their names and to that of the
+/// service: another agent on this machine may already have that name, and the port of the cloud
+/// worker depends on the service's.
 const EDGE: &str = "edge0";
 const CLOUD: &str = "cloud0";
-const SERVICE: &str = "digits";
+
+/// What the demo runs.
+pub struct Example {
+    /// Its folder, with models.yaml and service.yaml.
+    pub folder: &'static str,
+    /// The name of its service.
+    pub service: &'static str,
+    /// The folder of the model files that the agents download.
+    pub models: PathBuf,
+    /// Texts of the manifests, and what replaces them.
+    pub replacements: Vec<(&'static str, String)>,
+    /// Additional flags of the agents.
+    pub agent_flags: Vec<String>,
+    /// Additional flags of the controller.
+    pub controller_flags: Vec<String>,
+}
+
+impl Example {
+    /// examples/digits.
+    pub fn digits() -> Self {
+        Self {
+            folder: "examples/digits",
+            service: "digits",
+            models: root().join("examples/digits/models"),
+            replacements: Vec::new(),
+            agent_flags: Vec::new(),
+            controller_flags: Vec::new(),
+        }
+    }
+}
 
 /// Everything that the demo started.
 pub struct Environment {
+    example: Example,
     cluster: Cluster,
     transport: RunningTransport,
     models: ModelServer,
@@ -44,7 +75,11 @@ pub struct Environment {
 
 impl Environment {
     /// Starts everything and waits until the Kubernetes API answers.
-    pub async fn start(is_external_cluster: bool, transport: Transport) -> anyhow::Result<Self> {
+    pub async fn start(
+        example: Example,
+        is_external_cluster: bool,
+        transport: Transport,
+    ) -> anyhow::Result<Self> {
         let dir = tempfile::Builder::new().prefix("neptune-demo-").tempdir()?;
         let cluster = if is_external_cluster {
             println!("Using the cluster of KUBECONFIG.");
@@ -59,9 +94,9 @@ impl Environment {
             Cluster::devcluster(dir.path()).await
         };
         let client = cluster.client();
-        let models = ModelServer::start(&root().join("examples/digits/models")).await;
+        let models = ModelServer::start(&example.models).await;
         let [edge, cloud, service] =
-            [EDGE, CLOUD, SERVICE].map(|name| format!("{name}-{}", std::process::id()));
+            [EDGE, CLOUD, example.service].map(|name| format!("{name}-{}", std::process::id()));
         println!("Applying Neptune's CRDs and the nodes {edge} and {cloud}.");
         prepare_cluster(&client, [&edge, &cloud], transport).await?;
         if matches!(transport, Transport::Eventbus) {
@@ -71,6 +106,7 @@ impl Environment {
             RunningTransport::start(transport, dir.path(), cluster.kubeconfig(), [&edge, &cloud])
                 .await;
         let mut environment = Self {
+            example,
             cluster,
             transport,
             models,
@@ -110,16 +146,20 @@ impl Environment {
         )
     }
 
-    /// Applies examples/digits.
+    /// Applies the example.
     pub async fn apply_example(&self) -> anyhow::Result<()> {
+        let Example { folder, service, replacements, .. } = &self.example;
         for file in ["models.yaml", "service.yaml"] {
-            let path = root().join("examples/digits").join(file);
+            let path = root().join(folder).join(file);
             let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-            let text = text
+            let mut text = text
                 .replace("${MODEL_SERVER}", &self.models.url())
                 .replace(EDGE, &self.edge)
                 .replace(CLOUD, &self.cloud)
-                .replace(&format!("name: {SERVICE}\n"), &format!("name: {}\n", self.service));
+                .replace(&format!("name: {service}\n"), &format!("name: {}\n", self.service));
+            for (from, to) in replacements {
+                text = text.replace(from, to);
+            }
             cluster::apply(&self.cluster.client(), &text).await?;
         }
         Ok(())
@@ -163,12 +203,14 @@ impl Environment {
         for (node, flags) in nodes.iter().zip(self.transport.agent_flags()) {
             let data = self.dir.path().join(node);
             let mut agent = programs::agent(&program("neptune-edge"), node, &data);
-            self.processes.push(Process::try_start(node, self.dir.path(), agent.args(flags))?);
+            agent.args(flags).args(&self.example.agent_flags);
+            self.processes.push(Process::try_start(node, self.dir.path(), &mut agent)?);
         }
         let kubeconfig = self.cluster.kubeconfig();
         let mut controller =
             programs::controller(&program("neptune-cloud"), kubeconfig, free_port());
         controller.args(self.transport.controller_flags());
+        controller.args(&self.example.controller_flags);
         if self.is_external_cluster {
             // Other namespaces belong to others.
             controller.args(["--watch-namespace", "default"]);

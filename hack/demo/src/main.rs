@@ -1,18 +1,25 @@
-//! Runs `examples/digits` on this machine, prints its counters live and checks the result.
+//! Runs `examples/digits`, or with `--llm` `examples/llm`, on this machine, prints its counters live
+//! and checks the result.
 #![allow(clippy::doc_markdown, reason = "clap shows the doc comments to users")]
 
 mod cluster;
 mod environment;
+mod llm;
 mod progress;
 mod summary;
 mod transport;
 
-use std::{process::ExitCode, time::Instant};
+use std::{path::PathBuf, process::ExitCode, time::Instant};
 
 use anyhow::bail;
 use clap::Parser;
 
-use crate::{environment::Environment, summary::Summary, transport::Transport};
+use crate::{
+    environment::{Environment, Example},
+    llm::Assistant,
+    summary::Summary,
+    transport::Transport,
+};
 
 /// Starts a Kubernetes API server, an MQTT broker, the controller and two agents on loopback,
 /// applies examples/digits, prints its counters live and checks the result.
@@ -27,6 +34,9 @@ struct Options {
     /// How the controller and the nodes exchange messages.
     #[arg(long, default_value = "mqtt")]
     transport: Transport,
+    /// Run examples/llm instead, with the model file in this folder.
+    #[arg(long, value_name = "DIR", conflicts_with = "cluster")]
+    llm: Option<PathBuf>,
 }
 
 #[tokio::main]
@@ -51,8 +61,16 @@ async fn main() -> ExitCode {
 
 async fn demo(options: &Options) -> anyhow::Result<()> {
     let began = Instant::now();
-    let environment = Environment::start(options.cluster, options.transport).await?;
-    let result = run_example(&environment, began).await;
+    let assistant = match &options.llm {
+        Some(models) => Some(Assistant::start(models).await?),
+        None => None,
+    };
+    let example = assistant.as_ref().map_or_else(Example::digits, Assistant::example);
+    let environment = Environment::start(example, options.cluster, options.transport).await?;
+    let result = match &assistant {
+        Some(assistant) => assistant.run(&environment).await,
+        None => run_example(&environment, began).await,
+    };
     if result.is_err() {
         environment.print_logs();
     }
