@@ -155,7 +155,7 @@ mod tests {
                 message: (*message).to_owned(),
             };
             let problems = problems.iter().map(problem).collect();
-            let gateway = Some(GatewayStatus { problems, ..GatewayStatus::default() });
+            let gateway = Some(Box::new(GatewayStatus { problems, ..GatewayStatus::default() }));
             JointInferenceServiceStatus { gateway, ..status(Some(reason), 1, &["a"]) }
         };
         let healthy = with(WorkersRunning, &[]);

@@ -62,7 +62,7 @@ pub struct CloudTarget {
 
 /// The settings of `spec.gateway`.
 pub fn settings(service: &JointInferenceService) -> Gateway {
-    service.spec.gateway.clone().unwrap_or_default()
+    service.spec.gateway.as_deref().cloned().unwrap_or_default()
 }
 
 /// The port of the gateway; the default if the spec has none or an invalid one.

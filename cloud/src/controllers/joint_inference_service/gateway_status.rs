@@ -24,7 +24,7 @@ pub fn next(
     observed: &ServiceObservation,
     reports: &[AgentCounters],
     now: Timestamp,
-) -> Option<GatewayStatus> {
+) -> Option<Box<GatewayStatus>> {
     let before = previous.gateway.as_ref();
     let is_unknown = |edge: &EdgeObservation| matches!(edge.worker, ObservedWorker::Unknown(_));
     if before.is_some() && observed.edges.iter().any(is_unknown) {
@@ -57,7 +57,7 @@ pub fn next(
     if let Some(ratio) = upload_ratio {
         remember(&mut status, ratio, now);
     }
-    Some(status)
+    Some(Box::new(status))
 }
 
 /// Removes the history of a status, which alone is not written.

@@ -165,7 +165,7 @@ fn goal(
     let mut invalid = |why: String| {
         findings.push(Finding::new(Reason::GoalInvalid, format!("{FIELD}.goal: {why}")));
     };
-    let Goal { upload_ratio, agreement, max_upload_ratio, shadow_ratio } = &goal;
+    let Goal { upload_ratio, agreement, max_upload_ratio, shadow_ratio } = &*goal;
     let mut read = |name: &str, text: &Option<String>| {
         let text = text.as_ref()?;
         let read = share(text);

@@ -427,10 +427,10 @@ mod tests {
         let cloud = &mut service.spec.cloud_worker;
         cloud.endpoint = None;
         cloud.model = Some(ModelReference { name: "big".to_owned() });
-        cloud.server = Some(ModelServer {
+        cloud.server = Some(Box::new(ModelServer {
             args: vec!["--ctx-size".to_owned(), "2048".to_owned()],
-            ..service.spec.edge_worker.server.clone().unwrap()
-        });
+            ..*service.spec.edge_worker.server.clone().unwrap()
+        }));
         facts.cloud_model = Some(fixtures::model("big", "s3://models/big.gguf"));
         let specs = |service: &JointInferenceService, facts: &ServiceFacts| {
             let models = planned(service, facts).owned.models;
@@ -458,7 +458,7 @@ mod tests {
     fn exposed_gateway_has_a_service_with_the_addresses_of_its_nodes() {
         let (mut service, facts) = (fixtures::assistant(), fixtures::assistant_facts());
         service.spec.gateway =
-            Some(Gateway { port: Some(8081), expose: Some(true), ..Gateway::default() });
+            Some(Box::new(Gateway { port: Some(8081), expose: Some(true), ..Gateway::default() }));
         let plan = planned(&service, &facts);
         let exposed = plan.owned.exposed.unwrap();
         let address = serde_json::to_value(&exposed.service).unwrap();

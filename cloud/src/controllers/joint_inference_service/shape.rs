@@ -37,7 +37,7 @@ pub enum CloudForm<'a> {
 pub fn edge_form(worker: &EdgeWorker) -> Option<EdgeForm<'_>> {
     let forms = [
         worker.worker_spec.as_ref().map(EdgeForm::Worker),
-        worker.server.as_ref().map(EdgeForm::Server),
+        worker.server.as_deref().map(EdgeForm::Server),
         worker.inference_model.as_ref().map(|model| EdgeForm::InferenceModel(&model.name)),
     ];
     only(forms)
@@ -47,9 +47,9 @@ pub fn edge_form(worker: &EdgeWorker) -> Option<EdgeForm<'_>> {
 pub fn cloud_form(worker: &CloudWorker) -> Option<CloudForm<'_>> {
     let forms = [
         worker.worker_spec.as_ref().map(CloudForm::Worker),
-        worker.server.as_ref().map(CloudForm::Server),
+        worker.server.as_deref().map(CloudForm::Server),
         worker.inference_model.as_ref().map(|model| CloudForm::InferenceModel(&model.name)),
-        worker.endpoint.as_ref().map(CloudForm::Endpoint),
+        worker.endpoint.as_deref().map(CloudForm::Endpoint),
         worker.service.as_ref().map(|service| CloudForm::Service(&service.name)),
     ];
     only(forms)

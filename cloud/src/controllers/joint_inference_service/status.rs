@@ -58,7 +58,7 @@ pub fn next(
     };
     let gateway = gateway_status::next(previous, &inputs.observed, &reports, inputs.now);
     let mut metrics = metrics(totals);
-    metrics.extend(gateway_status::metrics(totals, gateway.as_ref()));
+    metrics.extend(gateway_status::metrics(totals, gateway.as_deref()));
     let is_counted = metrics == previous.metrics;
     let metrics_time = previous.metrics_time.clone().filter(|_| is_counted);
     JointInferenceServiceStatus {
@@ -249,7 +249,7 @@ fn edge_workers(
             state: state.to_owned(),
             reason: finding.map(|finding| finding.reason.to_string()),
             message: finding.map(|it| it.message.chars().take(MAX_MESSAGE_CHARS).collect()),
-            gateway: edge.gateway.as_deref().map(gateway_status::of_node),
+            gateway: edge.gateway.as_deref().map(gateway_status::of_node).map(Box::new),
         }
     };
     let edges = inputs.observed.edges.iter().filter(|_| inputs.observed.is_selected);

@@ -534,7 +534,7 @@ mod tests {
         let (mut s, mut f) = (fixtures::assistant(), fixtures::assistant_facts());
         let url = |s: &JointInferenceService, f: &ServiceFacts| validate(s, f).unwrap().gateway_url;
         assert_eq!(url(&s, &f).unwrap(), "http://127.0.0.1:8080");
-        s.spec.gateway = Some(Gateway { expose: Some(true), ..Gateway::default() });
+        s.spec.gateway = Some(Box::new(Gateway { expose: Some(true), ..Gateway::default() }));
         assert_eq!(url(&s, &f).unwrap(), "http://192.0.2.10:8080");
         f.edge_node = Some(fixtures::node("edge0", &[("node-role.kubernetes.io/edge", "")]));
         assert_eq!(url(&s, &f), None, "its address is not known");
@@ -585,7 +585,7 @@ mod tests {
         ),
         (
             "gateway without a model server",
-            |s, _| s.spec.gateway = Some(Gateway::default()),
+            |s, _| s.spec.gateway = Some(Box::default()),
             Reason::WorkerInvalid,
             "spec.gateway: remove it",
         ),
@@ -601,7 +601,7 @@ mod tests {
         ),
         (
             "goal of a worker",
-            |s, _| s.spec.edge_worker.hard_example_algorithm.goal = Some(Goal::default()),
+            |s, _| s.spec.edge_worker.hard_example_algorithm.goal = Some(Box::default()),
             Reason::GoalInvalid,
             "goal needs the gateway: with workerSpec the worker itself decides",
         ),
@@ -637,7 +637,8 @@ mod tests {
             |s, f| {
                 assistant(s, f);
                 let timeouts = GatewayTimeouts { edge: Some("10".into()), ..Default::default() };
-                s.spec.gateway = Some(Gateway { timeouts: Some(timeouts), ..Default::default() });
+                s.spec.gateway =
+                    Some(Box::new(Gateway { timeouts: Some(timeouts), ..Default::default() }));
             },
             Reason::GatewayInvalid,
             "spec.gateway.timeouts.edge \"10\" must be a duration",

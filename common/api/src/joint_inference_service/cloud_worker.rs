@@ -43,13 +43,13 @@ pub struct CloudWorker {
     /// server is a model server for model, instead of workerSpec. Neptune runs it as an
     /// InferenceModel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server: Option<ModelServer>,
+    pub server: Option<Box<ModelServer>>,
     /// inferenceModel refers to an InferenceModel, instead of workerSpec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inference_model: Option<InferenceModelReference>,
     /// endpoint is a model server that Neptune does not run, instead of workerSpec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub endpoint: Option<Endpoint>,
+    pub endpoint: Option<Box<Endpoint>>,
     /// service refers to another JointInferenceService whose gateway answers, instead of
     /// workerSpec. Its gateway must be exposed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ pub struct CloudWorker {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Endpoint {
-    /// url is the base URL of the server, such as https://llm.example/v1: https, or http to a
+    /// url is the base URL of the server, for openai with /v1 at its end: https, or http to a
     /// loopback address.
     #[schemars(length(max = schema::MAX_URL_LENGTH))]
     #[x_kube(validation = rules::endpoint_url())]

@@ -62,7 +62,7 @@ pub struct EdgeWorker {
     /// server is a model server for model, instead of workerSpec. Neptune runs it as an
     /// InferenceModel, and a gateway in front of it that decides which samples are hard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server: Option<ModelServer>,
+    pub server: Option<Box<ModelServer>>,
     /// inferenceModel refers to an InferenceModel on the nodes of the worker, instead of
     /// workerSpec. A gateway in front of it decides which samples are hard.
     #[serde(default, skip_serializing_if = "Option::is_none")]

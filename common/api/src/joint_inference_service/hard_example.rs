@@ -22,7 +22,7 @@ pub struct HardExampleAlgorithm {
     pub parameters: Vec<KeyValue>,
     /// goal is what a gateway holds, instead of a fixed threshold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub goal: Option<Goal>,
+    pub goal: Option<Box<Goal>>,
 }
 
 /// Goal is what a gateway holds. Either uploadRatio or agreement is set, or none of them for a cap

@@ -129,5 +129,5 @@ pub struct JointInferenceServiceSpec {
     /// gateway configures the gateway at the edge, with edgeWorker.server or
     /// edgeWorker.inferenceModel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gateway: Option<Gateway>,
+    pub gateway: Option<Box<Gateway>>,
 }

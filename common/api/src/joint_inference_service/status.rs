@@ -53,7 +53,7 @@ pub struct JointInferenceServiceStatus {
     pub edge_workers: Vec<EdgeWorkerStatus>,
     /// gateway is the state of the gateways of the edge worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gateway: Option<GatewayStatus>,
+    pub gateway: Option<Box<GatewayStatus>>,
     /// rejected are the messages of workers and nodes that were rejected and not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejected: Vec<RejectedReports>,
@@ -75,7 +75,7 @@ pub struct EdgeWorkerStatus {
     pub message: Option<String>,
     /// gateway is the state of the gateway of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gateway: Option<NodeGatewayStatus>,
+    pub gateway: Option<Box<NodeGatewayStatus>>,
 }
 
 /// NodeGatewayStatus is the state of the gateway of one node. Numbers have three decimals.
