@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 
 use crate::questions::Question;
 
-/// Every how manieth question it does not know: 195 of 200 answers are right.
-const UNKNOWN_EVERY: usize = 40;
+/// Of this many questions it does not know one: 195 of 200 answers are right.
+const UNKNOWN_ONE_OF: usize = 40;
 
 /// What the server knows.
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ pub struct Oracle {
 impl Oracle {
     /// Serves these questions under the name of a model. With a token, requests need it.
     pub fn new(questions: &[Question], model: &str, token: Option<&str>) -> Self {
-        let known = questions.iter().enumerate().filter(|(at, _)| at % UNKNOWN_EVERY != 7);
+        let known = questions.iter().enumerate().filter(|(at, _)| at % UNKNOWN_ONE_OF != 7);
         let known = known.filter_map(|(_, question)| {
             Some((question.question.clone(), question.answers.first()?.clone()))
         });
