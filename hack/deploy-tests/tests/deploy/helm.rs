@@ -181,7 +181,7 @@ fn values_are_rendered_in_their_places() {
             "controller.env.NEPTUNE_LOG_FILTER=debug",
             "Deployment",
             "neptune-cloud",
-            "/containers/0/env/4/value",
+            "/containers/0/env/5/value",
             json!("debug"),
         ),
         (
