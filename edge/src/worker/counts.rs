@@ -310,6 +310,13 @@ impl Counts {
         report.run.is_some() || count.is_some_and(|count| count.tally.is_known(report))
     }
 
+    /// Whether a run of this object's worker stated this start time.
+    pub fn has_start(&self, uid: &str, worker: &WorkerName, start: &str) -> bool {
+        let count = self.counts.get(&(uid.to_owned(), worker.clone()));
+        let runs = count.into_iter().flat_map(|count| &count.tally.runs);
+        !start.is_empty() && runs.flat_map(|run| &run.starts).any(|known| known == start)
+    }
+
     /// The last run of a worker that was counted.
     pub fn last_run(&self, uid: &str, worker: &WorkerName) -> Option<&str> {
         let count = self.counts.get(&(uid.to_owned(), worker.clone()))?;

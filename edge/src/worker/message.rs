@@ -67,6 +67,9 @@ pub struct MessageContext<'a, 'b> {
     pub counts: &'b Counts,
 }
 
+/// The workers of one name: the desired one, and one of a removed object.
+type Candidates<'a> = ((&'a WantedWorker, bool), Option<(&'a WantedWorker, bool)>);
+
 impl WorkerMessage<'_> {
     /// Whether it may be of a container that no observation includes yet: the known one exited, and
     /// did not state this start time.
@@ -122,10 +125,9 @@ pub fn parse<'a>(
     let Ok(Topic::WorkerInfo(worker)) = Topic::parse(prefix, &message.topic) else {
         return Err("the topic is not that of a worker".into());
     };
-    let wanted = context.desired.workers.get(&worker).or_else(|| context.departed.get(&worker));
-    let wanted = wanted.ok_or("no worker of this name on this node")?;
-    let is_departed = !context.desired.workers.contains_key(&worker);
+    let candidates = context.candidates(&worker).ok_or("no worker of this name on this node")?;
     let info = WorkerInfo::decode(&message.payload).map_err(invalid)?;
+    let (wanted, is_departed) = context.sender(candidates, &info);
     let mut fields = vec![("status", &info.status)];
     fields.extend(info.task_info.as_ref().map(|task| ("taskInfo.startTime", &task.start_time)));
     let is_invalid = |text: &str| text.len() > MAX_FIELD_BYTES || text.contains(char::is_control);
@@ -173,6 +175,32 @@ fn invalid(why: impl fmt::Display) -> MessageError {
 }
 
 impl<'a> MessageContext<'a, '_> {
+    /// The workers of this name, each with whether its object was removed from this node: first
+    /// the one that sends most messages.
+    fn candidates(&self, worker: &WorkerName) -> Option<Candidates<'a>> {
+        let desired = self.desired.workers.get(worker).map(|wanted| (wanted, false));
+        let departed = self.departed.get(worker).map(|wanted| (wanted, true));
+        match (desired, departed) {
+            (Some(desired), departed) => Some((desired, departed)),
+            (None, departed) => Some((departed?, None)),
+        }
+    }
+
+    /// Which of them sent a message. An object can be recreated while the container of the earlier
+    /// one stops; then the start time shows whose run it is.
+    fn sender(
+        &self,
+        (first, second): Candidates<'a>,
+        info: &WorkerInfo,
+    ) -> (&'a WantedWorker, bool) {
+        let start = info.task_info.as_ref().map(|task| start_time::normalize(&task.start_time));
+        let start = start.unwrap_or_default();
+        let has_run =
+            |wanted: &WantedWorker| self.counts.has_start(&wanted.uid, &wanted.worker.name, &start);
+        let second = second.filter(|(departed, _)| has_run(departed) && !has_run(first.0));
+        second.unwrap_or(first)
+    }
+
     /// The worker's container, preferably a running one. Containers of earlier objects of that name
     /// are ignored.
     fn container(&self, wanted: &WantedWorker) -> Option<&'a ObservedContainer> {
@@ -296,6 +324,30 @@ mod tests {
         let context = MessageContext { departed: &departed, ..context };
         let parsed = parse(&message, &TopicPrefix::default(), &context).unwrap();
         assert_eq!(parsed.counts.unwrap().counters.inference, 5);
+    }
+
+    #[test]
+    fn last_message_of_the_earlier_object_is_not_of_the_recreated_one() {
+        let (desired, mut counts) = (desired(Role::Edge), Counts::default());
+        let earlier = WantedWorker { uid: "earlier".to_owned(), ..wanted_worker() };
+        let name = earlier.worker.name.clone();
+        let info: WorkerInfo = serde_json::from_str("{}").unwrap();
+        let counters = Counters { inference: 135, ..Counters::default() };
+        let report = RunReport { run: Some("0@x"), start: "t", counters, is_inherited: false };
+        counts.observe(&earlier.owner, "earlier", &name, &info, Some(&report)).unwrap();
+        let departed = [(name, earlier)].into();
+        let sender = |start: &str, containers: &[ObservedContainer]| {
+            let task = json!({"taskInfo": {"inferenceNumber": 136, "hardExampleNumber": 0, "startTime": start}});
+            let message = message(TOPIC, task.to_string().as_bytes());
+            let context = context(&desired, Some(containers), &counts);
+            let context = MessageContext { departed: &departed, ..context };
+            let parsed = parse(&message, &TopicPrefix::default(), &context).unwrap();
+            (parsed.wanted.uid.clone(), parsed.is_departed)
+        };
+        for containers in [observed("earlier"), observed("uid")] {
+            assert_eq!(sender("t", &containers), ("earlier".to_owned(), true));
+        }
+        assert_eq!(sender("another", &observed("uid")), ("uid".to_owned(), false));
     }
 
     #[test]
