@@ -102,6 +102,18 @@ impl Link {
         self.0.shared.settled(|shared| shared.phase() == LinkPhase::Closed).await;
     }
 
+    /// Returns the number of messages that the broker has not acknowledged, the queued ones
+    /// included. It counts one queued message per topic, and the messages in flight.
+    pub fn unacknowledged(&self) -> usize {
+        self.0.shared.unacknowledged()
+    }
+
+    /// Resolves when at most `limit` messages are unacknowledged, or when the link is closed. So a
+    /// program can queue its next messages when there is room for them, instead of all at once.
+    pub async fn acknowledged_to(&self, limit: usize) {
+        self.0.shared.acknowledged_to(limit).await;
+    }
+
     /// Returns whether the last of [`LinkEvent::Up`] and [`LinkEvent::Down`] was `Up`.
     pub fn is_up(&self) -> bool {
         self.0.shared.is_up()

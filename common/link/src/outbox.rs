@@ -127,6 +127,11 @@ impl Outbox {
         self.newest
     }
 
+    /// Returns the number of messages that are not acknowledged.
+    pub fn unacknowledged(&self) -> usize {
+        self.unsettled.len()
+    }
+
     /// Returns whether each message up to this number is acknowledged, itself or its replacement.
     pub fn is_settled_up_to(&self, seq: Seq) -> bool {
         self.unsettled.first().is_none_or(|oldest| *oldest > seq)
@@ -221,6 +226,26 @@ mod tests {
         outbox.numbered(1);
         outbox.acknowledged(1);
         assert!(outbox.is_settled_up_to(2));
+    }
+
+    #[test]
+    fn unacknowledged_messages_are_counted_once_per_topic_that_waits() {
+        let mut outbox = outbox(&[("a", "1"), ("b", "1"), ("a", "2")]);
+        assert_eq!(outbox.unacknowledged(), 2, "the second message on a replaces the first");
+        hand_over_all(&mut outbox);
+        outbox.push(message("a", "3"));
+        assert_eq!(outbox.unacknowledged(), 3, "a message in flight is not replaced");
+        outbox.numbered(1);
+        outbox.numbered(2);
+        outbox.acknowledged(2);
+        assert_eq!(outbox.unacknowledged(), 2, "b is in flight, and one on a waits");
+        outbox.connection_lost();
+        hand_over_all(&mut outbox);
+        outbox.numbered(1);
+        outbox.acknowledged(1);
+        outbox.numbered(2);
+        outbox.acknowledged(2);
+        assert_eq!(outbox.unacknowledged(), 0);
     }
 
     #[test]

@@ -192,6 +192,17 @@ impl Shared {
         self.wait_until(|shared| shared.is_settled_up_to(newest) || give_up(shared)).await;
     }
 
+    pub fn unacknowledged(&self) -> usize {
+        self.lock().outbox.unacknowledged()
+    }
+
+    /// Resolves when at most this many messages are unacknowledged, or when the link is closed.
+    pub async fn acknowledged_to(&self, limit: usize) {
+        let is_done =
+            |shared: &Self| shared.unacknowledged() <= limit || shared.phase() == LinkPhase::Closed;
+        self.wait_until(is_done).await;
+    }
+
     async fn wait_until(&self, done: impl Fn(&Self) -> bool) {
         loop {
             // Registered before the check, so that a change between the check and the wait is not

@@ -96,6 +96,28 @@ async fn newer_message_replaces_a_queued_one_of_its_topic() {
 }
 
 #[tokio::test]
+async fn wait_for_room_ends_when_the_broker_acknowledges() {
+    let broker = Broker::start().await;
+    let proxy = Proxy::start(broker.port()).await;
+    proxy.close();
+    let (sender, _events) = Link::start(options(proxy.port(), "sender", &[])).unwrap();
+    for n in 0..300 {
+        sender.publish(message(format!("bulk/{n}"), "1")).unwrap();
+    }
+    assert_eq!(sender.unacknowledged(), 300);
+    sender.acknowledged_to(300).await;
+    let room = sender.acknowledged_to(150);
+    proxy.open();
+    within("room for more messages", room).await;
+    assert!(sender.unacknowledged() <= 150);
+    flush(&sender).await;
+    assert_eq!(sender.unacknowledged(), 0);
+    sender.publish(message("last", "1")).unwrap();
+    let closed = sender.clone();
+    tokio::join!(closed.close(Duration::ZERO), sender.acknowledged_to(0));
+}
+
+#[tokio::test]
 async fn message_over_the_size_limit_is_refused_and_link_stays_up() {
     let broker = Broker::start().await;
     let mut limited = options(broker.port(), "limited", &["t"]);
