@@ -176,7 +176,9 @@ async fn lead(
         context.metrics().set_leads(true);
         let mut tasks = JoinSet::new();
         let (controllers, transport) = (context.clone(), context.clone());
+        let publisher = context.clone();
         tasks.spawn(async move { runtime::run_all(&controllers).await });
+        tasks.spawn(async move { runtime::publish_waiting(&publisher).await });
         tasks.spawn(async move {
             let nodes = transport.caches().nodes.store();
             transport.publisher().transport().run(transport.client(), nodes).await;

@@ -1,24 +1,27 @@
 //! What each node should have, assembled from the requirements of each object, and the messages
-//! that bring the nodes there. Pure.
+//! that bring the nodes there. A change adds its nodes to the backlog; the messages of a node are
+//! decided when they can be sent, so that they never wait for all nodes at once. Pure.
 //!
 //! Nothing is published before every object that exists was planned once. An earlier index would
 //! not list the rest, and the nodes would delete it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    mem::discriminant,
+};
 
 use neptune_wire::{
     ContentHash, EncodedContent, NodeName, ObjectContent, ObjectKey, SortedMap, Source, Sync,
     SyncNotices, source::DownstreamMessage,
 };
 
+use super::backlog::{Backlog, Due};
+
 /// What each node's agent should have because of one object.
 pub type Requirements = BTreeMap<NodeName, BTreeMap<ObjectKey, ObjectContent>>;
 
 /// What nodes keep as it is because of one object that cannot be planned now.
 pub type Retained = BTreeMap<NodeName, BTreeSet<ObjectKey>>;
-
-/// Messages in the order in which they are published, each with its node.
-pub type Messages = Vec<(NodeName, DownstreamMessage)>;
 
 /// The desired state of all nodes.
 #[derive(Debug, Default)]
@@ -29,8 +32,8 @@ pub struct FleetDesired {
     /// The nodes that retain something because of an object that cannot be planned now.
     retained: BTreeMap<ObjectKey, BTreeSet<NodeName>>,
     initial_sync: InitialSync,
-    /// Nodes that reported before the initial sync was complete, with the sync to answer.
-    waiting: BTreeMap<NodeName, Option<Sync>>,
+    /// The nodes whose messages are not decided yet.
+    backlog: Backlog,
     contents: Contents,
     /// As [`neptune_wire::Index::batch_seconds`], for all nodes.
     batch_seconds: Option<u32>,
@@ -42,7 +45,7 @@ struct NodeDesired {
     objects: SortedMap<ObjectKey, Requested>,
     /// What the node keeps as it is, by the object that cannot be planned now.
     retained: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
-    /// The objects that changed since the last message.
+    /// The objects that changed since the last message was decided.
     changed: BTreeSet<ObjectKey>,
     /// `None` before the first index.
     source: Option<Source>,
@@ -89,9 +92,25 @@ enum InitialSync {
 
 impl FleetDesired {
     /// These objects exist and will be planned.
-    pub fn begin_initial_sync(&mut self, objects: BTreeSet<ObjectKey>, wall_ms: u64) -> Messages {
+    pub fn begin_initial_sync(&mut self, objects: BTreeSet<ObjectKey>) {
         self.initial_sync = InitialSync::Pending(objects);
-        self.complete_initial_sync(wall_ms)
+        self.complete_initial_sync();
+    }
+
+    /// Decides the messages of the next node, in the order in which they are published. `None` if no
+    /// node waits, or before the initial sync is complete.
+    pub fn next(&mut self, wall_ms: u64) -> Option<(NodeName, Vec<DownstreamMessage>)> {
+        if !self.is_synced() {
+            return None;
+        }
+        let (node, due) = self.backlog.pop()?;
+        let messages = self.decide(&node, due, wall_ms);
+        Some((node, messages))
+    }
+
+    /// Whether [`FleetDesired::next`] returns messages.
+    pub fn has_next(&self) -> bool {
+        self.is_synced() && !self.backlog.is_empty()
     }
 
     /// Whether messages are published.
@@ -100,12 +119,7 @@ impl FleetDesired {
     }
 
     /// Everything that an object requires now.
-    pub fn set(
-        &mut self,
-        object: &ObjectKey,
-        requirements: Requirements,
-        wall_ms: u64,
-    ) -> Messages {
+    pub fn set(&mut self, object: &ObjectKey, requirements: Requirements) {
         let mut touched = self.set_retained(object, &Retained::new());
         let mut now = Vec::new();
         for (node, contents) in requirements {
@@ -123,30 +137,35 @@ impl FleetDesired {
         }
         now.shrink_to_fit();
         self.requirements.insert(object.clone(), now);
-        self.planned(object, &touched, wall_ms)
+        self.planned(object, &touched);
     }
 
     /// An object that cannot be planned now. What it required before stays. What the nodes in
     /// `retained` have of it stays too, also if this controller never planned it.
-    pub fn retain(&mut self, object: &ObjectKey, retained: &Retained, wall_ms: u64) -> Messages {
+    pub fn retain(&mut self, object: &ObjectKey, retained: &Retained) {
         let touched = self.set_retained(object, retained);
-        self.planned(object, &touched, wall_ms)
+        self.planned(object, &touched);
     }
 
     /// A deleted object.
-    pub fn remove(&mut self, object: &ObjectKey, wall_ms: u64) -> Messages {
+    pub fn remove(&mut self, object: &ObjectKey) {
         let mut touched = self.set_retained(object, &Retained::new());
         let before = self.requirements.remove(object).unwrap_or_default();
         for (node, key) in &before {
             self.drop_requirement(object, node, key);
         }
         touched.extend(before.into_iter().map(|(node, _)| node));
-        self.planned(object, &touched, wall_ms)
+        self.planned(object, &touched);
     }
 
-    /// The hash of the content that a node should have of an object, once it is published.
+    /// The hash of the content that a node should have of an object, once it is published or about
+    /// to be.
     pub fn published_hash(&self, node: &NodeName, object: &ObjectKey) -> Option<ContentHash> {
-        self.nodes.get(node)?.source.as_ref()?.hash(object).cloned()
+        let desired = self.nodes.get(node).filter(|_| self.is_synced())?;
+        if let Some(requested) = desired.objects.get(object) {
+            return Some(requested.content.hash().clone());
+        }
+        desired.source.as_ref()?.hash(object).cloned()
     }
 
     /// The objects that were planned, or whose plan is retained.
@@ -155,44 +174,24 @@ impl FleetDesired {
     }
 
     /// A node is online: it gets an index, also an empty one.
-    pub fn on_node_online(&mut self, node: &NodeName, wall_ms: u64) -> Messages {
-        if self.has_source(node) {
-            return Messages::new();
+    pub fn on_node_online(&mut self, node: &NodeName) {
+        if !self.has_source(node) {
+            self.backlog.add(node);
         }
-        if !self.is_synced() {
-            self.waiting.entry(node.clone()).or_default();
-            return Messages::new();
-        }
-        self.refresh(node, wall_ms)
     }
 
     /// Answers a node's sync. Before the initial sync is complete the notices are dropped; the
     /// node's next sync is answered with them.
-    pub fn on_sync(
-        &mut self,
-        node: &NodeName,
-        sync: Sync,
-        notices: SyncNotices,
-        wall_ms: u64,
-    ) -> Messages {
-        if !self.is_synced() {
-            self.waiting.insert(node.clone(), Some(sync));
-            return Messages::new();
-        }
-        // If the sync is the node's first message: the answer contains all that a first index
-        // would.
-        let _ = self.on_node_online(node, wall_ms);
-        let source = self.nodes.get_mut(node).and_then(|desired| desired.source.as_mut());
-        let source = source.expect("a node that is online has a source");
-        source.set_batch_seconds(self.batch_seconds);
-        with_node(node, source.answer(&sync, notices, wall_ms))
+    pub fn on_sync(&mut self, node: &NodeName, sync: Sync, notices: SyncNotices) {
+        let notices = if self.is_synced() { notices } else { SyncNotices::default() };
+        self.backlog.add(node).sync = Some(Box::new((sync, notices)));
     }
 
-    /// Everything, for a transport that may have lost it.
-    pub fn snapshot(&self) -> Messages {
-        let sources =
-            self.nodes.iter().filter_map(|(node, desired)| Some((node, desired.source.as_ref()?)));
-        sources.flat_map(|(node, source)| with_node(node, source.snapshot())).collect()
+    /// Publishes everything again: the transport may have lost it.
+    pub fn republish(&mut self) {
+        for (node, _) in self.nodes.iter().filter(|(_, desired)| desired.source.is_some()) {
+            self.backlog.add(node).snapshot = true;
+        }
     }
 
     /// Returns whether the node's desired state changed.
@@ -232,39 +231,29 @@ impl FleetDesired {
         }
     }
 
-    fn planned(
-        &mut self,
-        object: &ObjectKey,
-        touched: &BTreeSet<NodeName>,
-        wall_ms: u64,
-    ) -> Messages {
+    fn planned(&mut self, object: &ObjectKey, touched: &BTreeSet<NodeName>) {
         match &mut self.initial_sync {
             InitialSync::Complete => {
-                touched.iter().flat_map(|node| self.refresh(node, wall_ms)).collect()
+                for node in touched {
+                    self.backlog.add(node);
+                }
             }
             InitialSync::Pending(objects) => {
                 objects.remove(object);
-                self.complete_initial_sync(wall_ms)
+                self.complete_initial_sync();
             }
-            InitialSync::NotStarted => Messages::new(),
+            InitialSync::NotStarted => {}
         }
     }
 
-    fn complete_initial_sync(&mut self, wall_ms: u64) -> Messages {
+    fn complete_initial_sync(&mut self) {
         if !matches!(&self.initial_sync, InitialSync::Pending(objects) if objects.is_empty()) {
-            return Messages::new();
+            return;
         }
         self.initial_sync = InitialSync::Complete;
-        let nodes: Vec<_> = self.nodes.keys().cloned().collect();
-        let mut messages: Messages =
-            nodes.iter().flat_map(|node| self.refresh(node, wall_ms)).collect();
-        for (node, sync) in std::mem::take(&mut self.waiting) {
-            messages.extend(match sync {
-                Some(sync) => self.on_sync(&node, sync, SyncNotices::default(), wall_ms),
-                None => self.on_node_online(&node, wall_ms),
-            });
+        for node in self.nodes.keys() {
+            self.backlog.add(node);
         }
-        messages
     }
 
     /// Sets how often nodes may send batches. Each gets it with its next index, at the latest with
@@ -273,7 +262,7 @@ impl FleetDesired {
         self.batch_seconds = batch_seconds;
     }
 
-    fn refresh(&mut self, node: &NodeName, wall_ms: u64) -> Messages {
+    fn decide(&mut self, node: &NodeName, due: Due, wall_ms: u64) -> Vec<DownstreamMessage> {
         let desired = self.nodes.entry(node.clone()).or_default();
         let changed = std::mem::take(&mut desired.changed).into_iter().map(|key| {
             let content = desired.objects.get(&key).map(|requested| requested.content.clone());
@@ -283,7 +272,18 @@ impl FleetDesired {
         let retained = desired.retained.values().flatten().cloned().collect();
         let source = desired.source.get_or_insert_default();
         source.set_batch_seconds(self.batch_seconds);
-        with_node(node, source.update(changed, retained, wall_ms))
+        let mut messages = source.update(changed, retained, wall_ms);
+        if due == Due::default() {
+            return messages;
+        }
+        if due.snapshot {
+            messages.extend(source.snapshot());
+        }
+        if let Some(sync) = due.sync {
+            let (sync, notices) = *sync;
+            messages.extend(source.answer(&sync, notices, wall_ms));
+        }
+        newest_per_topic(messages)
     }
 
     /// Replaces all that nodes retain for an object. Returns the nodes where that changes
@@ -315,8 +315,22 @@ impl FleetDesired {
     }
 }
 
-fn with_node(node: &NodeName, messages: Vec<DownstreamMessage>) -> Messages {
-    messages.into_iter().map(|message| (node.clone(), message)).collect()
+/// Drops each message that a later one on its topic replaces.
+fn newest_per_topic(messages: Vec<DownstreamMessage>) -> Vec<DownstreamMessage> {
+    let mut topics = HashSet::new();
+    let mut newest: Vec<_> = messages
+        .into_iter()
+        .rev()
+        .filter(|message| {
+            let key = match message {
+                DownstreamMessage::Insert(key, _) | DownstreamMessage::Delete(key, _) => Some(key),
+                DownstreamMessage::Index(_) => None,
+            };
+            topics.insert((discriminant(message), key.cloned()))
+        })
+        .collect();
+    newest.reverse();
+    newest
 }
 
 #[cfg(test)]
@@ -351,6 +365,29 @@ mod tests {
         [(node(on), objects.into())].into()
     }
 
+    type Messages = Vec<(NodeName, DownstreamMessage)>;
+
+    /// The messages of all nodes that wait.
+    fn next(desired: &mut FleetDesired, wall_ms: u64) -> Messages {
+        let nodes = std::iter::from_fn(|| desired.next(wall_ms));
+        nodes.flat_map(|(node, all)| all.into_iter().map(move |one| (node.clone(), one))).collect()
+    }
+
+    fn set(desired: &mut FleetDesired, on: &str, name: &str, value: u32) -> Messages {
+        desired.set(&service(name), requirements(on, name, value));
+        next(desired, 1)
+    }
+
+    fn retain(desired: &mut FleetDesired, name: &str, retained: &Retained) -> Messages {
+        desired.retain(&service(name), retained);
+        next(desired, 2)
+    }
+
+    fn remove(desired: &mut FleetDesired, name: &str) -> Messages {
+        desired.remove(&service(name));
+        next(desired, 3)
+    }
+
     fn text(messages: &Messages) -> Vec<String> {
         let one = |(node, message): &(NodeName, DownstreamMessage)| match message {
             DownstreamMessage::Insert(key, insert) => {
@@ -364,7 +401,8 @@ mod tests {
 
     fn synced() -> FleetDesired {
         let mut desired = FleetDesired::default();
-        assert!(desired.begin_initial_sync(BTreeSet::new(), 1).is_empty());
+        desired.begin_initial_sync(BTreeSet::new());
+        assert!(!desired.has_next());
         desired
     }
 
@@ -389,58 +427,96 @@ mod tests {
     #[test]
     fn no_index_is_published_before_every_object_was_planned() {
         let mut desired = FleetDesired::default();
-        assert!(
-            desired.set(&service("a"), requirements("edge0", "a", 1), 1).is_empty(),
-            "not known yet"
-        );
+        assert!(set(&mut desired, "edge0", "a", 1).is_empty(), "not known yet");
         let all = [service("a"), service("b"), service("c")].into();
-        assert!(desired.begin_initial_sync(all, 2).is_empty());
-        assert!(desired.set(&service("a"), requirements("edge0", "a", 1), 3).is_empty());
-        assert!(desired.on_node_online(&node("idle"), 4).is_empty());
-        assert!(
-            desired
-                .on_sync(&node("edge0"), sync(&["a", "b", "old"]), SyncNotices::default(), 5)
-                .is_empty()
-        );
-        assert!(desired.set(&service("b"), requirements("edge0", "b", 1), 6).is_empty());
-        let messages = desired.retain(&service("c"), &BTreeMap::new(), 7);
+        desired.begin_initial_sync(all);
+        assert!(set(&mut desired, "edge0", "a", 1).is_empty());
+        desired.on_node_online(&node("idle"));
+        desired.on_sync(&node("edge0"), sync(&["a", "b", "old"]), SyncNotices::default());
+        desired.republish();
+        assert!(!desired.has_next() && next(&mut desired, 1).is_empty());
+        assert!(set(&mut desired, "edge0", "b", 1).is_empty());
+        let messages = retain(&mut desired, "c", &BTreeMap::new());
         assert_eq!(
             text(&messages),
             [
+                "idle index 0",
                 "edge0 + a=1",
                 "edge0 + b=1",
-                "edge0 + shared=0",
-                "edge0 index 3",
                 // The answer to the pending sync: what it has too much, and what it lacks.
                 "edge0 - old",
                 "edge0 + shared=0",
                 "edge0 index 3",
-                "idle index 0",
             ]
         );
     }
 
     #[test]
+    fn content_that_changes_before_its_turn_is_sent_once() {
+        let mut desired = synced();
+        for (name, value) in [("a", 1), ("b", 1), ("a", 2)] {
+            desired.set(&service(name), requirements(&format!("on-{name}"), name, value));
+        }
+        let (first, messages) = desired.next(1).unwrap();
+        let messages: Messages = messages.into_iter().map(|one| (first.clone(), one)).collect();
+        assert_eq!(text(&messages), ["on-a + a=2", "on-a + shared=0", "on-a index 2"]);
+        desired.set(&service("a"), requirements("on-a", "a", 3));
+        desired.remove(&service("b"));
+        assert_eq!(text(&next(&mut desired, 2)), ["on-b index 0", "on-a + a=3", "on-a index 2"]);
+        assert!(!desired.has_next());
+    }
+
+    #[test]
+    fn republished_node_gets_each_topic_once_with_its_newest_message() {
+        let mut desired = synced();
+        let _ = (set(&mut desired, "edge0", "a", 1), set(&mut desired, "edge0", "b", 1));
+        desired.remove(&service("a"));
+        desired.set(&service("b"), requirements("edge0", "b", 2));
+        desired.on_sync(&node("edge0"), sync(&["a"]), SyncNotices::default());
+        desired.on_sync(&node("edge0"), sync(&["c"]), SyncNotices::default());
+        desired.republish();
+        let messages = text(&next(&mut desired, 9));
+        let expected = ["- a", "- c", "+ b=2", "+ shared=0", "index 2"];
+        assert_eq!(messages, expected.map(|message| format!("edge0 {message}")));
+    }
+
+    #[test]
+    fn expected_hash_of_a_node_that_waits_is_that_of_its_next_message() {
+        let mut desired = FleetDesired::default();
+        let hash = |value| Some(content(&service("a"), value).hash());
+        let published =
+            |desired: &FleetDesired| desired.published_hash(&node("edge0"), &service("a"));
+        desired.set(&service("a"), requirements("edge0", "a", 1));
+        assert_eq!(published(&desired), None, "before the initial sync");
+        desired.begin_initial_sync([].into());
+        assert_eq!(published(&desired), hash(1));
+        let _ = next(&mut desired, 1);
+        desired.set(&service("a"), requirements("edge0", "a", 2));
+        assert_eq!(published(&desired), hash(2));
+        desired.remove(&service("a"));
+        let retained = [(node("edge0"), [service("a")].into())].into();
+        desired.retain(&service("a"), &retained);
+        assert_eq!(published(&desired), hash(1), "the node keeps what it has");
+    }
+
+    #[test]
     fn object_deleted_before_it_was_planned_does_not_block_the_initial_sync() {
         let mut desired = FleetDesired::default();
-        assert!(desired.begin_initial_sync([service("a")].into(), 1).is_empty());
+        desired.begin_initial_sync([service("a")].into());
         assert!(!desired.is_synced());
-        assert!(desired.remove(&service("a"), 2).is_empty());
+        assert!(remove(&mut desired, "a").is_empty());
         assert!(desired.is_synced());
     }
 
     #[test]
     fn shared_model_stays_while_one_service_uses_it() {
         let mut desired = synced();
-        let _ = desired.set(&service("a"), requirements("edge0", "a", 1), 1);
-        let messages = desired.set(&service("b"), requirements("edge0", "b", 1), 2);
+        let _ = set(&mut desired, "edge0", "a", 1);
+        let messages = set(&mut desired, "edge0", "b", 1);
         assert_eq!(text(&messages), ["edge0 + b=1", "edge0 index 3"]);
-        assert!(
-            desired.set(&service("b"), requirements("edge0", "b", 1), 3).is_empty(),
-            "no change"
-        );
-        assert_eq!(text(&desired.remove(&service("a"), 4)), ["edge0 - a", "edge0 index 2"]);
-        let messages = desired.remove(&service("b"), 5);
+        assert!(set(&mut desired, "edge0", "b", 1).is_empty(), "no change");
+        assert_eq!(text(&remove(&mut desired, "a")), ["edge0 - a", "edge0 index 2"]);
+        let messages = remove(&mut desired, "b");
         assert_eq!(text(&messages), ["edge0 - b", "edge0 - shared", "edge0 index 0"]);
         assert!(
             desired.requirements.is_empty() && desired.nodes[&node("edge0")].objects.is_empty()
@@ -450,8 +526,8 @@ mod tests {
     #[test]
     fn moved_worker_is_deleted_from_its_old_node() {
         let mut desired = synced();
-        let _ = desired.set(&service("a"), requirements("edge0", "a", 1), 1);
-        let mut messages = text(&desired.set(&service("a"), requirements("edge1", "a", 1), 2));
+        let _ = set(&mut desired, "edge0", "a", 1);
+        let mut messages = text(&set(&mut desired, "edge1", "a", 1));
         messages.sort();
         assert_eq!(
             messages,
@@ -475,48 +551,52 @@ mod tests {
             _ => Vec::new(),
         };
         let mut desired = synced();
-        let _ = desired.set(&service("a"), requirements("edge0", "a", 1), 1);
+        let _ = set(&mut desired, "edge0", "a", 1);
         let retained = [(node("edge0"), [service("a")].into())].into();
-        let messages = desired.retain(&service("a"), &retained, 2);
+        let messages = retain(&mut desired, "a", &retained);
         assert_eq!(
             (text(&messages), retained_keys(&messages)),
             (vec![], vec![]),
             "it is known: nothing changes"
         );
-        assert_eq!(desired.snapshot().len(), 3);
+        desired.republish();
+        let everything = ["edge0 + a=1", "edge0 + shared=0", "edge0 index 2"];
+        assert_eq!(text(&next(&mut desired, 2)), everything);
 
         let mut fresh = synced();
-        let messages = fresh.retain(&service("a"), &retained, 3);
+        let messages = retain(&mut fresh, "a", &retained);
         assert_eq!(text(&messages), ["edge0 index 0"]);
         assert_eq!(retained_keys(&messages), ["a"]);
-        assert!(fresh.retain(&service("a"), &retained, 4).is_empty(), "published once");
+        assert!(retain(&mut fresh, "a", &retained).is_empty(), "published once");
         assert_eq!(fresh.objects(), [service("a")].into());
-        let messages = fresh.set(&service("a"), requirements("edge0", "a", 1), 5);
+        let messages = set(&mut fresh, "edge0", "a", 1);
         assert_eq!(text(&messages), ["edge0 + a=1", "edge0 + shared=0", "edge0 index 2"]);
         assert_eq!(retained_keys(&messages), Vec::<String>::new());
-        let _ = fresh.retain(&service("b"), &retained, 6);
-        let messages = fresh.remove(&service("b"), 7);
+        let _ = retain(&mut fresh, "b", &retained);
+        let messages = remove(&mut fresh, "b");
         assert_eq!(retained_keys(&messages), Vec::<String>::new());
     }
 
     #[test]
     fn node_without_objects_gets_an_empty_index_that_removes_its_leftovers() {
         let mut desired = synced();
-        assert_eq!(text(&desired.on_node_online(&node("edge0"), 1)), ["edge0 index 0"]);
-        assert!(desired.on_node_online(&node("edge0"), 2).is_empty());
-        let messages = desired.on_sync(&node("edge1"), sync(&["old"]), SyncNotices::default(), 3);
-        assert_eq!(text(&messages), ["edge1 - old", "edge1 index 0"]);
+        desired.on_node_online(&node("edge0"));
+        assert_eq!(text(&next(&mut desired, 1)), ["edge0 index 0"]);
+        desired.on_node_online(&node("edge0"));
+        assert!(!desired.has_next());
+        desired.on_sync(&node("edge1"), sync(&["old"]), SyncNotices::default());
+        assert_eq!(text(&next(&mut desired, 3)), ["edge1 - old", "edge1 index 0"]);
     }
 
     #[test]
     fn answer_is_hardly_larger_than_the_desired_state() {
         let mut desired = synced();
-        let _ = desired.set(&service("a"), requirements("edge0", "a", 1), 1);
+        let _ = set(&mut desired, "edge0", "a", 1);
         let invented: Vec<_> = (0..1000).map(|n| format!("x{n}")).collect();
         let mut invented: Vec<_> = invented.iter().map(String::as_str).collect();
         invented.push("a");
-        let messages = desired.on_sync(&node("edge0"), sync(&invented), SyncNotices::default(), 2);
-        let texts = text(&messages);
+        desired.on_sync(&node("edge0"), sync(&invented), SyncNotices::default());
+        let texts = text(&next(&mut desired, 2));
         assert_eq!(texts.iter().filter(|text| text.starts_with("edge0 - x")).count(), 64);
         assert_eq!(texts[64..], ["edge0 + shared=0", "edge0 index 2"]);
     }
@@ -526,18 +606,18 @@ mod tests {
         let mut desired = synced();
         for n in 0..100 {
             let (name, on) = (format!("s{n}"), format!("edge{n}"));
-            let _ = desired.set(&service(&name), requirements(&on, &name, 1), 1);
+            let _ = set(&mut desired, &on, &name, 1);
         }
         let shared: ObjectKey = "default/models/shared".parse().unwrap();
         let held = &desired.nodes[&node("edge0")].objects.get(&shared).unwrap().content;
         assert!(held.shares() > 200, "{}", held.shares());
         assert_eq!(desired.contents.by_hash.len(), 101);
         for n in 0..100 {
-            let _ = desired.remove(&service(&format!("s{n}")), 2);
+            let _ = remove(&mut desired, &format!("s{n}"));
         }
-        let _ = desired.set(&service("z"), requirements("edge0", "z", 1), 3);
+        let _ = set(&mut desired, "edge0", "z", 1);
         desired.contents.sweep_at = 0;
-        let _ = desired.set(&service("y"), requirements("edge0", "y", 1), 4);
+        let _ = set(&mut desired, "edge0", "y", 1);
         assert_eq!(desired.contents.by_hash.len(), 3);
     }
 
@@ -545,8 +625,8 @@ mod tests {
     fn restarted_controller_computes_equal_hashes() {
         let hashes = |wall_ms| {
             let mut desired = synced();
-            let messages = desired.set(&service("a"), requirements("edge0", "a", 1), wall_ms);
-            messages
+            desired.set(&service("a"), requirements("edge0", "a", 1));
+            next(&mut desired, wall_ms)
                 .into_iter()
                 .filter_map(|(_, message)| match message {
                     DownstreamMessage::Insert(key, insert) => {

@@ -1,5 +1,6 @@
 //! The nodes: what each should have, how it is published, and what they report.
 
+mod backlog;
 mod cloud_workers;
 mod counters;
 mod delays;

@@ -1,5 +1,5 @@
-//! Publishes the nodes' desired state over the transport. Which messages those are is decided by
-//! `desired`.
+//! Publishes the nodes' desired state over the transport, as fast as the transport takes it. Which
+//! messages those are is decided by `desired`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,9 @@ use neptune_wire::{
     ContentHash, NodeName, ObjectKey, Sync, SyncNotices, source::DownstreamMessage,
 };
 
-use super::desired::{FleetDesired, Messages, Requirements, Retained};
+use tokio::sync::Notify;
+
+use super::desired::{FleetDesired, Requirements, Retained};
 use crate::transport::{Refused, Transport};
 
 /// Publishes desired state. Cheap to clone.
@@ -22,6 +24,8 @@ pub struct Publisher(Arc<PublisherInner>);
 struct PublisherInner {
     transport: Transport,
     state: Mutex<PublisherState>,
+    /// Nodes wait for room in the transport, or objects are affected.
+    waiting: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -29,40 +33,44 @@ struct PublisherState {
     desired: FleetDesired,
     /// Why an object could not be published to a node.
     unsent: BTreeMap<(ObjectKey, NodeName), String>,
+    /// The objects for which that changed after their plan was set.
+    affected: BTreeSet<ObjectKey>,
 }
 
 impl Publisher {
     /// Publishes nothing before [`Publisher::begin_initial_sync`] and the planning of all its
     /// objects.
     pub fn new(transport: Transport) -> Self {
-        Self(Arc::new(PublisherInner { transport, state: Mutex::default() }))
+        let (state, waiting) = (Mutex::default(), Notify::new());
+        Self(Arc::new(PublisherInner { transport, state, waiting }))
     }
 
     /// Starts the initial sync: these objects exist and will be planned.
     pub fn begin_initial_sync(&self, objects: BTreeSet<ObjectKey>) {
-        self.publish(|desired, wall_ms| desired.begin_initial_sync(objects, wall_ms));
+        self.publish(|desired| desired.begin_initial_sync(objects));
     }
 
     /// Sets everything that an object requires. Returns why a node cannot get the object itself,
-    /// for each such node.
+    /// for each such node, as far as known: [`Publisher::publish_next`] returns the object when
+    /// that changes later.
     #[must_use]
     pub fn set(&self, object: &ObjectKey, requirements: Requirements) -> Vec<String> {
         let mut state = self.lock();
-        self.publish_from(&mut state, |desired, wall_ms| {
-            desired.set(object, requirements, wall_ms)
-        });
+        state.desired.set(object, requirements);
+        self.publish_waiting(&mut state);
+        state.affected.remove(object);
         let unsent = state.unsent.iter().filter(|((key, _), _)| key == object);
         unsent.map(|(_, why)| why.clone()).collect()
     }
 
     /// An object cannot be planned: its nodes retain what they have of it.
     pub fn retain(&self, object: &ObjectKey, retained: &Retained) {
-        self.publish(|desired, wall_ms| desired.retain(object, retained, wall_ms));
+        self.publish(|desired| desired.retain(object, retained));
     }
 
     /// Removes a deleted object.
     pub fn remove(&self, object: &ObjectKey) {
-        self.publish(|desired, wall_ms| desired.remove(object, wall_ms));
+        self.publish(|desired| desired.remove(object));
     }
 
     /// The hash of the content that a node should have of an object, once it is published.
@@ -77,17 +85,28 @@ impl Publisher {
 
     /// Publishes the index of a node that is online.
     pub fn on_node_online(&self, node: &NodeName) {
-        self.publish(|desired, wall_ms| desired.on_node_online(node, wall_ms));
+        self.publish(|desired| desired.on_node_online(node));
     }
 
     /// Answers a node's sync. `notices` are what else the node should know.
     pub fn on_sync(&self, node: &NodeName, sync: Sync, notices: SyncNotices) {
-        self.publish(|desired, wall_ms| desired.on_sync(node, sync, notices, wall_ms));
+        self.publish(|desired| desired.on_sync(node, sync, notices));
     }
 
     /// Publishes everything again: the transport may have lost it.
     pub fn republish(&self) {
-        self.publish(|desired, _| desired.snapshot());
+        self.publish(FleetDesired::republish);
+    }
+
+    /// Waits until the transport has room for the messages of nodes that wait, and publishes them.
+    /// Returns the objects to plan again, because a node cannot get them or can get them again.
+    pub async fn publish_next(&self) -> BTreeSet<ObjectKey> {
+        self.0.waiting.notified().await;
+        self.0.transport.room().await;
+        let mut state = self.lock();
+        let affected = std::mem::take(&mut state.affected);
+        self.publish_waiting(&mut state);
+        affected
     }
 
     /// Whether every object that exists was planned, so that messages are published.
@@ -100,22 +119,29 @@ impl Publisher {
         &self.0.transport
     }
 
-    /// Queues the messages under the lock, so that they leave in the order in which they were
-    /// decided. Queueing never waits.
-    fn publish(&self, change: impl FnOnce(&mut FleetDesired, u64) -> Messages) {
-        self.publish_from(&mut self.lock(), change);
+    /// Changes the desired state, and publishes what the transport has room for.
+    fn publish(&self, change: impl FnOnce(&mut FleetDesired)) {
+        let mut state = self.lock();
+        change(&mut state.desired);
+        self.publish_waiting(&mut state);
     }
 
-    fn publish_from(
-        &self,
-        state: &mut PublisherState,
-        change: impl FnOnce(&mut FleetDesired, u64) -> Messages,
-    ) {
-        state.desired.set_batch_seconds(self.0.transport.batch_seconds());
-        let messages = change(&mut state.desired, wall_ms());
-        for (node, message) in messages {
-            let result = self.0.transport.publish(&node, &message);
-            state.on_published(node, &message, result);
+    /// Publishes the messages of the next nodes while the transport has room for them. The messages
+    /// are queued under the lock, so that they leave in the order in which they were decided.
+    /// Queueing never waits.
+    fn publish_waiting(&self, state: &mut PublisherState) {
+        let transport = &self.0.transport;
+        state.desired.set_batch_seconds(transport.batch_seconds());
+        while transport.has_room()
+            && let Some((node, messages)) = state.desired.next(wall_ms())
+        {
+            for message in messages {
+                let result = transport.publish(&node, &message);
+                state.on_published(&node, &message, result);
+            }
+        }
+        if state.desired.has_next() || !state.affected.is_empty() {
+            self.0.waiting.notify_one();
         }
     }
 
@@ -127,17 +153,22 @@ impl Publisher {
 impl PublisherState {
     fn on_published(
         &mut self,
-        node: NodeName,
+        node: &NodeName,
         message: &DownstreamMessage,
         result: Result<(), Refused>,
     ) {
         match (message, result) {
             (DownstreamMessage::Insert(key, _), Err(Refused::TooLarge(error))) => {
                 tracing::error!(%node, %key, error, "object exceeds the maximum message size; not published");
-                self.unsent.insert((key.clone(), node), error);
+                let before = self.unsent.insert((key.clone(), node.clone()), error.clone());
+                if before != Some(error) {
+                    self.affected.insert(key.clone());
+                }
             }
             (DownstreamMessage::Insert(key, _) | DownstreamMessage::Delete(key, _), _) => {
-                self.unsent.remove(&(key.clone(), node));
+                if self.unsent.remove(&(key.clone(), node.clone())).is_some() {
+                    self.affected.insert(key.clone());
+                }
             }
             (DownstreamMessage::Index(_), Err(error)) => {
                 tracing::error!(%node, %error, "cannot publish the index");

@@ -74,6 +74,24 @@ impl Transport {
         }
     }
 
+    /// Whether there is room for messages. While there is none, they still can be published, and
+    /// occupy memory until they are sent.
+    pub fn has_room(&self) -> bool {
+        match self {
+            Self::Mqtt(mqtt) => mqtt.has_room(),
+            // The messages of a node that is not connected wait here.
+            Self::EventBus(_) => true,
+        }
+    }
+
+    /// Waits until there is room for many messages.
+    pub async fn room(&self) {
+        match self {
+            Self::Mqtt(mqtt) => mqtt.room().await,
+            Self::EventBus(_) => {}
+        }
+    }
+
     /// The heartbeat, in seconds, of an agent that does not announce its own.
     pub fn heartbeat_seconds(&self) -> u32 {
         match self {

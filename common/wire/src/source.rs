@@ -66,8 +66,8 @@ impl EncodedContent {
     }
 }
 
-/// An [`Insert`] whose content is encoded: after the start of a controller, the messages of all nodes
-/// are in memory at the same time.
+/// An [`Insert`] whose content is encoded: a message shares it with the desired state instead of
+/// copying it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EncodedInsert {
     /// As [`Insert::revision`].

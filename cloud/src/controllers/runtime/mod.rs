@@ -22,6 +22,6 @@ pub use self::{
     controller::{Cause, Controller, ControllerMessages, StatusInputs, WorkloadMessages},
     events::ObjectEvent,
     execute::ObjectPlan,
-    queue::run_all,
+    queue::{publish_waiting, run_all},
     triggers::{dispatch, synced},
 };

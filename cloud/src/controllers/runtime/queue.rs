@@ -11,7 +11,7 @@ use super::{context::Context, controller::Controller, reconcile::reconcile};
 use crate::{
     cache::Cached as _,
     error::{Class, Error},
-    kubernetes::identity::key,
+    kubernetes::identity::{key, reference},
 };
 
 /// Objects of a kind that are reconciled at the same time. More would overload the API server.
@@ -42,6 +42,20 @@ pub async fn run_all(context: &Context) {
         runs.spawn(run::<K>(context.clone()));
     });
     runs.join_all().await;
+}
+
+/// Publishes the messages that wait for room in the transport, indefinitely. Plans the objects again
+/// that were refused meanwhile.
+pub async fn publish_waiting(context: &Context) {
+    loop {
+        for key in context.publisher().publish_next().await {
+            with_kind!(key.resource, K => {
+                if let Some(object) = K::cache(context.caches()).get(&reference::<K>(&key)) {
+                    context.enqueue(&*object);
+                }
+            });
+        }
+    }
 }
 
 async fn run<K: Controller>(context: Context) {

@@ -27,6 +27,11 @@ use crate::{
 /// The heartbeat of agents, in seconds. A last will reports a lost connection sooner.
 pub const HEARTBEAT_SECONDS: u32 = 30;
 
+/// Messages that the broker has not acknowledged, above which no further ones are encoded. Half of
+/// them are more than the link sends before it waits for an acknowledgement, so that it never waits
+/// for messages.
+const MAX_UNACKNOWLEDGED: usize = 400;
+
 /// The link to the broker. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Mqtt {
@@ -97,6 +102,14 @@ impl Mqtt {
         }
         let (topic, payload) = encode_message(node, message);
         self.publish_topic(&topic, payload, !matches!(message, DownstreamMessage::Delete(..)))
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.link.unacknowledged() < MAX_UNACKNOWLEDGED
+    }
+
+    pub(super) async fn room(&self) {
+        self.link.acknowledged_to(MAX_UNACKNOWLEDGED / 2).await;
     }
 
     pub(super) fn is_connected(&self) -> bool {
