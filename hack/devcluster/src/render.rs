@@ -42,7 +42,7 @@ pub fn answer(resource: &Resource, mut body: Value, options: &Options) -> Value 
         table["rows"] = rows.into();
         return table;
     }
-    if is_list && resource.custom {
+    if is_list && resource.custom && body["metadata"]["continue"].is_null() {
         // Lists of custom resources always have this field.
         body["metadata"]["continue"] = "".into();
     }

@@ -34,7 +34,7 @@ pub struct Compacted {
     pub oldest: u64,
 }
 
-type Objects = BTreeMap<ObjectKey, Arc<Value>>;
+pub type Objects = BTreeMap<ObjectKey, Arc<Value>>;
 
 #[derive(Debug)]
 pub struct Store {
@@ -71,6 +71,20 @@ impl Store {
             .flatten()
             .filter(move |(key, _)| namespace.is_none_or(|wanted| key.namespace == wanted))
             .map(|(_, object)| object)
+    }
+
+    /// Objects of a kind as they were at a version, by their keys.
+    pub fn list_at(&self, storage: &str, version: u64) -> Result<Objects, Compacted> {
+        let mut objects = self.objects.get(storage).cloned().unwrap_or_default();
+        let later: Vec<_> = self.since(version)?.collect();
+        for change in later.into_iter().rev().filter(|change| *change.storage == *storage) {
+            let key = ObjectKey::of(&change.object);
+            match &change.previous {
+                Some(previous) => objects.insert(key, previous.clone()),
+                None => objects.remove(&key),
+            };
+        }
+        Ok(objects)
     }
 
     /// All objects with the key of their kind.
@@ -180,6 +194,30 @@ mod tests {
         let kinds: Vec<ChangeKind> = store.since(0).unwrap().map(|change| change.kind).collect();
         assert_eq!(kinds, [ChangeKind::Added, ChangeKind::Modified, ChangeKind::Deleted]);
         assert_eq!(store.since(2).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn list_at_an_earlier_version_undoes_later_changes() {
+        let mut store = Store::new(4);
+        for name in ["a", "b"] {
+            store.put("pods", named(name));
+        }
+        store.put("pods", named("a"));
+        store.remove("pods", &ObjectKey::new("default", "b"));
+        store.put("nodes", named("c"));
+        store.put("pods", named("d"));
+        let listed = |version| {
+            let objects = store.list_at("pods", version)?;
+            let text = |object: &Arc<Value>| {
+                let version = object::meta_str(object, "resourceVersion");
+                format!("{}@{version}", object::name(object))
+            };
+            Ok::<_, Compacted>(objects.values().map(text).collect::<Vec<_>>())
+        };
+        assert_eq!(listed(6).unwrap(), ["a@3", "d@6"]);
+        assert_eq!(listed(4).unwrap(), ["a@3"]);
+        assert_eq!(listed(2).unwrap(), ["a@1", "b@2"]);
+        assert_eq!(listed(1), Err(Compacted { oldest: 2 }));
     }
 
     #[test]

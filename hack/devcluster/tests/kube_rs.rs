@@ -326,6 +326,36 @@ async fn applied_deployment_gets_defaults_and_merges_containers() {
 }
 
 #[tokio::test]
+async fn pages_of_a_list_show_the_version_of_the_first() {
+    let server = TestServer::start().await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(server.client());
+    let map = |name: &str| -> ConfigMap {
+        serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
+    };
+    for name in ["a", "b", "c", "d", "e"] {
+        maps.create(&PostParams::default(), &map(name)).await.unwrap();
+    }
+    let page = ListParams::default().limit(2);
+    let first = maps.list(&page).await.unwrap();
+    maps.delete("c", &DeleteParams::default()).await.unwrap();
+    maps.create(&PostParams::default(), &map("bb")).await.unwrap();
+    let names = |list: &kube::core::ObjectList<ConfigMap>| {
+        list.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>()
+    };
+    let mut pages = vec![names(&first)];
+    let mut token = first.metadata.continue_;
+    while let Some(next) = token.filter(|token| !token.is_empty()) {
+        let list = maps.list(&page.clone().continue_token(&next)).await.unwrap();
+        assert_eq!(list.metadata.resource_version, first.metadata.resource_version);
+        pages.push(names(&list));
+        token = list.metadata.continue_;
+    }
+    assert_eq!(pages, [vec!["a", "b"], vec!["c", "d"], vec!["e"]]);
+    let error = maps.list(&page.continue_token("1")).await.unwrap_err();
+    assert!(error.to_string().contains("continue key is not valid"), "{error}");
+}
+
+#[tokio::test]
 async fn watch_follows_the_label_selection() {
     let (_server, client) = widget_cluster().await;
     let api = widgets(&client);
