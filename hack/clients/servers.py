@@ -1,0 +1,139 @@
+"""Starts the model servers and gateways of the checks on free ports of loopback, and ends them."""
+
+import json
+import pathlib
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+START_SECONDS = 120
+
+
+def free_port():
+    """A port that nothing listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+class Servers:
+    """The processes of one run. Leaving the context ends them by their IDs."""
+
+    def __init__(self, folder, paths):
+        self.folder, self.paths = pathlib.Path(folder), paths
+        self.processes = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for _, process in self.processes:
+            process.terminate()
+        for _, process in self.processes:
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def start(self, name, command, ready, cwd=None):
+        """Starts a process and waits until the URL `ready` answers with 200. Its log is `folder/NAME.log`."""
+        log = self.folder / f"{name}.log"
+        with open(log, "w", encoding="utf-8") as output:
+            process = subprocess.Popen([str(part) for part in command], stdout=output, stderr=output, cwd=cwd)
+        self.processes.append((name, process))
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                raise RuntimeError(f"{name} exited with {process.returncode}: {log.read_text()[-2000:]}")
+            try:
+                with urllib.request.urlopen(ready, timeout=5):
+                    return process
+            except (OSError, urllib.error.URLError):
+                time.sleep(0.05)
+        raise RuntimeError(f"{name} did not answer at {ready} within {START_SECONDS} s: {log.read_text()[-2000:]}")
+
+    def omle(self, side):
+        """omle-server, a model server in C++."""
+        rest, grpc = free_port(), free_port()
+        models = self.folder / f"omle-{side}"
+        models.mkdir()
+        convert = [self.paths["omle"] / "bin/omle-convert", self.folder / f"{side}.joblib", models / f"{side}.omle"]
+        subprocess.run(convert, check=True, stdout=subprocess.DEVNULL)
+        # With fewer threads of gRPC than calls in progress it does not answer all of them.
+        ports = ["--rest-port", rest, "--grpc-port", grpc, "--grpc-threads", "4"]
+        command = [self.paths["omle"] / "bin/omle-server", "--model-dir", models, *ports, "--no-batching"]
+        self.start(f"omle-server-{side}", command, f"http://127.0.0.1:{rest}/v2/health/ready", cwd=self.folder)
+        return f"127.0.0.1:{rest}", f"127.0.0.1:{grpc}"
+
+    def kserve(self, side):
+        """The model server of KServe's SDK, with a model of scikit-learn."""
+        rest, grpc = free_port(), free_port()
+        program = pathlib.Path(__file__).with_name("kserve_server.py")
+        command = [self.paths["clients"] / "bin/python", program, side, self.folder / f"{side}.joblib", rest, grpc]
+        self.start(f"kserve-{side}", command, f"http://127.0.0.1:{rest}/v2/health/ready")
+        return f"127.0.0.1:{rest}", f"127.0.0.1:{grpc}"
+
+    def mlserver(self, side):
+        """MLServer with its runtime for scikit-learn."""
+        rest, grpc, metrics = free_port(), free_port(), free_port()
+        models = self.folder / f"mlserver-{side}"
+        models.mkdir()
+        ports = {"http_port": rest, "grpc_port": grpc, "metrics_port": metrics, "host": "127.0.0.1"}
+        write_json(models / "settings.json", {**ports, "parallel_workers": 0, "debug": False})
+        parameters = {"uri": str(self.folder / f"{side}.joblib"), "version": "1"}
+        model = {"name": side, "implementation": "mlserver_sklearn.SKLearnModel", "parameters": parameters}
+        write_json(models / "model-settings.json", model)
+        command = [self.paths["mlserver"] / "bin/mlserver", "start", models]
+        self.start(f"mlserver-{side}", command, f"http://127.0.0.1:{rest}/v2/models/{side}/ready", cwd=models)
+        return f"127.0.0.1:{rest}", f"127.0.0.1:{grpc}"
+
+    def model_server(self, side):
+        """The model server of examples/three-resources. It has no gRPC."""
+        rest = free_port()
+        versions = self.folder / f"model-server-{side}" / "1"
+        versions.mkdir(parents=True)
+        file = self.paths["root"] / f"examples/digits/models/{side}.json"
+        (versions / "model.json").write_bytes(file.read_bytes())
+        names = ["--model-name", side, "--directory", versions.parent]
+        command = [self.paths["model_server"], *names, "--ip", "127.0.0.1", "--port", rest]
+        self.start(f"model-server-{side}", command, f"http://127.0.0.1:{rest}/v2/models/{side}/ready")
+        return f"127.0.0.1:{rest}", None
+
+    def llama(self, side):
+        """llama.cpp with SmolLM2."""
+        port = free_port()
+        program = self.paths["root"] / "examples/llm/image/llama-server"
+        options = ["--model", self.paths["gguf"], "--alias", side, "--port", port, "--threads", "1"]
+        command = [self.paths["clients"] / "bin/python", program, *options]
+        self.start(f"llama-{side}", command, f"http://127.0.0.1:{port}/health")
+        return f"127.0.0.1:{port}"
+
+    def gateway(self, name, config):
+        """neptune-gateway; returns the addresses of REST and gRPC, and the URL of its status."""
+        rest, grpc, metrics = free_port(), free_port(), free_port()
+        config = {"service": name, "listen": f"127.0.0.1:{rest}", "metricsListen": f"127.0.0.1:{metrics}", **config}
+        if "grpcAddress" in config["edge"]:
+            config["grpcListen"] = f"127.0.0.1:{grpc}"
+        file = self.folder / f"gateway-{name}.json"
+        write_json(file, config)
+        command = [self.paths["gateway"], "run", "--config", file]
+        self.start(f"gateway-{name}", command, f"http://127.0.0.1:{metrics}/healthz")
+        return f"127.0.0.1:{rest}", f"127.0.0.1:{grpc}", f"http://127.0.0.1:{metrics}/status"
+
+
+def wait_for_signal(status):
+    """Waits until the gateway knows which log-probabilities the edge gives."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        with urllib.request.urlopen(status, timeout=5) as answer:
+            if json.load(answer)["signal"] == "Top2":
+                return
+        time.sleep(0.05)
+    raise RuntimeError(f"{status} did not show the signal Top2 within {START_SECONDS} s")
+
+
+def write_json(file, value):
+    """Writes the value as JSON."""
+    file.write_text(json.dumps(value), encoding="utf-8")
