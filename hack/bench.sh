@@ -4,13 +4,17 @@
 # figures without limits, because machines differ.
 #
 #   ./hack/bench.sh [--nodes 1000] [--messages 200000] [--starts 20] [--controller-only]
+#   ./hack/bench.sh gateway [--rounds 5]        the gateway beside Envoy and nginx
 #
 # Takes five minutes, and as long again for the first build. Needs Docker, mosquitto, kubectl and a static busybox.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 
-case "${1:-}" in -h|--help) usage "$0"; exit 0 ;; esac
+case "${1:-}" in
+    -h|--help) usage "$0"; exit 0 ;;
+    gateway) shift; exec ./hack/bench-gateway.sh "$@" ;;
+esac
 need_cargo
 need_docker
 need mosquitto mosquitto "the broker"
