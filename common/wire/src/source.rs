@@ -248,7 +248,11 @@ impl Source {
             messages.push(self.insert(&key));
         }
         let has_news = notices != SyncNotices::default() && notices != self.notices;
-        let has_news = has_news || self.batch_seconds != self.index_batch_seconds;
+        // The object left the node after the index that confirms it, which is ignored the second
+        // time.
+        let departed_later = sync.index_revision == self.index
+            && sync.departed.keys().any(|uid| notices.gone_uids.contains(uid));
+        let has_news = has_news || departed_later || self.batch_seconds != self.index_batch_seconds;
         if !messages.is_empty() || self.index < sync.highest || !sync.complete || has_news {
             messages.push(self.new_index(notices, wall_ms));
         } else if self.index != sync.index_revision || sync.request_index {
@@ -358,6 +362,30 @@ mod tests {
         assert_eq!(replica.index().gone_uids, notices.gone_uids);
         assert_eq!(source.answer(&sync(&replica), notices, 7), [], "the node has this index");
         assert_eq!(source.answer(&sync(&replica), SyncNotices::default(), 8), []);
+    }
+
+    #[test]
+    fn object_that_departs_after_its_confirmation_is_confirmed_again() {
+        let mut source = Source::default();
+        let notices = SyncNotices { gone_uids: ["u".to_owned()].into(), ..SyncNotices::default() };
+        let mut replica = crate::Replica::default();
+        let departed: BTreeMap<_, _> = serde_json::from_value(json!({"u": {
+            "object": "d/jointinferenceservices/s", "inferenceNumber": 7, "hardExampleNumber": 0,
+        }}))
+        .unwrap();
+        let mut confirmed = BTreeSet::new();
+        for _ in 0..2 {
+            let sync = replica.sync(crate::AgentInstance("i".into()), 1);
+            let sync = Sync { departed: departed.clone(), ..sync };
+            let messages = source.answer(&sync, notices.clone(), 5);
+            let [DownstreamMessage::Index(index)] = &messages[..] else { panic!("{messages:?}") };
+            assert_eq!(
+                replica.index_received(index.clone()),
+                [crate::replica::ReplicaChange::Index]
+            );
+            confirmed.insert(index.revision);
+        }
+        assert_eq!(confirmed.len(), 2, "a node ignores an index that it has");
     }
 
     #[test]
