@@ -523,8 +523,11 @@ mod tests {
         fn redacted_text_never_contains_a_password(text in text()) {
             let shown = redact(&format!("https://ann:pa55@h/{text}"));
             prop_assert!(!shown.contains("pa55"), "{}", shown);
-            let shown = redact(&format!("{text}:pa55@h"));
-            prop_assert!(!shown.contains("pa55") || text.starts_with('/'), "{}", shown);
+            let text = format!("{text}:pa55@h");
+            let shown = redact(&text);
+            // In a path it is no password: RFC 3986 has none behind the host.
+            let in_path = parse(&text).is_ok_and(|address| address.path().contains("pa55"));
+            prop_assert!(!shown.contains("pa55") || in_path, "{}", shown);
         }
 
         #[test]
