@@ -7,8 +7,9 @@ mod harness;
 use std::{fs, sync::atomic::Ordering, time::Duration};
 
 use harness::{
-    Agent, Broker, BusyboxImage, Cloud, FileServer, IDLE, MODEL, SERVICE, UnmanagedContainer,
-    WorkerClient, docker, eventually, local_model, login_of, run_service, runs, service, unique,
+    Agent, Broker, BusyboxImage, Cloud, EngineProxy, FileServer, IDLE, MODEL, SERVICE,
+    UnmanagedContainer, WorkerClient, docker, eventually, local_model, login_of, run_service, runs,
+    service, unique, within,
 };
 use neptune_harness::docker::try_docker;
 use neptune_wire::{
@@ -162,6 +163,27 @@ async fn object_that_leaves_the_node_and_returns_keeps_its_totals() {
         report.workers[0].rejected.as_ref().is_some_and(|rejected| rejected.count == 1)
     };
     cloud.status(SERVICE, "a rejected message", is_rejected).await;
+}
+
+#[tokio::test]
+async fn container_that_a_killed_agent_requested_is_replaced() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
+    let engine = EngineProxy::start();
+    let mut agent = Agent::new(&broker.url());
+    agent.extra.extend(["--docker-host".to_owned(), engine.host()]);
+    agent.start();
+    let cloud = Cloud::connect(&agent);
+    cloud.insert(MODEL, &local_model(&agent));
+    cloud.insert(SERVICE, &service(&unique("w"), &image.0, IDLE));
+    within("a request to create the container", engine.creation()).await;
+    agent.kill();
+    agent.start();
+    // The engine creates the container of the first request while the second one is on its way.
+    let report = cloud.status(SERVICE, "the running worker", runs).await;
+    assert_eq!(report.epoch, 2);
+    assert_eq!(agent.containers().len(), 1);
+    // A model version would be given up for that.
+    assert!(!agent.log().contains("already exists"), "{}", agent.log());
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! Observes, creates, starts and removes containers. Containers without this node's labels are
 //! never changed.
 
+use std::collections::HashMap;
+
 use bollard::{container::LogOutput, errors::Error as DockerError, query_parameters as query};
 use futures::StreamExt as _;
 use neptune_wire::{NodeName, WorkerReason};
@@ -138,20 +140,40 @@ impl Docker {
         let client = self.client()?;
         self.remove_all(remove).await?;
         let name = container_name(&identity.node, &identity.worker);
-        let options = query::CreateContainerOptionsBuilder::new().name(&name).build();
-        let created = match client
-            .create_container(Some(options), create_request(identity, spec, login))
-            .await
+        let create = async || {
+            let options = query::CreateContainerOptionsBuilder::new().name(&name).build();
+            client.create_container(Some(options), create_request(identity, spec, login)).await
+        };
+        let mut created = create().await;
+        // Docker returns 409; Podman returns 500 for every error.
+        if let Err(error) = &created
+            && status_code(error).is_some()
+            && self.details(&name).await?.is_some()
         {
-            Ok(created) => created,
-            // Docker returns 409; Podman returns 500 for every error.
-            Err(error) if status_code(&error).is_some() && self.details(&name).await?.is_some() => {
+            let unobserved = self.of_this_agent(identity).await?;
+            if unobserved.is_empty() {
                 return Ok(StepOutcome::Failed(name_taken(&name)));
             }
-            Err(error) => return Err(error),
-        };
+            self.remove_all(&unobserved).await?;
+            created = create().await;
+        }
+        let created = created?;
         client.start_container(&created.id, None::<query::StartContainerOptions>).await?;
         Ok(StepOutcome::Started { id: created.id })
+    }
+
+    /// The containers of this worker that this agent created. A process of it that was killed may
+    /// have left a request, which the engine finishes after the containers were observed.
+    async fn of_this_agent(&self, own: &ContainerIdentity) -> Result<Vec<String>, DockerError> {
+        let listed = self.socket().list(&labels_of(&own.node)).await?;
+        let is_own = |labels: HashMap<String, String>| {
+            let identity = ContainerIdentity::of(&labels, &own.node);
+            identity.is_some_and(|it| it.worker == own.worker && it.instance == own.instance)
+        };
+        let own = listed
+            .into_iter()
+            .filter_map(|summary| summary.labels.is_some_and(is_own).then_some(summary.id));
+        Ok(own.collect())
     }
 
     /// Stops and removes the containers of these IDs. A container that does not exist counts as

@@ -6,6 +6,7 @@
 
 mod agent;
 mod cloud;
+mod engine_proxy;
 mod file_server;
 pub mod raw_mqtt;
 mod registry;
@@ -14,6 +15,7 @@ mod worker;
 
 pub use agent::Agent;
 pub use cloud::{Cloud, add_typed_content};
+pub use engine_proxy::EngineProxy;
 pub use file_server::FileServer;
 pub use neptune_harness::{
     Broker, MqttClient,
