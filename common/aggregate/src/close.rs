@@ -1,0 +1,301 @@
+//! Closes a round: decides which updates count, and with what weight. Pure.
+
+use serde::{Deserialize, Serialize};
+
+/// How the updates of a round become new weights.
+///
+/// ```text
+/// d_k = w_k - w              the difference of update k to the base, weight p_k, factor c_k
+/// m   = sum of p_k c_k d_k   FedAvg (McMahan et al. 2017, arXiv:1602.05629)
+/// m   = for each element the mean of c_k d_k without the floor(trim n) largest and smallest:
+///                            TrimmedMean (Yin et al. 2018, arXiv:1803.01498)
+/// v'  = momentum v + m
+/// w'  = w + rate v'          (Hsu et al. 2019, arXiv:1909.06335)
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rule {
+    /// How the differences are combined.
+    pub strategy: AggregationStrategy,
+    /// What an update's weight is proportional to.
+    pub weights: WeightBy,
+    /// The largest weight of one of three or more updates.
+    pub max_weight: f64,
+    /// A difference with a norm above this multiple of the median norm is scaled down to it.
+    pub clip: f64,
+    /// A difference with a norm above this multiple of the median norm does not count.
+    pub refuse: f64,
+    /// The rate above.
+    pub server_learning_rate: f64,
+    /// The momentum above, from 0 to below 1.
+    pub server_momentum: f64,
+}
+
+/// How the differences are combined.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum AggregationStrategy {
+    /// The weighted mean.
+    FedAvg,
+    /// The mean without the extremes. The share that is dropped at each end, below 0.5.
+    TrimmedMean(f64),
+}
+
+/// What an update's weight is proportional to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WeightBy {
+    /// The number of samples it was trained with.
+    Samples,
+    /// All are equal.
+    Equal,
+}
+
+/// An update that passed its [check](crate::update::check).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Participant {
+    /// The name of its worker.
+    pub worker: String,
+    /// The digest of its file.
+    pub sha256: String,
+    /// Samples that the worker reported.
+    pub reported_samples: u64,
+    /// Samples of the worker's dataset that the agent counted, if it has.
+    pub counted_samples: Option<u64>,
+    /// As [`UpdateSummary::norm`](crate::update::UpdateSummary::norm).
+    pub norm: f64,
+}
+
+/// All that the new weights depend on. Stored before the aggregation, which can then be repeated with
+/// an equal result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CloseRecord {
+    /// The rule.
+    pub rule: Rule,
+    /// The updates that count, by the names of their workers.
+    pub entries: Vec<CloseEntry>,
+    /// The updates that do not, by the names of their workers.
+    pub refused: Vec<RefusedNorm>,
+    /// The median norm of the updates that count, before they were scaled. For the next round.
+    pub median_norm: f64,
+}
+
+/// An update in a [`CloseRecord`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CloseEntry {
+    /// The name of its worker.
+    pub worker: String,
+    /// The digest of its file.
+    pub sha256: String,
+    /// Its share of the mean. All shares add up to 1.
+    pub weight: f64,
+    /// The factor of its difference, at most 1.
+    pub factor: f64,
+}
+
+/// An update whose norm is too large.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
+#[error("norm {norm:.3} is {:.0} times the median {median:.3} of {} (limit {limit})", norm / median, self.round())]
+pub struct RefusedNorm {
+    /// The name of its worker.
+    pub worker: String,
+    /// Its norm.
+    pub norm: f64,
+    /// What it was compared with.
+    pub median: f64,
+    /// Whether that is the median of the round before, and not of this one.
+    pub of_last_round: bool,
+    /// The limit, in multiples of the median.
+    pub limit: f64,
+}
+
+impl RefusedNorm {
+    fn round(&self) -> &'static str {
+        if self.of_last_round { "the last round" } else { "this round" }
+    }
+}
+
+impl Participant {
+    /// Returns the samples that the update counts for: the smaller number. A worker cannot gain
+    /// weight by reporting more than its dataset has.
+    pub fn samples(&self) -> u64 {
+        self.counted_samples.map_or(self.reported_samples, |it| it.min(self.reported_samples))
+    }
+}
+
+/// Closes a round. `last_median` is [`CloseRecord::median_norm`] of the round before; without it, and
+/// after a round in which nothing moved, the median of this round is the measure.
+#[must_use]
+pub fn close(
+    rule: Rule,
+    mut participants: Vec<Participant>,
+    last_median: Option<f64>,
+) -> CloseRecord {
+    participants.sort_by(|a, b| a.worker.cmp(&b.worker));
+    participants.dedup_by(|a, b| a.worker == b.worker);
+    let last_median = last_median.filter(|it| *it > 0.0);
+    let median = last_median.unwrap_or_else(|| median(participants.iter().map(|it| it.norm)));
+    let is_too_large = |it: &Participant| median > 0.0 && it.norm > rule.refuse * median;
+    let (refused, counted): (Vec<_>, Vec<_>) = participants.into_iter().partition(is_too_large);
+    let refused = refused.into_iter().map(|it| RefusedNorm {
+        worker: it.worker,
+        norm: it.norm,
+        median,
+        of_last_round: last_median.is_some(),
+        limit: rule.refuse,
+    });
+    let weights = weights(&rule, &counted);
+    let median_norm = self::median(counted.iter().map(|it| it.norm));
+    let entries = counted.into_iter().zip(weights).map(|(it, weight)| {
+        let limit = rule.clip * median;
+        let factor = if median > 0.0 && it.norm > limit { limit / it.norm } else { 1.0 };
+        CloseEntry { worker: it.worker, sha256: it.sha256, weight, factor }
+    });
+    CloseRecord { rule, entries: entries.collect(), refused: refused.collect(), median_norm }
+}
+
+/// Returns the shares of the participants. They add up to 1 (but for rounding), in sorted order.
+fn weights(rule: &Rule, participants: &[Participant]) -> Vec<f64> {
+    let count = participants.len();
+    #[allow(clippy::cast_precision_loss, reason = "samples are below 2^53")]
+    let mut weights: Vec<f64> = match rule.weights {
+        WeightBy::Samples => participants.iter().map(|it| it.samples() as f64).collect(),
+        WeightBy::Equal => vec![1.0; count],
+    };
+    let sum: f64 = weights.iter().sum();
+    #[allow(clippy::cast_precision_loss, reason = "a number of workers")]
+    let equal = 1.0 / count as f64;
+    for weight in &mut weights {
+        *weight = if sum > 0.0 { *weight / sum } else { equal };
+    }
+    if count >= 3 {
+        cap(&mut weights, rule.max_weight.max(equal));
+    }
+    weights
+}
+
+/// Limits each weight; what is above goes to the others in proportion.
+fn cap(weights: &mut [f64], limit: f64) {
+    let mut capped = vec![false; weights.len()];
+    while let Some(first) = (0..weights.len()).find(|at| !capped[*at] && weights[*at] > limit) {
+        (weights[first], capped[first]) = (limit, true);
+        let free = || (0..weights.len()).filter(|at| !capped[*at]);
+        #[allow(clippy::cast_precision_loss, reason = "a number of workers")]
+        let rest = 1.0 - limit * capped.iter().filter(|it| **it).count() as f64;
+        let sum: f64 = free().map(|at| weights[at]).sum();
+        #[allow(clippy::cast_precision_loss, reason = "a number of workers")]
+        let equal = rest / free().count() as f64;
+        for at in free().collect::<Vec<_>>() {
+            weights[at] = if sum > 0.0 { weights[at] / sum * rest } else { equal };
+        }
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        length if length % 2 == 1 => values[middle],
+        _ => f64::midpoint(values[middle - 1], values[middle]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rule() -> Rule {
+        Rule {
+            strategy: AggregationStrategy::FedAvg,
+            weights: WeightBy::Samples,
+            max_weight: 0.5,
+            clip: 2.0,
+            refuse: 5.0,
+            server_learning_rate: 1.0,
+            server_momentum: 0.0,
+        }
+    }
+
+    fn participant(worker: &str, samples: u64, norm: f64) -> Participant {
+        Participant {
+            worker: worker.to_owned(),
+            sha256: format!("of {worker}"),
+            reported_samples: samples,
+            counted_samples: None,
+            norm,
+        }
+    }
+
+    fn weights_of(record: &CloseRecord) -> Vec<f64> {
+        record.entries.iter().map(|it| it.weight).collect()
+    }
+
+    #[test]
+    fn reported_samples_count_only_up_to_the_counted_ones() {
+        let honest = participant("a", 400, 1.0);
+        let greedy = Participant { counted_samples: Some(400), ..participant("b", 400_000, 1.0) };
+        let record = close(rule(), vec![honest, greedy], None);
+        assert_eq!(weights_of(&record), [0.5, 0.5]);
+    }
+
+    #[test]
+    fn one_of_three_has_at_most_the_maximum_weight() {
+        let sizes = [("a", 1000, 1.0), ("b", 30, 1.0), ("c", 10, 1.0)];
+        let all = sizes.map(|(worker, samples, norm)| participant(worker, samples, norm));
+        let record = close(rule(), all.to_vec(), None);
+        assert_eq!(weights_of(&record), [0.5, 0.375, 0.125]);
+        let two = close(rule(), all[..2].to_vec(), None);
+        assert!(two.entries[0].weight > 0.9, "two of them cannot both have less than a half");
+    }
+
+    #[test]
+    fn large_norms_are_scaled_down_and_larger_ones_refused() {
+        let norms = [("a", 1.0), ("b", 1.2), ("c", 3.0), ("d", 41.0), ("e", 0.9)];
+        let all = norms.map(|(worker, norm)| participant(worker, 10, norm));
+        let record = close(rule(), all.to_vec(), Some(1.0));
+        let factors: Vec<_> = record.entries.iter().map(|it| it.factor).collect();
+        assert_eq!(factors, [1.0, 1.0, 2.0 / 3.0, 1.0]);
+        let refused: Vec<_> = record.refused.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            refused,
+            ["norm 41.000 is 41 times the median 1.000 of the last round (limit 5)"]
+        );
+        let first = close(rule(), all.to_vec(), None);
+        let of_this_round = "norm 41.000 is 34 times the median 1.200 of this round (limit 5)";
+        assert_eq!(first.refused[0].to_string(), of_this_round);
+    }
+
+    #[test]
+    fn updates_without_samples_count_equally() {
+        let record = close(rule(), vec![participant("a", 0, 0.0), participant("b", 0, 0.0)], None);
+        assert_eq!(weights_of(&record), [0.5, 0.5]);
+        assert_eq!(close(rule(), Vec::new(), None).entries, []);
+    }
+
+    proptest! {
+        #[test]
+        fn record_depends_on_the_set_and_not_on_its_order(
+            sizes in prop::collection::vec((0..10_000_u64, 0.0..100.0), 1..20),
+            seed in any::<prop::sample::Index>(),
+        ) {
+            let sizes = sizes.into_iter().enumerate();
+            let mut all: Vec<_> =
+                sizes.map(|(at, (samples, norm))| participant(&at.to_string(), samples, norm)).collect();
+            let record = close(rule(), all.clone(), None);
+            let at = seed.index(all.len());
+            all.rotate_left(at);
+            all.reverse();
+            prop_assert_eq!(&close(rule(), all, None), &record);
+            let weights = weights_of(&record);
+            if !weights.is_empty() {
+                prop_assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+            }
+            if weights.len() >= 3 {
+                prop_assert!(weights.iter().all(|it| *it <= 0.5 + 1e-9), "{:?}", weights);
+            }
+        }
+    }
+}

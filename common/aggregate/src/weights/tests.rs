@@ -1,0 +1,170 @@
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{file, open, safetensors};
+
+/// Written by tests/data/make.py with `NumPy` 2.4.6 and safetensors 0.8.0.
+const STORED: &[u8] = include_bytes!("../../tests/data/stored.npz");
+const DEFLATED: &[u8] = include_bytes!("../../tests/data/deflated.npz");
+const FORTRAN: &[u8] = include_bytes!("../../tests/data/fortran.npz");
+const OBJECTS: &[u8] = include_bytes!("../../tests/data/objects.npz");
+const SAFETENSORS: &[u8] = include_bytes!("../../tests/data/weights.safetensors");
+
+fn data(weights: &Weights, name: &str) -> Vec<u8> {
+    let tensor = weights.tensor(name).unwrap();
+    let mut columns = Columns::open(&[weights], tensor, 8).unwrap();
+    let (mut chunks, mut data) = (Vec::new(), Vec::new());
+    while columns.next(&mut chunks).unwrap() {
+        data.extend(&chunks[0]);
+    }
+    data
+}
+
+fn floats(weights: &Weights, name: &str) -> Vec<f64> {
+    let mut values = Vec::new();
+    weights.tensor(name).unwrap().data_type.decode(&data(weights, name), &mut values);
+    values
+}
+
+fn copy(weights: &Weights) -> Vec<u8> {
+    let output = file();
+    let mut writer = WeightsWriter::create(output.try_clone().unwrap(), weights).unwrap();
+    for tensor in weights.tensors() {
+        writer.begin(tensor).unwrap();
+        writer.write_all(&data(weights, &tensor.name)).unwrap();
+    }
+    writer.finish().unwrap();
+    let mut bytes = Vec::new();
+    let mut output = output;
+    std::io::Seek::rewind(&mut output).unwrap();
+    output.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn files_of_numpy_and_of_safetensors_have_the_same_tensors() {
+    for bytes in [STORED, DEFLATED, SAFETENSORS] {
+        let weights = open(bytes).unwrap();
+        let shape = |name: &str| weights.tensor(name).unwrap().shape.clone();
+        assert_eq!(weights.tensors().len(), 5);
+        assert_eq!((shape("w1"), shape("b1"), shape("steps")), (vec![3, 4], vec![2], vec![]));
+        assert_eq!(floats(&weights, "b1"), [0.5, -1.0]);
+        assert_eq!(floats(&weights, "half"), [1.5, 2.5]);
+        assert_eq!(floats(&weights, "w1")[10..], [10.0 / 8.0, 11.0 / 8.0]);
+        assert_eq!(data(&weights, "steps"), 7_i64.to_le_bytes());
+        assert_eq!(data(&weights, "used"), [1, 0]);
+    }
+    assert!(open(FORTRAN).unwrap().tensor("w1").unwrap().fortran_order);
+}
+
+#[test]
+fn copy_of_a_file_has_its_layout_and_data() {
+    assert_eq!(copy(&open(SAFETENSORS).unwrap()), SAFETENSORS);
+    let from_stored = copy(&open(STORED).unwrap());
+    assert_eq!(copy(&open(DEFLATED).unwrap()), from_stored, "compression leaves no trace");
+    assert_eq!(copy(&open(&from_stored).unwrap()), from_stored);
+}
+
+#[test]
+fn python_objects_are_refused() {
+    let error = open(OBJECTS).unwrap_err().to_string();
+    assert_eq!(error, "tensor \"w1\": Python objects are refused, because reading them runs code");
+}
+
+#[test]
+fn other_files_are_refused() {
+    for bytes in [&b""[..], b"{}", b"<html>", &[0; 100]] {
+        assert!(matches!(open(bytes).unwrap_err(), WeightsError::UnknownFormat), "{bytes:?}");
+    }
+}
+
+#[test]
+fn headers_that_claim_too_much_are_refused_before_they_are_read() {
+    let mut huge = (1_u64 << 40).to_le_bytes().to_vec();
+    huge.extend(b"{}");
+    let error = open(&huge).unwrap_err().to_string();
+    assert!(error.contains("exceeds the limit of 1048576"), "{error}");
+    huge[..8].copy_from_slice(&1000_u64.to_le_bytes());
+    let error = open(&huge).unwrap_err().to_string();
+    assert!(error.contains("the header ends behind the file"), "{error}");
+}
+
+#[test]
+fn overlapping_duplicate_and_missing_data_is_malformed() {
+    let tensor = |name: &str, from: u64, to: u64| {
+        format!(r#""{name}":{{"dtype":"U8","shape":[{}],"data_offsets":[{from},{to}]}}"#, to - from)
+    };
+    let file = |tensors: &[String], data: usize| {
+        let header = format!("{{{}}}", tensors.join(","));
+        [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0; data]].concat()
+    };
+    for (tensors, data, problem) in [
+        ([tensor("a", 0, 4), tensor("b", 2, 6)], 6, "overlaps"),
+        ([tensor("a", 0, 4), tensor("b", 5, 6)], 6, "leaves a gap"),
+        ([tensor("a", 0, 4), tensor("a", 4, 6)], 6, "duplicate tensor \"a\""),
+        ([tensor("a", 0, 4), tensor("b", 4, 6)], 7, "end at byte"),
+        ([tensor("a", 0, 4), tensor("b", 4, u64::MAX / 2)], 6, "end at byte"),
+    ] {
+        let error = open(&file(&tensors, data)).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+    }
+    let wrong_shape =
+        r#"{"a":{"dtype":"F32","shape":[4611686018427387904,9],"data_offsets":[0,4]}}"#;
+    let error = open(&file(&[wrong_shape[1..wrong_shape.len() - 1].to_owned()], 4)).unwrap_err();
+    assert!(error.to_string().contains("do not match its shape"), "{error}");
+}
+
+/// Opens a file and reads all of it. The outcome does not matter, only that there is one.
+fn read_all(bytes: &[u8]) {
+    let Ok(weights) = open(bytes) else { return };
+    for tensor in weights.tensors() {
+        let Ok(mut columns) = Columns::open(&[&weights], tensor, 1 << 16) else { return };
+        let mut chunks = Vec::new();
+        // An inflated tensor cannot be larger than 1032 times the file.
+        for _ in 0..1032 {
+            if !columns.next(&mut chunks).unwrap_or_default() {
+                break;
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn damaged_files_never_panic(
+        original in prop::sample::select(vec![STORED, DEFLATED, FORTRAN, SAFETENSORS]),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        cut in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let mut bytes = original.to_vec();
+        for (at, value) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        read_all(&bytes);
+    }
+
+    #[test]
+    fn any_bytes_behind_a_known_start_never_panic(
+        start in prop::sample::select(vec![&b"PK\x05\x06"[..], b"PK\x01\x02", b"\x40\0\0\0\0\0\0\0{"]),
+        rest in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        read_all(&[start, &rest].concat());
+    }
+}
+
+#[test]
+fn names_of_any_kind_survive_a_copy() {
+    let tensor = |name: &str| (name.to_owned(), DataType::U8, vec![1], vec![1]);
+    let bytes = safetensors(&[tensor("layer.0/weight"), tensor("ä \" \\"), tensor("")]);
+    let weights = open(&bytes).unwrap();
+    assert_eq!(weights.tensors().len(), 3);
+    assert_eq!(copy(&weights), bytes);
+}
