@@ -24,7 +24,6 @@
 
 mod address_policy;
 mod archive;
-mod digest;
 mod disk_reserve;
 mod error;
 mod fetch;
@@ -41,7 +40,7 @@ mod transfer;
 
 pub use address_policy::{AllowedAddress, InvalidAllowedAddress};
 pub use archive::ArchiveLimits;
-pub use digest::{Digest, InvalidDigest};
+pub use neptune_content::{Digest, InvalidDigest};
 pub use error::{ModelError, ModelErrorClass};
 pub use inventory::Artifact;
 pub use policy::StorePolicy;

@@ -197,7 +197,7 @@ impl PartialDownload {
         let writer = self.writer.take().expect("a partial download has a writer");
         let unpacked = join(writer.thread).await?;
         let complete = CompleteDownload {
-            digest: Digest::of(self.hash),
+            digest: Digest::from(self.hash),
             bytes: self.received,
             raw: self.dir.join("raw"),
             tree: unpacked.map(|tree| (self.dir.join("tree"), tree)),

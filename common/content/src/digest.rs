@@ -1,4 +1,4 @@
-//! The sha256 of an artifact as downloaded. It is the name of the artifact in the store. Pure.
+//! The sha256 of a content, which is its name. Pure.
 
 use std::{fmt, str::FromStr};
 
@@ -10,13 +10,27 @@ use sha2::{Digest as _, Sha256};
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    pub(crate) fn of(hash: Sha256) -> Self {
-        Self(hash.finalize().into())
-    }
-
     /// The digest of `bytes`.
     pub fn of_bytes(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
+    }
+}
+
+impl From<Sha256> for Digest {
+    fn from(hash: Sha256) -> Self {
+        Self(hash.finalize().into())
+    }
+}
+
+impl From<[u8; 32]> for Digest {
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl AsRef<[u8]> for Digest {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
     }
 }
 

@@ -1,0 +1,257 @@
+//! Receives contents in blocks, and keeps what is complete by its digest. Blocking file access; the
+//! server calls it from its blocking threads.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom, Write},
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::{Digest, headers::Block};
+
+/// Bytes of a block at most.
+pub const MAX_BLOCK: u64 = 8 * 1024 * 1024;
+
+/// An upload: what it is for, and what is uploaded. Both are digests, so that both sides know the
+/// address without a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UploadId {
+    /// What asks for the content, for example a training task.
+    pub purpose: Digest,
+    /// The sha256 of the content.
+    pub content: Digest,
+}
+
+/// Why a block was not accepted. Nothing was changed, unless it says so.
+#[derive(Debug, thiserror::Error)]
+pub enum UploadError {
+    /// The block does not begin where the content ends so far.
+    #[error("the block begins at byte {provided}, {expected} is expected")]
+    Offset {
+        /// Where the next block begins.
+        expected: u64,
+        /// Where this one begins.
+        provided: u64,
+    },
+    /// The block is not what its digest describes.
+    #[error("the block does not have the digest of its header")]
+    BlockDigest,
+    /// The lengths contradict each other.
+    #[error("{0}")]
+    Length(&'static str),
+    /// The content is too large.
+    #[error("the content has {length} bytes, at most {limit} are accepted")]
+    TooLarge {
+        /// Its length.
+        length: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The whole content is not what its name describes. It was removed; the upload begins again.
+    #[error("the content has the sha256 {0}")]
+    ContentDigest(Digest),
+    /// The disk failed, or is full.
+    #[error("{path}: {error}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What failed.
+        error: io::Error,
+    },
+}
+
+/// What there is after a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Received {
+    /// More blocks are needed, from this byte on.
+    Partial(u64),
+    /// The content is complete and verified, in this file.
+    Complete(PathBuf),
+}
+
+/// A directory of received contents.
+///
+/// # Guarantees
+/// - A complete file has the digest of its name, and is on the disk before it is named so.
+/// - A block is on the disk before it is confirmed. A block whose transmission was cut leaves nothing.
+/// - The same block twice changes nothing: the second one is refused with the expected offset, or
+///   confirmed if the content is complete.
+#[derive(Debug)]
+pub struct Uploads {
+    directory: PathBuf,
+    max_bytes: u64,
+    /// One writer at a time per upload.
+    locks: Mutex<HashMap<UploadId, Arc<Mutex<()>>>>,
+}
+
+impl Uploads {
+    /// Opens a directory, or creates it. `max_bytes` limits a content.
+    ///
+    /// # Errors
+    /// The directory cannot be created.
+    pub fn open(directory: PathBuf, max_bytes: u64) -> io::Result<Self> {
+        fs::create_dir_all(directory.join("partial"))?;
+        fs::create_dir_all(directory.join("complete"))?;
+        Ok(Self { directory, max_bytes, locks: Mutex::default() })
+    }
+
+    /// Returns the limit of a content.
+    pub fn max_bytes(&self) -> u64 {
+        self.max_bytes
+    }
+
+    /// Returns the file of a content that is complete.
+    pub fn complete(&self, content: &Digest) -> Option<PathBuf> {
+        let path = self.complete_path(content);
+        path.exists().then_some(path)
+    }
+
+    /// Returns how many bytes of an upload are here.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn offset(&self, id: &UploadId) -> Result<u64, UploadError> {
+        let path = self.partial_path(id);
+        match fs::metadata(&path) {
+            Ok(metadata) => Ok(metadata.len()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(UploadError::Io { path, error }),
+        }
+    }
+
+    /// Adds a block. The last one completes the content.
+    ///
+    /// # Errors
+    /// See [`UploadError`].
+    pub fn append(
+        &self,
+        id: &UploadId,
+        block: Block,
+        bytes: &[u8],
+    ) -> Result<Received, UploadError> {
+        if block.length > self.max_bytes {
+            return Err(UploadError::TooLarge { length: block.length, limit: self.max_bytes });
+        }
+        let end = block.offset.saturating_add(bytes.len() as u64);
+        if end > block.length {
+            return Err(UploadError::Length("the block ends behind the Upload-Length"));
+        }
+        if block.is_last != (end == block.length) {
+            return Err(UploadError::Length("Upload-Complete contradicts the Upload-Length"));
+        }
+        if Digest::of_bytes(bytes) != block.digest {
+            return Err(UploadError::BlockDigest);
+        }
+        let lock = self.lock(id);
+        let received = {
+            let _guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            self.append_locked(id, block, bytes)
+        };
+        drop(lock);
+        self.forget_unused_locks();
+        received
+    }
+
+    fn append_locked(
+        &self,
+        id: &UploadId,
+        block: Block,
+        bytes: &[u8],
+    ) -> Result<Received, UploadError> {
+        if let Some(path) = self.complete(&id.content) {
+            return Ok(Received::Complete(path));
+        }
+        let expected = self.offset(id)?;
+        if expected != block.offset {
+            return Err(UploadError::Offset { expected, provided: block.offset });
+        }
+        let path = self.partial_path(id);
+        let io_error = |error| UploadError::Io { path: path.clone(), error };
+        let mut options = File::options();
+        let options = options.create(true).truncate(false).read(true).write(true);
+        let mut file = options.open(&path).map_err(io_error)?;
+        if let Err(error) = write_block(&mut file, expected, bytes) {
+            // A part of the block may be there, for example on a full disk.
+            let _ = file.set_len(expected);
+            return Err(io_error(error));
+        }
+        if !block.is_last {
+            return Ok(Received::Partial(expected + bytes.len() as u64));
+        }
+        let actual = digest_of(&mut file).map_err(io_error)?;
+        if actual != id.content {
+            fs::remove_file(&path).map_err(io_error)?;
+            return Err(UploadError::ContentDigest(actual));
+        }
+        let complete = self.complete_path(&id.content);
+        let renamed = fs::rename(&path, &complete)
+            .and_then(|()| File::open(self.directory.join("complete"))?.sync_all());
+        renamed.map_err(io_error)?;
+        Ok(Received::Complete(complete))
+    }
+
+    /// Removes the partial contents of other purposes, and the complete ones that are not kept.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn retain(
+        &self,
+        is_purpose_kept: impl Fn(&Digest) -> bool,
+        is_content_kept: impl Fn(&Digest) -> bool,
+    ) -> io::Result<()> {
+        let remove = |kind: &str, is_kept: &dyn Fn(&Digest) -> bool| -> io::Result<()> {
+            for entry in fs::read_dir(self.directory.join(kind))? {
+                let entry = entry?;
+                let name = entry.file_name();
+                let name = name.to_string_lossy();
+                let first = name.split('.').next().unwrap_or_default();
+                if !first.parse().is_ok_and(|digest| is_kept(&digest)) {
+                    fs::remove_file(entry.path())?;
+                }
+            }
+            Ok(())
+        };
+        remove("partial", &is_purpose_kept)?;
+        remove("complete", &is_content_kept)
+    }
+
+    fn lock(&self, id: &UploadId) -> Arc<Mutex<()>> {
+        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(locks.entry(*id).or_default())
+    }
+
+    fn forget_unused_locks(&self) {
+        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+    }
+
+    fn partial_path(&self, id: &UploadId) -> PathBuf {
+        self.directory.join("partial").join(format!("{}.{}", id.purpose, id.content))
+    }
+
+    fn complete_path(&self, content: &Digest) -> PathBuf {
+        self.directory.join("complete").join(content.to_string())
+    }
+}
+
+fn write_block(file: &mut File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    file.seek(SeekFrom::Start(offset))?;
+    file.write_all(bytes)?;
+    file.sync_data()
+}
+
+fn digest_of(file: &mut File) -> io::Result<Digest> {
+    file.rewind()?;
+    let (mut hash, mut buffer) = (Sha256::new(), vec![0; 256 * 1024]);
+    loop {
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            return Ok(Digest::from(hash));
+        }
+        hash.update(&buffer[..read]);
+    }
+}
