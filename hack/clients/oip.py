@@ -51,22 +51,23 @@ def triton_rest(case, address, model, rows, forms=(False, False), headers=None, 
 
 
 def split(case, rows):
-    """Asks both models directly: the rows, the edge's scores, the cloud's outputs, and which rows are hard."""
+    """Asks both models directly: the rows, the edge's outputs, the cloud's of the hard rows, and which are hard."""
     rows = case.array(rows)
     edge = triton_rest(case, case.edge[0], "small", rows)
-    cloud = triton_rest(case, case.cloud[0], "big", rows)
     scores = next(name for name in case.outputs if "prob" in name)
     hard = edge.as_numpy(scores).max(axis=1) < case.threshold
     assert 4 <= hard.sum() <= len(rows) - 4, f"{hard.sum()} of {len(rows)} rows are hard"
+    # Only the hard rows, as the gateway does: the last bits of a result depend on the rows that are computed with it.
+    cloud = triton_rest(case, case.cloud[0], "big", rows[hard])
     return rows, edge, cloud, hard
 
 
 def check_merged(case, answer, edge, cloud, hard):
     """The hard rows are exactly the cloud's, and the others the edge's."""
     for name in case.outputs:
-        ours, theirs = edge.as_numpy(name), cloud.as_numpy(name)
-        expected = np.where(hard.reshape(-1, *[1] * (ours.ndim - 1)), theirs, ours)
-        found = answer.as_numpy(name)
+        expected, found = edge.as_numpy(name).copy(), answer.as_numpy(name)
+        if hard.any():
+            expected[hard] = cloud.as_numpy(name)
         assert found.dtype == expected.dtype and np.array_equal(found, expected), f"other rows in {name}"
 
 

@@ -89,11 +89,11 @@ class Servers:
         self.start(f"mlserver-{side}", command, f"http://127.0.0.1:{rest}/v2/models/{side}/ready", cwd=models)
         return f"127.0.0.1:{rest}", f"127.0.0.1:{grpc}"
 
-    def model_server(self, side):
+    def model_server(self, side, port=None):
         """The model server of examples/three-resources. It has no gRPC."""
-        rest = free_port()
+        rest = port or free_port()
         versions = self.folder / f"model-server-{side}" / "1"
-        versions.mkdir(parents=True)
+        versions.mkdir(parents=True, exist_ok=True)
         file = self.paths["root"] / f"examples/digits/models/{side}.json"
         (versions / "model.json").write_bytes(file.read_bytes())
         names = ["--model-name", side, "--directory", versions.parent]
@@ -127,11 +127,16 @@ def wait_for_signal(status):
     """Waits until the gateway knows which log-probabilities the edge gives."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
-        with urllib.request.urlopen(status, timeout=5) as answer:
-            if json.load(answer)["signal"] == "Top2":
-                return
+        if get_json(status)["signal"] == "Top2":
+            return
         time.sleep(0.05)
     raise RuntimeError(f"{status} did not show the signal Top2 within {START_SECONDS} s")
+
+
+def get_json(url):
+    """The JSON at the URL."""
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        return json.load(answer)
 
 
 def write_json(file, value):
