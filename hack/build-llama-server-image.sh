@@ -34,9 +34,9 @@ python3 -m zipfile -e "$wheel" "$scratch/module"
 debian_sources >"$scratch/sources.list"
 suite=$(debian_suite "$scratch/sources.list")
 mapfile -t proxy < <(debian_proxy)
-step "building from Debian $suite with mmdebstrap"
+step "building from Debian $suite with mmdebstrap (one minute)"
 # shellcheck disable=SC2016  # mmdebstrap's hooks expand $1
-mmdebstrap --variant=essential --include=python3,libgomp1,libstdc++6 "${proxy[@]}" \
+mmdebstrap --quiet --variant=essential --include=python3,libgomp1,libstdc++6 "${proxy[@]}" \
     --aptopt='Acquire::Languages "none"' \
     --dpkgopt='path-exclude=/usr/share/doc/*' \
     --dpkgopt='path-exclude=/usr/share/man/*' \

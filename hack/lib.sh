@@ -1,10 +1,14 @@
 # Functions that the scripts in hack/ and build/ share: progress messages, installing missing tools, building images.
-# Source it; it defines only functions, ROOT and the colours.
+# Source it; it defines functions, ROOT, the colours and SCRIPT_BEGAN.
 # shellcheck shell=bash
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
 if [ -t 1 ]; then BOLD=$'\e[1m'; RED=$'\e[31m'; PLAIN=$'\e[0m'; else BOLD=; RED=; PLAIN=; fi
+
+# A script that another one started counts its seconds from the start of that one.
+export SCRIPT_BEGAN=${SCRIPT_BEGAN:-$(date +%s)}
+SECONDS=$(($(date +%s) - SCRIPT_BEGAN))
 
 # step TEXT...: prints that a step begins, with the seconds since the script began.
 step() { printf '%s[%4ds] %s%s\n' "$BOLD" "$SECONDS" "$*" "$PLAIN"; }
