@@ -5,6 +5,7 @@
 #
 #   ./hack/bench.sh [--nodes 1000] [--messages 200000] [--starts 20] [--controller-only]
 #   ./hack/bench.sh gateway [--rounds 5]        the gateway beside Envoy and nginx
+#   ./hack/bench.sh sedna [--rounds 3]          the gateway beside an imitation of Sedna's library
 #
 # Takes five minutes, and as long again for the first build. Needs Docker, mosquitto, kubectl and a static busybox.
 set -euo pipefail
@@ -13,7 +14,7 @@ cd "$ROOT"
 
 case "${1:-}" in
     -h|--help) usage "$0"; exit 0 ;;
-    gateway) shift; exec ./hack/bench-gateway.sh "$@" ;;
+    gateway|sedna) script=./hack/bench-$1.sh; shift; exec "$script" "$@" ;;
 esac
 need_cargo
 need_docker
