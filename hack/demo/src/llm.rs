@@ -106,18 +106,25 @@ impl Assistant {
     /// Applies the example and runs the questions.
     pub async fn run(&self, environment: &Environment) -> anyhow::Result<()> {
         println!("{}\n", environment.hints());
-        println!("Applying examples/llm: two models and a budget of 20 %, no code.");
+        println!("Applying examples/llm/service.yaml: two models and a budget of 20 %, no code.");
         environment.apply_example().await?;
         let client = Client::new(&format!("http://127.0.0.1:{}/v1", self.gateway_port), None)?;
         let asked_before = self.wait_for_edge(&client, environment).await?;
 
         println!("Asking {} questions, {AT_ONCE} at a time.", self.questions.len());
         let joint = self.ask_all(&client, MODEL).await?;
+        for side in ["edge", "cloud"] {
+            let both = self.questions.iter().zip(&joint);
+            if let Some(line) = result::first_of(side, both) {
+                println!("{line}");
+            }
+        }
         // The others were answered by the edge already, and it always gives the same answer.
         let uploaded = joint.iter().zip(&self.questions).filter(|(answer, _)| is_of_cloud(answer));
         let uploaded: Vec<Question> = uploaded.map(|(_, question)| question.clone()).collect();
         println!("Asking the edge alone the {} questions that were uploaded.", uploaded.len());
         let at_edge = client.ask_all(MODEL_AT_EDGE, &uploaded, AT_ONCE, |_| {}).await?;
+        println!("Asking the cloud alone all questions.");
         let cloud = Client::new(&format!("http://{}/v1", self.oracle_address), Some(TOKEN))?;
         let by_cloud = self.ask_all(&cloud, CLOUD_MODEL).await?;
         let counted = asked_before + self.questions.len() + uploaded.len();
@@ -172,7 +179,8 @@ impl Assistant {
         let began = Instant::now();
         let progress = |answered| {
             if answered % 50 == 0 {
-                println!("{:>5.1}s  {answered} answers of {model}", began.elapsed().as_secs_f32());
+                let total = self.questions.len();
+                println!("{:>5.1}s  {answered} of {total} answered", began.elapsed().as_secs_f32());
             }
         };
         client.ask_all(model, &self.questions, AT_ONCE, progress).await
@@ -186,7 +194,9 @@ impl Assistant {
         environment: &Environment,
     ) -> anyhow::Result<Disconnection> {
         let hard = if hard.is_empty() { &self.questions } else { hard };
-        println!("\nDisconnecting the cloud.");
+        println!(
+            "\nDisconnecting the cloud. Asking {WHILE_DISCONNECTED} questions that it answered."
+        );
         self.cloud.close();
         let mut times = Vec::new();
         for question in hard.iter().cycle().take(WHILE_DISCONNECTED) {
@@ -202,9 +212,9 @@ impl Assistant {
         })
         .await
         .context("the status does not report that the cloud is left alone")?;
-        println!("{} answers of the edge. {condition}", times.len());
+        println!("{} answers of the edge. The status: {condition}", times.len());
 
-        println!("Connecting the cloud again.");
+        println!("\nConnecting the cloud again. Asking until it answers.");
         self.cloud.open();
         let connected = Instant::now();
         let mut until_upload = None;

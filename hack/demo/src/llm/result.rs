@@ -42,6 +42,17 @@ pub struct Result<'a> {
     pub disconnection: Disconnection,
 }
 
+/// The first question that this side answered, with the answer, in one line.
+pub fn first_of<'a>(
+    side: &str,
+    mut answers: impl Iterator<Item = (&'a Question, &'a Answer)>,
+) -> Option<String> {
+    let (question, answer) =
+        answers.find(|(_, answer)| answer.answered_by.as_deref() == Some(side))?;
+    let text = answer.text.split_whitespace().collect::<Vec<_>>().join(" ");
+    Some(format!("        {side:5} {} {text}", question.question))
+}
+
 /// Right answers of each way.
 struct Right {
     edge: usize,
@@ -157,6 +168,16 @@ mod tests {
     fn answer(text: &str, by: &str) -> Answer {
         let (text, answered_by) = (text.to_owned(), Some(by.to_owned()));
         Answer { text, answered_by, decision: None, took: Duration::ZERO }
+    }
+
+    #[test]
+    fn example_of_a_side_is_its_first_answer_in_one_line() {
+        let questions = ["1?", "2?", "3?"]
+            .map(|question| Question { question: question.to_owned(), answers: Vec::new() });
+        let answers = [answer("a", "edge"), answer("b\nc", "cloud"), answer("d", "cloud")];
+        let first_of = |side| first_of(side, questions.iter().zip(&answers));
+        assert_eq!(first_of("cloud").as_deref(), Some("        cloud 2? b c"));
+        assert_eq!(first_of("device"), None);
     }
 
     #[test]
