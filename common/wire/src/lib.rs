@@ -72,4 +72,4 @@ pub use upstream::{
     RejectedMessages, ReportOutput, StatusReport, Sync, TaskInfo, WorkerReason, WorkerReport,
     WorkerState,
 };
-pub use worker::{WorkerInfo, WorkerTaskInfo};
+pub use worker::{EarlierRuns, WorkerInfo, WorkerTaskInfo};

@@ -108,6 +108,22 @@ pub struct WorkerTaskInfo {
     /// When the worker made this report.
     #[serde(default, deserialize_with = "lenient::text")]
     pub update_time: String,
+    /// What earlier processes of a gateway counted, which is not in the numbers above. Absent for
+    /// other workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earlier_runs: Option<EarlierRuns>,
+}
+
+/// The sum over the earlier processes of a gateway. It is complete, also if they were killed, so
+/// that the last report of a process need not arrive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EarlierRuns {
+    /// When the first of these processes started. It names the sum.
+    pub start_time: String,
+    /// Their counters; zero in the first process.
+    #[serde(flatten)]
+    pub counters: Counters,
 }
 
 impl WorkerInfo {
@@ -164,6 +180,19 @@ impl WorkerTaskInfo {
         }
         Ok(counters)
     }
+
+    /// Returns the counters with those of the earlier processes.
+    ///
+    /// # Errors
+    /// As [`WorkerTaskInfo::counters`], also for the earlier ones and the sum.
+    pub fn counters_since(&self, earlier: &EarlierRuns) -> Result<Counters, DecodeError> {
+        let counters = self.counters()?.plus(earlier.counters);
+        if earlier.counters.are_possible() && counters.are_possible() {
+            Ok(counters)
+        } else {
+            Err(DecodeError::OutOfRange("taskInfo.earlierRuns has numbers that are not possible"))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -187,6 +216,25 @@ mod tests {
             Counters { inference: 1000, hard: 100, ..Counters::default() }
         );
         assert_eq!(task.start_time, "2020-11-03T08:39:22.517Z");
+    }
+
+    #[test]
+    fn earlier_runs_are_added_and_checked() {
+        let with = |earlier: &str| {
+            let text = format!(
+                r#"{{"inferenceNumber":5,"hardExampleNumber":2,"earlierRuns":{{"startTime":"t",{earlier}}}}}"#
+            );
+            let task = task(&text)?;
+            task.counters_since(task.earlier_runs.as_ref().unwrap())
+        };
+        let sum = Counters { inference: 15, hard: 3, fallback: 4, ..Counters::default() };
+        assert_eq!(with(r#""inference":10,"hard":1,"fallback":4"#).unwrap(), sum);
+        for bad in [r#""inference":1,"hard":2"#, r#""inference":9007199254740992,"hard":0"#] {
+            assert!(with(bad).is_err(), "{bad}");
+        }
+        let without = task(r#"{"inferenceNumber":5,"hardExampleNumber":2}"#).unwrap();
+        assert_eq!(without.earlier_runs, None);
+        assert!(!serde_json::to_string(&without).unwrap().contains("earlierRuns"));
     }
 
     fn task(task: &str) -> Result<WorkerTaskInfo, DecodeError> {
@@ -288,6 +336,7 @@ mod tests {
             upload_cloud_ratio: 2.0,
             start_time: String::new(),
             update_time: String::new(),
+            earlier_runs: None,
         };
         assert!(more_hard.counters().is_err());
         let more_fallbacks =

@@ -96,6 +96,7 @@ impl WorkerCounters {
                 upload_cloud_ratio: self.counters.upload_cloud_ratio(),
                 start_time: format!("{:.3}", self.started),
                 update_time: format!("{:.3}", self.updated),
+                earlier_runs: None,
             }),
             output: self.model.as_ref().map(|(path, quality)| {
                 let Quality { samples, accuracy, precision, recall } = quality;
