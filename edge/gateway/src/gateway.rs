@@ -12,7 +12,7 @@ use hyper::{
     HeaderMap,
     header::{HeaderName, HeaderValue},
 };
-use neptune_cascade::policy::Settings;
+use neptune_cascade::{Signal, policy::Settings};
 use tokio::sync::{Semaphore, mpsc};
 use tracing::warn;
 
@@ -20,7 +20,8 @@ pub use self::shadow::{EdgeAnswer, Shadow};
 use crate::{
     clock,
     config::{Config, Protocol, Rule},
-    decision::{CloudState, Decisions},
+    counter_file::{CounterFile, Earlier},
+    decision::{CloudState, Decisions, Outcome},
     error::Error,
     metrics::Metrics,
     protocol::completion::Probed,
@@ -33,6 +34,10 @@ use crate::{
 pub struct Gateway {
     service: RwLock<Arc<Service>>,
     decisions: Mutex<Decisions>,
+    /// `None` without a state file, and after the end.
+    counters: Mutex<Option<CounterFile>>,
+    /// What earlier processes counted, if that is known.
+    earlier: Option<Earlier>,
     /// The metrics.
     pub metrics: Metrics,
     /// Takes samples that are compared after their answer.
@@ -151,7 +156,11 @@ impl Service {
 
 impl Gateway {
     /// Starts with a configuration. Returns also the receiver of shadows.
-    pub fn new(service: Service, queue: usize) -> (Arc<Self>, mpsc::Receiver<Shadow>) {
+    pub fn new(
+        service: Service,
+        counters: Option<CounterFile>,
+        queue: usize,
+    ) -> (Arc<Self>, mpsc::Receiver<Shadow>) {
         let (shadows, receiver) = mpsc::channel(queue);
         let mut decisions = Decisions::new(service.settings, service.cloud.is_some(), clock::now());
         if let Some(version) = &service.config.edge.model_version {
@@ -160,6 +169,8 @@ impl Gateway {
         let gateway = Self {
             service: RwLock::new(Arc::new(service)),
             decisions: Mutex::new(decisions),
+            earlier: counters.as_ref().map(CounterFile::earlier),
+            counters: Mutex::new(counters),
             metrics: Metrics::default(),
             shadows,
         };
@@ -174,6 +185,50 @@ impl Gateway {
     /// The decisions. Never kept over an `await`.
     pub fn decisions(&self) -> MutexGuard<'_, Decisions> {
         self.decisions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts the answered samples of a request. They are on record when this returns, so call it
+    /// before the client gets its answer.
+    pub fn count(&self, outcomes: &[Outcome]) {
+        let mut decisions = self.decisions();
+        for outcome in outcomes {
+            decisions.count(*outcome);
+            self.metrics.sample(outcome.as_str());
+        }
+        self.record(&decisions);
+    }
+
+    /// Counts a comparison of a shadow.
+    pub fn shadowed(&self, signal: Signal, agreed: bool) {
+        let mut decisions = self.decisions();
+        decisions.shadowed(signal, agreed);
+        self.metrics.shadow(agreed);
+        self.record(&decisions);
+    }
+
+    /// Records the counters. The lock of the decisions keeps the records in order.
+    fn record(&self, decisions: &MutexGuard<'_, Decisions>) {
+        if let Some(counters) = &mut *self.counters() {
+            counters.record(decisions.totals());
+        }
+    }
+
+    fn counters(&self) -> MutexGuard<'_, Option<CounterFile>> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What earlier processes counted; `None` if it is not known.
+    pub const fn earlier(&self) -> Option<Earlier> {
+        self.earlier
+    }
+
+    /// Closes the record of the counters: no more samples are counted.
+    pub fn close_counters(&self) {
+        let totals = *self.decisions().totals();
+        let closed = self.counters().take().map(|counters| counters.close(&totals));
+        if let Some(Err(problem)) = closed {
+            warn!("the counters are not closed: {problem}");
+        }
     }
 
     /// Puts another configuration in force. Requests in flight keep theirs.

@@ -6,6 +6,7 @@
 //! | folder | uses |
 //! |---|---|
 //! | `config`, `decision`, `metrics` | nothing |
+//! | `counter_file` | `decision` |
 //! | `protocol` | `config` |
 //! | `server` | `config`, `protocol` |
 //! | `upstream` | `config`, `protocol`, `server` |
@@ -19,6 +20,7 @@ pub mod cli;
 pub mod clock;
 pub mod command;
 pub mod config;
+mod counter_file;
 pub mod decision;
 pub mod error;
 pub mod gateway;

@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use neptune_cascade::agreement::Estimate;
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
-use neptune_wire::{Figure, GatewayReport, GatewaySignal, WorkerInfo, WorkerTaskInfo};
+use neptune_wire::{
+    Counters, EarlierRuns, Figure, GatewayReport, GatewaySignal, WorkerInfo, WorkerTaskInfo,
+};
 use tokio::{
     net::TcpStream,
     task::JoinHandle,
@@ -17,7 +19,8 @@ use crate::{
     cli::ReportArgs,
     clock,
     config::{Protocol, Rule},
-    decision::{CloudState, Decisions},
+    counter_file::Earlier,
+    decision::{CloudState, Decisions, Totals},
     error::Error,
     gateway::{Gateway, Service},
     problems::{Facts, UNJUDGED_IN_A_ROW, problems},
@@ -105,7 +108,8 @@ impl Publisher {
             let decisions = self.gateway.decisions();
             let cloud = decisions.cloud_state(clock::now());
             let report = gateway_report(&service, &decisions, cloud);
-            message(&self.identity, (self.started, clock::timestamp()), &decisions, report)
+            let times = (self.started, clock::timestamp());
+            message(&self.identity, times, (decisions.totals(), self.gateway.earlier()), report)
         };
         let payload = serde_json::to_vec(&message).expect("texts and finite numbers");
         self.link.publish(Message {
@@ -207,10 +211,9 @@ fn signal(service: &Service) -> GatewaySignal {
 fn message(
     identity: &Identity,
     (started, now): (Timestamp, Timestamp),
-    decisions: &Decisions,
+    (totals, earlier): (&Totals, Option<Earlier>),
     report: GatewayReport,
 ) -> WorkerInfo {
-    let totals = decisions.totals();
     #[expect(clippy::cast_precision_loss, reason = "informative only")]
     let ratio =
         if totals.inference == 0 { 0.0 } else { totals.cloud as f64 / totals.inference as f64 };
@@ -232,10 +235,26 @@ fn message(
             upload_cloud_ratio: ratio,
             start_time: format!("{started:.3}"),
             update_time: format!("{now:.3}"),
+            earlier_runs: earlier.map(|earlier| EarlierRuns {
+                start_time: format!("{:.9}", earlier.since),
+                counters: counters(&earlier.totals),
+            }),
         }),
         output: None,
         results: None,
         gateway: Some(Box::new(report)),
+    }
+}
+
+const fn counters(totals: &Totals) -> Counters {
+    Counters {
+        inference: totals.inference,
+        hard: totals.cloud,
+        fallback: totals.fallback,
+        decided_hard: totals.hard,
+        over_budget: totals.over_budget,
+        unjudged: totals.unjudged,
+        shadow: totals.shadow,
     }
 }
 
@@ -246,7 +265,6 @@ mod tests {
         breaker::Failure,
         policy::{Decision, Goal, Settings},
     };
-    use neptune_wire::Counters;
     use serde_json::{Value, json};
 
     use super::*;
@@ -279,10 +297,13 @@ mod tests {
         decisions.failed(permit, Failure::TokenRefused, clock::now(), 0.5);
         let cloud = decisions.cloud_state(clock::now());
         let report = gateway_report(&service, &decisions, cloud);
-        let report = serde_json::to_value(message(&identity, (start, start), &decisions, report));
+        let earlier = Earlier { since: start, totals: *decisions.totals() };
+        let totals = (decisions.totals(), Some(earlier));
+        let report = serde_json::to_value(message(&identity, (start, start), totals, report));
         let report = report.unwrap();
         let read = WorkerInfo::decode(report.to_string().as_bytes()).unwrap();
-        let counters = read.task_info.unwrap().counters().unwrap();
+        let task = read.task_info.unwrap();
+        let counters = task.counters().unwrap();
         let expected = Counters {
             inference: 4,
             hard: 1,
@@ -292,6 +313,11 @@ mod tests {
             ..Counters::default()
         };
         assert_eq!(counters, expected);
+        let earlier = EarlierRuns {
+            start_time: "2026-01-01T00:00:00.000000000Z".to_owned(),
+            counters: expected,
+        };
+        assert_eq!(task.earlier_runs, Some(earlier));
         assert_eq!(report["taskInfo"]["startTime"], "2026-01-01T00:00:00.000Z");
         let gateway = &report["gateway"];
         assert_eq!(gateway["threshold"], "0.500");

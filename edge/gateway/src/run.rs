@@ -20,6 +20,7 @@ use crate::{
     cli::ReportArgs,
     clock,
     config::{MetricsAddress, Protocol},
+    counter_file::CounterFile,
     decision::CloudState,
     error::Error,
     gateway::{Gateway, Service},
@@ -82,7 +83,8 @@ pub async fn start(path: &Path, report: &ReportArgs) -> Result<Running, Error> {
         connections: config.limits.max_in_flight.saturating_mul(CONNECTIONS),
     };
     let service = Service::new(config)?;
-    let (gateway, shadows) = Gateway::new(service, SHADOWS);
+    let counters = counters(&service);
+    let (gateway, shadows) = Gateway::new(service, counters, SHADOWS);
     resume(&gateway);
     files.refresh_token(&gateway);
     let (stop, stopped) = watch::channel(false);
@@ -135,6 +137,7 @@ impl Running {
         }
         self.tasks.shutdown().await;
         save(&self.gateway).await;
+        self.gateway.close_counters();
         if let Some(reporter) = self.reporter {
             reporter.finish().await;
         }
@@ -163,6 +166,18 @@ async fn bind(field: &'static str, address: SocketAddr) -> Result<Listener, Erro
 async fn until(mut stopped: watch::Receiver<bool>) {
     // An error means that the gateway was dropped.
     let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+/// The counters of earlier processes, and the file of this one.
+fn counters(service: &Service) -> Option<CounterFile> {
+    let state = service.config.state.as_deref()?;
+    let opened = CounterFile::open(state, clock::timestamp());
+    let problem = opened.as_ref().err().map(ToString::to_string);
+    if let Some(problem) = problem {
+        let folder = state.parent().unwrap_or(state).display();
+        warn!("no counters in {folder}: {problem}; a kill loses the samples of up to a second");
+    }
+    opened.ok()
 }
 
 /// Continues the state of the last run.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use neptune_cascade::{Unjudged, policy::Decision};
+use serde::{Deserialize, Serialize};
 
 /// Samples over which the recent ratio is computed.
 const WINDOW: usize = 1_000;
@@ -44,7 +45,8 @@ impl Outcome {
 }
 
 /// Samples since the start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Totals {
     /// All that were answered.
     pub inference: u64,
@@ -65,6 +67,21 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// The sum of each.
+    #[must_use]
+    pub const fn plus(&self, other: &Self) -> Self {
+        Self {
+            inference: self.inference.saturating_add(other.inference),
+            hard: self.hard.saturating_add(other.hard),
+            cloud: self.cloud.saturating_add(other.cloud),
+            fallback: self.fallback.saturating_add(other.fallback),
+            over_budget: self.over_budget.saturating_add(other.over_budget),
+            unjudged: self.unjudged.saturating_add(other.unjudged),
+            shadow: self.shadow.saturating_add(other.shadow),
+            agreed: self.agreed.saturating_add(other.agreed),
+        }
+    }
+
     pub(super) fn count(&mut self, outcome: Outcome) {
         self.inference += 1;
         match outcome {

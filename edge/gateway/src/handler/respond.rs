@@ -84,11 +84,7 @@ pub fn least(signals: &[Signal]) -> Option<Signal> {
 impl Exchange {
     /// Counts answered samples.
     pub(super) fn count(&self, outcomes: &[Outcome]) {
-        let mut decisions = self.gateway.decisions();
-        for outcome in outcomes {
-            decisions.count(*outcome);
-            self.gateway.metrics.sample(outcome.as_str());
-        }
+        self.gateway.count(outcomes);
     }
 }
 

@@ -18,18 +18,16 @@ pub async fn compare(gateway: Arc<Gateway>, mut shadows: mpsc::Receiver<Shadow>)
         // Waiting in the queue takes nothing from the time of the answer.
         shadow.request.deadline = clock::now() + shadow.service.config.cloud_total();
         let agreed = agreements(&gateway, &shadow).await;
-        let mut decisions = gateway.decisions();
         for (signal, agreed) in shadow.signals.iter().zip(agreed) {
             if let Some(agreed) = agreed {
-                decisions.shadowed(*signal, agreed);
-                gateway.metrics.shadow(agreed);
+                gateway.shadowed(*signal, agreed);
             }
         }
     }
 }
 
 /// Per sample, whether the answers agree.
-async fn agreements(gateway: &Gateway, shadow: &Shadow) -> Vec<Option<bool>> {
+async fn agreements(gateway: &Arc<Gateway>, shadow: &Shadow) -> Vec<Option<bool>> {
     let service = &shadow.service;
     match &shadow.edge {
         EdgeAnswer::Rows(edge) => {

@@ -71,6 +71,7 @@ async fn counters_are_reported_per_run_over_kill_and_end() {
     let gateway = &killed["gateway"];
     assert_eq!((&gateway["signal"], &gateway["cloud"]), (&json!("Scores"), &json!("Absent")));
     assert_eq!(gateway["uploadRatio"], "0.000");
+    request(port).await;
     first.kill();
 
     let mut second = start("second", folder.path(), &broker);
@@ -81,6 +82,8 @@ async fn counters_are_reported_per_run_over_kill_and_end() {
     while ended["taskInfo"]["startTime"] == killed["taskInfo"]["startTime"] {
         ended = report(&mut client, 2).await;
     }
+    // Also what the killed one did not report.
+    assert_eq!(ended["taskInfo"]["earlierRuns"]["inference"], 6);
     assert!(folder.path().join("state.json").exists());
 }
 
