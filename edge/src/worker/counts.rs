@@ -17,6 +17,14 @@ use crate::{
 /// version, which do not reply which objects are gone for good.
 const MAX_DEPARTED: usize = 256;
 
+/// Before the start time in the name of the run that is the sum of a gateway's processes.
+const GATEWAY_RUN: &str = "gateway@";
+
+/// The name of the run that is the sum of all processes of a gateway since this time.
+pub fn gateway_run(start: &str) -> String {
+    format!("{GATEWAY_RUN}{start}")
+}
+
 /// The counts by object UID and worker. A renamed worker keeps counting for its object.
 ///
 /// Totals of an object that left the node are kept, because it may return, and because the cloud
@@ -315,6 +323,16 @@ impl Counts {
         let count = self.counts.get(&(uid.to_owned(), worker.clone()));
         let runs = count.into_iter().flat_map(|count| &count.tally.runs);
         !start.is_empty() && runs.flat_map(|run| &run.starts).any(|known| known == start)
+    }
+
+    /// Whether a run that is a container was counted and began at this instant or later.
+    pub fn has_container_run_since(&self, uid: &str, worker: &WorkerName, start: &str) -> bool {
+        let count = self.counts.get(&(uid.to_owned(), worker.clone()));
+        let runs = count.into_iter().flat_map(|count| &count.tally.runs);
+        let of_containers = runs.filter(|run| !run.name.starts_with(GATEWAY_RUN));
+        let mut starts = of_containers.flat_map(|run| &run.starts);
+        // Of equal length: both are instants.
+        starts.any(|known| known.len() == start.len() && known.as_str() >= start)
     }
 
     /// The last run of a worker that was counted.

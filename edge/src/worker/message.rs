@@ -5,14 +5,17 @@ use std::{collections::BTreeMap, fmt};
 
 use neptune_link::Message;
 use neptune_wire::{
-    AgentInstance, Counters, OutputError, Role, RunReport, Topic, TopicPrefix, WorkerInfo,
-    WorkerModel, WorkerName,
+    AgentInstance, Counters, EarlierRuns, OutputError, Role, RunReport, Topic, TopicPrefix,
+    WorkerInfo, WorkerModel, WorkerName, WorkerTaskInfo,
 };
 
 use crate::{
     desired::{Desired, WantedWorker},
     domain::observed_container::ObservedContainer,
-    worker::{counts::Counts, start_time},
+    worker::{
+        counts::{Counts, gateway_run},
+        start_time,
+    },
 };
 
 /// Maximum length in bytes of a run's name and of a status.
@@ -37,7 +40,8 @@ pub struct WorkerMessage<'a> {
 /// The counters of a message, and the run in which the worker counted them.
 #[derive(Debug, PartialEq)]
 pub struct WorkerCounters {
-    /// The start of the worker's container; `None` if Docker does not list it.
+    /// The start of the worker's container, or all runs of a gateway; `None` if Docker does not list
+    /// the container.
     run: Option<String>,
     start: String,
     counters: Counters,
@@ -130,6 +134,8 @@ pub fn parse<'a>(
     let (wanted, is_departed) = context.sender(candidates, &info);
     let mut fields = vec![("status", &info.status)];
     fields.extend(info.task_info.as_ref().map(|task| ("taskInfo.startTime", &task.start_time)));
+    let earlier = info.task_info.as_ref().and_then(|task| task.earlier_runs.as_ref());
+    fields.extend(earlier.map(|earlier| ("taskInfo.earlierRuns.startTime", &earlier.start_time)));
     let is_invalid = |text: &str| text.len() > MAX_FIELD_BYTES || text.contains(char::is_control);
     if let Some((field, _)) = fields.iter().find(|(_, text)| is_invalid(text)) {
         return Err(invalid(format!(
@@ -150,15 +156,25 @@ pub fn parse<'a>(
         });
     };
     let run = container.map(ObservedContainer::run_name);
-    let counts = WorkerCounters {
-        // No other container of a removed worker starts.
-        run: run.or_else(|| {
-            let last_run = || context.counts.last_run(&wanted.uid, &worker);
-            is_departed.then(last_run).flatten().map(str::to_owned)
-        }),
-        start: start_time::normalize(&task.start_time),
-        counters: task.counters().map_err(invalid)?,
-        is_inherited: container.is_some_and(|it| it.identity.instance != *context.instance),
+    // No other container of a removed worker starts.
+    let run = run.or_else(|| {
+        let last_run = || context.counts.last_run(&wanted.uid, &worker);
+        is_departed.then(last_run).flatten().map(str::to_owned)
+    });
+    let is_inherited = container.is_some_and(|it| it.identity.instance != *context.instance);
+    let counts = match context.sum(wanted, task) {
+        Some((start, earlier)) => WorkerCounters {
+            run: run.map(|_| gateway_run(&start)),
+            counters: task.counters_since(earlier).map_err(invalid)?,
+            start,
+            is_inherited,
+        },
+        None => WorkerCounters {
+            run,
+            start: start_time::normalize(&task.start_time),
+            counters: task.counters().map_err(invalid)?,
+            is_inherited,
+        },
     };
     // Without a container it is the last message of a known run, or of a worker of a deleted object
     // of the same name, which is not counted.
@@ -193,12 +209,32 @@ impl<'a> MessageContext<'a, '_> {
         (first, second): Candidates<'a>,
         info: &WorkerInfo,
     ) -> (&'a WantedWorker, bool) {
-        let start = info.task_info.as_ref().map(|task| start_time::normalize(&task.start_time));
-        let start = start.unwrap_or_default();
-        let has_run =
-            |wanted: &WantedWorker| self.counts.has_start(&wanted.uid, &wanted.worker.name, &start);
+        let task = info.task_info.as_ref();
+        let earlier = task.and_then(|task| task.earlier_runs.as_ref());
+        let starts = task.map(|task| &task.start_time).into_iter();
+        let starts = starts.chain(earlier.map(|earlier| &earlier.start_time));
+        let starts: Vec<String> = starts.map(|start| start_time::normalize(start)).collect();
+        let has_run = |wanted: &WantedWorker| {
+            let (uid, name) = (&wanted.uid, &wanted.worker.name);
+            starts.iter().any(|start| self.counts.has_start(uid, name, start))
+        };
         let second = second.filter(|(departed, _)| has_run(departed) && !has_run(first.0));
         second.unwrap_or(first)
+    }
+
+    /// The start of the sum of a gateway's runs, and what earlier processes counted. `None` if each
+    /// container is a run: for other workers, and if an agent of an earlier version counted some of
+    /// these processes so.
+    fn sum<'t>(
+        &self,
+        wanted: &WantedWorker,
+        task: &'t WorkerTaskInfo,
+    ) -> Option<(String, &'t EarlierRuns)> {
+        let earlier = task.earlier_runs.as_ref()?;
+        let start = start_time::normalize(&earlier.start_time);
+        let is_counted =
+            self.counts.has_container_run_since(&wanted.uid, &wanted.worker.name, &start);
+        (!start.is_empty() && !is_counted).then_some((start, earlier))
     }
 
     /// The worker's container, preferably a running one. Containers of earlier objects of that name
@@ -298,6 +334,58 @@ mod tests {
         counts.observe(object, "uid", name, &info, Some(&report)).unwrap();
         assert_eq!(run("t", Some(&[]), &counts), Some(None), "its last message");
         assert_eq!(run("t", None, &counts), Some(None), "Docker does not answer");
+    }
+
+    /// A report of a gateway's process, in a container that started at that time.
+    fn gateway_message(start: &str, inference: u64, earlier: u64) -> Message {
+        let task = json!({
+            "inferenceNumber": inference, "hardExampleNumber": 0, "startTime": start,
+            "earlierRuns": {"startTime": FIRST, "inference": earlier, "hard": 0},
+        });
+        message(TOPIC, json!({ "taskInfo": task }).to_string().as_bytes())
+    }
+
+    const FIRST: &str = "2026-08-01T12:00:00.000000000Z";
+    const SECOND: &str = "2026-08-01T12:00:05.000000000Z";
+
+    fn count(counts: &mut Counts, message: &Message, container: &str) -> u64 {
+        let desired = desired(Role::Edge);
+        let mut containers = observed("uid");
+        containers[0].id = container.to_owned();
+        let parsed =
+            parse(message, &TopicPrefix::default(), &context(&desired, Some(&containers), counts));
+        let (parsed, wanted) = (parsed.unwrap(), wanted_worker());
+        let (object, name) = (&wanted.owner, &wanted.worker.name);
+        let report = parsed.counts.as_ref().map(WorkerCounters::report);
+        counts.observe(object, "uid", name, &parsed.info, report.as_ref()).unwrap();
+        counts.total("uid").counters.inference
+    }
+
+    #[test]
+    fn killed_gateways_last_counts_come_with_the_next_process() {
+        let mut counts = Counts::default();
+        assert_eq!(count(&mut counts, &gateway_message(FIRST, 100, 0), "1"), 100);
+        // 7 samples were not reported before the kill. The container may be replaced or not.
+        assert_eq!(count(&mut counts, &gateway_message(SECOND, 0, 107), "2"), 107);
+        assert_eq!(count(&mut counts, &gateway_message(SECOND, 5, 107), "2"), 112);
+        assert_eq!(count(&mut counts, &gateway_message(FIRST, 103, 0), "2"), 112, "late");
+        assert_eq!(count(&mut counts, &gateway_message("t", 1, 112), "2"), 113, "same container");
+    }
+
+    #[test]
+    fn processes_that_an_older_agent_counted_are_not_counted_again() {
+        let (mut counts, wanted) = (Counts::default(), wanted_worker());
+        let info: WorkerInfo = serde_json::from_str("{}").unwrap();
+        let counters = Counters { inference: 100, ..Counters::default() };
+        let report = RunReport { run: Some("1@then"), start: FIRST, counters, is_inherited: false };
+        let name = &wanted.worker.name;
+        counts.observe(&wanted.owner, "uid", name, &info, Some(&report)).unwrap();
+        assert_eq!(count(&mut counts, &gateway_message(FIRST, 103, 0), "1"), 103);
+        assert_eq!(count(&mut counts, &gateway_message(SECOND, 5, 107), "2"), 108);
+        // A gateway that began its sum afterwards.
+        let mut later = gateway_message("2026-08-01T13:00:00Z", 1, 0).payload.to_vec();
+        later = String::from_utf8(later).unwrap().replace(FIRST, "2026-08-01T13:00:00Z").into();
+        assert_eq!(count(&mut counts, &message(TOPIC, &later), "3"), 109);
     }
 
     #[test]
