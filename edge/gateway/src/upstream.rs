@@ -9,6 +9,6 @@ mod headers;
 pub use self::{
     cloud::{CloudClient, CloudRequest, CloudStream, read_token},
     edge::{EdgeClient, EdgeError},
-    failure::CloudError,
+    failure::{CloudError, failed},
     headers::{forwarded, to_cloud},
 };

@@ -1,6 +1,8 @@
 //! One answer of the cloud: permission, deadline, at most one retry, and what the breaker learns.
 
-use bytes::Bytes;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
 use hyper::http::request::Parts;
 use neptune_cascade::breaker::{Failure, Permit};
 use tracing::{debug, warn};
@@ -11,21 +13,81 @@ use crate::{
     gateway::{Gateway, Service},
     metrics::Side,
     protocol::Payload,
-    upstream::{CloudClient, CloudError, CloudRequest, CloudStream, to_cloud},
+    upstream::{CloudClient, CloudError, CloudRequest, CloudStream, failed, to_cloud},
 };
 
 /// Permission for a call. If the client goes away meanwhile, the next one may call.
 #[derive(Debug)]
-pub struct Permission<'a> {
-    gateway: &'a Gateway,
+struct Permission {
+    gateway: Arc<Gateway>,
     permit: Option<Permit>,
 }
 
-impl<'a> Permission<'a> {
+/// A streamed answer that began.
+#[derive(Debug)]
+pub struct OpenedStream {
+    stream: CloudStream,
+    /// What was read and not handed out yet.
+    held: Option<Bytes>,
+    has_ended: bool,
+    permission: Permission,
+    url: String,
+}
+
+impl OpenedStream {
+    /// The next piece; `None` at the end. The breaker learns how the stream ends: a cloud whose
+    /// answers break does not work, although they begin.
+    ///
+    /// # Errors
+    /// As [`CloudStream::next`].
+    pub async fn next(&mut self) -> Result<Option<Bytes>, CloudError> {
+        if let Some(held) = self.held.take() {
+            return Ok(Some(held));
+        }
+        if self.has_ended {
+            return Ok(None);
+        }
+        let next = self.stream.next().await;
+        match &next {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                self.has_ended = true;
+                self.permission.succeeded();
+            }
+            Err(reason) => {
+                if self.permission.failed(Failure::NoAnswer) {
+                    warn!("{} is left alone for a while: a stream broke: {reason}", self.url);
+                } else {
+                    debug!("a stream of {} broke: {reason}", self.url);
+                }
+            }
+        }
+        next
+    }
+
+    /// Reads it to its end. What was read is then handed out as one piece.
+    ///
+    /// # Errors
+    /// As [`OpenedStream::next`], or it has more than `max` bytes.
+    pub async fn hold(mut self, max: usize) -> Result<Self, CloudError> {
+        let mut whole = BytesMut::new();
+        while let Some(piece) = self.next().await? {
+            whole.extend_from_slice(&piece);
+            if whole.len() > max {
+                self.permission.failed(Failure::NoAnswer);
+                return Err(failed(false, format!("the stream has more than {max} bytes")));
+            }
+        }
+        self.held = Some(whole.freeze());
+        Ok(self)
+    }
+}
+
+impl Permission {
     /// Asks for permission; `None` if the cloud is left alone.
-    pub fn ask(gateway: &'a Gateway) -> Option<Self> {
+    fn ask(gateway: &Arc<Gateway>) -> Option<Self> {
         let permit = gateway.decisions().permit(clock::now()).ok()?;
-        Some(Self { gateway, permit: Some(permit) })
+        Some(Self { gateway: Arc::clone(gateway), permit: Some(permit) })
     }
 
     fn succeeded(&mut self) {
@@ -43,7 +105,7 @@ impl<'a> Permission<'a> {
     }
 }
 
-impl Drop for Permission<'_> {
+impl Drop for Permission {
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
             self.gateway.decisions().abandoned(permit);
@@ -65,7 +127,7 @@ pub enum Unanswered {
 /// # Errors
 /// There is no permission, or no answer in time.
 pub async fn ask(
-    gateway: &Gateway,
+    gateway: &Arc<Gateway>,
     service: &Service,
     request: &CloudRequest,
     is_answer: impl Fn(&Payload) -> bool,
@@ -80,29 +142,41 @@ pub async fn ask(
     let answer =
         answer.and_then(|body| if is_answer(&body) { Ok(body) } else { Err(not_an_answer()) });
     gateway.metrics.upstream(Side::Cloud, clock::now().saturating_duration_since(asked));
-    conclude(service, &mut permission, client.url(request.wire), answer).ok_or(Unanswered::Failed)
+    let answer = conclude(service, &mut permission, client.url(request.wire), answer);
+    permission.succeeded();
+    answer.ok_or(Unanswered::Failed)
 }
 
-/// As [`ask`], for a streamed answer. Its head and first piece are there.
+/// As [`ask`], for a streamed answer. Its head and first event are there.
 ///
 /// # Errors
 /// As [`ask`].
 pub async fn ask_stream(
-    gateway: &Gateway,
+    gateway: &Arc<Gateway>,
     service: &Service,
     request: &CloudRequest,
-) -> Result<(CloudStream, Bytes), Unanswered> {
+) -> Result<OpenedStream, Unanswered> {
     let client = service.cloud.as_ref().ok_or(Unanswered::NotSent)?;
     let mut permission = Permission::ask(gateway).ok_or(Unanswered::NotSent)?;
     let asked = clock::now();
-    let mut answer = begin(gateway, client, request).await;
+    let max = service.config.limits.max_body_bytes;
+    let mut answer = begin(gateway, client, request, max).await;
     if is_repeated(gateway, request, &answer) {
-        answer = begin(gateway, client, request).await;
+        answer = begin(gateway, client, request, max).await;
     }
     let time = clock::now().saturating_duration_since(asked);
     gateway.metrics.upstream(Side::Cloud, time);
     gateway.metrics.first_token(Side::Cloud, time);
-    conclude(service, &mut permission, client.url(request.wire), answer).ok_or(Unanswered::Failed)
+    let url = client.url(request.wire);
+    let answer = conclude(service, &mut permission, url, answer).ok_or(Unanswered::Failed)?;
+    let (stream, first) = answer;
+    Ok(OpenedStream {
+        stream,
+        held: Some(first),
+        has_ended: false,
+        permission,
+        url: url.to_owned(),
+    })
 }
 
 async fn attempt(
@@ -118,6 +192,7 @@ async fn begin(
     gateway: &Gateway,
     client: &CloudClient,
     request: &CloudRequest,
+    max: usize,
 ) -> Result<(CloudStream, Bytes), CloudError> {
     gateway.metrics.uploaded(request.body.body.len());
     let mut stream = client.open(request).await?;
@@ -128,7 +203,7 @@ async fn begin(
     if !is_stream {
         return Err(not_an_answer());
     }
-    match stream.next().await? {
+    match stream.first_event(max).await? {
         Some(first) => Ok((stream, first)),
         None => Err(not_an_answer()),
     }
@@ -152,17 +227,15 @@ fn is_repeated<T>(
     is_repeatable && now < request.deadline && gateway.decisions().take_retry(now)
 }
 
+/// Tells the breaker about a failure, and logs it. An answer is left to the caller.
 fn conclude<T>(
     service: &Service,
-    permission: &mut Permission<'_>,
+    permission: &mut Permission,
     url: &str,
     answer: Result<T, CloudError>,
 ) -> Option<T> {
     match answer {
-        Ok(answer) => {
-            permission.succeeded();
-            Some(answer)
-        }
+        Ok(answer) => Some(answer),
         Err(CloudError::Refused { status, excerpt }) => {
             // It works. Other requests may be accepted.
             permission.succeeded();

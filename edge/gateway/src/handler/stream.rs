@@ -149,7 +149,7 @@ async fn whole_answer(exchange: &mut Exchange, answer: Response<Incoming>) -> An
 /// The cloud's stream while the edge does not answer.
 async fn cloud_instead(exchange: &Exchange, completion: &Completion<'_>, reason: &str) -> Answer {
     let call = exchange.completion_at_cloud(completion, true);
-    let Ok((stream, first)) = ask_stream(&exchange.gateway, &exchange.service, &call).await else {
+    let Ok(stream) = ask_stream(&exchange.gateway, &exchange.service, &call).await else {
         return exchange.nobody_answered(reason);
     };
     let outcomes = [Outcome::Cloud(Decision::EdgeDown)];
@@ -157,7 +157,7 @@ async fn cloud_instead(exchange: &Exchange, completion: &Completion<'_>, reason:
     let (out, body) = stream_body();
     tokio::spawn(async move {
         // An error means that the client went away.
-        let _ = relay_cloud(stream, first, &out).await;
+        let _ = relay_cloud(stream, &out).await;
     });
     let mut answer = Response::new(boxed(body));
     event_stream(answer.headers_mut());

@@ -13,6 +13,7 @@ use hyper::{
     HeaderMap,
     header::{AUTHORIZATION, HeaderValue},
 };
+use neptune_cascade::sse::Parser;
 use reqwest::{Certificate, Client, RequestBuilder, Response, redirect};
 use tokio::time::{Instant, timeout_at};
 
@@ -62,6 +63,8 @@ pub struct CloudRequest {
 pub struct CloudStream {
     response: Response,
     deadline: Instant,
+    /// The most time for an event whose first byte came.
+    first_byte: Duration,
 }
 
 impl CloudClient {
@@ -204,11 +207,11 @@ impl CloudClient {
             Ok(Ok(response)) => response,
         };
         let status = response.status();
-        if status.is_success() {
-            return Ok(CloudStream { response, deadline });
-        }
         let pause = retry_after(response.headers());
-        let mut stream = CloudStream { response, deadline };
+        let mut stream = CloudStream { response, deadline, first_byte: self.first_byte };
+        if status.is_success() {
+            return Ok(stream);
+        }
         let body = stream.next().await.ok().flatten().unwrap_or_default();
         let excerpt = String::from_utf8_lossy(&body[..body.len().min(EXCERPT)]).into_owned();
         Err(classified(status, pause, excerpt))
@@ -219,6 +222,43 @@ impl CloudStream {
     /// The headers of the answer.
     pub fn headers(&self) -> &HeaderMap {
         self.response.headers()
+    }
+
+    /// The beginning of an event stream, up to its first event at least; `None` if it ends before.
+    /// A server that sends a few bytes and then nothing has not answered.
+    ///
+    /// # Errors
+    /// As [`CloudStream::next`], the event did not continue in time, or is longer than `max` bytes.
+    pub async fn first_event(&mut self, max: usize) -> Result<Option<Bytes>, CloudError> {
+        let (mut parser, mut held, mut limit) = (Parser::new(max), BytesMut::new(), self.deadline);
+        let mut read = 0;
+        loop {
+            let Ok(next) = timeout_at(limit, self.next()).await else {
+                return Err(failed(false, "the first event did not continue in time".to_owned()));
+            };
+            let Some(piece) = next? else { return Ok(None) };
+            held.extend_from_slice(&piece);
+            parser.push(&piece);
+            if held.len() > max {
+                return Err(failed(false, format!("no event in {max} bytes of the stream")));
+            }
+            while let Some(frame) =
+                parser.next_frame().map_err(|error| failed(false, error.to_string()))?
+            {
+                if frame.event.is_some() {
+                    return Ok(Some(held.freeze()));
+                }
+                read = frame.range.end;
+            }
+            #[expect(clippy::disallowed_methods, reason = "I/O: the deadline of the first event")]
+            let first_byte = Instant::now() + self.first_byte;
+            // Comments keep the connection, and are no answer yet.
+            if read == held.len() as u64 {
+                limit = self.deadline;
+            } else if limit == self.deadline {
+                limit = first_byte.min(self.deadline);
+            }
+        }
     }
 
     /// The next piece; `None` at the end.

@@ -124,6 +124,52 @@ async fn stream_falls_back_to_the_edge_when_the_cloud_fails() {
 }
 
 #[tokio::test]
+async fn cloud_whose_streams_break_is_left_alone() {
+    let (setup, _edge, cloud) = start(json!({"streaming": "Prefix"})).await;
+    cloud.become_script(|_| Script::Stream {
+        pieces: vec![(Duration::ZERO, event(&json!({"id": "cloud"})))],
+        breaks: true,
+    });
+    for _ in 0..3 {
+        let answer = setup.post(CHAT, ask(0.2, json!({}))).await;
+        assert_eq!(answer.decision(), ("cloud", "hard"));
+        assert!(answer.text().contains("\"error\":{\"message\":\"the stream broke"));
+    }
+    let body = ask(0.2, json!({}));
+    let answer = setup.post(CHAT, &body).await;
+    assert_eq!(answer.decision(), ("edge", "fallback"));
+    assert_eq!(answer.text(), events(&body, 20).concat());
+    assert_eq!(setup.status().await["cloud"], "LeftAlone");
+    // After the pause a stream that ends is an answer.
+    cloud.become_script(cloud_stream);
+    let used = tokio::time::timeout(Duration::from_secs(10), async {
+        while setup.post(CHAT, ask(0.2, json!({}))).await.decision() != ("cloud", "hard") {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    assert!(used.await.is_ok());
+    setup.until("the end of the stream", |status| status["cloud"] == "Reachable").await;
+}
+
+#[tokio::test]
+async fn cloud_that_stops_within_its_first_event_is_no_answer() {
+    let (setup, _edge, cloud) = start(json!({"streaming": "Prefix"})).await;
+    for pieces in [&["da"][..], &[": waiting\n\n", "data: {"], &["d", "a", "t", "a"]] {
+        let list: Vec<_> =
+            pieces.iter().map(|piece| (Duration::from_millis(20), (*piece).to_owned())).collect();
+        cloud.become_script(move |_| {
+            let mut pieces = list.clone();
+            pieces.push((Duration::from_secs(60), event(&json!({"id": "cloud"}))));
+            Script::Stream { pieces, breaks: false }
+        });
+        let body = ask(0.2, json!({}));
+        let answer = setup.post(CHAT, &body).await;
+        assert_eq!(answer.decision(), ("edge", "fallback"), "{pieces:?}");
+        assert_eq!(answer.text(), events(&body, 20).concat(), "{pieces:?}");
+    }
+}
+
+#[tokio::test]
 async fn stream_that_breaks_after_its_first_byte_is_not_switched() {
     let (setup, edge, cloud) = start(json!({"streaming": "Prefix"})).await;
     edge.become_script(|request| {

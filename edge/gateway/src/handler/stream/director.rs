@@ -17,19 +17,19 @@ use tracing::debug;
 use super::{
     super::{
         Exchange,
-        cloud::{Unanswered, ask_stream},
+        cloud::{OpenedStream, Unanswered, ask_stream},
         respond::Verdict,
     },
     HEARTBEAT,
 };
 use crate::{
     clock,
-    config::OnCloudFailure,
+    config::{OnCloudFailure, Streaming},
     decision::Outcome,
     metrics::Side,
     protocol::frames::Frames,
     server::StreamSender,
-    upstream::{CloudRequest, CloudStream},
+    upstream::CloudRequest,
 };
 
 const WAITING: &[u8] = b": waiting\n\n";
@@ -105,10 +105,10 @@ impl Director {
                 Err(Gone) => Err(Unanswered::Failed),
             };
             self.exchange.record_upload(signal, answered);
-            if let Ok((stream, first)) = asked? {
+            if let Ok(stream) = asked? {
                 drop(edge);
                 self.decide(Outcome::Cloud(decision), &[signal]).await?;
-                return relay_cloud(stream, first, &self.out).await;
+                return relay_cloud(stream, &self.out).await;
             }
             outcome = Outcome::Fallback;
         } else if decision == Decision::Easy && is_complete {
@@ -163,12 +163,21 @@ impl Director {
     async fn ask_cloud(
         &mut self,
         beats: &mut Interval,
-    ) -> Result<Result<(CloudStream, Bytes), Unanswered>, Gone> {
+    ) -> Result<Result<OpenedStream, Unanswered>, Gone> {
         let Exchange { gateway, service, .. } = &self.exchange;
         // Holding the edge's stream takes nothing from the cloud's time.
         let deadline = clock::now() + service.config.cloud_total();
         self.cloud.deadline = self.client_deadline.map_or(deadline, |client| deadline.min(client));
-        let ask = ask_stream(gateway, service, &self.cloud);
+        // Then a stream that breaks leaves the fallback.
+        let is_held = service.config.streaming == Streaming::Buffer;
+        let ask = async {
+            let stream = ask_stream(gateway, service, &self.cloud).await?;
+            if !is_held {
+                return Ok(stream);
+            }
+            let held = stream.hold(service.config.limits.max_body_bytes).await;
+            held.map_err(|_| Unanswered::Failed)
+        };
         tokio::pin!(ask);
         loop {
             tokio::select! {
@@ -184,12 +193,12 @@ impl Director {
         if let Err(text) = self.exchange.may_replace_edge(1, self.is_pinned, reason) {
             return self.refuse(StatusCode::SERVICE_UNAVAILABLE, text).await;
         }
-        let Ok((stream, first)) = self.ask_cloud(beats).await? else {
+        let Ok(stream) = self.ask_cloud(beats).await? else {
             let text = self.exchange.nobody_text(reason);
             return self.refuse(StatusCode::SERVICE_UNAVAILABLE, text).await;
         };
         self.decide(Outcome::Cloud(Decision::EdgeDown), &[]).await?;
-        relay_cloud(stream, first, &self.out).await
+        relay_cloud(stream, &self.out).await
     }
 
     /// Counts the sample, and sends the verdict, in the head or as a comment.
@@ -266,12 +275,7 @@ async fn next(
 ///
 /// # Errors
 /// The client went away.
-pub async fn relay_cloud(
-    mut stream: CloudStream,
-    first: Bytes,
-    out: &StreamSender,
-) -> Result<(), Gone> {
-    send(out, first).await?;
+pub async fn relay_cloud(mut stream: OpenedStream, out: &StreamSender) -> Result<(), Gone> {
     loop {
         let next = tokio::select! {
             next = stream.next() => next,
