@@ -1,6 +1,6 @@
 //! Images and containers of the tests, by the `docker` command.
 
-use std::{fs, io, path::Path, process::Command};
+use std::{collections::BTreeSet, fs, io, path::Path, process::Command};
 
 use crate::{unique, workspace::run};
 
@@ -136,7 +136,10 @@ impl BusyboxImage {
         if !programs.is_empty() {
             // Links of this machine such as /lib64 become plain directories.
             pack.args(["--dereference", "-C", "/"]);
-            let files = programs.iter().flat_map(|program| with_libraries(program));
+            // Programs share libraries; tar would store the second one as a link.
+            let files: BTreeSet<String> =
+                programs.iter().flat_map(|program| with_libraries(program)).collect();
+            let files = files.iter();
             pack.args(files.map(|file| file.trim_start_matches('/').to_owned()));
         }
         run(&mut pack);
