@@ -32,6 +32,11 @@ impl Cap {
         Self { rate, depth, tokens: self.tokens.clamp(0, i64::from(depth) * ONE) }
     }
 
+    /// No burst is permitted until it refills.
+    pub const fn empty(&mut self) {
+        self.tokens = 0;
+    }
+
     /// A sample came.
     pub fn sample(&mut self) {
         self.add(self.rate.billionths());
@@ -78,6 +83,9 @@ mod tests {
             })
             .collect();
         assert_eq!(permitted, [true, true, true, true, true, false, true, false]);
+        cap.refund();
+        cap.empty();
+        assert!(!cap.take());
         cap.refund();
         assert!(cap.take());
     }

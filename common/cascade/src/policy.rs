@@ -179,6 +179,12 @@ impl Policy {
         &self.state.disagreement_drift
     }
 
+    /// Uploads since the state was saved are not known: the cap permits no burst until it refills,
+    /// so that it is not exceeded.
+    pub const fn forget_burst(&mut self) {
+        self.state.cap.empty();
+    }
+
     /// The uploads that the cap permits now.
     pub fn tokens(&self) -> f64 {
         self.state.cap.tokens()

@@ -55,6 +55,8 @@ pub struct CounterFile {
     file: File,
     path: PathBuf,
     earlier: Earlier,
+    /// Whether an earlier process did not close it.
+    was_killed: bool,
     record: Record,
     buffer: Vec<u8>,
     is_failing: bool,
@@ -77,7 +79,9 @@ impl CounterFile {
             TryLockError::WouldBlock => io::Error::other("another process uses it"),
             TryLockError::Error(error) => error,
         })?;
-        let earlier = continued(path, boot).unwrap_or_else(|reason| {
+        let before = read(path);
+        let was_killed = before.as_ref().is_ok_and(|record| !record.is_closed);
+        let earlier = before.and_then(|record| continued(&record, boot)).unwrap_or_else(|reason| {
             info!("{}: counters begin at zero: {reason}", path.display());
             Earlier { since: now, totals: Totals::default() }
         });
@@ -90,7 +94,8 @@ impl CounterFile {
         };
         let buffer = Vec::with_capacity(SIZE);
         let path = path.to_owned();
-        let mut opened = Self { file, path, earlier, record, buffer, is_failing: false };
+        let mut opened =
+            Self { file, path, earlier, was_killed, record, buffer, is_failing: false };
         opened.put(&Totals::default(), false)?;
         Ok(opened)
     }
@@ -98,6 +103,11 @@ impl CounterFile {
     /// What earlier processes counted.
     pub const fn earlier(&self) -> Earlier {
         self.earlier
+    }
+
+    /// Whether the process before was killed, or the machine stopped.
+    pub const fn was_killed(&self) -> bool {
+        self.was_killed
     }
 
     /// Records the counters of this process. If that fails, the file is removed: a sum that lacks
@@ -154,16 +164,21 @@ fn counter_path(state: &Path) -> PathBuf {
     state.with_file_name(name)
 }
 
-/// The sum of a file that can be continued. The reason, if it cannot.
-fn continued(path: &Path, boot: &str) -> Result<Earlier, String> {
+fn read(path: &Path) -> Result<Record, String> {
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
     if bytes.is_empty() {
         return Err("the file is new".to_owned());
     }
     let record: Record = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-    if record.format != FORMAT {
-        return Err(format!("format {} is not {FORMAT}", record.format));
+    if record.format == FORMAT {
+        Ok(record)
+    } else {
+        Err(format!("format {} is not {FORMAT}", record.format))
     }
+}
+
+/// The sum of a record that can be continued. The reason, if it cannot.
+fn continued(record: &Record, boot: &str) -> Result<Earlier, String> {
     if !record.is_closed && (boot.is_empty() || record.boot != boot) {
         return Err("the machine stopped while samples were counted".to_owned());
     }
@@ -190,12 +205,14 @@ mod tests {
         let open = |boot, second| CounterFile::open_at(&path, boot, time(second)).unwrap();
         let mut first = open("boot", 0);
         assert_eq!(first.earlier(), Earlier { since: time(0), totals: totals(0) });
+        assert!(!first.was_killed());
         for inference in [5, 1_000_000, 1_000_005] {
             first.record(&totals(inference));
         }
         drop(first);
         let mut second = open("boot", 1);
         assert_eq!(second.earlier(), Earlier { since: time(0), totals: totals(1_000_005) });
+        assert!(second.was_killed());
         second.record(&totals(10));
         drop(second);
         assert_eq!(open("boot", 2).earlier().totals, totals(1_000_015));
@@ -210,6 +227,7 @@ mod tests {
         first.close(&totals(10)).unwrap();
         let second = CounterFile::open_at(&path, "two", time(1)).unwrap();
         assert_eq!(second.earlier(), Earlier { since: time(0), totals: totals(10) });
+        assert!(!second.was_killed());
         drop(second);
         for boot in ["three", ""] {
             let lost = CounterFile::open_at(&path, boot, time(2)).unwrap();

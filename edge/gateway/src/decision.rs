@@ -61,6 +61,11 @@ impl Decisions {
         self.model_version = model_version;
     }
 
+    /// The process before was killed: its uploads since the state was saved are not known.
+    pub const fn forget_burst(&mut self) {
+        self.policy.forget_burst();
+    }
+
     /// What is saved: the version of the edge's model, and the policy's state.
     pub fn saved(&self) -> (Option<&str>, &PolicyState) {
         (self.model_version.as_deref(), self.policy.state())

@@ -84,8 +84,12 @@ pub async fn start(path: &Path, report: &ReportArgs) -> Result<Running, Error> {
     };
     let service = Service::new(config)?;
     let counters = counters(&service);
+    let was_killed = counters.as_ref().is_some_and(CounterFile::was_killed);
     let (gateway, shadows) = Gateway::new(service, counters, SHADOWS);
     resume(&gateway);
+    if was_killed {
+        gateway.decisions().forget_burst();
+    }
     files.refresh_token(&gateway);
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();

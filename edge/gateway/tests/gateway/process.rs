@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     harness::{Server, raw},
-    oip::{INFER, edge_model, rows},
+    oip::{INFER, cloud_model, edge_model, rows},
 };
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_neptune-gateway");
@@ -85,6 +85,39 @@ async fn counters_are_reported_per_run_over_kill_and_end() {
     // Also what the killed one did not report.
     assert_eq!(ended["taskInfo"]["earlierRuns"]["inference"], 6);
     assert!(folder.path().join("state.json").exists());
+}
+
+#[tokio::test]
+async fn killed_gateway_does_not_get_another_burst_of_uploads() {
+    let (edge, cloud) = (Server::start(edge_model).await, Server::start(cloud_model).await);
+    let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+    let config = json!({
+        "service": "digits", "protocol": "oip", "listen": format!("127.0.0.1:{port}"),
+        "edge": {"address": edge.address.to_string()},
+        "cloud": {"url": format!("http://{}", cloud.address), "modelName": "big"},
+        "hardExample": {"algorithm": "MaxProbability", "threshold": 0.99, "maxUploadRatio": 0},
+        "state": folder.path().join("state.json"),
+    });
+    std::fs::write(folder.path().join("gateway.json"), config.to_string()).unwrap();
+    let start = |name: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "--config"]).arg(folder.path().join("gateway.json"));
+        Process::start(name, folder.path(), &mut command)
+    };
+    let mut first = start("first");
+    for _ in 0..20 {
+        request(port).await;
+    }
+    assert_eq!(cloud.received().len(), 20, "40 of the 50 uploads that a full bucket has");
+    first.kill();
+    let mut second = start("second");
+    request(port).await;
+    assert_eq!(cloud.received().len(), 20);
+    assert!(second.terminate().await.success());
+    // What is saved at an end is known.
+    let _third = start("third");
+    request(port).await;
+    assert_eq!(cloud.received().len(), 20);
 }
 
 #[test]
