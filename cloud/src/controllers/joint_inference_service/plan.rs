@@ -449,9 +449,10 @@ mod tests {
         let agent = fixtures::facts_with_agent();
         service.spec.cloud_worker.node_name = Some("solar-corona-cloud".to_owned());
         facts.cloud_node = agent.cloud_node;
-        let [_, cloud] = &specs(&service, &facts)[..] else { unreachable!("two models") };
+        let [edge, cloud] = &specs(&service, &facts)[..] else { unreachable!("two models") };
         assert_eq!(cloud["nodeName"], "solar-corona-cloud");
         assert!(cloud["servingPort"].as_u64().unwrap() >= 21_000, "a port of the node");
+        assert_ne!(edge["servingPort"], cloud["servingPort"], "both may be on one node");
     }
 
     #[test]

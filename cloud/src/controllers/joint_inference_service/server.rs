@@ -110,11 +110,11 @@ pub fn owned(
     let port = match place {
         ServerPlace::Edge(nodes) => {
             let nodes: Vec<&str> = nodes.iter().map(NodeName::as_str).collect();
-            port(service, existing.as_deref(), &nodes, &facts.gateway.ports)
+            port(service, role, existing.as_deref(), &nodes, &facts.gateway.ports)
         }
         ServerPlace::Cloud(Some(node)) if crate::kubernetes::nodes::is_agent_node(node) => {
             let node = node.metadata.name.as_deref().unwrap_or_default();
-            port(service, existing.as_deref(), &[node], &facts.gateway.ports)
+            port(service, role, existing.as_deref(), &[node], &facts.gateway.ports)
         }
         ServerPlace::Cloud(_) => SERVICE_PORT,
     };
@@ -193,9 +193,11 @@ fn spec(
     }
 }
 
-/// The port of the existing server, or a free one on all of the nodes, by a hash of the uid.
+/// The port of the existing server, or a free one on all of the nodes, by a hash of the uid. The
+/// halves of a service may be on one node, so their ports are far apart.
 fn port(
     service: &JointInferenceService,
+    role: Role,
     existing: Option<&InferenceModel>,
     nodes: &[&str],
     ports: &[NodePort],
@@ -209,7 +211,8 @@ fn port(
     let uid = service.metadata.uid.as_deref().unwrap_or_default();
     let digest = Sha256::digest(uid);
     let hash = u32::from_be_bytes(digest[..4].try_into().expect("a digest has 32 bytes"));
-    let preferred = u16::try_from(hash % u32::from(COUNT)).expect("COUNT fits");
+    let of_uid = u16::try_from(hash % u32::from(COUNT)).expect("COUNT fits");
+    let preferred = if role == Role::Edge { of_uid } else { (of_uid + COUNT / 2) % COUNT };
     (0..COUNT)
         .map(|step| FIRST + (preferred + step) % COUNT)
         .find(|port| !taken.contains(port))
