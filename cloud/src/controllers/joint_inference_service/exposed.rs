@@ -14,13 +14,15 @@ use crate::{
     kubernetes::workloads::{self, ExposedService},
 };
 
-/// The Service of a gateway; `None` if it is not exposed or no node has an IP address.
+/// The Service of a gateway; `None` if it is not exposed or no node has an IP address that others
+/// reach.
 pub fn exposed(service: &JointInferenceService, gateway: &ValidGateway) -> Option<ExposedService> {
     let addresses: Vec<EndpointAddress> = gateway
         .exposed
         .iter()
         .flatten()
-        .filter(|(_, address)| address.parse::<IpAddr>().is_ok())
+        // Kubernetes refuses loopback addresses, which an agent reports if the broker has one.
+        .filter(|(_, address)| address.parse::<IpAddr>().is_ok_and(|ip| !ip.is_loopback()))
         .map(|(node, address)| EndpointAddress {
             ip: address.clone(),
             node_name: Some(node.to_string()),

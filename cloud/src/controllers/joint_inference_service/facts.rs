@@ -32,16 +32,19 @@ pub fn facts(service: &JointInferenceService, context: &Context) -> ServiceFacts
     let by_agent = cloud_node.as_deref().is_some_and(is_agent_node);
     let cloud_name = cloud_name.and_then(|name| name.parse::<NodeName>().ok());
     let dataset = spec.edge_worker.dataset.as_ref();
+    let edge_node = spec.edge_worker.node_name.as_deref().and_then(|name| caches.node(name));
+    let edge_selected = if spec.edge_worker.node_selector.is_empty() {
+        SelectedNodes::default()
+    } else {
+        context.selected_nodes(&spec.edge_worker.node_selector)
+    };
+    let gateway = gateway_facts(service, edge_node.iter().chain(&edge_selected.nodes), context);
     ServiceFacts {
         edge_model: model(&spec.edge_worker.model),
         cloud_model: model(&spec.cloud_worker.model),
         edge_dataset: dataset.and_then(|dataset| caches.get(&namespace, &dataset.name)),
-        edge_node: spec.edge_worker.node_name.as_deref().and_then(|name| caches.node(name)),
-        edge_selected: if spec.edge_worker.node_selector.is_empty() {
-            SelectedNodes::default()
-        } else {
-            context.selected_nodes(&spec.edge_worker.node_selector)
-        },
+        edge_node,
+        edge_selected,
         cloud_node,
         frameworks: caches.framework_table(),
         agent_address: cloud_name
@@ -54,7 +57,7 @@ pub fn facts(service: &JointInferenceService, context: &Context) -> ServiceFacts
             .report_target()
             .zip(service.uid())
             .map(|(target, uid)| target.access(&namespace, &service.name_any(), &uid)),
-        gateway: gateway_facts(service, context),
+        gateway,
     }
 }
 

@@ -1,8 +1,9 @@
 //! Collects what a gateway needs of the cluster: the model servers of both halves, their addresses,
 //! the ports of the edge nodes, and the service that answers in the cloud's place.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
+use k8s_openapi::api::core::v1::Node;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 use neptune_api::{InferenceModel, JointInferenceService, ServerProtocol};
 use neptune_wire::{NodeName, Role};
@@ -27,7 +28,12 @@ use crate::{
 const MAX_CHAIN: usize = 8;
 
 /// What the gateway of the service needs; nothing if it has none.
-pub fn gateway_facts(service: &JointInferenceService, context: &Context) -> GatewayFacts {
+/// `edge_nodes` are the nodes that may get the edge worker.
+pub fn gateway_facts<'a>(
+    service: &JointInferenceService,
+    edge_nodes: impl Iterator<Item = &'a Arc<Node>>,
+    context: &Context,
+) -> GatewayFacts {
     if !has_gateway(service) {
         return GatewayFacts::default();
     }
@@ -43,6 +49,7 @@ pub fn gateway_facts(service: &JointInferenceService, context: &Context) -> Gate
     });
     GatewayFacts {
         image: context.gateway_image().to_owned(),
+        edge_addresses: reported_addresses(edge_nodes, context),
         edge_server: edge_model_name(service).and_then(get),
         cloud_server_node_address: node.and_then(|node| address(&node, context)),
         cloud_server_service: services.map(|found| {
@@ -53,6 +60,18 @@ pub fn gateway_facts(service: &JointInferenceService, context: &Context) -> Gate
         other: other(service, context),
         ports: ports(service, caches),
     }
+}
+
+fn reported_addresses<'a>(
+    nodes: impl Iterator<Item = &'a Arc<Node>>,
+    context: &Context,
+) -> BTreeMap<String, String> {
+    let fleet = context.fleet();
+    let address = |node: &Arc<Node>| {
+        let name: NodeName = node.metadata.name.as_deref()?.parse().ok()?;
+        fleet.address(&name).map(|address| (name.to_string(), address.to_owned()))
+    };
+    nodes.filter_map(address).collect()
 }
 
 /// The `InferenceModel` of the edge half.

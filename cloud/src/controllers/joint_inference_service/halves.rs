@@ -138,8 +138,9 @@ fn addresses(nodes: &[NodeName], facts: &ServiceFacts) -> Vec<(NodeName, String)
     let known: Vec<&Arc<Node>> = facts.edge_node.iter().chain(&facts.edge_selected.nodes).collect();
     let address = |name: &NodeName| {
         let of = |node: &&&Arc<Node>| node.metadata.name.as_deref() == Some(name.as_str());
-        let found = known.iter().find(of)?;
-        Some((name.clone(), internal_address(found)?.to_owned()))
+        let internal = known.iter().find(of).and_then(|node| internal_address(node));
+        let reported = facts.gateway.edge_addresses.get(name.as_str()).map(String::as_str);
+        Some((name.clone(), internal.or(reported)?.to_owned()))
     };
     nodes.iter().filter_map(address).collect()
 }

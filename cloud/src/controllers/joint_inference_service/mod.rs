@@ -134,12 +134,16 @@ impl Controller for JointInferenceService {
     }
 
     fn enqueue_by_status(&self, next: &JointInferenceServiceStatus, context: &Context) {
-        let next = next.edge_workers.iter().map(|worker| worker.node.as_str());
-        if !next.eq(place::placed_nodes(self)) {
+        let nodes = next.edge_workers.iter().map(|worker| worker.node.as_str());
+        if !nodes.eq(place::placed_nodes(self)) {
             // Nodes that the status lists now may get the edge worker and its model.
             context.enqueue(self);
             enqueue_gateways(self, context);
             enqueue_used_models(self, context);
+        }
+        let url = |status: &JointInferenceServiceStatus| status.gateway.as_ref()?.url.clone();
+        if self.status.as_ref().and_then(url) != url(next) {
+            enqueue_callers(self, context);
         }
     }
 }
@@ -169,12 +173,7 @@ impl Indexed for JointInferenceService {
 /// Enqueues the services whose cloud is the gateway of this one, and those whose gateway has the
 /// same port or waits for one that this one may have released.
 fn enqueue_gateways(service: &JointInferenceService, context: &Context) {
-    let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
-    context.enqueue_key::<JointInferenceService>(&IndexKey::Uses(
-        Resource::JointInferenceServices,
-        namespace,
-        name,
-    ));
+    enqueue_callers(service, context);
     if !shape::has_gateway(service) {
         return;
     }
@@ -185,6 +184,16 @@ fn enqueue_gateways(service: &JointInferenceService, context: &Context) {
             && shape::has_gateway(other)
             && (has_port || has_reason(other, Reason::PortTaken))
     });
+}
+
+/// Enqueues the services whose cloud is the gateway of this one.
+fn enqueue_callers(service: &JointInferenceService, context: &Context) {
+    let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
+    context.enqueue_key::<JointInferenceService>(&IndexKey::Uses(
+        Resource::JointInferenceServices,
+        namespace,
+        name,
+    ));
 }
 
 /// Whether the current state of a service has this reason.

@@ -1,7 +1,7 @@
 //! Validates a service against the cluster and parses the inputs of its plan. The only step that
 //! rejects a spec; each finding names the field and the remedy. Pure.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::{
@@ -69,6 +69,8 @@ pub struct ServiceFacts {
 pub struct GatewayFacts {
     /// The image of gateways.
     pub image: String,
+    /// The addresses that the agents of the edge worker's nodes report.
+    pub edge_addresses: BTreeMap<String, String>,
     /// The `InferenceModel` of the edge half.
     pub edge_server: Option<Arc<InferenceModel>>,
     /// The `InferenceModel` of the cloud half.
@@ -538,6 +540,8 @@ mod tests {
         assert_eq!(url(&s, &f).unwrap(), "http://192.0.2.10:8080");
         f.edge_node = Some(fixtures::node("edge0", &[("node-role.kubernetes.io/edge", "")]));
         assert_eq!(url(&s, &f), None, "its address is not known");
+        f.gateway.edge_addresses = [("edge0".to_owned(), "192.0.2.11".to_owned())].into();
+        assert_eq!(url(&s, &f).unwrap(), "http://192.0.2.11:8080", "that of its agent");
     }
 
     const CASES: &[Case] = &[
