@@ -7,7 +7,10 @@
 mod harness;
 
 use harness::{Agent, Harness, agent::worker};
-use k8s_openapi::api::core::v1::{Endpoints, Service};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Endpoints, Service},
+};
 use kube::{
     ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams, PostParams},
@@ -162,4 +165,50 @@ async fn exposed_gateway_has_a_service_until_it_is_not_exposed() {
     assert_eq!(subsets[0]["addresses"], address);
     patch(&harness, json!({"gateway": null})).await;
     harness.until_gone::<Service>(&name).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_in_the_cloud_without_a_node_is_a_deployment_with_a_service() {
+    let harness = Harness::start().await;
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
+    harness.model("smollm2", "https://models.test/smollm2.gguf").await;
+    harness.model("big", "https://models.test/big.gguf").await;
+    let mut service = assistant();
+    let cloud = json!({"name": "cloud", "model": {"name": "big"},
+        "server": {"frameworkType": "llamacpp", "args": ["--ctx-size=2048"]}});
+    service.spec.cloud_worker = serde_json::from_value(cloud).unwrap();
+    harness.apply(service).await;
+
+    let model = harness.until("assistant-cloud", "the model server", |_: &InferenceModel| true);
+    let deploy_to_layer = model.await.spec.deploy_to_layer;
+    assert_eq!(deploy_to_layer, "cloud");
+    let deployment = harness.deployment().await;
+    let name = deployment.name_any();
+    let pod = deployment.spec.unwrap().template.spec.unwrap();
+    let server = &pod.containers[0];
+    assert!(server.image.as_deref().unwrap().contains("llama.cpp"), "{server:?}");
+    let args = server.args.as_ref().unwrap();
+    assert_eq!(args.last().unwrap(), "--ctx-size=2048");
+    let port = server.ports.as_ref().unwrap()[0].container_port;
+    let ip = harness.cluster_ip(&name).await;
+
+    // The gateway reaches it by the name of its Service, without DNS.
+    let host = format!("{name}.default.svc.cluster.local");
+    let has_host = |content: &neptune_wire::ObjectContent| {
+        content.workers.first().is_some_and(|worker| worker.hosts.get(&host) == Some(&ip))
+    };
+    let task = agent.has(&key("default/jointinferenceservices/assistant"), "the host", has_host);
+    let gateway = worker(&task.await, Role::Edge).gateway.unwrap();
+    assert_eq!(gateway.config["cloud"]["url"], format!("http://{host}:{port}"));
+    assert_eq!(gateway.config["cloud"]["modelName"], "big");
+
+    harness.deployment_available(&name).await;
+    let serves = |model: &InferenceModel| {
+        model.status.as_ref().is_some_and(|status| status.serving_version.as_deref() == Some("1"))
+    };
+    harness.until("assistant-cloud", "serving", serves).await;
+    let api = harness.api::<JointInferenceService>();
+    api.delete("assistant", &DeleteParams::background()).await.unwrap();
+    harness.until_gone::<InferenceModel>("assistant-cloud").await;
+    harness.until_gone::<Deployment>(&name).await;
 }
