@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the image of examples/three-resources: two static programs FROM scratch, /model-server (the entry point) and
-# /digits-app, without a registry.
+# /digits-client, without a registry.
 #
 #   ./hack/build-model-server-image.sh [TAG]        TAG: default neptune/model-server:dev
 #
@@ -16,4 +16,4 @@ esac
 
 need_cargo
 need_docker
-static_image three-resources "$tag" model-server digits-app
+static_image three-resources "$tag" model-server digits-client

@@ -1,5 +1,5 @@
-//! A client of a model server: Open Inference Protocol, keep-alive connections, a timeout.
-//! `protocol` defines the messages.
+//! A client of a model server, or of a gateway in front of it: Open Inference Protocol, keep-alive
+//! connections, a timeout. `protocol` defines the messages.
 
 use std::time::Duration;
 
@@ -16,10 +16,12 @@ use tokio::time::timeout;
 use crate::{
     error::Error,
     protocol::{InferRequest, InferResponse},
+    source::{self, Source},
 };
 
 const CONNECT: Duration = Duration::from_secs(1);
-const REQUEST: Duration = Duration::from_secs(2);
+/// Longer than a gateway waits for the edge, and for the cloud.
+const REQUEST: Duration = Duration::from_secs(20);
 
 /// A model on a model server.
 pub struct Client {
@@ -34,6 +36,8 @@ pub struct Answer {
     pub version: Option<String>,
     /// One per sample.
     pub classifications: Vec<Classification>,
+    /// Which model answered each sample; `None` from a model server.
+    pub sources: Option<Vec<Source>>,
 }
 
 impl Client {
@@ -54,7 +58,12 @@ impl Client {
         Ok(Self { infer, pool: Pool::builder(TokioExecutor::new()).build(connector) })
     }
 
-    /// Infers each image. Takes at most 2 s.
+    /// The address of its requests.
+    pub fn url(&self) -> String {
+        self.infer.to_string()
+    }
+
+    /// Infers each image. Takes at most 20 s.
     ///
     /// # Errors
     /// [`Error::Call`] when the server cannot be reached, times out, or does not answer with ten
@@ -63,27 +72,33 @@ impl Client {
         let body =
             serde_json::to_vec(&InferRequest::new(images)).expect("numbers can be serialised");
         let answered = timeout(REQUEST, self.exchange(body)).await;
-        let answered = answered.unwrap_or_else(|_| Err("no answer within 2 s".to_owned()));
-        let answer = answered.and_then(|response| {
+        let answered = answered.unwrap_or_else(|_| Err("no answer within 20 s".to_owned()));
+        let answer = answered.and_then(|(header, response)| {
             let classifications = response.classifications(images.len())?;
-            Ok(Answer { version: response.model_version, classifications })
+            let sources =
+                header.map(|header| source::sources(&header, images.len())).transpose()?;
+            Ok(Answer { version: response.model_version, classifications, sources })
         });
         answer.map_err(|reason| Error::Call { url: self.infer.to_string(), reason })
     }
 
-    async fn exchange(&self, body: Vec<u8>) -> Result<InferResponse, String> {
+    /// The header that names who answered, and the answer.
+    async fn exchange(&self, body: Vec<u8>) -> Result<(Option<String>, InferResponse), String> {
         let request = Request::post(self.infer.clone())
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::from(body))
             .map_err(|error| error.to_string())?;
         let response = self.pool.request(request).await.map_err(|error| chain(&error))?;
         let status = response.status();
+        let header = response.headers().get(source::HEADER);
+        let header = header.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         let body = response.into_body().collect().await.map_err(|error| chain(&error))?.to_bytes();
         if status != StatusCode::OK {
             let text: String = String::from_utf8_lossy(&body).chars().take(200).collect();
             return Err(format!("{status}: {text}"));
         }
-        serde_json::from_slice(&body).map_err(|error| format!("unreadable answer: {error}"))
+        let answer = serde_json::from_slice(&body);
+        Ok((header, answer.map_err(|error| format!("unreadable answer: {error}"))?))
     }
 }
 

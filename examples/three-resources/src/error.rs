@@ -1,4 +1,4 @@
-//! Errors of the server, the app and their calls, by the step that failed.
+//! Errors of the server and of calls, by the step that failed.
 
 /// The message names the step and the object.
 #[derive(Debug, thiserror::Error)]
@@ -7,8 +7,10 @@ pub enum Error {
     Url { url: String, reason: String },
     #[error("model server at {url}: {reason}")]
     Call { url: String, reason: String },
-    #[error("HEM_NAME or HEM_PARAMETERS: {0}")]
-    Rule(#[from] hard_example::Error),
+    #[error(
+        "{url} is a model server and no gateway: its answer has no header x-neptune-answered-by; use the address in the column URL of kubectl get jis -o wide"
+    )]
+    NoGateway { url: String },
     #[error("cannot listen on {address}: {source}")]
     Listen { address: String, source: std::io::Error },
     #[error("cannot wait for signals: {0}")]

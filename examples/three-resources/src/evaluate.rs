@@ -1,4 +1,5 @@
-//! Evaluates the app: runs joint inference on the held-out samples and computes the accuracies.
+//! Measures joint inference: sends the held-out samples through a gateway, and to the model servers
+//! behind it.
 
 use digits::{
     evaluate::{images, share},
@@ -6,62 +7,67 @@ use digits::{
 };
 use serde::Serialize;
 
-use crate::{
-    client::Client,
-    error::Error,
-    joint::{Joint, Source},
-};
+use crate::{client::Client, error::Error, source::Source};
 
-/// Samples per call of the cloud-only measurement.
+/// Samples per call of a measurement of one model.
 const BATCH: usize = 100;
 
-/// Accuracies are 0 to 1. A hard example counts if the cloud answered.
-#[derive(Debug, Serialize)]
+/// A gateway, and the model servers that are measured beside it.
+pub struct Targets {
+    pub gateway: Client,
+    pub edge: Option<Client>,
+    pub cloud: Option<Client>,
+}
+
+/// Accuracies are 0 to 1. `inferenceNumber` and `hardExampleNumber` are what the gateway counts.
+#[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
-    pub edge_only: f64,
-    /// `None` when the cloud did not answer for every sample.
+    /// `None` without a model server to measure.
+    pub edge_only: Option<f64>,
+    /// `None` without a model server to measure.
     pub cloud_only: Option<f64>,
+    /// As many uploads of random samples; `None` without both model servers.
+    pub random: Option<f64>,
     pub joint: f64,
     pub inference_number: usize,
     pub hard_example_number: usize,
     pub upload_cloud_ratio: f64,
 }
 
-/// One pass over the 600 held-out samples.
+/// Passes over the 600 held-out samples, one sample per request, and one pass for each model
+/// server.
 ///
 /// # Errors
-/// When the edge's model does not answer.
-pub async fn evaluate(joint: &Joint) -> Result<Summary, Error> {
+/// When one of them does not answer, or the gateway is none.
+pub async fn evaluate(targets: &Targets, passes: usize) -> Result<Summary, Error> {
     let samples = held_out();
-    let (mut edge, mut right, mut hard) = (0, 0, 0);
-    for sample in &samples {
-        let decision = joint.infer(&sample.pixels).await?;
-        edge += usize::from(decision.edge_label == sample.label);
-        right += usize::from(decision.label == sample.label);
-        hard += usize::from(decision.answered_by == Source::Cloud);
+    let (mut sent, mut right, mut hard) = (0, 0, 0);
+    for sample in (0..passes).flat_map(|_| &samples) {
+        let answer = targets.gateway.infer(std::slice::from_ref(&sample.pixels)).await?;
+        let sources = answer.sources.as_deref();
+        let sources = sources.ok_or_else(|| Error::NoGateway { url: targets.gateway.url() })?;
+        sent += 1;
+        right += usize::from(answer.classifications[0].label == sample.label);
+        hard += usize::from(sources == [Source::Cloud]);
     }
-    let cloud_only = match joint.cloud() {
-        Some(cloud) => accuracy(cloud, &samples).await.map_or_else(
-            |error| {
-                eprintln!("cannot measure the cloud-only accuracy: {error}");
-                None
-            },
-            Some,
-        ),
-        None => None,
-    };
+    let edge_only = accuracy(targets.edge.as_ref(), &samples).await?;
+    let cloud_only = accuracy(targets.cloud.as_ref(), &samples).await?;
+    let upload_cloud_ratio = share(hard, sent);
+    let random = |(edge, cloud): (f64, f64)| edge + upload_cloud_ratio * (cloud - edge);
     Ok(Summary {
-        edge_only: share(edge, samples.len()),
+        edge_only,
         cloud_only,
-        joint: share(right, samples.len()),
-        inference_number: samples.len(),
+        random: edge_only.zip(cloud_only).map(random),
+        joint: share(right, sent),
+        inference_number: sent,
         hard_example_number: hard,
-        upload_cloud_ratio: share(hard, samples.len()),
+        upload_cloud_ratio,
     })
 }
 
-async fn accuracy(model: &Client, samples: &[Sample]) -> Result<f64, Error> {
+async fn accuracy(model: Option<&Client>, samples: &[Sample]) -> Result<Option<f64>, Error> {
+    let Some(model) = model else { return Ok(None) };
     let mut right = 0;
     for batch in samples.chunks(BATCH) {
         let answer = model.infer(&images(batch)).await?;
@@ -69,5 +75,5 @@ async fn accuracy(model: &Client, samples: &[Sample]) -> Result<f64, Error> {
         right +=
             both.filter(|(sample, classification)| sample.label == classification.label).count();
     }
-    Ok(share(right, samples.len()))
+    Ok(Some(share(right, samples.len())))
 }

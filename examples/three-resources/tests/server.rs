@@ -1,4 +1,4 @@
-//! The model server and the app, over real HTTP.
+//! The model server and its client, over real HTTP.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,14 +9,17 @@ use std::{
 };
 
 use digits::samples::held_out;
-use hard_example::Rule;
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
 use hyper_util::{client::legacy::Client as Pool, rt::TokioExecutor};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use three_resources::{
-    app, client::Client, evaluate::evaluate, folder, joint::Joint, server, versions::Versions,
+    client::Client,
+    error::Error,
+    evaluate::{Targets, evaluate},
+    folder, server,
+    versions::Versions,
 };
 use tokio::{net::TcpListener, sync::watch, time::timeout};
 
@@ -178,43 +181,12 @@ async fn incomplete_version_is_retried_and_missing_directory_is_ignored() {
     assert!(folder::scan(&server.dir.path().join("nowhere"), &before).is_err());
 }
 
-fn joint(cloud: Option<&str>, edge: &str) -> Joint {
-    let rule = Rule::new("CrossEntropy", r#"[{"key":"threshold_cross_entropy","value":"0.75"}]"#);
-    let client = |url: &str| Client::new(url, "digits").unwrap();
-    Joint::new(client(edge), cloud.map(client), rule.unwrap())
-}
-
 #[tokio::test]
-async fn app_sends_hard_samples_to_the_cloud_and_is_more_accurate() {
-    let (mut edge, mut cloud) = (Server::start().await, Server::start().await);
-    edge.put_model("4", "small.json");
-    cloud.put_model("1", "big.json");
-    edge.until(|versions| !versions.ready().is_empty()).await;
-    cloud.until(|versions| !versions.ready().is_empty()).await;
-    let summary = evaluate(&joint(Some(&cloud.url), &edge.url)).await.unwrap();
-    // The same numbers as `digits evaluate`, which needs no network.
-    assert_eq!((summary.inference_number, summary.hard_example_number), (600, 139), "{summary:?}");
-    assert!(summary.edge_only < 0.9 && summary.joint > 0.95, "{summary:?}");
-    assert!(summary.cloud_only.unwrap() > 0.97, "{summary:?}");
-
-    let app = listen(app::routes(joint(Some(&cloud.url), &edge.url))).await;
-    let body = json!({"data": [held_out()[0].pixels.to_vec()]});
-    let request = Request::post(format!("{app}/predict")).body(Full::from(body.to_string()));
-    let (status, answer) = send(request.unwrap()).await;
-    assert_eq!((status, &answer["result"][0]["label"]), (200, &json!(held_out()[0].label)));
-}
-
-#[tokio::test]
-async fn edge_answers_without_a_cloud_and_nothing_without_an_edge() {
-    let mut edge = Server::start().await;
-    edge.put_model("4", "small.json");
-    edge.until(|versions| !versions.ready().is_empty()).await;
-    let unused = {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        format!("http://{}", listener.local_addr().unwrap())
-    };
-    let summary = evaluate(&joint(Some(&unused), &edge.url)).await.unwrap();
-    assert_eq!((summary.hard_example_number, summary.cloud_only), (0, None));
-    assert!((summary.joint - summary.edge_only).abs() < f64::EPSILON);
-    assert!(joint(None, &unused).infer(&[0.0; 64]).await.is_err());
+async fn model_server_in_place_of_a_gateway_is_named() {
+    let mut server = Server::start().await;
+    server.put_model("4", "small.json");
+    server.until(|versions| !versions.ready().is_empty()).await;
+    let targets = Targets { gateway: server.client(), edge: None, cloud: None };
+    let error = evaluate(&targets, 1).await.unwrap_err();
+    assert!(matches!(&error, Error::NoGateway { url } if url.starts_with(&server.url)), "{error}");
 }
