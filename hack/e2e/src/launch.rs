@@ -7,6 +7,9 @@ use tempfile::TempDir;
 
 use crate::KubeEdge;
 
+/// The image of gateways, which `hack/build-gateway-image.sh` builds.
+pub const GATEWAY_IMAGE: &str = "neptune/gateway:dev";
+
 /// What all programs of a fleet have in common.
 pub struct Launcher {
     pub namespace: String,
@@ -36,6 +39,7 @@ impl Launcher {
         command.args(["--watch-namespace", &self.namespace]);
         // The table of frameworks is in the test's namespace, too.
         command.args(["--namespace", &self.namespace]);
+        command.args(["--gateway-image", GATEWAY_IMAGE]);
         Process::start("neptune-cloud", self.dir.path(), &mut command)
     }
 

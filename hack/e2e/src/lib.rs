@@ -17,4 +17,5 @@ mod model_server;
 pub use expected::WorkerObserver;
 pub use fleet::{Fleet, KillTarget, Transport, is_running, totals};
 pub use kubeedge::KubeEdge;
+pub use launch::GATEWAY_IMAGE;
 pub use model_server::ModelServer;

@@ -37,3 +37,4 @@ mod rights;
 mod sample_model;
 mod samples;
 mod serving;
+mod without_code;

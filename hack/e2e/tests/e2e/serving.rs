@@ -1,37 +1,29 @@
-//! `InferenceModel`s: applied, switched under load, with a broken version, deleted; and two of them
-//! with an app that decides which one answers.
+//! `InferenceModel`s: applied, switched under load, with a broken version, deleted.
 
 use std::{
     cell::RefCell,
     fs,
-    process::Command,
     time::{Duration, Instant},
 };
 
 use digits::samples::held_out;
 use neptune_api::{InferenceModelStatus, TransitionStatus};
 use neptune_e2e::{Fleet, ModelServer, Transport};
-use neptune_harness::{
-    docker::require_image,
-    free_port,
-    workspace::{root, run},
-};
-use serde_json::Value;
+use neptune_harness::{docker::require_image, free_port, workspace::root};
 use three_resources::client::Client;
 use tokio::{sync::watch, task::JoinHandle};
 
 over_each_transport!(
     model_switches_under_load_and_survives_a_broken_version,
     replaced_server_is_away_under_two_seconds_and_rolls_back,
-    two_models_and_an_app_infer_jointly,
 );
 
 pub const IMAGE: &str = "neptune/model-server:dev";
-const EDGE: &str = "digits-edge";
-const CLOUD: &str = "digits-cloud";
+pub const EDGE: &str = "digits-edge";
+pub const CLOUD: &str = "digits-cloud";
 
 /// Serves the examples' models and an invalid one over HTTP.
-async fn models(fleet: &Fleet) -> ModelServer {
+pub async fn models(fleet: &Fleet) -> ModelServer {
     require_image(IMAGE, "hack/build-model-server-image.sh");
     let dir = fleet.dir().join("models");
     fs::create_dir(&dir).unwrap();
@@ -46,13 +38,19 @@ async fn models(fleet: &Fleet) -> ModelServer {
     ModelServer::start(&dir).await
 }
 
-/// Applies the two models of the example, with this target version for the edge's, and this reload
-/// mode of the servers.
-fn apply(fleet: &Fleet, models: &ModelServer, version: &str, reload: &str) {
+/// Applies the table with the example's model server, with this reload mode.
+pub fn apply_frameworks(fleet: &Fleet, reload: &str) {
     let namespace = format!("namespace: {}", fleet.namespace);
     let reload = format!("reload: {reload}");
     let table = [("namespace: neptune-system", &*namespace), ("reload: watch", &reload)];
     fleet.apply(&fleet.manifest("examples/three-resources/frameworks.yaml", &table));
+}
+
+/// Applies the two models of the example, with this target version for the edge's, and this reload
+/// mode of the servers.
+pub fn apply(fleet: &Fleet, models: &ModelServer, version: &str, reload: &str) {
+    apply_frameworks(fleet, reload);
+    let namespace = format!("namespace: {}", fleet.namespace);
     let target = format!("targetVersion: '{version}'");
     let ports = [free_port(), free_port()].map(|port| port.to_string());
     let replace = [
@@ -228,25 +226,4 @@ async fn replaced_server_is_away_under_two_seconds_and_rolls_back(transport: Tra
     deploy_broken_version(&fleet, &models).await;
     let answer = client(&status, "digits").infer(&[held_out()[0].pixels]).await.unwrap();
     assert_eq!(answer.version.as_deref(), Some("3"));
-}
-
-async fn two_models_and_an_app_infer_jointly(transport: Transport) {
-    let fleet = Fleet::start(transport).await;
-    let models = models(&fleet).await;
-    apply(&fleet, &models, "3", "watch");
-    let edge = fleet.until_model(EDGE, "serving 3", serves("3")).await;
-    let cloud = fleet.until_model(CLOUD, "serving 1", serves("1")).await;
-    assert_eq!(cloud.node.as_deref(), Some(&*fleet.cloud));
-    let env = |name: &str, value: &str| format!("{name}={value}");
-    let output = run(Command::new("docker")
-        .args(["run", "--rm", "--network", "host", "--entrypoint", "/digits-app"])
-        .args(["-e", &env("EDGE_URL", &edge.url.unwrap())])
-        .args(["-e", &env("CLOUD_URL", &cloud.url.unwrap())])
-        .args(["-e", r#"HEM_PARAMETERS=[{"key":"threshold_cross_entropy","value":"0.75"}]"#])
-        .args([IMAGE, "evaluate"]));
-    let line: Value = serde_json::from_str(&output).unwrap();
-    assert_eq!((&line["inferenceNumber"], &line["hardExampleNumber"]), (&600.into(), &139.into()));
-    let share = |name: &str| line[name].as_f64().unwrap();
-    assert!(share("joint") > share("edgeOnly") + 0.05, "{line}");
-    assert!(share("cloudOnly") > share("joint"), "{line}");
 }
