@@ -13,10 +13,10 @@ use k8s_openapi::api::{
 };
 use kube::{
     ResourceExt as _,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use neptune_api::{InferenceModel, JointInferenceService};
-use neptune_wire::{ObjectKey, Role};
+use neptune_wire::{ObjectKey, Role, Topic};
 use serde_json::{Value, json};
 
 const ASSISTANT: &str = include_str!("../../common/api/tests/samples/assistant.yaml");
@@ -45,6 +45,20 @@ async fn message(harness: &Harness, reason: &str) -> String {
     };
     let service = harness.until("assistant", reason, has_reason).await;
     last(&service).unwrap().message.unwrap()
+}
+
+/// Waits for a Service, and returns its name.
+async fn exposed(harness: &Harness) -> String {
+    let found = harness::within("the Service", async {
+        loop {
+            let services = harness.api::<Service>().list(&ListParams::default()).await;
+            if let Some(found) = services.unwrap().items.pop() {
+                break found;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    });
+    found.await.name_any()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,21 +158,10 @@ async fn exposed_gateway_has_a_service_until_it_is_not_exposed() {
     harness.model("smollm2", "https://models.test/smollm2.gguf").await;
     harness.apply(assistant()).await;
     harness.until("assistant-edge", "the model server", |_: &InferenceModel| true).await;
-    let services = || async {
-        let services = harness.api::<Service>().list(&kube::api::ListParams::default()).await;
-        services.unwrap().items
-    };
-    assert!(services().await.is_empty());
+    let services = harness.api::<Service>().list(&ListParams::default()).await;
+    assert!(services.unwrap().items.is_empty());
     patch(&harness, json!({"gateway": {"expose": true}})).await;
-    let found = harness::within("the Service", async {
-        loop {
-            if let Some(found) = services().await.pop() {
-                break found;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    });
-    let name = found.await.name_any();
+    let name = exposed(&harness).await;
     let endpoints = harness.until(&name, "the addresses", |_: &Endpoints| true).await;
     let subsets = serde_json::to_value(endpoints.subsets).unwrap();
     let address = json!([{"ip": "192.0.2.10", "nodeName": "edge0"}]);
@@ -197,18 +200,61 @@ async fn server_in_the_cloud_without_a_node_is_a_deployment_with_a_service() {
     let has_host = |content: &neptune_wire::ObjectContent| {
         content.workers.first().is_some_and(|worker| worker.hosts.get(&host) == Some(&ip))
     };
-    let task = agent.has(&key("default/jointinferenceservices/assistant"), "the host", has_host);
-    let gateway = worker(&task.await, Role::Edge).gateway.unwrap();
+    let service = key("default/jointinferenceservices/assistant");
+    let task = agent.has(&service, "the host of the Service", has_host).await;
+    let gateway = worker(&task, Role::Edge).gateway.unwrap();
     assert_eq!(gateway.config["cloud"]["url"], format!("http://{host}:{port}"));
     assert_eq!(gateway.config["cloud"]["modelName"], "big");
 
     harness.deployment_available(&name).await;
-    let serves = |model: &InferenceModel| {
+    let is_served = |model: &InferenceModel| {
         model.status.as_ref().is_some_and(|status| status.serving_version.as_deref() == Some("1"))
     };
-    harness.until("assistant-cloud", "serving", serves).await;
+    harness.until("assistant-cloud", "serving", is_served).await;
     let api = harness.api::<JointInferenceService>();
     api.delete("assistant", &DeleteParams::background()).await.unwrap();
     harness.until_gone::<InferenceModel>("assistant-cloud").await;
     harness.until_gone::<Deployment>(&name).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn service_in_a_chain_follows_the_address_of_the_other_gateway() {
+    let harness = Harness::start().await;
+    harness.node("edge1", json!({"node-role.kubernetes.io/edge": ""})).await;
+    harness.model("smollm2", "https://models.test/smollm2.gguf").await;
+    let far = ASSISTANT.replace("name: assistant", "name: far").replace("edge0", "edge1");
+    let mut far: JointInferenceService = serde_saphyr::from_str(&far).unwrap();
+    far.spec.gateway = serde_json::from_value(json!({"port": 8081, "expose": true})).unwrap();
+    harness.apply(far).await;
+    let mut near = assistant();
+    let cloud = json!({"name": "cloud", "service": {"name": "far"}});
+    near.spec.cloud_worker = serde_json::from_value(cloud).unwrap();
+    harness.apply(near).await;
+    let text = message(&harness, "ServerAddressUnknown").await;
+    assert!(text.contains("waiting for the address of the node of"), "{text}");
+
+    // No kubelet runs on the node: its agent reports the address, later another one.
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
+    let other = Agent::connect(&harness, "edge1", "b", 1).await;
+    for address in ["192.0.2.9", "192.0.2.10"] {
+        let report = json!({"instance": "b", "epoch": 1, "online": true, "address": address});
+        other.publish(&Topic::Node(other.node.clone()), report.to_string().into_bytes(), true);
+        let url = format!("http://{address}:8081");
+        let calls = |content: &neptune_wire::ObjectContent| {
+            let gateway = content.workers.first().and_then(|worker| worker.gateway.as_ref());
+            gateway.is_some_and(|gateway| gateway.config["cloud"]["url"] == url)
+        };
+        agent.has(&key("default/jointinferenceservices/assistant"), address, calls).await;
+        let has_url = |service: &JointInferenceService| {
+            let gateway = service.status.as_ref().and_then(|status| status.gateway.as_ref());
+            gateway.is_some_and(|gateway| gateway.url.as_ref() == Some(&url))
+        };
+        harness.until("far", "its URL", has_url).await;
+        let has_address = |endpoints: &Endpoints| {
+            let subsets = serde_json::to_value(&endpoints.subsets).unwrap();
+            subsets[0]["addresses"] == json!([{"ip": address, "nodeName": "edge1"}])
+        };
+        let name = exposed(&harness).await;
+        harness.until(&name, "the address of its Endpoints", has_address).await;
+    }
 }
