@@ -41,6 +41,18 @@ pub fn same_text(edge: &str, cloud: &str, labels: &[String]) -> Option<bool> {
     Some(label(&edge)? == label(&cloud)?)
 }
 
+/// Whether a text contains an expected one as whole words, in upper or lower case.
+pub fn contains_text(text: &str, expected: &str) -> bool {
+    let (text, expected) = (words(text), words(expected));
+    !expected.is_empty() && text.windows(expected.len()).any(|window| window == expected)
+}
+
+/// The sequences of letters and digits.
+fn words(text: &str) -> Vec<String> {
+    let words = text.split(|character: char| !character.is_alphanumeric());
+    words.filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
+}
+
 fn normal(text: &str) -> Vec<String> {
     let words = text
         .split_whitespace()
@@ -121,6 +133,20 @@ mod tests {
             ("Yesterday", "yes", &labels, None),
         ] {
             assert_eq!(same_text(edge, cloud, labels), expected, "{edge:?} {cloud:?}");
+        }
+    }
+
+    #[test]
+    fn expected_text_is_found_as_whole_words() {
+        for (text, expected, is_found) in [
+            ("It is **kuala  lumpur**, of course.", "Kuala Lumpur", true),
+            ("Lumpur Kuala", "Kuala Lumpur", false),
+            ("4 + 5 = 9", "9", true),
+            ("90", "9", false),
+            ("anything", " .", false),
+            ("", "a", false),
+        ] {
+            assert_eq!(contains_text(text, expected), is_found, "{text} {expected}");
         }
     }
 

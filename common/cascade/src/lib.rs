@@ -26,9 +26,11 @@
 #![deny(missing_docs)]
 
 pub mod agreement;
+pub mod binomial;
 pub mod boxes;
 pub mod breaker;
 pub mod budget;
+pub mod calibration;
 pub mod cap;
 pub mod compare;
 pub mod confidence;
