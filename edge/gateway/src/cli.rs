@@ -5,9 +5,9 @@
     reason = "the comments are help texts for a terminal, not Markdown"
 )]
 
-use std::path::PathBuf;
+use std::{path::PathBuf, str::FromStr};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Answers inference requests with the model server of this node, and sends hard samples to the
 /// cloud.
@@ -26,6 +26,11 @@ pub enum Command {
     Run(RunArgs),
     /// Check a configuration file and exit.
     Check(CheckArgs),
+    /// Ask both model servers about labelled samples, and print what each threshold does.
+    ///
+    /// Each sample is sent to the model server of the node and to the one in the cloud, which
+    /// includes the samples that a gateway would not upload.
+    Calibrate(Box<CalibrateArgs>),
 }
 
 /// Options of `check`.
@@ -34,6 +39,120 @@ pub struct CheckArgs {
     /// The configuration file.
     #[arg(long)]
     pub config: PathBuf,
+}
+
+/// Options of `calibrate`.
+#[derive(Debug, Args)]
+pub struct CalibrateArgs {
+    /// The gateway's configuration file. It names both model servers, and how the confidence is
+    /// computed.
+    #[arg(long, env = "NEPTUNE_GATEWAY_CONFIG")]
+    pub config: PathBuf,
+    /// The labelled samples: a file, or a directory with files of the format.
+    #[arg(long)]
+    pub data: PathBuf,
+    /// How the samples are read.
+    #[command(flatten)]
+    pub reading: ReadingArgs,
+    /// Name of the model on the node [default: edge.model of the configuration].
+    #[arg(long)]
+    pub model: Option<String>,
+    /// Samples per request, of tensors.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    pub batch: u32,
+    /// Tokens of an answer, of language models.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_tokens: u32,
+    /// Recommend a threshold that uploads at most this share [default: goal.uploadRatio of the
+    /// configuration, else 0.2].
+    #[arg(long, value_parser = share)]
+    pub upload_ratio: Option<f64>,
+    /// Recommend a threshold whose accuracy is at least this share.
+    #[arg(long, value_parser = share)]
+    pub accuracy: Option<f64>,
+    /// What is printed.
+    #[arg(long, value_enum, default_value_t)]
+    pub output: OutputFormat,
+    /// Write a plot of accuracy and uploads to this file.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+}
+
+/// How labelled samples are read. The names are those of a Dataset.
+#[derive(Debug, Clone, Args)]
+pub struct ReadingArgs {
+    /// Format of the samples [default: by the name of the file].
+    #[arg(long, value_enum)]
+    pub format: Option<DataFormat>,
+    /// csv: the first record is a sample, not a header.
+    #[arg(long)]
+    pub no_header: bool,
+    /// csv: the character that separates fields.
+    #[arg(long, default_value_t = ',')]
+    pub delimiter: char,
+    /// csv: the column of the label: first, last, a position from 0, or a name of the header.
+    #[arg(long, default_value = "last")]
+    pub label_column: LabelColumn,
+    /// csv: the names of the classes in the model's order, if labels are names [default: labels are
+    /// the numbers of classes, from 0].
+    #[arg(long, value_delimiter = ',')]
+    pub classes: Vec<String>,
+    /// csv: the shape of one sample, such as 28,28,1 [default: of the model, else a list].
+    #[arg(long, value_delimiter = ',')]
+    pub shape: Vec<usize>,
+    /// Use this number of samples, evenly spread over the data [default: all].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub samples: Option<u64>,
+}
+
+/// A format of labelled samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DataFormat {
+    /// Records of numbers with a label, for tensors.
+    Csv,
+    /// One JSON object per line with a question and its answers, for language models.
+    Jsonl,
+}
+
+/// What `calibrate` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum OutputFormat {
+    /// For people.
+    #[default]
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// Selects the column of the label.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LabelColumn {
+    /// The first one.
+    First,
+    /// The last one.
+    Last,
+    /// A position from 0.
+    Index(usize),
+    /// A name in the header.
+    Name(String),
+}
+
+impl FromStr for LabelColumn {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match (text, text.parse()) {
+            ("first", _) => Self::First,
+            ("last", _) => Self::Last,
+            (_, Ok(index)) => Self::Index(index),
+            (name, Err(_)) => Self::Name(name.to_owned()),
+        })
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "expected a number from 0 to 1".to_owned())
 }
 
 /// Options of `run`.

@@ -11,6 +11,7 @@ use tracing::info;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
+    calibrate::calibrate,
     cli::{Cli, Command, RunArgs},
     error::Error,
     run::{check, start},
@@ -33,6 +34,7 @@ pub fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
         Command::Run(args) => serve(&args),
         Command::Check(args) => check(&args.config),
+        Command::Calibrate(args) => calibrate(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

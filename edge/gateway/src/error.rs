@@ -1,7 +1,10 @@
 //! The error of the gateway's start. Requests have answers instead of errors.
 
+mod calibrate;
+
 use std::{io, net::SocketAddr, path::PathBuf};
 
+pub use self::calibrate::CalibrateError;
 use crate::config::ConfigError;
 
 /// Why the gateway cannot start.
@@ -47,6 +50,9 @@ pub enum Error {
     /// The reports' broker address or topic is not valid.
     #[error("reports: {0}")]
     Report(String),
+    /// Labelled samples cannot be read or answered.
+    #[error("calibrate: {0}")]
+    Calibrate(#[from] CalibrateError),
     /// A signal handler cannot be installed, or threads cannot be started.
     #[error("cannot start: {0}")]
     Start(#[from] io::Error),
@@ -55,6 +61,10 @@ pub enum Error {
 impl Error {
     /// Whether another start with the same files and options fails as well.
     pub const fn is_configuration(&self) -> bool {
-        matches!(self, Self::ReadConfig { .. } | Self::Config { .. } | Self::Report(_))
+        match self {
+            Self::ReadConfig { .. } | Self::Config { .. } | Self::Report(_) => true,
+            Self::Calibrate(error) => error.is_configuration(),
+            _ => false,
+        }
     }
 }

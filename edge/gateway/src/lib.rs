@@ -12,10 +12,11 @@
 //! | `upstream` | `config`, `protocol`, `server` |
 //! | `gateway` | all of these |
 //! | `handler`, `probe`, `report`, `reload` | `gateway` |
-//! | `run` | all of these |
+//! | `run`, `calibrate` | all of these |
 
 #![deny(missing_docs)]
 
+pub mod calibrate;
 pub mod cli;
 pub mod clock;
 pub mod command;

@@ -2,7 +2,7 @@
 
 use neptune_cascade::{
     Signal, Unjudged, boxes,
-    compare::{DetectedBox, same_boxes, same_class},
+    compare::{DetectedBox, best_class, same_boxes, same_class},
 };
 
 use crate::config::Rule;
@@ -45,6 +45,12 @@ impl Scores {
     #[must_use]
     pub fn select(&self, chosen: &[usize]) -> Self {
         Self { rows: chosen.iter().map(|row| self.rows.get(*row).cloned().flatten()).collect() }
+    }
+
+    /// The class with the greatest score of a row, and the number of classes; `None` if it has none.
+    pub fn class(&self, row: usize) -> Option<(usize, usize)> {
+        let numbers = &self.rows.get(row)?.as_ref()?.numbers;
+        Some((best_class(numbers)?, numbers.len()))
     }
 
     /// The confidence of each row.

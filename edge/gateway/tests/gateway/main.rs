@@ -1,6 +1,7 @@
 //! The gateway between a scripted edge and a scripted cloud, over real sockets.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "tests")]
 
+mod calibrate;
 mod completions;
 mod faults;
 mod generated;
