@@ -9,6 +9,7 @@
 //! | `predict` | requests and responses between edge and cloud; pure |
 //! | `counters` | the counters; pure |
 //! | `evaluate` | accuracies without a network; pure |
+//! | `simulation` | the outputs of both models for simulations of many samples; pure |
 //! | `cloud` | the cloud worker: HTTP server |
 //! | `call`, `report`, `edge` | the edge worker: HTTP client, MQTT reports, and the loop that uses both |
 //! | `stop` | SIGTERM and SIGINT |
@@ -25,4 +26,5 @@ pub mod predict;
 pub mod report;
 pub mod samples;
 pub mod settings;
+pub mod simulation;
 pub mod stop;

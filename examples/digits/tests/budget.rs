@@ -8,92 +8,17 @@
 //! them.
 #![allow(clippy::unwrap_used)]
 
-use digits::model::{Model, label};
-use digits::samples::{Pixels, Sample, held_out};
+use digits::simulation::{Output, Outputs, Random, share};
 use neptune_cascade::Share;
-use neptune_cascade::compare::same_class;
-use neptune_cascade::confidence::{ClassScores, ClassSignal};
 use neptune_cascade::policy::{Decision, Goal, Policy, Route, Settings, Upload};
 use neptune_cascade::quantile::STEP;
 
 const PHASE: usize = 6_000;
 const WINDOW: usize = 500;
 const SEEDS: u8 = 5;
-/// Noisy images per held-out image.
-const NOISY: usize = 20;
 
-/// `SplitMix64` by Steele, Lea and Flood, 2014.
-struct Random(u64);
-
-impl Random {
-    /// Uniform in [0, 1).
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let high = u32::try_from((mixed ^ (mixed >> 31)) >> 32).unwrap();
-        f64::from(high) / (f64::from(u32::MAX) + 1.0)
-    }
-
-    /// Standard normal (Box and Muller 1958).
-    fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.uniform()).cos()
-    }
-
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "from 0 to the number of items"
-    )]
-    fn choose<'a, T>(&mut self, items: &'a [T]) -> &'a T {
-        let length = f64::from(u32::try_from(items.len()).unwrap());
-        &items[(self.uniform() * length) as usize]
-    }
-}
-
-/// What the simulation needs of an image.
-struct Output {
-    confidence: f64,
-    is_edge_right: bool,
-    is_cloud_right: bool,
-    agrees: bool,
-}
-
-struct Outputs {
-    clean: Vec<Output>,
-    noisy: Vec<Output>,
-}
-
-impl Outputs {
-    fn of_the_shipped_models() -> Self {
-        let [small, big] =
-            [include_str!("../models/small.json"), include_str!("../models/big.json")]
-                .map(|json| Model::parse(json).unwrap());
-        let output = |pixels: &Pixels, sample: &Sample| {
-            let (edge, cloud) = (small.infer(pixels), big.infer(pixels));
-            let confidence = ClassSignal::CrossEntropy.of(&edge, ClassScores::Probabilities);
-            Output {
-                confidence: confidence.unwrap(),
-                is_edge_right: label(&edge) == sample.label,
-                is_cloud_right: label(&cloud) == sample.label,
-                agrees: same_class(&edge, &cloud).unwrap(),
-            }
-        };
-        let (samples, mut random) = (held_out(), Random(1));
-        let mut with_noise =
-            |pixels: &Pixels| pixels.map(|p| (p + 3.0 * random.normal()).clamp(0.0, 16.0));
-        let noisy = samples.iter().flat_map(|sample| std::iter::repeat_n(sample, NOISY));
-        Self {
-            noisy: noisy.map(|sample| output(&with_noise(&sample.pixels), sample)).collect(),
-            clean: samples.iter().map(|sample| output(&sample.pixels, sample)).collect(),
-        }
-    }
-
-    fn of_phase(&self, phase: usize) -> &[Output] {
-        if phase == 1 { &self.noisy } else { &self.clean }
-    }
+fn of_phase(outputs: &Outputs, phase: usize) -> &[Output] {
+    if phase == 1 { &outputs.noisy } else { &outputs.clean }
 }
 
 /// Ratios and accuracies by phase, the highest ratio of a window, and the ratio of all.
@@ -105,17 +30,12 @@ struct Row {
     total: f64,
 }
 
-fn share(of: impl Iterator<Item = bool> + Clone) -> f64 {
-    let count = |n: usize| f64::from(u32::try_from(n).unwrap());
-    count(of.clone().filter(|is_true| *is_true).count()) / count(of.count())
-}
-
 fn run(outputs: &Outputs, settings: Settings, is_random: bool, seed: u64) -> Row {
-    let (mut policy, mut random) = (Policy::new(settings), Random(seed));
+    let (mut policy, mut random) = (Policy::new(settings), Random::new(seed));
     let (mut uploads, mut right) = (Vec::new(), Vec::new());
     for phase in 0..3 {
         for _ in 0..PHASE {
-            let output = random.choose(outputs.of_phase(phase));
+            let output = random.choose(of_phase(outputs, phase));
             let confidence = if is_random { random.uniform() } else { output.confidence };
             let upload = policy.decide(Ok(confidence), Route::Open, random.uniform()).is_upload();
             uploads.push(upload);
@@ -158,7 +78,7 @@ fn assert_close(found: &[f64], expected: &[f64], name: &str) {
 fn upload_ratio_is_held_when_the_images_become_noisy() {
     let outputs = Outputs::of_the_shipped_models();
     for (phase, edge, cloud) in [(0, 0.893, 0.982), (1, 0.731, 0.939)] {
-        let of_phase = outputs.of_phase(phase).iter();
+        let of_phase = of_phase(&outputs, phase).iter();
         let alone = [
             share(of_phase.clone().map(|output| output.is_edge_right)),
             share(of_phase.map(|output| output.is_cloud_right)),
@@ -192,11 +112,11 @@ fn upload_ratio_is_held_when_the_images_become_noisy() {
 
 /// The shares of disagreeing answers and of uploads in the last two thirds of each phase.
 fn run_agreement(outputs: &Outputs, settings: Settings, seed: u64) -> [(f64, f64); 3] {
-    let (mut policy, mut random) = (Policy::new(settings), Random(seed));
+    let (mut policy, mut random) = (Policy::new(settings), Random::new(seed));
     [0, 1, 2].map(|phase| {
         let (mut disagreeing, mut uploads) = (Vec::new(), Vec::new());
         for _ in 0..PHASE {
-            let output = random.choose(outputs.of_phase(phase));
+            let output = random.choose(of_phase(outputs, phase));
             let confidence = output.confidence;
             let decision = policy.decide(Ok(confidence), Route::Open, random.uniform());
             if decision == Decision::Hard {
