@@ -63,14 +63,17 @@ impl Sizes {
             |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
         let seed = number("NEPTUNE_SEED").unwrap_or(1);
         match number("NEPTUNE_KILLS") {
-            Some(kills) => Self { kills: usize::try_from(kills).unwrap(), requests: 100_000, seed },
+            Some(kills) => {
+                let requests = kills * 2_000;
+                Self { kills: usize::try_from(kills).unwrap(), requests, seed }
+            }
             None => Self { kills: 3, requests: 2_000, seed },
         }
     }
 
     /// Whether the agent is killed after this kill of the gateway, the first one being 0.
     fn kills_agent_after(&self, kill: usize) -> bool {
-        // Once at least, and not at the end: the gateway is killed by a restarted agent's node too.
+        // A short run kills it once, with kills of the gateway before and after.
         (kill + 1).is_multiple_of(KILLS_PER_AGENT) || (self.kills < KILLS_PER_AGENT && kill == 0)
     }
 }
