@@ -227,7 +227,7 @@ fn is_repeated<T>(
     is_repeatable && now < request.deadline && gateway.decisions().take_retry(now)
 }
 
-/// Tells the breaker about a failure, and logs it. An answer is left to the caller.
+/// Reports a failure to the breaker, and logs it. An answer is left to the caller.
 fn conclude<T>(
     service: &Service,
     permission: &mut Permission,

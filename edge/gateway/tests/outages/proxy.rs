@@ -291,7 +291,7 @@ fn full(bytes: Bytes) -> Body {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// An answer with this fault. The head says what a whole answer has.
+/// The body of an answer with this fault. The head is that of the whole answer.
 fn changed(fault: Fault, body: Bytes) -> Body {
     match fault {
         Fault::ResetMidBody | Fault::ResetMidStream => {
