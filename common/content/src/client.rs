@@ -150,7 +150,7 @@ async fn head(client: &Client, upload: &Upload) -> Result<Result<u64, Outcome>, 
             if progress.is_complete {
                 return Ok(Err(Outcome::Accepted(String::new())));
             }
-            // More than the whole file: it is refused, and the answer tells what is expected.
+            // More than the whole file: the receiver answers with the expected offset.
             Ok(Ok(progress.offset.min(upload.length)))
         }
         _ => end(response).await.map(Err),

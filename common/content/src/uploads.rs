@@ -16,17 +16,16 @@ use crate::{Digest, headers::Block};
 /// Bytes of a block at most.
 pub const MAX_BLOCK: u64 = 8 * 1024 * 1024;
 
-/// An upload: what it is for, and what is uploaded. Both are digests, so that both sides know the
-/// address without a request.
+/// Identifies an upload by two digests, so that both sides know its address without a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UploadId {
-    /// What asks for the content, for example a training task.
+    /// The digest of the request for the content, for example of a training task.
     pub purpose: Digest,
     /// The sha256 of the content.
     pub content: Digest,
 }
 
-/// Why a block was not accepted. Nothing was changed, unless it says so.
+/// Why a block was not accepted. Nothing was changed, except as a variant documents.
 #[derive(Debug, thiserror::Error)]
 pub enum UploadError {
     /// The block does not begin where the content ends so far.
