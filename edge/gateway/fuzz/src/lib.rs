@@ -91,7 +91,12 @@ fn check_selections(form: Form<'_>, batch: &Batch<'_>, rows: usize, output: Opti
         let is_hard: Vec<bool> = (0..rows).map(|row| row < selected).collect();
         let Ok(body) = batch.cloud_body(&Selection::new(&is_hard)) else { continue };
         match Batch::parse(form, &body, output) {
-            Ok(Some(sent)) => assert_eq!(sent.rows(), Some(selected)),
+            Ok(Some(sent)) => {
+                assert_eq!(sent.rows(), Some(selected));
+                // Its data fit its shape.
+                let again = sent.cloud_body(&Selection::new(&vec![true; selected]));
+                assert!(again.is_ok(), "{again:?}");
+            }
             Ok(None) => panic!("the request to the cloud cannot be read"),
             Err(problem) => panic!("the request to the cloud: {problem}"),
         }
