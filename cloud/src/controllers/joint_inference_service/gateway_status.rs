@@ -18,7 +18,8 @@ const HISTORY_SECONDS: i64 = 60;
 /// Problems that a status lists.
 const MAX_PROBLEMS: usize = 16;
 
-/// The status of the gateways. It stays while their nodes have not reported to this controller yet.
+/// The status of the gateways. But for a known address it stays while their nodes have not reported
+/// to this controller yet.
 pub fn next(
     previous: &JointInferenceServiceStatus,
     observed: &ServiceObservation,
@@ -27,8 +28,10 @@ pub fn next(
 ) -> Option<Box<GatewayStatus>> {
     let before = previous.gateway.as_ref();
     let is_unknown = |edge: &EdgeObservation| matches!(edge.worker, ObservedWorker::Unknown(_));
-    if before.is_some() && observed.edges.iter().any(is_unknown) {
-        return before.cloned();
+    if let Some(before) = before.filter(|_| observed.edges.iter().any(is_unknown)) {
+        let address = observed.gateway_address.as_ref();
+        let url = address.and_then(|address| address.url.clone()).or_else(|| before.url.clone());
+        return Some(Box::new(GatewayStatus { url, ..(**before).clone() }));
     }
     let gateways: Vec<Gateway<'_>> =
         observed.edges.iter().filter_map(|edge| Gateway::of(edge, reports)).collect();
