@@ -40,9 +40,9 @@ mod transfer;
 
 pub use address_policy::{AllowedAddress, InvalidAllowedAddress};
 pub use archive::ArchiveLimits;
-pub use neptune_content::{Digest, InvalidDigest};
 pub use error::{ModelError, ModelErrorClass};
 pub use inventory::Artifact;
+pub use neptune_content::{Digest, InvalidDigest};
 pub use policy::StorePolicy;
 pub use progress::{FetchPhase, FetchProgress};
 pub use request::ArtifactRequest;
