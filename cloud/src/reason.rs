@@ -162,8 +162,10 @@ reasons! {
         ProtocolUnknown: Obstacle => Pending,
         /// The model servers of edge and cloud use different protocols.
         ProtocolsDiffer: Obstacle => Failed,
-        /// Something else uses the gateway's port on the node.
+        /// Something else uses a port of the gateway on the node.
         PortTaken: Obstacle => Pending,
+        /// A model server has no gRPC, which the gateway needs.
+        GrpcUnavailable: Obstacle => Pending,
         /// An `InferenceModel` that the spec names does not exist.
         InferenceModelNotFound: Obstacle => Pending,
         /// The `InferenceModel` is not served on the nodes of the edge worker.
@@ -190,8 +192,12 @@ reasons! {
         ProtocolMismatch: Problem => Running,
         /// The cloud refuses the token of a gateway.
         CloudRefusesToken: Problem => Running,
+        /// The cloud answers a gateway in a form that it cannot use.
+        CloudAnswerInvalid: Problem => Running,
         /// A gateway does not call the cloud for a time, after failures.
         CloudLeftAlone: Problem => Running,
+        /// A gateway does not use its new configuration, but the one before.
+        ConfigurationInvalid: Problem => Running,
         /// A gateway has nothing from which it computes a confidence.
         SignalMissing: Problem => Running,
         /// The cap of uploads keeps many hard samples at the edge.
@@ -318,7 +324,9 @@ impl Reason {
             Self::ModelServerDown
                 | Self::ProtocolMismatch
                 | Self::CloudRefusesToken
+                | Self::CloudAnswerInvalid
                 | Self::CloudLeftAlone
+                | Self::ConfigurationInvalid
                 | Self::SignalMissing
                 | Self::OverBudget
                 | Self::Drifting
@@ -371,7 +379,9 @@ impl From<GatewayProblemReason> for Reason {
             GatewayProblemReason::ModelServerDown => Self::ModelServerDown,
             GatewayProblemReason::ProtocolMismatch => Self::ProtocolMismatch,
             GatewayProblemReason::CloudRefusesToken => Self::CloudRefusesToken,
+            GatewayProblemReason::CloudAnswerInvalid => Self::CloudAnswerInvalid,
             GatewayProblemReason::CloudLeftAlone => Self::CloudLeftAlone,
+            GatewayProblemReason::ConfigurationInvalid => Self::ConfigurationInvalid,
             GatewayProblemReason::SignalMissing => Self::SignalMissing,
             GatewayProblemReason::OverBudget => Self::OverBudget,
             GatewayProblemReason::Drifting => Self::Drifting,

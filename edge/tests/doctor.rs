@@ -110,6 +110,54 @@ async fn readable_or_malformed_registry_credentials_are_a_warning() {
     assert_eq!(level(r#"{"auths": "s3cret"}"#, 0o600).as_deref(), Some("warning"));
 }
 
+#[tokio::test]
+async fn secret_that_a_service_needs_is_named_until_it_is_readable() {
+    let broker = Broker::start().await;
+    let mut agent = Agent::new(&broker.url());
+    let secrets = agent.dir.path().join("secrets");
+    agent.extra = vec!["--secret-dir".to_owned(), secrets.display().to_string()];
+    agent.start();
+    let cloud = Cloud::connect(&agent);
+    cloud.subscribed().await;
+    let gateway = json!({"workers": [{
+        "name": "w", "role": "edge", "image": "none.invalid/none:1",
+        "gateway": {"server": "small", "tokenFile": "llm", "config": {}},
+    }]});
+    let service = cloud.insert("default/jointinferenceservices/s", &gateway);
+    cloud.index(&[("default/jointinferenceservices/s", &service)]);
+    eventually("the object to be stored", || agent.log().contains("object received")).await;
+    let found = || {
+        let output = agent.doctor(&["--json"]);
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let checks = report["checks"].as_array().unwrap().clone();
+        let checks = checks.into_iter().filter(|check| check["check"] == "secrets");
+        let found: Vec<_> = checks
+            .map(|check| (check["level"].clone(), check["seen"].as_str().unwrap().to_owned()))
+            .collect();
+        let [(level, seen)] = &found[..] else { panic!("{output:?}") };
+        (level.as_str().unwrap().to_owned(), seen.clone())
+    };
+    let (level, seen) = found();
+    assert_eq!(level, "error");
+    assert!(seen.contains("does not exist; default/jointinferenceservices/s needs"), "{seen}");
+    fs::create_dir(&secrets).unwrap();
+    fs::set_permissions(&secrets, fs::Permissions::from_mode(0o700)).unwrap();
+    let (level, seen) = found();
+    assert_eq!(level, "error");
+    assert!(seen.contains("secrets/llm not found on the node; create it"), "{seen}");
+    let file = secrets.join("llm");
+    fs::write(&file, "s3cret").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let (level, seen) = found();
+    assert_eq!(level, "warning");
+    assert!(seen.contains("every user of the node has access"), "{seen}");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o400)).unwrap();
+    let (level, seen) = found();
+    assert_eq!(level, "ok");
+    assert!(seen.ends_with(": 1 file, with all that services need"), "{seen}");
+    assert!(!seen.contains("s3cret"));
+}
+
 #[test]
 fn invalid_settings_are_a_finding() {
     let mut agent = Agent::new("mqtts://broker.invalid");

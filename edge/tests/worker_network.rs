@@ -179,11 +179,12 @@ async fn cloud_worker_and_model_server_are_reached_at_their_published_ports() {
     })
     .await;
 
-    let (name, port) = (unique("m"), free_port());
+    let (name, port, grpc) = (unique("m"), free_port(), free_port());
     let serving = |text: &str| {
+        let second = format!("busybox httpd -p {grpc} -h /tmp; {}", server(port, text));
         json!({"serving": {
-            "name": name, "modelName": "m", "image": image.0, "port": port, "reload": "replace",
-            "command": ["/bin/sh", "-c"], "args": [server(port, text)],
+            "name": name, "modelName": "m", "image": image.0, "port": port, "grpcPort": grpc,
+            "reload": "replace", "command": ["/bin/sh", "-c"], "args": [second],
             "health": {
                 "httpPath": "/health", "periodMs": 100, "timeoutMs": 1000,
                 "startWithinMs": 5000, "probationMs": 300,
@@ -193,10 +194,12 @@ async fn cloud_worker_and_model_server_are_reached_at_their_published_ports() {
     let object = "default/inferencemodels/m";
     for text in ["first", "second"] {
         cloud.insert(object, &serving(text));
-        eventually_async("the model server to answer", async || {
-            get(port).await.as_deref() == Some(text)
-        })
-        .await;
+        for port in [port, grpc] {
+            eventually_async("the model server to answer", async || {
+                get(port).await.as_deref() == Some(text)
+            })
+            .await;
+        }
     }
     cloud.status(object, "running", runs).await;
 }

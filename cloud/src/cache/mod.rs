@@ -4,6 +4,7 @@
 mod change;
 mod framework_table;
 mod index;
+mod node_ports;
 pub mod outage;
 mod watch;
 

@@ -81,21 +81,26 @@ pub fn selector(name: &WorkerName) -> BTreeMap<String, String> {
     [(INSTANCE_LABEL.to_owned(), name.to_string())].into()
 }
 
-/// A Service with one port, which is also the target port.
-pub fn service(metadata: ObjectMeta, name: &WorkerName, port: u16, type_: Option<&str>) -> Service {
-    let port = i32::from(port);
+/// A Service with these ports, which are also the target ports, by name.
+pub fn service(
+    metadata: ObjectMeta,
+    name: &WorkerName,
+    ports: &[(&str, u16)],
+    type_: Option<&str>,
+) -> Service {
+    let port = |(name, port): &(&str, u16)| ServicePort {
+        name: Some((*name).to_owned()),
+        port: i32::from(*port),
+        protocol: Some("TCP".to_owned()),
+        target_port: Some(IntOrString::Int(i32::from(*port))),
+        ..ServicePort::default()
+    };
     Service {
         metadata,
         spec: Some(ServiceSpec {
             type_: type_.map(str::to_owned),
             selector: Some(selector(name)),
-            ports: Some(vec![ServicePort {
-                name: Some("http".to_owned()),
-                port,
-                protocol: Some("TCP".to_owned()),
-                target_port: Some(IntOrString::Int(port)),
-                ..ServicePort::default()
-            }]),
+            ports: Some(ports.iter().map(port).collect()),
             ..ServiceSpec::default()
         }),
         status: None,

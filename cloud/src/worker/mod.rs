@@ -1,6 +1,8 @@
-//! The image, command, environment, name and model source of workers and model servers. Pure.
+//! The image, command, environment, name, ports and model source of workers and model servers.
+//! Pure.
 
 pub mod environment;
 pub mod frameworks;
 pub mod names;
+pub mod ports;
 pub mod serving_runtimes;

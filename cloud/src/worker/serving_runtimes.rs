@@ -8,11 +8,15 @@ use serde::Deserialize;
 /// Placeholder for the path of the version's one file.
 pub const FILE: &str = "{file}";
 
+/// Placeholder for the port of gRPC.
+pub const GRPC_PORT: &str = "{grpcPort}";
+
 /// A server of models that are stored as files, one directory per version.
 ///
 /// In `command`, `args`, `directory` and `healthPath`, the placeholders `{modelName}`, `{port}` and
 /// `{directory}` are replaced by the values of the `InferenceModel`, `{version}` by the version to
-/// serve, and in `args` `{file}` by the path of the version's one file.
+/// serve, and in `args` `{file}` by the path of the version's one file. `{grpcPort}` is for
+/// `grpcArgs`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Server {
@@ -24,6 +28,10 @@ pub struct Server {
     /// The arguments.
     #[serde(default)]
     pub args: Vec<String>,
+    /// Arguments that are added if the model has a port for gRPC. Without them, the server has no
+    /// gRPC.
+    #[serde(default)]
+    pub grpc_args: Vec<String>,
     /// The directory of the versions in the container.
     #[serde(default = "default_directory")]
     pub directory: String,
@@ -56,6 +64,7 @@ pub fn built_in() -> [(&'static str, Server); 7] {
             image: image.to_owned(),
             command: args(command),
             args: args(arguments),
+            grpc_args: Vec::new(),
             directory: default_directory(),
             reload: ServerUpdateMode::Watch,
             health_path: Some(health.to_owned()),
@@ -64,20 +73,23 @@ pub fn built_in() -> [(&'static str, Server); 7] {
         };
     // The path of the Open Inference Protocol.
     let ready = "/v2/models/{modelName}/versions/{version}/ready";
-    let openvino = watching(
-        "openvino/model_server:2025.2",
-        &[],
-        &["--rest_port={port}", "--model_name={modelName}", "--model_path={directory}"],
-        ready,
-        ServerProtocol::Oip,
-    );
+    let openvino = Server {
+        grpc_args: args(&["--port={grpcPort}"]),
+        ..watching(
+            "openvino/model_server:2025.2",
+            &[],
+            &["--rest_port={port}", "--model_name={modelName}", "--model_path={directory}"],
+            ready,
+            ServerProtocol::Oip,
+        )
+    };
     let tensorflow = watching(
         "tensorflow/serving:2.18.0",
         // The image's own entry point is a script that sets these flags itself.
         &["tensorflow_model_server"],
         &[
-            // No gRPC port: all servers on a node would use the same one. The server requires a
-            // gRPC endpoint, so it gets a socket in the container.
+            // No gRPC port, which is not that of the Open Inference Protocol. The server requires
+            // a gRPC endpoint, so it gets a socket in the container.
             "--port=0",
             "--grpc_socket_path=/tmp/grpc.sock",
             "--rest_api_port={port}",
@@ -88,22 +100,26 @@ pub fn built_in() -> [(&'static str, Server); 7] {
         "/v1/models/{modelName}/versions/{version}/metadata",
         ServerProtocol::Tfserving,
     );
-    let triton = watching(
-        "nvcr.io/nvidia/tritonserver:24.12-py3",
-        &["tritonserver"],
-        &[
-            "--model-repository=/models",
-            "--model-control-mode=poll",
-            "--repository-poll-secs=1",
-            // A version that cannot be loaded is detected by the health check.
-            "--exit-on-error=false",
-            "--http-port={port}",
-            "--allow-grpc=false",
-            "--allow-metrics=false",
-        ],
-        ready,
-        ServerProtocol::Oip,
-    );
+    let triton = Server {
+        // The last value of an option counts.
+        grpc_args: args(&["--allow-grpc=true", "--grpc-port={grpcPort}"]),
+        ..watching(
+            "nvcr.io/nvidia/tritonserver:24.12-py3",
+            &["tritonserver"],
+            &[
+                "--model-repository=/models",
+                "--model-control-mode=poll",
+                "--repository-poll-secs=1",
+                // A version that cannot be loaded is detected by the health check.
+                "--exit-on-error=false",
+                "--http-port={port}",
+                "--allow-grpc=false",
+                "--allow-metrics=false",
+            ],
+            ready,
+            ServerProtocol::Oip,
+        )
+    };
     [
         ("llamacpp", llamacpp()),
         ("ollama", ollama()),
@@ -122,6 +138,7 @@ fn language_server(image: &str, command: &[&str], args: &[&str], health: &str) -
         image: image.to_owned(),
         command: all(command),
         args: all(args),
+        grpc_args: Vec::new(),
         directory: default_directory(),
         reload: ServerUpdateMode::Replace,
         health_path: Some(health.to_owned()),
@@ -182,23 +199,43 @@ fn vllm() -> Server {
     )
 }
 
-/// Replaces the placeholders of the model. `{version}` and `{file}` stay.
-pub fn fill(text: &str, model_name: &str, port: u16, directory: &str) -> String {
-    text.replace("{directory}", directory)
-        .replace("{port}", &port.to_string())
-        .replace("{modelName}", model_name)
+/// The ports of a model server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerPorts {
+    /// Of REST.
+    pub rest: u16,
+    /// Of gRPC, if it is wanted.
+    pub grpc: Option<u16>,
+}
+
+/// Replaces the placeholders of the model. `{version}` and `{file}` stay, and `{grpcPort}` without
+/// such a port.
+pub fn fill(text: &str, model_name: &str, ports: ServerPorts, directory: &str) -> String {
+    let text = text.replace("{directory}", directory).replace("{port}", &ports.rest.to_string());
+    let text = match ports.grpc {
+        Some(port) => text.replace(GRPC_PORT, &port.to_string()),
+        None => text,
+    };
+    text.replace("{modelName}", model_name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const PORTS: ServerPorts = ServerPorts { rest: 8501, grpc: Some(8502) };
+
     #[test]
     fn built_in_server_uses_the_port_and_the_directory_of_the_model() {
         for (name, server) in built_in() {
-            let filled: Vec<_> =
-                server.args.iter().map(|arg| fill(arg, "digits", 8501, "/models/digits")).collect();
+            let fill_all = |args: &[String]| -> Vec<_> {
+                args.iter().map(|arg| fill(arg, "digits", PORTS, "/models/digits")).collect()
+            };
+            let filled = fill_all(&server.args);
             assert!(filled.iter().any(|arg| arg.contains("8501")), "{name}: {filled:?}");
+            let has_grpc = fill_all(&server.grpc_args).iter().any(|arg| arg.contains("8502"));
+            assert_eq!(has_grpc, server.protocol == Some(ServerProtocol::Oip), "{name}");
+            assert!(!server.args.iter().any(|arg| arg.contains(GRPC_PORT)), "{name}");
             let without = |arg: &String| arg.replace(FILE, "").replace("{version}", "");
             assert!(filled.iter().all(|arg| !without(arg).contains('{')), "{name}: {filled:?}");
             let has_model = |arg: &String| {
@@ -215,10 +252,17 @@ mod tests {
 
     #[test]
     fn directory_may_contain_placeholders() {
-        let directory = fill("/models/{modelName}", "digits", 1, "");
+        let directory = fill("/models/{modelName}", "digits", PORTS, "");
         assert_eq!(
-            fill("--path={directory}/{version}", "digits", 1, &directory),
+            fill("--path={directory}/{version}", "digits", PORTS, &directory),
             "--path=/models/digits/{version}"
         );
+    }
+
+    #[test]
+    fn port_of_grpc_stays_a_placeholder_without_one() {
+        let none = ServerPorts { grpc: None, ..PORTS };
+        assert_eq!(fill("{port} {grpcPort}", "m", none, ""), "8501 {grpcPort}");
+        assert_eq!(fill("{port} {grpcPort}", "m", PORTS, ""), "8501 8502");
     }
 }

@@ -96,7 +96,8 @@ use crate::{Placement, ResourceRequirements, SecretReference, SecurityContext, r
     validation = rules::target_given(),
     validation = rules::target_listed(),
     validation = rules::edge_placed(),
-    validation = rules::image_has_no_version()
+    validation = rules::image_has_no_version(),
+    validation = rules::serving_ports_differ()
 )]
 pub struct InferenceModelSpec {
     /// modelName is the name under which the model is served.
@@ -140,6 +141,11 @@ pub struct InferenceModelSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 65535))]
     pub serving_port: Option<i32>,
+    /// grpcPort is the port of the gRPC of the server, if it has one. The server of the framework
+    /// gets it as {grpcPort}. A gateway with gRPC needs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub grpc_port: Option<i32>,
     /// replicas is the number of server Pods in the cloud. At the edge one server runs per node, or
     /// none if it is 0. Defaults to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]

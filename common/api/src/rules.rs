@@ -122,6 +122,12 @@ pub(crate) fn one_health_check() -> Rule {
         .message("httpPath and tcp are mutually exclusive; remove one")
 }
 
+pub(crate) fn serving_ports_differ() -> Rule {
+    Rule::new("!has(self.grpcPort) || !has(self.servingPort) || self.grpcPort != self.servingPort")
+        .field_path(".grpcPort")
+        .message("must differ from servingPort")
+}
+
 /// The number of these fields that are set.
 fn number_of(fields: &[&str]) -> String {
     let each: Vec<_> = fields.iter().map(|field| format!("(has(self.{field}) ? 1 : 0)")).collect();
@@ -211,6 +217,39 @@ pub(crate) fn gateway_needed() -> Rule {
         .message("remove it: with edgeWorker.workerSpec there is no gateway")
 }
 
+/// Whether `spec.gateway.grpcPort` is set.
+const HAS_GRPC: &str = "(has(self.gateway) && has(self.gateway.grpcPort))";
+
+pub(crate) fn grpc_port_differs() -> Rule {
+    Rule::new("!has(self.grpcPort) || self.grpcPort != (has(self.port) ? self.port : 8080)")
+        .field_path(".grpcPort")
+        .message("must differ from port, which is 8080 by default")
+}
+
+pub(crate) fn grpc_needs_grpc_url() -> Rule {
+    Rule::new(format!(
+        "!{HAS_GRPC} || !has(self.cloudWorker) || !has(self.cloudWorker.endpoint) || \
+         has(self.cloudWorker.endpoint.grpcUrl)"
+    ))
+    .field_path(".cloudWorker")
+    .message("endpoint.grpcUrl must be the address of the server's gRPC, because gateway.grpcPort is set")
+}
+
+pub(crate) fn grpc_url_needs_grpc() -> Rule {
+    Rule::new(format!(
+        "{HAS_GRPC} || !has(self.cloudWorker) || !has(self.cloudWorker.endpoint) || \
+         !has(self.cloudWorker.endpoint.grpcUrl)"
+    ))
+    .field_path(".cloudWorker")
+    .message("endpoint.grpcUrl needs gateway.grpcPort; set it, or remove grpcUrl")
+}
+
+pub(crate) fn grpc_refused_with_worker() -> Rule {
+    Rule::new(format!("!{HAS_GRPC} || !has(self.cloudWorker) || !has(self.cloudWorker.workerSpec)"))
+        .field_path(".gateway")
+        .message("remove grpcPort: a cloudWorker.workerSpec has one port, which is not for gRPC")
+}
+
 pub(crate) fn worker_calls_worker() -> Rule {
     Rule::new(
         "!has(self.edgeWorker) || !has(self.edgeWorker.workerSpec) || !has(self.cloudWorker) || \
@@ -241,6 +280,12 @@ pub(crate) fn cap_above_goal() -> Rule {
 pub(crate) fn endpoint_url() -> Rule {
     Rule::new("self.matches('^https?://[^/?#@]+(/[^?#]*)?$')")
         .message("must be a URL such as https://llm.example/v1, without user and query")
+}
+
+/// Requires the address of the gRPC of an endpoint. The controller checks its parts.
+pub(crate) fn endpoint_grpc_url() -> Rule {
+    Rule::new("self.matches('^https?://[^/?#@]+:[0-9]+/?$')")
+        .message("must be an address with its port such as https://models.example:8001")
 }
 
 /// Refuses the node name `workers`, which is the topic level of the workers.

@@ -120,7 +120,7 @@ fn service_without_code_is_valid() {
     let mut object: Value = serde_saphyr::from_str(sample).unwrap();
     let spec = &mut object["spec"];
     spec["gateway"] = serde_json::json!({
-        "port": 8081, "expose": true, "onCloudFailure": "Error", "onEdgeFailure": "Cloud",
+        "port": 8081, "grpcPort": 8082, "expose": true, "onCloudFailure": "Error", "onEdgeFailure": "Cloud",
         "timeouts": {"edge": "2m", "cloudConnect": "500ms", "cloudFirstByte": "1s", "cloudTotal": "1h"},
         "streaming": "Prefix", "neverUpload": {"headers": ["x-private: yes"]},
         "maxBodyBytes": "8Mi", "maxInFlight": 16,

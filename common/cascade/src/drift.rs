@@ -96,6 +96,34 @@ impl ConfidenceDrift {
         Some(pools.iter().map(term).sum())
     }
 
+    /// The shares of the reference and of the current confidences that are below a confidence.
+    /// `None` until the reference is complete.
+    pub fn below(&self, confidence: f64) -> Option<(f64, f64)> {
+        let bins = fine_bin(confidence);
+        self.psi().map(|_| self.shares_of_first(bins))
+    }
+
+    /// As [`ConfidenceDrift::below`], for the confidence below which this share of the reference
+    /// is.
+    pub fn below_quantile(&self, share: f64) -> Option<(f64, f64)> {
+        let wanted = share * f64::from(REFERENCE_SAMPLES);
+        let mut below = 0.0;
+        let bins = self.reference.iter().take_while(|samples| {
+            let is_below = below < wanted;
+            below += f64::from(**samples);
+            is_below
+        });
+        let bins = bins.count();
+        self.psi().map(|_| self.shares_of_first(bins))
+    }
+
+    fn shares_of_first(&self, bins: usize) -> (f64, f64) {
+        let then: f64 = self.reference.iter().take(bins).copied().map(f64::from).sum();
+        let current: f64 = self.current.counts().sum();
+        let now: f64 = self.current.counts().take(bins).sum();
+        (then / f64::from(REFERENCE_SAMPLES), now / current)
+    }
+
     /// Whether the index has been above 0.2 for 500 samples, and not at most 0.2 for 500 since.
     pub fn is_drifting(&self) -> bool {
         self.is_drifting
@@ -243,6 +271,23 @@ mod tests {
         }
         let expected = 0.25 * 1.5_f64.ln() - 0.25 * 0.5_f64.ln();
         assert!((drift.psi().unwrap() - expected).abs() < 0.01, "{:?} {expected}", drift.psi());
+    }
+
+    #[test]
+    fn shares_below_the_threshold_of_before_are_known_with_the_reference() {
+        let mut drift = observed(uniform(1_999, 0.0));
+        assert_eq!((drift.below(0.5), drift.below_quantile(0.2)), (None, None));
+        observe(&mut drift, uniform(2_001, 0.0));
+        let near = |found: (f64, f64), expected: (f64, f64)| {
+            assert!((found.0 - expected.0).abs() < 0.02, "{found:?} {expected:?}");
+            assert!((found.1 - expected.1).abs() < 0.05, "{found:?} {expected:?}");
+        };
+        near(drift.below_quantile(0.2).unwrap(), (0.2, 0.2));
+        // Confidences from 0.4 to 1: none is below what a fifth was below before.
+        observe(&mut drift, uniform(6_000, 0.4));
+        near(drift.below_quantile(0.2).unwrap(), (0.2, 0.0));
+        near(drift.below_quantile(0.7).unwrap(), (0.7, 0.3));
+        near(drift.below(0.7).unwrap(), (0.7, 0.3));
     }
 
     fn shadows(rates: &[(u32, f64)], seed: u64) -> DisagreementDrift {

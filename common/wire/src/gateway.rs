@@ -156,8 +156,12 @@ pub enum GatewayProblemReason {
     ProtocolMismatch,
     /// The cloud's server refuses the token.
     CloudRefusesToken,
+    /// The cloud's server answers in a form that cannot be used.
+    CloudAnswerInvalid,
     /// The cloud's server is not called for a time, after failures.
     CloudLeftAlone,
+    /// A changed configuration is invalid, and the one before stays in force.
+    ConfigurationInvalid,
     /// The edge's server gives nothing from which a confidence can be computed.
     SignalMissing,
     /// The cap of uploads keeps many hard samples at the edge.

@@ -30,6 +30,9 @@ pub struct ModelServer {
     pub env: BTreeMap<String, String>,
     /// The port of the server, published on the address of the node.
     pub port: u16,
+    /// The port of its gRPC, if it has one, published as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grpc_port: Option<u16>,
     /// The model to download; absent when the image contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ServedModel>,

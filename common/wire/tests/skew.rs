@@ -5,8 +5,8 @@
 
 use neptune_wire::{
     Counters, DatasetState, GatewayCloud, GatewayProblemReason, GatewaySignal, Index, Insert,
-    Phase, PresenceState, Role, RunReport, RunTotals, ServerUpdateMode, StatusReport, Sync,
-    Transition, WorkerInfo, WorkerReason, WorkerState, WorkerUpdateMode, decode,
+    ModelServer, Phase, PresenceState, Role, RunReport, RunTotals, ServerUpdateMode, StatusReport,
+    Sync, Transition, WorkerInfo, WorkerReason, WorkerState, WorkerUpdateMode, decode,
 };
 
 #[test]
@@ -51,7 +51,18 @@ fn insert_with_unknown_values_is_applied() {
     let insert: Insert = decode(include_bytes!("golden/insert-next.json")).unwrap();
     let [worker] = &insert.content.workers[..] else { unreachable!("an unknown role is skipped") };
     assert_eq!((worker.role, worker.model_update), (Role::Edge, WorkerUpdateMode::Restart));
-    assert_eq!(insert.content.serving.unwrap().reload, ServerUpdateMode::Replace);
+    let serving = insert.content.serving.unwrap();
+    assert_eq!((serving.reload, serving.grpc_port), (ServerUpdateMode::Replace, Some(8502)));
+}
+
+#[test]
+fn server_without_grpc_is_encoded_as_in_the_previous_version() {
+    let previous = r#"{"name":"s","modelName":"m","image":"i","port":8501,"reload":"watch",
+        "health":{"periodMs":1,"timeoutMs":1,"startWithinMs":1,"probationMs":1}}"#;
+    let serving: ModelServer = serde_json::from_str(previous).unwrap();
+    assert_eq!(serving.grpc_port, None);
+    let encoded = serde_json::to_value(&serving).unwrap();
+    assert_eq!(encoded.get("grpcPort"), None, "the agent would replace every server");
 }
 
 #[test]

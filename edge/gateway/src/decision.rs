@@ -2,6 +2,7 @@
 //! counters of one service. Pure: time and random numbers are arguments.
 
 mod cloud_state;
+mod invalid;
 mod retry;
 mod totals;
 
@@ -19,6 +20,7 @@ pub use self::{
     totals::{Outcome, Totals},
 };
 use self::{
+    invalid::InvalidAnswers,
     retry::RetryBudget,
     totals::{Recent, UnjudgedRun},
 };
@@ -35,7 +37,9 @@ pub struct Decisions {
     totals: Totals,
     recent: Recent,
     unjudged: UnjudgedRun,
-    is_edge_down: bool,
+    /// The address of the edge's model server that did not answer the last request.
+    edge_down: Option<String>,
+    invalid: InvalidAnswers,
 }
 
 impl Decisions {
@@ -51,7 +55,8 @@ impl Decisions {
             totals: Totals::default(),
             recent: Recent::default(),
             unjudged: UnjudgedRun::default(),
-            is_edge_down: false,
+            edge_down: None,
+            invalid: InvalidAnswers::default(),
         }
     }
 
@@ -121,7 +126,6 @@ impl Decisions {
     /// # Errors
     /// The decision that keeps the request away from the cloud.
     pub fn decide_edge_down(&mut self, samples: usize, route: Route) -> Result<(), Decision> {
-        self.is_edge_down = true;
         let samples = u32::try_from(samples).unwrap_or(u32::MAX).max(1);
         let rate = self.settings.max_ratio.get();
         let first = (self.policy.tokens() + rate).min(f64::from(DEPTH));
@@ -153,6 +157,9 @@ impl Decisions {
 
     /// Records the result of an upload.
     pub fn uploaded(&mut self, signal: Signal, upload: Upload) {
+        if matches!(upload, Upload::Answered(_)) {
+            self.forget_invalid_answers();
+        }
         // Only samples with a confidence are hard.
         self.policy.uploaded(signal.unwrap_or(0.0), upload);
     }
@@ -170,7 +177,26 @@ impl Decisions {
         self.totals.count(outcome);
         self.recent.push(outcome);
         self.unjudged.push(outcome);
-        self.is_edge_down = outcome == Outcome::Cloud(Decision::EdgeDown);
+        if outcome == Outcome::Cloud(Decision::EdgeDown) {
+            self.forget_invalid_answers();
+        } else {
+            self.edge_down = None;
+        }
+    }
+
+    /// An answer of the cloud cannot be used. The text names what was expected and what came.
+    pub fn answer_invalid(&mut self, text: String) {
+        self.invalid.push(text);
+    }
+
+    /// The cloud did not answer, or its answer was used.
+    pub fn forget_invalid_answers(&mut self) {
+        self.invalid = InvalidAnswers::default();
+    }
+
+    /// What is wrong with the cloud's answers, if at least so many in a row could not be used.
+    pub fn invalid_answers(&self, in_a_row: u32) -> Option<&str> {
+        self.invalid.text(in_a_row)
     }
 
     /// Permission for one call of the cloud.
@@ -207,6 +233,7 @@ impl Decisions {
 
     /// The token or the address of the cloud changed.
     pub fn reset_breaker(&mut self) {
+        self.forget_invalid_answers();
         self.breaker.reset();
     }
 
@@ -235,14 +262,21 @@ impl Decisions {
         self.unjudged.reason(in_a_row)
     }
 
-    /// Whether the edge's model server did not answer the last request.
-    pub const fn is_edge_down(&self) -> bool {
-        self.is_edge_down
+    /// The edge's model server at this address did not answer a request.
+    pub fn edge_failed(&mut self, address: &str) {
+        if self.edge_down.as_deref() != Some(address) {
+            self.edge_down = Some(address.to_owned());
+        }
+    }
+
+    /// The address of the edge's model server, if it did not answer the last request.
+    pub fn edge_down(&self) -> Option<&str> {
+        self.edge_down.as_deref()
     }
 
     /// The edge's model server can be reached again.
-    pub const fn edge_is_back(&mut self) {
-        self.is_edge_down = false;
+    pub fn edge_is_back(&mut self) {
+        self.edge_down = None;
     }
 
     /// Calls of the cloud that failed in a row.

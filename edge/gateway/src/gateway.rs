@@ -38,6 +38,8 @@ pub struct Gateway {
     counters: Mutex<Option<CounterFile>>,
     /// What earlier processes counted, if that is known.
     earlier: Option<Earlier>,
+    /// Why the changed configuration is not used.
+    configuration_problem: Mutex<Option<String>>,
     /// The metrics.
     pub metrics: Metrics,
     /// Takes samples that are compared after their answer.
@@ -171,6 +173,7 @@ impl Gateway {
             decisions: Mutex::new(decisions),
             earlier: counters.as_ref().map(CounterFile::earlier),
             counters: Mutex::new(counters),
+            configuration_problem: Mutex::default(),
             metrics: Metrics::default(),
             shadows,
         };
@@ -229,6 +232,17 @@ impl Gateway {
         if let Some(Err(problem)) = closed {
             warn!("the counters are not closed: {problem}");
         }
+    }
+
+    /// Records why the changed configuration is not used; `None` if the one in force is the
+    /// newest.
+    pub fn set_configuration_problem(&self, problem: Option<String>) {
+        *self.configuration_problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+    }
+
+    /// Why the changed configuration is not used.
+    pub fn configuration_problem(&self) -> Option<String> {
+        self.configuration_problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Puts another configuration in force. Requests in flight keep theirs.

@@ -6,6 +6,7 @@ mod completion;
 mod edge;
 mod edge_down;
 mod grpc;
+mod invalid;
 mod pass;
 mod respond;
 mod shadows;
@@ -133,7 +134,7 @@ pub async fn handle(gateway: Arc<Gateway>, wire: Wire, request: Request<Incoming
     let (started, waited, trailers) = (clock::now(), Duration::ZERO, HeaderMap::new());
     let mut exchange = Exchange { wire, gateway, service, started, waited, trailers };
     let Ok(place) = Arc::clone(&exchange.service.places).try_acquire_owned() else {
-        let text = "the gateway answers as many requests as gateway.maxInFlight permits; try again";
+        let text = "the gateway answers as many requests as maxInFlight permits; try again";
         let status = match wire {
             Wire::Rest => StatusCode::SERVICE_UNAVAILABLE,
             Wire::Grpc => StatusCode::TOO_MANY_REQUESTS,

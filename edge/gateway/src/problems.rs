@@ -28,8 +28,8 @@ pub struct Facts<'a> {
     pub unjudged: Option<Unjudged>,
     /// What is held.
     pub goal: Goal,
-    /// The population stability index, if the confidences drift.
-    pub drift: Option<f64>,
+    /// The drift of the confidences, if there is one.
+    pub drift: Option<Drift>,
     /// Whether the shadows disagree more than before.
     pub is_disagreeing: bool,
     /// The estimated agreement with the cloud's model.
@@ -42,6 +42,19 @@ pub struct Facts<'a> {
     pub difference: Option<&'a str>,
     /// The address of the edge's model server, if it does not answer.
     pub edge_down: Option<&'a str>,
+    /// What is wrong with the cloud's answers, if several in a row could not be used.
+    pub invalid_answers: Option<&'a str>,
+    /// What is wrong with the changed configuration, if it is not used.
+    pub configuration: Option<&'a str>,
+}
+
+/// How far the confidences moved.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Drift {
+    /// The population stability index.
+    pub psi: f64,
+    /// The shares of samples below the threshold of before: of the first samples, and of now.
+    pub below: Option<(f64, f64)>,
 }
 
 impl Facts<'_> {
@@ -62,14 +75,16 @@ impl Facts<'_> {
 /// The problems, the most important first.
 pub fn problems(facts: &Facts<'_>) -> Vec<GatewayProblem> {
     use GatewayProblemReason::{
-        CloudLeftAlone, CloudRefusesToken, Drifting, ModelServerDown, OutputsDiffer, OverBudget,
-        ProtocolMismatch, SignalMissing,
+        CloudAnswerInvalid, CloudLeftAlone, CloudRefusesToken, ConfigurationInvalid, Drifting,
+        ModelServerDown, OutputsDiffer, OverBudget, ProtocolMismatch, SignalMissing,
     };
     let found = [
         (ModelServerDown, model_server_down(facts)),
         (ProtocolMismatch, protocol_mismatch(facts)),
         (CloudRefusesToken, cloud_refuses_token(facts)),
+        (CloudAnswerInvalid, cloud_answer_invalid(facts)),
         (CloudLeftAlone, cloud_left_alone(facts)),
+        (ConfigurationInvalid, configuration_invalid(facts)),
         (SignalMissing, signal_missing(facts)),
         (OverBudget, over_budget(facts)),
         (Drifting, drifting(facts)),
@@ -114,8 +129,25 @@ fn cloud_refuses_token(facts: &Facts<'_>) -> Option<String> {
     ))
 }
 
+fn cloud_answer_invalid(facts: &Facts<'_>) -> Option<String> {
+    let answers = facts.invalid_answers?;
+    Some(format!(
+        "{answers}: hard samples get the edge's answers; check url, modelName and protocol of the \
+         cloud"
+    ))
+}
+
+fn configuration_invalid(facts: &Facts<'_>) -> Option<String> {
+    let problem = facts.configuration?;
+    Some(format!(
+        "the changed configuration is not used: {problem}; the one before stays in force; correct \
+         this field"
+    ))
+}
+
+/// Not if the cloud answers, in another form.
 fn cloud_left_alone(facts: &Facts<'_>) -> Option<String> {
-    if facts.cloud() != GatewayCloud::LeftAlone {
+    if facts.cloud() != GatewayCloud::LeftAlone || facts.invalid_answers.is_some() {
         return None;
     }
     let BreakerSettings { opens_at, pause, .. } = BreakerSettings::DEFAULT;
@@ -166,7 +198,15 @@ fn over_budget(facts: &Facts<'_>) -> Option<String> {
 
 fn drifting(facts: &Facts<'_>) -> Option<String> {
     let moved = match (facts.drift, facts.is_disagreeing) {
-        (Some(psi), _) => format!("the confidence at the edge moved (PSI {psi:.2})"),
+        (Some(Drift { psi, below: None }), _) => {
+            format!("the confidence at the edge moved (PSI {psi:.2})")
+        }
+        (Some(Drift { psi, below: Some((then, now)) }), _) => format!(
+            "the confidence at the edge moved (PSI {psi:.2}), {} of samples are below the \
+             threshold of before, {} then",
+            percent(now),
+            percent(then)
+        ),
         (None, true) => "the answers of the two models differ more often than before".to_owned(),
         (None, false) => return None,
     };
@@ -217,6 +257,8 @@ mod tests {
             max_ratio: 0.3,
             difference: None,
             edge_down: None,
+            invalid_answers: None,
+            configuration: None,
         }
     }
 
@@ -243,11 +285,28 @@ mod tests {
                  that does, or name Random",
             ),
             (
-                Facts { drift: Some(0.312), ..healthy() },
+                Facts { drift: Some(Drift { psi: 0.312, below: Some((0.2, 0.381)) }), ..healthy() },
                 GatewayProblemReason::Drifting,
-                "the confidence at the edge moved (PSI 0.31): the upload ratio of 20 % is kept, \
-                 the agreement with the cloud is 0.83; check the inputs, or train the edge's model \
-                 again",
+                "the confidence at the edge moved (PSI 0.31), 38 % of samples are below the \
+                 threshold of before, 20 % then: the upload ratio of 20 % is kept, the agreement \
+                 with the cloud is 0.83; check the inputs, or train the edge's model again",
+            ),
+            (
+                Facts {
+                    invalid_answers: Some("expected a JSON object with outputs, received HTML"),
+                    cloud: left_alone,
+                    failures: 5,
+                    ..healthy()
+                },
+                GatewayProblemReason::CloudAnswerInvalid,
+                "expected a JSON object with outputs, received HTML: hard samples get the edge's \
+                 answers; check url, modelName and protocol of the cloud",
+            ),
+            (
+                Facts { configuration: Some("unknown field `prot`"), ..healthy() },
+                GatewayProblemReason::ConfigurationInvalid,
+                "the changed configuration is not used: unknown field `prot`; the one before stays \
+                 in force; correct this field",
             ),
             (
                 Facts { over_budget: Some(0.12), ..healthy() },
@@ -315,7 +374,7 @@ mod tests {
         let facts = Facts {
             edge_down: Some("a:1"),
             cloud: CloudState::TokenRefused,
-            drift: Some(0.3),
+            drift: Some(Drift { psi: 0.3, below: None }),
             ..healthy()
         };
         let reasons: Vec<_> = problems(&facts).into_iter().map(|problem| problem.reason).collect();

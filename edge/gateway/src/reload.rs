@@ -80,7 +80,8 @@ impl Files {
     }
 }
 
-/// Applies what changed. An invalid configuration is logged, and the one in force stays.
+/// Applies what changed. An invalid configuration is logged and reported, and the one in force
+/// stays.
 pub fn refresh(gateway: &Gateway, files: &mut Files) {
     if files.is_changed() {
         let before = gateway.service();
@@ -97,12 +98,21 @@ pub fn refresh(gateway: &Gateway, files: &mut Files) {
                 service.inherit_token(&before);
                 let is_other_token = files.load_token(&service);
                 gateway.apply(service);
+                gateway.set_configuration_problem(None);
                 if is_other_token {
                     gateway.decisions().reset_breaker();
                 }
                 info!("the configuration {} was read again", files.config.display());
             }
-            Err(problem) => error!("{problem}; the configuration before stays in force"),
+            Err(problem) => {
+                error!("{problem}; the configuration before stays in force");
+                // Not the path, which is that in the container.
+                let problem = match problem {
+                    Error::Config { source, .. } => source.to_string(),
+                    other => other.to_string(),
+                };
+                gateway.set_configuration_problem(Some(problem));
+            }
         }
     }
     files.refresh_token(gateway);

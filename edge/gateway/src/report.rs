@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use neptune_cascade::agreement::Estimate;
+use neptune_cascade::{agreement::Estimate, breaker::BreakerSettings, policy::Goal};
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use neptune_wire::{
     Counters, EarlierRuns, Figure, GatewayReport, GatewaySignal, WorkerInfo, WorkerTaskInfo,
@@ -23,7 +23,7 @@ use crate::{
     decision::{CloudState, Decisions, Totals},
     error::Error,
     gateway::{Gateway, Service},
-    problems::{Facts, UNJUDGED_IN_A_ROW, problems},
+    problems::{Drift, Facts, UNJUDGED_IN_A_ROW, problems},
     protocol::completion::Probed,
 };
 
@@ -107,7 +107,8 @@ impl Publisher {
         let message = {
             let decisions = self.gateway.decisions();
             let cloud = decisions.cloud_state(clock::now());
-            let report = gateway_report(&service, &decisions, cloud);
+            let problem = self.gateway.configuration_problem();
+            let report = gateway_report(&service, &decisions, cloud, problem.as_deref());
             let times = (self.started, clock::timestamp());
             message(&self.identity, times, (decisions.totals(), self.gateway.earlier()), report)
         };
@@ -121,11 +122,9 @@ impl Publisher {
 
     /// Notices that the edge's model server is back, also without a request.
     async fn notice_edge(&self) {
-        if !self.gateway.decisions().is_edge_down() {
-            return;
-        }
-        let service = self.gateway.service();
-        let connected = timeout(CONNECT, TcpStream::connect(service.edge.address())).await;
+        let address = self.gateway.decisions().edge_down().map(str::to_owned);
+        let Some(address) = address else { return };
+        let connected = timeout(CONNECT, TcpStream::connect(&address)).await;
         if matches!(connected, Ok(Ok(_))) {
             self.gateway.decisions().edge_is_back();
         }
@@ -157,7 +156,12 @@ async fn listen(mut events: LinkEvents) {
 }
 
 /// The states and figures beside the counters.
-fn gateway_report(service: &Service, decisions: &Decisions, cloud: CloudState) -> GatewayReport {
+pub fn gateway_report(
+    service: &Service,
+    decisions: &Decisions,
+    cloud: CloudState,
+    configuration: Option<&str>,
+) -> GatewayReport {
     let policy = decisions.policy();
     let estimate = policy.agreement();
     let drift = policy.confidence_drift();
@@ -170,13 +174,25 @@ fn gateway_report(service: &Service, decisions: &Decisions, cloud: CloudState) -
         signal: signal(service),
         unjudged: decisions.unjudged(UNJUDGED_IN_A_ROW),
         goal: service.settings.goal,
-        drift: drift.psi().filter(|_| drift.is_drifting()),
+        drift: drift.psi().filter(|_| drift.is_drifting()).map(|psi| Drift {
+            psi,
+            below: match service.settings.goal {
+                Goal::UploadRatio(ratio) | Goal::TrackedRatio { ratio, .. } => {
+                    drift.below_quantile(ratio.get())
+                }
+                Goal::Threshold => drift.below(policy.threshold()),
+                // Its threshold of before is not known.
+                Goal::Agreement(_) => None,
+            },
+        }),
         is_disagreeing: policy.disagreement_drift().is_drifting(),
         agreement: estimate.as_ref().map(|estimate| estimate.agreement),
         over_budget: decisions.over_budget(),
         max_ratio: service.settings.max_ratio.get(),
         difference: service.difference(),
-        edge_down: decisions.is_edge_down().then(|| service.edge.address()),
+        edge_down: decisions.edge_down(),
+        invalid_answers: decisions.invalid_answers(BreakerSettings::DEFAULT.opens_at),
+        configuration,
     };
     let estimated = |of: fn(&Estimate) -> f64| estimate.as_ref().map(of).and_then(Figure::new);
     GatewayReport {
@@ -263,7 +279,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use neptune_cascade::{
         breaker::Failure,
-        policy::{Decision, Goal, Settings},
+        policy::{Decision, Settings},
     };
     use serde_json::{Value, json};
 
@@ -296,7 +312,7 @@ mod tests {
         let permit = decisions.permit(clock::now()).unwrap();
         decisions.failed(permit, Failure::TokenRefused, clock::now(), 0.5);
         let cloud = decisions.cloud_state(clock::now());
-        let report = gateway_report(&service, &decisions, cloud);
+        let report = gateway_report(&service, &decisions, cloud, None);
         let earlier = Earlier { since: start, totals: *decisions.totals() };
         let totals = (decisions.totals(), Some(earlier));
         let report = serde_json::to_value(message(&identity, (start, start), totals, report));

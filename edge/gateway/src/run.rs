@@ -26,7 +26,7 @@ use crate::{
     gateway::{Gateway, Service},
     handler, probe,
     reload::{self, Files},
-    report::Reporter,
+    report::{Reporter, gateway_report},
     server::{Answer, Limits, Listener, Wire, json as json_answer, serve, unix, whole},
     state_file::{self, Saved},
 };
@@ -272,7 +272,7 @@ fn text(content_type: &'static str, body: String) -> Answer {
 }
 
 fn status(gateway: &Gateway, cloud: CloudState) -> Value {
-    let service = gateway.service();
+    let (service, configuration) = (gateway.service(), gateway.configuration_problem());
     let decisions = gateway.decisions();
     let totals = decisions.totals();
     let is_openai = service.protocol() == Protocol::Openai;
@@ -283,6 +283,7 @@ fn status(gateway: &Gateway, cloud: CloudState) -> Value {
         "threshold": decisions.policy().threshold(),
         "cloud": cloud.name(),
         "cloudText": cloud.to_string(),
+        "problems": gateway_report(&service, &decisions, cloud, configuration.as_deref()).problems,
         "isWhole": service.is_whole(),
         "uploadRatio": decisions.recent_ratio(),
         "isDrifting": decisions.policy().confidence_drift().is_drifting(),

@@ -170,6 +170,7 @@ impl Agent {
             desired: &self.desired,
             containers: &self.containers,
             models: &self.artifacts.models,
+            secret_dir: &self.config.secret_dir,
         };
         let effect = self.workers.on_message(message, &node, &mut self.dropped, Timestamp::now());
         self.schedule.is_plan_stale |= effect.needs_plan;

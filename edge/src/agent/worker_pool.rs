@@ -1,6 +1,6 @@
 //! The node's workers: their messages and counters, their health, and the reloads of their models.
 
-use std::{collections::BTreeMap, fmt::Display, time::Instant};
+use std::{collections::BTreeMap, fmt::Display, path::Path, time::Instant};
 
 use jiff::Timestamp;
 use neptune_link::{Link, Message};
@@ -23,6 +23,7 @@ use crate::{
         health::{WorkerHealth, is_transient},
         observed_container::ObservedContainer,
     },
+    gateway::report_paths::on_node,
     storage::Store,
     worker::{
         container::model_url,
@@ -71,6 +72,8 @@ pub struct NodeView<'a> {
     pub desired: &'a DesiredState,
     pub containers: &'a Containers,
     pub models: &'a Models,
+    /// The node's directory of secrets.
+    pub secret_dir: &'a Path,
 }
 
 impl WorkerPool {
@@ -183,7 +186,12 @@ impl WorkerPool {
             && let Some(report) = parsed.info.gateway.as_deref()
             && let Some(container) = parsed.container.filter(|it| it.is_alive())
         {
-            self.gateways.set(&wanted.uid, worker, container.run_name(), report.clone());
+            let spec = wanted.worker.gateway.as_deref();
+            let report = match spec {
+                Some(spec) => on_node(report, spec, node.secret_dir),
+                None => report.clone(),
+            };
+            self.gateways.set(&wanted.uid, worker, container.run_name(), report);
         }
         if parsed.is_departed {
             self.counts.set_departed(&wanted.uid);

@@ -115,6 +115,9 @@ pub struct ContainerNetwork {
     /// The TCP port that the container serves, published on the node with the same number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
+    /// A second one, for gRPC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grpc_port: Option<u16>,
 }
 
 /// A read-only bind mount.

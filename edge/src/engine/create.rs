@@ -32,7 +32,7 @@ pub fn create_request(
         user: spec.user.map(|user| format!("{user}:{user}")),
         env: Some(env(spec, login)),
         labels: Some(labels(identity, spec, login)),
-        exposed_ports: published_port(spec).map(|(port, _)| vec![port]),
+        exposed_ports: some_unless_empty(published_ports(spec).map(|(port, _)| port)),
         stop_timeout: spec.stop_grace_seconds.map(i64::from),
         host_config: Some(host_config(spec)),
         ..Default::default()
@@ -66,12 +66,16 @@ fn network_mode(spec: &ContainerSpec) -> String {
     spec.network.as_ref().map_or("host", |network| &network.name).to_owned()
 }
 
-/// The port that the container serves, as the engine names it, and its place on every address of
-/// the node.
-fn published_port(spec: &ContainerSpec) -> Option<(String, Option<Vec<models::PortBinding>>)> {
-    let port = spec.network.as_ref()?.port?;
-    let binding = models::PortBinding { host_ip: None, host_port: Some(port.to_string()) };
-    Some((format!("{port}/tcp"), Some(vec![binding])))
+/// The ports that the container serves, as the engine names them, and their places on every address
+/// of the node.
+fn published_ports(
+    spec: &ContainerSpec,
+) -> impl Iterator<Item = (String, Option<Vec<models::PortBinding>>)> {
+    let ports = spec.network.iter().flat_map(|network| [network.port, network.grpc_port]);
+    ports.flatten().map(|port| {
+        let binding = models::PortBinding { host_ip: None, host_port: Some(port.to_string()) };
+        (format!("{port}/tcp"), Some(vec![binding]))
+    })
 }
 
 fn host_config(spec: &ContainerSpec) -> models::HostConfig {
@@ -96,7 +100,8 @@ fn host_config(spec: &ContainerSpec) -> models::HostConfig {
     let log_limits = [("max-size", "10m"), ("max-file", "2")];
     models::HostConfig {
         network_mode: Some(network_mode(spec)),
-        port_bindings: published_port(spec).map(|(port, binding)| [(port, binding)].into()),
+        port_bindings: Some(published_ports(spec).collect())
+            .filter(|all: &HashMap<_, _>| !all.is_empty()),
         mounts: Some(scripts.chain(model).chain(dataset).chain(directories).collect()),
         dns: some_unless_empty(spec.dns.iter().map(ToString::to_string)),
         extra_hosts: some_unless_empty(

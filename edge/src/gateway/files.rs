@@ -73,6 +73,11 @@ pub fn ca_copy_name(content: &[u8]) -> String {
     format!(".ca-{}.pem", &hash.as_str()[..16])
 }
 
+/// Whether a name is one of [`ca_copy_name`].
+pub fn is_ca_copy_name(name: &str) -> bool {
+    name.starts_with(".ca-")
+}
+
 /// Sets a member. What is not an object stays as it is: the gateway names the mistake.
 fn set(object: &mut Value, name: &str, value: &str) {
     if let Value::Object(members) = object {

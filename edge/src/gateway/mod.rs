@@ -4,5 +4,6 @@ pub mod container;
 pub mod files;
 mod merge;
 pub mod metrics;
-mod secrets;
+pub mod report_paths;
+pub mod secrets;
 pub mod writer;

@@ -6,7 +6,7 @@ use neptune_wire::{ModelServer, ServedModel};
 
 use crate::domain::{
     artifact::LocalArtifact,
-    container::{BindMount, ContainerSpec},
+    container::{BindMount, ContainerNetwork, ContainerSpec},
     node_context::NodeContext,
     served_version::ServedVersion,
 };
@@ -60,7 +60,9 @@ pub fn server_container(
         start: None,
         dns: context.dns.clone(),
         hosts: BTreeMap::new(),
-        network: context.container_network(Some(version.serving.port)),
+        network: context
+            .container_network(Some(version.serving.port))
+            .map(|network| ContainerNetwork { grpc_port: version.serving.grpc_port, ..network }),
     }
 }
 
@@ -125,6 +127,7 @@ mod tests {
         assert_eq!(on(None), None);
         let network = on(Some("bridge")).unwrap();
         assert_eq!((&*network.name, network.port), ("bridge", Some(version.serving.port)));
+        assert_eq!(network.grpc_port, None);
     }
 
     #[test]

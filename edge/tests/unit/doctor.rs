@@ -10,7 +10,8 @@ use neptune_edge::commands::doctor::{
         CallError, CallFacts, CertificateFacts, CertificateFile, Checked, CloudLinkFacts,
         CloudWorkerFacts, DataDirFacts, DataState, DatabaseState, DiskFacts, DoctorFacts,
         EdgeMeshFacts, EngineFacts, LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts,
-        Network, NetworkFacts, RegistryFacts,
+        NeededSecret, Network, NetworkFacts, RegistryFacts, SecretAccess, SecretDir,
+        SecretDirFacts, SecretFile,
     },
     report::{Level, has_errors, json, text},
 };
@@ -23,6 +24,11 @@ fn time(text: &str) -> Timestamp {
 fn answered(address: &str) -> CallFacts {
     let took = Duration::from_millis(12);
     CallFacts { address: address.parse().unwrap(), result: Ok(404), took }
+}
+
+fn secret_file(name: &str, mode: u32) -> SecretFile {
+    let access = SecretAccess { owner: 0, mode };
+    SecretFile { name: name.into(), access, is_readable: true }
 }
 
 /// A node without problems.
@@ -85,6 +91,18 @@ fn healthy() -> DoctorFacts {
             },
         ],
         edge_mesh: EdgeMeshFacts { has_interface: true, dns: Ok(()), unroutable: Vec::new() },
+        secrets: SecretDirFacts {
+            path: "/etc/neptune/secrets".into(),
+            state: Ok(Some(SecretDir {
+                access: SecretAccess { owner: 0, mode: 0o750 },
+                files: vec![secret_file("llm", 0o440)],
+            })),
+            needed: vec![NeededSecret {
+                name: "llm".into(),
+                used_by: "default/jointinferenceservices/assistant".into(),
+                problem: None,
+            }],
+        },
         name_servers: Vec::new(),
         certificates: vec![CertificateFile {
             flag: "--mqtt-ca-file",
@@ -103,6 +121,7 @@ fn warnings() -> DoctorFacts {
     facts.certificates[0].certificates.as_mut().unwrap()[0].not_after =
         time("2026-08-20T00:00:00Z");
     facts.local.access = LocalBrokerAccess::Anonymous;
+    facts.secrets.state.as_mut().unwrap().as_mut().unwrap().files[0].access.mode = 0o644;
     facts.cloud_workers.clear();
     facts
 }
@@ -122,6 +141,8 @@ fn failing() -> DoctorFacts {
         Err("Docker does not answer on /var/run/docker.sock: the socket does not exist".into());
     facts.local.answer = LocalBrokerAnswer::Free(false);
     facts.cloud.answer = Err("no response within 10 s".into());
+    facts.secrets.needed[0].problem =
+        Some("file /etc/neptune/secrets/llm not found on the node; create it".into());
     facts.cloud_workers[0].addresses = Err("Name or service not known".into());
     facts.cloud_workers[0].call = None;
     facts
@@ -234,6 +255,71 @@ fn each_problem_has_its_own_finding() {
         Level::Ok,
         "is free",
     );
+}
+
+#[test]
+fn each_problem_of_the_secrets_has_its_own_finding() {
+    let dir = |change: fn(&mut SecretDir)| {
+        move |facts: &mut DoctorFacts| {
+            change(facts.secrets.state.as_mut().unwrap().as_mut().unwrap());
+        }
+    };
+    assert_finding(
+        dir(|dir| dir.access.mode = 0o755),
+        Level::Warning,
+        "every user of the node has access to /etc/neptune/secrets (mode 755)",
+    );
+    assert_finding(
+        dir(|dir| dir.files[0].access.mode = 0o444),
+        Level::Warning,
+        "every user of the node has access to /etc/neptune/secrets/llm (mode 444)",
+    );
+    assert_finding(
+        dir(|dir| dir.files[0].access.mode = 0o460),
+        Level::Warning,
+        "the group of /etc/neptune/secrets/llm can replace it",
+    );
+    assert_finding(
+        dir(|dir| dir.files[0].access.owner = 1000),
+        Level::Warning,
+        "/etc/neptune/secrets/llm belongs to user 1000, who can replace it",
+    );
+    assert_finding(
+        dir(|dir| {
+            let other = secret_file("other", 0o400);
+            dir.files.push(SecretFile { is_readable: false, ..other });
+        }),
+        Level::Warning,
+        "user 998 cannot read /etc/neptune/secrets/other",
+    );
+    assert_finding(
+        |facts| facts.secrets.needed[0].problem = Some("file llm is not readable".into()),
+        Level::Error,
+        "default/jointinferenceservices/assistant: file llm is not readable",
+    );
+    assert_finding(
+        |facts| facts.secrets.state = Ok(None),
+        Level::Error,
+        "/etc/neptune/secrets does not exist; default/jointinferenceservices/assistant needs",
+    );
+    assert_finding(
+        |facts| facts.secrets.state = Err("Permission denied".into()),
+        Level::Error,
+        "/etc/neptune/secrets: Permission denied",
+    );
+    let unused = |facts: &mut DoctorFacts| {
+        facts.secrets.state = Ok(None);
+        facts.secrets.needed.clear();
+    };
+    assert_finding(unused, Level::Ok, "does not exist; no service of this node needs it");
+    let mut root = healthy();
+    root.user = 0;
+    let Ok(DataState::Present { owner, .. }) = &mut root.data.state else { panic!("present") };
+    *owner = 0;
+    let findings = assess(&root);
+    let seen: Vec<_> = findings.iter().map(|finding| &*finding.seen).collect();
+    let group = "the group of /etc/neptune/secrets/llm has access to it (mode 440)";
+    assert!(seen.contains(&group), "{seen:#?}");
 }
 
 #[test]

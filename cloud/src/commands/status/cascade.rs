@@ -13,6 +13,8 @@ const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'
 #[serde(rename_all = "camelCase")]
 pub struct Cascade {
     pub url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grpc_url: Option<String>,
     pub protocol: Option<String>,
     pub signal: Option<String>,
     pub threshold: Option<String>,
@@ -48,6 +50,7 @@ impl Cascade {
             shares: Shares::of(status),
             problems: gateway.problems.iter().map(problem).collect(),
             url: gateway.url,
+            grpc_url: gateway.grpc_url,
             protocol: gateway.protocol,
             signal: gateway.signal,
             threshold: gateway.threshold,
@@ -63,9 +66,10 @@ impl Cascade {
         let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
         let Shares { edge, cloud, fallback, over_budget, unjudged } = &self.shares;
         let mut text = String::new();
+        let grpc = self.grpc_url.as_ref().map(|url| format!(", gRPC {url}")).unwrap_or_default();
         let _ = writeln!(
             text,
-            "Cascade   {} (protocol {}, signal {})",
+            "Cascade   {}{grpc} (protocol {}, signal {})",
             known(&self.url),
             known(&self.protocol),
             known(&self.signal)

@@ -34,6 +34,9 @@ fn changes() -> Vec<Value> {
         json!({"health": {"tcp": true, "httpPath": "/a"}}),
         json!({"health": {"tcp": false, "httpPath": "/a"}}),
         json!({"health": {}}),
+        json!({"grpcPort": 8502}),
+        json!({"frameworkType": "triton", "grpcPort": 8502}),
+        json!({"frameworkType": "triton", "grpcPort": 8501, "servingPort": 8501}),
     ];
     let names = ["", "a", "A", "a_b", "a-b.c", "-a", "a-", "a..b", "9", "workers", "a b", "ä"];
     let long = [63, 64, 253, 254].map(|length| "a".repeat(length));
@@ -81,6 +84,7 @@ fn changes() -> Vec<Value> {
     }
     for number in [-1, 0, 1, 65_535, 65_536, i32::MAX] {
         changes.push(json!({ "servingPort": number }));
+        changes.push(json!({ "frameworkType": "triton", "grpcPort": number }));
         changes.push(json!({ "replicas": number }));
         changes.push(json!({ "health": {"probationSeconds": number} }));
     }

@@ -12,7 +12,10 @@ use neptune_api::InferenceModel;
 use crate::{
     controllers::inference_model::target::InferenceModelFacts,
     kubernetes::{node_selector::SelectedNodes, pod_policy::PodPolicy},
-    worker::frameworks::Frameworks,
+    worker::{
+        frameworks::Frameworks,
+        ports::{NodePort, of_model},
+    },
 };
 
 const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/inferencemodel.yaml");
@@ -42,9 +45,17 @@ pub fn facts() -> InferenceModelFacts {
         selected: SelectedNodes::default(),
         frameworks: Ok(Arc::new(Frameworks::default())),
         deployed: None,
-        same_port: Vec::new(),
+        used_ports: Vec::new(),
         pod_policy: PodPolicy::default(),
     }
+}
+
+/// A port that another model uses on a node.
+pub fn used_port(node: &str, name: &str, port: u16) -> NodePort {
+    let mut other = model();
+    other.metadata.name = Some(name.to_owned());
+    (other.spec.node_name, other.spec.serving_port) = (Some(node.to_owned()), Some(port.into()));
+    of_model(&other).remove(0)
 }
 
 pub fn edge_node(name: &str) -> Arc<Node> {

@@ -37,6 +37,7 @@ use crate::{
     finding::Finding,
     fleet::Retained,
     reason::Reason,
+    worker::ports,
 };
 
 impl Controller for InferenceModel {
@@ -132,21 +133,27 @@ impl Indexed for InferenceModel {
     }
 }
 
-/// Enqueues the services that use this model, and those whose gateway waits for a port that this
-/// one may have released.
+/// Enqueues the services that use this model, those whose gateway waits for a port that this one may
+/// have released, and those whose cloud worker may have to use another port because of this one.
 fn enqueue_services(model: &InferenceModel, context: &Context) {
     let namespace = model.metadata.namespace.clone().unwrap_or_default();
     let name = model.metadata.name.clone().unwrap_or_default();
     let used = IndexKey::Uses(Resource::InferenceModels, namespace, name);
     context.enqueue_key::<JointInferenceService>(&used);
     let taken = Reason::PortTaken.to_string();
+    let nodes = if ports::model_ports(model).any(ports::may_be_of_cloud_worker) {
+        ports::model_nodes(model)
+    } else {
+        Vec::new()
+    };
     context.enqueue_where(|service: &JointInferenceService| {
         let conditions = service.status.iter().filter_map(|status| status.conditions.last());
         conditions.into_iter().any(|current| current.reason.as_ref() == Some(&taken))
+            || nodes.iter().any(|node| ports::has_cloud_worker_on(service, node))
     });
 }
 
-/// Enqueues the models with the port of this one, and those that wait for a port that this one may
+/// Enqueues the models with a port of this one, and those that wait for a port that this one may
 /// have released.
 fn enqueue_port_conflicts(model: &InferenceModel, context: &Context) {
     let taken = Reason::ServingPortTaken.to_string();
@@ -154,8 +161,9 @@ fn enqueue_port_conflicts(model: &InferenceModel, context: &Context) {
         let conditions = other.status.iter().flat_map(|status| &status.conditions);
         conditions.into_iter().any(|condition| condition.reason == taken)
     };
+    let own: Vec<u16> = ports::model_ports(model).collect();
     context.enqueue_where(|other: &InferenceModel| {
-        let has_port = other.spec.serving_port == model.spec.serving_port;
+        let has_port = ports::model_ports(other).any(|port| own.contains(&port));
         other.metadata.uid != model.metadata.uid && (has_port || is_waiting(other))
     });
 }

@@ -186,7 +186,7 @@ fn chosen(
     nodes: &[&Node],
 ) -> Option<NodeName> {
     let current = model.status.as_ref().and_then(|status| status.node.as_deref());
-    let has_port = |node: &str| !facts.same_port.iter().any(|(taken, _)| taken == node);
+    let has_port = |node: &str| !facts.used_ports.iter().any(|used| used.node == node);
     let uid = model.metadata.uid.as_deref().unwrap_or_default();
     choose(uid, nodes, current, &facts.selected.online, has_port)
 }

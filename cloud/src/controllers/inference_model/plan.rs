@@ -46,14 +46,14 @@ pub fn retained(
 /// The server's environment variables, without those that its host sets.
 pub fn environment(valid: &ValidInferenceModel, model_name: &str) -> BTreeMap<String, String> {
     let port = valid.port.to_string();
-    [
-        ("NAMESPACE", valid.metadata.namespace.as_str()),
-        ("SERVICE_NAME", valid.metadata.name.as_str()),
-        ("MODEL_NAME", model_name),
-        ("SERVING_PORT", &port),
-    ]
-    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    .into()
+    let grpc = valid.grpc_port.map(|port| ("SERVING_GRPC_PORT", port.to_string()));
+    let always = [
+        ("NAMESPACE", valid.metadata.namespace.to_string()),
+        ("SERVICE_NAME", valid.metadata.name.to_string()),
+        ("MODEL_NAME", model_name.to_owned()),
+        ("SERVING_PORT", port),
+    ];
+    always.into_iter().chain(grpc).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent {
@@ -66,6 +66,7 @@ fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent
         args: program.args.clone(),
         env: environment(valid, &model.spec.model_name),
         port: valid.port,
+        grpc_port: valid.grpc_port,
         model: valid.version.clone(),
         reload: program.reload,
         health: program.health.clone(),
@@ -175,6 +176,41 @@ mod tests {
         assert!(serving.args.len() > 1, "those of the framework stay");
         let resources = &serving.resources;
         assert_eq!((resources.cpu_millis, resources.memory_bytes), (Some(500), Some(1 << 30)));
+    }
+
+    #[test]
+    fn server_with_a_port_for_grpc_gets_it_on_a_node_and_in_a_pod() {
+        let mut model = fixtures::model();
+        model.spec.framework_type = "triton".to_owned();
+        let args = |model: &InferenceModel| {
+            let plan = planned(model, &fixtures::facts());
+            let serving = task(&plan).serving.as_deref().unwrap();
+            (serving.args.last().unwrap().clone(), serving.grpc_port)
+        };
+        assert_eq!(args(&model), ("--allow-metrics=false".to_owned(), None));
+        model.spec.grpc_port = Some(8502);
+        assert_eq!(args(&model), ("--grpc-port=8502".to_owned(), Some(8502)));
+        let plan = planned(&model, &fixtures::facts());
+        assert_eq!(task(&plan).serving.as_ref().unwrap().env["SERVING_GRPC_PORT"], "8502");
+
+        let mut model = InferenceModel { spec: model.spec.clone(), ..fixtures::cloud_model() };
+        (model.spec.deploy_to_layer, model.spec.node_name) = ("cloud".to_owned(), None);
+        model.spec.node_selector.clear();
+        let objects = planned(&model, &fixtures::facts()).objects.unwrap();
+        let deployment = serde_json::to_value(objects.deployment).unwrap();
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(
+            container["ports"],
+            json!([
+                {"name": "http", "containerPort": 8501, "protocol": "TCP"},
+                {"name": "grpc", "containerPort": 8502, "protocol": "TCP"},
+            ])
+        );
+        let service = serde_json::to_value(objects.service).unwrap();
+        assert_eq!(
+            service["spec"]["ports"][1],
+            json!({"name": "grpc", "port": 8502, "protocol": "TCP", "targetPort": 8502})
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::{
     finding::Finding,
     kubernetes::quantities,
     reason::Reason,
-    worker::serving_runtimes::{FILE, Server, fill},
+    worker::serving_runtimes::{FILE, GRPC_PORT, Server, ServerPorts, fill},
 };
 
 /// Default seconds between two health checks.
@@ -53,11 +53,11 @@ pub struct VersionDirectory {
     pub one_file: bool,
 }
 
-/// The program of a model server on a port.
+/// The program of a model server on its ports.
 pub fn program(
     model: &InferenceModel,
     facts: &InferenceModelFacts,
-    port: u16,
+    ports: ServerPorts,
     findings: &mut Vec<Finding>,
 ) -> Option<Program> {
     let spec = &model.spec;
@@ -78,7 +78,7 @@ pub fn program(
     };
     let fill_in = |directory: &str| {
         let directory = directory.to_owned();
-        move |text: &str| fill(text, &spec.model_name, port, &directory)
+        move |text: &str| fill(text, &spec.model_name, ports, &directory)
     };
     let path = server.map(|server| fill_in("")(&server.directory));
     let filled = fill_in(path.as_deref().unwrap_or_default());
@@ -92,7 +92,11 @@ pub fn program(
     }
     let all = |list: &[String]| list.iter().map(|text| filled(text)).collect::<Vec<_>>();
     let mut args = server.map(|server| all(&server.args)).unwrap_or_default();
+    if ports.grpc.is_some() {
+        args.extend(server.map(|server| all(&server.grpc_args)).unwrap_or_default());
+    }
     args.extend(all(&overrides.args));
+    grpc(&spec.framework_type, server, &overrides.args, &args, ports, findings);
     let one_file = args.iter().any(|arg| arg.contains(FILE));
     let resources = overrides.resources.as_ref();
     let resources = quantities::limits("spec.server.resources.limits", resources, findings);
@@ -109,6 +113,32 @@ pub fn program(
             one_file,
         }),
     })
+}
+
+/// Checks that the server gets its port for gRPC if there is one. That of an image is the user's.
+fn grpc(
+    framework: &str,
+    server: Option<&Server>,
+    overrides: &[String],
+    args: &[String],
+    ports: ServerPorts,
+    findings: &mut Vec<Finding>,
+) {
+    let has_grpc = server.is_none_or(|server| {
+        let mut all = server.grpc_args.iter().chain(overrides);
+        all.any(|arg| arg.contains(GRPC_PORT))
+    });
+    let message = if ports.grpc.is_some() && !has_grpc {
+        format!(
+            "spec.grpcPort: the model server of framework {framework:?} has no gRPC; remove it, or add `grpcArgs` to its `serving` in the ConfigMap neptune-frameworks"
+        )
+    } else if args.iter().any(|arg| arg.contains(GRPC_PORT)) {
+        "spec.grpcPort is missing: the arguments of the server have {grpcPort}; set it to 1 to 65535"
+            .to_owned()
+    } else {
+        return;
+    };
+    findings.push(Finding::new(Reason::ServingPortInvalid, message));
 }
 
 fn server<'a>(

@@ -7,7 +7,7 @@ use neptune_api::{InferenceModel, InferenceModelStatus};
 
 use crate::{
     kubernetes::{node_selector::SelectedNodes, pod_policy::PodPolicy},
-    worker::frameworks::Frameworks,
+    worker::{frameworks::Frameworks, ports::NodePort},
 };
 
 /// The annotation that delays a switch to another version while its value is "true".
@@ -24,8 +24,8 @@ pub struct InferenceModelFacts {
     pub frameworks: Result<Arc<Frameworks>, String>,
     /// What the model's Deployment serves, if it exists.
     pub deployed: Option<Deployed>,
-    /// Node and `namespace/name` of each older model with the same port that an agent serves.
-    pub same_port: Vec<(String, String)>,
+    /// The ports of the model that older objects use on nodes.
+    pub used_ports: Vec<NodePort>,
     /// What the operator allows in Pods.
     pub pod_policy: PodPolicy,
 }

@@ -1,7 +1,7 @@
 //! Validates an `InferenceModel` against the cluster and parses the inputs of its plan. The only
 //! step that rejects a spec; each finding names the field and the remedy. Pure.
 
-use neptune_api::InferenceModel;
+use neptune_api::{InferenceModel, InferenceModelSpec};
 use neptune_wire::{NodeName, ObjectKey, ObjectMetadata, ServedModel, WorkerName};
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     finding::Finding,
     kubernetes::{identity::identity, pod_security, secrets::check_name},
     reason::Reason,
-    worker::names::server_name,
+    worker::{names::server_name, ports::NodePort, serving_runtimes::ServerPorts},
 };
 
 /// A valid `InferenceModel`.
@@ -30,6 +30,8 @@ pub struct ValidInferenceModel {
     pub place: Place,
     /// The port of the server.
     pub port: u16,
+    /// Its port for gRPC, if the spec has one.
+    pub grpc_port: Option<u16>,
     /// The program of the server.
     pub program: Program,
     /// The version to serve; `None` if the image contains its model.
@@ -58,10 +60,12 @@ pub fn validate(
     let place = place::place(model, facts, findings);
     let nodes = place.as_ref().map_or(&[][..], |(place, _)| place.nodes());
     let on_node = !nodes.is_empty();
-    if let Some(port) = port {
-        port_taken(port, nodes, &facts.same_port, findings);
+    let grpc_port = grpc_port(&model.spec, findings);
+    for (field, port) in [("servingPort", port), ("grpcPort", grpc_port)] {
+        port_taken(field, port, nodes, &facts.used_ports, findings);
     }
-    let program = program::program(model, facts, port.unwrap_or(1), findings);
+    let listen = ServerPorts { rest: port.unwrap_or(1), grpc: grpc_port };
+    let program = program::program(model, facts, listen, findings);
     let version = match model_origin(model) {
         ModelOrigin::Image(_) => Some(None),
         ModelOrigin::Manifest => {
@@ -97,6 +101,7 @@ pub fn validate(
         name,
         place,
         port,
+        grpc_port,
         program,
         version,
         is_stopped,
@@ -143,18 +148,37 @@ fn port(port: Option<i32>, findings: &mut Vec<Finding>) -> Option<u16> {
     None
 }
 
-/// Checks that no older model uses the port on one of the nodes. Two servers cannot listen on one
+/// The port for gRPC; `None` without one, and with a finding if it is invalid.
+fn grpc_port(spec: &InferenceModelSpec, findings: &mut Vec<Finding>) -> Option<u16> {
+    let number = spec.grpc_port?;
+    let message = if spec.serving_port == Some(number) {
+        format!("spec.grpcPort {number} is also spec.servingPort; choose another port")
+    } else {
+        match u16::try_from(number) {
+            Ok(port) if port > 0 => return Some(port),
+            _ => format!("spec.grpcPort {number} must be a port, 1 to 65535"),
+        }
+    };
+    findings.push(Finding::new(Reason::ServingPortInvalid, message));
+    None
+}
+
+/// Checks that no older object uses the port on one of the nodes. Two servers cannot listen on one
 /// port.
 fn port_taken(
-    port: u16,
+    field: &str,
+    port: Option<u16>,
     nodes: &[NodeName],
-    same_port: &[(String, String)],
+    used: &[NodePort],
     findings: &mut Vec<Finding>,
 ) {
-    let is_ours = |other: &str| nodes.iter().any(|node| node.as_str() == other);
-    if let Some((node, other)) = same_port.iter().find(|(node, _)| is_ours(node)) {
+    let is_taken = |used: &&NodePort| {
+        Some(used.port) == port && nodes.iter().any(|node| node.as_str() == used.node)
+    };
+    if let Some(used) = used.iter().find(is_taken) {
         let message = format!(
-            "spec.servingPort {port} is already used by InferenceModel {other} on node {node}; choose another port or node"
+            "spec.{field} {} is already used by {used} on node {}; choose another port or node",
+            used.port, used.node
         );
         findings.push(Finding::new(Reason::ServingPortTaken, message));
     }
@@ -164,7 +188,8 @@ fn port_taken(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use neptune_api::{
-        InferenceModelStatus, Placement, SecretReference, SecurityContext, ServingHealth,
+        InferenceModelStatus, Placement, SecretReference, SecurityContext, ServerOverrides,
+        ServingHealth,
     };
 
     use super::*;
@@ -174,6 +199,7 @@ mod tests {
             target::{Deployed, HOLD_ANNOTATION, target_version},
         },
         reason::{Phase, ReasonGroup},
+        worker::ports::PortUse,
     };
 
     type Case =
@@ -183,6 +209,12 @@ mod tests {
         let (mut model, mut facts) = (fixtures::model(), fixtures::facts());
         change(&mut model, &mut facts);
         validate(&model, &facts).map(|_| ()).unwrap_err()
+    }
+
+    /// Served by Triton with gRPC.
+    fn triton(model: &mut InferenceModel, _: &mut InferenceModelFacts) {
+        model.spec.framework_type = "triton".to_owned();
+        model.spec.grpc_port = Some(8502);
     }
 
     fn by_labels(model: &mut InferenceModel, facts: &mut InferenceModelFacts, nodes: &[&str]) {
@@ -201,13 +233,61 @@ mod tests {
         (
             "port of another",
             |_, f| {
-                f.same_port = vec![
-                    ("elsewhere".into(), "default/a".into()),
-                    ("precision-5820".into(), "default/b".into()),
+                f.used_ports = vec![
+                    fixtures::used_port("elsewhere", "a", 8501),
+                    fixtures::used_port("precision-5820", "b", 8501),
                 ];
             },
             Reason::ServingPortTaken,
             "spec.servingPort 8501 is already used by InferenceModel default/b on node precision-5820",
+        ),
+        (
+            "port of gRPC of a gateway",
+            |m, f| {
+                triton(m, f);
+                let mut used = fixtures::used_port("precision-5820", "b", 8502);
+                used.used_for = PortUse::Gateway;
+                f.used_ports = vec![used];
+            },
+            Reason::ServingPortTaken,
+            "spec.grpcPort 8502 is already used by JointInferenceService default/b on node precision-5820",
+        ),
+        (
+            "one port for REST and gRPC",
+            |m, f| {
+                triton(m, f);
+                m.spec.grpc_port = m.spec.serving_port;
+            },
+            Reason::ServingPortInvalid,
+            "spec.grpcPort 8501 is also spec.servingPort",
+        ),
+        (
+            "port of gRPC",
+            |m, f| {
+                triton(m, f);
+                m.spec.grpc_port = Some(65_536);
+            },
+            Reason::ServingPortInvalid,
+            "spec.grpcPort 65536 must be a port, 1 to 65535",
+        ),
+        (
+            "framework without gRPC",
+            |m, _| m.spec.grpc_port = Some(8502),
+            Reason::ServingPortInvalid,
+            "spec.grpcPort: the model server of framework \"tensorflow\" has no gRPC",
+        ),
+        (
+            "argument for a port that is not set",
+            |m, f| {
+                triton(m, f);
+                m.spec.grpc_port = None;
+                m.spec.server = Some(ServerOverrides {
+                    args: vec!["--port={grpcPort}".to_owned()],
+                    ..ServerOverrides::default()
+                });
+            },
+            Reason::ServingPortInvalid,
+            "spec.grpcPort is missing: the arguments of the server have {grpcPort}",
         ),
         (
             "layer",
@@ -281,7 +361,7 @@ mod tests {
             |m, f| {
                 by_labels(m, f, &["e1", "e2"]);
                 m.spec.placement = Some(Placement::All);
-                f.same_port = vec![("e2".into(), "default/b".into())];
+                f.used_ports = vec![fixtures::used_port("e2", "b", 8501)];
             },
             Reason::ServingPortTaken,
             "already used by InferenceModel default/b on node e2",
@@ -611,8 +691,7 @@ mod tests {
             let (at, _) = place(|m, f| {
                 by_labels(m, f, &nodes);
                 let taken = nodes.iter().filter(|node| **node != free);
-                f.same_port =
-                    taken.map(|node| ((*node).to_owned(), "default/a".to_owned())).collect();
+                f.used_ports = taken.map(|node| fixtures::used_port(node, "a", 8501)).collect();
             });
             assert_eq!(at, on(free));
         }

@@ -97,7 +97,7 @@ pub fn objects(
         }),
         status: None,
     };
-    let service = workloads::service(metadata, &valid.name, valid.port, Some(service_type));
+    let service = workloads::service(metadata, &valid.name, &ports(valid), Some(service_type));
     KubernetesObjects { deployment, service }
 }
 
@@ -182,18 +182,28 @@ fn container(
         command: some(&fill_all(&program.command)),
         args: some(&fill_all(&program.args)),
         env: Some(env),
-        ports: Some(vec![ContainerPort {
-            name: Some("http".to_owned()),
-            container_port: valid.port.into(),
-            protocol: Some("TCP".to_owned()),
-            ..ContainerPort::default()
-        }]),
+        ports: Some(ports(valid).into_iter().map(container_port).collect()),
         volume_mounts: fetched.map(|fetched| vec![fetched.mount.clone()]),
         resources: workloads::limits(&program.resources),
         startup_probe: Some(probes.startup),
         readiness_probe: Some(probes.readiness),
         liveness_probe: Some(probes.liveness),
         ..Container::default()
+    }
+}
+
+/// The ports of a server, by name.
+fn ports(valid: &ValidInferenceModel) -> Vec<(&'static str, u16)> {
+    let grpc = valid.grpc_port.map(|port| ("grpc", port));
+    [("http", valid.port)].into_iter().chain(grpc).collect()
+}
+
+fn container_port((name, port): (&str, u16)) -> ContainerPort {
+    ContainerPort {
+        name: Some(name.to_owned()),
+        container_port: port.into(),
+        protocol: Some("TCP".to_owned()),
+        ..ContainerPort::default()
     }
 }
 

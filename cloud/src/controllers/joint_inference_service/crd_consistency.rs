@@ -97,6 +97,32 @@ async fn crd_accepts_every_valid_service() {
     );
 }
 
+/// The change to a service with gRPC, and another one.
+fn with_grpc(change: &Value) -> Value {
+    let mut grpc = json!({
+        "edgeWorker": {
+            "server": {"frameworkType": "triton"},
+            "hardExampleAlgorithm": {"name": "CrossEntropy"},
+        },
+        "cloudWorker": {"endpoint": {"grpcUrl": "https://a:1"}},
+        "gateway": {"grpcPort": 8082},
+    });
+    join(&mut grpc, change);
+    grpc
+}
+
+/// Joins two changes. A field that one of them removes is removed.
+fn join(change: &mut Value, other: &Value) {
+    match (change.as_object_mut(), other.as_object()) {
+        (Some(fields), Some(others)) => {
+            for (name, other) in others {
+                join(fields.entry(name).or_insert(Value::Null), other);
+            }
+        }
+        _ => *change = other.clone(),
+    }
+}
+
 /// Valid and invalid changes of a service without code.
 fn changes_without_code() -> Vec<Value> {
     let edge = |change: Value| json!({ "edgeWorker": change });
@@ -130,7 +156,28 @@ fn changes_without_code() -> Vec<Value> {
         goal(json!({"maxUploadRatio": "0.1"})),
         goal(json!({"maxUploadRatio": "0.20"})),
         gateway(json!({"neverUpload": {"headers": []}})),
+        with_grpc(&json!({})),
+        with_grpc(&json!({"gateway": {"port": 8082}})),
+        with_grpc(&json!({"gateway": {"grpcPort": 8080}})),
+        with_grpc(&json!({"gateway": {"grpcPort": 0}})),
+        with_grpc(&json!({"gateway": null})),
+        with_grpc(&json!({"gateway": {"grpcPort": null}})),
+        with_grpc(&json!({"cloudWorker": {"endpoint": {"grpcUrl": null}}})),
+        with_grpc(&json!({"cloudWorker": {"endpoint": null, "workerSpec": worker, "nodeName": "n",
+            "model": {"name": "big"}}})),
+        with_grpc(&json!({"edgeWorker": {"server": {"frameworkType": "llamacpp"}}})),
     ];
+    for url in [
+        "https://a:1",
+        "https://a:1/",
+        "https://a",
+        "https://a:1/v1",
+        "http://a:1",
+        "a:1",
+        "https://u@a:1",
+    ] {
+        changes.push(with_grpc(&json!({"cloudWorker": {"endpoint": { "grpcUrl": url }}})));
+    }
     for share in ["", "0", "1", "0.2", "0.", ".5", "1.0", "1.01", "00.1", "-0.1", "1e-1", "20%"] {
         for name in ["uploadRatio", "maxUploadRatio", "shadowRatio"] {
             changes.push(goal(json!({ name: share })));

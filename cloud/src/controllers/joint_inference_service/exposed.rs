@@ -33,21 +33,27 @@ pub fn exposed(service: &JointInferenceService, gateway: &ValidGateway) -> Optio
         return None;
     }
     let metadata = workloads::metadata(service, &gateway.name, "gateway");
-    let mut address = workloads::service(metadata.clone(), &gateway.name, gateway.port, None);
+    let named = || ["http", "grpc"].into_iter().zip(gateway.ports.iter().copied());
+    let ports: Vec<_> = named().collect();
+    let mut address = workloads::service(metadata.clone(), &gateway.name, &ports, None);
     address.spec = address.spec.map(|spec| ServiceSpec { selector: None, ..spec });
     let endpoints = Endpoints {
         metadata,
         subsets: Some(vec![EndpointSubset {
             addresses: Some(addresses),
             not_ready_addresses: None,
-            ports: Some(vec![EndpointPort {
-                // That of the Service's port.
-                name: Some("http".to_owned()),
-                port: i32::from(gateway.port),
-                protocol: Some("TCP".to_owned()),
-                ..EndpointPort::default()
-            }]),
+            ports: Some(named().map(endpoint_port).collect()),
         }]),
     };
     Some(ExposedService { service: address, endpoints })
+}
+
+/// `name` is that of the Service's port.
+fn endpoint_port((name, port): (&str, u16)) -> EndpointPort {
+    EndpointPort {
+        name: Some(name.to_owned()),
+        port: i32::from(port),
+        protocol: Some("TCP".to_owned()),
+        ..EndpointPort::default()
+    }
 }

@@ -8,14 +8,16 @@ use neptune_wire::{NodeName, Role};
 
 use super::{
     gateway_facts::gateway_facts,
-    ports,
     validate::{CloudService, ServiceFacts},
 };
 use crate::{
     cache::{Cached as _, Caches},
     controllers::runtime::Context,
     kubernetes::{node_selector::SelectedNodes, nodes::is_agent_node},
-    worker::names::worker_name,
+    worker::{
+        names::worker_name,
+        ports::{Age, NodePort, PortUse, has_cloud_worker_on},
+    },
 };
 
 /// The objects that the service refers to, if they exist, and the address and port of its cloud
@@ -74,19 +76,18 @@ fn cloud_service(
     Some(CloudService { cluster_ip: cluster_ip.and_then(|address| address.parse().ok()) })
 }
 
+/// The port of the cloud worker, if it is a program on the node of an agent.
 fn port(service: &JointInferenceService, caches: &Caches) -> u16 {
-    let node = service.spec.cloud_worker.node_name.as_deref().unwrap_or_default();
-    let on_node = on_cloud_node(node, caches);
-    let on_node: Vec<_> = on_node.iter().map(Arc::as_ref).collect();
-    ports::port(service, &on_node)
+    let node = service.spec.cloud_worker.node_name.clone().unwrap_or_default();
+    let ports = caches.node_ports(&[node].into());
+    let age = Age::of(&service.metadata);
+    let own = |port: &&NodePort| port.used_for == PortUse::CloudWorker && port.age == age;
+    ports.iter().find(own).map_or(0, |port| port.port)
 }
 
 /// The services whose cloud worker is on this node.
 pub fn on_cloud_node(node: &str, caches: &Caches) -> Vec<Arc<JointInferenceService>> {
     let mut services = JointInferenceService::cache(caches).on_node(node);
-    services.retain(|service| {
-        let worker = &service.spec.cloud_worker;
-        worker.worker_spec.is_some() && worker.node_name.as_deref() == Some(node)
-    });
+    services.retain(|service| has_cloud_worker_on(service, node));
     services
 }

@@ -5,17 +5,21 @@ use std::sync::Arc;
 
 use k8s_openapi::{
     api::core::v1::{Node, NodeAddress, NodeStatus},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    jiff::Timestamp,
 };
 use neptune_api::{
-    Dataset, DatasetSpec, EdgeWorkerStatus, InferenceModel, InferenceModelSpec,
-    JointInferenceService, JointInferenceServiceStatus, Model, ModelSpec,
+    Dataset, DatasetSpec, EdgeWorkerStatus, Endpoint, Gateway, InferenceModel, InferenceModelSpec,
+    JointInferenceService, JointInferenceServiceStatus, Model, ModelServer, ModelSpec,
 };
 
 use crate::{
     controllers::joint_inference_service::validate::{CloudService, GatewayFacts, ServiceFacts},
     kubernetes::{node_selector::SelectedNodes, pod_policy::PodPolicy},
-    worker::frameworks::Frameworks,
+    worker::{
+        frameworks::Frameworks,
+        ports::{NodePort, of_model},
+    },
 };
 
 const SAMPLE: &str =
@@ -36,8 +40,40 @@ pub fn assistant() -> JointInferenceService {
         serde_saphyr::from_str(sample).expect("the sample is a service");
     service.metadata.namespace = Some("default".to_owned());
     service.metadata.uid = Some("uid-of-assistant".to_owned());
+    service.metadata.creation_timestamp = second(6);
     service.metadata.generation = Some(1);
     service
+}
+
+/// A service with gRPC: Triton at the edge, and an endpoint.
+pub fn classifier() -> (JointInferenceService, ServiceFacts) {
+    let mut service = assistant();
+    let edge = &mut service.spec.edge_worker;
+    edge.server = Some(Box::new(ModelServer {
+        framework_type: "triton".to_owned(),
+        ..ModelServer::default()
+    }));
+    edge.hard_example_algorithm.name = "CrossEntropy".to_owned();
+    service.spec.cloud_worker.endpoint = Some(Box::new(Endpoint {
+        url: "https://models.example".to_owned(),
+        grpc_url: Some("https://models.example:8001".to_owned()),
+        ..Endpoint::default()
+    }));
+    service.spec.gateway = Some(Box::new(Gateway { grpc_port: Some(8082), ..Gateway::default() }));
+    (service, assistant_facts())
+}
+
+/// A creation timestamp.
+pub fn second(second: i64) -> Option<Time> {
+    Timestamp::from_second(second).ok().map(Time)
+}
+
+/// A port that the server of another `InferenceModel` of this age uses.
+pub fn used_port(node: &str, port: u16, created: i64) -> NodePort {
+    let mut model = Arc::unwrap_or_clone(inference_model("other", "llamacpp", node));
+    model.metadata.creation_timestamp = second(created);
+    model.spec.serving_port = Some(port.into());
+    of_model(&model).remove(0)
 }
 
 /// The facts of [`assistant`].

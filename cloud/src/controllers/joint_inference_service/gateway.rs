@@ -15,14 +15,12 @@ use neptune_wire::{GatewaySpec, NodeName, WorkerName};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    controllers::joint_inference_service::{hard_example, server::NodePort},
+    controllers::joint_inference_service::{hard_example, server::ResolvedServer},
     finding::Finding,
     kubernetes::{nodes::in_url, quantities},
     reason::Reason,
+    worker::ports::{self, Age, NodePort, PortUse, gateway_port},
 };
-
-/// The port of a gateway whose spec names none.
-const DEFAULT_PORT: u16 = 8080;
 
 /// A gateway with resolved references.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,8 +33,8 @@ pub struct ValidGateway {
     pub spec: GatewaySpec,
     /// Host entries of the container.
     pub hosts: BTreeMap<String, IpAddr>,
-    /// Its port on the node.
-    pub port: u16,
+    /// Its ports on the node: for REST, and for gRPC if it has one.
+    pub ports: Vec<u16>,
     /// The addresses of its nodes, if a Service is to reach it.
     pub exposed: Option<Vec<(NodeName, String)>>,
 }
@@ -46,6 +44,8 @@ pub struct ValidGateway {
 pub struct CloudTarget {
     /// The base URL.
     pub url: String,
+    /// The address of its gRPC, if it has one.
+    pub grpc_url: Option<String>,
     /// The name of the model there.
     pub model_name: Option<String>,
     /// Its protocol, if it is known.
@@ -65,64 +65,86 @@ pub fn settings(service: &JointInferenceService) -> Gateway {
     service.spec.gateway.as_deref().cloned().unwrap_or_default()
 }
 
-/// The port of the gateway; the default if the spec has none or an invalid one.
-pub fn port(gateway: &Gateway) -> u16 {
-    let port = gateway.port.and_then(|port| u16::try_from(port).ok());
-    port.filter(|port| *port > 0).unwrap_or(DEFAULT_PORT)
-}
-
 /// The URL of the gateway. `address` is that of its only node.
 pub fn gateway_url(gateway: &Gateway, address: Option<&str>) -> Option<String> {
-    let port = port(gateway);
+    url(gateway, address, gateway_port(gateway))
+}
+
+/// The URL of the gateway for gRPC, if it has a port for it.
+pub fn grpc_url(gateway: &Gateway, address: Option<&str>) -> Option<String> {
+    url(gateway, address, ports::valid(gateway.grpc_port)?)
+}
+
+fn url(gateway: &Gateway, address: Option<&str>, port: u16) -> Option<String> {
     if gateway.expose == Some(true) {
         return address.map(|address| format!("http://{}:{port}", in_url(address)));
     }
     Some(format!("http://127.0.0.1:{port}"))
 }
 
-/// Checks that nothing else uses the port of the gateway on one of its nodes.
-pub fn check_port(
-    gateway: &Gateway,
+/// Checks that the ports of the gateway differ, and that no older object and not its own model
+/// server uses one of them on one of its nodes.
+pub fn check_ports(
+    service: &JointInferenceService,
     nodes: &[NodeName],
     used: &[NodePort],
     findings: &mut Vec<Finding>,
 ) {
-    let port = port(gateway);
-    let is_taken = |used: &&NodePort| {
-        used.has_priority
-            && used.port == port
-            && nodes.iter().any(|node| node.as_str() == used.node)
+    let gateway = settings(service);
+    let rest = gateway_port(&gateway);
+    if gateway.grpc_port == Some(rest.into()) {
+        invalid("grpcPort", &rest, "is also gateway.port; choose another port", findings);
+        return;
+    }
+    let age = Age::of(&service.metadata);
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    let named = service.spec.edge_worker.inference_model.as_ref();
+    let named = named.map(|model| format!("{namespace}/{}", model.name));
+    let has_priority = |used: &NodePort| {
+        let is_its_server =
+            used.used_for == PortUse::ModelServer && named.as_ref() == Some(&used.object);
+        is_its_server || used.age < age
     };
-    if let Some(NodePort { node, user, .. }) = used.iter().find(is_taken) {
-        let message = format!(
-            "spec.gateway.port {port} is already used by {user} on node {node}; choose another port or node"
-        );
-        findings.push(Finding::new(Reason::PortTaken, message));
+    for (field, port) in [("port", Some(rest)), ("grpcPort", ports::valid(gateway.grpc_port))] {
+        let is_taken = |used: &&NodePort| {
+            Some(used.port) == port
+                && nodes.iter().any(|node| node.as_str() == used.node)
+                && has_priority(used)
+        };
+        if let Some(taken) = used.iter().find(is_taken) {
+            let message = format!(
+                "spec.gateway.{field} {} is already used by {taken} on node {}; choose another port or node",
+                taken.port, taken.node
+            );
+            findings.push(Finding::new(Reason::PortTaken, message));
+        }
     }
 }
 
 /// The configuration file of the gateway, without the members that the agent sets. `edge` is the
-/// port and the model of the node's model server.
+/// node's model server.
 pub fn config(
     service: &JointInferenceService,
     protocol: ServerProtocol,
-    (edge_port, edge_model): (u16, &str),
+    edge: &ResolvedServer,
     cloud: &CloudTarget,
     findings: &mut Vec<Finding>,
 ) -> Option<Value> {
     let before = findings.len();
     let gateway = settings(service);
     let listen = if gateway.expose == Some(true) { "0.0.0.0" } else { "127.0.0.1" };
-    if gateway.port.is_some_and(|port| !(1..=65_535).contains(&port)) {
-        invalid("port", &gateway.port.unwrap_or_default(), "must be 1 to 65535", findings);
+    for (field, port) in [("port", gateway.port), ("grpcPort", gateway.grpc_port)] {
+        if let Some(port) = port.filter(|port| !(1..=65_535).contains(port)) {
+            invalid(field, &port, "must be 1 to 65535", findings);
+        }
     }
     let hard_example =
         hard_example::config(&service.spec.edge_worker.hard_example_algorithm, protocol, findings);
     let mut config = json!({
         "service": service.metadata.name.as_deref().unwrap_or_default(),
         "protocol": protocol.to_string(),
-        "listen": format!("{listen}:{}", port(&gateway)),
-        "edge": {"address": format!("127.0.0.1:{edge_port}"), "model": edge_model},
+        "listen": format!("{listen}:{}", gateway_port(&gateway)),
+        "edge": {"address": format!("127.0.0.1:{}", edge.port), "model": edge.model_name},
         "cloud": {"url": cloud.url},
         "hardExample": hard_example,
     });
@@ -131,6 +153,13 @@ pub fn config(
     }
     if cloud.allow_plain_http {
         config["cloud"]["allowPlainHttp"] = true.into();
+    }
+    if let (Some(port), Some(edge), Some(url)) =
+        (ports::valid(gateway.grpc_port), edge.grpc_port, &cloud.grpc_url)
+    {
+        config["grpcListen"] = format!("{listen}:{port}").into();
+        config["edge"]["grpcAddress"] = format!("127.0.0.1:{edge}").into();
+        config["cloud"]["grpcUrl"] = url.as_str().into();
     }
     let on_cloud_failure = gateway.on_cloud_failure.map(|action| match action {
         OnCloudFailure::EdgeAnswer => "EdgeAnswer",
@@ -260,11 +289,49 @@ pub fn check_url(url: &str) -> Result<(), &'static str> {
     }
 }
 
+/// Checks the address of an endpoint's gRPC as the gateway does: as [`check_url`], with a port and
+/// without a path.
+pub fn check_grpc_url(url: &str) -> Result<(), &'static str> {
+    check_url(url)?;
+    let uri: Uri =
+        url.parse().map_err(|_| "must be an address such as https://models.example:8001")?;
+    if uri.port_u16().is_none() {
+        return Err("must have a port, such as https://models.example:8001");
+    }
+    if !matches!(uri.path(), "" | "/") {
+        return Err("must have no path: gRPC has no base path");
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::controllers::joint_inference_service::fixtures;
+
+    fn server() -> ResolvedServer {
+        ResolvedServer {
+            name: "m".to_owned(),
+            model_name: "m".to_owned(),
+            port: 9001,
+            grpc_port: Some(9002),
+            protocol: None,
+            owned: None,
+        }
+    }
+
+    #[test]
+    fn address_of_grpc_has_a_port_and_no_path() {
+        for url in ["https://a:8001", "http://127.0.0.1:1/", "https://[2001:db8::1]:8001"] {
+            assert_eq!(check_grpc_url(url), Ok(()), "{url}");
+        }
+        for url in
+            ["", "https://a", "a:8001", "http://10.0.0.1:1", "https://a:1/v2", "https://u@a:1"]
+        {
+            assert!(check_grpc_url(url).is_err(), "{url}");
+        }
+    }
 
     #[test]
     fn plain_http_is_only_for_loopback() {
@@ -333,9 +400,9 @@ mod tests {
             }),
         ];
         let clouds = [
-            ("https://llm.example/v1", false),
-            ("http://127.0.0.1:8000", false),
-            ("http://10.96.0.9:5000", true),
+            ("https://llm.example/v1", "https://llm.example:8001", false),
+            ("http://127.0.0.1:8000", "http://127.0.0.1:8001/", false),
+            ("http://10.96.0.9:5000", "http://10.96.0.9:5001", true),
         ];
         let protocols = [ServerProtocol::Openai, ServerProtocol::Oip, ServerProtocol::Tfserving];
         let mut counts = (0, 0);
@@ -349,14 +416,18 @@ mod tests {
                         serde_json::from_value(algorithm).unwrap();
                     let settings = settings[number % settings.len()].clone();
                     service.spec.gateway = serde_json::from_value(settings).unwrap();
-                    let (url, allow_plain_http) = clouds[number % clouds.len()];
+                    let (url, grpc_url, allow_plain_http) = clouds[number % clouds.len()];
                     let cloud = CloudTarget {
                         url: url.to_owned(),
+                        grpc_url: Some(grpc_url.to_owned()),
                         allow_plain_http,
                         ..CloudTarget::default()
                     };
                     let mut findings = Vec::new();
-                    let built = config(&service, protocol, (9001, "m"), &cloud, &mut findings);
+                    if protocol == ServerProtocol::Oip && number % 3 == 0 {
+                        service.spec.gateway.as_mut().unwrap().grpc_port = Some(10);
+                    }
+                    let built = config(&service, protocol, &server(), &cloud, &mut findings);
                     let Some(built) = built else {
                         assert!(!findings.is_empty());
                         counts.1 += 1;
@@ -382,7 +453,7 @@ mod tests {
         .unwrap();
         let cloud = CloudTarget { url: "https://llm.example".to_owned(), ..CloudTarget::default() };
         let openai = ServerProtocol::Openai;
-        let built = config(&service, openai, (9001, "m"), &cloud, &mut Vec::new()).unwrap();
+        let built = config(&service, openai, &server(), &cloud, &mut Vec::new()).unwrap();
         assert_eq!(
             built,
             json!({
@@ -415,5 +486,8 @@ mod tests {
         assert_eq!(gateway_url(&gateway, Some("fd00::1")).unwrap(), "http://[fd00::1]:81");
         gateway.port = None;
         assert_eq!(gateway_url(&gateway, Some("192.0.2.7")).unwrap(), "http://192.0.2.7:8080");
+        assert_eq!(grpc_url(&gateway, Some("192.0.2.7")), None);
+        gateway.grpc_port = Some(8082);
+        assert_eq!(grpc_url(&gateway, Some("192.0.2.7")).unwrap(), "http://192.0.2.7:8082");
     }
 }

@@ -1,7 +1,10 @@
 //! Collects what a gateway needs of the cluster: the model servers of both halves, their addresses,
 //! the ports of the edge nodes, and the service that answers in the cloud's place.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
@@ -10,18 +13,18 @@ use neptune_wire::{NodeName, Role};
 
 use super::{
     gateway, place,
-    server::{NodePort, owned_name},
+    server::owned_name,
     shape::{CloudForm, EdgeForm, cloud_form, edge_form, has_gateway},
     validate::{CloudService, GatewayFacts, OtherService},
 };
 use crate::{
-    cache::{Cached as _, Caches},
+    cache::Caches,
     controllers::runtime::Context,
-    kubernetes::{
-        identity::is_owned,
-        nodes::{internal_address, is_agent_node},
+    kubernetes::nodes::{internal_address, is_agent_node},
+    worker::{
+        names::server_name,
+        ports::{NodePort, model_nodes},
     },
-    worker::names::server_name,
 };
 
 /// The maximum number of services in a chain.
@@ -58,7 +61,7 @@ pub fn gateway_facts<'a>(
         }),
         cloud_server,
         other: other(service, context),
-        ports: ports(service, caches),
+        ports: ports(service, context),
     }
 }
 
@@ -100,19 +103,6 @@ pub fn other_name(service: &JointInferenceService) -> Option<&str> {
     }
 }
 
-/// The nodes whose agents serve a model, by its status, or else by its spec.
-fn nodes(model: &InferenceModel) -> Vec<String> {
-    let status = model.status.iter();
-    let nodes: Vec<String> = status
-        .flat_map(|status| {
-            let servers = status.servers.iter().map(|server| &server.node);
-            status.node.iter().chain(servers).cloned()
-        })
-        .collect();
-    let named = model.spec.node_name.iter().filter(|name| !name.is_empty()).cloned();
-    if nodes.is_empty() && model.spec.deploy_to_layer == "edge" { named.collect() } else { nodes }
-}
-
 /// The node whose agent serves a model, if an agent does.
 fn agent_node(model: &InferenceModel, caches: &Caches) -> Option<String> {
     let named = model
@@ -120,7 +110,7 @@ fn agent_node(model: &InferenceModel, caches: &Caches) -> Option<String> {
         .node_name
         .clone()
         .filter(|name| caches.node(name).as_deref().is_some_and(is_agent_node));
-    nodes(model).into_iter().next().or(named)
+    model_nodes(model).into_iter().next().or(named)
 }
 
 /// The address of a node: that in its status, or else that which its agent reports.
@@ -156,7 +146,9 @@ fn other(service: &JointInferenceService, context: &Context) -> Option<OtherServ
     Some(OtherService {
         is_exposed: has_gateway(&other) && settings.expose == Some(true),
         returns_here,
-        url: address.and_then(|address| gateway::gateway_url(&settings, Some(&address))),
+        url: address.as_ref().and_then(|it| gateway::gateway_url(&settings, Some(it))),
+        has_grpc: settings.grpc_port.is_some(),
+        grpc_url: address.and_then(|it| gateway::grpc_url(&settings, Some(&it))),
         model_name,
         protocol,
     })
@@ -185,41 +177,18 @@ fn edge_model(
     }
 }
 
-/// The ports of nodes that other objects use.
-fn ports(service: &JointInferenceService, caches: &Caches) -> Vec<NodePort> {
-    let own = service.metadata.uid.as_deref();
-    let age = service.creation_timestamp().map(|time| time.0);
-    let named = edge_model_name(service);
-    let models =
-        InferenceModel::cache(caches).state_filter(|model| !is_owned(&model.metadata, service));
-    let of_models = models.iter().flat_map(|model| {
-        let port = model.spec.serving_port.and_then(|port| u16::try_from(port).ok());
-        let is_ours = model.namespace() == service.namespace() && named == Some(model.name_any());
-        let created = model.creation_timestamp().map(|time| time.0);
-        let has_priority = is_ours || (created, model.metadata.uid.as_deref()) < (age, own);
-        let user = format!(
-            "InferenceModel {}/{}",
-            model.namespace().unwrap_or_default(),
-            model.name_any()
-        );
-        let of = move |node| Some(NodePort { node, port: port?, user: user.clone(), has_priority });
-        nodes(model).into_iter().filter_map(of)
-    });
-    let others = JointInferenceService::cache(caches)
-        .state_filter(|other| other.metadata.uid.as_deref() != own && has_gateway(other));
-    let of_gateways = others.iter().flat_map(|other| {
-        let port = gateway::port(&gateway::settings(other));
-        let created = other.creation_timestamp().map(|time| time.0);
-        let has_priority = (created, other.metadata.uid.as_deref()) < (age, own);
-        let user = format!(
-            "JointInferenceService {}/{}",
-            other.namespace().unwrap_or_default(),
-            other.name_any()
-        );
-        let named = other.spec.edge_worker.node_name.as_deref();
-        let nodes: Vec<String> =
-            place::placed_nodes(other).chain(named).map(str::to_owned).collect();
-        nodes.into_iter().map(move |node| NodePort { node, port, user: user.clone(), has_priority })
-    });
-    of_models.chain(of_gateways).collect()
+/// The ports on the nodes that may get one of the service's servers, but for those of the servers
+/// that it owns.
+fn ports(service: &JointInferenceService, context: &Context) -> Vec<NodePort> {
+    let edge = &service.spec.edge_worker;
+    let named = edge.node_name.iter().chain(&service.spec.cloud_worker.node_name).cloned();
+    let placed = place::placed_nodes(service).map(str::to_owned);
+    let mut nodes: BTreeSet<String> = named.chain(placed).collect();
+    if !edge.node_selector.is_empty() {
+        let selected = context.selected_nodes(&edge.node_selector).nodes;
+        nodes.extend(selected.iter().map(|node| node.name_any()));
+    }
+    let mut ports = context.caches().node_ports(&nodes);
+    ports.retain(|port| port.owner.is_none() || port.owner != service.metadata.uid);
+    ports
 }

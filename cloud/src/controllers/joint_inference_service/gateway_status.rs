@@ -35,11 +35,11 @@ pub fn next(
     }
     let gateways: Vec<Gateway<'_>> =
         observed.edges.iter().filter_map(|edge| Gateway::of(edge, reports)).collect();
-    let (url, protocol) = match &observed.gateway_address {
-        Some(GatewayAddress { url, protocol }) => (url.clone(), protocol.clone()),
+    let GatewayAddress { url, grpc_url, protocol } = match &observed.gateway_address {
+        Some(address) => address.clone(),
         None if gateways.is_empty() => return None,
         // While the spec is invalid the gateways run as before.
-        None => before.map(|it| (it.url.clone(), it.protocol.clone())).unwrap_or_default(),
+        None => before.map(|it| address_of(it)).unwrap_or_default(),
     };
     let agreement = weighted(&gateways, |report| report.agreement);
     let low = weighted(&gateways, |report| report.agreement_low);
@@ -47,6 +47,7 @@ pub fn next(
     let upload_ratio = mean(&gateways, |report| report.upload_ratio);
     let mut status = GatewayStatus {
         url,
+        grpc_url,
         protocol,
         signal: common(&gateways, |report| Some(report.signal)).map(|signal| signal.to_string()),
         threshold: common(&gateways, |report| report.threshold).map(|figure| figure.to_string()),
@@ -61,6 +62,11 @@ pub fn next(
         remember(&mut status, ratio, now);
     }
     Some(Box::new(status))
+}
+
+fn address_of(gateway: &GatewayStatus) -> GatewayAddress {
+    let GatewayStatus { url, grpc_url, protocol, .. } = gateway.clone();
+    GatewayAddress { url, grpc_url, protocol }
 }
 
 /// Removes the history of a status, which alone is not written.

@@ -19,7 +19,7 @@ use crate::{
     finding::Finding,
     kubernetes::nodes::{in_url, internal_address},
     reason::Reason,
-    worker::names::server_name,
+    worker::{names::server_name, ports},
 };
 
 /// The address at which the edge reaches a cloud worker: host, port, and the IP address of the host
@@ -58,10 +58,10 @@ pub fn gateway(
         worker::name("spec.edgeWorker.name", &edge.name, Role::Edge, namespace, name, findings);
     let server = edge_server(service, form, nodes, facts, findings)?;
     let settings = gateway::settings(service);
-    gateway::check_port(&settings, nodes, &facts.gateway.ports, findings);
+    gateway::check_ports(service, nodes, &facts.gateway.ports, findings);
     let protocol = protocol(&server, cloud, findings)?;
-    let edge_server = (server.port, server.model_name.as_str());
-    let config = gateway::config(service, protocol, edge_server, cloud, findings)?;
+    grpc(service, protocol, &server, findings);
+    let config = gateway::config(service, protocol, &server, cloud, findings)?;
     let spec = GatewaySpec {
         config,
         server: server.name.parse().expect("an API server names objects by RFC 1123"),
@@ -74,7 +74,7 @@ pub fn gateway(
         image: facts.gateway.image.clone(),
         spec,
         hosts: cloud.hosts.clone(),
-        port: gateway::port(&settings),
+        ports: ports::gateway_ports(&settings).collect(),
         exposed,
     };
     Some((gateway, server))
@@ -104,6 +104,32 @@ fn edge_server(
             Some(found)
         }
     }
+}
+
+/// Checks that clients of gRPC can be served: its protocol is the only one with gRPC, and the
+/// model server of the edge has it.
+fn grpc(
+    service: &JointInferenceService,
+    protocol: ServerProtocol,
+    server: &ResolvedServer,
+    findings: &mut Vec<Finding>,
+) {
+    let Some(port) = gateway::settings(service).grpc_port else { return };
+    if protocol != ServerProtocol::Oip {
+        let message = format!(
+            "spec.gateway.grpcPort {port} needs the protocol oip, and the model servers use {protocol}; remove it"
+        );
+        findings.push(Finding::new(Reason::GatewayInvalid, message));
+    } else if server.grpc_port.is_none() {
+        let message = without_grpc("spec.edgeWorker.inferenceModel.name", &server.name);
+        findings.push(Finding::new(Reason::GrpcUnavailable, message));
+    }
+}
+
+fn without_grpc(field: &str, model: &str) -> String {
+    format!(
+        "{field}: InferenceModel {model:?} has no grpcPort, which spec.gateway.grpcPort needs; set its spec.grpcPort, or remove the one of the gateway"
+    )
 }
 
 /// The protocol of both halves.
@@ -160,14 +186,19 @@ pub fn cloud_target(
         CloudForm::Worker(_) => {
             let worker = worker?;
             let (host, port, ip) = cloud_worker_address(worker, namespace);
-            let target = target(&host, port, ip);
+            let target = target(&host, (port, None), ip);
+            if gateway::settings(service).grpc_port.is_some() {
+                let message = "spec.gateway.grpcPort: remove it: a cloudWorker.workerSpec has one port, which is not for gRPC";
+                findings.push(Finding::new(Reason::GatewayInvalid, message));
+            }
             return Some((target, CloudHalf::Worker(Box::new(worker.clone()))));
         }
         CloudForm::Endpoint(spec) => {
-            return Some((endpoint(spec, findings)?, CloudHalf::Endpoint));
+            let has_grpc = gateway::settings(service).grpc_port.is_some();
+            return Some((endpoint(spec, has_grpc, findings)?, CloudHalf::Endpoint));
         }
         CloudForm::Service(name) => {
-            let target = other_service(name, namespace, facts, findings)?;
+            let target = other_service(name, service, facts, findings)?;
             return Some((target, CloudHalf::Service));
         }
         CloudForm::Server(spec) => {
@@ -181,7 +212,12 @@ pub fn cloud_target(
         }
         CloudForm::InferenceModel(name) => {
             let model = facts.gateway.cloud_server.as_ref();
-            (server::named(name, field, model, facts, namespace, findings)?, None)
+            let found = server::named(name, field, model, facts, namespace, findings)?;
+            if gateway::settings(service).grpc_port.is_some() && found.grpc_port.is_none() {
+                let message = without_grpc(field, name);
+                findings.push(Finding::new(Reason::GrpcUnavailable, message));
+            }
+            (found, None)
         }
     };
     let host = service_host(
@@ -193,22 +229,24 @@ pub fn cloud_target(
     let target = CloudTarget {
         model_name: Some(server.model_name.clone()),
         protocol: server.protocol,
-        ..target(&address.host, server.port, address.ip)
+        ..target(&address.host, (server.port, server.grpc_port), address.ip)
     };
     let half = CloudHalf::Server { owned: server.owned.map(Box::new) };
     Some((target, half))
 }
 
-fn target(host: &str, port: u16, ip: Option<IpAddr>) -> CloudTarget {
+fn target(host: &str, (port, grpc): (u16, Option<u16>), ip: Option<IpAddr>) -> CloudTarget {
+    let url = |port| format!("http://{}:{port}", in_url(host));
     CloudTarget {
-        url: format!("http://{}:{port}", in_url(host)),
+        url: url(port),
+        grpc_url: grpc.map(url),
         allow_plain_http: true,
         hosts: ip.map(|ip| (host.to_owned(), ip)).into_iter().collect(),
         ..CloudTarget::default()
     }
 }
 
-fn endpoint(spec: &Endpoint, findings: &mut Vec<Finding>) -> Option<CloudTarget> {
+fn endpoint(spec: &Endpoint, has_grpc: bool, findings: &mut Vec<Finding>) -> Option<CloudTarget> {
     let before = findings.len();
     let mut invalid = |field: &str, value: &str, why: &str| {
         let message = format!("spec.cloudWorker.endpoint.{field} {value:?} {why}");
@@ -216,6 +254,21 @@ fn endpoint(spec: &Endpoint, findings: &mut Vec<Finding>) -> Option<CloudTarget>
     };
     if let Err(why) = gateway::check_url(&spec.url) {
         invalid("url", &neptune_wire::redact(&spec.url), why);
+    }
+    match &spec.grpc_url {
+        Some(url) => {
+            if let Err(why) = gateway::check_grpc_url(url) {
+                invalid("grpcUrl", &neptune_wire::redact(url), why);
+            } else if !has_grpc {
+                invalid("grpcUrl", url, "needs spec.gateway.grpcPort; set it, or remove grpcUrl");
+            }
+        }
+        None if has_grpc => {
+            let why =
+                "must be the address of the server's gRPC, because spec.gateway.grpcPort is set";
+            invalid("grpcUrl", "", why);
+        }
+        None => {}
     }
     if spec.model_name.as_deref() == Some("") {
         invalid("modelName", "", "must be the name of the model there, or not be set");
@@ -237,6 +290,7 @@ fn endpoint(spec: &Endpoint, findings: &mut Vec<Finding>) -> Option<CloudTarget>
     }
     Some(CloudTarget {
         url: spec.url.clone(),
+        grpc_url: spec.grpc_url.clone(),
         model_name: spec.model_name.clone(),
         token_file: spec.token_file.clone(),
         ca_file: spec.ca_file.clone(),
@@ -246,10 +300,12 @@ fn endpoint(spec: &Endpoint, findings: &mut Vec<Finding>) -> Option<CloudTarget>
 
 fn other_service(
     name: &str,
-    namespace: &str,
+    service: &JointInferenceService,
     facts: &ServiceFacts,
     findings: &mut Vec<Finding>,
 ) -> Option<CloudTarget> {
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    let wants_grpc = gateway::settings(service).grpc_port.is_some();
     let field = "spec.cloudWorker.service.name";
     let Some(other) = &facts.gateway.other else {
         findings.push(Finding::missing_object(
@@ -271,9 +327,15 @@ fn other_service(
             "{field}: the gateway of JointInferenceService {name:?} is not exposed; set its spec.gateway.expose to true"
         );
         (Reason::ServiceNotExposed, message)
+    } else if wants_grpc && !other.has_grpc {
+        let message = format!(
+            "{field}: the gateway of JointInferenceService {name:?} has no grpcPort, which spec.gateway.grpcPort needs; set its spec.gateway.grpcPort"
+        );
+        (Reason::GrpcUnavailable, message)
     } else if let Some(url) = &other.url {
         return Some(CloudTarget {
             url: url.clone(),
+            grpc_url: other.grpc_url.clone(),
             model_name: other.model_name.clone(),
             protocol: other.protocol,
             allow_plain_http: true,

@@ -18,8 +18,8 @@ mod observed;
 mod place;
 mod plan;
 mod pod;
-mod ports;
 mod server;
+mod server_ports;
 mod shape;
 mod status;
 mod validate;
@@ -28,7 +28,7 @@ mod workload;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
-use neptune_api::{JointInferenceService, JointInferenceServiceStatus};
+use neptune_api::{InferenceModel, JointInferenceService, JointInferenceServiceStatus};
 use neptune_wire::{ObjectKey, Resource};
 
 use self::{
@@ -48,6 +48,7 @@ use crate::{
     fleet::Retained,
     kubernetes::nodes::is_agent_node,
     reason::Reason,
+    worker::ports,
 };
 
 impl Controller for JointInferenceService {
@@ -170,20 +171,33 @@ impl Indexed for JointInferenceService {
     }
 }
 
-/// Enqueues the services whose cloud is the gateway of this one, and those whose gateway has the
-/// same port or waits for one that this one may have released.
+/// Enqueues the services whose cloud is the gateway of this one, and the objects that have one of
+/// its ports or wait for one that it may have released.
 fn enqueue_gateways(service: &JointInferenceService, context: &Context) {
     enqueue_callers(service, context);
-    if !shape::has_gateway(service) {
+    let has_gateway = shape::has_gateway(service);
+    if !has_gateway && service.spec.cloud_worker.worker_spec.is_none() {
         return;
     }
-    let port = gateway::port(&gateway::settings(service));
+    let settings = gateway::settings(service);
+    let own: Vec<u16> = ports::gateway_ports(&settings).filter(|_| has_gateway).collect();
     context.enqueue_where(|other: &JointInferenceService| {
-        let has_port = gateway::port(&gateway::settings(other)) == port;
+        let settings = gateway::settings(other);
+        let has_port = || ports::gateway_ports(&settings).any(|port| own.contains(&port));
         other.metadata.uid != service.metadata.uid
             && shape::has_gateway(other)
-            && (has_port || has_reason(other, Reason::PortTaken))
+            && (has_port() || has_reason(other, Reason::PortTaken))
     });
+    context.enqueue_where(|model: &InferenceModel| {
+        ports::model_ports(model).any(|port| own.contains(&port)) || awaits_port(model)
+    });
+}
+
+/// Whether a model waits for a port that another object uses.
+fn awaits_port(model: &InferenceModel) -> bool {
+    let taken = Reason::ServingPortTaken.to_string();
+    let conditions = model.status.iter().flat_map(|status| &status.conditions);
+    conditions.into_iter().any(|condition| condition.reason == taken)
 }
 
 /// Enqueues the services whose cloud is the gateway of this one.
@@ -202,13 +216,25 @@ pub fn has_reason(service: &JointInferenceService, reason: Reason) -> bool {
     conditions.into_iter().any(|current| current.reason == Some(reason.to_string()))
 }
 
-/// Enqueues the services on the same agent's node whose port depends on this one.
+/// Enqueues the services whose cloud worker has another port because of this one.
 fn enqueue_port_neighbours(service: &JointInferenceService, context: &Context) {
-    let Some(node) = service.spec.cloud_worker.node_name.as_deref() else { return };
-    if context.caches().node(node).as_deref().is_some_and(is_agent_node) {
-        let on_node = facts::on_cloud_node(node, context.caches());
+    let of_gateway = ports::of_gateway(service).into_iter();
+    let may_move = |port: &ports::NodePort| ports::may_be_of_cloud_worker(port.port);
+    let mut nodes: Vec<String> = of_gateway.filter(may_move).map(|port| port.node).collect();
+    nodes.extend(service.spec.cloud_worker.node_name.clone());
+    nodes.sort();
+    nodes.dedup();
+    let caches = context.caches();
+    for node in nodes {
+        if !caches.node(&node).as_deref().is_some_and(is_agent_node) {
+            continue;
+        }
+        let on_node = facts::on_cloud_node(&node, caches);
         let on_node: Vec<_> = on_node.iter().map(AsRef::as_ref).collect();
-        for other in ports::moved_by(service, &on_node) {
+        let used = caches.node_ports(&[node.clone()].into());
+        let used: Vec<_> =
+            used.into_iter().filter(|used| used.used_for != ports::PortUse::CloudWorker).collect();
+        for other in ports::moved_by(&node, service, &on_node, &used) {
             context.enqueue(other);
         }
     }

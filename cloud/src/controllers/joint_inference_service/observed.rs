@@ -62,6 +62,8 @@ pub struct ServiceObservation {
 pub struct GatewayAddress {
     /// The URL.
     pub url: Option<String>,
+    /// The URL for gRPC.
+    pub grpc_url: Option<String>,
     /// The protocol.
     pub protocol: Option<String>,
 }

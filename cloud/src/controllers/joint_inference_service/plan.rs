@@ -32,6 +32,9 @@ use crate::{
 /// The port of a cloud worker behind a Service.
 pub const SERVICE_PORT: u16 = 5000;
 
+/// The gRPC port of a model server behind a Service.
+pub const SERVICE_GRPC_PORT: u16 = 5001;
+
 /// The configuration file of a gateway in its container.
 const CONFIG_FILE: &str = "/etc/neptune-gateway/gateway.json";
 
@@ -214,10 +217,15 @@ fn edge_worker<'a>(service: &JointInferenceService, valid: &'a ValidService) -> 
 
 /// The gateway as a worker: its model server is the task of an `InferenceModel`.
 fn gateway_worker(valid: &ValidService, gateway: &ValidGateway) -> Worker {
+    let config = &gateway.spec.config;
+    let addresses = [&config["listen"], &config["grpcListen"]];
+    let addresses: Vec<_> = addresses.into_iter().filter_map(|it| it.as_str()).collect();
     let env = [
         ("NAMESPACE", valid.metadata.namespace.to_string()),
         ("SERVICE_NAME", valid.metadata.name.to_string()),
         ("WORKER_NAME", gateway.name.to_string()),
+        // A gateway opens its ports when it starts: other addresses replace the container.
+        ("GATEWAY_ADDRESSES", addresses.join(",")),
     ];
     Worker {
         name: gateway.name.clone(),
@@ -318,7 +326,6 @@ mod tests {
     use crate::{
         controllers::joint_inference_service::{
             fixtures,
-            server::NodePort,
             validate::{CloudService, ServiceFacts, validate},
         },
         kubernetes::report_target::ReportTarget,
@@ -403,20 +410,60 @@ mod tests {
             planned(&service, facts).owned.models[0].spec.serving_port.unwrap()
         };
         let preferred = port(&facts);
-        let used = |node: &str| NodePort {
-            node: node.to_owned(),
-            port: preferred.try_into().unwrap(),
-            user: "InferenceModel default/other".to_owned(),
-            has_priority: false,
+        let used = |node: &str, port: i32, second| {
+            fixtures::used_port(node, port.try_into().unwrap(), second)
         };
-        facts.gateway.ports = vec![used("edge1")];
+        facts.gateway.ports = vec![used("edge1", preferred, 5)];
         assert_eq!(port(&facts), preferred, "a port of another node is free");
-        facts.gateway.ports.push(used("edge0"));
+        facts.gateway.ports.push(used("edge0", preferred, 5));
         assert_eq!(port(&facts), preferred + 1);
         let mut existing = planned(&service, &facts).owned.models.remove(0);
+        existing.metadata.creation_timestamp = fixtures::second(7);
         existing.spec.serving_port = Some(22_222);
         facts.gateway.edge_server = Some(Arc::new(existing));
         assert_eq!(port(&facts), 22_222);
+        facts.gateway.ports.push(used("edge0", 22_222, 8));
+        assert_eq!(port(&facts), 22_222, "the younger object yields");
+        facts.gateway.ports.push(used("edge0", 22_222, 6));
+        assert_eq!(port(&facts), preferred + 1, "a cloud worker may have had the port before");
+    }
+
+    #[test]
+    fn servers_of_a_service_on_one_node_have_four_ports() {
+        let (mut service, mut facts) = fixtures::classifier();
+        service.spec.edge_worker.node_name = Some("solar-corona-cloud".to_owned());
+        let agent = fixtures::facts_with_agent();
+        (facts.edge_node, facts.cloud_node) = (agent.cloud_node.clone(), agent.cloud_node);
+        facts.cloud_model = Some(fixtures::model("big", "https://models.test/big.tar.gz"));
+        let cloud = &mut service.spec.cloud_worker;
+        cloud.endpoint = None;
+        cloud.node_name = Some("solar-corona-cloud".to_owned());
+        cloud.model = Some(ModelReference { name: "big".to_owned() });
+        cloud.server = service.spec.edge_worker.server.clone();
+        let plan = planned(&service, &facts);
+        let ports: BTreeSet<_> =
+            plan.owned.models.iter().flat_map(crate::worker::ports::model_ports).collect();
+        assert_eq!(ports.len(), 4, "{ports:?}");
+        assert!(ports.iter().all(|port| (21_000..30_000).contains(port)), "{ports:?}");
+        let config = &task(&plan, "solar-corona-cloud").workers[0].gateway.as_ref().unwrap().config;
+        let [edge, cloud] = &plan.owned.models[..] else { unreachable!("two models") };
+        let (edge, cloud) = (edge.spec.grpc_port.unwrap(), cloud.spec.grpc_port.unwrap());
+        assert_eq!(config["edge"]["grpcAddress"], format!("127.0.0.1:{edge}"));
+        assert_eq!(config["cloud"]["grpcUrl"], format!("http://192.0.2.7:{cloud}"));
+        facts.gateway.edge_server = Some(Arc::new(plan.owned.models[0].clone()));
+        facts.gateway.cloud_server = Some(Arc::new(plan.owned.models[1].clone()));
+        assert_eq!(planned(&service, &facts).owned.models, plan.owned.models, "they are kept");
+    }
+
+    #[test]
+    fn gateway_with_other_addresses_gets_another_container() {
+        let (mut service, facts) = fixtures::classifier();
+        let env = |service: &JointInferenceService| {
+            task(&planned(service, &facts), "edge0").workers[0].env["GATEWAY_ADDRESSES"].clone()
+        };
+        assert_eq!(env(&service), "127.0.0.1:8080,127.0.0.1:8082");
+        service.spec.gateway.as_mut().unwrap().expose = Some(true);
+        assert_eq!(env(&service), "0.0.0.0:8080,0.0.0.0:8082");
     }
 
     #[test]
@@ -474,6 +521,18 @@ mod tests {
                 "ports": [{"name": "http", "port": 8081, "protocol": "TCP"}],
             }])
         );
+        let (mut service, facts) = fixtures::classifier();
+        service.spec.gateway.as_mut().unwrap().expose = Some(true);
+        let exposed = planned(&service, &facts).owned.exposed.unwrap();
+        let names = |ports: &serde_json::Value| -> Vec<String> {
+            let ports = ports.as_array().unwrap().iter();
+            ports.map(|port| format!("{} {}", port["name"], port["port"])).collect()
+        };
+        let expected = [r#""http" 8080"#, r#""grpc" 8082"#];
+        let address = serde_json::to_value(&exposed.service).unwrap();
+        let endpoints = serde_json::to_value(&exposed.endpoints).unwrap();
+        assert_eq!(names(&address["spec"]["ports"]), expected);
+        assert_eq!(names(&endpoints["subsets"][0]["ports"]), expected);
     }
 
     #[test]

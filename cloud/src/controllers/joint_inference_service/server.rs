@@ -14,35 +14,25 @@ use neptune_api::{
     ModelServer, Placement, ServerOverrides, ServerProtocol,
 };
 use neptune_wire::{ArtifactAddress, NodeName, Resource, Role};
-use sha2::{Digest as _, Sha256};
 
 use crate::{
-    controllers::joint_inference_service::{plan::SERVICE_PORT, validate::ServiceFacts},
+    controllers::joint_inference_service::{
+        gateway,
+        plan::{SERVICE_GRPC_PORT, SERVICE_PORT},
+        server_ports::{existing, node_ports},
+        validate::ServiceFacts,
+    },
     finding::Finding,
     kubernetes::{
         identity::is_owned, labels::MANAGED_BY, nodes::internal_address, pod_security, quantities,
     },
     reason::Reason,
-    worker::{names::owned_model_name, serving_runtimes::Server},
+    worker::{
+        names::owned_model_name,
+        ports,
+        serving_runtimes::{GRPC_PORT, Server, ServerPorts},
+    },
 };
-
-/// The range of the ports of owned servers: above well-known services, below the ephemeral ports of
-/// Linux.
-const FIRST: u16 = 21_000;
-const COUNT: u16 = 9_000;
-
-/// A port of a node that a model server or a gateway uses.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodePort {
-    /// The node.
-    pub node: String,
-    /// The port.
-    pub port: u16,
-    /// Kind, namespace and name of the object.
-    pub user: String,
-    /// Whether the object is older than the service, or of another kind.
-    pub has_priority: bool,
-}
 
 /// A model server of a service.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,6 +43,8 @@ pub struct ResolvedServer {
     pub model_name: String,
     /// Its port.
     pub port: u16,
+    /// Its port for gRPC, if it has one.
+    pub grpc_port: Option<u16>,
     /// Its protocol, if it is known.
     pub protocol: Option<ServerProtocol>,
     /// The `InferenceModel` to apply; `None` if the user manages it.
@@ -76,20 +68,15 @@ pub fn owned(
     facts: &ServiceFacts,
     findings: &mut Vec<Finding>,
 ) -> Option<ResolvedServer> {
-    let (half, worker, model, existing) = match role {
-        Role::Edge => {
-            let edge = &service.spec.edge_worker;
-            ("spec.edgeWorker", &edge.name, facts.edge_model.as_ref(), &facts.gateway.edge_server)
-        }
-        Role::Cloud => {
-            let cloud = &service.spec.cloud_worker;
-            let existing = &facts.gateway.cloud_server;
-            ("spec.cloudWorker", &cloud.name, facts.cloud_model.as_ref(), existing)
-        }
+    let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
+    let (half, worker, model) = match role {
+        Role::Edge => ("spec.edgeWorker", &edge.name, facts.edge_model.as_ref()),
+        Role::Cloud => ("spec.cloudWorker", &cloud.name, facts.cloud_model.as_ref()),
     };
+    let existing = existing(role, facts);
     let name = owned_name(service, role);
     let before = findings.len();
-    if let Some(other) = existing.as_deref().filter(|other| !is_owned(other.meta(), service)) {
+    if let Some(other) = existing.filter(|other| !is_owned(other.meta(), service)) {
         let namespace = other.metadata.namespace.as_deref().unwrap_or_default();
         let message = format!(
             "InferenceModel {namespace}/{name} exists and has another owner; delete it or rename {half}.name {worker:?}"
@@ -103,24 +90,29 @@ pub fn owned(
     findings.extend(pod_security::check(&format!("{field}.securityContext"), context));
     let framework = framework_server(&server.framework_type, &field, facts, findings);
     let protocol = server.protocol.or_else(|| framework?.protocol);
+    let wants_grpc = gateway::settings(service).grpc_port.is_some();
+    if let Some(framework) = framework.filter(|_| wants_grpc) {
+        check_grpc(framework, server, protocol, &field, findings);
+    }
     if findings.len() > before {
         return None;
     }
     let model = model?;
-    let port = match place {
+    let of_node = |nodes: &[&str]| node_ports(service, role, nodes, facts);
+    let ports = match place {
         ServerPlace::Edge(nodes) => {
-            let nodes: Vec<&str> = nodes.iter().map(NodeName::as_str).collect();
-            port(service, role, existing.as_deref(), &nodes, &facts.gateway.ports)
+            of_node(&nodes.iter().map(NodeName::as_str).collect::<Vec<_>>())
         }
         ServerPlace::Cloud(Some(node)) if crate::kubernetes::nodes::is_agent_node(node) => {
-            let node = node.metadata.name.as_deref().unwrap_or_default();
-            port(service, role, existing.as_deref(), &[node], &facts.gateway.ports)
+            of_node(&[node.metadata.name.as_deref().unwrap_or_default()])
         }
-        ServerPlace::Cloud(_) => SERVICE_PORT,
+        ServerPlace::Cloud(_) => ServerPorts { rest: SERVICE_PORT, grpc: Some(SERVICE_GRPC_PORT) },
     };
+    let ports = ServerPorts { grpc: ports.grpc.filter(|_| wants_grpc), ..ports };
     let model_name = model.metadata.name.clone().unwrap_or_default();
     let spec = InferenceModelSpec {
-        serving_port: Some(port.into()),
+        serving_port: Some(ports.rest.into()),
+        grpc_port: ports.grpc.map(Into::into),
         ..spec(service, server, model, place)
     };
     let mut owned = InferenceModel::new(&name, spec);
@@ -131,7 +123,35 @@ pub fn owned(
         owner_references: service.controller_owner_ref(&()).map(|owner| vec![owner]),
         ..ObjectMeta::default()
     };
-    Some(ResolvedServer { name, model_name, port, protocol, owned: Some(owned) })
+    Some(ResolvedServer {
+        name,
+        model_name,
+        port: ports.rest,
+        grpc_port: ports.grpc,
+        protocol,
+        owned: Some(owned),
+    })
+}
+
+/// Checks that an owned server has gRPC.
+fn check_grpc(
+    framework: &Server,
+    server: &ModelServer,
+    protocol: Option<ServerProtocol>,
+    field: &str,
+    findings: &mut Vec<Finding>,
+) {
+    // The protocol is the finding of the gateway.
+    let is_other = protocol.is_some_and(|protocol| protocol != ServerProtocol::Oip);
+    let mut args = framework.grpc_args.iter().chain(&server.args);
+    if is_other || args.any(|arg| arg.contains(GRPC_PORT)) {
+        return;
+    }
+    let message = format!(
+        "{field}.frameworkType {:?} has no gRPC, which spec.gateway.grpcPort needs; use another framework, add `grpcArgs` to its `serving` in the ConfigMap neptune-frameworks, or remove grpcPort",
+        server.framework_type
+    );
+    findings.push(Finding::new(Reason::GrpcUnavailable, message));
 }
 
 /// The name of the `InferenceModel` that a service owns for a worker.
@@ -193,32 +213,6 @@ fn spec(
     }
 }
 
-/// The port of the existing server, or a free one on all of the nodes, by a hash of the uid. The
-/// halves of a service may be on one node, so their ports are far apart.
-fn port(
-    service: &JointInferenceService,
-    role: Role,
-    existing: Option<&InferenceModel>,
-    nodes: &[&str],
-    ports: &[NodePort],
-) -> u16 {
-    let kept = existing.and_then(|existing| existing.spec.serving_port);
-    if let Some(port) = kept.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0) {
-        return port;
-    }
-    let on_nodes = ports.iter().filter(|used| nodes.contains(&used.node.as_str()));
-    let taken: BTreeSet<u16> = on_nodes.map(|used| used.port).collect();
-    let uid = service.metadata.uid.as_deref().unwrap_or_default();
-    let digest = Sha256::digest(uid);
-    let hash = u32::from_be_bytes(digest[..4].try_into().expect("a digest has 32 bytes"));
-    let of_uid = u16::try_from(hash % u32::from(COUNT)).expect("COUNT fits");
-    let preferred = if role == Role::Edge { of_uid } else { (of_uid + COUNT / 2) % COUNT };
-    (0..COUNT)
-        .map(|step| FIRST + (preferred + step) % COUNT)
-        .find(|port| !taken.contains(port))
-        .unwrap_or(FIRST + preferred)
-}
-
 /// The server of an `InferenceModel` that the spec names.
 pub fn named(
     name: &str,
@@ -238,8 +232,7 @@ pub fn named(
         ));
         return None;
     };
-    let port = model.spec.serving_port.and_then(|port| u16::try_from(port).ok());
-    let Some(port) = port.filter(|port| *port > 0) else {
+    let Some(port) = ports::valid(model.spec.serving_port) else {
         let message =
             format!("{field}: InferenceModel {name:?} has no servingPort; set it to 1 to 65535");
         findings.push(Finding::new(Reason::ServerAddressUnknown, message));
@@ -253,6 +246,7 @@ pub fn named(
         name: name.to_owned(),
         model_name: model.spec.model_name.clone(),
         port,
+        grpc_port: ports::valid(model.spec.grpc_port),
         protocol,
         owned: None,
     })

@@ -15,7 +15,6 @@ use crate::{
         halves,
         observed::GatewayAddress,
         place, pod,
-        server::NodePort,
         shape::{self, CloudForm, EdgeForm},
         worker::{ResolvedWorker, WorkerInput, algorithm, resolve},
     },
@@ -28,7 +27,7 @@ use crate::{
         report_target::ReportAccess,
     },
     reason::Reason,
-    worker::frameworks::Frameworks,
+    worker::{frameworks::Frameworks, ports::NodePort},
 };
 
 /// The objects that a service refers to; `None` if one does not exist.
@@ -81,7 +80,7 @@ pub struct GatewayFacts {
     pub cloud_server_service: Option<CloudService>,
     /// The service that `spec.cloudWorker.service` names.
     pub other: Option<OtherService>,
-    /// The ports that other objects use on nodes.
+    /// The ports that are used on nodes, but for those of the servers that the service owns.
     pub ports: Vec<NodePort>,
 }
 
@@ -94,6 +93,10 @@ pub struct OtherService {
     pub returns_here: bool,
     /// The URL of its gateway, if the address of its node is known.
     pub url: Option<String>,
+    /// Whether its gateway has gRPC.
+    pub has_grpc: bool,
+    /// The URL of its gateway's gRPC, if the address of its node is known.
+    pub grpc_url: Option<String>,
     /// The name of its edge's model.
     pub model_name: Option<String>,
     /// The protocol of its gateway, if it is known.
@@ -118,6 +121,8 @@ pub struct ValidService {
     /// The URL of the gateway: on the node itself, or on its address if it is exposed. `None`
     /// without a gateway, and for several exposed ones.
     pub gateway_url: Option<String>,
+    /// The same for gRPC, if the gateway has it.
+    pub gateway_grpc_url: Option<String>,
 }
 
 /// What runs on the edge nodes.
@@ -175,6 +180,7 @@ impl From<ValidService> for PlacedService {
         let gateway = match &valid.edge {
             EdgeHalf::Gateway { gateway, .. } => Some(Box::new(GatewayAddress {
                 url: valid.gateway_url,
+                grpc_url: valid.gateway_grpc_url,
                 protocol: gateway.spec.config["protocol"].as_str().map(str::to_owned),
             })),
             EdgeHalf::Worker(_) => None,
@@ -267,20 +273,31 @@ pub fn validate(
         return Err(found);
     }
     let dataset = facts.edge_dataset.clone();
-    let gateway_url = gateway_url(service, &edge, &edge_nodes);
-    Ok(ValidService { key, metadata, edge, edge_nodes, cloud, dataset, gateway_url })
+    let (gateway_url, gateway_grpc_url) = gateway_urls(service, &edge, &edge_nodes);
+    Ok(ValidService {
+        key,
+        metadata,
+        edge,
+        edge_nodes,
+        cloud,
+        dataset,
+        gateway_url,
+        gateway_grpc_url,
+    })
 }
 
-/// The URL of the gateway, if there is one address for it.
-fn gateway_url(
+/// The URLs of the gateway, if there is one address for it: for REST, and for gRPC.
+fn gateway_urls(
     service: &JointInferenceService,
     edge: &EdgeHalf,
     nodes: &[NodeName],
-) -> Option<String> {
-    let EdgeHalf::Gateway { gateway, .. } = edge else { return None };
+) -> (Option<String>, Option<String>) {
+    let EdgeHalf::Gateway { gateway, .. } = edge else { return (None, None) };
     let addresses = gateway.exposed.as_deref().unwrap_or_default();
     let only = addresses.first().filter(|_| nodes.len() == 1);
-    gateway::gateway_url(&gateway::settings(service), only.map(|(_, address)| address.as_str()))
+    let only = only.map(|(_, address)| address.as_str());
+    let settings = gateway::settings(service);
+    (gateway::gateway_url(&settings, only), gateway::grpc_url(&settings, only))
 }
 
 fn edge_worker(
@@ -431,17 +448,17 @@ mod tests {
         (*service, *facts) = (fixtures::assistant(), fixtures::assistant_facts());
     }
 
+    fn grpc(service: &mut JointInferenceService) {
+        service.spec.gateway =
+            Some(Box::new(Gateway { grpc_port: Some(8082), ..Gateway::default() }));
+    }
+
     fn goal(service: &mut JointInferenceService) -> &mut Goal {
         service.spec.edge_worker.hard_example_algorithm.goal.as_mut().unwrap()
     }
 
     fn named_model(name: &str) -> InferenceModelReference {
         InferenceModelReference { name: name.to_owned() }
-    }
-
-    fn used_port(node: &str, port: u16) -> NodePort {
-        let user = "InferenceModel default/other".to_owned();
-        NodePort { node: node.to_owned(), port, user, has_priority: true }
     }
 
     fn edge_inference_model(
@@ -482,6 +499,8 @@ mod tests {
                 is_exposed: true,
                 returns_here: false,
                 url: Some("http://192.0.2.20:8080".to_owned()),
+                has_grpc: true,
+                grpc_url: Some("http://192.0.2.20:8082".to_owned()),
                 model_name: Some("middle".to_owned()),
                 protocol: Some(ServerProtocol::Openai),
             };
@@ -518,6 +537,7 @@ mod tests {
         assert_eq!(ips, ["10.96.0.9"]);
         f.gateway.cloud_server_node_address = Some("192.0.2.30".to_owned());
         assert_eq!(config(&s, &f)["cloud"]["url"], "http://192.0.2.30:9001");
+        f.gateway.cloud_server_node_address = None;
         other_service(&mut s, &mut f, Some(|_| {}));
         let of_service = serde_json::json!({
             "url": "http://192.0.2.20:8080", "modelName": "middle", "allowPlainHttp": true});
@@ -532,6 +552,33 @@ mod tests {
     }
 
     #[test]
+    fn gateway_of_grpc_calls_the_cloud_of_each_form() {
+        let (mut s, mut f) = fixtures::classifier();
+        let found = config(&s, &f);
+        assert_eq!(found["grpcListen"], "127.0.0.1:8082");
+        assert_eq!(found["cloud"]["grpcUrl"], "https://models.example:8001");
+        cloud_inference_model(&mut s, &mut f, "triton");
+        Arc::make_mut(f.gateway.cloud_server.as_mut().unwrap()).spec.grpc_port = Some(9002);
+        let url = config(&s, &f)["cloud"]["grpcUrl"].as_str().unwrap().to_owned();
+        let is_service = url.starts_with("http://big-serving-") && url.ends_with(".local:9002");
+        assert!(is_service, "{url}");
+        let cloud = &mut s.spec.cloud_worker;
+        cloud.inference_model = None;
+        cloud.model = Some(neptune_api::ModelReference { name: "big".to_owned() });
+        cloud.server = s.spec.edge_worker.server.clone();
+        (f.gateway.cloud_server, f.gateway.cloud_server_service) = (None, None);
+        f.cloud_model = Some(fixtures::model("big", "https://models.test/big.tar.gz"));
+        let url = config(&s, &f)["cloud"]["grpcUrl"].as_str().unwrap().to_owned();
+        assert!(url.ends_with(":5001"), "{url}");
+        let mut chained = (fixtures::assistant(), fixtures::assistant_facts());
+        other_service(&mut chained.0, &mut chained.1, Some(|_| {}));
+        let mut other = chained.1.gateway.other.unwrap();
+        other.protocol = Some(ServerProtocol::Oip);
+        (s.spec.cloud_worker, f.gateway.other) = (chained.0.spec.cloud_worker, Some(other));
+        assert_eq!(config(&s, &f)["cloud"]["grpcUrl"], "http://192.0.2.20:8082");
+    }
+
+    #[test]
     fn url_of_the_gateway_is_known_for_one_node() {
         let (mut s, mut f) = (fixtures::assistant(), fixtures::assistant_facts());
         let url = |s: &JointInferenceService, f: &ServiceFacts| validate(s, f).unwrap().gateway_url;
@@ -542,6 +589,9 @@ mod tests {
         assert_eq!(url(&s, &f), None, "its address is not known");
         f.gateway.edge_addresses = [("edge0".to_owned(), "192.0.2.11".to_owned())].into();
         assert_eq!(url(&s, &f).unwrap(), "http://192.0.2.11:8080", "that of its agent");
+        let (s, f) = fixtures::classifier();
+        let grpc_url = validate(&s, &f).unwrap().gateway_grpc_url;
+        assert_eq!(grpc_url.unwrap(), "http://127.0.0.1:8082");
     }
 
     const CASES: &[Case] = &[
@@ -707,10 +757,125 @@ mod tests {
             "port of another",
             |s, f| {
                 assistant(s, f);
-                f.gateway.ports = vec![used_port("edge0", 8080)];
+                f.gateway.ports = vec![fixtures::used_port("edge0", 8080, 5)];
             },
             Reason::PortTaken,
             "spec.gateway.port 8080 is already used by InferenceModel default/other on node edge0",
+        ),
+        (
+            "port of gRPC of another",
+            |s, f| {
+                (*s, *f) = fixtures::classifier();
+                f.gateway.ports = vec![
+                    fixtures::used_port("edge0", 8080, 7),
+                    fixtures::used_port("edge0", 8082, 5),
+                ];
+            },
+            Reason::PortTaken,
+            "spec.gateway.grpcPort 8082 is already used by InferenceModel default/other on node edge0",
+        ),
+        (
+            "one port for REST and gRPC",
+            |s, f| {
+                (*s, *f) = fixtures::classifier();
+                s.spec.gateway.as_mut().unwrap().grpc_port = Some(8080);
+            },
+            Reason::GatewayInvalid,
+            "spec.gateway.grpcPort 8080 is also gateway.port; choose another port",
+        ),
+        (
+            "gRPC with another protocol",
+            |s, f| {
+                assistant(s, f);
+                grpc(s);
+                let url = Some("https://llm.example:8001".to_owned());
+                s.spec.cloud_worker.endpoint.as_mut().unwrap().grpc_url = url;
+            },
+            Reason::GatewayInvalid,
+            "spec.gateway.grpcPort 8082 needs the protocol oip, and the model servers use openai; remove it",
+        ),
+        (
+            "gRPC with a program in the cloud",
+            |s, f| {
+                (*s, *f) = fixtures::classifier();
+                s.spec.cloud_worker = fixtures::service().spec.cloud_worker;
+                let facts = fixtures::facts();
+                (f.cloud_node, f.cloud_model) = (facts.cloud_node, facts.cloud_model);
+            },
+            Reason::GatewayInvalid,
+            "spec.gateway.grpcPort: remove it: a cloudWorker.workerSpec has one port",
+        ),
+        (
+            "framework without gRPC",
+            |s, f| {
+                (*s, *f) = fixtures::classifier();
+                let table = "triton: {serving: {image: a, protocol: oip}}";
+                f.frameworks = Ok(Arc::new(Frameworks::with(table).unwrap()));
+            },
+            Reason::GrpcUnavailable,
+            "spec.edgeWorker.server.frameworkType \"triton\" has no gRPC, which spec.gateway.grpcPort needs",
+        ),
+        (
+            "InferenceModel without gRPC",
+            |s, f| {
+                (*s, *f) = fixtures::classifier();
+                edge_inference_model(s, f, "edge0");
+                f.gateway.edge_server =
+                    Some(fixtures::inference_model("digits", "triton", "edge0"));
+            },
+            Reason::GrpcUnavailable,
+            "spec.edgeWorker.inferenceModel.name: InferenceModel \"digits\" has no grpcPort",
+        ),
+        (
+            "InferenceModel in the cloud without gRPC",
+            |s, f| {
+                (*s, *f) = fixtures::classifier();
+                cloud_inference_model(s, f, "triton");
+            },
+            Reason::GrpcUnavailable,
+            "spec.cloudWorker.inferenceModel.name: InferenceModel \"big\" has no grpcPort",
+        ),
+        (
+            "service without gRPC",
+            |s, f| {
+                other_service(s, f, Some(|_| {}));
+                let mut other = f.gateway.other.take().unwrap();
+                (other.has_grpc, other.grpc_url) = (false, None);
+                other.protocol = Some(ServerProtocol::Oip);
+                let cloud = s.spec.cloud_worker.clone();
+                (*s, *f) = fixtures::classifier();
+                (s.spec.cloud_worker, f.gateway.other) = (cloud, Some(other));
+            },
+            Reason::GrpcUnavailable,
+            "the gateway of JointInferenceService \"site\" has no grpcPort",
+        ),
+        (
+            "endpoint without gRPC",
+            |s, f| {
+                (*s, *f) = fixtures::classifier();
+                s.spec.cloud_worker.endpoint.as_mut().unwrap().grpc_url = None;
+            },
+            Reason::EndpointInvalid,
+            "spec.cloudWorker.endpoint.grpcUrl \"\" must be the address of the server's gRPC",
+        ),
+        (
+            "gRPC of an endpoint that nobody uses",
+            |s, f| {
+                (*s, *f) = fixtures::classifier();
+                s.spec.gateway = None;
+            },
+            Reason::EndpointInvalid,
+            "spec.cloudWorker.endpoint.grpcUrl \"https://models.example:8001\" needs spec.gateway.grpcPort",
+        ),
+        (
+            "gRPC of an endpoint without a port",
+            |s, f| {
+                (*s, *f) = fixtures::classifier();
+                let url = Some("https://models.example".to_owned());
+                s.spec.cloud_worker.endpoint.as_mut().unwrap().grpc_url = url;
+            },
+            Reason::EndpointInvalid,
+            "spec.cloudWorker.endpoint.grpcUrl \"https://models.example\" must have a port",
         ),
         (
             "no such InferenceModel",

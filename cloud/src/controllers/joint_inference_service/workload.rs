@@ -77,7 +77,7 @@ pub fn objects(
         }),
         status: None,
     };
-    let service = workloads::service(metadata, &worker.name, SERVICE_PORT, None);
+    let service = workloads::service(metadata, &worker.name, &[("http", SERVICE_PORT)], None);
     KubernetesObjects { deployment, service }
 }
 

@@ -65,6 +65,12 @@ pub struct Endpoint {
     #[schemars(length(max = schema::MAX_URL_LENGTH))]
     #[x_kube(validation = rules::endpoint_url())]
     pub url: String,
+    /// grpcUrl is the address of the gRPC of the server with its port, such as
+    /// https://models.example:8001. Required with gateway.grpcPort.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = schema::MAX_URL_LENGTH))]
+    #[x_kube(validation = rules::endpoint_grpc_url())]
+    pub grpc_url: Option<String>,
     /// modelName is the name of the model there. Defaults to the name in the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = schema::MAX_TOKEN_LENGTH))]

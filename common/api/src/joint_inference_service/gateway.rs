@@ -10,11 +10,17 @@ use crate::{rules, schema};
 /// requests to it as to the model server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::grpc_port_differs())]
 pub struct Gateway {
     /// port is the port of the gateway on the edge node. Defaults to 8080.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<i32>,
+    /// grpcPort is the port of the gateway on the edge node for gRPC, with protocol oip. The model
+    /// servers of edge and cloud need gRPC too. Without it the gateway offers REST only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub grpc_port: Option<i32>,
     /// expose: true lets the gateway listen on every address of the node, and creates a Service for
     /// it. By default it listens on the loopback address 127.0.0.1.
     #[serde(default, skip_serializing_if = "Option::is_none")]

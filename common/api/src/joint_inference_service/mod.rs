@@ -120,7 +120,13 @@ use crate::{rules, schema};
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::never_null)]
-#[x_kube(validation = rules::gateway_needed(), validation = rules::worker_calls_worker())]
+#[x_kube(
+    validation = rules::gateway_needed(),
+    validation = rules::worker_calls_worker(),
+    validation = rules::grpc_needs_grpc_url(),
+    validation = rules::grpc_url_needs_grpc(),
+    validation = rules::grpc_refused_with_worker()
+)]
 pub struct JointInferenceServiceSpec {
     /// edgeWorker is the worker that receives every sample.
     pub edge_worker: EdgeWorker,

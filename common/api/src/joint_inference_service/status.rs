@@ -108,6 +108,9 @@ pub struct GatewayStatus {
     /// url is where clients on the edge node connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
+    /// grpcUrl is where clients of gRPC on the edge node connect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grpc_url: Option<String>,
     /// protocol is the protocol of clients and of both model servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,

@@ -195,12 +195,35 @@ fn edge_is_down_until_it_answers_or_is_back() {
     let now = clock::now();
     let mut decisions = Decisions::new(ratio(20), true, now);
     let route = decisions.route(false, now);
+    decisions.edge_failed("127.0.0.1:9001");
     let _ = decisions.decide_edge_down(1, route);
     decisions.count(Outcome::Cloud(Decision::EdgeDown));
-    assert!(decisions.is_edge_down());
+    assert_eq!(decisions.edge_down(), Some("127.0.0.1:9001"));
     decisions.count(Outcome::Edge(Decision::Easy));
-    assert!(!decisions.is_edge_down());
-    let _ = decisions.decide_edge_down(1, route);
+    assert_eq!(decisions.edge_down(), None);
+    decisions.edge_failed("127.0.0.1:9002");
     decisions.edge_is_back();
-    assert!(!decisions.is_edge_down());
+    assert_eq!(decisions.edge_down(), None);
+}
+
+#[test]
+fn invalid_answers_count_in_a_row() {
+    let mut decisions = Decisions::new(ratio(20), true, clock::now());
+    let html = || "html".to_owned();
+    (0..2).for_each(|_| decisions.answer_invalid(html()));
+    decisions.uploaded(Ok(0.1), Upload::Failed);
+    assert_eq!(decisions.invalid_answers(3), None);
+    decisions.answer_invalid(html());
+    assert_eq!(decisions.invalid_answers(3), Some("html"));
+    decisions.uploaded(Ok(0.1), Upload::Answered(None));
+    assert_eq!(decisions.invalid_answers(1), None);
+    for end in [
+        Decisions::reset_breaker,
+        Decisions::forget_invalid_answers,
+        |decisions: &mut Decisions| decisions.count(Outcome::Cloud(Decision::EdgeDown)),
+    ] {
+        decisions.answer_invalid(html());
+        end(&mut decisions);
+        assert_eq!(decisions.invalid_answers(1), None);
+    }
 }

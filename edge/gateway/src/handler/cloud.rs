@@ -7,7 +7,10 @@ use hyper::http::request::Parts;
 use neptune_cascade::breaker::{Failure, Permit};
 use tracing::{debug, warn};
 
-use super::Exchange;
+use super::{
+    Exchange,
+    invalid::{expected, received},
+};
 use crate::{
     clock,
     gateway::{Gateway, Service},
@@ -139,10 +142,14 @@ pub async fn ask(
     if is_repeated(gateway, request, &answer) {
         answer = attempt(gateway, client, request).await;
     }
-    let answer =
-        answer.and_then(|body| if is_answer(&body) { Ok(body) } else { Err(not_an_answer()) });
+    let answer = answer.and_then(|body| {
+        let received = || received(request.wire, &body);
+        if is_answer(&body) { Ok(body) } else { Err(CloudError::Invalid { received: received() }) }
+    });
     gateway.metrics.upstream(Side::Cloud, clock::now().saturating_duration_since(asked));
-    let answer = conclude(service, &mut permission, client.url(request.wire), answer);
+    let expected = expected(service.protocol(), request.wire);
+    let call = Call { service, url: client.url(request.wire), request, expected };
+    let answer = call.conclude(&mut permission, answer);
     permission.succeeded();
     answer.ok_or(Unanswered::Failed)
 }
@@ -168,7 +175,8 @@ pub async fn ask_stream(
     gateway.metrics.upstream(Side::Cloud, time);
     gateway.metrics.first_token(Side::Cloud, time);
     let url = client.url(request.wire);
-    let answer = conclude(service, &mut permission, url, answer).ok_or(Unanswered::Failed)?;
+    let call = Call { service, url, request, expected: "an event stream" };
+    let answer = call.conclude(&mut permission, answer).ok_or(Unanswered::Failed)?;
     let (stream, first) = answer;
     Ok(OpenedStream {
         stream,
@@ -196,24 +204,15 @@ async fn begin(
 ) -> Result<(CloudStream, Bytes), CloudError> {
     gateway.metrics.uploaded(request.body.body.len());
     let mut stream = client.open(request).await?;
-    let is_stream = stream
-        .headers()
-        .get(hyper::header::CONTENT_TYPE)
-        .is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"));
-    if !is_stream {
-        return Err(not_an_answer());
+    let kind = stream.headers().get(hyper::header::CONTENT_TYPE);
+    let kind = kind.map(|kind| String::from_utf8_lossy(kind.as_bytes()).into_owned());
+    if !kind.as_ref().is_some_and(|kind| kind.starts_with("text/event-stream")) {
+        let kind = kind.unwrap_or_else(|| "none".to_owned());
+        return Err(CloudError::Invalid { received: format!("content type {kind}") });
     }
     match stream.first_event(max).await? {
         Some(first) => Ok((stream, first)),
-        None => Err(not_an_answer()),
-    }
-}
-
-fn not_an_answer() -> CloudError {
-    CloudError::Failed {
-        failure: Failure::NoAnswer,
-        is_repeatable: false,
-        reason: "the body is no answer of the protocol".to_owned(),
+        None => Err(CloudError::Invalid { received: "an empty event stream".to_owned() }),
     }
 }
 
@@ -227,42 +226,76 @@ fn is_repeated<T>(
     is_repeatable && now < request.deadline && gateway.decisions().take_retry(now)
 }
 
-/// Reports a failure to the breaker, and logs it. An answer is left to the caller.
-fn conclude<T>(
-    service: &Service,
-    permission: &mut Permission,
-    url: &str,
-    answer: Result<T, CloudError>,
-) -> Option<T> {
-    match answer {
-        Ok(answer) => Some(answer),
-        Err(CloudError::Refused { status, excerpt }) => {
-            // It works. Other requests may be accepted.
-            permission.succeeded();
-            if service.is_first_refusal() {
-                warn!("{url} refuses a request ({status}), further ones are not logged: {excerpt}");
-            } else {
-                debug!("{url} refuses a request ({status}): {excerpt}");
+/// A call whose result is known.
+struct Call<'a> {
+    service: &'a Service,
+    url: &'a str,
+    request: &'a CloudRequest,
+    /// The form of an answer.
+    expected: &'static str,
+}
+
+impl Call<'_> {
+    /// Reports a failure to the breaker, and logs it. An answer is left to the caller.
+    fn conclude<T>(
+        &self,
+        permission: &mut Permission,
+        answer: Result<T, CloudError>,
+    ) -> Option<T> {
+        let url = self.url;
+        match answer {
+            Ok(answer) => return Some(answer),
+            Err(CloudError::Invalid { received }) => self.invalid(permission, &received),
+            Err(CloudError::Refused { status, excerpt }) => {
+                // It works. Other requests may be accepted.
+                permission.succeeded();
+                if self.service.is_first_refusal() {
+                    warn!(
+                        "{url} refuses a request ({status}), further ones are not logged: {excerpt}"
+                    );
+                } else {
+                    debug!("{url} refuses a request ({status}): {excerpt}");
+                }
             }
-            None
-        }
-        Err(CloudError::Failed { failure: Failure::TokenRefused, reason, .. }) => {
-            if permission.failed(Failure::TokenRefused) {
-                let file = service.config.cloud.as_ref().and_then(|cloud| cloud.token_file.clone());
-                let file = file.map_or_else(String::new, |file| format!(" in {}", file.display()));
-                let status = reason.split(' ').next().unwrap_or_default();
-                warn!("{url} refuses the token{file} ({status})");
+            Err(CloudError::Failed { failure: Failure::TokenRefused, reason, .. }) => {
+                permission.gateway.decisions().forget_invalid_answers();
+                if permission.failed(Failure::TokenRefused) {
+                    let cloud = self.service.config.cloud.as_ref();
+                    let file = cloud.and_then(|cloud| cloud.token_file.as_ref());
+                    let file = file.map(|file| format!(" in {}", file.display()));
+                    let status = reason.split(' ').next().unwrap_or_default();
+                    warn!("{url} refuses the token{} ({status})", file.unwrap_or_default());
+                }
             }
-            None
-        }
-        Err(CloudError::Failed { failure, reason, .. }) => {
-            if permission.failed(failure) {
-                warn!("{url} is left alone for a while: {reason}");
-            } else {
-                debug!("{url} did not answer: {reason}");
+            Err(CloudError::Failed { failure, reason, .. }) => {
+                permission.gateway.decisions().forget_invalid_answers();
+                if permission.failed(failure) {
+                    warn!("{url} is left alone for a while: {reason}");
+                } else {
+                    debug!("{url} did not answer: {reason}");
+                }
             }
-            None
         }
+        None
+    }
+
+    /// The cloud answers in another form. For the breaker that is a failure.
+    fn invalid(&self, permission: &mut Permission, received: &str) {
+        let address = match &self.service.cloud {
+            Some(client) => client.address(self.request),
+            None => self.url.to_owned(),
+        };
+        let expected = self.expected;
+        let text = format!(
+            "{address} answers in another form than the protocol: expected {expected}, received \
+             {received}"
+        );
+        if permission.failed(Failure::NoAnswer) {
+            warn!("the cloud is left alone for a while: {text}");
+        } else {
+            debug!("{text}");
+        }
+        permission.gateway.decisions().answer_invalid(text);
     }
 }
 

@@ -50,7 +50,8 @@ impl Exchange {
         let time = clock::now().saturating_duration_since(asked);
         self.waited += time;
         self.gateway.metrics.upstream(Side::Edge, time);
-        let (status, headers, body, trailers) = answered?;
+        let (status, headers, body, trailers) =
+            answered.inspect_err(|_| self.edge_failed(Some(head)))?;
         self.trailers = trailers;
         Ok((status, headers, body))
     }
@@ -68,9 +69,20 @@ impl Exchange {
         payload.describe(&mut headers);
         let limit = self.edge_limit(head);
         let answer = self.edge().post(path, &headers, payload.body, limit).await;
-        let answer = answer.map_err(|error: EdgeError| error.to_string())?;
-        let status = answer.status();
-        if matches!(status.as_u16(), 502..=504) { Err(status.to_string()) } else { Ok(answer) }
+        let answer = answer.map_err(|error: EdgeError| error.to_string());
+        let answer = answer.and_then(|answer| match answer.status().as_u16() {
+            502..=504 => Err(answer.status().to_string()),
+            _ => Ok(answer),
+        });
+        answer.inspect_err(|_| self.edge_failed(Some(head)))
+    }
+
+    /// The edge did not answer. That is no failure of the edge if the client's time passed.
+    pub(super) fn edge_failed(&self, head: Option<&Parts>) {
+        let deadline = head.and_then(|head| self.client_deadline(head));
+        if deadline.is_none_or(|deadline| clock::now() < deadline) {
+            self.gateway.decisions().edge_failed(self.edge().address());
+        }
     }
 
     /// An answer that cannot be judged, as it came.

@@ -50,6 +50,10 @@ pub async fn pass(
             answer
         }
         Err(EdgeError::Body(problem)) => exchange.body_error(&problem),
+        Err(error) if is_sample => {
+            exchange.edge_failed(Some(&head));
+            exchange.edge_unavailable(&error, StatusCode::SERVICE_UNAVAILABLE)
+        }
         Err(error) => exchange.edge_unavailable(&error, StatusCode::SERVICE_UNAVAILABLE),
     }
 }

@@ -219,6 +219,9 @@ impl Exchange {
             }
             Err(problem) => {
                 warn!("the cloud's answer is not used: {problem}");
+                let cloud = self.service.cloud.as_ref().map_or("", |client| client.url(self.wire));
+                let text = format!("the answers of {cloud} do not fit the edge's: {problem}");
+                self.gateway.decisions().answer_invalid(text);
                 None
             }
         }

@@ -27,7 +27,7 @@ pub type AnyBody = UnsyncBoxBody<Bytes, Box<dyn StdError + Send + Sync>>;
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     /// It is longer than allowed.
-    #[error("the body has more than {0} bytes; gateway.maxBodyBytes is the limit")]
+    #[error("the body has more than {0} bytes; maxBodyBytes is the limit")]
     TooLong(usize),
     /// Nothing came for this time.
     #[error("the body did not continue for {} s", .0.as_secs_f64())]
@@ -241,7 +241,7 @@ mod tests {
     #[tokio::test]
     async fn body_that_is_too_long_is_refused_with_and_without_a_length() {
         let stall = Duration::from_secs(10);
-        let text = "the body has more than 3 bytes; gateway.maxBodyBytes is the limit";
+        let text = "the body has more than 3 bytes; maxBodyBytes is the limit";
         let error = Paced::new(Full::new(Bytes::from_static(b"abcd")), 3, stall).unwrap_err();
         assert_eq!(error.to_string(), text);
         let (sender, body) = stream_body();

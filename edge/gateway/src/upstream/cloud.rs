@@ -114,6 +114,14 @@ impl CloudClient {
         }
     }
 
+    /// The address of a request, for messages.
+    pub fn address(&self, request: &CloudRequest) -> String {
+        match request.wire {
+            Wire::Rest => join(&self.url, &request.path),
+            Wire::Grpc => format!("{}{}", self.url(Wire::Grpc).trim_end_matches('/'), request.path),
+        }
+    }
+
     /// The name of the model there.
     pub fn model_name(&self) -> Option<&str> {
         self.model_name.as_deref()
@@ -179,7 +187,7 @@ impl CloudClient {
             body.extend_from_slice(&chunk);
         }
         Payload::new(stream.headers(), body.freeze())
-            .map_err(|error| failed(false, error.to_string()))
+            .map_err(|error| CloudError::Invalid { received: error.to_string() })
     }
 
     fn authorized(&self, call: RequestBuilder) -> RequestBuilder {

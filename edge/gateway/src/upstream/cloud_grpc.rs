@@ -163,7 +163,7 @@ async fn read(answer: Response<Body>, max: usize) -> Result<Payload, CloudError>
     match Status::from_header_map(&trailers) {
         Some(status) if status.code() == Code::Ok => message(bytes.freeze())
             .map(|message: Bytes| Payload::from(message))
-            .map_err(|error| failed(false, error.to_string())),
+            .map_err(|error| CloudError::Invalid { received: error.to_string() }),
         Some(status) => Err(of_status(&status)),
         None => Err(failed(false, "the answer has no status".to_owned())),
     }
@@ -224,6 +224,7 @@ mod tests {
                     assert_ne!(status, StatusCode::OK);
                     (None, false)
                 }
+                CloudError::Invalid { received } => unreachable!("{received}"),
             };
             assert_eq!(found, (failure, is_repeatable), "{code:?}");
         }

@@ -18,6 +18,12 @@ pub enum CloudError {
         /// What happened.
         reason: String,
     },
+    /// It answers in another form than that of the protocol.
+    #[error("the answer is not one of the protocol: {received}")]
+    Invalid {
+        /// What came instead. Nothing of its content.
+        received: String,
+    },
     /// It works, and refuses this request.
     #[error("{status}: {excerpt}")]
     Refused {
@@ -84,7 +90,7 @@ mod tests {
             let status = StatusCode::from_u16(status).unwrap_or_default();
             let found = match classified(status, pause, String::new()) {
                 CloudError::Failed { failure, is_repeatable, .. } => (Some(failure), is_repeatable),
-                CloudError::Refused { .. } => (None, false),
+                CloudError::Refused { .. } | CloudError::Invalid { .. } => (None, false),
             };
             assert_eq!(found, (failure, is_repeatable), "{status}");
         }

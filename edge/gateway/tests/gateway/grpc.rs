@@ -242,7 +242,7 @@ async fn malformed_messages_are_refused_with_the_reason() {
         (
             long,
             Code::ResourceExhausted,
-            "the body has more than 400 bytes; gateway.maxBodyBytes is the limit",
+            "the body has more than 400 bytes; maxBodyBytes is the limit",
         ),
     ] {
         let status = infer(&setup, &[], request).await.unwrap_err();

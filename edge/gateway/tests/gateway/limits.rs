@@ -14,7 +14,7 @@ use crate::{
 async fn body_of_40_megabytes_is_refused() {
     let edge = Server::start(edge_model).await;
     let setup = Setup::start(edge.address, None, json!({})).await;
-    let expected = "the body has more than 33554432 bytes; gateway.maxBodyBytes is the limit";
+    let expected = "the body has more than 33554432 bytes; maxBodyBytes is the limit";
     let large = vec![b' '; 40 * 1024 * 1024];
     for path in [INFER, "/other"] {
         let head = format!(

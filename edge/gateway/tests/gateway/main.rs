@@ -12,6 +12,7 @@ mod harness;
 mod limits;
 mod oip;
 mod oip_binary;
+mod problems;
 mod process;
 mod streams;
 mod tfserving;

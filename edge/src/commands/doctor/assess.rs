@@ -13,6 +13,7 @@ use crate::commands::doctor::{
         LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts,
     },
     report::Finding,
+    secrets::secrets,
 };
 
 /// Remaining validity below which a certificate is a warning.
@@ -36,6 +37,12 @@ pub fn assess(facts: &DoctorFacts) -> Vec<Finding> {
     findings.push(local(&facts.local));
     findings.extend(agent(&facts.data));
     findings.extend(facts.certificates.iter().map(|file| certificates(file, facts.now)));
+    // A doctor of root may check an agent of another user, which owns its data.
+    let agent = match &facts.data.state {
+        Ok(DataState::Present { owner, .. }) if facts.user == 0 => *owner,
+        _ => facts.user,
+    };
+    findings.extend(secrets(&facts.secrets, facts.user, agent));
     findings.push(cloud(&facts.cloud));
     findings.extend(cloud_workers(&facts.cloud_workers, &facts.edge_mesh, &facts.name_servers));
     findings

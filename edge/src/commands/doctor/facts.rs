@@ -34,6 +34,7 @@ pub struct DoctorFacts {
     pub is_synchronized: Option<bool>,
     pub cloud_workers: Vec<CloudWorkerFacts>,
     pub edge_mesh: EdgeMeshFacts,
+    pub secrets: SecretDirFacts,
     /// The name servers that containers use in place of this machine's resolver.
     pub name_servers: Vec<IpAddr>,
     pub certificates: Vec<CertificateFile>,
@@ -63,6 +64,47 @@ pub struct RegistryFacts {
     pub path: PathBuf,
     /// The number of its registries, and its permission bits.
     pub state: Checked<(usize, u32)>,
+}
+
+/// The directory with the secrets of gateways.
+#[derive(Debug, Clone)]
+pub struct SecretDirFacts {
+    pub path: PathBuf,
+    /// `None` if it does not exist.
+    pub state: Checked<Option<SecretDir>>,
+    /// What the stored services need.
+    pub needed: Vec<NeededSecret>,
+}
+
+/// A directory of secrets that exists.
+#[derive(Debug, Clone)]
+pub struct SecretDir {
+    pub access: SecretAccess,
+    pub files: Vec<SecretFile>,
+}
+
+#[derive(Debug, Clone)]
+pub struct SecretFile {
+    pub name: String,
+    pub access: SecretAccess,
+    /// Whether the doctor can read it.
+    pub is_readable: bool,
+}
+
+/// The owner and the permission bits of a file or directory.
+#[derive(Debug, Clone, Copy)]
+pub struct SecretAccess {
+    pub owner: u32,
+    pub mode: u32,
+}
+
+/// A secret that a service needs.
+#[derive(Debug, Clone)]
+pub struct NeededSecret {
+    pub name: String,
+    pub used_by: String,
+    /// What is wrong with it, with the remedy.
+    pub problem: Option<String>,
 }
 
 /// The agent's data directory.

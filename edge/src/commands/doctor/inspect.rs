@@ -18,7 +18,12 @@ use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use tokio::{net::TcpStream, process::Command};
 
 use crate::{
-    commands::doctor::facts::{CertificateFacts, Checked, DataState, DatabaseState, DiskFacts},
+    commands::doctor::facts::{
+        CertificateFacts, Checked, DataState, DatabaseState, DiskFacts, NeededSecret, SecretAccess,
+        SecretDir, SecretFile,
+    },
+    domain::gateway_files::secret_name,
+    gateway::secrets,
     storage::Store,
 };
 
@@ -38,6 +43,39 @@ pub fn data(path: &Path) -> (Checked<DataState>, Option<Replica>) {
     let state =
         DataState::Present { owner, can_write: write(path), is_in_use: is_in_use(path), database };
     (Ok(state), replica)
+}
+
+/// The directory of secrets and its files. Their content is not read.
+pub fn secret_dir(path: &Path) -> Checked<Option<SecretDir>> {
+    let found = match fs::metadata(path) {
+        Ok(found) if found.is_dir() => found,
+        Ok(_) => return Err("it is not a directory".to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).map_err(|error| error.to_string())? {
+        let entry = entry.map_err(|error| error.to_string())?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // Links are followed: a mounted Secret consists of them.
+        let Ok(found) = fs::metadata(entry.path()) else { continue };
+        if found.is_file() && !name.starts_with('.') {
+            let is_readable = access(entry.path(), Access::READ_OK).is_ok();
+            files.push(SecretFile { name, access: secret_access(&found), is_readable });
+        }
+    }
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Some(SecretDir { access: secret_access(&found), files }))
+}
+
+fn secret_access(found: &fs::Metadata) -> SecretAccess {
+    SecretAccess { owner: found.uid(), mode: found.mode() & 0o7777 }
+}
+
+/// Whether the agent could read a secret.
+pub fn needed_secret(dir: &Path, (name, used_by): (String, String)) -> NeededSecret {
+    let problem = secret_name(&name).and_then(|name| secrets::read(dir, &name)).err();
+    NeededSecret { name, used_by, problem }
 }
 
 /// The nearest ancestor directory that exists.

@@ -11,6 +11,7 @@ mod engine;
 pub mod facts;
 mod inspect;
 pub mod report;
+mod secrets;
 
 use std::{
     io::Write as _,
@@ -37,7 +38,7 @@ use crate::{
         facts::{
             CertificateFile, Checked, CloudLinkFacts, CloudWorkerFacts, DataDirFacts, DataState,
             DiskFacts, DoctorFacts, EdgeMeshFacts, EngineFacts, LocalBrokerAccess,
-            LocalBrokerAnswer, LocalBrokerFacts, NetworkFacts, RegistryFacts,
+            LocalBrokerAnswer, LocalBrokerFacts, NetworkFacts, RegistryFacts, SecretDirFacts,
         },
         report::Finding,
     },
@@ -99,7 +100,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
                 certificate_files(config).map(|(flag, path)| certificates(flag, path, &pending))
             ),
         );
-        let (state, local, cloud_workers, edge_mesh) = data;
+        let (state, local, cloud_workers, edge_mesh, secrets) = data;
         DoctorFacts {
             now: Timestamp::now(),
             node: config.node.to_string(),
@@ -119,6 +120,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             is_synchronized: is_synchronized.ok().flatten(),
             cloud_workers,
             edge_mesh,
+            secrets,
             name_servers: config.dns.clone(),
             certificates,
         }
@@ -130,22 +132,24 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
 }
 
 /// The data directory, and the checks that depend on it: a running agent occupies the embedded
-/// broker's port, and stored workers name hosts.
+/// broker's port, and stored workers name hosts and secrets.
 async fn check_data_dir(
     config: &Config,
     resolve: &[String],
     pending: &PendingChecks,
-) -> (Checked<DataState>, LocalBrokerFacts, Vec<CloudWorkerFacts>, EdgeMeshFacts) {
+) -> (Checked<DataState>, LocalBrokerFacts, Vec<CloudWorkerFacts>, EdgeMeshFacts, SecretDirFacts) {
     let path = config.data_dir.clone();
     let checked = pending.check("data directory", blocking(move || Ok(inspect::data(&path)))).await;
     let (state, replica) = checked.unwrap_or_else(|why| (Err(why), None));
     let is_in_use = matches!(state, Ok(DataState::Present { is_in_use: true, .. }));
     let hosts = hosts(replica.as_ref(), resolve);
     let cluster_ips = hosts.iter().filter_map(|host| host.entry).collect();
-    let (answer, workers, edge_mesh) = tokio::join!(
+    let needed = secrets::needed(replica.as_ref());
+    let (answer, workers, edge_mesh, secrets) = tokio::join!(
         local(config, is_in_use, pending),
         join_all(hosts.into_iter().map(|host| cloud_worker(host, pending))),
         call::edge_mesh(cluster_ips),
+        secret_dir(config, needed, pending),
     );
     let access = match config.embedded {
         None => LocalBrokerAccess::Shared,
@@ -153,7 +157,26 @@ async fn check_data_dir(
         Some(_) => LocalBrokerAccess::LoginPerWorker,
     };
     let local = LocalBrokerFacts { url: config.local_url.to_string(), access, answer };
-    (state, local, workers, edge_mesh)
+    (state, local, workers, edge_mesh, secrets)
+}
+
+/// The directory of secrets, with the files that services need.
+async fn secret_dir(
+    config: &Config,
+    needed: Vec<(String, String)>,
+    pending: &PendingChecks,
+) -> SecretDirFacts {
+    let path = config.secret_dir.clone();
+    let inspected = blocking({
+        let path = path.clone();
+        move || {
+            let needed = needed.into_iter().map(|it| inspect::needed_secret(&path, it)).collect();
+            Ok((inspect::secret_dir(&path), needed))
+        }
+    });
+    let found = pending.check("secrets", inspected).await;
+    let (state, needed) = found.unwrap_or_else(|why| (Err(why), Vec::new()));
+    SecretDirFacts { path, state, needed }
 }
 
 /// Resolves the host of a cloud worker, unless it has a host entry, and calls the worker.

@@ -190,6 +190,7 @@ impl Director {
 
     /// The edge's stream broke before the client got anything of it.
     async fn replace_edge(&mut self, reason: &str, beats: &mut Interval) -> Result<(), Gone> {
+        self.exchange.edge_failed(None);
         if let Err(text) = self.exchange.may_replace_edge(1, self.is_pinned, reason) {
             return self.refuse(StatusCode::SERVICE_UNAVAILABLE, text).await;
         }

@@ -1,0 +1,372 @@
+//! The ports that model servers, gateways and cloud workers use on nodes: one allocation that knows
+//! all of them. Of two objects with one port, the older one keeps it. Pure.
+
+use std::{collections::BTreeSet, fmt};
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
+use neptune_api::{Gateway, InferenceModel, JointInferenceService};
+use sha2::{Digest as _, Sha256};
+
+/// The range of cloud workers, which an agent runs in the host network of its node: above
+/// well-known services, below the ephemeral ports of Linux.
+const FIRST: u16 = 20_000;
+const COUNT: u16 = 10_000;
+
+/// The port of a gateway whose spec names none.
+const DEFAULT_GATEWAY_PORT: u16 = 8080;
+
+/// The age of an object; a smaller one is older. Objects of one second are ordered by uid.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Age(Option<Timestamp>, Option<String>);
+
+impl Age {
+    /// The age of an object.
+    pub fn of(metadata: &ObjectMeta) -> Self {
+        let created = metadata.creation_timestamp.as_ref();
+        Self(created.map(|time| time.0), metadata.uid.clone())
+    }
+}
+
+/// What uses a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PortUse {
+    /// The server of an `InferenceModel`.
+    ModelServer,
+    /// The gateway of a service.
+    Gateway,
+    /// The cloud worker of a service.
+    CloudWorker,
+}
+
+/// A port of a node, and the object that uses it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodePort {
+    /// The node.
+    pub node: String,
+    /// The port.
+    pub port: u16,
+    /// What uses it.
+    pub used_for: PortUse,
+    /// Namespace and name of the object.
+    pub object: String,
+    /// The age of the object.
+    pub age: Age,
+    /// The uid of the controller that owns the object.
+    pub owner: Option<String>,
+    /// Namespace and name of the `InferenceModel` that the gateway's service names.
+    pub server: Option<String>,
+}
+
+impl NodePort {
+    fn new(metadata: &ObjectMeta, used_for: PortUse, node: &str, port: u16) -> Self {
+        let owners = metadata.owner_references.iter().flatten();
+        let mut controllers = owners.filter(|owner| owner.controller == Some(true));
+        Self {
+            node: node.to_owned(),
+            port,
+            used_for,
+            object: object(metadata),
+            age: Age::of(metadata),
+            owner: controllers.next().map(|owner| owner.uid.clone()),
+            server: None,
+        }
+    }
+}
+
+/// The object for messages.
+impl fmt::Display for NodePort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.used_for {
+            PortUse::ModelServer => "InferenceModel",
+            PortUse::Gateway | PortUse::CloudWorker => "JointInferenceService",
+        };
+        write!(f, "{kind} {}", self.object)
+    }
+}
+
+/// Namespace and name of an object.
+pub fn object(metadata: &ObjectMeta) -> String {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    format!("{}/{}", text(&metadata.namespace), text(&metadata.name))
+}
+
+/// A number as a port.
+pub fn valid(number: Option<i32>) -> Option<u16> {
+    number.and_then(|number| u16::try_from(number).ok()).filter(|port| *port > 0)
+}
+
+/// The port of a gateway; the default if the spec has none or an invalid one.
+pub fn gateway_port(gateway: &Gateway) -> u16 {
+    valid(gateway.port).unwrap_or(DEFAULT_GATEWAY_PORT)
+}
+
+/// The ports of a gateway: for REST, and for gRPC if it has one.
+pub fn gateway_ports(gateway: &Gateway) -> impl Iterator<Item = u16> {
+    [Some(gateway_port(gateway)), valid(gateway.grpc_port)].into_iter().flatten()
+}
+
+/// The ports of a model server: for REST, and for gRPC if it has one.
+pub fn model_ports(model: &InferenceModel) -> impl Iterator<Item = u16> {
+    [valid(model.spec.serving_port), valid(model.spec.grpc_port)].into_iter().flatten()
+}
+
+/// The nodes whose agents serve a model, by its status, or else by its spec.
+pub fn model_nodes(model: &InferenceModel) -> Vec<String> {
+    let status = model.status.iter();
+    let nodes: Vec<String> = status
+        .flat_map(|status| {
+            let servers = status.servers.iter().map(|server| &server.node);
+            status.node.iter().chain(servers).cloned()
+        })
+        .collect();
+    // The status may not be written yet; then the spec has the node.
+    let named = model.spec.node_name.iter().filter(|name| !name.is_empty()).cloned();
+    if nodes.is_empty() && model.spec.deploy_to_layer == "edge" { named.collect() } else { nodes }
+}
+
+/// The ports of a model server on its nodes.
+pub fn of_model(model: &InferenceModel) -> Vec<NodePort> {
+    let nodes = model_nodes(model);
+    let on = |node: &String| {
+        let of = |port| NodePort::new(&model.metadata, PortUse::ModelServer, node, port);
+        model_ports(model).map(of).collect::<Vec<_>>()
+    };
+    nodes.iter().flat_map(on).collect()
+}
+
+/// The ports of a gateway on its nodes; none for a service without one.
+pub fn of_gateway(service: &JointInferenceService) -> Vec<NodePort> {
+    let edge = &service.spec.edge_worker;
+    if edge.worker_spec.is_some() || (edge.server.is_none() && edge.inference_model.is_none()) {
+        return Vec::new();
+    }
+    let settings = service.spec.gateway.as_deref().cloned().unwrap_or_default();
+    let placed = service.status.iter().flat_map(|status| &status.edge_workers);
+    let nodes = placed.map(|worker| &worker.node).chain(&edge.node_name);
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    let server = edge.inference_model.as_ref().map(|model| format!("{namespace}/{}", model.name));
+    let on = |node: &String| {
+        let of = |port| NodePort {
+            server: server.clone(),
+            ..NodePort::new(&service.metadata, PortUse::Gateway, node, port)
+        };
+        gateway_ports(&settings).map(of).collect::<Vec<_>>()
+    };
+    nodes.flat_map(on).collect()
+}
+
+/// The ports of all cloud workers on a node, the oldest first. `used` are the other ports of this
+/// node.
+///
+/// A port is a hash of the service's name, increased past the ports of older objects. Older
+/// services choose first, so a new object never changes the port of another one.
+pub fn of_cloud_workers(
+    node: &str,
+    services: &[&JointInferenceService],
+    used: &[NodePort],
+) -> Vec<NodePort> {
+    let mut services: Vec<_> =
+        services.iter().map(|service| (Age::of(&service.metadata), *service)).collect();
+    services.sort_by(|(a, _), (b, _)| a.cmp(b));
+    services.dedup_by(|(a, _), (b, _)| a == b);
+    let mut used: Vec<_> = used.iter().filter(|used| used.node == node).collect();
+    used.sort_by(|a, b| a.age.cmp(&b.age));
+    let mut used = used.into_iter().peekable();
+    let mut taken = BTreeSet::new();
+    let allocate = |(age, service): (Age, &JointInferenceService)| {
+        // The service's own gateway is as old as its cloud worker.
+        while let Some(older) = used.next_if(|used| used.age <= age) {
+            taken.insert(older.port);
+        }
+        let port = choose(service, &taken);
+        taken.insert(port);
+        NodePort::new(&service.metadata, PortUse::CloudWorker, node, port)
+    };
+    services.into_iter().map(allocate).collect()
+}
+
+/// Whether a port may be that of a cloud worker.
+pub fn may_be_of_cloud_worker(port: u16) -> bool {
+    (FIRST..FIRST + COUNT).contains(&port)
+}
+
+/// The services whose cloud worker has another port with `service` than without it: younger ones
+/// whose preferred port it takes, directly or by moving others.
+pub fn moved_by<'a>(
+    node: &str,
+    service: &JointInferenceService,
+    services: &[&'a JointInferenceService],
+    used: &[NodePort],
+) -> Vec<&'a JointInferenceService> {
+    let own = Age::of(&service.metadata);
+    let others: Vec<&JointInferenceService> =
+        services.iter().copied().filter(|other| Age::of(&other.metadata) != own).collect();
+    let of_others: Vec<NodePort> = used.iter().filter(|used| used.age != own).cloned().collect();
+    let without = of_cloud_workers(node, &others, &of_others);
+    let is_own_worker = has_cloud_worker_on(service, node);
+    let all: Vec<&JointInferenceService> =
+        others.iter().copied().chain(is_own_worker.then_some(service)).collect();
+    let of_all: Vec<NodePort> = of_others.into_iter().chain(of_gateway(service)).collect();
+    let with = of_cloud_workers(node, &all, &of_all);
+    let port = |ports: &[NodePort], age: &Age| {
+        ports.iter().find(|port| port.age == *age).map(|port| port.port)
+    };
+    let is_moved = |other: &&'a JointInferenceService| {
+        let age = Age::of(&other.metadata);
+        age != own && port(&with, &age) != port(&without, &age)
+    };
+    services.iter().copied().filter(is_moved).collect()
+}
+
+/// Whether the cloud worker of a service is a program on this node.
+pub fn has_cloud_worker_on(service: &JointInferenceService, node: &str) -> bool {
+    let worker = &service.spec.cloud_worker;
+    worker.worker_spec.is_some() && worker.node_name.as_deref() == Some(node)
+}
+
+fn choose(service: &JointInferenceService, taken: &BTreeSet<u16>) -> u16 {
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    let name = service.metadata.name.as_deref().unwrap_or_default();
+    let digest = Sha256::digest(format!("{namespace}/{name}"));
+    let hash = u64::from_be_bytes(digest[..8].try_into().expect("a digest has 32 bytes"));
+    let preferred = u16::try_from(hash % u64::from(COUNT)).expect("COUNT fits");
+    (0..COUNT)
+        .map(|step| FIRST + (preferred + step) % COUNT)
+        .find(|port| !taken.contains(port))
+        .unwrap_or(FIRST + preferred)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use neptune_api::{InferenceModelSpec, JointInferenceServiceSpec, ModelServer, WorkerSpec};
+
+    use super::*;
+
+    const NODE: &str = "cloud0";
+
+    fn created(metadata: &mut ObjectMeta, second: i64) {
+        metadata.uid = Some(format!("uid-{}", metadata.name.as_deref().unwrap()));
+        metadata.creation_timestamp = Some(Time(Timestamp::from_second(second).unwrap()));
+    }
+
+    fn service(name: &str, second: i64) -> JointInferenceService {
+        let mut service = JointInferenceService::new(name, JointInferenceServiceSpec::default());
+        created(&mut service.metadata, second);
+        service.spec.cloud_worker.worker_spec = Some(WorkerSpec::default());
+        service.spec.cloud_worker.node_name = Some(NODE.to_owned());
+        service
+    }
+
+    fn model(name: &str, second: i64, ports: (i32, Option<i32>)) -> InferenceModel {
+        let spec = InferenceModelSpec {
+            deploy_to_layer: "edge".to_owned(),
+            node_name: Some(NODE.to_owned()),
+            serving_port: Some(ports.0),
+            grpc_port: ports.1,
+            ..InferenceModelSpec::default()
+        };
+        let mut model = InferenceModel::new(name, spec);
+        created(&mut model.metadata, second);
+        model
+    }
+
+    fn ports(services: &[&JointInferenceService], used: &[NodePort]) -> Vec<u16> {
+        of_cloud_workers(NODE, services, used).iter().map(|port| port.port).collect()
+    }
+
+    #[test]
+    fn port_is_independent_of_younger_services() {
+        let all: Vec<_> = (0..200).map(|n| service(&n.to_string(), n)).collect();
+        let all: Vec<_> = all.iter().collect();
+        let whole = ports(&all, &[]);
+        for number in [1, 7, 100, 199] {
+            assert_eq!(ports(&all[..number], &[]), whole[..number]);
+        }
+    }
+
+    #[test]
+    fn cloud_worker_yields_to_older_servers_and_gateways_only() {
+        let worker = service("a", 10);
+        let [preferred] = ports(&[&worker], &[])[..] else { unreachable!("one") };
+        let serving = i32::from(preferred);
+        let port = |used: &[NodePort]| ports(&[&worker], used)[0];
+        assert_eq!(port(&of_model(&model("m", 20, (serving, None)))), preferred, "it is younger");
+        assert_eq!(port(&of_model(&model("m", 5, (serving, None)))), preferred + 1);
+        assert_eq!(port(&of_model(&model("m", 5, (9001, Some(serving))))), preferred + 1);
+        let mut elsewhere = model("m", 5, (serving, None));
+        elsewhere.spec.node_name = Some("edge0".to_owned());
+        assert_eq!(port(&of_model(&elsewhere)), preferred, "another node");
+
+        let mut gateway = service("b", 5);
+        gateway.spec.cloud_worker.worker_spec = None;
+        gateway.spec.edge_worker.node_name = Some(NODE.to_owned());
+        gateway.spec.edge_worker.server = Some(Box::new(ModelServer::default()));
+        gateway.spec.gateway =
+            Some(Box::new(Gateway { grpc_port: Some(serving), ..Gateway::default() }));
+        assert_eq!(port(&of_gateway(&gateway)), preferred + 1);
+        let mut own = service("a", 10);
+        own.spec.edge_worker = gateway.spec.edge_worker.clone();
+        own.spec.gateway = Some(Box::new(Gateway { port: Some(serving), ..Gateway::default() }));
+        assert_eq!(ports(&[&own], &of_gateway(&own)), [preferred + 1], "its own gateway");
+    }
+
+    #[test]
+    fn only_younger_services_with_a_taken_port_are_moved() {
+        let all: Vec<_> = (0..400).map(|n| service(&n.to_string(), n)).collect();
+        let all: Vec<_> = all.iter().collect();
+        let moved = |service| moved_by(NODE, service, &all, &[]);
+        let (oldest, youngest) = (all[0], all[399]);
+        assert!(moved(youngest).is_empty(), "a new service enqueues no other");
+        for removed in [oldest, all[100]] {
+            let rest: Vec<_> = all
+                .iter()
+                .copied()
+                .filter(|other| other.metadata.uid != removed.metadata.uid)
+                .collect();
+            let (with, without) =
+                (of_cloud_workers(NODE, &all, &[]), of_cloud_workers(NODE, &rest, &[]));
+            let expected: Vec<_> = without
+                .iter()
+                .filter(|other| with.iter().any(|it| it.age == other.age && it.port != other.port))
+                .map(|other| other.object.clone())
+                .collect();
+            let moved: Vec<_> = moved(removed).iter().map(|it| object(&it.metadata)).collect();
+            assert_eq!(moved, expected);
+        }
+    }
+
+    #[test]
+    fn gateway_on_a_preferred_port_moves_a_younger_cloud_worker() {
+        let worker = service("a", 10);
+        let preferred = ports(&[&worker], &[])[0];
+        let mut gateway = service("b", 5);
+        gateway.spec.cloud_worker.worker_spec = None;
+        gateway.spec.edge_worker.node_name = Some(NODE.to_owned());
+        gateway.spec.edge_worker.server = Some(Box::new(ModelServer::default()));
+        gateway.spec.gateway =
+            Some(Box::new(Gateway { port: Some(preferred.into()), ..Gateway::default() }));
+        let moved = moved_by(NODE, &gateway, &[&worker], &[]);
+        assert_eq!(moved, [&worker]);
+    }
+
+    #[test]
+    fn no_two_services_of_a_node_share_a_port() {
+        // More than a hundred of 2,000 names collide in 10,000 ports.
+        let all: Vec<_> = (0..2_000).map(|n| service(&n.to_string(), n)).collect();
+        let all: Vec<_> = all.iter().collect();
+        let chosen = ports(&all, &[]);
+        let preferred: Vec<_> = all.iter().map(|one| choose(one, &BTreeSet::new())).collect();
+        let moved = chosen.iter().zip(&preferred).filter(|(a, b)| a != b).count();
+        assert!(moved > 100, "{moved}");
+        assert!(chosen.iter().all(|port| may_be_of_cloud_worker(*port)));
+        assert_eq!(chosen.iter().collect::<BTreeSet<_>>().len(), all.len());
+    }
+
+    #[test]
+    fn services_of_one_second_are_ordered_by_uid() {
+        let (a, b) = (service("a", 1), service("b", 1));
+        assert!(Age::of(&a.metadata) < Age::of(&b.metadata));
+    }
+}
