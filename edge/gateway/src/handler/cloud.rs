@@ -237,11 +237,7 @@ struct Call<'a> {
 
 impl Call<'_> {
     /// Reports a failure to the breaker, and logs it. An answer is left to the caller.
-    fn conclude<T>(
-        &self,
-        permission: &mut Permission,
-        answer: Result<T, CloudError>,
-    ) -> Option<T> {
+    fn conclude<T>(&self, permission: &mut Permission, answer: Result<T, CloudError>) -> Option<T> {
         let url = self.url;
         match answer {
             Ok(answer) => return Some(answer),
