@@ -161,6 +161,8 @@ def candidates(folder, gateway, envoy, processes):
             "edge": {"address": f"127.0.0.1:{backend}", "model": "small"},
             "cloud": {"url": f"http://127.0.0.1:{backend}", "modelName": "big"},
             "hardExample": {"algorithm": "MaxProbability", "threshold": 0.5},
+            # As the agent runs it: each request's samples are recorded before its answer is sent.
+            "state": str(folder / f"{model}.state"),
         }
         file = folder / f"gateway-{model}.json"
         file.write_text(json.dumps(config))
