@@ -66,7 +66,7 @@ pub struct Endpoint {
     #[x_kube(validation = rules::endpoint_url())]
     pub url: String,
     /// grpcUrl is the address of the gRPC of the server with its port, such as
-    /// https://models.example:8001. Required with gateway.grpcPort.
+    /// `https://models.example:8001`. Required with gateway.grpcPort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = schema::MAX_URL_LENGTH))]
     #[x_kube(validation = rules::endpoint_grpc_url())]
