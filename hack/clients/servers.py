@@ -61,8 +61,8 @@ class Servers:
         models.mkdir()
         convert = [self.paths["omle"] / "bin/omle-convert", self.folder / f"{side}.joblib", models / f"{side}.omle"]
         subprocess.run(convert, check=True, stdout=subprocess.DEVNULL)
-        # With fewer threads of gRPC than calls in progress it does not answer all of them.
-        ports = ["--rest-port", rest, "--grpc-port", grpc, "--grpc-threads", "4"]
+        # With as many threads of gRPC as calls in progress or fewer it may refuse one of them.
+        ports = ["--rest-port", rest, "--grpc-port", grpc, "--grpc-threads", "16"]
         command = [self.paths["omle"] / "bin/omle-server", "--model-dir", models, *ports, "--no-batching"]
         self.start(f"omle-server-{side}", command, f"http://127.0.0.1:{rest}/v2/health/ready", cwd=self.folder)
         return f"127.0.0.1:{rest}", f"127.0.0.1:{grpc}"
