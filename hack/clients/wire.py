@@ -104,7 +104,13 @@ def http_answers(data):
     while source.tell() < len(data):
         answer = http.client.HTTPResponse(source)
         answer.begin()
-        body = answer.read()
+        try:
+            body = answer.read()
+        except http.client.IncompleteRead as cut:
+            # The client of OpenAI may close the connection after the last event, before the last chunk.
+            if not cut.partial.endswith(b"data: [DONE]\n\n"):
+                raise
+            body = cut.partial
         # A server compresses for clients that permit it. The gateway does not ask for that where it has to read.
         if answer.getheader("content-encoding") == "gzip":
             body = gzip.decompress(body)
