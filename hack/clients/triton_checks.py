@@ -11,6 +11,16 @@ from oip import ID, PINNED, check_merged, same_body, same_messages, sides, split
 from results import same_outcome
 
 STREAM_SECONDS = 20
+# What both clients ask besides inference.
+METADATA_CALLS = {
+    "is_server_live": lambda client: client.is_server_live(),
+    "is_server_ready": lambda client: client.is_server_ready(),
+    "is_model_ready": lambda client: client.is_model_ready("small"),
+    "get_server_metadata": lambda client: client.get_server_metadata(),
+    "get_model_metadata": lambda client: client.get_model_metadata("small"),
+    "metadata of an unknown model": lambda client: client.get_model_metadata("absent"),
+    "get_model_repository_index": lambda client: client.get_model_repository_index(),
+}
 
 
 def triton_grpc_infer(case, address, model, rows, **options):
@@ -62,16 +72,7 @@ def check_triton_rest(results, case, rows):
     with results.case(case.server, "tritonclient http", "async_infer, four at a time"):
         for answer in triton_rest(case, case.gateway[0], "small", rows, asynchronous=True):
             check_merged(case, answer, edge, cloud, hard)
-    calls = {
-        "is_server_live": lambda client: client.is_server_live(),
-        "is_server_ready": lambda client: client.is_server_ready(),
-        "is_model_ready": lambda client: client.is_model_ready("small"),
-        "get_server_metadata": lambda client: client.get_server_metadata(),
-        "get_model_metadata": lambda client: client.get_model_metadata("small"),
-        "metadata of an unknown model": lambda client: client.get_model_metadata("absent"),
-        "get_model_repository_index": lambda client: client.get_model_repository_index(),
-    }
-    for name, call in calls.items():
+    for name, call in METADATA_CALLS.items():
         with results.case(case.server, "tritonclient http", f"{name}: as without the gateway") as notes:
             ask = lambda to, call=call: call(triton_http.InferenceServerClient(to))
             same_outcome(notes, ask, case.edge[0], case.gateway[0])
@@ -101,16 +102,7 @@ def check_triton_grpc(results, case, rows):
     with results.case(case.server, client, "compressed by gzip: passes to the edge"):
         answer = triton_grpc_infer(case, case.gateway[1], "small", rows, compression_algorithm="gzip")
         check_merged(case, answer, edge, cloud, hard & False)
-    calls = {
-        "is_server_live": lambda client: client.is_server_live(),
-        "is_server_ready": lambda client: client.is_server_ready(),
-        "is_model_ready": lambda client: client.is_model_ready("small"),
-        "get_server_metadata": lambda client: client.get_server_metadata(),
-        "get_model_metadata": lambda client: client.get_model_metadata("small"),
-        "metadata of an unknown model": lambda client: client.get_model_metadata("absent"),
-        "get_model_repository_index": lambda client: client.get_model_repository_index(),
-    }
-    for name, call in calls.items():
+    for name, call in METADATA_CALLS.items():
         with results.case(case.server, client, f"{name}: as without the gateway") as notes:
             ask = lambda to, call=call: call(triton_grpc.InferenceServerClient(to))
             same_outcome(notes, ask, case.edge[1], case.gateway[1])

@@ -203,7 +203,7 @@ fn integers(
     tensor: &Tensor,
     inputs: &Inputs<'_>,
     output: &mut WeightsWriter,
-    velocity_output: Option<&mut WeightsWriter>,
+    mut velocity_output: Option<&mut WeightsWriter>,
 ) -> Result<(), AggregateError> {
     let files: Vec<_> = [inputs.base].into_iter().chain(inputs.updates.iter().copied()).collect();
     let heaviest = || {
@@ -215,7 +215,6 @@ fn integers(
     let source = if is_unchanged(tensor, &files)? { 0 } else { heaviest() };
     let mut columns = Columns::open(&files[source..=source], tensor, CHUNK)?;
     let mut chunks = Vec::new();
-    let mut velocity_output = velocity_output;
     while columns.next(&mut chunks)? {
         output.write_all(&chunks[0])?;
         if let Some(output) = velocity_output.as_deref_mut() {

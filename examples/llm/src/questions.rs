@@ -1,5 +1,6 @@
 //! The questions with their accepted answers, and whether a text contains one of them. Pure.
 
+use neptune_cascade::compare::contains_text;
 use serde::Deserialize;
 
 /// One question.
@@ -21,17 +22,8 @@ pub fn questions() -> Vec<Question> {
 impl Question {
     /// Whether a text contains an accepted answer as whole words, in upper or lower case.
     pub fn is_answered_by(&self, text: &str) -> bool {
-        let text = words(text);
-        self.answers.iter().any(|answer| {
-            let answer = words(answer);
-            text.windows(answer.len()).any(|window| window == answer)
-        })
+        self.answers.iter().any(|answer| contains_text(text, answer))
     }
-}
-
-fn words(text: &str) -> Vec<String> {
-    let words = text.split(|character: char| !character.is_alphanumeric());
-    words.filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
 }
 
 #[cfg(test)]

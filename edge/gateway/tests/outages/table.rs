@@ -201,7 +201,7 @@ impl Line {
             let found = (self.before.len(), self.during.len());
             problems.push(format!("{name}: too few easy samples to compare: {found:?}"));
         }
-        // Whoever waits for the cloud waits for a timeout.
+        // A sample that waits for the cloud waits for a timeout.
         let (found, bound) = (quantile(&self.during, 0.9), quantile(&self.before, 0.9) + ROOM);
         if found > bound {
             problems.push(format!("{name}: easy samples waited: p90 {found:?} above {bound:?}"));
