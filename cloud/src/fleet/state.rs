@@ -343,6 +343,7 @@ mod tests {
             capacity: None,
             heartbeat_seconds: None,
             problems: Vec::new(),
+            key_pin: None,
         }
     }
 

@@ -217,6 +217,7 @@ fn report(instance: &str, epoch: u64, online: bool) -> NodeReport {
         capacity: None,
         heartbeat_seconds: None,
         problems: Vec::new(),
+        key_pin: None,
     }
 }
 

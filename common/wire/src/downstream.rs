@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     AgentInstance, ContentHash, ModelServer, Namespace, ObjectKey, ObjectName, Revision,
-    WorkerName, WorkerUpdateMode, unknown,
+    TrainingContent, WorkerName, WorkerUpdateMode, unknown,
 };
 
 /// The current content of an object: the object as in the API, and its workloads on this node.
@@ -52,6 +52,9 @@ pub struct ObjectContent {
     /// The model server of this object that this node runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serving: Option<Box<ModelServer>>,
+    /// The training tasks of this node, for a `TrainingModel`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub training: Option<Box<TrainingContent>>,
 }
 
 /// The part of an object's `metadata` that a node needs.

@@ -14,6 +14,7 @@
 #![deny(missing_docs)]
 
 pub mod address;
+pub mod aggregator;
 mod batch;
 pub mod counters;
 mod dataset;
@@ -32,6 +33,7 @@ mod sorted_map;
 pub mod source;
 mod topic;
 mod topic_filter;
+mod training;
 mod unknown;
 mod upstream;
 mod worker;
@@ -67,6 +69,11 @@ pub use sorted_map::SortedMap;
 pub use source::{EncodedContent, EncodedInsert, Source, SyncNotices};
 pub use topic::{Topic, TopicError, TopicPrefix};
 pub use topic_filter::{filter_matches, is_topic, is_topic_filter};
+pub use training::{
+    AggregatorEndpoint, ContentReference, KeyPin, TaskId, TaskKind, TaskReport, TaskState,
+    TrainingContainer, TrainingContent, TrainingNetwork, TrainingReason, TrainingReport,
+    TrainingScript, TrainingTask,
+};
 pub use upstream::{
     AgentInstance, Capacity, DepartedTotals, NodeProblem, NodeProblemReason, NodeReport, Phase,
     RejectedMessages, ReportOutput, StatusReport, Sync, TaskInfo, WorkerReason, WorkerReport,

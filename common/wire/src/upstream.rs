@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ContentHash, Counters, DatasetReport, GatewayReport, IndexEntry, ModelOutput,
-    ModelPresenceReport, ModelServerReport, ObjectKey, Revision, Role, WorkerName, gateway,
-    unknown, unknown::deserialize_known,
+    ContentHash, Counters, DatasetReport, GatewayReport, IndexEntry, KeyPin, ModelOutput,
+    ModelPresenceReport, ModelServerReport, ObjectKey, Revision, Role, TrainingReport, WorkerName,
+    gateway, unknown, unknown::deserialize_known,
 };
 
 /// Identifies an agent's data directory. `(epoch, seq)` orders the messages of an instance. The
@@ -66,6 +66,9 @@ pub struct StatusReport {
     /// The counts, for a `Dataset`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataset: Option<Box<DatasetReport>>,
+    /// The status of the training tasks, for a `TrainingModel`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub training: Option<Box<TrainingReport>>,
 }
 
 /// The aggregated state of an object on a node.
@@ -279,6 +282,9 @@ pub struct NodeReport {
         deserialize_with = "unknown::raw_list"
     )]
     pub problems: Vec<NodeProblem>,
+    /// The public key of the agent's client certificate. Absent in reports of earlier agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_pin: Option<KeyPin>,
 }
 
 /// A problem of a node that concerns all of its objects.

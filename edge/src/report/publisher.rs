@@ -82,6 +82,7 @@ impl PublishingNode {
             heartbeat_seconds: self.heartbeat.as_secs().try_into().ok(),
             capacity,
             problems,
+            key_pin: None,
         };
         self.message(&Topic::Node(self.node.clone()), true, &report)
     }

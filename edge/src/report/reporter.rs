@@ -215,6 +215,7 @@ impl Reporter {
             serving: server.clone(),
             model: model.clone().map(Box::new),
             dataset: dataset.clone().map(Box::new),
+            training: None,
         }
     }
 }

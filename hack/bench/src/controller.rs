@@ -278,6 +278,7 @@ fn birth() -> NodeReport {
         capacity: None,
         heartbeat_seconds: None,
         problems: Vec::new(),
+        key_pin: None,
     }
 }
 

@@ -42,6 +42,7 @@ pub fn content(dataset: &Dataset, key: &ObjectKey) -> ObjectContent {
         })),
         workers: Vec::new(),
         serving: None,
+        training: None,
     }
 }
 

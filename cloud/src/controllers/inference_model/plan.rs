@@ -83,6 +83,7 @@ fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent
         dataset: None,
         workers: Vec::new(),
         serving: Some(Box::new(serving)),
+        training: None,
     }
 }
 

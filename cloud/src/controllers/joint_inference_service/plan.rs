@@ -138,6 +138,7 @@ fn contents(
         dataset: None,
         workers: workers.into_iter().map(|(worker, _)| worker).collect(),
         serving: None,
+        training: None,
     };
     contents.insert(valid.key.clone(), task);
     contents
@@ -167,6 +168,7 @@ fn model(model: &Model, service: &ObjectMetadata) -> (ObjectKey, ObjectContent) 
         dataset: None,
         workers: Vec::new(),
         serving: None,
+        training: None,
     };
     (key, content)
 }

@@ -1,0 +1,376 @@
+//! The HTTP messages of an aggregator. It decides the rounds of one `TrainingModel`: which tasks are
+//! open, which updates count, and what the new weights are.
+//!
+//! | Request | From | Body, response |
+//! |---|---|---|
+//! | `PUT /v1/run` | controller | [`RunRequest`]: 200 with [`RunStatus`], 409 with [`AggregatorProblem`] |
+//! | `GET /v1/state?after=REVISION&wait=SECONDS` | controller | 200 with [`RunStatus`] once its revision is above `after`, 304 after `wait` |
+//! | `PUT /v1/updates/TASK/SHA256/report` | agent | [`UpdateReport`]: 204, or as the upload |
+//! | `HEAD`, `PATCH /v1/updates/TASK/SHA256` | agent | resumable upload: 201 with [`UpdateAccepted`], 422, 409 or 410 with [`AggregatorProblem`] |
+//! | `PUT /v1/evaluations/TASK` | agent | [`UpdateReport`]: 201, 409 or 410 with [`AggregatorProblem`] |
+//! | `GET`, `HEAD /v1/content/SHA256` | agent | the file, with `Range` and `ETag` |
+//!
+//! All of them use TLS 1.3 with certificates on both sides, and keys that are pinned instead of
+//! signed by an authority. The controller has the aggregator's own key. A node may send only the
+//! results of its own tasks; another gets 403 with the reason `NodeNotTrusted`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ContentHash, ContentReference, KeyPin, Metric, NodeName, ObjectName, TaskId, TaskKind,
+};
+
+/// The desired state of an aggregator. The same request may come any number of times.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunRequest {
+    /// UID of the `TrainingModel`. An aggregator serves one, and refuses another one with 409.
+    pub uid: String,
+    /// Number of the run, from 1. A number below the current one is refused with 409 `RunEnded`; a
+    /// higher one ends the current run.
+    pub run: u32,
+    /// What the run depends on. Does not change within a run: otherwise 409 `RunChanged`.
+    pub settings: RunSettings,
+    /// The key of each node. Nodes that are not listed are refused.
+    pub nodes: BTreeMap<NodeName, KeyPin>,
+    /// The open tasks that will have no result: their container failed too often.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<FailedTask>,
+    /// Whether no further round is opened.
+    #[serde(default)]
+    pub suspended: bool,
+    /// Digests of the contents to keep although no current round needs them: published models.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<String>,
+}
+
+/// What a run depends on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunSettings {
+    /// The training workers, by name.
+    pub workers: BTreeMap<String, RunWorker>,
+    /// Hash of all that the containers are created from: image, program, arguments, environment.
+    pub workload: ContentHash,
+    /// Number of rounds.
+    pub rounds: u32,
+    /// Fewest updates that a round may close with at its deadline.
+    pub min_workers: u32,
+    /// Seconds until the deadline of a round. Absent: it waits for all workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_timeout_seconds: Option<u64>,
+    /// What happens at a deadline with fewer updates.
+    pub on_too_few_workers: OnTooFewWorkers,
+    /// The share of the workers that take part in a round, above 0 to 1. At least `min_workers`.
+    pub fraction: f64,
+    /// How updates become new weights.
+    pub rule: AggregationRule,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Largest update in bytes.
+    pub max_update_bytes: u64,
+    /// The first weights. Absent: the first worker makes them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial: Option<InitialWeights>,
+    /// How weights are measured. Absent: they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evaluation: Option<RunEvaluation>,
+    /// When the run ends before its last round. Absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early_stop: Option<EarlyStop>,
+}
+
+/// A training worker of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunWorker {
+    /// Its node.
+    pub node: NodeName,
+    /// Its `Dataset`.
+    pub dataset: ObjectName,
+}
+
+/// What happens when a round has fewer updates than `min_workers` at its deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnTooFewWorkers {
+    /// The deadline begins again.
+    Wait,
+    /// The run fails.
+    Fail,
+}
+
+/// How updates become new weights. The formulas are in `neptune-aggregate`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AggregationRule {
+    /// The share that a trimmed mean drops at each end, below 0.5. Absent: the weighted mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trim: Option<f64>,
+    /// Whether all updates have the same weight, instead of one by their samples.
+    #[serde(default)]
+    pub equal_weights: bool,
+    /// Largest weight of one of three or more updates.
+    pub max_weight: f64,
+    /// Multiple of the median norm to which larger differences are scaled down.
+    pub clip: f64,
+    /// Multiple of the median norm above which an update does not count.
+    pub refuse: f64,
+    /// Factor of the mean difference.
+    pub server_learning_rate: f64,
+    /// Momentum, from 0 to below 1.
+    pub server_momentum: f64,
+}
+
+/// The first weights of a run: a file that the aggregator downloads, or has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InitialWeights {
+    /// `http://` or `https://` address. Absent: the aggregator has the content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// SHA-256, 64 lower-case hex digits.
+    pub sha256: String,
+}
+
+/// How weights are measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunEvaluation {
+    /// The node with the dataset.
+    pub node: NodeName,
+    /// The `Dataset`.
+    pub dataset: ObjectName,
+    /// The metric that decides, such as `accuracy`.
+    pub metric: String,
+    /// Whether a smaller number is better.
+    #[serde(default)]
+    pub minimize: bool,
+    /// Every how many rounds. The last round is always measured.
+    pub every: u32,
+    /// Digest of a content of the aggregator that is measured first, as round 0: the weights that
+    /// are in use now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub present: Option<String>,
+}
+
+/// When a run ends before its last round.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EarlyStop {
+    /// Number of measured rounds in a row without an improvement. 0: no limit.
+    pub patience: u32,
+    /// The smallest improvement that counts.
+    pub min_delta: f64,
+    /// The metric that is good enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<f64>,
+}
+
+/// A task that will have no result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedTask {
+    /// The task.
+    pub id: TaskId,
+    /// CamelCase, a reason of conditions.
+    pub reason: String,
+    /// Human-readable.
+    pub message: String,
+}
+
+/// The state of the current run. The aggregator's files are the truth of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunStatus {
+    /// Grows with each change, also over restarts.
+    pub revision: u64,
+    /// UID of the `TrainingModel`; empty before the first request.
+    pub uid: String,
+    /// Number of the run; 0 before the first request.
+    pub run: u32,
+    /// The phase of the run.
+    pub phase: RunPhase,
+    /// The current round; 0 before the first one.
+    pub round: u32,
+    /// The weights that the current round begins with, or the last ones of an ended run.
+    pub base: Option<ContentReference>,
+    /// The tasks without a result.
+    pub tasks: Vec<RunTask>,
+    /// The workers' results in the current round, by the name of the worker.
+    pub workers: BTreeMap<String, WorkerResult>,
+    /// The closed rounds of this run, oldest first; the newest 100.
+    pub history: Vec<RoundRecord>,
+    /// The best measured weights of this run; the last ones without evaluation.
+    pub best: Option<MeasuredWeights>,
+    /// What `evaluation.present` reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub present: Option<MeasuredWeights>,
+    /// Why the run waits, failed, or ended early: CamelCase, a reason of conditions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Human-readable.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// The phase of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RunPhase {
+    /// No run, or its first weights are not there yet.
+    Preparing,
+    /// Workers train.
+    Open,
+    /// The new weights are computed.
+    Closing,
+    /// The new weights are measured.
+    Evaluating,
+    /// The run ended. `best` is its result.
+    Succeeded,
+    /// The run failed for good.
+    Failed,
+    /// No further round is opened until the controller says so.
+    Suspended,
+}
+
+/// A task without a result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunTask {
+    /// Name of the training worker; empty for an evaluation.
+    pub worker: String,
+    /// Its node.
+    pub node: NodeName,
+    /// Its `Dataset`.
+    pub dataset: ObjectName,
+    /// The digest of all that the result depends on.
+    pub id: TaskId,
+    /// What the program does.
+    pub kind: TaskKind,
+    /// The round, from 1; 0 for the first weights and for `evaluation.present`.
+    pub round: u32,
+    /// Seed of the program's random numbers.
+    pub seed: u64,
+    /// The weights to begin with. Absent for the first weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<ContentReference>,
+}
+
+/// A worker's result in a round.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkerResult {
+    /// What it is worth.
+    pub state: ResultState,
+    /// What the agent reported with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<UpdateReport>,
+    /// Digest of its weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// The norm of its difference to the base.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub norm: Option<f64>,
+    /// Its share in the last round that it took part in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<f64>,
+    /// Why it does not count, or counts less: CamelCase, a reason of conditions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Human-readable.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// What a worker's result is worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ResultState {
+    /// There is none yet.
+    Pending,
+    /// It counts.
+    Accepted,
+    /// It does not count.
+    Refused,
+    /// There will be none in this round.
+    Failed,
+    /// The worker does not take part in this round.
+    Excluded,
+}
+
+/// A closed round.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RoundRecord {
+    /// The round, from 1.
+    pub round: u32,
+    /// Number of updates that count.
+    pub participants: u32,
+    /// Sum of their samples.
+    pub samples: u64,
+    /// Mean of their losses, weighted by samples. Absent if none reported one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+    /// The metrics of the new weights; empty without evaluation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<Metric>,
+    /// From its opening to its new weights.
+    pub seconds: u64,
+    /// The new weights.
+    pub weights: ContentReference,
+}
+
+/// Weights and what they reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MeasuredWeights {
+    /// The round that they are the result of.
+    pub round: u32,
+    /// The weights.
+    pub weights: ContentReference,
+    /// Empty if they were not measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<Metric>,
+}
+
+/// What an agent reports of a task's result.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UpdateReport {
+    /// Samples that the program reported.
+    pub samples: u64,
+    /// Samples that the agent counted in the dataset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_samples: Option<u64>,
+    /// The loss that the program reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+    /// The metrics that the program reported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<Metric>,
+    /// Duration of the container that succeeded.
+    pub seconds: u64,
+}
+
+/// The answer to the last block of an update that counts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UpdateAccepted {
+    /// Always true.
+    pub accepted: bool,
+    /// The norm of its difference to the base.
+    pub norm: f64,
+    /// The samples that it counts for.
+    pub samples: u64,
+}
+
+/// Why a request is refused, as `application/problem+json` (RFC 9457).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AggregatorProblem {
+    /// CamelCase: a [`TrainingReason`](crate::TrainingReason), or `RoundClosed` (410),
+    /// `OtherUpdateAccepted` (409), `RunEnded` (409), `RunChanged` (409), `OtherTrainingModel` (409).
+    pub reason: String,
+    /// Human-readable, without the name of the worker.
+    pub detail: String,
+}

@@ -1,0 +1,277 @@
+//! A `TrainingModel` on a node: the tasks of the current round, and the status of each.
+//!
+//! A task is one start of the training program: it reads the weights of the round and a dataset, and
+//! writes new weights. Its ID is a digest of all that its result depends on, so a message that comes
+//! twice or late changes nothing. The agent uploads the result to the aggregator, see
+//! [`aggregator`](crate::aggregator).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ContainerRights, ObjectName, ResourceLimits, Scripts, WorkerName, unknown,
+    unknown::deserialize_known,
+};
+
+/// The tasks of a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrainingContent {
+    /// Number of the run, from 1.
+    pub run: u32,
+    /// Where weights come from and updates go to.
+    pub aggregator: AggregatorEndpoint,
+    /// What the containers of all tasks have in common.
+    pub container: TrainingContainer,
+    /// The tasks of the current round. A task that is not listed any more is stopped, and its
+    /// output removed.
+    #[serde(default, deserialize_with = "unknown::raw_list")]
+    pub tasks: Vec<TrainingTask>,
+}
+
+/// How an agent reaches an aggregator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AggregatorEndpoint {
+    /// `https://host:port`, without a path.
+    pub url: String,
+    /// The key of the aggregator. No other key is trusted, and no authority.
+    pub pin: KeyPin,
+}
+
+/// The SHA-256 of the DER of a public key (its `SubjectPublicKeyInfo`): `sha256:` and 64 lower-case
+/// hex digits.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct KeyPin(pub String);
+
+/// The digest of a task, 64 lower-case hex digits.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TaskId(pub String);
+
+/// A file by its content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContentReference {
+    /// SHA-256, 64 lower-case hex digits.
+    pub sha256: String,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+/// What the containers of all tasks of an object have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrainingContainer {
+    /// Image reference, as for `docker run`.
+    pub image: String,
+    /// Replaces the entry point of the image; the image's entry point is used if it is empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// Arguments of the entry point.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// Environment variables. The agent adds those of the task.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// The program, when the image does not contain it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<TrainingScript>,
+    /// Whether the container has a network.
+    #[serde(default)]
+    pub network: TrainingNetwork,
+    /// Resource limits of the container.
+    #[serde(default)]
+    pub resources: ResourceLimits,
+    /// The rights of the container.
+    #[serde(default, skip_serializing_if = "ContainerRights::is_default")]
+    pub rights: ContainerRights,
+    /// Seconds after which a container is killed. Absent: it may take any time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u64>,
+    /// Largest weights that a task may write, in bytes.
+    pub max_update_bytes: u64,
+    /// How often a container of one task may fail before the task has failed.
+    pub backoff_limit: u32,
+}
+
+/// Where the training program is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum TrainingScript {
+    /// A file or an archive to download, which is unpacked. `boot_file` is a path in it.
+    #[serde(rename_all = "camelCase")]
+    Download {
+        /// Address, see [`ArtifactAddress`](crate::ArtifactAddress).
+        url: String,
+        /// SHA-256, 64 lower-case hex digits.
+        sha256: String,
+        /// The file that is started.
+        boot_file: String,
+    },
+    /// A directory of the node.
+    Directory(Scripts),
+}
+
+/// Whether a training container has a network.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum TrainingNetwork {
+    /// It has none: data can leave the node only as weights.
+    #[default]
+    None,
+    /// Docker's default network.
+    Bridge,
+}
+
+deserialize_known!(TrainingNetwork { "none" => None, "bridge" => Bridge } else None);
+
+/// One start of the training program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrainingTask {
+    /// Name of the training worker, unique in the object.
+    pub worker: String,
+    /// Name of the container, unique on the node.
+    pub container: WorkerName,
+    /// The digest of all that the result depends on. Names the output and the upload.
+    pub id: TaskId,
+    /// What the program does.
+    pub kind: TaskKind,
+    /// The round, from 1. 0 for [`TaskKind::Initialize`].
+    pub round: u32,
+    /// Number of rounds of the run.
+    pub rounds: u32,
+    /// Seed of the program's random numbers.
+    pub seed: u64,
+    /// The weights to begin with. Absent for [`TaskKind::Initialize`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<ContentReference>,
+    /// The `Dataset` in the same namespace, on this node.
+    pub dataset: ObjectName,
+}
+
+/// What a training program does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum TaskKind {
+    /// Makes the first weights.
+    Initialize,
+    /// Trains the given weights with the dataset.
+    Train,
+    /// Measures the given weights with the dataset, and writes only metrics.
+    Evaluate,
+}
+
+/// The status of a `TrainingModel` on a node.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrainingReport {
+    /// The tasks of the last content that the agent applied.
+    #[serde(default, deserialize_with = "unknown::raw_list")]
+    pub tasks: Vec<TaskReport>,
+}
+
+/// The status of a task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskReport {
+    /// Name of the training worker.
+    pub worker: String,
+    /// The task.
+    pub id: TaskId,
+    /// The round of the task.
+    pub round: u32,
+    /// The state of the task.
+    pub state: TaskState,
+    /// What prevents progress, or why the task failed; absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<TrainingReason>,
+    /// Human-readable: what is wrong, and how to correct it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Number of containers of this task that failed.
+    #[serde(default)]
+    pub failures: u32,
+    /// Bytes of the update that the aggregator has confirmed, while it is uploaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uploaded_bytes: Option<u64>,
+    /// Size of the update in bytes, once it is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update_bytes: Option<u64>,
+}
+
+/// The state of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum TaskState {
+    /// Weights, program, dataset or image are not present yet.
+    Preparing,
+    /// The container runs, or is started again after a failure.
+    Training,
+    /// The output is checked.
+    Verifying,
+    /// The output is sent to the aggregator.
+    Uploading,
+    /// The aggregator accepted the output.
+    Accepted,
+    /// The output cannot be used.
+    Refused,
+    /// The containers failed too often.
+    Failed,
+}
+
+deserialize_known!(TaskState {
+    "Preparing" => Preparing, "Training" => Training, "Verifying" => Verifying,
+    "Uploading" => Uploading, "Accepted" => Accepted, "Refused" => Refused, "Failed" => Failed,
+} else Preparing);
+
+/// Why a task does not progress, or its output is not used. The names are reasons of conditions and
+/// Events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum TrainingReason {
+    /// The node has not received the `Dataset` yet.
+    DatasetNotReceived,
+    /// The dataset does not exist on the node or cannot be read.
+    DatasetUnavailable,
+    /// The dataset has no sample.
+    DatasetEmpty,
+    /// The weights or the program cannot be downloaded.
+    DownloadFailed,
+    /// The weights or the program have another digest.
+    DigestMismatch,
+    /// `scriptDir` or the boot file does not exist on the node.
+    ScriptMissing,
+    /// The image is not on the node and cannot be pulled.
+    ImageMissing,
+    /// The container engine does not respond, or refuses the container.
+    ContainerRefused,
+    /// The program exited with another code than 0.
+    ScriptFailed,
+    /// The kernel killed the program because of its memory limit.
+    OutOfMemory,
+    /// The program did not end in time.
+    TimedOut,
+    /// The program wrote no weights, or no valid `result.json`.
+    OutputMissing,
+    /// The weights have other tensors than the base.
+    ShapeMismatch,
+    /// The weights contain NaN or an infinity.
+    NotFinite,
+    /// The weights differ too much from the base.
+    NormTooLarge,
+    /// The output exceeds the size limit.
+    UpdateTooLarge,
+    /// The worker reported more samples than its dataset has.
+    SamplesNotCredible,
+    /// The disk of the node or of the aggregator is full.
+    DiskFull,
+    /// The aggregator cannot be reached, or its key is not the pinned one.
+    AggregatorUnreachable,
+    /// The aggregator does not know the key of this node yet.
+    NodeNotTrusted,
+    /// A reason of a newer agent.
+    #[serde(other)]
+    Unknown,
+}
