@@ -1,0 +1,166 @@
+//! A key of this program: made, kept in a file, and presented in a certificate. Reads and writes that
+//! file.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use neptune_wire::KeyPin;
+use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
+use rustls::{
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
+    sign::CertifiedKey,
+};
+
+use crate::verify::pin_of;
+
+/// Why there is no key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The file cannot be read or written.
+    #[error("key file {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What failed.
+        source: io::Error,
+    },
+    /// The text is not a private key that can be used.
+    #[error("{origin} is not a usable private key ({why}); remove it to make another one")]
+    Invalid {
+        /// The file, or where else the text is from.
+        origin: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// A P-256 key with a certificate that it signed itself.
+#[derive(Debug, Clone)]
+pub struct TlsKey {
+    pem: String,
+    pin: KeyPin,
+    certified: Arc<CertifiedKey>,
+}
+
+impl TlsKey {
+    /// Makes a key.
+    ///
+    /// # Panics
+    /// The system has no random numbers.
+    #[must_use]
+    pub fn generate() -> Self {
+        let pair = KeyPair::generate().expect("the system has random numbers");
+        Self::of(&pair).expect("a generated key can sign")
+    }
+
+    /// Parses a private key in PEM (PKCS #8).
+    ///
+    /// # Errors
+    /// [`KeyError::Invalid`], which names `origin`.
+    pub fn from_pem(pem: &str, origin: &str) -> Result<Self, KeyError> {
+        let invalid = |why: rcgen::Error| KeyError::Invalid {
+            origin: origin.to_owned(),
+            why: why.to_string(),
+        };
+        Self::of(&KeyPair::from_pem(pem).map_err(invalid)?).map_err(invalid)
+    }
+
+    /// Reads the key of a file, or makes one and writes it there. The file is complete or absent,
+    /// also after a crash.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or is not a key. Such a file is not replaced: others may
+    /// have pinned its key.
+    pub fn load_or_generate(path: &Path) -> Result<Self, KeyError> {
+        let error = |source| KeyError::File { path: path.to_owned(), source };
+        match fs::read_to_string(path) {
+            Ok(pem) => Self::from_pem(&pem, &path.display().to_string()),
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => {
+                let key = Self::generate();
+                write(path, key.pem.as_bytes()).map_err(error)?;
+                Ok(key)
+            }
+            Err(source) => Err(error(source)),
+        }
+    }
+
+    /// Returns the private key in PEM (PKCS #8).
+    #[must_use]
+    pub fn to_pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// Returns the pin of the public key.
+    #[must_use]
+    pub fn pin(&self) -> &KeyPin {
+        &self.pin
+    }
+
+    pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.certified)
+    }
+
+    fn of(pair: &KeyPair) -> Result<Self, rcgen::Error> {
+        let mut params = CertificateParams::new(["neptune".to_owned()])?;
+        params.distinguished_name.push(DnType::CommonName, "neptune");
+        params.not_before = date_time_ymd(1970, 1, 1);
+        params.not_after = date_time_ymd(9999, 12, 31);
+        let certificate: CertificateDer<'static> = params.self_signed(pair)?.der().clone();
+        let pin = pin_of(&certificate).ok_or(rcgen::Error::CouldNotParseCertificate)?;
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(pair.serialize_der()));
+        let certified = CertifiedKey::from_der(vec![certificate], key, &ring::default_provider())
+            .map_err(|_| rcgen::Error::CouldNotParseKeyPair)?;
+        Ok(Self { pem: pair.serialize_pem(), pin, certified: Arc::new(certified) })
+    }
+}
+
+/// Writes a file that only its owner can read, with its directory entry.
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let partial = path.with_extension("partial");
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&partial, path)?;
+    match path.parent().filter(|it| !it.as_os_str().is_empty()) {
+        Some(directory) => File::open(directory)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn key_of_a_file_keeps_its_pin() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tls.key");
+        let first = TlsKey::load_or_generate(&path).unwrap();
+        assert_eq!(TlsKey::load_or_generate(&path).unwrap().pin(), first.pin());
+        assert_eq!(TlsKey::from_pem(first.to_pem(), "a test").unwrap().pin(), first.pin());
+        assert_ne!(TlsKey::generate().pin(), first.pin());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let pin = &first.pin().0;
+        assert!(pin.starts_with("sha256:") && pin.len() == 71, "{pin}");
+    }
+
+    #[test]
+    fn file_that_is_no_key_is_refused_and_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tls.key");
+        fs::write(&path, "not a key").unwrap();
+        let error = TlsKey::load_or_generate(&path).unwrap_err().to_string();
+        assert!(error.contains("tls.key is not a usable private key"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "not a key");
+    }
+}

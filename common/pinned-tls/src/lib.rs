@@ -1,0 +1,21 @@
+//! TLS 1.3 between programs that know each other's public keys: nodes, aggregators and the controller.
+//!
+//! Each side has a key and presents a certificate that it signed itself. The other side compares the
+//! SHA-256 of the public key with a pin, which it got through a channel that it trusts already: the
+//! broker's topic of the node, or the API server.
+//!
+//! # Guarantees
+//! - Whoever completes a handshake has the private key of the certificate.
+//! - Names, dates and signatures of certificates mean nothing, so that a node with a wrong clock can
+//!   connect, and a certificate cannot expire.
+//! - A key is written to the disk before it is used, readable by its owner alone.
+
+#![deny(missing_docs)]
+
+mod key;
+mod verify;
+
+pub use crate::{
+    key::{KeyError, TlsKey},
+    verify::{client_config, pin_of, server_config},
+};
