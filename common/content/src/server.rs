@@ -108,18 +108,23 @@ fn refusal(error: &UploadError) -> Response<Bytes> {
             problem(StatusCode::PAYLOAD_TOO_LARGE, &json!({"title": title}))
         }
         UploadError::ContentDigest(_) => {
-            let body = json!({"title": title, "reason": "DigestMismatch"});
+            let body = json!({"title": title, "reason": "DigestMismatch", "detail": title});
             problem(StatusCode::UNPROCESSABLE_ENTITY, &body)
         }
         UploadError::Io { error, .. } => {
-            let status = match error.kind() {
-                std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                    StatusCode::INSUFFICIENT_STORAGE
-                }
-                _ => StatusCode::INTERNAL_SERVER_ERROR,
-            };
+            let is_full = matches!(
+                error.kind(),
+                std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
+            );
             tracing::warn!(%title, "an upload cannot be stored");
-            problem(status, &json!({"title": "the content cannot be stored"}))
+            let title = "the content cannot be stored";
+            if is_full {
+                let body =
+                    json!({"title": title, "reason": "DiskFull", "detail": "the disk is full"});
+                problem(StatusCode::INSUFFICIENT_STORAGE, &body)
+            } else {
+                problem(StatusCode::INTERNAL_SERVER_ERROR, &json!({"title": title}))
+            }
         }
     }
 }

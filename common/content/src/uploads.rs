@@ -5,8 +5,11 @@ use std::{
     collections::HashMap,
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom, Write},
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use sha2::{Digest as _, Sha256};
@@ -82,7 +85,7 @@ pub enum Received {
 #[derive(Debug)]
 pub struct Uploads {
     directory: PathBuf,
-    max_bytes: u64,
+    max_bytes: AtomicU64,
     /// One writer at a time per upload.
     locks: Mutex<HashMap<UploadId, Arc<Mutex<()>>>>,
 }
@@ -95,12 +98,27 @@ impl Uploads {
     pub fn open(directory: PathBuf, max_bytes: u64) -> io::Result<Self> {
         fs::create_dir_all(directory.join("partial"))?;
         fs::create_dir_all(directory.join("complete"))?;
-        Ok(Self { directory, max_bytes, locks: Mutex::default() })
+        Ok(Self { directory, max_bytes: AtomicU64::new(max_bytes), locks: Mutex::default() })
     }
 
     /// Returns the limit of a content.
     pub fn max_bytes(&self) -> u64 {
-        self.max_bytes
+        self.max_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit of a content, for the blocks that come from now on.
+    pub fn set_max_bytes(&self, max_bytes: u64) {
+        self.max_bytes.store(max_bytes, Ordering::Relaxed);
+    }
+
+    /// Takes a complete file from the same file system. The caller has computed its digest and has
+    /// synced it to the disk.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn adopt(&self, file: &Path, content: &Digest) -> io::Result<()> {
+        fs::rename(file, self.complete_path(content))?;
+        self.sync_complete()
     }
 
     /// Returns the file of a content that is complete.
@@ -132,8 +150,9 @@ impl Uploads {
         block: Block,
         bytes: &[u8],
     ) -> Result<Received, UploadError> {
-        if block.length > self.max_bytes {
-            return Err(UploadError::TooLarge { length: block.length, limit: self.max_bytes });
+        let limit = self.max_bytes();
+        if block.length > limit {
+            return Err(UploadError::TooLarge { length: block.length, limit });
         }
         let end = block.offset.saturating_add(bytes.len() as u64);
         if end > block.length {
@@ -187,8 +206,7 @@ impl Uploads {
             return Err(UploadError::ContentDigest(actual));
         }
         let complete = self.complete_path(&id.content);
-        let renamed = fs::rename(&path, &complete)
-            .and_then(|()| File::open(self.directory.join("complete"))?.sync_all());
+        let renamed = fs::rename(&path, &complete).and_then(|()| self.sync_complete());
         renamed.map_err(io_error)?;
         Ok(Received::Complete(complete))
     }
@@ -216,6 +234,11 @@ impl Uploads {
         };
         remove("partial", &is_purpose_kept)?;
         remove("complete", &is_content_kept)
+    }
+
+    /// Puts the names of complete contents on the disk.
+    fn sync_complete(&self) -> io::Result<()> {
+        File::open(self.directory.join("complete"))?.sync_all()
     }
 
     fn lock(&self, id: &UploadId) -> Arc<Mutex<()>> {
