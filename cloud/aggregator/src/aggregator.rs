@@ -1,0 +1,262 @@
+//! The state that requests and the background task share: applies events one after the other, stores
+//! each new state before it is visible, and removes contents that nothing needs. Blocking.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use neptune_content::{Digest, uploads::Uploads};
+use neptune_wire::{
+    TaskId,
+    aggregator::{RunStatus, UpdateReport},
+};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::{
+    clock::Clock,
+    error::Error,
+    metrics::Metrics,
+    run::{Event, Run, TaskResult, Verdict, Work, status},
+    store::{NewResult, Store},
+};
+
+/// An open data directory.
+#[derive(Debug)]
+pub struct Aggregator {
+    state: Mutex<State>,
+    revision: watch::Sender<u64>,
+    uploads: Arc<Uploads>,
+    directory: PathBuf,
+    clock: Clock,
+    metrics: Metrics,
+}
+
+#[derive(Debug)]
+struct State {
+    store: Store,
+    run: Option<Arc<Run>>,
+    /// Contents that a request is about to use, with the number of such requests.
+    held: HashMap<Digest, usize>,
+}
+
+/// Keeps a content that no state needs yet. Made by [`Aggregator::hold`].
+#[derive(Debug)]
+pub struct Held {
+    aggregator: Arc<Aggregator>,
+    content: Digest,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut state = self.aggregator.lock();
+        if let Some(count) = state.held.get_mut(&self.content) {
+            *count -= 1;
+            if *count == 0 {
+                state.held.remove(&self.content);
+            }
+        }
+    }
+}
+
+impl Aggregator {
+    /// Opens a data directory, or creates it. Unfinished files are removed.
+    ///
+    /// # Errors
+    /// The directory or its database cannot be used.
+    pub fn open(directory: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(directory).map_err(Error::file(directory))?;
+        let store = Store::open(&directory.join("aggregator.db"))?;
+        let contents = directory.join("contents");
+        let uploads = Uploads::open(contents.clone(), 0).map_err(Error::file(contents))?;
+        let work = directory.join("work");
+        if work.exists() {
+            fs::remove_dir_all(&work).map_err(Error::file(&work))?;
+        }
+        fs::create_dir(&work).map_err(Error::file(&work))?;
+        let (revision, run) = store.load()?.unzip();
+        let run: Option<Arc<Run>> = run.map(Arc::new);
+        let aggregator = Self {
+            revision: watch::Sender::new(revision.unwrap_or(0)),
+            uploads: Arc::new(uploads),
+            directory: directory.to_owned(),
+            clock: Clock::start(),
+            metrics: Metrics::new(),
+            state: Mutex::new(State { store, run: run.clone(), held: HashMap::new() }),
+        };
+        if let Some(run) = run {
+            info!(uid = run.uid, run = run.number, round = run.round, "continuing a run");
+            aggregator.metrics.observe(None, &run);
+            aggregator.on_new_state(&aggregator.lock(), None, &run);
+        }
+        Ok(aggregator)
+    }
+
+    /// Applies an event, and stores the new state. Returns that state.
+    ///
+    /// # Errors
+    /// The event does not count, or cannot be stored; then nothing has changed.
+    pub fn apply(&self, event: Event) -> Result<Arc<Run>, Error> {
+        let mut state = self.lock();
+        self.apply_locked(&mut state, event)
+    }
+
+    /// Applies the result of background work, unless the run does not want that work any more.
+    ///
+    /// # Errors
+    /// The event cannot be stored.
+    pub fn apply_result(&self, work: &Work, event: Event) -> Result<(), Error> {
+        let mut state = self.lock();
+        let wanted = state.run.as_ref().and_then(|it| it.work());
+        if wanted.as_ref() == Some(work) {
+            self.apply_locked(&mut state, event)?;
+        }
+        Ok(())
+    }
+
+    fn apply_locked(&self, state: &mut State, event: Event) -> Result<Arc<Run>, Error> {
+        let before = state.run.clone();
+        let judged = match &event {
+            Event::Judged(result) => before.as_ref().and_then(|it| new_result(it, result)),
+            _ => None,
+        };
+        let now = self.clock.now();
+        let run = match (&before, event) {
+            (Some(before), event) => before.next(event, now)?,
+            (None, Event::Request(request)) => Run::start(*request, now)?,
+            (None, _) => return Err(Error::NoRun),
+        };
+        if let Some(before) = before.as_ref().filter(|it| ***it == run) {
+            return Ok(Arc::clone(before));
+        }
+        let revision = *self.revision.borrow() + 1;
+        let result = judged.as_ref().map(|(round, worker, result)| NewResult {
+            round: *round,
+            worker,
+            result,
+        });
+        state.store.save(revision, before.as_deref(), &run, result.as_ref())?;
+        let run = Arc::new(run);
+        state.run = Some(Arc::clone(&run));
+        self.metrics.observe(before.as_deref(), &run);
+        self.on_new_state(state, before.as_deref(), &run);
+        self.revision.send_replace(revision);
+        Ok(run)
+    }
+
+    /// Logs changes, and removes contents after changes that can make one unneeded.
+    fn on_new_state(&self, state: &State, before: Option<&Run>, run: &Run) {
+        self.uploads.set_max_bytes(run.settings.max_update_bytes);
+        let needed = run.needed_contents();
+        let tasks = open_purposes(run);
+        let is_unchanged =
+            before.is_some_and(|it| it.needed_contents() == needed && open_purposes(it) == tasks);
+        if is_unchanged {
+            return;
+        }
+        let is_kept = |content: &Digest| {
+            state.held.contains_key(content) || needed.contains(&content.to_string())
+        };
+        if let Err(error) = self.uploads.retain(|purpose| tasks.contains(purpose), is_kept) {
+            warn!(%error, "unneeded contents cannot be removed; retrying after the next change");
+        }
+    }
+
+    /// Returns the current run.
+    pub fn run(&self) -> Option<Arc<Run>> {
+        self.lock().run.clone()
+    }
+
+    /// Returns what the controller sees.
+    pub fn status(&self) -> RunStatus {
+        let state = self.lock();
+        let revision = *self.revision.borrow();
+        state.run.as_ref().map_or_else(|| status::of_none(revision), |it| it.status(revision))
+    }
+
+    /// Returns a receiver of revisions.
+    pub fn revisions(&self) -> watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
+    /// Returns the first result of a task, also of an earlier round of the run.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub fn result(&self, task: &TaskId) -> Result<Option<TaskResult>, Error> {
+        self.lock().store.result(task)
+    }
+
+    /// Stores the report of an update.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub fn save_report(
+        &self,
+        task: &TaskId,
+        sha256: &str,
+        report: &UpdateReport,
+    ) -> Result<(), Error> {
+        self.lock().store.save_report(task, sha256, report)
+    }
+
+    /// Returns the report of an update.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub fn report(&self, task: &TaskId, sha256: &str) -> Result<Option<UpdateReport>, Error> {
+        self.lock().store.report(task, sha256)
+    }
+
+    /// Keeps a content until the returned value is dropped.
+    #[must_use]
+    pub fn hold(self: &Arc<Self>, content: Digest) -> Held {
+        *self.lock().held.entry(content).or_default() += 1;
+        Held { aggregator: Arc::clone(self), content }
+    }
+
+    /// Returns the contents.
+    pub fn uploads(&self) -> &Arc<Uploads> {
+        &self.uploads
+    }
+
+    /// Returns the file of a content.
+    pub fn content(&self, sha256: &str) -> Option<PathBuf> {
+        self.uploads.complete(&sha256.parse().ok()?)
+    }
+
+    /// Returns the path of an unfinished file. It is on the file system of the contents.
+    pub fn work_file(&self, name: &str) -> PathBuf {
+        self.directory.join("work").join(name)
+    }
+
+    /// Returns the clock of the program.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Returns the metrics.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic in another thread leaves the state as it was stored last.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns round, worker and result, if the worker has none yet.
+fn new_result(run: &Run, result: &TaskResult) -> Option<(u32, String, TaskResult)> {
+    let task = run.task(&result.task)?;
+    let known = run.results.get(&task.worker).map(|it| &it.verdict);
+    let is_new = matches!(known, None | Some(Verdict::Failed(_)));
+    is_new.then(|| (task.round, task.worker, result.clone()))
+}
+
+fn open_purposes(run: &Run) -> BTreeSet<Digest> {
+    run.open_tasks().iter().filter_map(|it| it.id.0.parse().ok()).collect()
+}

@@ -1,0 +1,56 @@
+//! The command line.
+
+#![allow(
+    rustdoc::invalid_html_tags,
+    reason = "the comments are help texts for a terminal, not Markdown"
+)]
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::{Parser, ValueEnum};
+
+/// Runs the rounds of one TrainingModel: names the tasks of workers, receives and checks their
+/// updates, and computes the new weights.
+///
+/// The controller starts one aggregator for each TrainingModel. All state is in the data directory:
+/// after a stop at any moment, the run continues where it was, with the same result.
+#[derive(Debug, Parser)]
+#[command(name = "neptune-aggregator", version)]
+pub struct Cli {
+    /// Directory of the run's database and weights. One aggregator at a time can use it.
+    #[arg(long, env = "NEPTUNE_DATA_DIR", value_name = "DIR")]
+    pub data_dir: PathBuf,
+    /// Address for nodes and the controller (TLS), and for downloads of published weights, probes
+    /// and metrics (HTTP).
+    #[arg(long, env = "NEPTUNE_LISTEN", default_value = "0.0.0.0:8418", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// Private key in PEM (PKCS #8). Clients pin it, and a client that has it is the controller
+    /// [default: tls.key in the data directory, created if absent].
+    #[arg(long, env = "NEPTUNE_KEY_FILE", value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// Format of the log on stderr.
+    #[arg(long, env = "NEPTUNE_LOG_FORMAT", value_enum, default_value_t)]
+    pub log_format: LogFormat,
+}
+
+/// Format of the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines of text.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,78 @@
+//! Errors of the aggregator, and what each of them means for a request and for the program.
+
+use std::{io, path::PathBuf};
+
+use neptune_pinned_tls::KeyError;
+
+use crate::run::Rejection;
+
+/// Why something failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The event does not count.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// There is no run yet.
+    #[error("no run was requested yet")]
+    NoRun,
+    /// The database failed.
+    #[error("database: {0}")]
+    Store(#[from] rusqlite::Error),
+    /// The database cannot be used.
+    #[error("database {}: {why}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        why: String,
+    },
+    /// A file of the data directory failed.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What failed.
+        source: io::Error,
+    },
+    /// There is no key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The address cannot be used.
+    #[error("--listen {address}: {source}")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// What failed.
+        source: io::Error,
+    },
+    /// The HTTP client or a signal handler cannot be created.
+    #[error("cannot start: {0}")]
+    Start(String),
+}
+
+impl Error {
+    /// An error of a file.
+    pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { path, source }
+    }
+
+    /// Whether the disk is full.
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            Self::Store(error) => error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull),
+            Self::File { source, .. } => is_full(source),
+            _ => false,
+        }
+    }
+
+    /// Whether a restart cannot help.
+    pub fn is_configuration(&self) -> bool {
+        matches!(self, Self::Key(_) | Self::Listen { .. })
+    }
+}
+
+/// Whether a file could not be written because the disk is full.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}

@@ -1,0 +1,47 @@
+//! Who sent a request, and what it may do. Pure.
+
+use neptune_wire::{KeyPin, NodeName, TaskId, aggregator::RunTask};
+
+use crate::run::Run;
+
+/// The other side of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Peer {
+    /// Without TLS: anybody.
+    Anonymous,
+    /// The owner of the aggregator's own key.
+    Controller,
+    /// The owner of another key.
+    Key(KeyPin),
+}
+
+/// Which task a peer sent a result of.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TaskAccess {
+    /// A task of the current round, which is its own.
+    Own(Box<RunTask>),
+    /// It is a node of the run, and the task is none of the current round.
+    NotCurrent,
+    /// It may not send results of this task.
+    Denied,
+}
+
+impl Peer {
+    /// Whether the peer is a node of the run.
+    pub fn is_node(&self, run: &Run) -> bool {
+        matches!(self, Self::Key(pin) if run.nodes.values().any(|it| it == pin))
+    }
+
+    fn is(&self, node: &NodeName, run: &Run) -> bool {
+        matches!(self, Self::Key(pin) if run.nodes.get(node) == Some(pin))
+    }
+
+    /// Decides whether the peer may send results of a task.
+    pub fn task(&self, run: &Run, task: &TaskId) -> TaskAccess {
+        match run.task(task) {
+            Some(task) if self.is(&task.node, run) => TaskAccess::Own(Box::new(task)),
+            None if self.is_node(run) => TaskAccess::NotCurrent,
+            _ => TaskAccess::Denied,
+        }
+    }
+}

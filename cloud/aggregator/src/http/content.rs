@@ -1,0 +1,109 @@
+//! `GET` and `HEAD /v1/content/SHA256`: a content or a part of it.
+
+use std::io::SeekFrom;
+
+use axum::{
+    body::Body,
+    extract::{Extension, Path, State},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header},
+};
+use neptune_content::Digest;
+use tokio::{
+    fs::File,
+    io::{AsyncReadExt as _, AsyncSeekExt as _},
+};
+use tokio_util::io::ReaderStream;
+
+use super::{
+    access::Peer,
+    range::{Requested, requested},
+    response,
+    router::Shared,
+};
+use crate::{error::Error, run::Run};
+
+/// Bytes that are read from the disk at a time.
+const CHUNK: usize = 256 * 1024;
+
+/// Handles the request.
+pub async fn get(
+    State(shared): State<Shared>,
+    Extension(peer): Extension<Peer>,
+    method: Method,
+    Path(sha256): Path<Digest>,
+    headers: HeaderMap,
+) -> Response<Body> {
+    let sha256 = sha256.to_string();
+    let run = shared.aggregator.run();
+    if matches!(peer, Peer::Key(_)) && !run.as_ref().is_some_and(|it| peer.is_node(it)) {
+        return response::not_trusted();
+    }
+    let missing = || {
+        let text = format!("content {sha256} is not here, or not for you");
+        response::problem(StatusCode::NOT_FOUND, "DownloadFailed", text)
+    };
+    if !run.is_some_and(|it| is_readable(&peer, &it, &sha256)) {
+        return missing();
+    }
+    let Some(path) = shared.aggregator.content(&sha256) else { return missing() };
+    let opened = async {
+        let file = File::open(&path).await?;
+        let length = file.metadata().await?.len();
+        Ok((file, length))
+    };
+    match opened.await {
+        Ok((file, length)) => respond(&method, &headers, &sha256, file, length).await,
+        Err(error) => response::error(&Error::file(path)(error)),
+    }
+}
+
+fn is_readable(peer: &Peer, run: &Run, sha256: &str) -> bool {
+    match peer {
+        Peer::Anonymous => run.published_contents().contains(sha256),
+        Peer::Controller => true,
+        Peer::Key(_) => run.is_readable_by_nodes(sha256),
+    }
+}
+
+async fn respond(
+    method: &Method,
+    headers: &HeaderMap,
+    sha256: &str,
+    mut file: File,
+    length: u64,
+) -> Response<Body> {
+    let text = |name: HeaderName| headers.get(name).and_then(|it| it.to_str().ok());
+    let tag = format!("\"{sha256}\"");
+    let range = text(header::RANGE).filter(|_| method == Method::GET);
+    let (status, first, count) = match requested(range, text(header::IF_RANGE), &tag, length) {
+        Requested::All => (StatusCode::OK, 0, length),
+        Requested::Part(first, last) => (StatusCode::PARTIAL_CONTENT, first, last - first + 1),
+        Requested::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, 0, 0),
+    };
+    let mut response = response::empty(status);
+    let content_range = match status {
+        StatusCode::PARTIAL_CONTENT => {
+            Some(format!("bytes {first}-{}/{length}", first + count - 1))
+        }
+        StatusCode::RANGE_NOT_SATISFIABLE => Some(format!("bytes */{length}")),
+        _ => None,
+    };
+    let ascii = |text: String| HeaderValue::try_from(text).expect("it is visible ASCII");
+    let set = response.headers_mut();
+    if let Some(range) = content_range {
+        set.insert(header::CONTENT_RANGE, ascii(range));
+    }
+    set.insert(header::ETAG, ascii(tag));
+    set.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    set.insert(header::CONTENT_LENGTH, HeaderValue::from(count));
+    let media_type = HeaderValue::from_static("application/octet-stream");
+    set.insert(header::CONTENT_TYPE, media_type);
+    if method == Method::HEAD || count == 0 {
+        return response;
+    }
+    if let Err(error) = file.seek(SeekFrom::Start(first)).await {
+        return response::error(&Error::file(sha256)(error));
+    }
+    *response.body_mut() = Body::from_stream(ReaderStream::with_capacity(file.take(count), CHUNK));
+    response
+}

@@ -1,0 +1,12 @@
+//! HTTP: the listener, the routes, and who may use them.
+
+mod access;
+mod body;
+mod content;
+mod evaluations;
+mod range;
+mod response;
+mod router;
+pub mod server;
+mod state;
+mod updates;

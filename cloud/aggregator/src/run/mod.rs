@@ -1,0 +1,459 @@
+//! The state machine of a run: a state and an event make a new state. Pure; `now` is a value.
+//!
+//! Everything that remains to do is a function of the state ([`Run::work`], [`Run::open_tasks`],
+//! [`Run::deadline`]), so a restart at any moment continues where the stored state is.
+//!
+//! # Guarantees
+//! - A task has one result: the first one. Repetitions change nothing.
+//! - What a round closes with is a part of the state before the aggregation begins.
+//! - Deadlines are measured from stored times. A clock that jumps forward by J between two starts
+//!   closes a round at most J early; one that jumps back prolongs it by at most one timeout.
+
+mod evaluation;
+mod request;
+mod round;
+pub mod status;
+mod tasks;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use neptune_aggregate::close::CloseRecord;
+use neptune_wire::{
+    ContentReference, KeyPin, NodeName, TaskId,
+    aggregator::{
+        InitialWeights, MeasuredWeights, RoundRecord, RunRequest, RunSettings, UpdateReport,
+    },
+};
+use serde::{Deserialize, Serialize};
+
+pub use round::credible_samples;
+
+/// Seconds since 1970-01-01.
+pub type UnixSeconds = u64;
+
+/// Closed rounds that a status lists.
+pub const MAX_HISTORY: usize = 100;
+
+/// The state of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Run {
+    /// UID of the `TrainingModel`.
+    pub uid: String,
+    /// Number of the run, from 1.
+    pub number: u32,
+    /// What the run depends on; frozen.
+    pub settings: RunSettings,
+    /// The keys of the nodes, of the newest request.
+    pub nodes: BTreeMap<NodeName, KeyPin>,
+    /// Whether no further round is opened, of the newest request.
+    pub suspended: bool,
+    /// Digests of published contents, of the newest request.
+    pub keep: BTreeSet<String>,
+    /// The failed tasks of the newest request. Only those that it adds count.
+    reported_failed: BTreeSet<TaskId>,
+    /// Where the run is.
+    pub stage: Stage,
+    /// The current round; the last closed one in [`Stage::Idle`].
+    pub round: u32,
+    /// The weights that the current round begins with.
+    pub base: Option<ContentReference>,
+    /// The momentum after the last closed round.
+    velocity: Option<ContentReference>,
+    /// The median norm of the last closed round.
+    last_median: Option<f64>,
+    /// The workers that take part in the current round.
+    selected: BTreeSet<String>,
+    /// The results of the current round, by worker.
+    pub results: BTreeMap<String, TaskResult>,
+    /// The accepted updates of the current round whose norm is too large, with the text.
+    norm_refused: BTreeMap<String, String>,
+    /// The share of each worker in the last round that it took part in.
+    shares: BTreeMap<String, f64>,
+    history: Vec<RoundRecord>,
+    best: Option<MeasuredWeights>,
+    present: Option<MeasuredWeights>,
+    /// The metric of the last improvement that counts for `earlyStop`.
+    improved_to: Option<f64>,
+    /// Measured rounds since then.
+    unimproved: u32,
+    /// The last evaluation task whose result counted.
+    pub evaluated: Option<TaskId>,
+    /// What prevents progress at this stage, or why the run ended.
+    problem: Option<Problem>,
+    /// Why the last evaluation has no result.
+    evaluation_problem: Option<Problem>,
+}
+
+/// Where a run is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Stage {
+    /// Nothing has begun.
+    New,
+    /// The first weights are downloaded, or searched.
+    FetchingInitial,
+    /// A worker makes the first weights.
+    Initializing,
+    /// The weights in use are searched, to measure them.
+    FindingPresent,
+    /// Workers train.
+    Open {
+        /// When the round was opened.
+        opened: UnixSeconds,
+        /// When its deadline began, again after each round timeout with too few updates.
+        waiting_since: UnixSeconds,
+    },
+    /// The new weights are computed.
+    Closing(Box<Closing>),
+    /// Weights are measured.
+    Evaluating {
+        /// The round whose weights are measured; 0 for those in use.
+        round: u32,
+        /// The weights.
+        weights: ContentReference,
+        /// From 1.
+        attempt: u32,
+    },
+    /// The round is complete and the next one is not open.
+    Idle,
+    /// All rounds are complete, or the run stopped early.
+    Succeeded,
+    /// The run failed for good.
+    Failed,
+}
+
+/// A round between the decision which updates count and its new weights.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Closing {
+    /// When the round was opened.
+    pub opened: UnixSeconds,
+    /// All that the new weights depend on.
+    pub record: CloseRecord,
+    /// Samples of the updates that count.
+    pub samples: u64,
+    /// Mean of their losses.
+    pub loss: Option<f64>,
+    /// The digests of the first computation. Later ones must agree.
+    pub outputs: Option<Outputs>,
+}
+
+/// What an aggregation computed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outputs {
+    /// The new weights.
+    pub weights: ContentReference,
+    /// The momentum for the next round.
+    pub velocity: Option<ContentReference>,
+}
+
+/// The result of a worker's task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskResult {
+    /// The task.
+    pub task: TaskId,
+    /// What it is worth.
+    pub verdict: Verdict,
+}
+
+/// What a result is worth.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Verdict {
+    /// It counts.
+    Accepted(AcceptedUpdate),
+    /// It does not, and never will.
+    Refused {
+        /// SHA-256 of the update.
+        sha256: String,
+        /// What the agent reported with it.
+        report: UpdateReport,
+        /// Why.
+        problem: Problem,
+    },
+    /// There is none: the containers failed too often.
+    Failed(Problem),
+}
+
+/// An update that counts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AcceptedUpdate {
+    /// The file.
+    pub content: ContentReference,
+    /// What the agent reported with it.
+    pub report: UpdateReport,
+    /// The norm of its difference to the base; 0 for first weights.
+    pub norm: f64,
+}
+
+/// A reason and a text, as in a condition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// CamelCase.
+    pub reason: String,
+    /// Human-readable.
+    pub message: String,
+}
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// The controller sent the desired state of this run.
+    Request(Box<RunRequest>),
+    /// Time passed.
+    Tick,
+    /// [`Work::Fetch`] ended.
+    Fetched(Result<ContentReference, FetchFailure>),
+    /// An update was checked.
+    Judged(TaskResult),
+    /// [`Work::Aggregate`] computed its outputs. They are not stored by their digests yet.
+    Computed(Outputs),
+    /// The outputs are stored by their digests.
+    Stored,
+    /// [`Work::Aggregate`] failed, and is repeated.
+    Delayed(Problem),
+    /// [`Work::Aggregate`] can never succeed.
+    Impossible(Problem),
+    /// An evaluation reported its metrics.
+    Evaluated {
+        /// The task.
+        task: TaskId,
+        /// Its result.
+        report: UpdateReport,
+    },
+}
+
+/// Why a file is not here.
+#[derive(Debug, Clone)]
+pub struct FetchFailure {
+    /// Human-readable.
+    pub message: String,
+    /// Whether another attempt cannot help.
+    pub is_permanent: bool,
+}
+
+/// What to do next besides waiting for results.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Work {
+    /// Download weights, or search them among the contents; report [`Event::Fetched`].
+    Fetch(InitialWeights),
+    /// Compute new weights; report [`Event::Computed`], store the files, report [`Event::Stored`].
+    Aggregate {
+        /// The record of the round.
+        record: CloseRecord,
+        /// The weights that the round began with.
+        base: ContentReference,
+        /// The momentum after the round before.
+        velocity: Option<ContentReference>,
+        /// The round.
+        round: u32,
+    },
+}
+
+/// Why an event changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// The request is not meaningful.
+    #[error("{0}")]
+    Invalid(String),
+    /// The request is for another object.
+    #[error("this aggregator serves the TrainingModel with UID {0}; use another data directory")]
+    OtherTrainingModel(String),
+    /// The request is for an earlier run.
+    #[error("run {requested} has ended; the current run is {current}")]
+    RunEnded {
+        /// The number in the request.
+        requested: u32,
+        /// The number of the current run.
+        current: u32,
+    },
+    /// The request changes what the run depends on.
+    #[error("the running run keeps its settings; the next run takes the new ones")]
+    RunChanged,
+    /// The task is not open.
+    #[error("the task is not open: its round is closed, or it belongs to another run")]
+    RoundClosed,
+    /// The task has another result.
+    #[error("another update of this task was accepted, with SHA-256 {0}")]
+    OtherUpdateAccepted(String),
+}
+
+impl Problem {
+    /// Makes a problem.
+    pub fn new(reason: &str, message: impl Into<String>) -> Self {
+        Self { reason: reason.to_owned(), message: message.into() }
+    }
+}
+
+impl Run {
+    /// Begins a run.
+    ///
+    /// # Errors
+    /// The request is not meaningful.
+    pub fn start(request: RunRequest, now: UnixSeconds) -> Result<Self, Rejection> {
+        let request = request::validated(request)?;
+        let mut run = Self {
+            uid: request.uid,
+            number: request.run,
+            nodes: request.nodes,
+            suspended: request.suspended,
+            keep: request.keep.into_iter().collect(),
+            reported_failed: BTreeSet::new(),
+            stage: Stage::New,
+            round: 0,
+            base: None,
+            velocity: None,
+            last_median: None,
+            selected: request.settings.workers.keys().cloned().collect(),
+            results: BTreeMap::new(),
+            norm_refused: BTreeMap::new(),
+            shares: BTreeMap::new(),
+            history: Vec::new(),
+            best: None,
+            present: None,
+            improved_to: None,
+            unimproved: 0,
+            evaluated: None,
+            problem: None,
+            evaluation_problem: None,
+            settings: request.settings,
+        };
+        run.advance(now);
+        Ok(run)
+    }
+
+    /// Returns the state after an event. An event that comes too late, or again, changes nothing.
+    ///
+    /// # Errors
+    /// The sender of the event has to know that it does not count.
+    pub fn next(&self, event: Event, now: UnixSeconds) -> Result<Self, Rejection> {
+        let mut run = self.clone();
+        match event {
+            Event::Request(request) => run.on_request(*request, now)?,
+            Event::Tick => {}
+            Event::Fetched(result) => run.on_fetched(result),
+            Event::Judged(result) => run.on_judged(result)?,
+            Event::Computed(outputs) => run.on_computed(outputs),
+            Event::Stored => run.on_stored(now),
+            Event::Delayed(problem) if matches!(run.stage, Stage::Closing(_)) => {
+                run.problem = Some(problem);
+            }
+            Event::Impossible(problem) if matches!(run.stage, Stage::Closing(_)) => {
+                run.fail(problem);
+            }
+            Event::Delayed(_) | Event::Impossible(_) => {}
+            Event::Evaluated { task, report } => run.on_evaluated(&task, &report)?,
+        }
+        run.advance(now);
+        Ok(run)
+    }
+
+    /// Returns what to do next.
+    pub fn work(&self) -> Option<Work> {
+        match &self.stage {
+            Stage::FetchingInitial => self.settings.initial.clone().map(Work::Fetch),
+            Stage::FindingPresent => {
+                let sha256 = self.settings.evaluation.as_ref()?.present.clone()?;
+                Some(Work::Fetch(InitialWeights { url: None, sha256 }))
+            }
+            Stage::Closing(closing) => Some(Work::Aggregate {
+                record: closing.record.clone(),
+                base: self.base.clone()?,
+                velocity: self.velocity.clone(),
+                round: self.round,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Whether results of workers can count now.
+    pub fn is_accepting(&self) -> bool {
+        matches!(self.stage, Stage::Initializing | Stage::Open { .. })
+    }
+
+    /// Returns the recorded outputs of the round that closes.
+    pub fn outputs(&self) -> Option<&Outputs> {
+        match &self.stage {
+            Stage::Closing(closing) => closing.outputs.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Returns the last closed round.
+    pub fn last_round(&self) -> Option<&RoundRecord> {
+        self.history.last()
+    }
+
+    /// Whether the run succeeded or failed.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.stage, Stage::Succeeded | Stage::Failed)
+    }
+
+    /// Takes the steps that need no event. Each of them makes the next one impossible or ends at a
+    /// stage that waits.
+    fn advance(&mut self, now: UnixSeconds) {
+        loop {
+            match self.stage {
+                Stage::New if !self.suspended => {
+                    let has_file = self.settings.initial.is_some();
+                    let next = if has_file { Stage::FetchingInitial } else { Stage::Initializing };
+                    self.enter(next);
+                }
+                Stage::Initializing => {
+                    self.initialize();
+                    if self.stage == Stage::Initializing {
+                        return;
+                    }
+                }
+                Stage::Idle if self.round >= self.settings.rounds => self.succeed(None),
+                Stage::Idle if !self.suspended => self.open_round(now),
+                Stage::Open { .. } => {
+                    self.close_if_due(now);
+                    return;
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn on_fetched(&mut self, result: Result<ContentReference, FetchFailure>) {
+        match (&self.stage, result) {
+            (Stage::FetchingInitial, Ok(content)) => self.begin_with(content),
+            (Stage::FetchingInitial, Err(failure)) => {
+                let problem = Problem::new("DownloadFailed", failure.message);
+                if failure.is_permanent { self.fail(problem) } else { self.problem = Some(problem) }
+            }
+            (Stage::FindingPresent, Ok(weights)) => self.measure(0, weights),
+            (Stage::FindingPresent, Err(failure)) => {
+                self.evaluation_problem = Some(Problem::new("EvaluationFailed", failure.message));
+                self.enter(Stage::Idle);
+            }
+            _ => {}
+        }
+    }
+
+    /// Uses the first weights.
+    fn begin_with(&mut self, weights: ContentReference) {
+        self.base = Some(weights);
+        let has_present = self.settings.evaluation.as_ref().is_some_and(|it| it.present.is_some());
+        self.enter(if has_present { Stage::FindingPresent } else { Stage::Idle });
+    }
+
+    /// Enters a stage at which the problem of the one before does not exist.
+    fn enter(&mut self, stage: Stage) {
+        self.problem = None;
+        self.stage = stage;
+    }
+
+    fn fail(&mut self, problem: Problem) {
+        self.stage = Stage::Failed;
+        self.problem = Some(problem);
+    }
+
+    /// Ends the run; `early` is why, if rounds remain.
+    fn succeed(&mut self, early: Option<Problem>) {
+        self.stage = Stage::Succeeded;
+        self.problem = early;
+    }
+}
+
+#[cfg(test)]
+mod tests;

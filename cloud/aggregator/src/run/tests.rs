@@ -1,0 +1,534 @@
+//! Tables of states and events, without files and clocks.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use neptune_wire::{
+    ContentHash, Metric, TaskKind,
+    aggregator::{
+        AggregationRule, EarlyStop, FailedTask, OnTooFewWorkers, ResultState, RunEvaluation,
+        RunPhase, RunTask, RunWorker,
+    },
+};
+
+use super::*;
+
+fn sha(text: &str) -> String {
+    neptune_content::Digest::of_bytes(text.as_bytes()).to_string()
+}
+
+fn content(text: &str) -> ContentReference {
+    ContentReference { sha256: sha(text), bytes: 100 }
+}
+
+fn request(workers: &[&str]) -> RunRequest {
+    let worker = |name: &&str| {
+        let node = format!("node-{name}").parse().unwrap();
+        let dataset = format!("digits-{name}").parse().unwrap();
+        ((*name).to_owned(), RunWorker { node, dataset })
+    };
+    RunRequest {
+        uid: "u".to_owned(),
+        run: 1,
+        settings: RunSettings {
+            workers: workers.iter().map(worker).collect(),
+            workload: ContentHash::of(&"workload"),
+            rounds: 2,
+            min_workers: u32::try_from(workers.len()).unwrap(),
+            round_timeout_seconds: Some(3600),
+            on_too_few_workers: OnTooFewWorkers::Wait,
+            fraction: 1.0,
+            rule: AggregationRule {
+                trim: None,
+                equal_weights: false,
+                max_weight: 0.5,
+                clip: 2.0,
+                refuse: 5.0,
+                server_learning_rate: 1.0,
+                server_momentum: 0.0,
+            },
+            seed: 1,
+            max_update_bytes: 1 << 20,
+            initial: Some(InitialWeights { url: None, sha256: sha("initial") }),
+            evaluation: None,
+            early_stop: None,
+        },
+        nodes: BTreeMap::new(),
+        failed: Vec::new(),
+        suspended: false,
+        keep: Vec::new(),
+    }
+}
+
+fn evaluated_request(every: u32) -> RunRequest {
+    let mut request = request(&["a"]);
+    request.settings.rounds = 6;
+    request.settings.evaluation = Some(RunEvaluation {
+        node: "edge0".parse().unwrap(),
+        dataset: "digits-test".parse().unwrap(),
+        metric: "accuracy".to_owned(),
+        minimize: false,
+        every,
+        present: None,
+    });
+    request
+}
+
+/// A run whose first weights are here.
+fn started(request: RunRequest) -> Run {
+    let run = Run::start(request, 1000).unwrap();
+    assert!(matches!(run.work(), Some(Work::Fetch(_))), "{run:?}");
+    run.next(Event::Fetched(Ok(content("initial"))), 1000).unwrap()
+}
+
+fn task_of(run: &Run, worker: &str) -> RunTask {
+    let tasks = run.open_tasks();
+    tasks.into_iter().find(|it| it.worker == worker).unwrap_or_else(|| panic!("{worker}: {run:?}"))
+}
+
+fn accepted(run: &Run, worker: &str, norm: f64) -> Event {
+    let task = task_of(run, worker).id;
+    let report = UpdateReport { samples: 10, loss: Some(0.5), seconds: 3, ..Default::default() };
+    let update = content(&format!("{worker} {}", run.round));
+    let verdict = Verdict::Accepted(AcceptedUpdate { content: update, report, norm });
+    Event::Judged(TaskResult { task, verdict })
+}
+
+fn accept(run: &Run, worker: &str, now: UnixSeconds) -> Run {
+    run.next(accepted(run, worker, 1.0), now).unwrap()
+}
+
+/// Completes the aggregation of the current round.
+fn aggregate(run: &Run, now: UnixSeconds) -> Run {
+    assert!(matches!(run.work(), Some(Work::Aggregate { .. })), "{run:?}");
+    let outputs = Outputs { weights: content(&format!("round {}", run.round)), velocity: None };
+    run.next(Event::Computed(outputs), now).unwrap().next(Event::Stored, now).unwrap()
+}
+
+fn failed(run: &Run, mut request: RunRequest, worker: &str, now: UnixSeconds) -> Run {
+    let id = task_of(run, worker).id;
+    let message = "script ended with exit code 1".to_owned();
+    request.failed = vec![FailedTask { id, reason: "ScriptFailed".to_owned(), message }];
+    run.next(Event::Request(Box::new(request)), now).unwrap()
+}
+
+fn evaluate(run: &Run, value: &str) -> Run {
+    let task = task_of(run, "").id;
+    let metrics = vec![Metric { key: "accuracy".to_owned(), value: value.to_owned() }];
+    let report = UpdateReport { metrics, ..Default::default() };
+    run.next(Event::Evaluated { task, report }, 2000).unwrap()
+}
+
+/// Trains one round of an evaluated run with the worker "a", up to its evaluation.
+fn trained(run: &Run) -> Run {
+    aggregate(&accept(run, "a", 1500), 1500)
+}
+
+fn reason(run: &Run) -> String {
+    run.status(0).reason.unwrap_or_default()
+}
+
+#[test]
+fn run_with_all_updates_takes_each_round_once() {
+    let mut run = started(request(&["a", "b"]));
+    for round in 1..=2 {
+        assert_eq!((run.round, run.status(0).phase), (round, RunPhase::Open));
+        run = accept(&run, "b", 1010);
+        assert_eq!(run.open_tasks().len(), 1);
+        run = accept(&run, "a", 1020);
+        assert_eq!(run.status(0).phase, RunPhase::Closing);
+        assert_eq!(run.open_tasks(), []);
+        run = aggregate(&run, 1030);
+    }
+    let status = run.status(7);
+    assert_eq!((status.phase, status.revision, status.round), (RunPhase::Succeeded, 7, 2));
+    assert_eq!(status.best.unwrap().weights, content("round 2"));
+    let record = &status.history[1];
+    assert_eq!((record.participants, record.samples, record.loss), (2, 20, Some(0.5)));
+    assert_eq!(status.workers["a"].weight, Some(0.5));
+    assert_eq!(run.published_contents(), [sha("round 2")].into());
+}
+
+#[test]
+fn first_workers_make_first_weights_until_one_succeeds() {
+    let mut request = request(&["a", "b", "c"]);
+    request.settings.initial = None;
+    let run = Run::start(request.clone(), 1).unwrap();
+    let task = task_of(&run, "a");
+    assert_eq!((task.kind, task.round, task.base), (TaskKind::Initialize, 0, None));
+    assert_eq!(run.open_tasks().len(), 1);
+    let run = failed(&run, request.clone(), "a", 2);
+    assert_eq!(run.status(0).workers["a"].state, ResultState::Failed);
+    assert_eq!(run.status(0).workers["c"].state, ResultState::Excluded);
+    let ready = accept(&run, "b", 3);
+    assert_eq!((ready.round, ready.base.clone()), (1, Some(content("b 0"))));
+    assert_eq!(ready.open_tasks().len(), 3);
+    let run = failed(&run, request.clone(), "b", 3);
+    let run = failed(&run, request, "c", 4);
+    assert_eq!((run.status(0).phase, &*reason(&run)), (RunPhase::Failed, "ScriptFailed"));
+    let text = "no worker made the first weights; worker \"a\" script ended with exit code 1";
+    assert!(run.status(0).message.starts_with(text), "{}", run.status(0).message);
+}
+
+#[test]
+fn first_result_of_a_task_counts() {
+    let run = started(request(&["a", "b"]));
+    let event = accepted(&run, "a", 1.0);
+    let first = run.next(event.clone(), 1).unwrap();
+    assert_eq!(first.next(event.clone(), 2).unwrap(), first);
+    let Event::Judged(result) = &event else { panic!() };
+    let Verdict::Accepted(update) = result.verdict.clone() else { panic!() };
+    let other = AcceptedUpdate { content: content("other"), ..update.clone() };
+    let other = TaskResult { task: result.task.clone(), verdict: Verdict::Accepted(other) };
+    let error = first.next(Event::Judged(other.clone()), 2).unwrap_err();
+    assert_eq!(error, Rejection::OtherUpdateAccepted(update.content.sha256));
+    let problem = Problem::new("NotFinite", "sent NaN");
+    let report = UpdateReport::default();
+    let refused = Verdict::Refused { sha256: sha("nan"), report, problem };
+    let refused = TaskResult { task: result.task.clone(), verdict: refused };
+    let refused = run.next(Event::Judged(refused), 1).unwrap();
+    assert_eq!(refused.next(Event::Judged(other), 2).unwrap(), refused);
+    assert_eq!(refused.status(0).workers["a"].reason.as_deref(), Some("NotFinite"));
+}
+
+#[test]
+fn late_and_unknown_tasks_are_answered_with_round_closed() {
+    let run = started(request(&["a", "b"]));
+    let late = accepted(&run, "a", 1.0);
+    let run = accept(&accept(&run, "a", 1), "b", 1);
+    let run = aggregate(&run, 2);
+    assert_eq!(run.next(late, 3).unwrap_err(), Rejection::RoundClosed);
+    let task = TaskId(sha("unknown"));
+    let report = UpdateReport::default();
+    let evaluated = Event::Evaluated { task, report };
+    assert_eq!(run.next(evaluated, 3).unwrap_err(), Rejection::RoundClosed);
+}
+
+#[test]
+fn deadline_closes_a_round_with_enough_updates() {
+    let mut request = request(&["a", "b", "c"]);
+    request.settings.min_workers = 2;
+    let run = started(request);
+    let run = accept(&accept(&run, "a", 1001), "c", 1002);
+    assert_eq!(run.deadline(), Some(4600));
+    assert_eq!(run.next(Event::Tick, 4599).unwrap(), run);
+    let late = task_of(&run, "b").id;
+    let closing = run.next(Event::Tick, 4600).unwrap();
+    assert_eq!(closing.status(0).phase, RunPhase::Closing);
+    assert!(closing.task(&late).is_some());
+    let result = TaskResult { task: late, verdict: Verdict::Failed(Problem::new("x", "")) };
+    assert_eq!(closing.next(Event::Judged(result), 1).unwrap_err(), Rejection::RoundClosed);
+    assert_eq!(aggregate(&closing, 4700).status(0).history[0].seconds, 3700);
+}
+
+#[test]
+fn deadline_with_too_few_updates_waits_or_fails() {
+    let mut request = request(&["a", "b"]);
+    let run = accept(&started(request.clone()), "a", 1001);
+    let waiting = run.next(Event::Tick, 5000).unwrap();
+    assert_eq!((waiting.deadline(), &*reason(&waiting)), (Some(8600), "TooFewWorkers"));
+    let text =
+        "round 1: 1 of at least 2 workers answered within 1h; waiting (onTooFewWorkers: Wait)";
+    assert_eq!(waiting.status(0).message, text);
+    let closing = accept(&waiting, "b", 6000);
+    assert_eq!((closing.status(0).phase, &*reason(&closing)), (RunPhase::Closing, ""));
+    request.settings.on_too_few_workers = OnTooFewWorkers::Fail;
+    let run = accept(&started(request), "a", 1001);
+    let run = run.next(Event::Tick, 5000).unwrap();
+    assert_eq!((run.status(0).phase, &*reason(&run)), (RunPhase::Failed, "TooFewWorkers"));
+    assert_eq!(run.work(), None);
+}
+
+#[test]
+fn failed_tasks_are_opened_again_at_the_next_deadline() {
+    let request = request(&["a", "b"]);
+    let run = accept(&started(request.clone()), "a", 1001);
+    let run = failed(&run, request.clone(), "b", 1002);
+    assert_eq!((run.open_tasks().len(), &*reason(&run)), (0, "TooFewWorkers"));
+    let mut repeated = request.clone();
+    repeated.failed = run
+        .results
+        .iter()
+        .filter(|(worker, _)| *worker == "b")
+        .map(|(_, it)| FailedTask {
+            id: it.task.clone(),
+            reason: "ScriptFailed".to_owned(),
+            message: String::new(),
+        })
+        .collect();
+    let run = run.next(Event::Tick, 5000).unwrap();
+    assert_eq!(run.open_tasks().len(), 1);
+    // The controller has not seen yet that the task is open again.
+    let run = run.next(Event::Request(Box::new(repeated.clone())), 5001).unwrap();
+    assert_eq!(run.open_tasks().len(), 1);
+    let run = run.next(Event::Request(Box::new(request)), 5002).unwrap();
+    let run = run.next(Event::Request(Box::new(repeated)), 5003).unwrap();
+    assert_eq!(run.open_tasks().len(), 0);
+}
+
+#[test]
+fn failed_worker_does_not_hold_up_a_round_with_enough_others() {
+    let mut request = request(&["a", "b", "c"]);
+    request.settings.min_workers = 2;
+    request.settings.round_timeout_seconds = None;
+    let run = started(request.clone());
+    assert_eq!(run.deadline(), None);
+    let run = failed(&run, request, "b", 1001);
+    let run = accept(&accept(&run, "a", 1001), "c", 1001);
+    assert_eq!(run.status(0).phase, RunPhase::Closing);
+}
+
+#[test]
+fn update_replaces_the_report_that_its_task_failed() {
+    let mut request = request(&["a", "b"]);
+    request.settings.min_workers = 1;
+    let run = started(request.clone());
+    let event = accepted(&run, "a", 1.0);
+    let run = failed(&run, request, "a", 1001);
+    let run = run.next(event, 1002).unwrap();
+    assert_eq!(run.status(0).workers["a"].state, ResultState::Accepted);
+}
+
+#[test]
+fn clock_that_was_set_back_prolongs_a_round_by_one_timeout() {
+    let run = started(request(&["a", "b"]));
+    let run = run.next(Event::Tick, 10).unwrap();
+    assert_eq!(run.deadline(), Some(3610));
+    let later = run.next(Event::Tick, 100).unwrap();
+    assert_eq!(later.deadline(), Some(3610));
+}
+
+#[test]
+fn norm_too_large_is_refused_at_the_close() {
+    let mut request = request(&["a", "b", "c", "d"]);
+    request.settings.min_workers = 3;
+    let mut run = started(request);
+    for (worker, norm) in [("a", 1.0), ("b", 1.1), ("c", 0.9), ("d", 41.0)] {
+        run = run.next(accepted(&run, worker, norm), 1001).unwrap();
+    }
+    let worker = &run.status(0).workers["d"];
+    assert_eq!(
+        (worker.state, worker.reason.as_deref()),
+        (ResultState::Refused, Some("NormTooLarge"))
+    );
+    let text = "norm 41.000 is 39 times the median 1.050 of this round (limit 5)";
+    assert_eq!(worker.message, text);
+    let run = aggregate(&run, 1002);
+    assert_eq!(run.status(0).history[0].participants, 3);
+    assert_eq!(run.last_median, Some(1.0));
+}
+
+#[test]
+fn norms_that_all_grew_are_compared_with_each_other() {
+    let mut run = started(request(&["a", "b"]));
+    for norm in [1.0, 10.0] {
+        for worker in ["a", "b"] {
+            run = run.next(accepted(&run, worker, norm), 1001).unwrap();
+        }
+        run = aggregate(&run, 1002);
+    }
+    assert_eq!(run.status(0).phase, RunPhase::Succeeded);
+}
+
+#[test]
+fn repeated_aggregation_must_agree() {
+    let run = accept(&started(request(&["a"])), "a", 1);
+    let outputs = |text: &str| Event::Computed(Outputs { weights: content(text), velocity: None });
+    let run = run.next(outputs("x"), 2).unwrap();
+    assert!(run.needed_contents().contains(&sha("x")));
+    assert_eq!(run.next(outputs("x"), 3).unwrap(), run);
+    let run = run.next(outputs("y"), 3).unwrap();
+    assert_eq!((run.status(0).phase, &*reason(&run)), (RunPhase::Failed, "NonDeterministic"));
+    assert_eq!(run.next(Event::Stored, 4).unwrap(), run);
+}
+
+#[test]
+fn suspended_run_finishes_its_round_and_opens_no_other() {
+    let mut request = request(&["a"]);
+    let run = started(request.clone());
+    request.suspended = true;
+    let run = run.next(Event::Request(Box::new(request.clone())), 1).unwrap();
+    assert_eq!(run.status(0).phase, RunPhase::Open);
+    let run = aggregate(&accept(&run, "a", 2), 3);
+    assert_eq!((run.status(0).phase, run.round), (RunPhase::Suspended, 1));
+    request.suspended = false;
+    let run = run.next(Event::Request(Box::new(request.clone())), 4).unwrap();
+    assert_eq!((run.status(0).phase, run.round), (RunPhase::Open, 2));
+    request.suspended = true;
+    let run = Run::start(request, 1).unwrap();
+    assert_eq!((run.status(0).phase, run.work()), (RunPhase::Suspended, None));
+}
+
+#[test]
+fn requests_that_contradict_the_run_are_refused() {
+    let run = started(request(&["a"]));
+    let rejection = |change: &dyn Fn(&mut RunRequest)| {
+        let mut request = request(&["a"]);
+        request.run = 1;
+        change(&mut request);
+        run.next(Event::Request(Box::new(request)), 1).unwrap_err()
+    };
+    assert_eq!(rejection(&|it| it.settings.seed = 2), Rejection::RunChanged);
+    let other = rejection(&|it| it.uid = "v".to_owned());
+    assert_eq!(other, Rejection::OtherTrainingModel("u".to_owned()));
+    for (change, text) in [
+        ((|it| it.run = 0) as fn(&mut RunRequest), "run must be at least 1"),
+        (|it| it.settings.workers.clear(), "workers must not be empty"),
+        (|it| it.settings.rounds = 0, "rounds must be at least 1"),
+        (|it| it.settings.max_update_bytes = 0, "maxUpdateBytes"),
+        (|it| it.settings.fraction = 0.0, "fraction"),
+        (|it| it.settings.rule.trim = Some(0.5), "trim"),
+        (|it| it.settings.rule.max_weight = 0.0, "maxWeight"),
+        (|it| it.settings.rule.clip = -1.0, "clip"),
+        (|it| it.settings.rule.server_learning_rate = 0.0, "serverLearningRate"),
+        (|it| it.settings.rule.server_momentum = 1.0, "serverMomentum"),
+        (|it| it.keep = vec!["short".to_owned()], "\"short\": sha256 must be 64 hex digits"),
+    ] {
+        let rejection = rejection(&change).to_string();
+        assert!(rejection.contains(text), "{rejection}");
+    }
+    let mut next = request(&["a"]);
+    next.run = 2;
+    let second = run.next(Event::Request(Box::new(next)), 1).unwrap();
+    assert_eq!((second.number, second.round), (2, 0));
+    let ended = second.next(Event::Request(Box::new(request(&["a"]))), 1).unwrap_err();
+    assert_eq!(ended, Rejection::RunEnded { requested: 1, current: 2 });
+}
+
+#[test]
+fn first_weights_that_cannot_be_downloaded_are_retried_or_fail() {
+    let run = Run::start(request(&["a"]), 1).unwrap();
+    let failure = |is_permanent| FetchFailure { message: "no route".to_owned(), is_permanent };
+    let waiting = run.next(Event::Fetched(Err(failure(false))), 2).unwrap();
+    assert_eq!(
+        (waiting.status(0).phase, &*reason(&waiting)),
+        (RunPhase::Preparing, "DownloadFailed")
+    );
+    assert_eq!(waiting.work(), run.work());
+    let run = waiting.next(Event::Fetched(Ok(content("initial"))), 3).unwrap();
+    assert_eq!((run.status(0).phase, &*reason(&run)), (RunPhase::Open, ""));
+    let run = waiting.next(Event::Fetched(Err(failure(true))), 3).unwrap();
+    assert_eq!(run.status(0).phase, RunPhase::Failed);
+}
+
+#[test]
+fn best_weights_are_the_best_measured_ones() {
+    let mut run = started(evaluated_request(2));
+    for value in ["0.8", "0.9", "0.85"] {
+        run = trained(&trained(&run));
+        assert_eq!(run.status(0).phase, RunPhase::Evaluating);
+        let task = task_of(&run, "");
+        assert_eq!((task.kind, task.base.clone()), (TaskKind::Evaluate, run.base.clone()));
+        assert!(run.is_readable_by_nodes(&run.base.as_ref().unwrap().sha256));
+        run = evaluate(&run, value);
+        let repeated = Event::Evaluated { task: task.id, report: UpdateReport::default() };
+        assert_eq!(run.next(repeated, 2000).unwrap(), run);
+    }
+    let status = run.status(0);
+    assert_eq!((status.phase, status.best.unwrap().round), (RunPhase::Succeeded, 4));
+    let metrics: Vec<_> = status.history.iter().map(|it| it.metrics.len()).collect();
+    assert_eq!(metrics, [0, 1, 0, 1, 0, 1]);
+}
+
+#[test]
+fn weights_in_use_are_measured_first() {
+    let mut request = evaluated_request(1);
+    request.settings.evaluation.as_mut().unwrap().present = Some(sha("present"));
+    let run = started(request);
+    let sha256 = sha("present");
+    assert_eq!(run.work(), Some(Work::Fetch(InitialWeights { url: None, sha256 })));
+    let missing = FetchFailure { message: "not here".to_owned(), is_permanent: true };
+    let without = run.next(Event::Fetched(Err(missing)), 1).unwrap();
+    assert_eq!((without.round, &*reason(&without)), (1, "EvaluationFailed"));
+    let run = run.next(Event::Fetched(Ok(content("present"))), 1).unwrap();
+    let task = task_of(&run, "");
+    assert_eq!((task.round, task.base), (0, Some(content("present"))));
+    let run = evaluate(&run, "0.946");
+    assert_eq!(run.status(0).present.unwrap().metrics[0].value, "0.946");
+    assert_eq!((run.round, run.status(0).best), (1, None));
+}
+
+#[test]
+fn evaluation_that_fails_three_times_lets_the_run_continue() {
+    let request = evaluated_request(1);
+    let mut run = trained(&started(request.clone()));
+    let mut ids = BTreeSet::new();
+    for _ in 0..2 {
+        ids.insert(task_of(&run, "").id);
+        run = failed(&run, request.clone(), "", 2000);
+    }
+    ids.insert(task_of(&run, "").id);
+    assert_eq!(ids.len(), 3);
+    // A report without the metric is a failure too.
+    run = evaluate(&run, "none");
+    assert_eq!((run.round, run.status(0).phase), (2, RunPhase::Open));
+    assert_eq!((&*reason(&run), run.status(0).best), ("EvaluationFailed", None));
+    let text = "the weights of round 1 were not measured in 3 of 3 attempts: \
+        the program reported no number as metric \"accuracy\"";
+    assert_eq!(run.status(0).message, text);
+    run = evaluate(&trained(&run), "0.9");
+    assert_eq!((&*reason(&run), run.status(0).best.unwrap().round), ("", 2));
+}
+
+#[test]
+fn run_stops_early_at_the_target_or_without_improvement() {
+    for (values, target, minimize, expected) in [
+        (
+            &["0.9", "0.98"][..],
+            Some(0.97),
+            false,
+            "accuracy 0.98 reached the target 0.97; stopped after round 2 of 6",
+        ),
+        (
+            &["0.9", "0.9005", "0.8"],
+            None,
+            false,
+            "accuracy did not improve by 0.001 in 2 measured rounds; stopped after round 3 of 6",
+        ),
+        (
+            &["0.5", "0.4", "0.4", "0.6"],
+            None,
+            true,
+            "accuracy did not improve by 0.001 in 2 measured rounds; stopped after round 4 of 6",
+        ),
+    ] {
+        let mut request = evaluated_request(1);
+        request.settings.evaluation.as_mut().unwrap().minimize = minimize;
+        request.settings.early_stop = Some(EarlyStop { patience: 2, min_delta: 0.001, target });
+        let mut run = started(request);
+        for value in values {
+            assert!(!run.has_ended());
+            run = evaluate(&trained(&run), value);
+        }
+        assert_eq!((run.status(0).phase, &*reason(&run)), (RunPhase::Succeeded, "EarlyStop"));
+        assert_eq!(run.status(0).message, expected);
+    }
+}
+
+#[test]
+fn samples_above_the_counted_ones_are_noted() {
+    let run = started(request(&["a", "b"]));
+    let mut event = accepted(&run, "a", 1.0);
+    let Event::Judged(TaskResult { verdict: Verdict::Accepted(update), .. }) = &mut event else {
+        panic!()
+    };
+    (update.report.samples, update.report.counted_samples) = (400_000, Some(344));
+    let worker = run.next(event, 1).unwrap().status(0).workers["a"].clone();
+    assert_eq!(
+        (worker.state, worker.reason.as_deref()),
+        (ResultState::Accepted, Some("SamplesNotCredible"))
+    );
+    let text = "reported 400000 samples, its dataset digits-a has 344: 344 is used";
+    assert_eq!(worker.message, text);
+}
+
+#[test]
+fn state_is_read_back_exactly() {
+    let mut request = request(&["a", "b", "c"]);
+    request.settings.rule.max_weight = 0.1 + 0.2;
+    let mut run = started(request);
+    for (worker, norm) in [("a", 0.1 + 0.7), ("b", 1.0 / 3.0), ("c", 1e-300)] {
+        run = run.next(accepted(&run, worker, norm), 1).unwrap();
+        let text = serde_json::to_string(&run).unwrap();
+        assert_eq!(serde_json::from_str::<Run>(&text).unwrap(), run);
+    }
+}

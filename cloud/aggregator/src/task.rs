@@ -1,0 +1,186 @@
+//! Tasks of a run: their IDs, their seeds, and which workers take part in a round. Pure.
+
+use std::collections::BTreeSet;
+
+use neptune_wire::{ContentHash, ObjectName, TaskId, TaskKind, canonical_json};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+/// All that the result of a task depends on. Its digest is the ID of the task.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct TaskIdentity<'a> {
+    /// UID of the `TrainingModel`.
+    pub uid: &'a str,
+    /// Number of the run.
+    pub run: u32,
+    /// The round.
+    pub round: u32,
+    /// What the program does.
+    pub kind: TaskKind,
+    /// SHA-256 of the weights to begin with.
+    pub base: Option<&'a str>,
+    /// Name of the worker; empty for an evaluation.
+    pub worker: &'a str,
+    /// The `Dataset`.
+    pub dataset: &'a ObjectName,
+    /// Hash of what the containers are created from.
+    pub workload: &'a ContentHash,
+    /// Seed of the task.
+    pub seed: u64,
+}
+
+impl TaskIdentity<'_> {
+    /// Returns the SHA-256 of the canonical JSON.
+    pub fn id(&self) -> TaskId {
+        TaskId(hex(&Sha256::digest(canonical_json(self).as_bytes())))
+    }
+}
+
+/// Returns the seed of a worker in a round: the first 63 bits of a SHA-256, so that it fits a signed
+/// integer.
+pub fn seed(run_seed: u64, worker: &str, round: u32) -> u64 {
+    let hash = Sha256::digest(format!("{run_seed}/{worker}/{round}").as_bytes());
+    let first: [u8; 8] = hash[..8].try_into().expect("a SHA-256 has 32 bytes");
+    u64::from_be_bytes(first) & (u64::MAX >> 1)
+}
+
+/// Returns the workers that take part in a round: those with the lowest SHA-256 of seed, round and
+/// name. At least `min` and one, at most all.
+pub fn select<'a>(
+    workers: impl Iterator<Item = &'a String>,
+    run_seed: u64,
+    round: u32,
+    fraction: f64,
+    min: usize,
+) -> BTreeSet<String> {
+    let rank = |worker: &str| Sha256::digest(format!("{run_seed}/{round}/{worker}").as_bytes());
+    let mut ranked: Vec<_> = workers.map(|worker| (rank(worker), worker)).collect();
+    ranked.sort();
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number of workers times a number from 0 to 1"
+    )]
+    // The subtraction absorbs the rounding of products such as 0.1 * 30.
+    let share = (fraction.clamp(0.0, 1.0) * ranked.len() as f64 - 1e-9).ceil() as usize;
+    let count = share.max(min).max(1);
+    ranked.into_iter().take(count).map(|(_, worker)| worker.clone()).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a String takes any text");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn identity<'a>(dataset: &'a ObjectName, workload: &'a ContentHash) -> TaskIdentity<'a> {
+        TaskIdentity {
+            uid: "u",
+            run: 1,
+            round: 2,
+            kind: TaskKind::Train,
+            base: Some("77aa"),
+            worker: "a",
+            dataset,
+            workload,
+            seed: 5,
+        }
+    }
+
+    #[test]
+    fn id_is_the_digest_of_canonical_json() {
+        let (dataset, workload) = ("digits-a".parse().unwrap(), ContentHash::of(&"workload"));
+        let identity = identity(&dataset, &workload);
+        let json = format!(
+            r#"{{"base":"77aa","dataset":"digits-a","kind":"train","round":2,"run":1,"seed":5,"uid":"u","worker":"a","workload":"{workload}"}}"#
+        );
+        assert_eq!(identity.id().0, hex(&Sha256::digest(json.as_bytes())));
+    }
+
+    #[test]
+    fn id_depends_on_each_part() {
+        let (dataset, workload) = ("digits-a".parse().unwrap(), ContentHash::of(&"workload"));
+        let (other, new) = ("digits-b".parse().unwrap(), ContentHash::of(&"other"));
+        let first = identity(&dataset, &workload);
+        let ids: BTreeSet<_> = [
+            first,
+            TaskIdentity { uid: "v", ..first },
+            TaskIdentity { run: 2, ..first },
+            TaskIdentity { round: 3, ..first },
+            TaskIdentity { kind: TaskKind::Evaluate, ..first },
+            TaskIdentity { base: None, ..first },
+            TaskIdentity { worker: "b", ..first },
+            TaskIdentity { dataset: &other, ..first },
+            TaskIdentity { workload: &new, ..first },
+            TaskIdentity { seed: 6, ..first },
+        ]
+        .map(|it| it.id().0)
+        .into();
+        assert_eq!(ids.len(), 10);
+    }
+
+    #[test]
+    fn seed_is_stable_between_versions() {
+        // printf 1/a/1 | sha256sum: the first 16 digits, without the top bit.
+        let hash = Sha256::digest(b"1/a/1");
+        let expected = u64::from_str_radix(&hex(&hash)[..16], 16).unwrap() & 0x7fff_ffff_ffff_ffff;
+        assert_eq!(seed(1, "a", 1), expected);
+        assert_ne!(seed(1, "a", 1), seed(1, "a", 2));
+        assert_ne!(seed(1, "a", 1), seed(2, "a", 1));
+    }
+
+    fn names(count: usize) -> Vec<String> {
+        (0..count).map(|at| format!("w{at}")).collect()
+    }
+
+    #[test]
+    fn fraction_is_rounded_up_and_bounded() {
+        for (workers, fraction, min, expected) in [
+            (10, 0.3, 1, 3),
+            (30, 0.1, 1, 3),
+            (10, 0.31, 1, 4),
+            (10, 0.1, 4, 4),
+            (3, 1.0, 1, 3),
+            (3, 0.5, 9, 3),
+            (3, 0.0, 0, 1),
+            (0, 1.0, 1, 0),
+        ] {
+            let names = names(workers);
+            let selected = select(names.iter(), 1, 1, fraction, min);
+            assert_eq!(selected.len(), expected, "{workers} {fraction} {min}");
+        }
+    }
+
+    #[test]
+    fn every_worker_is_selected_in_some_round() {
+        let names = names(9);
+        let all: BTreeSet<_> =
+            (1..40).flat_map(|round| select(names.iter(), 7, round, 0.3, 1)).collect();
+        assert_eq!(all.len(), 9);
+    }
+
+    proptest! {
+        #[test]
+        fn selection_does_not_depend_on_the_order(seed: u64, round: u32, by in 0..12_usize) {
+            let mut names = names(12);
+            let first = select(names.iter(), seed, round, 0.5, 2);
+            names.rotate_left(by);
+            prop_assert_eq!(select(names.iter(), seed, round, 0.5, 2), first);
+        }
+
+        #[test]
+        fn seeds_fit_a_signed_integer(seed_: u64, worker in "[a-z]{0,8}", round: u32) {
+            prop_assert!(i64::try_from(seed(seed_, &worker, round)).is_ok());
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The background task: fetches first weights, computes new weights, and closes rounds at their
+//! deadlines.
+
+use std::{fs::File, io::Read as _, path::Path, sync::Arc, time::Duration};
+
+use neptune_aggregate::{
+    aggregate::{AggregateError, Inputs, aggregate},
+    close::CloseRecord,
+    weights::{Weights, WeightsError},
+};
+use neptune_backoff::{Backoff, Retries};
+use neptune_content::Digest;
+use neptune_wire::ContentReference;
+use sha2::{Digest as _, Sha256};
+use tracing::{info, warn};
+
+use crate::{
+    aggregator::Aggregator,
+    clock::stopwatch,
+    error::{Error, is_full},
+    fetch,
+    run::{Event, Outputs, Problem, Work},
+};
+
+/// The delays between attempts at work that failed.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
+
+/// Does what the run needs, indefinitely.
+pub async fn run(aggregator: Arc<Aggregator>, client: reqwest::Client) {
+    let mut revisions = aggregator.revisions();
+    let mut retries = Retries::new(RETRY);
+    loop {
+        revisions.borrow_and_update();
+        let Some(run) = aggregator.run() else {
+            // The sender is a part of `aggregator`, so this cannot fail.
+            let _ = revisions.changed().await;
+            continue;
+        };
+        let result = match run.work() {
+            Some(work) => perform(&aggregator, &client, work).await,
+            None => {
+                let wait = run.deadline().map_or(Duration::from_hours(24), |it| {
+                    Duration::from_secs(it.saturating_sub(aggregator.clock().now()))
+                });
+                if tokio::time::timeout(wait, revisions.changed()).await.is_ok() {
+                    continue;
+                }
+                apply(&aggregator, |it| it.apply(Event::Tick).map(|_| true)).await
+            }
+        };
+        match result {
+            Ok(true) => retries.reset(),
+            Ok(false) => delay(&mut retries).await,
+            Err(error) => {
+                warn!(%error, "work on the run failed; retrying");
+                delay(&mut retries).await;
+            }
+        }
+    }
+}
+
+async fn delay(retries: &mut Retries) {
+    // Nobody else competes, so the delay needs no jitter.
+    tokio::time::sleep(retries.failed(0)).await;
+}
+
+/// Returns whether the work succeeded.
+async fn perform(
+    aggregator: &Arc<Aggregator>,
+    client: &reqwest::Client,
+    work: Work,
+) -> Result<bool, Error> {
+    match &work {
+        Work::Fetch(source) => {
+            let result = fetch::fetch(aggregator, client, source).await;
+            let is_done = result.as_ref().err().is_none_or(|it| it.is_permanent);
+            let event = Event::Fetched(result);
+            apply(aggregator, move |it| it.apply_result(&work, event)).await?;
+            Ok(is_done)
+        }
+        Work::Aggregate { .. } => apply(aggregator, move |it| aggregate_round(it, &work)).await,
+    }
+}
+
+/// Runs a blocking function.
+async fn apply<T: Send + 'static>(
+    aggregator: &Arc<Aggregator>,
+    function: impl FnOnce(&Aggregator) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let aggregator = Arc::clone(aggregator);
+    match tokio::task::spawn_blocking(move || function(&aggregator)).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime stops.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
+/// Computes the new weights of a round that closes, and ends the round. Returns whether that
+/// succeeded. It can be repeated after a stop at any point.
+///
+/// # Errors
+/// The new state cannot be stored.
+pub fn aggregate_round(aggregator: &Aggregator, work: &Work) -> Result<bool, Error> {
+    let started = stopwatch();
+    let computed = match compute(aggregator, work) {
+        Ok(computed) => computed,
+        Err(failure) => {
+            let is_done = matches!(failure, Event::Impossible(_));
+            aggregator.apply_result(work, failure)?;
+            return Ok(is_done);
+        }
+    };
+    aggregator.metrics().aggregated(started.elapsed());
+    aggregator.apply_result(work, Event::Computed(computed))?;
+    store(aggregator, work)?;
+    aggregator.apply_result(work, Event::Stored)?;
+    Ok(true)
+}
+
+/// Computes the files of a round in the work directory.
+///
+/// # Errors
+/// The event that says why not.
+pub fn compute(aggregator: &Aggregator, work: &Work) -> Result<Outputs, Event> {
+    let Work::Aggregate { record, base, velocity, round } = work else {
+        return Err(Event::Tick);
+    };
+    let outputs = aggregate_files(aggregator, record, base, velocity.as_ref());
+    let outputs = outputs.map_err(|error| failure(&error, *round))?;
+    info!(round, sha256 = outputs.weights.sha256, "new weights are computed");
+    Ok(outputs)
+}
+
+/// Moves the computed files to the contents.
+///
+/// # Errors
+/// The disk failed.
+pub fn store(aggregator: &Aggregator, work: &Work) -> Result<(), Error> {
+    // The run has recorded the outputs, or does not want them any more.
+    let Some(outputs) = aggregator.run().filter(|it| it.work().as_ref() == Some(work)) else {
+        return Ok(());
+    };
+    let Some(outputs) = outputs.outputs() else { return Ok(()) };
+    let files = [("weights", Some(&outputs.weights)), ("velocity", outputs.velocity.as_ref())];
+    for (name, content) in files {
+        let Some(content) = content else { continue };
+        let digest: Digest = content.sha256.parse().expect("it was computed from a digest");
+        let path = aggregator.work_file(name);
+        aggregator.uploads().adopt(&path, &digest).map_err(Error::file(path))?;
+    }
+    Ok(())
+}
+
+fn aggregate_files(
+    aggregator: &Aggregator,
+    record: &CloseRecord,
+    base: &ContentReference,
+    velocity: Option<&ContentReference>,
+) -> Result<Outputs, AggregateError> {
+    let open = |sha256: &str| -> Result<Weights, AggregateError> {
+        let missing = || std::io::Error::other(format!("content {sha256} is missing"));
+        let path = aggregator.content(sha256).ok_or_else(missing)?;
+        Ok(Weights::open(File::open(path)?)?)
+    };
+    let base = open(&base.sha256)?;
+    let velocity = velocity.map(|it| open(&it.sha256)).transpose()?;
+    let updates =
+        record.entries.iter().map(|it| open(&it.sha256)).collect::<Result<Vec<_>, _>>()?;
+    let updates: Vec<_> = updates.iter().collect();
+    let has_momentum = record.rule.server_momentum > 0.0;
+    let create = |name: &str| {
+        let path = aggregator.work_file(name);
+        File::options().read(true).write(true).create(true).truncate(true).open(path)
+    };
+    let output = create("weights")?;
+    let velocity_output = has_momentum.then(|| create("velocity")).transpose()?;
+    let inputs = Inputs { base: &base, updates: &updates, velocity: velocity.as_ref() };
+    aggregate(record, inputs, output, velocity_output)?;
+    let weights = described(&aggregator.work_file("weights"))?;
+    let velocity =
+        has_momentum.then(|| described(&aggregator.work_file("velocity"))).transpose()?;
+    Ok(Outputs { weights, velocity })
+}
+
+/// Only numbers that do not fit are certain to fail again: a file of the data directory can be
+/// restored, and a disk emptied.
+fn failure(error: &AggregateError, round: u32) -> Event {
+    let full = match error {
+        AggregateError::Io(error) | AggregateError::Weights(WeightsError::Io(error)) => {
+            is_full(error)
+        }
+        AggregateError::Overflow { .. } => {
+            return Event::Impossible(Problem::new("NotFinite", format!("round {round}: {error}")));
+        }
+        _ => false,
+    };
+    let reason = if full { "DiskFull" } else { "WaitingForAggregator" };
+    let message = if full {
+        format!("round {round}: the disk of the aggregator is full; retrying")
+    } else {
+        format!("round {round}: the new weights cannot be computed: {error}; retrying")
+    };
+    Event::Delayed(Problem::new(reason, message))
+}
+
+/// Returns digest and size of a file.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn described(path: &Path) -> std::io::Result<ContentReference> {
+    let mut file = File::open(path)?;
+    let (mut hash, mut buffer, mut bytes) = (Sha256::new(), vec![0; 256 * 1024], 0);
+    loop {
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            return Ok(ContentReference { sha256: Digest::from(hash).to_string(), bytes });
+        }
+        hash.update(&buffer[..read]);
+        bytes += read as u64;
+    }
+}
