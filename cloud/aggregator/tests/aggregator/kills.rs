@@ -1,0 +1,152 @@
+//! The real program, killed while updates arrive and while new weights are computed.
+
+use std::{
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    process::Stdio,
+    time::Duration,
+};
+
+use fastrand::Rng;
+use neptune_content::client::Outcome;
+use neptune_pinned_tls::TlsKey;
+use neptune_wire::aggregator::{RunPhase, RunRequest, RunStatus, RunTask};
+use reqwest::StatusCode;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, Command},
+};
+
+use crate::{
+    clients::{PATIENCE, Peer, install_provider, keys, node_of},
+    fixtures::{report, request, trained},
+};
+
+const WORKERS: usize = 3;
+const ROUNDS: u32 = 8;
+const KILLS: usize = 25;
+
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+fn program(directory: &Path, address: SocketAddr) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_neptune-aggregator"));
+    command.arg("--data-dir").arg(directory).arg("--listen").arg(address.to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    command
+}
+
+/// Starts the program, and waits until it serves. Its log is read to the end.
+async fn start(directory: &Path, address: SocketAddr) -> Child {
+    let mut child = program(directory, address).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let serving = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if line.contains("serving") {
+                return;
+            }
+            assert!(!line.starts_with("neptune-aggregator:"), "{line}");
+        }
+        panic!("the program ended");
+    };
+    tokio::time::timeout(PATIENCE, serving).await.expect("it serves in time");
+    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    child
+}
+
+/// An agent: sends the result of each of its open tasks, whatever happens to the connection.
+async fn agent(node: Peer, controller: Peer, number: usize) {
+    loop {
+        let Some(status) = controller.try_state().await else { continue };
+        if status.phase == RunPhase::Succeeded {
+            return;
+        }
+        for task in status.tasks.iter().filter(|it| node_of(it) == number) {
+            deliver(&node, task).await;
+        }
+    }
+}
+
+async fn deliver(node: &Peer, task: &RunTask) {
+    let bytes = trained(task);
+    let Some(sent) = node.try_report(&task.id, &bytes, &report()).await else { return };
+    if sent == StatusCode::NO_CONTENT {
+        match node.upload(&task.id, &bytes).await {
+            Outcome::Accepted(_) | Outcome::Refused(StatusCode::GONE, _) => {}
+            refused @ Outcome::Refused(..) => panic!("{refused:?}"),
+        }
+    }
+}
+
+/// Runs all rounds; the program is killed after each of the delays.
+async fn run(request: &RunRequest, nodes: &[TlsKey], kills: Vec<Duration>) -> (RunStatus, usize) {
+    let directory = tempfile::tempdir().unwrap();
+    let (address, key) = (free_address(), TlsKey::generate());
+    std::fs::write(directory.path().join("tls.key"), key.to_pem()).unwrap();
+    let mut child = start(directory.path(), address).await;
+    let peer = |own: &TlsKey| Peer::new(address, own, key.pin().clone());
+    let controller = peer(&key);
+    controller.put_run(request).await;
+    let agents: Vec<_> = (0..WORKERS)
+        .map(|at| tokio::spawn(agent(peer(&nodes[at]), controller.clone(), at)))
+        .collect();
+    let mut killed = 0;
+    for delay in kills {
+        tokio::time::sleep(delay).await;
+        if agents.iter().any(|it| it.is_finished()) {
+            break;
+        }
+        child.kill().await.unwrap();
+        killed += 1;
+        child = start(directory.path(), address).await;
+    }
+    for agent in agents {
+        tokio::time::timeout(2 * PATIENCE, agent).await.expect("the run ends").unwrap();
+    }
+    let status = controller.state().await;
+    drop(child);
+    (status, killed)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn weights_are_the_same_after_twenty_five_kills() {
+    install_provider();
+    let mut request = request(WORKERS, ROUNDS);
+    request.settings.rule.server_momentum = 0.9;
+    let nodes = keys(&mut request, WORKERS);
+    let (expected, _) = run(&request, &nodes, Vec::new()).await;
+    let mut random = Rng::with_seed(7);
+    // Kills at random moments of a step: the delay is what is tested, no event marks it.
+    let delays = (0..KILLS).map(|_| Duration::from_millis(random.u64(0..120))).collect();
+    let (status, killed) = run(&request, &nodes, delays).await;
+    let (kills, expected_kills) = (killed, KILLS);
+    assert_eq!(kills, expected_kills, "the run ended before all kills");
+    assert_eq!(status.best, expected.best);
+    let rounds = |status: &RunStatus| -> Vec<_> {
+        status.history.iter().map(|it| (it.round, it.participants, it.weights.clone())).collect()
+    };
+    assert_eq!(rounds(&status), rounds(&expected));
+    assert_eq!(status.history.len(), ROUNDS as usize);
+    let accepted: u32 = status.history.iter().map(|it| it.participants).sum();
+    assert_eq!(accepted as usize, WORKERS * ROUNDS as usize);
+}
+
+#[tokio::test]
+async fn program_stops_at_sigterm_and_names_wrong_settings() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = free_address();
+    let mut child = start(directory.path(), address).await;
+    let id = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    let status = tokio::time::timeout(PATIENCE, child.wait()).await.unwrap().unwrap();
+    assert!(status.success(), "{status}");
+    let occupied = TcpListener::bind("127.0.0.1:0").unwrap();
+    let output = program(directory.path(), occupied.local_addr().unwrap()).output().await.unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("neptune-aggregator: --listen 127.0.0.1:"), "{text}");
+    let missing = program(directory.path(), address).arg("--key-file").arg("/no/key").output();
+    let text = String::from_utf8(missing.await.unwrap().stderr).unwrap();
+    assert!(text.contains("/no/key: No such file"), "{text}");
+}
