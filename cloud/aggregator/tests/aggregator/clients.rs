@@ -196,7 +196,7 @@ impl Peer {
             url: format!("{}{}", self.url, path(task, bytes)),
             path: file.path().to_owned(),
             length: bytes.len() as u64,
-            block: 4096,
+            block: (bytes.len() as u64 / 32).max(4096),
             backoff: Backoff::new(Duration::from_millis(5), Duration::from_millis(50)),
         };
         let sent = upload(&self.client, &upload_, || 0);

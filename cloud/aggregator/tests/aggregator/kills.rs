@@ -1,6 +1,7 @@
 //! The real program, killed while updates arrive and while new weights are computed.
 
 use std::{
+    fs,
     net::{SocketAddr, TcpListener},
     path::Path,
     process::Stdio,
@@ -19,12 +20,42 @@ use tokio::{
 
 use crate::{
     clients::{PATIENCE, Peer, install_provider, keys, node_of},
-    fixtures::{report, request, trained},
+    fixtures::{SHAPES, npy, report, request, values, zip},
 };
 
 const WORKERS: usize = 3;
 const ROUNDS: u32 = 8;
 const KILLS: usize = 25;
+/// Elements of one more tensor, so that uploads and aggregations take a while.
+const PADDING: usize = 150_000;
+
+/// When the program is killed.
+struct Kill {
+    /// Not before new weights are being computed.
+    is_closing: bool,
+    delay: Duration,
+}
+
+/// What the kills interrupted.
+#[derive(Debug, Default)]
+struct Interrupted {
+    kills: usize,
+    aggregations: usize,
+    uploads: usize,
+}
+
+fn trained(task: &RunTask) -> Vec<u8> {
+    let values = values(task);
+    let mut members = Vec::new();
+    for ((name, shape), values) in SHAPES.iter().zip(&values) {
+        let data: Vec<u8> = values.iter().flat_map(|it| it.to_le_bytes()).collect();
+        members.push(((*name).to_owned(), npy("<f4", shape, &data)));
+    }
+    let padding: Vec<u8> =
+        values[0].iter().cycle().take(PADDING).flat_map(|it| it.to_le_bytes()).collect();
+    members.push(("padding".to_owned(), npy("<f4", &[PADDING], &padding)));
+    zip(&members)
+}
 
 fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
@@ -79,11 +110,11 @@ async fn deliver(node: &Peer, task: &RunTask) {
     }
 }
 
-/// Runs all rounds; the program is killed after each of the delays.
-async fn run(request: &RunRequest, nodes: &[TlsKey], kills: Vec<Duration>) -> (RunStatus, usize) {
+/// Runs all rounds, and kills the program meanwhile.
+async fn run(request: &RunRequest, nodes: &[TlsKey], kills: Vec<Kill>) -> (RunStatus, Interrupted) {
     let directory = tempfile::tempdir().unwrap();
     let (address, key) = (free_address(), TlsKey::generate());
-    std::fs::write(directory.path().join("tls.key"), key.to_pem()).unwrap();
+    fs::write(directory.path().join("tls.key"), key.to_pem()).unwrap();
     let mut child = start(directory.path(), address).await;
     let peer = |own: &TlsKey| Peer::new(address, own, key.pin().clone());
     let controller = peer(&key);
@@ -91,14 +122,23 @@ async fn run(request: &RunRequest, nodes: &[TlsKey], kills: Vec<Duration>) -> (R
     let agents: Vec<_> = (0..WORKERS)
         .map(|at| tokio::spawn(agent(peer(&nodes[at]), controller.clone(), at)))
         .collect();
-    let mut killed = 0;
-    for delay in kills {
+    let mut interrupted = Interrupted::default();
+    for Kill { is_closing, delay } in kills {
+        if is_closing {
+            let is_near =
+                |it: &RunStatus| [RunPhase::Closing, RunPhase::Succeeded].contains(&it.phase);
+            controller.wait_for(is_near).await;
+        }
         tokio::time::sleep(delay).await;
         if agents.iter().any(|it| it.is_finished()) {
             break;
         }
         child.kill().await.unwrap();
-        killed += 1;
+        let uploads = fs::read_dir(directory.path().join("contents/partial")).unwrap().count();
+        let aggregations = fs::read_dir(directory.path().join("work")).unwrap().count();
+        interrupted.kills += 1;
+        interrupted.uploads += usize::from(uploads > 0);
+        interrupted.aggregations += usize::from(aggregations > 0);
         child = start(directory.path(), address).await;
     }
     for agent in agents {
@@ -106,7 +146,7 @@ async fn run(request: &RunRequest, nodes: &[TlsKey], kills: Vec<Duration>) -> (R
     }
     let status = controller.state().await;
     drop(child);
-    (status, killed)
+    (status, interrupted)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -117,11 +157,17 @@ async fn weights_are_the_same_after_twenty_five_kills() {
     let nodes = keys(&mut request, WORKERS);
     let (expected, _) = run(&request, &nodes, Vec::new()).await;
     let mut random = Rng::with_seed(7);
-    // Kills at random moments of a step: the delay is what is tested, no event marks it.
-    let delays = (0..KILLS).map(|_| Duration::from_millis(random.u64(0..120))).collect();
-    let (status, killed) = run(&request, &nodes, delays).await;
-    let (kills, expected_kills) = (killed, KILLS);
-    assert_eq!(kills, expected_kills, "the run ended before all kills");
+    // The delay is what is tested: no event marks these moments.
+    let mut kill = |at: usize| {
+        let is_closing = at % 4 == 3;
+        let longest = if is_closing { 40 } else { 500 };
+        Kill { is_closing, delay: Duration::from_millis(random.u64(0..longest)) }
+    };
+    let kills = (0..KILLS).map(&mut kill).collect();
+    let (status, interrupted) = run(&request, &nodes, kills).await;
+    eprintln!("{interrupted:?}");
+    assert_eq!(interrupted.kills, KILLS, "the run ended before all kills");
+    assert!(interrupted.uploads >= 3 && interrupted.aggregations >= 3, "{interrupted:?}");
     assert_eq!(status.best, expected.best);
     let rounds = |status: &RunStatus| -> Vec<_> {
         status.history.iter().map(|it| (it.round, it.participants, it.weights.clone())).collect()
