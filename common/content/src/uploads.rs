@@ -227,13 +227,31 @@ impl Uploads {
                 let name = name.to_string_lossy();
                 let first = name.split('.').next().unwrap_or_default();
                 if !first.parse().is_ok_and(|digest| is_kept(&digest)) {
-                    fs::remove_file(entry.path())?;
+                    remove_if_present(&entry.path())?;
                 }
             }
             Ok(())
         };
         remove("partial", &is_purpose_kept)?;
         remove("complete", &is_content_kept)
+    }
+
+    /// Removes the partial contents of the same purpose that are not this one.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn discard_others(&self, id: &UploadId) -> io::Result<()> {
+        let prefix = format!("{}.", id.purpose);
+        let own = format!("{prefix}{}", id.content);
+        for entry in fs::read_dir(self.directory.join("partial"))? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with(&prefix) && name != own {
+                remove_if_present(&entry.path())?;
+            }
+        }
+        Ok(())
     }
 
     /// Puts the names of complete contents on the disk.
@@ -257,6 +275,14 @@ impl Uploads {
 
     fn complete_path(&self, content: &Digest) -> PathBuf {
         self.directory.join("complete").join(content.to_string())
+    }
+}
+
+/// An upload may complete and take the file meanwhile.
+fn remove_if_present(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

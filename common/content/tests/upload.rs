@@ -286,3 +286,21 @@ async fn contents_of_other_purposes_are_removed() {
     assert_eq!(uploads.offset(&id(b"kept")).unwrap(), 1);
     assert_eq!(uploads.offset(&id(b"old")).unwrap(), 0);
 }
+
+#[test]
+fn other_contents_of_a_purpose_are_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let uploads = Uploads::open(directory.path().to_owned(), 100).unwrap();
+    let id = |purpose: &[u8], content: &[u8]| UploadId {
+        purpose: Digest::of_bytes(purpose),
+        content: Digest::of_bytes(content),
+    };
+    let first = Block { offset: 0, is_last: false, length: 2, digest: Digest::of_bytes(b"a") };
+    let (kept, old, other) = (id(b"task", b"ab"), id(b"task", b"ac"), id(b"other task", b"ad"));
+    for id in [&kept, &old, &other] {
+        uploads.append(id, first, b"a").unwrap();
+    }
+    uploads.discard_others(&kept).unwrap();
+    let offsets = [kept, old, other].map(|id| uploads.offset(&id).unwrap());
+    assert_eq!(offsets, [1, 0, 1]);
+}
