@@ -27,20 +27,24 @@ use crate::{
 /// An open data directory.
 #[derive(Debug)]
 pub struct Aggregator {
-    state: Mutex<State>,
-    revision: watch::Sender<u64>,
+    store: Mutex<Store>,
+    /// The stored state. Readers do not wait for the disk.
+    current: watch::Sender<Current>,
+    /// Contents that a request is about to use, with the number of such requests.
+    held: Mutex<HashMap<Digest, usize>>,
     uploads: Arc<Uploads>,
     directory: PathBuf,
     clock: Clock,
     metrics: Metrics,
 }
 
-#[derive(Debug)]
-struct State {
-    store: Store,
-    run: Option<Arc<Run>>,
-    /// Contents that a request is about to use, with the number of such requests.
-    held: HashMap<Digest, usize>,
+/// A state with its revision.
+#[derive(Debug, Clone)]
+pub struct Current {
+    /// Grows with each change.
+    pub revision: u64,
+    /// `None` before the first request.
+    pub run: Option<Arc<Run>>,
 }
 
 /// Keeps a content that no state needs yet. Made by [`Aggregator::hold`].
@@ -52,11 +56,11 @@ pub struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let mut state = self.aggregator.lock();
-        if let Some(count) = state.held.get_mut(&self.content) {
+        let mut held = locked(&self.aggregator.held);
+        if let Some(count) = held.get_mut(&self.content) {
             *count -= 1;
             if *count == 0 {
-                state.held.remove(&self.content);
+                held.remove(&self.content);
             }
         }
     }
@@ -78,19 +82,20 @@ impl Aggregator {
         }
         fs::create_dir(&work).map_err(Error::file(&work))?;
         let (revision, run) = store.load()?.unzip();
-        let run: Option<Arc<Run>> = run.map(Arc::new);
+        let current = Current { revision: revision.unwrap_or(0), run: run.map(Arc::new) };
         let aggregator = Self {
-            revision: watch::Sender::new(revision.unwrap_or(0)),
+            current: watch::Sender::new(current.clone()),
             uploads: Arc::new(uploads),
             directory: directory.to_owned(),
             clock: Clock::start(),
             metrics: Metrics::new(),
-            state: Mutex::new(State { store, run: run.clone(), held: HashMap::new() }),
+            store: Mutex::new(store),
+            held: Mutex::default(),
         };
-        if let Some(run) = run {
+        if let Some(run) = &current.run {
             info!(uid = run.uid, run = run.number, round = run.round, "continuing a run");
-            aggregator.metrics.observe(None, &run);
-            aggregator.on_new_state(&aggregator.lock(), None, &run);
+            aggregator.metrics.observe(None, run);
+            aggregator.remove_unneeded(None, run);
         }
         Ok(aggregator)
     }
@@ -100,8 +105,7 @@ impl Aggregator {
     /// # Errors
     /// The event does not count, or cannot be stored; then nothing has changed.
     pub fn apply(&self, event: Event) -> Result<Arc<Run>, Error> {
-        let mut state = self.lock();
-        self.apply_locked(&mut state, event)
+        self.apply_locked(&mut locked(&self.store), event)
     }
 
     /// Applies the result of background work, unless the run does not want that work any more.
@@ -109,16 +113,16 @@ impl Aggregator {
     /// # Errors
     /// The event cannot be stored.
     pub fn apply_result(&self, work: &Work, event: Event) -> Result<(), Error> {
-        let mut state = self.lock();
-        let wanted = state.run.as_ref().and_then(|it| it.work());
+        let mut store = locked(&self.store);
+        let wanted = self.run().and_then(|it| it.work());
         if wanted.as_ref() == Some(work) {
-            self.apply_locked(&mut state, event)?;
+            self.apply_locked(&mut store, event)?;
         }
         Ok(())
     }
 
-    fn apply_locked(&self, state: &mut State, event: Event) -> Result<Arc<Run>, Error> {
-        let before = state.run.clone();
+    fn apply_locked(&self, store: &mut Store, event: Event) -> Result<Arc<Run>, Error> {
+        let Current { revision, run: before } = self.current.borrow().clone();
         let judged = match &event {
             Event::Judged(result) => before.as_ref().and_then(|it| new_result(it, result)),
             _ => None,
@@ -132,23 +136,22 @@ impl Aggregator {
         if let Some(before) = before.as_ref().filter(|it| ***it == run) {
             return Ok(Arc::clone(before));
         }
-        let revision = *self.revision.borrow() + 1;
+        let revision = revision + 1;
         let result = judged.as_ref().map(|(round, worker, result)| NewResult {
             round: *round,
             worker,
             result,
         });
-        state.store.save(revision, before.as_deref(), &run, result.as_ref())?;
+        store.save(revision, before.as_deref(), &run, result.as_ref())?;
         let run = Arc::new(run);
-        state.run = Some(Arc::clone(&run));
+        self.current.send_replace(Current { revision, run: Some(Arc::clone(&run)) });
         self.metrics.observe(before.as_deref(), &run);
-        self.on_new_state(state, before.as_deref(), &run);
-        self.revision.send_replace(revision);
+        self.remove_unneeded(before.as_deref(), &run);
         Ok(run)
     }
 
-    /// Logs changes, and removes contents after changes that can make one unneeded.
-    fn on_new_state(&self, state: &State, before: Option<&Run>, run: &Run) {
+    /// Removes contents after changes that can make one unneeded.
+    fn remove_unneeded(&self, before: Option<&Run>, run: &Run) {
         self.uploads.set_max_bytes(run.settings.max_update_bytes);
         let needed = run.needed_contents();
         let tasks = open_purposes(run);
@@ -158,7 +161,7 @@ impl Aggregator {
             return;
         }
         let is_kept = |content: &Digest| {
-            state.held.contains_key(content) || needed.contains(&content.to_string())
+            locked(&self.held).contains_key(content) || needed.contains(&content.to_string())
         };
         if let Err(error) = self.uploads.retain(|purpose| tasks.contains(purpose), is_kept) {
             warn!(%error, "unneeded contents cannot be removed; retrying after the next change");
@@ -167,19 +170,18 @@ impl Aggregator {
 
     /// Returns the current run.
     pub fn run(&self) -> Option<Arc<Run>> {
-        self.lock().run.clone()
+        self.current.borrow().run.clone()
     }
 
     /// Returns what the controller sees.
     pub fn status(&self) -> RunStatus {
-        let state = self.lock();
-        let revision = *self.revision.borrow();
-        state.run.as_ref().map_or_else(|| status::of_none(revision), |it| it.status(revision))
+        let Current { revision, run } = self.current.borrow().clone();
+        run.map_or_else(|| status::of_none(revision), |it| it.status(revision))
     }
 
-    /// Returns a receiver of revisions.
-    pub fn revisions(&self) -> watch::Receiver<u64> {
-        self.revision.subscribe()
+    /// Returns a receiver of states.
+    pub fn changes(&self) -> watch::Receiver<Current> {
+        self.current.subscribe()
     }
 
     /// Returns the first result of a task, also of an earlier round of the run.
@@ -187,7 +189,7 @@ impl Aggregator {
     /// # Errors
     /// The database failed.
     pub fn result(&self, task: &TaskId) -> Result<Option<TaskResult>, Error> {
-        self.lock().store.result(task)
+        locked(&self.store).result(task)
     }
 
     /// Stores the report of an update.
@@ -200,7 +202,7 @@ impl Aggregator {
         sha256: &str,
         report: &UpdateReport,
     ) -> Result<(), Error> {
-        self.lock().store.save_report(task, sha256, report)
+        locked(&self.store).save_report(task, sha256, report)
     }
 
     /// Returns the report of an update.
@@ -208,13 +210,13 @@ impl Aggregator {
     /// # Errors
     /// The database failed.
     pub fn report(&self, task: &TaskId, sha256: &str) -> Result<Option<UpdateReport>, Error> {
-        self.lock().store.report(task, sha256)
+        locked(&self.store).report(task, sha256)
     }
 
     /// Keeps a content until the returned value is dropped.
     #[must_use]
     pub fn hold(self: &Arc<Self>, content: Digest) -> Held {
-        *self.lock().held.entry(content).or_default() += 1;
+        *locked(&self.held).entry(content).or_default() += 1;
         Held { aggregator: Arc::clone(self), content }
     }
 
@@ -242,11 +244,11 @@ impl Aggregator {
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic in another thread leaves the state as it was stored last.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// A panic in another thread leaves what is locked as it was.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns round, worker and result, if the worker has none yet.

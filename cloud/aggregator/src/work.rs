@@ -27,13 +27,12 @@ const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(
 
 /// Does what the run needs, indefinitely.
 pub async fn run(aggregator: Arc<Aggregator>, client: reqwest::Client) {
-    let mut revisions = aggregator.revisions();
+    let mut changes = aggregator.changes();
     let mut retries = Retries::new(RETRY);
     loop {
-        revisions.borrow_and_update();
-        let Some(run) = aggregator.run() else {
+        let Some(run) = changes.borrow_and_update().run.clone() else {
             // The sender is a part of `aggregator`, so this cannot fail.
-            let _ = revisions.changed().await;
+            let _ = changes.changed().await;
             continue;
         };
         let result = match run.work() {
@@ -42,7 +41,7 @@ pub async fn run(aggregator: Arc<Aggregator>, client: reqwest::Client) {
                 let wait = run.deadline().map_or(Duration::from_hours(24), |it| {
                     Duration::from_secs(it.saturating_sub(aggregator.clock().now()))
                 });
-                if tokio::time::timeout(wait, revisions.changed()).await.is_ok() {
+                if tokio::time::timeout(wait, changes.changed()).await.is_ok() {
                     continue;
                 }
                 apply(&aggregator, |it| it.apply(Event::Tick).map(|_| true)).await

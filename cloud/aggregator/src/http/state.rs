@@ -10,7 +10,7 @@ use axum::{
 use serde::Deserialize;
 
 use super::{access::Peer, body, response, router::Shared};
-use crate::run::Event;
+use crate::{aggregator::Current, run::Event};
 
 /// Largest request in bytes: 256 workers, and texts of as many failed tasks.
 const MAX_REQUEST: usize = 4 * 1024 * 1024;
@@ -61,14 +61,11 @@ pub async fn get_state(
     if peer != Peer::Controller {
         return response::not_controller();
     }
-    let mut revisions = shared.aggregator.revisions();
-    let is_news = |revision: &u64| poll.after != Some(*revision);
+    let mut changes = shared.aggregator.changes();
+    let is_news = |it: &Current| poll.after != Some(it.revision);
     let wait = Duration::from_secs(poll.wait.min(MAX_WAIT));
-    if tokio::time::timeout(wait, revisions.wait_for(is_news)).await.is_err() {
+    if tokio::time::timeout(wait, changes.wait_for(is_news)).await.is_err() {
         return response::empty(StatusCode::NOT_MODIFIED);
     }
-    match shared.blocking(|it| Ok(it.status())).await {
-        Ok(status) => response::json(StatusCode::OK, &status),
-        Err(error) => response::error(&error),
-    }
+    response::json(StatusCode::OK, &shared.aggregator.status())
 }

@@ -124,6 +124,11 @@ pub async fn patch(
         Err(response) => return response,
     };
     let length = bytes.len();
+    if block.is_some_and(|it| it.offset == 0)
+        && let Err(error) = discard_others(&shared, upload.id).await
+    {
+        return response::error(&error);
+    }
     match server::patch(shared.aggregator.uploads(), upload.id, &headers, bytes).await {
         Next::Respond(response) => {
             let is_repeated = response.headers().contains_key(UPLOAD_OFFSET)
@@ -146,6 +151,15 @@ pub async fn patch(
             }
         }
     }
+}
+
+/// Removes what is here of other contents for the task: a worker has one update at a time, and could
+/// fill the disk otherwise.
+async fn discard_others(shared: &Shared, id: UploadId) -> Result<(), Error> {
+    let discard = move |it: &Aggregator| {
+        it.uploads().discard_others(&id).map_err(Error::file(id.purpose.to_string()))
+    };
+    shared.blocking(discard).await
 }
 
 /// Decides whether a request may continue. Otherwise returns the response, also with the verdict that

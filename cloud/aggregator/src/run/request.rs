@@ -24,6 +24,9 @@ pub(super) fn validated(mut request: RunRequest) -> Result<RunRequest, Rejection
     if settings.rounds == 0 {
         return invalid("settings.rounds must be at least 1");
     }
+    if settings.round_timeout_seconds == Some(0) {
+        return invalid("settings.roundTimeoutSeconds must be at least 1, or absent");
+    }
     if settings.max_update_bytes == 0 {
         return invalid("settings.maxUpdateBytes must be at least 1");
     }

@@ -103,7 +103,7 @@ impl Run {
             self.enter(Stage::Closing(Box::new(closing)));
             return;
         }
-        let problem = self.too_few(&record, is_late);
+        let problem = self.too_few(&record);
         if self.settings.on_too_few_workers == OnTooFewWorkers::Fail {
             self.fail(problem);
             return;
@@ -157,10 +157,11 @@ impl Run {
         (samples, (with_loss > 0.0).then(|| losses / with_loss))
     }
 
-    fn too_few(&self, record: &CloseRecord, is_late: bool) -> Problem {
+    fn too_few(&self, record: &CloseRecord) -> Problem {
         let (round, counted, min) = (self.round, record.entries.len(), self.fewest());
         let mut message = format!("round {round}: {counted} of at least {min} workers ");
-        match self.settings.round_timeout_seconds.filter(|_| is_late) {
+        let is_missing = !self.open_tasks().is_empty();
+        match self.settings.round_timeout_seconds.filter(|_| is_missing) {
             Some(seconds) => message += &format!("answered within {}", duration(seconds)),
             None => message += "sent an update that counts",
         }

@@ -29,12 +29,19 @@ const KILLS: usize = 25;
 /// Elements of one more tensor, so that uploads and aggregations take a while.
 const PADDING: usize = 150_000;
 
-/// When the program is killed.
-struct Kill {
-    /// Not before new weights are being computed.
-    is_closing: bool,
-    delay: Duration,
+/// What the program does when it is killed.
+#[derive(Debug, Clone, Copy)]
+enum Moment {
+    /// Anything.
+    Any,
+    /// It receives an update.
+    Upload,
+    /// It computes new weights.
+    Aggregation,
 }
+
+/// When the program is killed: after a moment, and a delay.
+type Kill = (Moment, Duration);
 
 /// What the kills interrupted.
 #[derive(Debug, Default)]
@@ -123,22 +130,30 @@ async fn run(request: &RunRequest, nodes: &[TlsKey], kills: Vec<Kill>) -> (RunSt
         .map(|at| tokio::spawn(agent(peer(&nodes[at]), controller.clone(), at)))
         .collect();
     let mut interrupted = Interrupted::default();
-    for Kill { is_closing, delay } in kills {
-        if is_closing {
-            let is_near =
-                |it: &RunStatus| [RunPhase::Closing, RunPhase::Succeeded].contains(&it.phase);
-            controller.wait_for(is_near).await;
+    let files = |name: &str| fs::read_dir(directory.path().join(name)).unwrap().count();
+    for (moment, delay) in kills {
+        match moment {
+            Moment::Any => {}
+            Moment::Upload => {
+                while files("contents/partial") == 0 && !agents.iter().any(|it| it.is_finished()) {
+                    // No event of the program marks the first block.
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+            Moment::Aggregation => {
+                let is_near =
+                    |it: &RunStatus| [RunPhase::Closing, RunPhase::Succeeded].contains(&it.phase);
+                controller.wait_for(is_near).await;
+            }
         }
         tokio::time::sleep(delay).await;
         if agents.iter().any(|it| it.is_finished()) {
             break;
         }
         child.kill().await.unwrap();
-        let uploads = fs::read_dir(directory.path().join("contents/partial")).unwrap().count();
-        let aggregations = fs::read_dir(directory.path().join("work")).unwrap().count();
         interrupted.kills += 1;
-        interrupted.uploads += usize::from(uploads > 0);
-        interrupted.aggregations += usize::from(aggregations > 0);
+        interrupted.uploads += usize::from(files("contents/partial") > 0);
+        interrupted.aggregations += usize::from(files("work") > 0);
         child = start(directory.path(), address).await;
     }
     for agent in agents {
@@ -159,9 +174,12 @@ async fn weights_are_the_same_after_twenty_five_kills() {
     let mut random = Rng::with_seed(7);
     // The delay is what is tested: no event marks these moments.
     let mut kill = |at: usize| {
-        let is_closing = at % 4 == 3;
-        let longest = if is_closing { 40 } else { 500 };
-        Kill { is_closing, delay: Duration::from_millis(random.u64(0..longest)) }
+        let (moment, longest) = match at % 5 {
+            0 | 1 => (Moment::Upload, 30),
+            2 => (Moment::Aggregation, 30),
+            _ => (Moment::Any, 400),
+        };
+        (moment, Duration::from_millis(random.u64(0..longest)))
     };
     let kills = (0..KILLS).map(&mut kill).collect();
     let (status, interrupted) = run(&request, &nodes, kills).await;
