@@ -180,7 +180,7 @@ pub struct FailedTask {
     pub message: String,
 }
 
-/// The state of the current run. The aggregator's files are the truth of it.
+/// The state of the current run. The aggregator's files are the authority on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunStatus {
@@ -230,7 +230,7 @@ pub enum RunPhase {
     Succeeded,
     /// The run failed for good.
     Failed,
-    /// No further round is opened until the controller says so.
+    /// No further round is opened until the controller continues the run.
     Suspended,
 }
 
