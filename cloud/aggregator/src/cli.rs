@@ -1,6 +1,7 @@
 //! The command line.
 
 #![allow(
+    clippy::doc_markdown,
     rustdoc::invalid_html_tags,
     reason = "the comments are help texts for a terminal, not Markdown"
 )]

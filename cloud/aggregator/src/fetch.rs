@@ -117,7 +117,8 @@ fn without_url(error: reqwest::Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(&error);
     while let Some(cause) = source {
-        text += &format!(": {cause}");
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
         source = cause.source();
     }
     text

@@ -19,7 +19,7 @@ use crate::{
 /// Compares an update with the weights that its task began with. `base` is `None` for first weights.
 ///
 /// # Errors
-/// A file cannot be read. That says nothing about the update.
+/// A file cannot be read. That is no verdict.
 pub fn judge(
     task: &RunTask,
     update: ContentReference,

@@ -174,7 +174,7 @@ impl Metrics {
         self.aggregate_seconds.observe(duration.as_secs_f64());
     }
 
-    /// Returns the metrics in the text format of OpenMetrics.
+    /// Returns the metrics in the text format of `OpenMetrics`.
     pub fn text(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a String takes any text");

@@ -35,17 +35,16 @@ pub async fn run(aggregator: Arc<Aggregator>, client: reqwest::Client) {
             let _ = changes.changed().await;
             continue;
         };
-        let result = match run.work() {
-            Some(work) => perform(&aggregator, &client, work).await,
-            None => {
-                let wait = run.deadline().map_or(Duration::from_hours(24), |it| {
-                    Duration::from_secs(it.saturating_sub(aggregator.clock().now()))
-                });
-                if tokio::time::timeout(wait, changes.changed()).await.is_ok() {
-                    continue;
-                }
-                apply(&aggregator, |it| it.apply(Event::Tick).map(|_| true)).await
+        let result = if let Some(work) = run.work() {
+            perform(&aggregator, &client, work).await
+        } else {
+            let wait = run.deadline().map_or(Duration::from_hours(24), |it| {
+                Duration::from_secs(it.saturating_sub(aggregator.clock().now()))
+            });
+            if tokio::time::timeout(wait, changes.changed()).await.is_ok() {
+                continue;
             }
+            apply(&aggregator, |it| it.apply(Event::Tick).map(|_| true)).await
         };
         match result {
             Ok(true) => retries.reset(),
@@ -106,10 +105,11 @@ pub fn aggregate_round(aggregator: &Aggregator, work: &Work) -> Result<bool, Err
     let started = stopwatch();
     let computed = match compute(aggregator, work) {
         Ok(computed) => computed,
-        Err(failure) => {
-            let is_done = matches!(failure, Event::Impossible(_));
-            aggregator.apply_result(work, failure)?;
-            return Ok(is_done);
+        Err(AggregationFailure { problem, is_permanent }) => {
+            let event =
+                if is_permanent { Event::Impossible(problem) } else { Event::Delayed(problem) };
+            aggregator.apply_result(work, event)?;
+            return Ok(is_permanent);
         }
     };
     aggregator.metrics().aggregated(started.elapsed());
@@ -119,13 +119,23 @@ pub fn aggregate_round(aggregator: &Aggregator, work: &Work) -> Result<bool, Err
     Ok(true)
 }
 
-/// Computes the files of a round in the work directory.
+/// Why there are no new weights.
+#[derive(Debug)]
+pub struct AggregationFailure {
+    /// For the user.
+    pub problem: Problem,
+    /// Whether a repetition cannot succeed.
+    pub is_permanent: bool,
+}
+
+/// Computes the files of a round in the work directory. Other work than [`Work::Aggregate`] fails.
 ///
 /// # Errors
-/// The event that says why not.
-pub fn compute(aggregator: &Aggregator, work: &Work) -> Result<Outputs, Event> {
+/// A file cannot be read or written, or a number exceeds its type.
+pub fn compute(aggregator: &Aggregator, work: &Work) -> Result<Outputs, AggregationFailure> {
     let Work::Aggregate { record, base, velocity, round } = work else {
-        return Err(Event::Tick);
+        let problem = Problem::new("WaitingForAggregator", "no round closes");
+        return Err(AggregationFailure { problem, is_permanent: false });
     };
     let outputs = aggregate_files(aggregator, record, base, velocity.as_ref());
     let outputs = outputs.map_err(|error| failure(&error, *round))?;
@@ -186,23 +196,22 @@ fn aggregate_files(
 
 /// Only numbers that do not fit are certain to fail again: a file of the data directory can be
 /// restored, and a disk emptied.
-fn failure(error: &AggregateError, round: u32) -> Event {
-    let full = match error {
-        AggregateError::Io(error) | AggregateError::Weights(WeightsError::Io(error)) => {
-            is_full(error)
+fn failure(error: &AggregateError, round: u32) -> AggregationFailure {
+    let is_permanent = matches!(error, AggregateError::Overflow { .. });
+    let is_disk_full = matches!(
+        error,
+        AggregateError::Io(error) | AggregateError::Weights(WeightsError::Io(error)) if is_full(error)
+    );
+    let (reason, text) = match (is_permanent, is_disk_full) {
+        (true, _) => ("NotFinite", error.to_string()),
+        (_, true) => ("DiskFull", "the disk of the aggregator is full; retrying".to_owned()),
+        _ => {
+            let text = format!("the new weights cannot be computed: {error}; retrying");
+            ("WaitingForAggregator", text)
         }
-        AggregateError::Overflow { .. } => {
-            return Event::Impossible(Problem::new("NotFinite", format!("round {round}: {error}")));
-        }
-        _ => false,
     };
-    let reason = if full { "DiskFull" } else { "WaitingForAggregator" };
-    let message = if full {
-        format!("round {round}: the disk of the aggregator is full; retrying")
-    } else {
-        format!("round {round}: the new weights cannot be computed: {error}; retrying")
-    };
-    Event::Delayed(Problem::new(reason, message))
+    let problem = Problem::new(reason, format!("round {round}: {text}"));
+    AggregationFailure { problem, is_permanent }
 }
 
 /// Returns digest and size of a file.

@@ -66,7 +66,7 @@ pub async fn put_report(
 }
 
 /// Handles `HEAD /v1/updates/TASK/SHA256`. An update that has no verdict yet, or was refused, begins
-/// at byte 0: the response to the next block says what it is worth, which this one cannot.
+/// at byte 0: the response to the next block has the verdict, for which this one has no body.
 pub async fn head(
     State(shared): State<Shared>,
     Extension(peer): Extension<Peer>,
@@ -106,7 +106,7 @@ pub async fn patch(
     if let Some(block) = block.filter(|it| it.length > limit) {
         let sha256 = upload.content.to_string();
         let result = judge::too_large(&upload.task, &sha256, block.length, limit);
-        return match shared.blocking(move |it| record(it, &upload.task, result)).await {
+        return match shared.blocking(move |it| record(it, &upload.task, &result)).await {
             Ok(result) => verdict(&result.verdict),
             Err(error) => response::error(&error),
         };
@@ -251,18 +251,18 @@ fn check(
     });
     let base = base.transpose()?;
     let result = judge::judge(task, update, report, path, base.as_deref())?;
-    record(aggregator, task, result)
+    record(aggregator, task, &result)
 }
 
 /// Stores a verdict, unless the task has one. Returns the one that counts.
 fn record(
     aggregator: &Aggregator,
     task: &RunTask,
-    result: TaskResult,
+    result: &TaskResult,
 ) -> Result<TaskResult, Error> {
     aggregator.apply(Event::Judged(result.clone()))?;
     let stored = aggregator.result(&task.id)?.unwrap_or_else(|| result.clone());
-    if stored == result {
+    if stored == *result {
         aggregator.metrics().judged(&task.node, &result.verdict);
         match &result.verdict {
             Verdict::Accepted(update) => {

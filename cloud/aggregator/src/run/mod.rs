@@ -10,23 +10,24 @@
 //!   closes a round at most J early; one that jumps back prolongs it by at most one timeout.
 
 mod evaluation;
+mod event;
 mod request;
 mod round;
+mod stage;
 pub mod status;
 mod tasks;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use neptune_aggregate::close::CloseRecord;
 use neptune_wire::{
     ContentReference, KeyPin, NodeName, TaskId,
-    aggregator::{
-        InitialWeights, MeasuredWeights, RoundRecord, RunRequest, RunSettings, UpdateReport,
-    },
+    aggregator::{InitialWeights, MeasuredWeights, RoundRecord, RunRequest, RunSettings},
 };
 use serde::{Deserialize, Serialize};
 
+pub use event::{Event, FetchFailure, Rejection, Work};
 pub use round::credible_samples;
+pub use stage::{AcceptedUpdate, Closing, Outputs, Problem, Stage, TaskResult, Verdict};
 
 /// Seconds since 1970-01-01.
 pub type UnixSeconds = u64;
@@ -85,204 +86,6 @@ pub struct Run {
     evaluation_problem: Option<Problem>,
 }
 
-/// Where a run is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Stage {
-    /// Nothing has begun.
-    New,
-    /// The first weights are downloaded, or searched.
-    FetchingInitial,
-    /// A worker makes the first weights.
-    Initializing,
-    /// The weights in use are searched, to measure them.
-    FindingPresent,
-    /// Workers train.
-    Open {
-        /// When the round was opened.
-        opened: UnixSeconds,
-        /// When its deadline began, again after each round timeout with too few updates.
-        waiting_since: UnixSeconds,
-    },
-    /// The new weights are computed.
-    Closing(Box<Closing>),
-    /// Weights are measured.
-    Evaluating {
-        /// The round whose weights are measured; 0 for those in use.
-        round: u32,
-        /// The weights.
-        weights: ContentReference,
-        /// From 1.
-        attempt: u32,
-    },
-    /// The round is complete and the next one is not open.
-    Idle,
-    /// All rounds are complete, or the run stopped early.
-    Succeeded,
-    /// The run failed for good.
-    Failed,
-}
-
-/// A round between the decision which updates count and its new weights.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Closing {
-    /// When the round was opened.
-    pub opened: UnixSeconds,
-    /// All that the new weights depend on.
-    pub record: CloseRecord,
-    /// Samples of the updates that count.
-    pub samples: u64,
-    /// Mean of their losses.
-    pub loss: Option<f64>,
-    /// The digests of the first computation. Later ones must agree.
-    pub outputs: Option<Outputs>,
-}
-
-/// What an aggregation computed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outputs {
-    /// The new weights.
-    pub weights: ContentReference,
-    /// The momentum for the next round.
-    pub velocity: Option<ContentReference>,
-}
-
-/// The result of a worker's task.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TaskResult {
-    /// The task.
-    pub task: TaskId,
-    /// What it is worth.
-    pub verdict: Verdict,
-}
-
-/// What a result is worth.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Verdict {
-    /// It counts.
-    Accepted(AcceptedUpdate),
-    /// It does not, and never will.
-    Refused {
-        /// SHA-256 of the update.
-        sha256: String,
-        /// What the agent reported with it.
-        report: UpdateReport,
-        /// Why.
-        problem: Problem,
-    },
-    /// There is none: the containers failed too often.
-    Failed(Problem),
-}
-
-/// An update that counts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct AcceptedUpdate {
-    /// The file.
-    pub content: ContentReference,
-    /// What the agent reported with it.
-    pub report: UpdateReport,
-    /// The norm of its difference to the base; 0 for first weights.
-    pub norm: f64,
-}
-
-/// A reason and a text, as in a condition.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Problem {
-    /// CamelCase.
-    pub reason: String,
-    /// Human-readable.
-    pub message: String,
-}
-
-/// What happened.
-#[derive(Debug, Clone)]
-pub enum Event {
-    /// The controller sent the desired state of this run.
-    Request(Box<RunRequest>),
-    /// Time passed.
-    Tick,
-    /// [`Work::Fetch`] ended.
-    Fetched(Result<ContentReference, FetchFailure>),
-    /// An update was checked.
-    Judged(TaskResult),
-    /// [`Work::Aggregate`] computed its outputs. They are not stored by their digests yet.
-    Computed(Outputs),
-    /// The outputs are stored by their digests.
-    Stored,
-    /// [`Work::Aggregate`] failed, and is repeated.
-    Delayed(Problem),
-    /// [`Work::Aggregate`] can never succeed.
-    Impossible(Problem),
-    /// An evaluation reported its metrics.
-    Evaluated {
-        /// The task.
-        task: TaskId,
-        /// Its result.
-        report: UpdateReport,
-    },
-}
-
-/// Why a file is not here.
-#[derive(Debug, Clone)]
-pub struct FetchFailure {
-    /// Human-readable.
-    pub message: String,
-    /// Whether another attempt cannot help.
-    pub is_permanent: bool,
-}
-
-/// What to do next besides waiting for results.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Work {
-    /// Download weights, or search them among the contents; report [`Event::Fetched`].
-    Fetch(InitialWeights),
-    /// Compute new weights; report [`Event::Computed`], store the files, report [`Event::Stored`].
-    Aggregate {
-        /// The record of the round.
-        record: CloseRecord,
-        /// The weights that the round began with.
-        base: ContentReference,
-        /// The momentum after the round before.
-        velocity: Option<ContentReference>,
-        /// The round.
-        round: u32,
-    },
-}
-
-/// Why an event changes nothing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Rejection {
-    /// The request is not meaningful.
-    #[error("{0}")]
-    Invalid(String),
-    /// The request is for another object.
-    #[error("this aggregator serves the TrainingModel with UID {0}; use another data directory")]
-    OtherTrainingModel(String),
-    /// The request is for an earlier run.
-    #[error("run {requested} has ended; the current run is {current}")]
-    RunEnded {
-        /// The number in the request.
-        requested: u32,
-        /// The number of the current run.
-        current: u32,
-    },
-    /// The request changes what the run depends on.
-    #[error("the running run keeps its settings; the next run takes the new ones")]
-    RunChanged,
-    /// The task is not open.
-    #[error("the task is not open: its round is closed, or it belongs to another run")]
-    RoundClosed,
-    /// The task has another result.
-    #[error("another update of this task was accepted, with SHA-256 {0}")]
-    OtherUpdateAccepted(String),
-}
-
-impl Problem {
-    /// Makes a problem.
-    pub fn new(reason: &str, message: impl Into<String>) -> Self {
-        Self { reason: reason.to_owned(), message: message.into() }
-    }
-}
-
 impl Run {
     /// Begins a run.
     ///
@@ -328,7 +131,6 @@ impl Run {
         let mut run = self.clone();
         match event {
             Event::Request(request) => run.on_request(*request, now)?,
-            Event::Tick => {}
             Event::Fetched(result) => run.on_fetched(result),
             Event::Judged(result) => run.on_judged(result)?,
             Event::Computed(outputs) => run.on_computed(outputs),
@@ -339,7 +141,7 @@ impl Run {
             Event::Impossible(problem) if matches!(run.stage, Stage::Closing(_)) => {
                 run.fail(problem);
             }
-            Event::Delayed(_) | Event::Impossible(_) => {}
+            Event::Tick | Event::Delayed(_) | Event::Impossible(_) => {}
             Event::Evaluated { task, report } => run.on_evaluated(&task, &report)?,
         }
         run.advance(now);

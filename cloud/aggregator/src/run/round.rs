@@ -45,14 +45,14 @@ impl Run {
             return;
         }
         let mut reason = String::new();
-        let mut message = "no worker made the first weights".to_owned();
+        let mut parts = vec!["no worker made the first weights".to_owned()];
         for (worker, result) in &self.results {
             if let Verdict::Failed(problem) | Verdict::Refused { problem, .. } = &result.verdict {
                 reason.clone_from(&problem.reason);
-                message += &format!("; worker \"{worker}\" {}", problem.message);
+                parts.push(format!("worker \"{worker}\" {}", problem.message));
             }
         }
-        self.fail(Problem { reason, message });
+        self.fail(Problem { reason, message: parts.join("; ") });
     }
 
     /// Records the result of a worker's task. The first one counts; but an update replaces the
@@ -159,18 +159,18 @@ impl Run {
 
     fn too_few(&self, record: &CloseRecord) -> Problem {
         let (round, counted, min) = (self.round, record.entries.len(), self.fewest());
-        let mut message = format!("round {round}: {counted} of at least {min} workers ");
         let is_missing = !self.open_tasks().is_empty();
-        match self.settings.round_timeout_seconds.filter(|_| is_missing) {
-            Some(seconds) => message += &format!("answered within {}", duration(seconds)),
-            None => message += "sent an update that counts",
-        }
-        for refused in &record.refused {
-            message += &format!("; worker \"{}\": {refused}", refused.worker);
-        }
+        let done = match self.settings.round_timeout_seconds.filter(|_| is_missing) {
+            Some(seconds) => format!("answered within {}", duration(seconds)),
+            None => "sent an update that counts".to_owned(),
+        };
+        let mut parts = vec![format!("round {round}: {counted} of at least {min} workers {done}")];
+        let refused = record.refused.iter();
+        parts.extend(refused.map(|it| format!("worker \"{}\": {it}", it.worker)));
         if self.settings.on_too_few_workers == OnTooFewWorkers::Wait {
-            message += "; waiting (onTooFewWorkers: Wait)";
+            parts.push("waiting (onTooFewWorkers: Wait)".to_owned());
         }
+        let message = parts.join("; ");
         Problem::new("TooFewWorkers", message)
     }
 

@@ -6,7 +6,7 @@ use neptune_wire::{
     ContentHash, Metric, TaskKind,
     aggregator::{
         AggregationRule, EarlyStop, FailedTask, OnTooFewWorkers, ResultState, RunEvaluation,
-        RunPhase, RunTask, RunWorker,
+        RunPhase, RunTask, RunWorker, UpdateReport,
     },
 };
 

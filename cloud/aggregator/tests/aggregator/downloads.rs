@@ -60,13 +60,13 @@ async fn first_weights_are_downloaded_once_they_have_their_digest() {
     let server = Server::start(directory.path(), &TlsKey::generate()).await;
     let good = npz(&[vec![0.1; 2048], vec![0.2; 32], vec![0.3; 320], vec![0.4; 10]]);
     // Taken from the end: another file, one that is too large, and the right one.
-    let served = Arc::new(Mutex::new(vec![good.clone(), vec![1; 2 << 20], b"other".to_vec()]));
-    let serve = async |State(served): State<Arc<Mutex<Vec<Vec<u8>>>>>| served.lock().unwrap().pop();
+    let files = Arc::new(Mutex::new(vec![good.clone(), vec![1; 2 << 20], b"other".to_vec()]));
+    let serve = async |State(files): State<Arc<Mutex<Vec<Vec<u8>>>>>| files.lock().unwrap().pop();
     let serve = async move |state| match serve(state).await {
         Some(bytes) => (StatusCode::OK, bytes),
         None => (StatusCode::NOT_FOUND, Vec::new()),
     };
-    let router = Router::new().route("/init.npz", get(serve)).with_state(Arc::clone(&served));
+    let router = Router::new().route("/init.npz", get(serve)).with_state(Arc::clone(&files));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });

@@ -16,6 +16,7 @@ use reqwest::StatusCode;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},
+    task::JoinHandle,
 };
 
 use crate::{
@@ -93,7 +94,7 @@ async fn start(directory: &Path, address: SocketAddr) -> Child {
     child
 }
 
-/// An agent: sends the result of each of its open tasks, whatever happens to the connection.
+/// An agent: sends the result of each of its open tasks, over any number of connections.
 async fn agent(node: Peer, controller: Peer, number: usize) {
     loop {
         let Some(status) = controller.try_state().await else { continue };
@@ -135,7 +136,8 @@ async fn run(request: &RunRequest, nodes: &[TlsKey], kills: Vec<Kill>) -> (RunSt
         match moment {
             Moment::Any => {}
             Moment::Upload => {
-                while files("contents/partial") == 0 && !agents.iter().any(|it| it.is_finished()) {
+                while files("contents/partial") == 0 && !agents.iter().any(JoinHandle::is_finished)
+                {
                     // No event of the program marks the first block.
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
@@ -147,7 +149,7 @@ async fn run(request: &RunRequest, nodes: &[TlsKey], kills: Vec<Kill>) -> (RunSt
             }
         }
         tokio::time::sleep(delay).await;
-        if agents.iter().any(|it| it.is_finished()) {
+        if agents.iter().any(JoinHandle::is_finished) {
             break;
         }
         child.kill().await.unwrap();

@@ -17,6 +17,8 @@ use crate::{
 };
 
 const WORKERS: usize = 9;
+/// Makes a file for a task.
+type Make<'a> = &'a dyn Fn(&RunTask) -> Vec<u8>;
 /// The worker that misbehaves in the second round.
 const BAD: &str = "w4";
 
@@ -113,7 +115,6 @@ async fn files_that_are_not_an_update_are_refused_with_their_reason() {
         members[1].1 = npy("<f8", &[32], &data);
         zip(&members)
     };
-    type Make<'a> = &'a dyn Fn(&RunTask) -> Vec<u8>;
     let cases: [(Make<'_>, &str, &str); 6] = [
         (
             &|it| changed(it, |all| all[2][118] = f32::NAN),
