@@ -26,7 +26,7 @@ need python3 python3 "to list the licences of the dependencies"
 programs=$(target_dir)/$profile
 step "building the programs ($profile)"
 flags=(); [ "$profile" = debug ] || flags=(--profile "$profile")
-cargo build --quiet --package neptune-cloud --package neptune-edge --package neptune-gateway "${flags[@]}"
+cargo build --quiet --package neptune-cloud --package neptune-aggregator --package neptune-edge --package neptune-gateway "${flags[@]}"
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -76,7 +76,8 @@ image() {
 
 libraries=libc6,libgcc-s1,ca-certificates,base-files
 base neptune-cloud "$libraries"
-image neptune-cloud 65532:65532 neptune-cloud
+# The controller starts aggregators as Deployments of this image.
+image neptune-cloud 65532:65532 neptune-cloud neptune-aggregator
 # The DaemonSet uses a shell to read the node's settings.
 base neptune-edge "$libraries,dash"
 # Agents run the gateway as containers of this image.

@@ -59,6 +59,7 @@ outputs=(
     "neptune-edge_${version}_$arch.deb"
     "neptune-crds_$version.yaml"
     "neptune-cloud_$version.cdx.json"
+    "neptune-aggregator_$version.cdx.json"
     "neptune-edge_$version.cdx.json"
     "neptune-gateway_$version.cdx.json"
     THIRD-PARTY-LICENSES.txt
@@ -82,12 +83,13 @@ SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 
 step "programs"
-cargo build --quiet --release --locked --package neptune-cloud --package neptune-edge --package neptune-gateway
+programs=(neptune-cloud neptune-aggregator neptune-edge neptune-gateway)
+cargo build --quiet --release --locked "${programs[@]/#/--package=}"
 release=$(target_dir)/release
 
 step "licences and bills of materials"
-python3 hack/dependencies.py licenses neptune-cloud neptune-edge neptune-gateway >"$dist/THIRD-PARTY-LICENSES.txt"
-for program in neptune-cloud neptune-edge neptune-gateway; do
+python3 hack/dependencies.py licenses "${programs[@]}" >"$dist/THIRD-PARTY-LICENSES.txt"
+for program in "${programs[@]}"; do
     python3 hack/dependencies.py sbom "$program" >"$dist/${program}_$version.cdx.json"
 done
 python3 hack/dependencies.py check "$dist"/*.cdx.json || fail "a bill of materials is malformed: see above"
