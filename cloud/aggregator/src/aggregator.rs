@@ -11,7 +11,7 @@ use std::{
 use neptune_content::{Digest, uploads::Uploads};
 use neptune_wire::{
     TaskId,
-    aggregator::{RunStatus, UpdateReport},
+    aggregator::{RunPhase, RunStatus, UpdateReport},
 };
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -146,6 +146,7 @@ impl Aggregator {
         let run = Arc::new(run);
         self.current.send_replace(Current { revision, run: Some(Arc::clone(&run)) });
         self.metrics.observe(before.as_deref(), &run);
+        log_phase(before.as_deref(), &run);
         self.remove_unneeded(before.as_deref(), &run);
         Ok(run)
     }
@@ -257,6 +258,21 @@ fn new_result(run: &Run, result: &TaskResult) -> Option<(u32, String, TaskResult
     let known = run.results.get(&task.worker).map(|it| &it.verdict);
     let is_new = matches!(known, None | Some(Verdict::Failed(_)));
     is_new.then(|| (task.round, task.worker, result.clone()))
+}
+
+/// Logs a run, round or phase that begins.
+fn log_phase(before: Option<&Run>, run: &Run) {
+    let key = |it: &Run| (it.number, it.round, it.phase());
+    if before.map(key) == Some(key(run)) {
+        return;
+    }
+    let (number, round, phase) = key(run);
+    if let Some(problem) = run.problem().filter(|_| phase == RunPhase::Failed) {
+        let (reason, message) = (&problem.reason, &problem.message);
+        warn!(run = number, round, reason, message, "the run failed");
+    } else {
+        info!(run = number, round, ?phase, "phase begins");
+    }
 }
 
 fn open_purposes(run: &Run) -> BTreeSet<Digest> {

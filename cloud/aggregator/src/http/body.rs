@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::response::problem;
 
 /// How long a client may take to send the next bytes.
-const IDLE: Duration = Duration::from_secs(30);
+const IDLE: Duration = Duration::from_secs(60);
 /// How long a client may take to send a whole body: 8 MiB at 80 kbit/s.
 const TOTAL: Duration = Duration::from_mins(15);
 

@@ -3,6 +3,7 @@
 use std::{
     path::{Path as FilePath, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use axum::{
@@ -20,6 +21,7 @@ use neptune_wire::{
     ContentReference, TaskId, TaskKind,
     aggregator::{RunTask, UpdateAccepted},
 };
+use tokio::time::timeout;
 
 use super::{
     access::{Peer, TaskAccess},
@@ -35,6 +37,8 @@ use crate::{
 
 /// Largest report in bytes.
 pub const MAX_REPORT: usize = 64 * 1024;
+/// How long a block waits while too many others arrive.
+const MAX_QUEUE: Duration = Duration::from_mins(5);
 
 /// A request for an update that may continue.
 struct Upload {
@@ -118,7 +122,9 @@ pub async fn patch(
         let text = "the report of the update is missing: send PUT .../report before the last block";
         return response::problem(StatusCode::CONFLICT, "ReportMissing", text);
     }
-    let Ok(_permit) = Arc::clone(&shared.blocks).try_acquire_owned() else { return busy() };
+    // Without a permit the body is not read, so the client waits without sending it in vain.
+    let permit = timeout(MAX_QUEUE, Arc::clone(&shared.blocks).acquire_owned());
+    let Ok(Ok(_permit)) = permit.await else { return busy() };
     let bytes = match body::read(request_body, usize::try_from(MAX_BLOCK).unwrap_or(0)).await {
         Ok(bytes) => bytes,
         Err(response) => return response,

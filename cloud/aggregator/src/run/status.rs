@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use neptune_wire::aggregator::{ResultState, RunPhase, RunStatus, UpdateReport, WorkerResult};
 
-use super::{Run, Stage, Verdict};
+use super::{Problem, Run, Stage, Verdict};
 
 /// Returns the status before the first request.
 pub fn of_none(revision: u64) -> RunStatus {
@@ -28,7 +28,7 @@ pub fn of_none(revision: u64) -> RunStatus {
 impl Run {
     /// Returns the status.
     pub fn status(&self, revision: u64) -> RunStatus {
-        let problem = self.problem.as_ref().or(self.evaluation_problem.as_ref());
+        let problem = self.problem();
         let workers = self.settings.workers.keys();
         RunStatus {
             revision,
@@ -47,7 +47,13 @@ impl Run {
         }
     }
 
-    fn phase(&self) -> RunPhase {
+    /// Returns what prevents progress, or why the run ended.
+    pub fn problem(&self) -> Option<&Problem> {
+        self.problem.as_ref().or(self.evaluation_problem.as_ref())
+    }
+
+    /// Returns the phase.
+    pub fn phase(&self) -> RunPhase {
         match self.stage {
             Stage::New | Stage::Idle if self.suspended => RunPhase::Suspended,
             Stage::New | Stage::Idle | Stage::FetchingInitial | Stage::Initializing => {

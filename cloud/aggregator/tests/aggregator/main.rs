@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod clients;
+mod disk;
 mod downloads;
 mod fixtures;
 mod kills;

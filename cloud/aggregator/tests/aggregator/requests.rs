@@ -305,3 +305,58 @@ async fn first_weights_of_the_aggregator_need_no_download() {
     assert!(status.message.contains("the aggregator does not have the weights"));
     assert_eq!(server.aggregator.run().unwrap().stage, Stage::Failed);
 }
+
+#[tokio::test]
+async fn updates_that_arrive_together_count_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, keys, controller) = open_round(directory.path(), 1).await;
+    let task = controller.state().await.tasks[0].clone();
+    let (node, first) = (server.node(&keys[0]), trained(&task));
+    let mut second = first.clone();
+    // Of the data of the last tensor: another number, and the checksum of the archive is not read.
+    let data = second.windows(8).rposition(|it| it == b"PK\x01\x02\x14\x00\x14\x00").unwrap() - 200;
+    second[data] ^= 1;
+    let send = async |bytes: &[u8]| {
+        let report = node.report(&task.id, bytes, &report()).await;
+        let patch = node.patch(&task.id, bytes, 0, bytes.len()).await;
+        (report.status(), patch.status())
+    };
+    // The report of one may replace that of another one, which is then sent again.
+    let mut accepted = 0;
+    while accepted == 0 {
+        let statuses = tokio::join!(send(&first), send(&second), send(&first), send(&second));
+        let all = [statuses.0, statuses.1, statuses.2, statuses.3].map(|it| it.1);
+        accepted += all.iter().filter(|it| **it == StatusCode::CREATED).count();
+        let known = [StatusCode::CREATED, StatusCode::CONFLICT, StatusCode::GONE];
+        assert!(all.iter().all(|it| known.contains(it)), "{all:?}");
+    }
+    let status = controller.wait_for_round(2).await;
+    assert_eq!((status.history.len(), status.history[0].participants), (1, 1));
+    let again = [send(&first).await.1, send(&second).await.1];
+    let mut again = again.map(|it| it.as_u16());
+    again.sort_unstable();
+    assert_eq!(again, [201, 409]);
+}
+
+#[tokio::test]
+async fn round_closes_at_its_deadline_without_a_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(directory.path(), &TlsKey::generate()).await;
+    let mut request = request(2, 1);
+    let keys = keys(&mut request, 2);
+    request.settings.min_workers = 1;
+    request.settings.round_timeout_seconds = Some(1);
+    let controller = server.controller();
+    controller.put_run(&request).await;
+    let task = controller.state().await.tasks[0].clone();
+    server.node(&keys[0]).train(&task).await;
+    // Nobody has answered at the first deadline.
+    let status = controller.wait_for(|it| it.reason.is_some()).await;
+    let text =
+        "round 1: 0 of at least 1 workers answered within 1s; waiting (onTooFewWorkers: Wait)";
+    assert_eq!((status.reason.as_deref(), &*status.message), (Some("TooFewWorkers"), text));
+    let task = status.tasks[1].clone();
+    server.node(&keys[1]).train(&task).await;
+    let status = controller.wait_for_phase(RunPhase::Succeeded).await;
+    assert_eq!(status.history[0].participants, 1);
+}
