@@ -2,7 +2,7 @@
 //! each new state before it is visible, and removes contents that nothing needs. Blocking.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     fs,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -11,7 +11,7 @@ use std::{
 use neptune_content::{Digest, uploads::Uploads};
 use neptune_wire::{
     TaskId,
-    aggregator::{RunPhase, RunStatus, UpdateReport},
+    aggregator::{RunPhase, RunStatus, RunTask, UpdateReport},
 };
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -45,6 +45,8 @@ pub struct Current {
     pub revision: u64,
     /// `None` before the first request.
     pub run: Option<Arc<Run>>,
+    /// The tasks of the current round, by ID.
+    pub tasks: Arc<BTreeMap<TaskId, RunTask>>,
 }
 
 /// Keeps a content that no state needs yet. Made by [`Aggregator::hold`].
@@ -82,7 +84,9 @@ impl Aggregator {
         }
         fs::create_dir(&work).map_err(Error::file(&work))?;
         let (revision, run) = store.load()?.unzip();
-        let current = Current { revision: revision.unwrap_or(0), run: run.map(Arc::new) };
+        let run: Option<Arc<Run>> = run.map(Arc::new);
+        let tasks = run.as_deref().map(tasks_by_id).unwrap_or_default();
+        let current = Current { revision: revision.unwrap_or(0), run, tasks };
         let aggregator = Self {
             current: watch::Sender::new(current.clone()),
             uploads: Arc::new(uploads),
@@ -122,7 +126,7 @@ impl Aggregator {
     }
 
     fn apply_locked(&self, store: &mut Store, event: Event) -> Result<Arc<Run>, Error> {
-        let Current { revision, run: before } = self.current.borrow().clone();
+        let Current { revision, run: before, mut tasks } = self.current();
         let judged = match &event {
             Event::Judged(result) => before.as_ref().and_then(|it| new_result(it, result)),
             _ => None,
@@ -144,7 +148,11 @@ impl Aggregator {
         });
         store.save(revision, before.as_deref(), &run, result.as_ref())?;
         let run = Arc::new(run);
-        self.current.send_replace(Current { revision, run: Some(Arc::clone(&run)) });
+        let has_new_tasks = before.as_ref().is_none_or(|it| it.task_epoch() != run.task_epoch());
+        if has_new_tasks {
+            tasks = tasks_by_id(&run);
+        }
+        self.current.send_replace(Current { revision, run: Some(Arc::clone(&run)), tasks });
         self.metrics.observe(before.as_deref(), &run);
         log_phase(before.as_deref(), &run);
         self.remove_unneeded(before.as_deref(), &run);
@@ -154,17 +162,19 @@ impl Aggregator {
     /// Removes contents after changes that can make one unneeded.
     fn remove_unneeded(&self, before: Option<&Run>, run: &Run) {
         self.uploads.set_max_bytes(run.settings.max_update_bytes);
-        let needed = run.needed_contents();
-        let tasks = open_purposes(run);
+        // Within a round, contents are only added.
         let is_unchanged =
-            before.is_some_and(|it| it.needed_contents() == needed && open_purposes(it) == tasks);
+            before.is_some_and(|it| it.task_epoch() == run.task_epoch() && it.keep == run.keep);
         if is_unchanged {
             return;
         }
+        let needed = run.needed_contents();
+        let tasks = self.current().tasks;
+        let is_current = |purpose: &Digest| tasks.contains_key(&TaskId(purpose.to_string()));
         let is_kept = |content: &Digest| {
             locked(&self.held).contains_key(content) || needed.contains(&content.to_string())
         };
-        if let Err(error) = self.uploads.retain(|purpose| tasks.contains(purpose), is_kept) {
+        if let Err(error) = self.uploads.retain(is_current, is_kept) {
             warn!(%error, "unneeded contents cannot be removed; retrying after the next change");
         }
     }
@@ -174,9 +184,14 @@ impl Aggregator {
         self.current.borrow().run.clone()
     }
 
+    /// Returns the current state.
+    pub fn current(&self) -> Current {
+        self.current.borrow().clone()
+    }
+
     /// Returns what the controller sees.
     pub fn status(&self) -> RunStatus {
-        let Current { revision, run } = self.current.borrow().clone();
+        let Current { revision, run, .. } = self.current();
         run.map_or_else(|| status::of_none(revision), |it| it.status(revision))
     }
 
@@ -254,7 +269,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Returns round, worker and result, if the worker has none yet.
 fn new_result(run: &Run, result: &TaskResult) -> Option<(u32, String, TaskResult)> {
-    let task = run.task(&result.task)?;
+    let task = run.task_of(&result.worker).filter(|it| it.id == result.task)?;
     let known = run.results.get(&task.worker).map(|it| &it.verdict);
     let is_new = matches!(known, None | Some(Verdict::Failed(_)));
     is_new.then(|| (task.round, task.worker, result.clone()))
@@ -275,6 +290,6 @@ fn log_phase(before: Option<&Run>, run: &Run) {
     }
 }
 
-fn open_purposes(run: &Run) -> BTreeSet<Digest> {
-    run.open_tasks().iter().filter_map(|it| it.id.0.parse().ok()).collect()
+fn tasks_by_id(run: &Run) -> Arc<BTreeMap<TaskId, RunTask>> {
+    Arc::new(run.current_tasks().into_iter().map(|it| (it.id.clone(), it)).collect())
 }

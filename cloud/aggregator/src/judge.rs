@@ -48,7 +48,7 @@ pub fn judge(
             refused(update, report, Problem::new("OutputMissing", text))
         }
     };
-    Ok(TaskResult { task: task.id.clone(), verdict })
+    Ok(TaskResult { worker: task.worker.clone(), task: task.id.clone(), verdict })
 }
 
 /// Refuses an update whose announced size is above the limit.
@@ -57,7 +57,7 @@ pub fn too_large(task: &RunTask, sha256: &str, bytes: u64, limit: u64) -> TaskRe
     let update = ContentReference { sha256: sha256.to_owned(), bytes };
     let problem = Problem::new("UpdateTooLarge", text);
     let verdict = refused(update, UpdateReport::default(), problem);
-    TaskResult { task: task.id.clone(), verdict }
+    TaskResult { worker: task.worker.clone(), task: task.id.clone(), verdict }
 }
 
 fn refused(update: ContentReference, report: UpdateReport, problem: Problem) -> Verdict {

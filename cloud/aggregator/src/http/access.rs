@@ -2,7 +2,7 @@
 
 use neptune_wire::{KeyPin, NodeName, TaskId, aggregator::RunTask};
 
-use crate::run::Run;
+use crate::{aggregator::Current, run::Run};
 
 /// The other side of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,9 +37,10 @@ impl Peer {
     }
 
     /// Decides whether the peer may send results of a task.
-    pub fn task(&self, run: &Run, task: &TaskId) -> TaskAccess {
-        match run.task(task) {
-            Some(task) if self.is(&task.node, run) => TaskAccess::Own(Box::new(task)),
+    pub fn task(&self, current: &Current, task: &TaskId) -> TaskAccess {
+        let Some(run) = &current.run else { return TaskAccess::Denied };
+        match current.tasks.get(task) {
+            Some(task) if self.is(&task.node, run) => TaskAccess::Own(Box::new(task.clone())),
             None if self.is_node(run) => TaskAccess::NotCurrent,
             _ => TaskAccess::Denied,
         }

@@ -177,8 +177,9 @@ async fn begin(
 ) -> Result<Upload, Response<Body>> {
     let id = UploadId { purpose: task, content };
     let (task, sha256) = (TaskId(task.to_string()), content.to_string());
-    let run = shared.aggregator.run().ok_or_else(response::not_trusted)?;
-    match peer.task(&run, &task) {
+    let current = shared.aggregator.current();
+    let run = current.run.as_ref().ok_or_else(response::not_trusted)?;
+    match peer.task(&current, &task) {
         TaskAccess::Denied => Err(response::not_trusted()),
         TaskAccess::Own(task) if task.kind == TaskKind::Evaluate => {
             Err(response::error(&Rejection::RoundClosed.into()))

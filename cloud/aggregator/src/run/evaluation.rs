@@ -31,7 +31,7 @@ impl Run {
         else {
             return Err(Rejection::RoundClosed);
         };
-        if self.task(task).is_none() {
+        if self.task_of("").is_none_or(|it| it.id != *task) {
             return Err(Rejection::RoundClosed);
         }
         let Some(value) = value(&report.metrics, &evaluation.metric) else {

@@ -110,7 +110,8 @@ impl Run {
             self.on_evaluation_failed(&problem.message);
         } else {
             let verdict = Verdict::Failed(problem);
-            self.results.insert(task.worker, TaskResult { task: task.id, verdict });
+            let result = TaskResult { worker: task.worker.clone(), task: task.id, verdict };
+            self.results.insert(task.worker, result);
         }
     }
 }

@@ -5,7 +5,9 @@ use neptune_aggregate::close::{
 };
 use neptune_wire::{
     TaskKind,
-    aggregator::{AggregationRule, MeasuredWeights, OnTooFewWorkers, RoundRecord, UpdateReport},
+    aggregator::{
+        AggregationRule, MeasuredWeights, OnTooFewWorkers, RoundRecord, RunTask, UpdateReport,
+    },
 };
 
 use super::{
@@ -58,8 +60,9 @@ impl Run {
     /// Records the result of a worker's task. The first one counts; but an update replaces the
     /// controller's report that there will be none.
     pub(super) fn on_judged(&mut self, result: TaskResult) -> Result<(), Rejection> {
-        let task = self.task(&result.task).filter(|it| it.kind != TaskKind::Evaluate);
-        let task = task.ok_or(Rejection::RoundClosed)?;
+        let task = self.task_of(&result.worker);
+        let is_current = |it: &RunTask| it.id == result.task && it.kind != TaskKind::Evaluate;
+        let task = task.filter(is_current).ok_or(Rejection::RoundClosed)?;
         match self.results.get(&task.worker).map(|it| &it.verdict) {
             Some(Verdict::Accepted(update)) => match &result.verdict {
                 Verdict::Accepted(same) if same.content == update.content => Ok(()),
@@ -80,7 +83,7 @@ impl Run {
     /// are opened again.
     pub fn deadline(&self) -> Option<UnixSeconds> {
         let Stage::Open { waiting_since, .. } = self.stage else { return None };
-        let reopen = || self.open_tasks().is_empty().then_some(REOPEN_SECONDS);
+        let reopen = || (!self.has_open_tasks()).then_some(REOPEN_SECONDS);
         let seconds = self.settings.round_timeout_seconds.or_else(reopen)?;
         Some(waiting_since.saturating_add(seconds))
     }
@@ -91,7 +94,7 @@ impl Run {
         // The clock was set back: the timeout counts from now.
         *waiting_since = now.min(*waiting_since);
         let is_late = self.deadline().is_some_and(|it| it <= now);
-        if !is_late && !self.open_tasks().is_empty() {
+        if !is_late && self.has_open_tasks() {
             return;
         }
         let record = self.close_record();
@@ -159,7 +162,7 @@ impl Run {
 
     fn too_few(&self, record: &CloseRecord) -> Problem {
         let (round, counted, min) = (self.round, record.entries.len(), self.fewest());
-        let is_missing = !self.open_tasks().is_empty();
+        let is_missing = self.has_open_tasks();
         let done = match self.settings.round_timeout_seconds.filter(|_| is_missing) {
             Some(seconds) => format!("answered within {}", duration(seconds)),
             None => "sent an update that counts".to_owned(),

@@ -70,6 +70,8 @@ pub struct Outputs {
 /// The result of a worker's task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskResult {
+    /// Name of the worker.
+    pub worker: String,
     /// The task.
     pub task: TaskId,
     /// What it is worth.

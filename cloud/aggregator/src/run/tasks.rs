@@ -1,6 +1,6 @@
 //! The tasks of a run: a function of its state.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, mem};
 
 use neptune_wire::{
     ContentReference, TaskId, TaskKind,
@@ -21,24 +21,43 @@ impl Run {
         tasks
     }
 
-    /// Returns a task of the current round, also with a result.
-    pub fn task(&self, id: &TaskId) -> Option<RunTask> {
-        self.current_tasks().into_iter().find(|it| it.id == *id)
+    /// Whether a worker of the current round has no result.
+    pub(super) fn has_open_tasks(&self) -> bool {
+        self.selected.iter().any(|it| !self.results.contains_key(it))
     }
 
-    /// Returns the tasks whose results can count now, in the order of the workers.
-    fn current_tasks(&self) -> Vec<RunTask> {
+    /// Returns the task of a worker in the current round, also with a result. The evaluation has no
+    /// worker.
+    pub fn task_of(&self, worker: &str) -> Option<RunTask> {
         match &self.stage {
             Stage::Initializing | Stage::Open { .. } | Stage::Closing(_) => {
-                let workers = self.selected.iter();
-                workers.filter_map(|worker| self.worker_task(worker)).collect()
+                self.selected.get(worker).and_then(|it| self.worker_task(it))
             }
-            Stage::Evaluating { round, weights, attempt } => {
-                let task = |evaluation| self.evaluation_task(evaluation, *round, weights, *attempt);
-                self.settings.evaluation.as_ref().map(task).into_iter().collect()
+            Stage::Evaluating { round, weights, attempt } if worker.is_empty() => {
+                let evaluation = self.settings.evaluation.as_ref()?;
+                Some(self.evaluation_task(evaluation, *round, weights, *attempt))
             }
-            _ => Vec::new(),
+            _ => None,
         }
+    }
+
+    /// Returns the tasks of the current round, also with a result. They change only with
+    /// [`Run::task_epoch`].
+    pub fn current_tasks(&self) -> Vec<RunTask> {
+        match &self.stage {
+            Stage::Evaluating { .. } => self.task_of("").into_iter().collect(),
+            _ => self.selected.iter().filter_map(|it| self.task_of(it)).collect(),
+        }
+    }
+
+    /// Returns a value that is equal as long as the current tasks are.
+    pub fn task_epoch(&self) -> impl PartialEq + use<> {
+        let (attempt, worker) = match &self.stage {
+            Stage::Evaluating { attempt, .. } => (*attempt, None),
+            Stage::Initializing => (0, self.selected.first().cloned()),
+            _ => (0, None),
+        };
+        (self.number, self.round, mem::discriminant(&self.stage), attempt, worker)
     }
 
     fn worker_task(&self, worker: &str) -> Option<RunTask> {
@@ -139,7 +158,11 @@ impl Run {
 
     /// Whether a node needs the content for a task, or anybody may download it.
     pub fn is_readable_by_nodes(&self, sha256: &str) -> bool {
-        let is_base = |task: &RunTask| task.base.as_ref().is_some_and(|it| it.sha256 == sha256);
-        self.open_tasks().iter().any(is_base) || self.published_contents().contains(sha256)
+        let base = match &self.stage {
+            Stage::Open { .. } => self.base.as_ref(),
+            Stage::Evaluating { weights, .. } => Some(weights),
+            _ => None,
+        };
+        base.is_some_and(|it| it.sha256 == sha256) || self.published_contents().contains(sha256)
     }
 }

@@ -88,11 +88,11 @@ fn task_of(run: &Run, worker: &str) -> RunTask {
 }
 
 fn accepted(run: &Run, worker: &str, norm: f64) -> Event {
-    let task = task_of(run, worker).id;
+    let RunTask { id: task, worker, .. } = task_of(run, worker);
     let report = UpdateReport { samples: 10, loss: Some(0.5), seconds: 3, ..Default::default() };
     let update = content(&format!("{worker} {}", run.round));
     let verdict = Verdict::Accepted(AcceptedUpdate { content: update, report, norm });
-    Event::Judged(TaskResult { task, verdict })
+    Event::Judged(TaskResult { worker, task, verdict })
 }
 
 fn accept(run: &Run, worker: &str, now: UnixSeconds) -> Run {
@@ -180,13 +180,13 @@ fn first_result_of_a_task_counts() {
     let Event::Judged(result) = &event else { panic!() };
     let Verdict::Accepted(update) = result.verdict.clone() else { panic!() };
     let other = AcceptedUpdate { content: content("other"), ..update.clone() };
-    let other = TaskResult { task: result.task.clone(), verdict: Verdict::Accepted(other) };
+    let other = TaskResult { verdict: Verdict::Accepted(other), ..result.clone() };
     let error = first.next(Event::Judged(other.clone()), 2).unwrap_err();
     assert_eq!(error, Rejection::OtherUpdateAccepted(update.content.sha256));
     let problem = Problem::new("NotFinite", "sent NaN");
     let report = UpdateReport::default();
     let refused = Verdict::Refused { sha256: sha("nan"), report, problem };
-    let refused = TaskResult { task: result.task.clone(), verdict: refused };
+    let refused = TaskResult { verdict: refused, ..result.clone() };
     let refused = run.next(Event::Judged(refused), 1).unwrap();
     assert_eq!(refused.next(Event::Judged(other), 2).unwrap(), refused);
     assert_eq!(refused.status(0).workers["a"].reason.as_deref(), Some("NotFinite"));
@@ -216,8 +216,9 @@ fn deadline_closes_a_round_with_enough_updates() {
     let late = task_of(&run, "b").id;
     let closing = run.next(Event::Tick, 4600).unwrap();
     assert_eq!(closing.status(0).phase, RunPhase::Closing);
-    assert!(closing.task(&late).is_some());
-    let result = TaskResult { task: late, verdict: Verdict::Failed(Problem::new("x", "")) };
+    assert_eq!(closing.task_of("b").unwrap().id, late);
+    let worker = "b".to_owned();
+    let result = TaskResult { worker, task: late, verdict: Verdict::Failed(Problem::new("x", "")) };
     assert_eq!(closing.next(Event::Judged(result), 1).unwrap_err(), Rejection::RoundClosed);
     assert_eq!(aggregate(&closing, 4700).status(0).history[0].seconds, 3700);
 }
@@ -568,6 +569,9 @@ fn happening() -> impl Strategy<Value = Happening> {
 fn event(happening: &Happening, request: &RunRequest, known: &[RunTask], run: &Run) -> Event {
     let task = |at: usize| known.get(at % known.len().max(1)).map(|it| it.id.clone());
     let task = |at: usize| task(at).unwrap_or_else(|| TaskId(sha("none")));
+    let worker = |at: usize| {
+        known.get(at % known.len().max(1)).map(|it| it.worker.clone()).unwrap_or_default()
+    };
     match *happening {
         Happening::Update(at, which, is_usable) => {
             let report = UpdateReport { samples: 5, ..Default::default() };
@@ -579,7 +583,7 @@ fn event(happening: &Happening, request: &RunRequest, known: &[RunTask], run: &R
                 let problem = Problem::new("NotFinite", "sent NaN");
                 Verdict::Refused { sha256: update.sha256, report, problem }
             };
-            Event::Judged(TaskResult { task: task(at), verdict })
+            Event::Judged(TaskResult { worker: worker(at), task: task(at), verdict })
         }
         Happening::Failure(at) => {
             let mut request = request.clone();
