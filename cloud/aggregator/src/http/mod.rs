@@ -10,3 +10,4 @@ mod router;
 pub mod server;
 mod state;
 mod updates;
+mod verdict;

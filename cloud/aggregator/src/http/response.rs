@@ -80,6 +80,7 @@ pub fn error(error: &Error) -> Response<Body> {
         Rejection::RunEnded { .. } => (StatusCode::CONFLICT, "RunEnded"),
         Rejection::RunChanged => (StatusCode::CONFLICT, "RunChanged"),
         Rejection::RoundClosed => (StatusCode::GONE, "RoundClosed"),
+        Rejection::ReportMissing => (StatusCode::CONFLICT, "ReportMissing"),
         Rejection::OtherUpdateAccepted(_) => (StatusCode::CONFLICT, "OtherUpdateAccepted"),
     };
     problem(status, reason, rejection.to_string())

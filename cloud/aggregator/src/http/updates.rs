@@ -1,10 +1,6 @@
-//! Updates of workers: the report, the resumable upload, and the verdict.
+//! Updates of workers: the report and the resumable upload. `verdict.rs` has what follows.
 
-use std::{
-    path::{Path as FilePath, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     body::Body,
@@ -17,22 +13,19 @@ use neptune_content::{
     server::{self, Next},
     uploads::{MAX_BLOCK, UploadId},
 };
-use neptune_wire::{
-    ContentReference, TaskId, TaskKind,
-    aggregator::{RunTask, UpdateAccepted},
-};
+use neptune_wire::{TaskId, TaskKind, aggregator::RunTask};
 use tokio::time::timeout;
 
 use super::{
     access::{Peer, TaskAccess},
     body, response,
     router::Shared,
+    verdict,
 };
 use crate::{
     aggregator::Aggregator,
     error::Error,
-    judge,
-    run::{Event, Rejection, TaskResult, Verdict, credible_samples},
+    run::{Rejection, Verdict},
 };
 
 /// Largest report in bytes.
@@ -41,9 +34,9 @@ pub const MAX_REPORT: usize = 64 * 1024;
 const MAX_QUEUE: Duration = Duration::from_mins(5);
 
 /// A request for an update that may continue.
-struct Upload {
-    task: RunTask,
-    content: Digest,
+pub struct Upload {
+    pub task: RunTask,
+    pub content: Digest,
     id: UploadId,
 }
 
@@ -108,19 +101,13 @@ pub async fn patch(
     let limit = shared.aggregator.uploads().max_bytes();
     let block = Block::parse(&headers).ok();
     if let Some(block) = block.filter(|it| it.length > limit) {
-        let sha256 = upload.content.to_string();
-        let result = judge::too_large(&upload.task, &sha256, block.length, limit);
-        return match shared.blocking(move |it| record(it, &upload.task, &result)).await {
-            Ok(result) => verdict(&result.verdict),
-            Err(error) => response::error(&error),
-        };
+        return verdict::refuse_too_large(&shared, upload, block.length, limit).await;
     }
     // What the next state needs is not known before the verdict.
     let held = shared.aggregator.hold(upload.content);
     let is_complete = shared.aggregator.uploads().complete(&upload.content).is_some();
     if (is_complete || block.is_some_and(|it| it.is_last)) && !has_report(&shared, &upload).await {
-        let text = "the report of the update is missing: send PUT .../report before the last block";
-        return response::problem(StatusCode::CONFLICT, "ReportMissing", text);
+        return response::error(&Rejection::ReportMissing.into());
     }
     // Without a permit the body is not read, so the client waits without sending it in vain.
     let permit = timeout(MAX_QUEUE, Arc::clone(&shared.blocks).acquire_owned());
@@ -144,17 +131,7 @@ pub async fn patch(
         }
         Next::Judge(path) => {
             shared.aggregator.metrics().received(length, is_complete);
-            // A client that leaves does not stop the check.
-            let judged = tokio::spawn(async move {
-                let result = judge_and_record(&shared, upload, path).await;
-                drop(held);
-                result
-            });
-            match judged.await {
-                Ok(Ok(result)) => verdict(&result.verdict),
-                Ok(Err(error)) => response::error(&error),
-                Err(_) => response::empty(StatusCode::INTERNAL_SERVER_ERROR),
-            }
+            verdict::judge(shared, upload, path, held).await
         }
     }
 }
@@ -186,39 +163,17 @@ async fn begin(
         }
         TaskAccess::Own(task) => match run.results.get(&task.worker) {
             Some(result) if !matches!(result.verdict, Verdict::Failed(_)) => {
-                Err(known(result, &sha256))
+                Err(verdict::known(result, &sha256))
             }
             _ if run.is_accepting() => Ok(Upload { task: *task, content, id }),
             _ => Err(response::error(&Rejection::RoundClosed.into())),
         },
         // The response to the update that closed a round may have been lost.
         TaskAccess::NotCurrent => match shared.blocking(move |it| it.result(&task)).await {
-            Ok(Some(result)) => Err(known(&result, &sha256)),
+            Ok(Some(result)) => Err(verdict::known(&result, &sha256)),
             Ok(None) => Err(response::error(&Rejection::RoundClosed.into())),
             Err(error) => Err(response::error(&error)),
         },
-    }
-}
-
-/// The response to an update of a task with a result.
-fn known(result: &TaskResult, sha256: &str) -> Response<Body> {
-    match &result.verdict {
-        Verdict::Accepted(update) if update.content.sha256 != sha256 => {
-            let accepted = update.content.sha256.clone();
-            response::error(&Rejection::OtherUpdateAccepted(accepted).into())
-        }
-        other => verdict(other),
-    }
-}
-
-fn verdict(verdict: &Verdict) -> Response<Body> {
-    match verdict {
-        Verdict::Accepted(update) => {
-            let samples = credible_samples(&update.report);
-            let accepted = UpdateAccepted { accepted: true, norm: update.norm, samples };
-            response::json(StatusCode::CREATED, &accepted)
-        }
-        Verdict::Refused { problem, .. } | Verdict::Failed(problem) => response::refused(problem),
     }
 }
 
@@ -226,73 +181,6 @@ async fn has_report(shared: &Shared, upload: &Upload) -> bool {
     let (task, sha256) = (upload.task.id.clone(), upload.content.to_string());
     let report = shared.blocking(move |it| it.report(&task, &sha256)).await;
     report.is_ok_and(|it| it.is_some())
-}
-
-/// Checks a complete update, and stores the verdict.
-async fn judge_and_record(
-    shared: &Shared,
-    upload: Upload,
-    path: PathBuf,
-) -> Result<TaskResult, Error> {
-    let _permit = shared.checks.acquire().await.map_err(|it| Error::Start(it.to_string()))?;
-    shared.blocking(move |it| check(it, &upload.task, upload.content, &path)).await
-}
-
-fn check(
-    aggregator: &Aggregator,
-    task: &RunTask,
-    content: Digest,
-    path: &FilePath,
-) -> Result<TaskResult, Error> {
-    // Another request with the same update was faster.
-    if let Some(result) = aggregator.result(&task.id)? {
-        return Ok(result);
-    }
-    let sha256 = content.to_string();
-    let report = aggregator.report(&task.id, &sha256)?.unwrap_or_default();
-    let bytes = std::fs::metadata(path).map_err(Error::file(path))?.len();
-    let update = ContentReference { sha256, bytes };
-    let base = task.base.as_ref().map(|it| {
-        let path = aggregator.content(&it.sha256);
-        path.ok_or_else(|| Error::file(&*it.sha256)(std::io::ErrorKind::NotFound.into()))
-    });
-    let base = base.transpose()?;
-    let result = judge::judge(task, update, report, path, base.as_deref())?;
-    record(aggregator, task, &result)
-}
-
-/// Stores a verdict, unless the task has one. Returns the one that counts.
-fn record(
-    aggregator: &Aggregator,
-    task: &RunTask,
-    result: &TaskResult,
-) -> Result<TaskResult, Error> {
-    aggregator.apply(Event::Judged(result.clone()))?;
-    let stored = aggregator.result(&task.id)?.unwrap_or_else(|| result.clone());
-    if stored == *result {
-        aggregator.metrics().judged(&task.node, &result.verdict);
-        match &result.verdict {
-            Verdict::Accepted(update) => {
-                tracing::info!(
-                    worker = task.worker,
-                    round = task.round,
-                    norm = update.norm,
-                    "update accepted"
-                );
-            }
-            Verdict::Refused { problem, .. } | Verdict::Failed(problem) => {
-                let (reason, message) = (&problem.reason, &problem.message);
-                tracing::warn!(
-                    worker = task.worker,
-                    round = task.round,
-                    reason,
-                    message,
-                    "update refused"
-                );
-            }
-        }
-    }
-    Ok(stored)
 }
 
 fn progress(progress: Progress) -> Response<Body> {

@@ -86,6 +86,9 @@ pub enum Rejection {
     /// The task is not open.
     #[error("the task is not open: its round is closed, or it belongs to another run")]
     RoundClosed,
+    /// The update has no report yet.
+    #[error("the report of the update is missing: send PUT .../report before the last block")]
+    ReportMissing,
     /// The task has another result.
     #[error("another update of this task was accepted, with SHA-256 {0}")]
     OtherUpdateAccepted(String),
