@@ -7,7 +7,9 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Placement, ResourceRequirements, SecretReference, SecurityContext, rules, schema};
+use crate::{
+    Placement, ResourceRequirements, SecretReference, SecurityContext, Transformer, rules, schema,
+};
 
 /// InferenceModelSpec describes which model is served, on which node, and by which server.
 ///
@@ -97,7 +99,9 @@ use crate::{Placement, ResourceRequirements, SecretReference, SecurityContext, r
     validation = rules::target_listed(),
     validation = rules::edge_placed(),
     validation = rules::image_has_no_version(),
-    validation = rules::serving_ports_differ()
+    validation = rules::serving_ports_differ(),
+    validation = rules::transformer_port_differs(),
+    validation = rules::transformer_has_no_grpc()
 )]
 pub struct InferenceModelSpec {
     /// modelName is the name under which the model is served.
@@ -164,7 +168,11 @@ pub struct InferenceModelSpec {
     /// server changes the server of the framework.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerOverrides>,
-    /// securityContext changes the rights of the server's container.
+    /// transformer is a program before the server, which changes requests and answers. It listens on
+    /// servingPort, and the server on another port that is not published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transformer: Option<Box<Transformer>>,
+    /// securityContext changes the rights of the containers of the server and the transformer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_context: Option<SecurityContext>,
     /// imagePullSecrets are Secrets with the credentials for the registry of the image. Pods only:

@@ -20,6 +20,7 @@ mod resources;
 mod rules;
 mod schema;
 mod security_context;
+mod transformer;
 
 pub use dataset::{Dataset, DatasetSpec, DatasetStatus};
 pub use inference_model::{
@@ -42,3 +43,4 @@ pub use resources::{Limits, ResourceRequirements};
 pub use security_context::{
     Capabilities, SeccompProfile, SeccompType, SecretReference, SecurityContext,
 };
+pub use transformer::{Transformer, TransformerStyle};

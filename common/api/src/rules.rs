@@ -128,6 +128,41 @@ pub(crate) fn serving_ports_differ() -> Rule {
         .message("must differ from servingPort")
 }
 
+/// Whether `scriptDir` is set and not empty.
+const BY_SCRIPT: &str = "(has(self.scriptDir) && self.scriptDir != '')";
+
+pub(crate) fn transformer_program() -> Rule {
+    Rule::new(format!("{BY_IMAGE} || {BY_SCRIPT}")).message("give image or scriptDir")
+}
+
+pub(crate) fn transformer_script() -> Rule {
+    Rule::new(format!("{BY_SCRIPT} == (has(self.scriptBootFile) && self.scriptBootFile != '')"))
+        .field_path(".scriptBootFile")
+        .message("give scriptDir and scriptBootFile together, or neither of them")
+}
+
+pub(crate) fn transformer_framework() -> Rule {
+    Rule::new(format!("!{BY_SCRIPT} || (has(self.frameworkType) && self.frameworkType != '')"))
+        .field_path(".frameworkType")
+        .message("must be the framework that starts the script of scriptDir, such as python")
+        .reason(Reason::FieldValueRequired)
+}
+
+pub(crate) fn transformer_port_differs() -> Rule {
+    Rule::new(
+        "!has(self.transformer) || !has(self.transformer.port) || self.transformer.port == 0 || \
+         !has(self.servingPort) || self.transformer.port != self.servingPort",
+    )
+    .field_path(".transformer")
+    .message("port must differ from servingPort, on which the transformer listens")
+}
+
+pub(crate) fn transformer_has_no_grpc() -> Rule {
+    Rule::new("!has(self.transformer) || !has(self.grpcPort)")
+        .field_path(".grpcPort")
+        .message("remove it: a transformer has no port for gRPC")
+}
+
 /// The number of these fields that are set.
 fn number_of(fields: &[&str]) -> String {
     let each: Vec<_> = fields.iter().map(|field| format!("(has(self.{field}) ? 1 : 0)")).collect();

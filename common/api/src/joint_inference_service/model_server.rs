@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ResourceRequirements, SecurityContext, schema};
+use crate::{ResourceRequirements, SecurityContext, Transformer, schema};
 
 /// ModelServer is the server of a framework for a model. It runs as an InferenceModel that the
 /// service owns.
@@ -32,7 +32,11 @@ pub struct ModelServer {
     /// framework.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<ServerProtocol>,
-    /// securityContext changes the rights of the server's container.
+    /// transformer is a program between the gateway and the server, which changes requests and
+    /// answers. The gateway reads the confidence from its answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transformer: Option<Box<Transformer>>,
+    /// securityContext changes the rights of the containers of the server and the transformer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_context: Option<SecurityContext>,
 }
