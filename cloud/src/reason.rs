@@ -256,6 +256,8 @@ reasons! {
         ServiceTypeInvalid: Obstacle => Failed,
         /// The health check is invalid.
         HealthInvalid: Obstacle => Failed,
+        /// A field of the transformer is invalid.
+        TransformerInvalid: Obstacle => Failed,
         /// The target version is served.
         Serving: Progress => Running,
         /// The model server is starting.
@@ -266,6 +268,8 @@ reasons! {
         UpgradeHeld: Progress => Pending,
         /// A version could not be served.
         LoadFailed: Problem => Failed,
+        /// The transformer of a version does not run or is not ready.
+        TransformerFailed: Problem => Failed,
         /// The agent rejects the spec.
         ServingRefused: Problem => Failed,
     }

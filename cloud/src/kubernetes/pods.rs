@@ -57,9 +57,22 @@ fn init_problem(container: &ContainerStatus) -> Option<String> {
 /// The problem of a container that is started again because it did not pass its startup probe in
 /// time. It fails again for the same reason unless something else changes.
 fn slow_start(pod: &Pod) -> Option<String> {
+    slow_starts(pod).next().map(|(_, why)| why)
+}
+
+/// Whether this container of a Pod has ended or started too slowly.
+pub fn container_has_failed(pod: &Pod, name: &str) -> bool {
+    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let has_stopped = statuses.filter(|status| status.name == name).any(|it| stopped(it).is_some());
+    has_stopped || slow_starts(pod).any(|(container, _)| container == name)
+}
+
+/// The containers that started too slowly, and the problem of each.
+fn slow_starts(pod: &Pod) -> impl Iterator<Item = (&str, String)> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let statuses = pod.status.as_ref()?.container_statuses.as_deref().unwrap_or_default();
-    containers.into_iter().find_map(|container| {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
+    let statuses = statuses.unwrap_or_default();
+    containers.filter_map(|container| {
         let probe = container.startup_probe.as_ref()?;
         let status = statuses.iter().find(|status| status.name == container.name)?;
         let ended = status.last_state.as_ref()?.terminated.as_ref()?;
@@ -70,10 +83,11 @@ fn slow_start(pod: &Pod) -> Option<String> {
         // The first check is made at the start, and the times are whole seconds.
         let is_late = status.started != Some(true) && ran + period + 1 >= within;
         is_late.then(|| {
-            format!(
+            let why = format!(
                 "{} did not pass its health check within {within} s of its start and is restarted; correct the model or the server, or allow more time (spec.health.startWithinSeconds)",
                 container.name
-            )
+            );
+            (container.name.as_str(), why)
         })
     })
 }
@@ -226,8 +240,19 @@ mod tests {
             message.starts_with("Pod p: server did not pass its health check within 20 s"),
             "{message}"
         );
+        assert!(container_has_failed(&pod(20, false), "server"));
         assert_eq!(pod_problem(&pod(5, false)), None, "it crashed early and may become ready");
         assert_eq!(pod_problem(&pod(20, true)), None, "it is started now");
+    }
+
+    #[test]
+    fn failed_container_is_the_one_that_stopped() {
+        let crashed = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        let mut other = container(&json!({"running": {}}), &json!({}));
+        other["name"] = "server".into();
+        let pod = pod(&json!({"containerStatuses": [other, container(&crashed, &json!({}))]}));
+        let failed = ["server", "fetch-model", "none"].map(|name| container_has_failed(&pod, name));
+        assert_eq!(failed, [false, true, false]);
     }
 
     #[test]

@@ -6,3 +6,4 @@ pub mod frameworks;
 pub mod names;
 pub mod ports;
 pub mod serving_runtimes;
+pub mod transformers;

@@ -12,6 +12,10 @@ use sha2::{Digest as _, Sha256};
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 10_000;
 
+/// The range of model servers behind a transformer, below the ports of cloud workers.
+const FIRST_BEHIND: u16 = 12_000;
+const COUNT_BEHIND: u16 = 8_000;
+
 /// The port of a gateway whose spec names none.
 const DEFAULT_GATEWAY_PORT: u16 = 8080;
 
@@ -105,9 +109,26 @@ pub fn gateway_ports(gateway: &Gateway) -> impl Iterator<Item = u16> {
     [Some(gateway_port(gateway)), valid(gateway.grpc_port)].into_iter().flatten()
 }
 
-/// The ports of a model server: for REST, and for gRPC if it has one.
+/// The ports of a model server: of its endpoint, for gRPC if it has one, and its own if that is
+/// behind a transformer.
 pub fn model_ports(model: &InferenceModel) -> impl Iterator<Item = u16> {
-    [valid(model.spec.serving_port), valid(model.spec.grpc_port)].into_iter().flatten()
+    let spec = &model.spec;
+    [valid(spec.serving_port), valid(spec.grpc_port), port_behind(model)].into_iter().flatten()
+}
+
+/// The port of a model server behind a transformer; `None` without a transformer, or if the given
+/// port is invalid. Without a given port it is a hash of the object's name, so that it never
+/// changes.
+pub fn port_behind(model: &InferenceModel) -> Option<u16> {
+    let number = model.spec.transformer.as_ref()?.port.unwrap_or_default();
+    if number != 0 {
+        return valid(Some(number));
+    }
+    // The last port of the range is for a model whose endpoint has the chosen one.
+    let hash = name_hash(&model.metadata) % u64::from(COUNT_BEHIND - 1);
+    let chosen = FIRST_BEHIND + u16::try_from(hash).expect("COUNT_BEHIND fits");
+    let is_taken = valid(model.spec.serving_port) == Some(chosen);
+    Some(if is_taken { FIRST_BEHIND + COUNT_BEHIND - 1 } else { chosen })
 }
 
 /// The nodes whose agents serve a model, by its status, or else by its spec.
@@ -224,11 +245,14 @@ pub fn has_cloud_worker_on(service: &JointInferenceService, node: &str) -> bool 
     worker.worker_spec.is_some() && worker.node_name.as_deref() == Some(node)
 }
 
+/// A hash of the namespace and the name of an object.
+fn name_hash(metadata: &ObjectMeta) -> u64 {
+    let digest = Sha256::digest(object(metadata));
+    u64::from_be_bytes(digest[..8].try_into().expect("a digest has 32 bytes"))
+}
+
 fn choose(service: &JointInferenceService, taken: &BTreeSet<u16>) -> u16 {
-    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
-    let name = service.metadata.name.as_deref().unwrap_or_default();
-    let digest = Sha256::digest(format!("{namespace}/{name}"));
-    let hash = u64::from_be_bytes(digest[..8].try_into().expect("a digest has 32 bytes"));
+    let hash = name_hash(&service.metadata);
     let preferred = u16::try_from(hash % u64::from(COUNT)).expect("COUNT fits");
     (0..COUNT)
         .map(|step| FIRST + (preferred + step) % COUNT)
@@ -283,6 +307,24 @@ mod tests {
         let whole = ports(&all, &[]);
         for number in [1, 7, 100, 199] {
             assert_eq!(ports(&all[..number], &[]), whole[..number]);
+        }
+    }
+
+    #[test]
+    fn server_behind_a_transformer_has_a_port_of_its_own() {
+        let mut model = model("m", 1, (8501, None));
+        assert_eq!(model_ports(&model).collect::<Vec<_>>(), [8501]);
+        model.spec.transformer = Some(Box::default());
+        let chosen = port_behind(&model).unwrap();
+        assert!((FIRST_BEHIND..FIRST).contains(&chosen));
+        assert_eq!(of_model(&model).iter().map(|it| it.port).collect::<Vec<_>>(), [8501, chosen]);
+        model.spec.serving_port = Some(chosen.into());
+        let other = port_behind(&model).unwrap();
+        assert!(other != chosen && (FIRST_BEHIND..FIRST).contains(&other));
+        for (given, expected) in [(0, Some(other)), (9000, Some(9000)), (-1, None), (70_000, None)]
+        {
+            model.spec.transformer.as_mut().unwrap().port = Some(given);
+            assert_eq!(port_behind(&model), expected, "{given}");
         }
     }
 

@@ -11,12 +11,19 @@ pub const FILE: &str = "{file}";
 /// Placeholder for the port of gRPC.
 pub const GRPC_PORT: &str = "{grpcPort}";
 
+/// Placeholder for the address on which the server listens: that of all interfaces, or behind a
+/// transformer the loopback address.
+pub const HOST: &str = "{host}";
+
+/// The address of all interfaces.
+pub const ANY_HOST: &str = "0.0.0.0";
+
 /// A server of models that are stored as files, one directory per version.
 ///
 /// In `command`, `args`, `directory` and `healthPath`, the placeholders `{modelName}`, `{port}` and
 /// `{directory}` are replaced by the values of the `InferenceModel`, `{version}` by the version to
-/// serve, and in `args` `{file}` by the path of the version's one file. `{grpcPort}` is for
-/// `grpcArgs`.
+/// serve, and in `args` `{file}` by the path of the version's one file, and `{host}` by the address
+/// on which the server listens. `{grpcPort}` is for `grpcArgs`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Server {
@@ -32,6 +39,9 @@ pub struct Server {
     /// gRPC.
     #[serde(default)]
     pub grpc_args: Vec<String>,
+    /// Arguments that are added behind a transformer, so that the server listens on `{host}` only.
+    #[serde(default)]
+    pub host_args: Vec<String>,
     /// The directory of the versions in the container.
     #[serde(default = "default_directory")]
     pub directory: String,
@@ -65,6 +75,7 @@ pub fn built_in() -> [(&'static str, Server); 7] {
             command: args(command),
             args: args(arguments),
             grpc_args: Vec::new(),
+            host_args: Vec::new(),
             directory: default_directory(),
             reload: ServerUpdateMode::Watch,
             health_path: Some(health.to_owned()),
@@ -75,6 +86,7 @@ pub fn built_in() -> [(&'static str, Server); 7] {
     let ready = "/v2/models/{modelName}/versions/{version}/ready";
     let openvino = Server {
         grpc_args: args(&["--port={grpcPort}"]),
+        host_args: args(&["--rest_bind_address={host}"]),
         ..watching(
             "openvino/model_server:2025.2",
             &[],
@@ -103,6 +115,7 @@ pub fn built_in() -> [(&'static str, Server); 7] {
     let triton = Server {
         // The last value of an option counts.
         grpc_args: args(&["--allow-grpc=true", "--grpc-port={grpcPort}"]),
+        host_args: args(&["--http-address={host}"]),
         ..watching(
             "nvcr.io/nvidia/tritonserver:24.12-py3",
             &["tritonserver"],
@@ -139,6 +152,7 @@ fn language_server(image: &str, command: &[&str], args: &[&str], health: &str) -
         command: all(command),
         args: all(args),
         grpc_args: Vec::new(),
+        host_args: Vec::new(),
         directory: default_directory(),
         reload: ServerUpdateMode::Replace,
         health_path: Some(health.to_owned()),
@@ -158,7 +172,7 @@ fn llamacpp() -> Server {
             "--alias",
             "{modelName}",
             "--host",
-            "0.0.0.0",
+            "{host}",
             "--port",
             "{port}",
             "--metrics",
@@ -174,7 +188,7 @@ fn ollama() -> Server {
         "ollama/ollama:0.18.2",
         &["sh", "-c"],
         &[
-            "export HOME=/tmp OLLAMA_MODELS=/tmp/models OLLAMA_HOST=0.0.0.0:{port}; echo FROM {file} > /tmp/Modelfile; (until ollama create {modelName} -f /tmp/Modelfile; do sleep 1; done) & exec ollama serve",
+            "export HOME=/tmp OLLAMA_MODELS=/tmp/models OLLAMA_HOST={host}:{port}; echo FROM {file} > /tmp/Modelfile; (until ollama create {modelName} -f /tmp/Modelfile; do sleep 1; done) & exec ollama serve",
         ],
         "/api/version",
     )
@@ -191,7 +205,7 @@ fn vllm() -> Server {
             "--served-model-name",
             "{modelName}",
             "--host",
-            "0.0.0.0",
+            "{host}",
             "--port",
             "{port}",
         ],
@@ -236,7 +250,8 @@ mod tests {
             let has_grpc = fill_all(&server.grpc_args).iter().any(|arg| arg.contains("8502"));
             assert_eq!(has_grpc, server.protocol == Some(ServerProtocol::Oip), "{name}");
             assert!(!server.args.iter().any(|arg| arg.contains(GRPC_PORT)), "{name}");
-            let without = |arg: &String| arg.replace(FILE, "").replace("{version}", "");
+            let without =
+                |arg: &String| arg.replace(FILE, "").replace(HOST, "").replace("{version}", "");
             assert!(filled.iter().all(|arg| !without(arg).contains('{')), "{name}: {filled:?}");
             let has_model = |arg: &String| {
                 arg.contains("/models/") || arg.contains(FILE) || arg.ends_with("=/models")

@@ -63,7 +63,7 @@ pub use resource::Resource;
 pub use revision::{Revision, RevisionClock};
 pub use serving::{
     DownloadProgress, HealthCheck, LoadFailure, ModelServer, ModelServerReport, ServedModel,
-    ServerUpdateMode, Transition,
+    ServerUpdateMode, TRANSFORMER_FAILED, Transformer, Transition,
 };
 pub use sorted_map::SortedMap;
 pub use source::{EncodedContent, EncodedInsert, Source, SyncNotices};

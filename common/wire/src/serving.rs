@@ -6,8 +6,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ContainerRights, ResourceLimits, WorkerName, WorkerReason, unknown::deserialize_known,
+    ContainerRights, ResourceLimits, Scripts, WorkerName, WorkerReason, unknown::deserialize_known,
 };
+
+/// Reason of a [`LoadFailure`]: the transformer did not start or is not healthy.
+pub const TRANSFORMER_FAILED: &str = "TransformerFailed";
 
 /// A model server that the agent of a node keeps running, with one version of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,13 +25,15 @@ pub struct ModelServer {
     /// Replaces the entry point of the image; the image's entry point is used if it is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// Arguments of the server. The agent replaces `{version}` by the target version.
+    /// Arguments of the server. The agent replaces `{version}` by the target version, `{file}` by
+    /// the path of its one file, and `{host}` by the address on which the server listens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
     /// Environment variables. The agent adds `MODEL_URL` (the path of the version) and `NODE_NAME`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// The port of the server, published on the address of the node.
+    /// The port of the endpoint, published on the address of the node: that of the server, or of
+    /// its transformer.
     pub port: u16,
     /// The port of its gRPC, if it has one, published as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,6 +41,9 @@ pub struct ModelServer {
     /// The model to download; absent when the image contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ServedModel>,
+    /// The program before the server, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transformer: Option<Box<Transformer>>,
     /// How the server is updated to another version.
     #[serde(default)]
     pub reload: ServerUpdateMode,
@@ -50,6 +58,36 @@ pub struct ModelServer {
     /// The rights of the container.
     #[serde(default, skip_serializing_if = "ContainerRights::is_default")]
     pub rights: ContainerRights,
+}
+
+/// A program before a model server, which changes requests and answers. It listens on the port of
+/// the endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Transformer {
+    /// Image reference.
+    pub image: String,
+    /// Replaces the entry point of the image; the image's entry point is used if it is empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// Arguments.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// Environment variables. The agent adds `MODEL_URL` (the path of the version) and `NODE_NAME`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// The scripts, which are mounted read-only at the same path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scripts: Option<Scripts>,
+    /// The port of the model server, which the agent does not publish.
+    pub server_port: u16,
+    /// Path of the HTTP check through the transformer. Absent: a TCP connection is sufficient. The
+    /// times are those of [`ModelServer::health`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_path: Option<String>,
+    /// Resource limits of the container. Its rights are those of the server.
+    #[serde(default)]
+    pub resources: ResourceLimits,
 }
 
 /// One version of a served model.

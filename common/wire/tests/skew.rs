@@ -53,16 +53,21 @@ fn insert_with_unknown_values_is_applied() {
     assert_eq!((worker.role, worker.model_update), (Role::Edge, WorkerUpdateMode::Restart));
     let serving = insert.content.serving.unwrap();
     assert_eq!((serving.reload, serving.grpc_port), (ServerUpdateMode::Replace, Some(8502)));
+    let transformer = serving.transformer.unwrap();
+    assert_eq!((transformer.image.as_str(), transformer.server_port), ("t", 13_501));
 }
 
 #[test]
-fn server_without_grpc_is_encoded_as_in_the_previous_version() {
+fn server_without_additions_is_encoded_as_in_the_previous_version() {
     let previous = r#"{"name":"s","modelName":"m","image":"i","port":8501,"reload":"watch",
         "health":{"periodMs":1,"timeoutMs":1,"startWithinMs":1,"probationMs":1}}"#;
     let serving: ModelServer = serde_json::from_str(previous).unwrap();
     assert_eq!(serving.grpc_port, None);
+    assert_eq!(serving.transformer, None);
     let encoded = serde_json::to_value(&serving).unwrap();
-    assert_eq!(encoded.get("grpcPort"), None, "the agent would replace every server");
+    for added in ["grpcPort", "transformer"] {
+        assert_eq!(encoded.get(added), None, "the agent would replace every server");
+    }
 }
 
 #[test]

@@ -38,6 +38,7 @@ fn changes() -> Vec<Value> {
         json!({"frameworkType": "triton", "grpcPort": 8502}),
         json!({"frameworkType": "triton", "grpcPort": 8501, "servingPort": 8501}),
     ];
+    changes.extend(transformers());
     let names = ["", "a", "A", "a_b", "a-b.c", "-a", "a-", "a..b", "9", "workers", "a b", "ä"];
     let long = [63, 64, 253, 254].map(|length| "a".repeat(length));
     for name in names.into_iter().chain(long.iter().map(String::as_str)) {
@@ -102,6 +103,35 @@ fn changes() -> Vec<Value> {
     for path in ["", "/", "/a/{version}", "a", "/a b", "/a\tb", "/a\u{a0}b", "/ä"] {
         changes.push(json!({ "health": {"httpPath": path} }));
     }
+    changes
+}
+
+fn transformers() -> Vec<Value> {
+    let mut changes = Vec::new();
+    for transformer in [
+        json!({}),
+        json!({"image": ""}),
+        json!({"image": "t:1"}),
+        json!({"image": "t:1", "style": "KServe"}),
+        json!({"image": "t:1", "scriptBootFile": ""}),
+        json!({"image": "t:1", "scriptBootFile": "t.py"}),
+        json!({"scriptDir": "/t", "scriptBootFile": "t.py"}),
+        json!({"scriptDir": "/t", "scriptBootFile": "t.py", "frameworkType": "python"}),
+        json!({"scriptDir": "/t", "scriptBootFile": "t.py", "frameworkType": "python", "frameworkVersion": "3"}),
+        json!({"image": "t:1", "scriptDir": "/t", "scriptBootFile": "t.py", "frameworkType": "python"}),
+        json!({"image": "t:1", "parameters": [{"key": "a", "value": ""}, {"key": "a", "value": ""}]}),
+        json!({"image": "t:1", "parameters": [{"key": "", "value": ""}]}),
+        json!({"image": "t:1", "env": [{"name": "A"}, {"name": "A"}]}),
+        json!({"image": "t:1", "env": [{"name": "1"}]}),
+        json!({"image": "t:1", "resources": {"limits": {"cpu": "0"}}}),
+    ] {
+        changes.push(json!({ "transformer": transformer }));
+    }
+    for port in [-1, 0, 1, 8501, 65_535, 65_536] {
+        changes.push(json!({ "transformer": {"image": "t:1", "port": port} }));
+    }
+    let transformer = json!({"image": "t:1"});
+    changes.push(json!({"frameworkType": "triton", "grpcPort": 8502, "transformer": transformer}));
     changes
 }
 

@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use neptune_api::{InferenceModelStatus, TransitionStatus};
+use neptune_wire::TRANSFORMER_FAILED;
 
 use crate::{
     controllers::{
@@ -52,12 +53,14 @@ const OFFLINE: &str = "NodeOffline";
 fn blocked(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> ObjectEvent {
     let note = message(next, DEGRADED);
     let serving = named(next.serving_version.as_deref());
+    let of_transformer = state(next, DEGRADED).1 == TRANSFORMER_FAILED;
+    let reason = if of_transformer { TRANSFORMER_FAILED } else { "LoadFailed" };
     match &next.serving_version {
         Some(_) if previous.serving_version != next.serving_version => {
             ObjectEvent::warning("RolledBack", format!("rolled back to {serving}: {note}"))
         }
-        Some(_) => ObjectEvent::warning("LoadFailed", format!("still serving {serving}: {note}")),
-        None => ObjectEvent::warning("LoadFailed", note),
+        Some(_) => ObjectEvent::warning(reason, format!("still serving {serving}: {note}")),
+        None => ObjectEvent::warning(reason, note),
     }
 }
 

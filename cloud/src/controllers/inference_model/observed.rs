@@ -4,7 +4,8 @@
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{ServingFailure, ServingProgress, TransitionStatus};
 use neptune_wire::{
-    DownloadProgress, LoadFailure, ModelServerReport, NodeName, StatusReport, Transition,
+    DownloadProgress, LoadFailure, ModelServerReport, NodeName, StatusReport, TRANSFORMER_FAILED,
+    Transition,
 };
 
 use super::target::named;
@@ -95,6 +96,8 @@ fn reported(server: AgentServer, serving: &ModelServerReport) -> ReportedServer 
     let answers = serving.serving_version.is_some();
     let is_held = server.hold && answers && serving.serving_version.as_deref() != target;
     let progress = serving.progress.filter(|_| !is_earlier).as_ref().map(progress);
+    let failure_reason = serving.last_failure.as_ref().map(|failure| failure.reason.as_str());
+    let of_transformer = failure_reason == Some(TRANSFORMER_FAILED);
     let problem = serving.trouble.filter(|_| !is_earlier).map(Reason::from);
     let reason = match transition {
         TransitionStatus::UpToDate => Reason::Serving,
@@ -104,6 +107,7 @@ fn reported(server: AgentServer, serving: &ModelServerReport) -> ReportedServer 
         TransitionStatus::InProgress if progress.is_some() => Reason::ModelDownloading,
         TransitionStatus::InProgress if is_held => Reason::UpgradeHeld,
         TransitionStatus::InProgress => Reason::ServerStarting,
+        TransitionStatus::BlockedByFailedLoad if of_transformer => Reason::TransformerFailed,
         TransitionStatus::BlockedByFailedLoad => Reason::LoadFailed,
         TransitionStatus::InvalidSpec => Reason::ServingRefused,
     };
@@ -252,6 +256,8 @@ mod tests {
     fn report_of_the_agent_becomes_the_status() {
         use TransitionStatus::{BlockedByFailedLoad, InProgress, InvalidSpec, UpToDate};
         let failure = json!({"version": "4", "reason": "HealthCheckFailed", "message": "404", "time": "2026-01-02T03:04:05Z"});
+        let mut of_transformer = failure.clone();
+        of_transformer["reason"] = "TransformerFailed".into();
         for (serving, transition, reason, answers, text) in [
             (
                 json!({"servingVersion": "4", "targetVersion": "4", "transition": "UpToDate"}),
@@ -287,6 +293,13 @@ mod tests {
                 Reason::LoadFailed,
                 true,
                 "HealthCheckFailed: 404",
+            ),
+            (
+                json!({"servingVersion": "4", "targetVersion": "4", "transition": "BlockedByFailedLoad", "lastFailure": of_transformer}),
+                BlockedByFailedLoad,
+                Reason::TransformerFailed,
+                true,
+                "TransformerFailed: 404",
             ),
             (
                 json!({"targetVersion": "4", "transition": "InvalidSpec", "message": "the port is taken"}),

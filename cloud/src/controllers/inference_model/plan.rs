@@ -45,7 +45,8 @@ pub fn retained(
 
 /// The server's environment variables, without those that its host sets.
 pub fn environment(valid: &ValidInferenceModel, model_name: &str) -> BTreeMap<String, String> {
-    let port = valid.port.to_string();
+    let transformer = valid.program.transformer.as_ref();
+    let port = transformer.map_or(valid.port, |transformer| transformer.server_port).to_string();
     let grpc = valid.grpc_port.map(|port| ("SERVING_GRPC_PORT", port.to_string()));
     let always = [
         ("NAMESPACE", valid.metadata.namespace.to_string()),
@@ -68,6 +69,7 @@ fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent
         port: valid.port,
         grpc_port: valid.grpc_port,
         model: valid.version.clone(),
+        transformer: program.transformer.clone(),
         reload: program.reload,
         health: program.health.clone(),
         hold: valid.hold,
@@ -212,6 +214,83 @@ mod tests {
             service["spec"]["ports"][1],
             json!({"name": "grpc", "port": 8502, "protocol": "TCP", "targetPort": 8502})
         );
+    }
+
+    fn with_transformer(mut model: InferenceModel) -> InferenceModel {
+        model.spec.framework_type = "openvino".to_owned();
+        model.spec.transformer = serde_json::from_value(json!({
+            "image": "resize:1", "frameworkType": "kserve", "port": 13_501,
+            "resources": {"limits": {"memory": "64Mi"}},
+        }))
+        .unwrap();
+        model
+    }
+
+    #[test]
+    fn transformer_takes_the_port_of_the_endpoint_on_a_node() {
+        let plan = planned(&with_transformer(fixtures::model()), &fixtures::facts());
+        let serving = task(&plan).serving.as_deref().unwrap();
+        let bind = ["--rest_port=13501", "--rest_bind_address={host}"];
+        for arg in bind {
+            assert!(serving.args.contains(&arg.to_owned()), "{arg}: {:?}", serving.args);
+        }
+        assert_eq!((serving.port, serving.env["SERVING_PORT"].as_str()), (8501, "13501"));
+        let transformer = serving.transformer.as_deref().unwrap();
+        assert_eq!((transformer.image.as_str(), transformer.server_port), ("resize:1", 13_501));
+        assert_eq!(transformer.resources.memory_bytes, Some(64 << 20));
+        assert_eq!(transformer.env["SERVING_PORT"], "8501");
+        assert!(transformer.args.contains(&"127.0.0.1:13501".to_owned()));
+        let path = "/v2/models/facialexpression/ready";
+        assert_eq!(transformer.health_path.as_deref(), Some(path));
+    }
+
+    #[test]
+    fn transformer_is_before_the_server_in_a_pod() {
+        let plan = planned(&with_transformer(fixtures::cloud_model()), &fixtures::facts());
+        let objects = plan.objects.unwrap();
+        let deployment = serde_json::to_value(objects.deployment).unwrap();
+        let [server, transformer] =
+            &deployment["spec"]["template"]["spec"]["containers"].as_array().unwrap()[..]
+        else {
+            unreachable!("two containers")
+        };
+        assert_eq!(
+            (&server["name"], &transformer["name"]),
+            (&json!("server"), &json!("transformer"))
+        );
+        let port = |container: &Value| container["ports"][0]["containerPort"].clone();
+        assert_eq!((port(server), port(transformer)), (json!(13_501), json!(8501)));
+        assert_eq!(server["readinessProbe"]["httpGet"]["port"], 13_501);
+        let probe = &transformer["readinessProbe"]["httpGet"];
+        let path = "/v2/models/facialexpression/ready";
+        assert_eq!((&probe["port"], &probe["path"]), (&json!(8501), &json!(path)));
+        let args = server["args"].as_array().unwrap();
+        assert!(args.contains(&json!("--rest_bind_address=0.0.0.0")), "probes reach it: {args:?}");
+        let has_url = |container: &Value| {
+            let env = container["env"].as_array().unwrap();
+            env.contains(&json!({"name": "MODEL_URL", "value": "/models/facialexpression"}))
+        };
+        assert!(has_url(server) && has_url(transformer));
+        let rights = |container: &Value| container["securityContext"].clone();
+        assert_eq!(rights(server), rights(transformer));
+        assert_eq!(transformer["resources"]["limits"]["memory"], "67108864");
+        let service = serde_json::to_value(objects.service).unwrap();
+        assert_eq!(
+            service["spec"]["ports"],
+            json!([{"name": "http", "port": 8501, "protocol": "TCP", "targetPort": 8501}])
+        );
+    }
+
+    #[test]
+    fn server_without_transformer_listens_on_every_address() {
+        for framework in ["vllm", "openvino", "triton"] {
+            let mut model = fixtures::model();
+            model.spec.framework_type = framework.to_owned();
+            let plan = planned(&model, &fixtures::facts());
+            let args = task(&plan).serving.as_ref().unwrap().args.join(" ");
+            assert!(!args.contains("{host}") && !args.contains("bind_address"), "{args}");
+            assert_eq!(args.contains("--host 0.0.0.0"), framework == "vllm", "{args}");
+        }
     }
 
     #[test]

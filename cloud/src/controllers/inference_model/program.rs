@@ -1,14 +1,17 @@
 //! The program and the health check of a model server. Pure: a part of `validate`.
 
 use neptune_api::{InferenceModel, ServingHealth};
-use neptune_wire::{HealthCheck, ResourceLimits, ServerUpdateMode};
+use neptune_wire::{HealthCheck, ResourceLimits, ServerUpdateMode, Transformer};
 
 use crate::{
     controllers::inference_model::target::{InferenceModelFacts, ModelOrigin, model_origin},
     finding::Finding,
     kubernetes::quantities,
     reason::Reason,
-    worker::serving_runtimes::{FILE, GRPC_PORT, Server, ServerPorts, fill},
+    worker::{
+        serving_runtimes::{ANY_HOST, FILE, GRPC_PORT, HOST, Server, ServerPorts, fill},
+        transformers::{self, Endpoint},
+    },
 };
 
 /// Default seconds between two health checks.
@@ -30,7 +33,8 @@ pub struct Program {
     pub image: String,
     /// Replaces the image's entry point; empty to keep it.
     pub command: Vec<String>,
-    /// The arguments; `{version}` and `{file}` are placeholders of the version.
+    /// The arguments; `{version}` and `{file}` are placeholders of the version, `{host}` of the
+    /// address behind a transformer.
     pub args: Vec<String>,
     /// CPU and memory limits.
     pub resources: ResourceLimits,
@@ -40,6 +44,28 @@ pub struct Program {
     pub health: HealthCheck,
     /// The directory of the versions; `None` if the image contains its model.
     pub directory: Option<VersionDirectory>,
+    /// The program before the server.
+    pub transformer: Option<Box<Transformer>>,
+}
+
+/// Where the programs of an endpoint listen.
+#[derive(Debug, Clone, Copy)]
+pub struct Listen {
+    /// The port of the endpoint.
+    pub endpoint: u16,
+    /// The port of the server behind a transformer, if there is one.
+    pub behind: Option<u16>,
+    /// The port for gRPC, if the spec has one.
+    pub grpc: Option<u16>,
+    /// Whether they run in a Pod.
+    pub in_pod: bool,
+}
+
+impl Listen {
+    /// The ports of the server.
+    fn server(self) -> ServerPorts {
+        ServerPorts { rest: self.behind.unwrap_or(self.endpoint), grpc: self.grpc }
+    }
 }
 
 /// The directory of a server's versions.
@@ -57,10 +83,10 @@ pub struct VersionDirectory {
 pub fn program(
     model: &InferenceModel,
     facts: &InferenceModelFacts,
-    ports: ServerPorts,
+    listen: Listen,
     findings: &mut Vec<Finding>,
 ) -> Option<Program> {
-    let spec = &model.spec;
+    let (spec, ports) = (&model.spec, listen.server());
     let health_spec = spec.health.clone().unwrap_or_default();
     let overrides = spec.server.clone().unwrap_or_default();
     let (server, image) = match model_origin(model) {
@@ -78,7 +104,12 @@ pub fn program(
     };
     let fill_in = |directory: &str| {
         let directory = directory.to_owned();
-        move |text: &str| fill(text, &spec.model_name, ports, &directory)
+        let is_behind = spec.transformer.is_some();
+        move |text: &str| {
+            let text = fill(text, &spec.model_name, ports, &directory);
+            // Behind a transformer, the address depends on the network of the node.
+            if is_behind { text } else { text.replace(HOST, ANY_HOST) }
+        }
     };
     let path = server.map(|server| fill_in("")(&server.directory));
     let filled = fill_in(path.as_deref().unwrap_or_default());
@@ -95,11 +126,15 @@ pub fn program(
     if ports.grpc.is_some() {
         args.extend(server.map(|server| all(&server.grpc_args)).unwrap_or_default());
     }
+    if spec.transformer.is_some() {
+        args.extend(server.map(|server| all(&server.host_args)).unwrap_or_default());
+    }
     args.extend(all(&overrides.args));
     grpc(&spec.framework_type, server, &overrides.args, &args, ports, findings);
     let one_file = args.iter().any(|arg| arg.contains(FILE));
     let resources = overrides.resources.as_ref();
     let resources = quantities::limits("spec.server.resources.limits", resources, findings);
+    let transformer = transformer(model, facts, listen, server, findings);
     Some(Program {
         image,
         command: server.map(|server| all(&server.command)).unwrap_or_default(),
@@ -112,7 +147,34 @@ pub fn program(
             numeric_versions: server.numeric_versions,
             one_file,
         }),
+        transformer,
     })
+}
+
+/// The program before the server, if the spec has one and it is valid.
+fn transformer(
+    model: &InferenceModel,
+    facts: &InferenceModelFacts,
+    listen: Listen,
+    server: Option<&Server>,
+    findings: &mut Vec<Finding>,
+) -> Option<Box<Transformer>> {
+    let transformer = model.spec.transformer.as_deref()?;
+    let metadata = &model.metadata;
+    let endpoint = Endpoint {
+        object: (
+            metadata.namespace.as_deref().unwrap_or_default(),
+            metadata.name.as_deref().unwrap_or_default(),
+        ),
+        model_name: &model.spec.model_name,
+        port: listen.endpoint,
+        server_port: listen.behind.unwrap_or(1),
+        protocol: server.and_then(|server| server.protocol),
+        is_tcp: model.spec.health.as_ref().is_some_and(|health| health.tcp == Some(true)),
+        in_pod: listen.in_pod,
+    };
+    let field = "spec.transformer";
+    transformers::resolve(field, transformer, endpoint, &facts.frameworks, findings).map(Box::new)
 }
 
 /// Checks that the server gets its port for gRPC if there is one. That of an image is the user's.

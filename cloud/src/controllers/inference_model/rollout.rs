@@ -16,7 +16,8 @@ use crate::{
     finding::Finding,
     fleet::observed::Observed,
     kubernetes::pods::{
-        deployment_problem, has_other_versions, is_current, pod_pending, pod_problem,
+        container_has_failed, deployment_problem, has_other_versions, is_current, pod_pending,
+        pod_problem,
     },
     reason::Reason,
 };
@@ -57,7 +58,7 @@ pub fn of_cluster(server: DeployedServer) -> ObservedServer {
         // During a rollout the older version serves until the newer one is available.
         (_, true) => previous.serving_version.clone().or_else(|| ready_version(pods)),
     };
-    let failed = (finding.reason == Reason::LoadFailed).then(|| ServingFailure {
+    let failed = is_failure(finding.reason).then(|| ServingFailure {
         version: deployed.unwrap_or_default().to_owned(),
         reason: finding.reason.to_string(),
         message: finding.message.clone(),
@@ -90,10 +91,9 @@ fn switch(
         && !has_other_versions
         && status.available_replicas.unwrap_or_default() >= desired;
     let is_target = deployed == target;
-    let problem = || {
-        let mut newest = pods.iter().filter(|pod| pod_version(pod).as_deref() == deployed);
-        newest.find_map(|pod| pod_problem(pod)).or_else(|| deployment_problem(deployment))
-    };
+    let newest = || pods.iter().filter(|pod| pod_version(pod).as_deref() == deployed);
+    let problem =
+        || newest().find_map(|pod| pod_problem(pod)).or_else(|| deployment_problem(deployment));
     let (transition, reason, message) = if !is_target && !hold {
         // The cached Deployment is older than the applied one.
         let message = format!("updating Deployment {name} to {}", named(target));
@@ -113,17 +113,22 @@ fn switch(
         (TransitionStatus::UpToDate, Reason::Serving, message)
     } else if let Some(problem) = problem() {
         let message = format!("{}: {problem}", named(deployed));
-        (TransitionStatus::BlockedByFailedLoad, Reason::LoadFailed, message)
+        let of_transformer = newest().any(|pod| container_has_failed(pod, workload::TRANSFORMER));
+        let reason = if of_transformer { Reason::TransformerFailed } else { Reason::LoadFailed };
+        (TransitionStatus::BlockedByFailedLoad, reason, message)
     } else {
         let ready = status.ready_replicas.unwrap_or_default();
-        let mut newest = pods.iter().filter(|pod| pod_version(pod).as_deref() == deployed);
-        let pending = newest.find_map(|pod| pod_pending(pod));
+        let pending = newest().find_map(|pod| pod_pending(pod));
         let pending = pending.map_or_else(String::new, |what| format!("; {what}"));
         let message =
             format!("{ready} of {desired} servers of Deployment {name} are ready{pending}");
         (TransitionStatus::InProgress, Reason::ServerStarting, message)
     };
     (transition, Finding::new(reason, message))
+}
+
+fn is_failure(reason: Reason) -> bool {
+    matches!(reason, Reason::LoadFailed | Reason::TransformerFailed)
 }
 
 /// Keeps the previous failure, with its time, if the observed one is the same.

@@ -8,13 +8,16 @@ use crate::{
     controllers::inference_model::{
         manifest,
         place::{self, Place},
-        program::{self, Program},
+        program::{self, Listen, Program},
         target::{InferenceModelFacts, ModelOrigin, hold, is_plain, model_origin},
     },
     finding::Finding,
     kubernetes::{identity::identity, pod_security, secrets::check_name},
     reason::Reason,
-    worker::{names::server_name, ports::NodePort, serving_runtimes::ServerPorts},
+    worker::{
+        names::server_name,
+        ports::{NodePort, port_behind},
+    },
 };
 
 /// A valid `InferenceModel`.
@@ -28,7 +31,7 @@ pub struct ValidInferenceModel {
     pub name: WorkerName,
     /// What runs the server.
     pub place: Place,
-    /// The port of the server.
+    /// The port of the endpoint.
     pub port: u16,
     /// Its port for gRPC, if the spec has one.
     pub grpc_port: Option<u16>,
@@ -61,10 +64,14 @@ pub fn validate(
     let nodes = place.as_ref().map_or(&[][..], |(place, _)| place.nodes());
     let on_node = !nodes.is_empty();
     let grpc_port = grpc_port(&model.spec, findings);
-    for (field, port) in [("servingPort", port), ("grpcPort", grpc_port)] {
+    let behind = transformer_port(model, grpc_port, findings);
+    for (field, port) in
+        [("servingPort", port), ("grpcPort", grpc_port), ("transformer.port", behind)]
+    {
         port_taken(field, port, nodes, &facts.used_ports, findings);
     }
-    let listen = ServerPorts { rest: port.unwrap_or(1), grpc: grpc_port };
+    let in_pod = place.is_some() && !on_node;
+    let listen = Listen { endpoint: port.unwrap_or(1), behind, grpc: grpc_port, in_pod };
     let program = program::program(model, facts, listen, findings);
     let version = match model_origin(model) {
         ModelOrigin::Image(_) => Some(None),
@@ -163,6 +170,30 @@ fn grpc_port(spec: &InferenceModelSpec, findings: &mut Vec<Finding>) -> Option<u
     None
 }
 
+/// The port of the server behind a transformer; `None` without one, and with a finding if it is
+/// invalid.
+fn transformer_port(
+    model: &InferenceModel,
+    grpc_port: Option<u16>,
+    findings: &mut Vec<Finding>,
+) -> Option<u16> {
+    let number = model.spec.transformer.as_ref()?.port.unwrap_or_default();
+    let behind = port_behind(model);
+    let message = if grpc_port.is_some() {
+        "spec.grpcPort: remove it: a transformer has no port for gRPC".to_owned()
+    } else if behind.is_none() {
+        format!("spec.transformer.port {number} must be a port, 1 to 65535, or 0 to choose one")
+    } else if behind.map(i32::from) == model.spec.serving_port {
+        format!(
+            "spec.transformer.port {number} is also spec.servingPort, on which the transformer listens; choose another port, or 0"
+        )
+    } else {
+        return behind;
+    };
+    findings.push(Finding::new(Reason::TransformerInvalid, message));
+    behind
+}
+
 /// Checks that no older object uses the port on one of the nodes. Two servers cannot listen on one
 /// port.
 fn port_taken(
@@ -189,7 +220,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use neptune_api::{
         InferenceModelStatus, Placement, SecretReference, SecurityContext, ServerOverrides,
-        ServingHealth,
+        ServingHealth, Transformer,
     };
 
     use super::*;
@@ -229,7 +260,63 @@ mod tests {
         change(model.spec.health.get_or_insert_default());
     }
 
+    fn transformer(model: &mut InferenceModel, change: impl FnOnce(&mut Transformer)) {
+        let transformer = model.spec.transformer.get_or_insert_default();
+        transformer.image = Some("t:1".to_owned());
+        change(transformer);
+    }
+
     const CASES: &[Case] = &[
+        (
+            "port of a server behind a transformer",
+            |m, f| {
+                transformer(m, |t| t.port = Some(13_501));
+                f.used_ports = vec![fixtures::used_port("precision-5820", "b", 13_501)];
+            },
+            Reason::ServingPortTaken,
+            "spec.transformer.port 13501 is already used by InferenceModel default/b on node precision-5820",
+        ),
+        (
+            "transformer without a program",
+            |m, _| transformer(m, |t| t.image = None),
+            Reason::TransformerInvalid,
+            "spec.transformer: give image or scriptDir",
+        ),
+        (
+            "port of the endpoint for the server behind a transformer",
+            |m, _| transformer(m, |t| t.port = Some(8501)),
+            Reason::TransformerInvalid,
+            "spec.transformer.port 8501 is also spec.servingPort",
+        ),
+        (
+            "port behind a transformer",
+            |m, _| transformer(m, |t| t.port = Some(-1)),
+            Reason::TransformerInvalid,
+            "spec.transformer.port -1 must be a port, 1 to 65535, or 0",
+        ),
+        (
+            "transformer with gRPC",
+            |m, f| {
+                triton(m, f);
+                transformer(m, |_| ());
+            },
+            Reason::TransformerInvalid,
+            "spec.grpcPort: remove it: a transformer has no port for gRPC",
+        ),
+        (
+            "scripts in a Pod",
+            |m, _| {
+                *m = fixtures::cloud_model();
+                transformer(m, |t| {
+                    (t.image, t.framework_type) = (None, Some("python".to_owned()));
+                    t.framework_version = Some("3.12".to_owned());
+                    t.script_dir = Some("/srv/t".to_owned());
+                    t.script_boot_file = Some("t.py".to_owned());
+                });
+            },
+            Reason::TransformerInvalid,
+            "spec.transformer.scriptDir: Pods in the cloud have no scripts of a node",
+        ),
         (
             "port of another",
             |_, f| {

@@ -30,7 +30,7 @@ use crate::{
         secrets::pull_secrets,
         workloads::{self, Fetch, KubernetesObjects, fetched, rolling_update, some, variable},
     },
-    worker::serving_runtimes::FILE,
+    worker::serving_runtimes::{ANY_HOST, FILE, HOST},
 };
 
 /// The label with the version, on Pods and on the Deployment's template.
@@ -48,6 +48,9 @@ const LIVENESS_PERIOD: i32 = 10;
 
 /// The name of the server's container.
 const SERVER: &str = "server";
+
+/// The name of the transformer's container.
+pub const TRANSFORMER: &str = "transformer";
 
 /// The version or image that a Deployment serves.
 pub fn deployed(deployment: &Deployment) -> Option<Deployed> {
@@ -123,7 +126,8 @@ fn template(
             image: fetch_image,
         })
     });
-    let container = container(model, valid, fetched.as_ref());
+    let server = container(model, valid, fetched.as_ref());
+    let transformer = transformer(valid, fetched.as_ref());
     let (volumes, init) = match fetched {
         Some(fetched) => (Some(vec![fetched.volume]), Some(vec![fetched.init])),
         None => (None, None),
@@ -135,7 +139,7 @@ fn template(
         }),
         node_selector: Some(placement.selector.clone()).filter(|selector| !selector.is_empty()),
         init_containers: init,
-        containers: vec![container],
+        containers: [server].into_iter().chain(transformer).collect(),
         volumes,
         // Model servers do not use the API server.
         automount_service_account_token: Some(false),
@@ -164,25 +168,29 @@ fn container(
         let file = version.map(output).unwrap_or_default();
         text.replace("{version}", version.map_or("", |version| version.version.as_str()))
             .replace(FILE, &file)
+            // Probes of a Pod reach its own address only, also of a server behind a transformer.
+            .replace(HOST, ANY_HOST)
     };
     let fill_all = |list: &[String]| list.iter().map(fill).collect::<Vec<_>>();
     let mut env: Vec<EnvVar> = environment(valid, &model.spec.model_name)
         .iter()
         .map(|(name, value)| variable(name, value))
         .collect();
-    env.extend(version.map(|version| match program.reload {
-        ServerUpdateMode::Watch => variable("MODEL_URL", &version.directory),
-        ServerUpdateMode::Replace => variable("MODEL_URL", &output(version)),
-    }));
+    env.extend(model_url(valid));
     let path = program.health.http_path.as_ref().map(fill);
-    let probes = probes(&program.health, path, valid.port);
+    let behind = program.transformer.as_ref().map(|transformer| transformer.server_port);
+    let probes = probes(&program.health, path, behind.unwrap_or(valid.port));
+    let ports = match behind {
+        Some(port) => vec![("server", port)],
+        None => ports(valid),
+    };
     Container {
         name: SERVER.to_owned(),
         image: Some(program.image.clone()),
         command: some(&fill_all(&program.command)),
         args: some(&fill_all(&program.args)),
         env: Some(env),
-        ports: Some(ports(valid).into_iter().map(container_port).collect()),
+        ports: Some(ports.into_iter().map(container_port).collect()),
         volume_mounts: fetched.map(|fetched| vec![fetched.mount.clone()]),
         resources: workloads::limits(&program.resources),
         startup_probe: Some(probes.startup),
@@ -192,7 +200,39 @@ fn container(
     }
 }
 
-/// The ports of a server, by name.
+fn model_url(valid: &ValidInferenceModel) -> Option<EnvVar> {
+    valid.version.as_ref().map(|version| match valid.program.reload {
+        ServerUpdateMode::Watch => variable("MODEL_URL", &version.directory),
+        ServerUpdateMode::Replace => variable("MODEL_URL", &output(version)),
+    })
+}
+
+/// The container of the transformer, if there is one.
+fn transformer(
+    valid: &ValidInferenceModel,
+    fetched: Option<&workloads::Fetched>,
+) -> Option<Container> {
+    let transformer = valid.program.transformer.as_ref()?;
+    let env = transformer.env.iter().map(|(name, value)| variable(name, value));
+    let path = transformer.health_path.clone();
+    let probes = probes(&valid.program.health, path, valid.port);
+    Some(Container {
+        name: TRANSFORMER.to_owned(),
+        image: Some(transformer.image.clone()),
+        command: some(&transformer.command),
+        args: some(&transformer.args),
+        env: Some(env.chain(model_url(valid)).collect()),
+        ports: Some(ports(valid).into_iter().map(container_port).collect()),
+        volume_mounts: fetched.map(|fetched| vec![fetched.mount.clone()]),
+        resources: workloads::limits(&transformer.resources),
+        startup_probe: Some(probes.startup),
+        readiness_probe: Some(probes.readiness),
+        liveness_probe: Some(probes.liveness),
+        ..Container::default()
+    })
+}
+
+/// The ports of the endpoint, by name.
 fn ports(valid: &ValidInferenceModel) -> Vec<(&'static str, u16)> {
     let grpc = valid.grpc_port.map(|port| ("grpc", port));
     [("http", valid.port)].into_iter().chain(grpc).collect()

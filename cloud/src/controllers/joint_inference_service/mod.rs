@@ -20,6 +20,7 @@ mod plan;
 mod pod;
 mod server;
 mod server_ports;
+mod server_transformer;
 mod shape;
 mod status;
 mod validate;

@@ -321,7 +321,7 @@ mod tests {
 
     use neptune_api::{
         DatasetReference, EnvironmentVariable, Gateway, KeyValue, ModelReference, ModelServer,
-        Placement, SecretReference, SecurityContext,
+        Placement, SecretReference, SecurityContext, Transformer,
     };
 
     use super::*;
@@ -466,6 +466,25 @@ mod tests {
         assert_eq!(env(&service), "127.0.0.1:8080,127.0.0.1:8082");
         service.spec.gateway.as_mut().unwrap().expose = Some(true);
         assert_eq!(env(&service), "0.0.0.0:8080,0.0.0.0:8082");
+    }
+
+    #[test]
+    fn owned_server_has_the_transformer_behind_the_gateway() {
+        let (mut service, facts) = (fixtures::assistant(), fixtures::assistant_facts());
+        let transformer = Transformer { image: Some("t:1".into()), ..Transformer::default() };
+        let server = service.spec.edge_worker.server.as_mut().unwrap();
+        server.transformer = Some(Box::new(transformer.clone()));
+        let plan = planned(&service, &facts);
+        let [model] = &plan.owned.models[..] else { unreachable!("one model") };
+        assert_eq!(model.spec.transformer.as_deref(), Some(&transformer));
+        let ports: Vec<u16> = crate::worker::ports::model_ports(model).collect();
+        let [endpoint, behind] = ports[..] else { unreachable!("two ports: {ports:?}") };
+        assert!((21_000..30_000).contains(&endpoint) && (12_000..20_000).contains(&behind));
+        let content = serde_json::to_string(&plan.requirements).unwrap();
+        assert!(
+            content.contains(&format!("127.0.0.1:{endpoint}")),
+            "the gateway asks it: {content}"
+        );
     }
 
     #[test]

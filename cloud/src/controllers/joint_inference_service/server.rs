@@ -20,6 +20,7 @@ use crate::{
         gateway,
         plan::{SERVICE_GRPC_PORT, SERVICE_PORT},
         server_ports::{existing, node_ports},
+        server_transformer::check_transformer,
         validate::ServiceFacts,
     },
     finding::Finding,
@@ -59,6 +60,16 @@ pub enum ServerPlace<'a> {
     Cloud(Option<&'a Node>),
 }
 
+impl ServerPlace<'_> {
+    /// Whether a Deployment runs it, not an agent.
+    fn is_pod(&self) -> bool {
+        match self {
+            Self::Edge(_) => false,
+            Self::Cloud(node) => !node.is_some_and(crate::kubernetes::nodes::is_agent_node),
+        }
+    }
+}
+
 /// The server for a model, which the service owns.
 pub fn owned(
     service: &JointInferenceService,
@@ -94,6 +105,8 @@ pub fn owned(
     if let Some(framework) = framework.filter(|_| wants_grpc) {
         check_grpc(framework, server, protocol, &field, findings);
     }
+    let in_pod = place.is_pod();
+    check_transformer(service, &name, (server, protocol, in_pod), &field, facts, findings);
     if findings.len() > before {
         return None;
     }
@@ -207,6 +220,7 @@ fn spec(
             resources: server.resources.clone(),
         })
         .filter(|overrides| *overrides != ServerOverrides::default()),
+        transformer: server.transformer.clone(),
         security_context: server.security_context.clone(),
         credentials_secret: model.spec.credentials_secret.clone(),
         ..InferenceModelSpec::default()

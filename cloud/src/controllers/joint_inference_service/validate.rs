@@ -399,7 +399,7 @@ mod tests {
     use neptune_api::{
         DatasetReference, EnvironmentVariable, Gateway, GatewayTimeouts, Goal,
         InferenceModelReference, JointInferenceServiceReference, KeyValue, Limits, Placement,
-        ResourceRequirements, SecretReference, SecurityContext,
+        ResourceRequirements, SecretReference, SecurityContext, Transformer,
     };
 
     use super::*;
@@ -814,6 +814,27 @@ mod tests {
             },
             Reason::GrpcUnavailable,
             "spec.edgeWorker.server.frameworkType \"triton\" has no gRPC, which spec.gateway.grpcPort needs",
+        ),
+        (
+            "transformer without gRPC",
+            |s, f| {
+                (*s, *f) = fixtures::classifier();
+                let server = s.spec.edge_worker.server.as_mut().unwrap();
+                let transformer =
+                    Transformer { image: Some("t:1".into()), ..Transformer::default() };
+                server.transformer = Some(Box::new(transformer));
+            },
+            Reason::GrpcUnavailable,
+            "spec.edgeWorker.server.transformer has no gRPC, which spec.gateway.grpcPort needs",
+        ),
+        (
+            "transformer without a program",
+            |s, f| {
+                (*s, *f) = (fixtures::assistant(), fixtures::assistant_facts());
+                s.spec.edge_worker.server.as_mut().unwrap().transformer = Some(Box::default());
+            },
+            Reason::TransformerInvalid,
+            "spec.edgeWorker.server.transformer: give image or scriptDir",
         ),
         (
             "InferenceModel without gRPC",
