@@ -14,6 +14,7 @@ use crate::{
         outcome::StepOutcome,
         problem::Problem,
         pulled_image::CollectedImages,
+        server_part::ProbeFailure,
     },
 };
 
@@ -48,7 +49,7 @@ pub enum AgentEvent {
     /// The state of an image that a model server waits for.
     ImagePull { image: String, found: ImageEvent },
     /// The result of a health probe of a model server's version in a run of its container.
-    ProbeDone { key: ObjectKey, version: String, run: String, answer: Result<(), String> },
+    ProbeDone { key: ObjectKey, version: String, run: String, answer: Result<(), ProbeFailure> },
     /// The address at which the node can be reached, if one was found.
     OwnAddress(Option<String>),
     /// The broker received the status clears of these objects.

@@ -120,6 +120,14 @@ pub fn serving(version: &str, reload: &str) -> ModelServer {
     .unwrap()
 }
 
+/// As [`serving`], with a transformer.
+pub fn transformed(version: &str, reload: &str) -> ModelServer {
+    let transformer = serde_json::from_value(json!({
+        "image": "t", "serverPort": 13_501, "healthPath": "/ready", "env": {"PORT": "8501"},
+    }));
+    ModelServer { transformer: Some(transformer.unwrap()), ..serving(version, reload) }
+}
+
 pub fn served_version(version: &str, reload: &str) -> ServedVersion {
     ServedVersion::new(&serving(version, reload), 1)
 }

@@ -173,7 +173,7 @@ impl Containers {
         self.pulls.retain(|name, (image, cancel)| {
             let is_wanted = match desired.workers.get(name) {
                 Some(wanted) => wanted.worker.image == *image,
-                None => desired.server_named(name).is_some(),
+                None => desired.part_named(name).is_some(),
             };
             if !is_wanted {
                 info!(worker = %name, image, "image pull cancelled; no longer wanted");

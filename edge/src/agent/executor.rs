@@ -123,19 +123,19 @@ impl Executor {
         if let Some(scripts) = &spec.scripts {
             let dir = scripts.dir.display();
             host_path::check(&scripts.dir, PathUse::Scripts, &self.context).await.map_err(|why| {
-                script_problem(format!("workerSpec.scriptDir {dir} {why}; use a directory on the node that contains only the scripts"))
+                script_problem(format!("scriptDir {dir} {why}; use a directory on the node that contains only the scripts"))
             })?;
             if !is_below(&scripts.boot_file) {
                 let file = &scripts.boot_file;
                 return Err(script_problem(format!(
-                    "workerSpec.scriptBootFile {file:?} is not below scriptDir; use a path relative to scriptDir without \"..\""
+                    "scriptBootFile {file:?} is not below scriptDir; use a path relative to scriptDir without \"..\""
                 )));
             }
             let file = scripts.dir.join(&scripts.boot_file);
             if !tokio::fs::metadata(&file).await.is_ok_and(|found| found.is_file()) {
                 let file = file.display();
                 return Err(script_problem(format!(
-                    "file {file} not found on the node; copy it to the node, or correct workerSpec.scriptDir and scriptBootFile"
+                    "file {file} not found on the node; copy it to the node, or correct scriptDir and scriptBootFile"
                 )));
             }
         }

@@ -26,15 +26,16 @@ use crate::{
         observed_container::ObservedContainer,
         rollout::RolloutState,
         served_version::{ServedVersion, VERSIONS_DIR},
+        server_part::{ProbeFailure, transformer_name},
     },
     engine::image_pulls::ImagePulls,
     event::AgentEvent,
     model_server::{
-        instance::{InstanceFacts, ModelServerInstance},
+        instance::{InstanceFacts, ModelServerInstance, ObservedServer, images_of},
         plan::plan_server,
         probe::http,
     },
-    plan::{NodeFacts, NodePlan},
+    plan::{NodeFacts, NodePlan, attempts::Attempts},
     storage::Store,
 };
 
@@ -82,8 +83,9 @@ impl ModelServers {
         let targets = targets.filter_map(|server| server.serving.model.as_ref());
         let kept = self.instances.values().flat_map(|server| server.rollout.kept_versions());
         let kept = kept.filter_map(|version| version.serving.model.as_ref());
-        let images = desired.servers.iter().filter_map(|(key, wanted)| {
-            self.instances.get(key)?.awaited_image(wanted).map(str::to_owned)
+        let images = desired.servers.iter().flat_map(|(key, wanted)| {
+            let server = self.instances.get(key).into_iter();
+            server.flat_map(move |server| server.awaited_images(wanted).cloned())
         });
         ServerNeeds {
             sources: targets.chain(kept).map(ArtifactSource::of).collect(),
@@ -94,8 +96,8 @@ impl ModelServers {
     /// The images of the targets, and of the versions that run or to which a server may return.
     pub fn images<'a>(&'a self, desired: &'a Desired) -> impl Iterator<Item = &'a String> {
         let versions = self.instances.values().flat_map(|server| server.rollout.probed_versions());
-        let targets = desired.servers.values().map(|wanted| &wanted.serving.image);
-        targets.chain(versions.map(|version| &version.serving.image))
+        let targets = desired.servers.values().flat_map(|wanted| images_of(&wanted.serving));
+        targets.chain(versions.flat_map(|version| images_of(&version.serving)))
     }
 
     /// Creates the state of new model servers from the database, and drops the removed ones.
@@ -149,14 +151,19 @@ impl ModelServers {
         let Some(server) = self.instances.get_mut(key) else {
             return ServerDecision::Settled(None);
         };
-        let name = &wanted.serving.name;
+        let (name, transformer) = (&wanted.serving.name, transformer_name(&wanted.serving.name));
         let engine_problem = containers.observer.latest().err().map(str::to_owned);
         if engine_problem.is_none() {
-            let observed: Vec<_> = containers.observed_of(name).collect();
-            server.observe(&observed, node.context, now);
+            let [servers, transformers] =
+                [name, &transformer].map(|name| containers.observed_of(name).collect::<Vec<_>>());
+            let observed = ObservedServer { servers: &servers, transformers: &transformers };
+            server.observe(observed, node.context, now);
         }
+        let idle = Attempts::default();
+        let attempts = |name| containers.attempts.get(name).unwrap_or(&idle);
         let facts = InstanceFacts {
-            attempts: containers.attempts_of(name),
+            attempts: attempts(name),
+            transformer: attempts(&transformer),
             engine_problem: engine_problem.as_deref(),
             now,
             wall: &format!("{:.3}", Timestamp::now()),
@@ -173,7 +180,9 @@ impl ModelServers {
             return ServerDecision::Settled(Some(now + STORE_RETRY));
         }
         if log_switch(key, &server.rollout, &decision) {
-            containers.attempts_of(name).reset_failures();
+            for name in [name, &transformer] {
+                containers.attempts_of(name).reset_failures();
+            }
         }
         server.rollout = decision.state;
         let artifacts = (node.models, node.datasets);
@@ -186,12 +195,15 @@ impl ModelServers {
         ServerDecision::Changed
     }
 
-    /// Sets the spec hash that each server's container must have.
+    /// Sets the spec hash that the container of each server and transformer must have.
     pub fn set_targets(&self, desired: &Desired, containers: &mut Containers) {
         for (key, wanted) in &desired.servers {
             let server = self.instances.get(key);
             if let Some(container) = server.and_then(ModelServerInstance::container) {
                 containers.set_target(&wanted.serving.name, &container.hash);
+            }
+            if let Some(hash) = server.and_then(|server| server.transformer_hash.as_ref()) {
+                containers.set_target(&transformer_name(&wanted.serving.name), hash);
             }
         }
     }
@@ -240,7 +252,7 @@ impl ModelServers {
         key: &ObjectKey,
         version: &str,
         run: &str,
-        answer: Result<(), String>,
+        answer: Result<(), ProbeFailure>,
         now: Instant,
     ) {
         let Some(server) = self.instances.get_mut(key) else { return };
@@ -290,10 +302,17 @@ fn send_probe(
 ) {
     let (events, key) = (events.clone(), key.clone());
     let (id, run) = (version.id().to_owned(), run.to_owned());
-    let (port, path) = (version.serving.port, version.health_path());
+    let checks = version.checks();
     let timeout = Duration::from_millis(version.serving.health.timeout_ms.max(1));
     tokio::spawn(async move {
-        let answer = http::probe(port, path.as_deref(), timeout).await;
+        let mut answer = Ok(());
+        for (part, port, path) in checks {
+            let result = http::probe(port, path.as_deref(), timeout).await;
+            answer = result.map_err(|message| ProbeFailure { part, message });
+            if answer.is_err() {
+                break;
+            }
+        }
         let _ = events.send(AgentEvent::ProbeDone { key, version: id, run, answer }).await;
     });
 }

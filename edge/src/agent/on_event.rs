@@ -229,7 +229,8 @@ impl Agent {
             StepOutcome::Failed(problem) => Some(problem.reason),
             _ => None,
         };
-        let server = self.desired.desired.server_named(worker);
+        let part = self.desired.desired.part_named(worker);
+        let server = part.map(|(key, _)| key);
         if let StepOutcome::Placed(Ok(versions)) = &outcome
             && !server.is_some_and(|key| self.servers.set_placed(key, versions))
         {
@@ -237,8 +238,8 @@ impl Agent {
         }
         let context = &self.containers.executor.context;
         let downloads = &mut self.artifacts.downloads;
-        let is_outdated = spec.as_ref().zip(server).is_some_and(|((hash, _), key)| {
-            self.servers.get(key).is_some_and(|it| it.is_outdated(hash, downloads, context))
+        let is_outdated = spec.as_ref().zip(part).is_some_and(|((hash, _), (key, part))| {
+            self.servers.get(key).is_some_and(|it| it.is_outdated(part, hash, downloads, context))
         });
         self.containers.on_step_done(worker, outcome, spec, is_outdated, now);
         let wanted = self.desired.desired.workers.get(worker);

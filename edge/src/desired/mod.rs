@@ -19,7 +19,10 @@ pub use self::{
     model_server::WantedServer,
 };
 use self::{dataset::wanted_dataset, model::wanted_model, model_server::refusal};
-use crate::domain::artifact::ArtifactSource;
+use crate::domain::{
+    artifact::ArtifactSource,
+    server_part::{ServerPart, transformer_name},
+};
 
 /// The desired state of the node.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -54,9 +57,21 @@ impl Desired {
         self.workers.insert(worker.name.clone(), wanted);
     }
 
-    /// Whether a worker or a model server of this name is desired.
+    /// Whether a worker, a model server or the transformer of one has this name. A server whose spec
+    /// has no transformer may still run the one of its last good version.
     pub fn contains(&self, name: &WorkerName) -> bool {
-        self.workers.contains_key(name) || self.server_named(name).is_some()
+        self.workers.contains_key(name) || self.part_named(name).is_some()
+    }
+
+    /// The object and the part of its model server that has this name, unless a worker has it.
+    pub fn part_named(&self, name: &WorkerName) -> Option<(&ObjectKey, ServerPart)> {
+        if let Some(key) = self.server_named(name) {
+            return Some((key, ServerPart::Server));
+        }
+        let has_name = |server: &&WantedServer| transformer_name(&server.serving.name) == *name;
+        let mut servers = self.servers.iter().filter(|(_, server)| has_name(server));
+        let key = servers.next().map(|(key, _)| key).filter(|_| !self.workers.contains_key(name));
+        key.map(|key| (key, ServerPart::Transformer))
     }
 
     /// The object whose model server has this name, unless a worker has the name.
@@ -119,6 +134,7 @@ fn wanted_server(desired: &Desired, uid: &str, serving: &ModelServer) -> WantedS
     let has_name = |other: &&WantedServer| other.serving.name == serving.name;
     let name_taken = || {
         let is_taken = desired.workers.contains_key(&serving.name)
+            || desired.workers.contains_key(&transformer_name(&serving.name))
             || desired.servers.values().any(|other| has_name(&other));
         is_taken.then(|| {
             format!("container name {} is already used by another object on this node; rename one of the two", serving.name)

@@ -25,8 +25,17 @@ pub fn refusal(uid: &str, serving: &ModelServer) -> Option<String> {
             "servingPort must not be 0; set the port on which the model server listens".to_owned(),
         );
     }
-    let path = serving.health.http_path.as_deref().unwrap_or("/");
-    if !path.starts_with('/') || path.bytes().any(|b| !b.is_ascii_graphic()) {
+    let transformer = serving.transformer.as_deref();
+    if transformer.is_some_and(|it| it.server_port == 0 || it.server_port == serving.port) {
+        return Some(
+            "the server behind a transformer needs a port of its own; set spec.transformer.port to a free port".to_owned(),
+        );
+    }
+    let of_transformer = transformer.and_then(|it| it.health_path.as_deref());
+    let paths = [serving.health.http_path.as_deref(), of_transformer];
+    let is_invalid =
+        |path: &&str| !path.starts_with('/') || path.bytes().any(|b| !b.is_ascii_graphic());
+    if let Some(path) = paths.into_iter().flatten().find(is_invalid) {
         return Some(format!(
             "invalid health check path {path:?}; use an absolute path such as /healthz"
         ));

@@ -42,6 +42,9 @@ pub struct ContainerSpec {
     /// The network and its ports; the node's network if not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<ContainerNetwork>,
+    /// The ID of the container whose network this one uses; then `network` is not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network_of: Option<String>,
     /// The user and group ID of the processes; the user of the image if not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
@@ -118,6 +121,9 @@ pub struct ContainerNetwork {
     /// A second one, for gRPC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grpc_port: Option<u16>,
+    /// One that is published on a loopback address of the node only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loopback_port: Option<u16>,
 }
 
 /// A read-only bind mount.

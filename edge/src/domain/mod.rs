@@ -17,5 +17,6 @@ pub mod pulled_image;
 pub mod registry_config;
 pub mod rollout;
 pub mod served_version;
+pub mod server_part;
 pub mod step;
 pub mod worker_count;

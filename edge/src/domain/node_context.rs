@@ -43,7 +43,8 @@ pub struct NodeContext {
 impl NodeContext {
     /// The network of a container that serves this port; `None` for the node's network.
     pub fn container_network(&self, port: Option<u16>) -> Option<ContainerNetwork> {
-        self.network.clone().map(|name| ContainerNetwork { name, port, grpc_port: None })
+        let network = |name| ContainerNetwork { name, port, grpc_port: None, loopback_port: None };
+        self.network.clone().map(network)
     }
 }
 

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use neptune_wire::{ContentHash, ModelServer, ServedModel, ServerUpdateMode};
 use serde::{Deserialize, Serialize};
 
+use crate::domain::server_part::ServerPart;
+
 /// Placeholder for the version in arguments and health check paths.
 const VERSION: &str = "{version}";
 /// Placeholder for the path of the version's one file in arguments.
@@ -68,6 +70,22 @@ impl ServedVersion {
         self.serving.health.http_path.as_ref().map(|path| self.fill(path))
     }
 
+    /// The health checks of the server and of its transformer, in the order of the requests: the
+    /// part, its port and its path.
+    pub fn checks(&self) -> Vec<(ServerPart, u16, Option<String>)> {
+        let server = (ServerPart::Server, self.server_port(), self.health_path());
+        let transformer = self.serving.transformer.as_ref().map(|transformer| {
+            let path = transformer.health_path.as_ref().map(|path| self.fill(path));
+            (ServerPart::Transformer, self.serving.port, path)
+        });
+        [server].into_iter().chain(transformer).collect()
+    }
+
+    /// The port of the server: that of the endpoint, unless a transformer listens there.
+    pub fn server_port(&self) -> u16 {
+        server_port(&self.serving)
+    }
+
     /// Replaces the placeholder in an argument or a path by the version.
     pub fn fill(&self, text: &str) -> String {
         match &self.serving.model {
@@ -93,6 +111,16 @@ pub fn id(serving: &ModelServer) -> String {
     ContentHash::of(&ModelServer { hold: false, ..serving.clone() }).to_string()
 }
 
+/// As [`ServedVersion::server_port`].
+pub fn server_port(serving: &ModelServer) -> u16 {
+    serving.transformer.as_ref().map_or(serving.port, |transformer| transformer.server_port)
+}
+
+/// As [`id`] without the transformer, which shares a container of the server with others.
+pub fn server_id(serving: &ModelServer) -> String {
+    id(&ModelServer { transformer: None, ..serving.clone() })
+}
+
 /// As [`ServedVersion::version`].
 pub fn version(serving: &ModelServer) -> &str {
     serving.model.as_ref().map_or(&serving.image, |model| &model.version)
@@ -115,7 +143,7 @@ pub mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::fixtures::serving;
+    use crate::fixtures::{serving, transformed};
 
     #[test]
     fn server_with_the_file_in_its_arguments_is_replaced() {
@@ -128,6 +156,22 @@ pub mod tests {
         assert_eq!(fill("{version}"), "4");
         server.args.clear();
         assert!(watched_model(&server).is_some());
+    }
+
+    #[test]
+    fn transformer_changes_the_version_id_and_not_that_of_the_server() {
+        let (plain, transformed) = (serving("4", "watch"), transformed("4", "watch"));
+        assert_ne!(id(&plain), id(&transformed));
+        assert_eq!(server_id(&plain), server_id(&transformed));
+        assert_eq!(server_id(&plain), id(&plain), "as agents without transformers stored it");
+        let version = ServedVersion::new(&transformed, 1);
+        let expected = [
+            (ServerPart::Server, 13_501, Some("/v/4".to_owned())),
+            (ServerPart::Transformer, 8501, Some("/ready".to_owned())),
+        ];
+        assert_eq!(version.checks(), expected);
+        let version = ServedVersion::new(&plain, 1);
+        assert_eq!(version.checks(), [(ServerPart::Server, 8501, Some("/v/4".to_owned()))]);
     }
 
     #[test]

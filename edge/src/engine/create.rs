@@ -18,6 +18,9 @@ const MAX_PIDS: i64 = 1024;
 /// The options of `/tmp`, which is in memory and counts towards the memory limit.
 const TMP_OPTIONS: &str = "rw,nosuid,nodev,mode=1777,size=64m";
 
+/// The node's loopback address.
+const LOOPBACK: &str = "127.0.0.1";
+
 /// The body of the request that creates this container. `login`: of a worker at the embedded
 /// broker; it replaces the URL of the spec.
 pub fn create_request(
@@ -63,17 +66,24 @@ fn some_unless_empty(list: impl Iterator<Item = String>) -> Option<Vec<String>> 
 }
 
 fn network_mode(spec: &ContainerSpec) -> String {
-    spec.network.as_ref().map_or("host", |network| &network.name).to_owned()
+    match &spec.network_of {
+        Some(id) => format!("container:{id}"),
+        None => spec.network.as_ref().map_or("host", |network| &network.name).to_owned(),
+    }
 }
 
 /// The ports that the container serves, as the engine names them, and their places on every address
-/// of the node.
+/// of the node or on loopback.
 fn published_ports(
     spec: &ContainerSpec,
 ) -> impl Iterator<Item = (String, Option<Vec<models::PortBinding>>)> {
-    let ports = spec.network.iter().flat_map(|network| [network.port, network.grpc_port]);
-    ports.flatten().map(|port| {
-        let binding = models::PortBinding { host_ip: None, host_port: Some(port.to_string()) };
+    let ports = spec.network.iter().flat_map(|network| {
+        let public = [network.port, network.grpc_port].map(|port| (port, None));
+        public.into_iter().chain([(network.loopback_port, Some(LOOPBACK))])
+    });
+    ports.filter_map(|(port, address)| Some((port?, address))).map(|(port, address)| {
+        let host_ip = address.map(str::to_owned);
+        let binding = models::PortBinding { host_ip, host_port: Some(port.to_string()) };
         (format!("{port}/tcp"), Some(vec![binding]))
     })
 }
@@ -138,6 +148,7 @@ mod tests {
     use crate::{
         domain::{
             broker_login::PasswordDigest,
+            container::ContainerNetwork,
             node_context::{NodeContext, WorkerBroker},
         },
         fixtures::{
@@ -213,6 +224,28 @@ mod tests {
         let bindings = bindings.unwrap();
         let [binding] = &bindings["5000/tcp"].as_ref().unwrap()[..] else { panic!("{bindings:?}") };
         assert_eq!((&binding.host_ip, binding.host_port.as_deref()), (&None, Some("5000")));
+    }
+
+    #[test]
+    fn server_behind_a_transformer_is_published_on_loopback_only() {
+        let inputs = WorkerInputs { model: None, dataset: None };
+        let mut spec = resolve_worker(&wanted_gateway(), inputs, &node_context()).container.spec;
+        spec.network = Some(ContainerNetwork {
+            name: "bridge".into(),
+            port: Some(8501),
+            grpc_port: None,
+            loopback_port: Some(13_501),
+        });
+        let request = create_request(&container_identity(), &spec, None);
+        let bindings = request.host_config.unwrap().port_bindings.unwrap();
+        let address = |port: &str| bindings[port].as_ref().unwrap()[0].host_ip.clone();
+        assert_eq!((address("8501/tcp"), address("13501/tcp")), (None, Some("127.0.0.1".into())));
+
+        let joined = ContainerSpec { network: None, network_of: Some("5e".into()), ..spec };
+        let request = create_request(&container_identity(), &joined, None);
+        let host = request.host_config.unwrap();
+        assert_eq!(host.network_mode.as_deref(), Some("container:5e"));
+        assert_eq!((request.exposed_ports, host.port_bindings), (None, None));
     }
 
     #[test]

@@ -3,7 +3,9 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use neptune_wire::{ContentHash, ModelServerReport, ObjectKey, WorkerReason};
+use neptune_wire::{
+    ContentHash, ModelServer, ModelServerReport, ObjectKey, TRANSFORMER_FAILED, WorkerReason,
+};
 
 use crate::{
     artifacts::downloads::Downloads,
@@ -15,10 +17,11 @@ use crate::{
         observed_container::ObservedContainer,
         rollout::RolloutState,
         served_version::ServedVersion,
+        server_part::{ServerPart, transformer_name},
     },
     engine::image_pulls::ImagePulls,
     model_server::{
-        container::server_container,
+        container::{VersionContainers, beside, version_containers},
         plan::{ServerTarget, WatchedDirectory},
         probe::ProbeHistory,
         rollout::{InstanceState, RolloutDecision, RolloutFacts, decide},
@@ -37,15 +40,28 @@ pub struct ModelServerInstance {
     /// By version ID: the probed run of a container, and its probes.
     pub probes: BTreeMap<String, (String, ProbeHistory)>,
     pub report: ModelServerReport,
-    pub restart: bool,
+    /// What to restart because it does not answer.
+    pub restart: Option<ServerPart>,
+    /// The hash that the container of the current version's transformer must have; `None` while it
+    /// waits for a container of the server.
+    pub transformer_hash: Option<ContentHash>,
     /// By version ID: the containers of the kept versions whose models are on the node.
-    containers: BTreeMap<String, TargetContainer>,
+    containers: BTreeMap<String, VersionContainers>,
+}
+
+/// The observed containers of a server and of its transformer.
+#[derive(Clone, Copy)]
+pub struct ObservedServer<'a> {
+    pub servers: &'a [&'a ObservedContainer],
+    pub transformers: &'a [&'a ObservedContainer],
 }
 
 /// The facts of a decision beside the stored state.
 #[derive(Clone, Copy)]
 pub struct InstanceFacts<'a> {
     pub attempts: &'a Attempts,
+    /// Those of the transformer.
+    pub transformer: &'a Attempts,
     /// Why the containers could not be observed.
     pub engine_problem: Option<&'a str>,
     pub now: Instant,
@@ -63,22 +79,40 @@ impl ModelServerInstance {
     pub fn resolve(&mut self, downloads: &Downloads, context: &NodeContext) {
         let versions = self.rollout.kept_versions();
         let containers = versions.filter_map(|version| {
-            let container = container_of(version, &self.uid, downloads, context)?;
-            Some((version.id().to_owned(), container))
+            let containers = containers_of(version, &self.uid, downloads, context)?;
+            Some((version.id().to_owned(), containers))
         });
         self.containers = containers.collect();
     }
 
-    /// The container that must run, as last resolved; `None` while the model is not on the node.
+    /// The container of the server that must run, as last resolved; `None` while the model is not
+    /// on the node.
     pub fn container(&self) -> Option<&TargetContainer> {
+        self.current().map(|containers| &containers.server)
+    }
+
+    fn current(&self) -> Option<&VersionContainers> {
         self.containers.get(self.rollout.current.as_ref()?.id())
     }
 
-    /// Whether the container of this spec hash is no longer the one that must run.
-    pub fn is_outdated(&self, hash: &str, downloads: &Downloads, context: &NodeContext) -> bool {
+    /// Whether the container of this spec hash is no longer the one of this part that must run.
+    pub fn is_outdated(
+        &self,
+        part: ServerPart,
+        hash: &str,
+        downloads: &Downloads,
+        context: &NodeContext,
+    ) -> bool {
         let current = self.rollout.current.as_ref();
-        let container = current.and_then(|it| container_of(it, &self.uid, downloads, context));
-        container.is_some_and(|container| container.hash.as_str() != hash)
+        let containers = current.and_then(|it| containers_of(it, &self.uid, downloads, context));
+        containers.is_some_and(|containers| match part {
+            ServerPart::Server => containers.server.hash.as_str() != hash,
+            ServerPart::Transformer => {
+                let target = self.transformer_hash.as_ref();
+                containers.transformer.is_none()
+                    || target.is_some_and(|target| target.as_str() != hash)
+            }
+        })
     }
 
     /// The target of the plan.
@@ -102,7 +136,9 @@ impl ModelServerInstance {
             owner,
             uid: &self.uid,
             name: &wanted.serving.name,
+            transformer_name: transformer_name(&wanted.serving.name),
             container: self.container(),
+            transformer: self.current().and_then(|containers| containers.transformer.as_ref()),
             watched,
             placed: self.placed.as_ref(),
             restart: self.restart,
@@ -110,12 +146,15 @@ impl ModelServerInstance {
     }
 
     /// Starts the probes of versions whose containers came up, and drops those of the others.
-    pub fn observe(
-        &mut self,
-        containers: &[&ObservedContainer],
-        context: &NodeContext,
-        now: Instant,
-    ) {
+    pub fn observe(&mut self, containers: ObservedServer<'_>, context: &NodeContext, now: Instant) {
+        self.transformer_hash = self.current().and_then(|current| {
+            let transformer = current.transformer.as_ref()?;
+            if context.network.is_none() {
+                return Some(transformer.hash.clone());
+            }
+            let server = live(containers.servers, &current.server.hash)?;
+            Some(beside(transformer, &server.id, context).hash.clone())
+        });
         let run_of = |version| self.run_of(version, containers, context);
         // A draining version was removed from the directory; the running container still answers
         // with it.
@@ -131,30 +170,37 @@ impl ModelServerInstance {
         self.probes = running.collect();
     }
 
-    /// The run of the container that serves this version, if one does.
+    /// The run of the containers that serve this version, if they do.
     fn run_of(
         &self,
         version: &ServedVersion,
-        containers: &[&ObservedContainer],
+        observed: ObservedServer<'_>,
         context: &NodeContext,
     ) -> Option<String> {
-        let hash = &self.containers.get(version.id())?.hash;
+        let containers = self.containers.get(version.id())?;
         let is_placed = !version.watches()
             || self.placed.as_ref().is_some_and(|placed| {
                 placed.dir == version.versions_dir(&self.uid, &context.data_dir)
                     && placed.names.contains(version.version())
             });
-        let serves =
-            |container: &&&ObservedContainer| container.is_alive() && container.has_spec(hash);
-        let container = containers.iter().find(serves).filter(|_| is_placed)?;
-        Some(format!("{}@{}", container.id, container.started_at))
+        let server = live(observed.servers, &containers.server.hash).filter(|_| is_placed)?;
+        let Some(transformer) = &containers.transformer else { return Some(server.run_name()) };
+        let transformer = beside(transformer, &server.id, context);
+        let transformer = live(observed.transformers, &transformer.hash)?;
+        Some(format!("{}+{}", server.run_name(), transformer.run_name()))
     }
 
-    /// The image that must be on the node before the target replaces the running version.
-    pub fn awaited_image<'a>(&self, wanted: &'a WantedServer) -> Option<&'a str> {
-        let image = &wanted.serving.image;
-        let is_used = self.rollout.current.as_ref().is_some_and(|it| it.serving.image == *image);
-        (wanted.refusal.is_none() && !is_used).then_some(image)
+    /// The images that must be on the node before the target replaces the running version.
+    pub fn awaited_images<'a>(
+        &'a self,
+        wanted: &'a WantedServer,
+    ) -> impl Iterator<Item = &'a String> {
+        let current = self.rollout.current.as_ref();
+        let is_used = move |image: &String| {
+            current.is_some_and(|current| images_of(&current.serving).any(|used| used == image))
+        };
+        let images = images_of(&wanted.serving);
+        images.filter(move |image| wanted.refusal.is_none() && !is_used(image))
     }
 
     /// The next step of the rollout.
@@ -169,7 +215,10 @@ impl ModelServerInstance {
             Some(model) if wanted.refusal.is_none() => downloads.state(&ArtifactSource::of(model)),
             _ => DownloadState::Ready,
         };
-        let image = self.awaited_image(wanted);
+        let mut images = self.awaited_images(wanted).map(|image| (image, images.state(image)));
+        let (awaited_image, image) = images
+            .find(|(_, state)| *state != ImageState::Ready)
+            .unwrap_or((&wanted.serving.image, ImageState::Ready));
         let reason = facts.attempts.problem.as_ref().map(|problem| format!("{:?}", problem.reason));
         let state = |version: &Option<ServedVersion>| {
             self.state_of(version.as_ref(), facts, reason.as_deref().unwrap_or_default())
@@ -178,11 +227,12 @@ impl ModelServerInstance {
             target: &wanted.serving,
             refusal: wanted.refusal.as_deref(),
             download,
-            image: image.map_or(ImageState::Ready, |image| images.state(image)),
+            awaited_image,
+            image,
             current: state(&self.rollout.current),
             last_good: state(&self.rollout.last_good),
             draining: state(&self.rollout.draining),
-            failures: facts.attempts.failures,
+            failures: facts.attempts.failures.max(facts.transformer.failures),
             now: facts.now,
             wall: facts.wall,
         };
@@ -205,35 +255,71 @@ impl ModelServerInstance {
                 InstanceState::Down { reason, message: message.unwrap_or_default() }
             }
             Some(WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory) => {
-                match self.exit_message(facts.attempts) {
+                let hash = self.container().map(|container| &container.hash);
+                match exit_message(facts.attempts, hash) {
                     Some(message) => InstanceState::Down { reason, message },
                     None => InstanceState::Absent(message),
                 }
             }
+            None => self.state_of_transformer(facts).unwrap_or(InstanceState::Absent(message)),
             _ => InstanceState::Absent(message),
         }
     }
 
-    /// How the container exited, if it was the one that must run.
-    fn exit_message<'a>(&self, attempts: &'a Attempts) -> Option<&'a str> {
-        let started = attempts.started.as_ref().map(|(started, _)| started.as_str());
-        let hash = self.container().map(|container| &container.hash);
-        attempts.ending.as_deref().filter(|_| started == hash.map(ContentHash::as_str))
+    /// Why the transformer does not run; `None` without a problem.
+    fn state_of_transformer<'a>(&self, facts: &InstanceFacts<'a>) -> Option<InstanceState<'a>> {
+        let problem = facts.transformer.problem.as_ref().filter(|_| {
+            let current = self.current();
+            current.is_some_and(|containers| containers.transformer.is_some())
+        })?;
+        let down = |message| InstanceState::Down { reason: TRANSFORMER_FAILED, message };
+        Some(match problem.reason {
+            WorkerReason::ContainerRefused | WorkerReason::ScriptMissing => down(&problem.message),
+            WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory => {
+                match exit_message(facts.transformer, self.transformer_hash.as_ref()) {
+                    Some(message) => down(message),
+                    None => InstanceState::Absent(Some(&problem.message)),
+                }
+            }
+            _ => InstanceState::Absent(Some(&problem.message)),
+        })
     }
+}
+
+/// How the container exited, if it was the one with this hash, which must run.
+fn exit_message<'a>(attempts: &'a Attempts, hash: Option<&ContentHash>) -> Option<&'a str> {
+    let started = attempts.started.as_ref().map(|(started, _)| started.as_str());
+    attempts.ending.as_deref().filter(|_| started == hash.map(ContentHash::as_str))
+}
+
+/// The live container with this hash.
+fn live<'a>(
+    containers: &[&'a ObservedContainer],
+    hash: &ContentHash,
+) -> Option<&'a ObservedContainer> {
+    let is_target =
+        |container: &&&ObservedContainer| container.is_alive() && container.has_spec(hash);
+    containers.iter().find(is_target).copied()
+}
+
+/// The images of a server and of its transformer.
+pub fn images_of(serving: &ModelServer) -> impl Iterator<Item = &String> {
+    let transformer = serving.transformer.iter().map(|transformer| &transformer.image);
+    [&serving.image].into_iter().chain(transformer)
 }
 
 fn model<'a>(version: &ServedVersion, downloads: &'a Downloads) -> Option<&'a LocalArtifact> {
     downloads.local_artifact(&ArtifactSource::of(version.serving.model.as_ref()?))
 }
 
-/// The container of a version whose model, if it has one, is on the node.
-fn container_of(
+/// The containers of a version whose model, if it has one, is on the node.
+fn containers_of(
     version: &ServedVersion,
     uid: &str,
     downloads: &Downloads,
     context: &NodeContext,
-) -> Option<TargetContainer> {
+) -> Option<VersionContainers> {
     let local = model(version, downloads);
     let is_present = version.serving.model.is_none() || local.is_some();
-    is_present.then(|| server_container(version, uid, local, context).into())
+    is_present.then(|| version_containers(version, uid, local, context))
 }

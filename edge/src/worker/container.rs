@@ -134,6 +134,7 @@ fn container_spec(
         dns: context.dns.clone(),
         hosts: worker.hosts.clone(),
         network: context.container_network(worker.port),
+        network_of: None,
         start,
     }
 }

@@ -13,6 +13,7 @@ use neptune_edge::{
         problem::Problem,
         rollout::RolloutState,
         served_version::ServedVersion,
+        server_part::{ProbeFailure, ServerPart},
     },
     model_server::{
         probe::ProbeHistory,
@@ -92,6 +93,17 @@ fn serving(version: &str, reload: &str) -> ModelServer {
     .unwrap()
 }
 
+fn failure(message: &str) -> ProbeFailure {
+    ProbeFailure { part: ServerPart::Server, message: message.to_owned() }
+}
+
+/// As [`serving`], with a transformer of this image.
+fn transformed(version: &str, reload: &str, image: &str) -> ModelServer {
+    let transformer = json!({"image": image, "serverPort": 13_501, "healthPath": "/ready"});
+    let transformer = Some(serde_json::from_value(transformer).unwrap());
+    ModelServer { transformer, ..serving(version, reload) }
+}
+
 fn downloading() -> DownloadState {
     let progress =
         DownloadProgress { received_bytes: 1, total_bytes: Some(2), bytes_per_second: 1 };
@@ -133,7 +145,7 @@ impl Simulation {
             Behavior::BecomesUnhealthy(after) => age >= 2 && age < after,
             Behavior::Flapping => !self.probe_count.is_multiple_of(3),
         };
-        let answer = if is_healthy { Ok(()) } else { Err("the answer is 404".to_owned()) };
+        let answer = if is_healthy { Ok(()) } else { Err(failure("the answer is 404")) };
         let health = self.state.current.as_ref().unwrap().serving.health.clone();
         self.probes.record(answer, &health, self.now);
         self.decide(None);
@@ -157,6 +169,7 @@ impl Simulation {
                 target: &self.target,
                 refusal: None,
                 download: self.download.clone(),
+                awaited_image: "i",
                 image: self.image.clone(),
                 current,
                 last_good: good,
@@ -166,7 +179,7 @@ impl Simulation {
                 wall: "then",
             };
             let decision = decide(&self.state, &facts);
-            if decision.restart {
+            if decision.restart.is_some() {
                 self.restarts += 1;
                 self.running = None;
             }
@@ -429,6 +442,7 @@ fn invalid_target_leaves_current_version() {
         target: &serving("../4", "replace"),
         refusal: Some("version \"../4\" is not a valid directory name"),
         download: DownloadState::Ready,
+        awaited_image: "i",
         image: ImageState::Ready,
         current: InstanceState::Up(&probes),
         last_good: InstanceState::Up(&probes),
@@ -534,6 +548,7 @@ fn server_with_two_versions_serves_higher_number() {
             target: &target,
             refusal: None,
             download: DownloadState::Ready,
+            awaited_image: "i",
             image: ImageState::Ready,
             current: InstanceState::Up(&healthy),
             last_good: InstanceState::Up(&healthy),
@@ -569,6 +584,7 @@ fn lower_version_is_served_after_higher_one_is_unloaded() {
             target: &target,
             refusal: None,
             download: DownloadState::Ready,
+            awaited_image: "i",
             image: ImageState::Ready,
             current: InstanceState::Up(&healthy),
             last_good: InstanceState::Up(&healthy),
@@ -588,7 +604,7 @@ fn lower_version_is_served_after_higher_one_is_unloaded() {
     let draining = decide_with(&passed.state, InstanceState::Up(&healthy));
     assert_eq!(summary(&draining), ("4".to_owned(), Transition::InProgress));
     let mut gone = healthy.clone();
-    gone.record(Err("404".to_owned()), &target.health, later);
+    gone.record(Err(failure("404")), &target.health, later);
     for gone in [InstanceState::Up(&gone), InstanceState::Absent(None)] {
         let left = decide_with(&draining.state, gone);
         assert_eq!(summary(&left), ("3".to_owned(), Transition::UpToDate));
@@ -619,6 +635,85 @@ fn server_reloads_another_version_but_no_other_change() {
     assert!(!changed(|s| s.reload = ServerUpdateMode::Replace));
     assert!(!changed(|s| s.args.push("{version}".into())));
     assert!(!changed(|s| s.model.as_mut().unwrap().directory.push('2')));
+}
+
+#[test]
+fn another_transformer_keeps_the_server_and_its_directory() {
+    let [one, two] = ["t1", "t2"].map(|image| transformed("4", "watch", image));
+    assert!(can_follow(&one, &two) && can_follow(&one, &transformed("5", "watch", "t2")));
+    assert!(!can_follow(&one, &one), "nothing to follow");
+    assert!(!can_follow(&serving("4", "watch"), &one), "the server gets another port");
+    let mut other = two.clone();
+    other.model.as_mut().unwrap().url.push('2');
+    assert!(!can_follow(&one, &other), "a version's directory is never changed");
+
+    let mut state = RolloutState::default();
+    state.start_trial(&one);
+    state.pass_trial();
+    state.start_trial(&two);
+    let generations = |state: &RolloutState| {
+        let versions = [&state.current, &state.last_good];
+        versions.map(|version| version.as_ref().unwrap().directory_generation)
+    };
+    assert_eq!((generations(&state), state.watched_versions().len()), ([1, 1], 1));
+    state.fail_trial("other", "r".into(), "m".into(), "t");
+    assert_eq!(state.current, state.last_good);
+    state.start_trial(&transformed("5", "watch", "t1"));
+    assert_eq!((generations(&state), state.watched_versions().len()), ([1, 1], 2));
+}
+
+#[test]
+fn failed_transformer_is_rolled_back_with_its_reason() {
+    let now = Instant::now();
+    let (one, two) = (transformed("4", "replace", "t1"), transformed("4", "replace", "t2"));
+    let mut state = RolloutState::default();
+    state.start_trial(&one);
+    state.pass_trial();
+    state.start_trial(&two);
+    let mut probes = ProbeHistory::new(now);
+    let failed = ProbeFailure { part: ServerPart::Transformer, message: "GET /ready: 501".into() };
+    probes.record(Err(failed), &two.health, now);
+    let decide_at = |state: &RolloutState, current, now| {
+        let facts = RolloutFacts {
+            target: &two,
+            refusal: None,
+            download: DownloadState::Ready,
+            awaited_image: "t2",
+            image: ImageState::Ready,
+            current,
+            last_good: current,
+            draining: InstanceState::Absent(None),
+            failures: 0,
+            now,
+            wall: "then",
+        };
+        decide(state, &facts)
+    };
+    let failed = decide_at(&state, InstanceState::Up(&probes), now + Duration::from_secs(60));
+    assert_eq!(failed.state.current, failed.state.last_good);
+    let failure = failed.state.last_failure.as_ref().unwrap();
+    assert_eq!((failure.reason.as_str(), failure.version.as_str()), ("TransformerFailed", "4"));
+    assert!(failure.message.contains("was not healthy within 60 s: GET /ready: 501"));
+    let mut healthy = ProbeHistory::new(now);
+    healthy.record(Ok(()), &one.health, now);
+    let report = decide_at(&failed.state, InstanceState::Up(&healthy), now).report;
+    assert_eq!(report.transition, Transition::BlockedByFailedLoad);
+    assert_eq!(report.serving_version.as_deref(), Some("4"));
+    let message = &report.message;
+    assert!(
+        message.ends_with("returned to the previous transformer; correct spec.transformer"),
+        "{message}"
+    );
+
+    // A transformer that hangs is replaced alone.
+    let mut hanging = healthy.clone();
+    for _ in 0..3 {
+        let failed = ProbeFailure { part: ServerPart::Transformer, message: "no".into() };
+        hanging.record(Err(failed), &one.health, now);
+    }
+    let later = now + Duration::from_secs(61);
+    let decision = decide_at(&failed.state, InstanceState::Up(&hanging), later);
+    assert_eq!(decision.restart, Some(ServerPart::Transformer));
 }
 
 /// The database of an earlier release has these names. They must not change.

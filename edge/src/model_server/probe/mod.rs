@@ -5,7 +5,9 @@ pub mod http;
 
 use std::time::{Duration, Instant};
 
-use neptune_wire::HealthCheck;
+use neptune_wire::{HealthCheck, TRANSFORMER_FAILED};
+
+use crate::domain::server_part::{ProbeFailure, ServerPart};
 
 /// Consecutive failed probes after which a server is unhealthy, as the default of Kubernetes.
 pub const FAILURE_THRESHOLD: u32 = 3;
@@ -14,7 +16,10 @@ const STARTING_PERIOD: Duration = Duration::from_millis(500);
 /// Minimum period of probes, to limit their load.
 const MIN_PERIOD: Duration = Duration::from_millis(100);
 
-/// The probes of one version in one run of its container.
+/// Reason of a version whose server is not healthy.
+const HEALTH_CHECK_FAILED: &str = "HealthCheckFailed";
+
+/// The probes of one version in one run of its containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeHistory {
     /// When the run was first observed.
@@ -25,6 +30,8 @@ pub struct ProbeHistory {
     pub consecutive_failures: u32,
     /// Text of the last failure; empty without one.
     pub last_failure: String,
+    /// What failed last.
+    pub failed_part: ServerPart,
     next_at: Instant,
     in_flight: bool,
 }
@@ -37,6 +44,7 @@ impl ProbeHistory {
             last_healthy: None,
             consecutive_failures: 0,
             last_failure: String::new(),
+            failed_part: ServerPart::Server,
             next_at: now,
             in_flight: false,
         }
@@ -55,7 +63,7 @@ impl ProbeHistory {
     }
 
     /// Records the result of a probe.
-    pub fn record(&mut self, result: Result<(), String>, health: &HealthCheck, now: Instant) {
+    pub fn record(&mut self, result: Result<(), ProbeFailure>, health: &HealthCheck, now: Instant) {
         self.in_flight = false;
         match result {
             Ok(()) => {
@@ -63,15 +71,24 @@ impl ProbeHistory {
                 self.last_healthy = Some(now);
                 self.consecutive_failures = 0;
             }
-            Err(why) => {
+            Err(ProbeFailure { part, message }) => {
                 self.healthy_since = None;
                 self.consecutive_failures = self.consecutive_failures.saturating_add(1);
-                self.last_failure = why;
+                self.last_failure = message;
+                self.failed_part = part;
             }
         }
         let period = Duration::from_millis(health.period_ms).max(MIN_PERIOD);
         self.next_at =
             now + if self.last_healthy.is_some() { period } else { period.min(STARTING_PERIOD) };
+    }
+
+    /// The reason of the last failure.
+    pub fn failure_reason(&self) -> &'static str {
+        match self.failed_part {
+            ServerPart::Server => HEALTH_CHECK_FAILED,
+            ServerPart::Transformer => TRANSFORMER_FAILED,
+        }
     }
 
     /// Whether a probe succeeded and fewer than [`FAILURE_THRESHOLD`] failed since.
@@ -98,15 +115,18 @@ mod tests {
         let mut probes = ProbeHistory::new(start);
         assert!(probes.is_due(start));
         assert!(!probes.is_due(start) && probes.next_at().is_none());
-        probes.record(Err("no".into()), &health, start);
+        let failure = |part| Err(ProbeFailure { part, message: "no".into() });
+        probes.record(failure(ServerPart::Transformer), &health, start);
+        assert_eq!(probes.failure_reason(), "TransformerFailed");
         assert_eq!(probes.next_at(), Some(start + STARTING_PERIOD));
         assert!(!probes.is_healthy());
         probes.record(Ok(()), &health, start);
         assert_eq!(probes.next_at(), Some(start + Duration::from_secs(5)));
         for _ in 0..FAILURE_THRESHOLD {
             assert!(probes.is_healthy());
-            probes.record(Err("no".into()), &health, start);
+            probes.record(failure(ServerPart::Server), &health, start);
         }
+        assert_eq!(probes.failure_reason(), "HealthCheckFailed");
         assert!(!probes.is_healthy() && probes.healthy_since.is_none());
     }
 }

@@ -17,7 +17,8 @@ use crate::{
     domain::{
         artifact::{DownloadState, ImageState},
         rollout::RolloutState,
-        served_version::{ServedVersion, id, watched_model},
+        served_version::{ServedVersion, id, server_id, server_port, watched_model},
+        server_part::ServerPart,
     },
     model_server::probe::{FAILURE_THRESHOLD, ProbeHistory},
 };
@@ -34,6 +35,8 @@ pub struct RolloutFacts<'a> {
     /// Why the target cannot be served on any node.
     pub refusal: Option<&'a str>,
     pub download: DownloadState,
+    /// The image of the target that is not on the node yet, if there is one.
+    pub awaited_image: &'a str,
     pub image: ImageState,
     /// The instance of [`RolloutState::current`].
     pub current: InstanceState<'a>,
@@ -68,13 +71,13 @@ pub struct RolloutDecision {
     /// If it differs from the previous state: store it and decide again.
     pub state: RolloutState,
     pub report: ModelServerReport,
-    /// Whether to restart the current container because its probes have failed for too long.
-    pub restart: bool,
+    /// Which container to restart because its probes have failed for too long.
+    pub restart: Option<ServerPart>,
     /// When to decide again without another event.
     pub next_at: Option<Instant>,
 }
 
-/// Decides the next state, the report and whether to restart the container.
+/// Decides the next state, the report and which container to restart.
 pub fn decide(state: &RolloutState, facts: &RolloutFacts<'_>) -> RolloutDecision {
     let mut next = state.clone();
     let target = id(facts.target);
@@ -95,7 +98,8 @@ pub fn decide(state: &RolloutState, facts: &RolloutFacts<'_>) -> RolloutDecision
     if next.may_switch(&target, facts) {
         next.start_trial(facts.target);
     }
-    let restart = next.current == state.current && next.is_stuck(facts, &mut next_at);
+    let is_same = next.current == state.current;
+    let restart = if is_same { next.stuck(facts, &mut next_at) } else { None };
     let report = status::status(&next, &target, facts);
     RolloutDecision { state: next, report, restart, next_at }
 }
@@ -145,12 +149,12 @@ impl RolloutState {
                 "was healthy, then {FAILURE_THRESHOLD} consecutive health checks failed: {}",
                 probes.last_failure
             );
-            return failed(HEALTH_CHECK_FAILED, message);
+            return failed(probes.failure_reason(), message);
         }
         if facts.now >= deadline {
             let within = deadline.duration_since(probes.since).as_secs_f32();
             return failed(
-                HEALTH_CHECK_FAILED,
+                probes.failure_reason(),
                 format!("{what} within {within} s: {}", probes.last_failure),
             );
         }
@@ -230,30 +234,31 @@ impl RolloutState {
         let shares = self.current.as_ref().is_some_and(|current| {
             current.directory_generation == self.directory_generation
                 && can_follow(&current.serving, target)
-                && self.used_names.get(&version).is_none_or(|used| *used == id)
+                && self.used_names.get(&version).is_none_or(|used| *used == server_id(target))
         });
         if !shares {
             self.directory_generation += 1;
             self.used_names.clear();
         }
-        self.used_names.insert(version, id);
+        self.used_names.insert(version, server_id(target));
         self.current = Some(ServedVersion::new(target, self.directory_generation));
     }
 
-    /// Whether the current version hangs and no other version can replace it.
-    fn is_stuck(&self, facts: &RolloutFacts<'_>, next_at: &mut Option<Instant>) -> bool {
+    /// The part of the current version that hangs, if no other version can replace it.
+    fn stuck(&self, facts: &RolloutFacts<'_>, next_at: &mut Option<Instant>) -> Option<ServerPart> {
         let (Some(current), InstanceState::Up(probes)) = (&self.current, facts.current) else {
-            return false;
+            return None;
         };
         if self.last_good.is_some() && !self.is_good(current) {
-            return false;
+            return None;
         }
         let timeout = Duration::from_millis(current.serving.health.start_within_ms);
         let at = probes.last_healthy.unwrap_or(probes.since) + timeout;
         if probes.consecutive_failures >= FAILURE_THRESHOLD && at > facts.now {
             set_earliest(next_at, at);
         }
-        probes.consecutive_failures >= FAILURE_THRESHOLD && at <= facts.now
+        let is_stuck = probes.consecutive_failures >= FAILURE_THRESHOLD && at <= facts.now;
+        is_stuck.then_some(probes.failed_part)
     }
 
     /// The versions that must be in the current version's directory; empty if it watches none.
@@ -264,7 +269,7 @@ impl RolloutState {
         let other = self.last_good.as_ref().filter(|good| {
             good.watches()
                 && good.directory_generation == current.directory_generation
-                && good.id() != current.id()
+                && good.version() != current.version()
         });
         other.into_iter().chain([current]).collect()
     }
@@ -280,7 +285,8 @@ impl RolloutState {
     }
 }
 
-/// Whether a server that runs `running` can switch to `next` without a restart.
+/// Whether a server that runs `running` can switch to `next` without a restart: to another version,
+/// or to another transformer before the same version.
 pub fn can_follow(running: &ModelServer, next: &ModelServer) -> bool {
     let (Some(from), Some(to)) = (watched_model(running), watched_model(next)) else {
         return false;
@@ -289,12 +295,16 @@ pub fn can_follow(running: &ModelServer, next: &ModelServer) -> bool {
         model: running.model.clone(),
         health: running.health.clone(),
         hold: running.hold,
+        transformer: running.transformer.clone(),
         ..next.clone()
     };
-    from.version != to.version && from.directory == to.directory && as_running == *running
+    let is_transformer_changed = running.transformer != next.transformer;
+    let is_loadable = from.version != to.version || (from == to && is_transformer_changed);
+    is_loadable
+        && from.directory == to.directory
+        && server_port(running) == server_port(next)
+        && as_running == *running
 }
-
-const HEALTH_CHECK_FAILED: &str = "HealthCheckFailed";
 
 fn set_earliest(next_at: &mut Option<Instant>, at: Instant) {
     *next_at = Some(next_at.map_or(at, |earlier| earlier.min(at)));

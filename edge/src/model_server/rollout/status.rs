@@ -1,7 +1,7 @@
 //! Decides the report of a model server: which version answers, and the state of the switch to the
 //! target. Pure.
 
-use neptune_wire::{LoadFailure, ModelServerReport, Transition, WorkerReason};
+use neptune_wire::{LoadFailure, ModelServerReport, TRANSFORMER_FAILED, Transition, WorkerReason};
 
 use crate::{
     domain::{
@@ -107,7 +107,7 @@ fn transition(
                 (Transition::InProgress, format!("downloading {wanted}{running}"))
             }
             (DownloadState::Ready, ImageState::Pulling(problem)) => {
-                let image = &facts.target.image;
+                let image = facts.awaited_image;
                 let why = problem.as_ref().map_or_else(String::new, |p| format!(": {}", p.message));
                 (Transition::InProgress, format!("pulling image {image}{why}{running}"))
             }
@@ -160,6 +160,15 @@ fn blocked(state: &RolloutState, wanted: &str, facts: &RolloutFacts<'_>) -> Stri
         );
     };
     let good = good.version();
+    if failure.is_some_and(|failure| failure.reason == TRANSFORMER_FAILED) && good == wanted {
+        let now = match serving(state, facts) {
+            Some(_) => String::new(),
+            None => format!(", which does not answer yet: {}", why(facts)),
+        };
+        return format!(
+            "{failed}; returned to the previous transformer{now}; correct spec.transformer"
+        );
+    }
     if serving(state, facts).is_some() {
         format!("{failed}; returned to {good}; correct {wanted} or set another version")
     } else {
