@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Tests the gateway with unmodified clients from PyPI: openai, tritonclient and kserve. Model servers, gateways and
 # clients are processes on free ports of loopback. Easy answers have to reach the clients byte for byte, hard samples
-# have to be the cloud's, and everything else has to be as without the gateway.
+# have to be the cloud's, and everything else has to be as without the gateway. `transformer` runs an unmodified
+# transformer of KServe before its model server.
 #
-#   ./hack/test-clients.sh [omle-server|kserve|mlserver|model-server|llama.cpp]...
+#   ./hack/test-clients.sh [omle-server|kserve|mlserver|model-server|transformer|llama.cpp]...
 #
 # Installs packages into the target directory once (2 GB, pinned in hack/clients/requirements; some minutes). Takes one
 # minute after that and the build. Needs no Docker and no root. NO_BUILD=1 uses the programs that ./hack/test.sh built.
@@ -16,8 +17,8 @@ case ${1:-} in
 esac
 for server in "$@"; do
     case $server in
-        omle-server|kserve|mlserver|model-server|llama.cpp) ;;
-        *) fail "unknown model server $server: expected omle-server, kserve, mlserver, model-server or llama.cpp" ;;
+        omle-server|kserve|mlserver|model-server|transformer|llama.cpp) ;;
+        *) fail "unknown model server $server: expected omle-server, kserve, mlserver, model-server, transformer or llama.cpp" ;;
     esac
 done
 

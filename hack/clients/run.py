@@ -109,7 +109,7 @@ def main():
         python = [environments / "clients/bin/python", "-B", "-W", "ignore"]
         train = [pathlib.Path(__file__).with_name("train.py"), root / "examples/digits/data/train.csv", folder]
         subprocess.run([*python, *train], check=True)
-        for name in chosen or [*SERVERS, "llama.cpp"]:
+        for name in chosen or [*SERVERS, "transformer", "llama.cpp"]:
             # Each server has the machine for itself, and is ended before the next one starts.
             with Servers(folder, paths) as servers:
                 with results.case(name, "all", "starts and runs"):
@@ -117,6 +117,10 @@ def main():
                         import chat  # pylint: disable=import-outside-toplevel
 
                         chat.check(results, servers)
+                    elif name == "transformer":
+                        import transformer_checks  # pylint: disable=import-outside-toplevel
+
+                        transformer_checks.check(results, servers, rows)
                     else:
                         check_oip(results, servers, name, rows)
     return results.print_table()

@@ -75,6 +75,20 @@ class Servers:
         self.start(f"kserve-{side}", command, f"http://127.0.0.1:{rest}/v2/health/ready")
         return f"127.0.0.1:{rest}", f"127.0.0.1:{grpc}"
 
+    def kserve_transformer(self, side):
+        """A transformer of KServe's SDK before its model server; returns the addresses of both.
+
+        The arguments are those of cloud/src/worker/transformers.rs.
+        """
+        server, _ = self.kserve(side)
+        port = free_port()
+        program = pathlib.Path(__file__).with_name("kserve_transformer.py")
+        model = ["--model_name", side, "--predictor_host", server, "--predictor_protocol", "v2"]
+        listen = ["--http_port", port, "--predictor_request_timeout_seconds", "60", "--grpc_port", free_port()]
+        command = [self.paths["clients"] / "bin/python", program, *model, *listen]
+        self.start(f"kserve-transformer-{side}", command, f"http://127.0.0.1:{port}/v2/models/{side}/ready")
+        return server, f"127.0.0.1:{port}"
+
     def mlserver(self, side):
         """MLServer with its runtime for scikit-learn."""
         rest, grpc, metrics = free_port(), free_port(), free_port()
