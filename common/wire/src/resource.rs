@@ -13,17 +13,24 @@ pub enum Resource {
     Datasets,
     /// `sedna.io` `InferenceModel`.
     InferenceModels,
+    /// `neptune.io` `TrainingModel`.
+    TrainingModels,
 }
 
 /// The text is not the plural name of a resource that Neptune sends to nodes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not one of jointinferenceservices, models, datasets, inferencemodels")]
+#[error("{0:?} is not one of jointinferenceservices, models, datasets, inferencemodels, trainingmodels")]
 pub struct UnknownResource(String);
 
 impl Resource {
     /// Every resource, in the order of their declaration.
-    pub const ALL: [Resource; 4] =
-        [Self::JointInferenceServices, Self::Models, Self::Datasets, Self::InferenceModels];
+    pub const ALL: [Resource; 5] = [
+        Self::JointInferenceServices,
+        Self::Models,
+        Self::Datasets,
+        Self::InferenceModels,
+        Self::TrainingModels,
+    ];
 
     /// Returns the plural name, as in API paths.
     pub fn plural(self) -> &'static str {
@@ -32,6 +39,7 @@ impl Resource {
             Self::Models => "models",
             Self::Datasets => "datasets",
             Self::InferenceModels => "inferencemodels",
+            Self::TrainingModels => "trainingmodels",
         }
     }
 }

@@ -26,7 +26,7 @@ pub struct TrainingContent {
     pub container: TrainingContainer,
     /// The tasks of the current round. A task that is not listed any more is stopped, and its
     /// output removed.
-    #[serde(default, deserialize_with = "unknown::raw_list")]
+    #[serde(default, deserialize_with = "unknown::list")]
     pub tasks: Vec<TrainingTask>,
 }
 
@@ -274,4 +274,31 @@ pub enum TrainingReason {
     /// A reason of a newer agent.
     #[serde(other)]
     Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use crate::{Insert, decode};
+
+    #[test]
+    fn insert_with_tasks_is_decoded_without_the_malformed_ones() {
+        let task = json!({
+            "worker": "a", "container": "digits-a", "id": "00", "kind": "train", "round": 1,
+            "rounds": 2, "seed": 3, "dataset": "d",
+        });
+        let insert = json!({
+            "revision": 1, "hash": "", "apiVersion": "v", "kind": "k",
+            "metadata": {"namespace": "n", "name": "m", "uid": "u"},
+            "training": {
+                "run": 1, "aggregator": {"url": "https://a:8418", "pin": "sha256:00"},
+                "container": {"image": "i", "maxUpdateBytes": 1, "backoffLimit": 1},
+                "tasks": [task, {"worker": "a task of a newer kind"}],
+            },
+        });
+        let insert: Insert = decode(insert.to_string().as_bytes()).unwrap();
+        assert_eq!(insert.content.training.unwrap().tasks.len(), 1);
+    }
 }

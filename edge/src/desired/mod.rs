@@ -115,7 +115,9 @@ pub fn from_replica(replica: &Replica) -> Desired {
                 let dataset = wanted_dataset(&object.content, &object.hash);
                 desired.datasets.insert(key.clone(), dataset);
             }
-            Resource::JointInferenceServices | Resource::InferenceModels => {}
+            Resource::JointInferenceServices
+            | Resource::InferenceModels
+            | Resource::TrainingModels => {}
         }
         for worker in &object.content.workers {
             desired.add_worker(key, &object.content.metadata.uid, worker);
