@@ -17,7 +17,8 @@ use crate::{
     Error,
     agent::{
         Agent, CloudSession, Containers, DesiredState, DroppedMessages, Gateways, ImageCollector,
-        LoopSchedule, ModelServers, NodeArtifacts, ServiceNotifier, WorkerPool, executor::Executor,
+        LoopSchedule, ModelServers, NodeArtifacts, NodeKey, ServiceNotifier, WorkerPool,
+        executor::Executor,
     },
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
     broker::{
@@ -84,7 +85,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     // A start whose epoch could not be stored, because the disk is full, has the epoch of the next
     // one: later numbers order their messages.
     let seq = Timestamp::now().as_millisecond().unsigned_abs();
-    let node = publishing_node(&config, &identity);
+    let key = NodeKey::load(&config.data_dir);
+    let node = publishing_node(&config, &identity, &key);
     let (link, local) = start_links(&config, node.offline(), &sender)?;
     let batches = Batches::new(identity.clone(), config.heartbeat).starting_after(seq);
     let channel = |rules| EventBusChannel::new(rules, batches, config.heartbeat);
@@ -117,6 +119,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
             Executor { docker, context, events: sender, credentials },
             Instant::now(),
         ),
+        key,
         dropped: DroppedMessages::default(),
         schedule: LoopSchedule::default(),
         store,
@@ -155,12 +158,13 @@ fn start_embedded_broker(
     embedded::start(&settings, notes, failed).map(Some)
 }
 
-fn publishing_node(config: &Config, identity: &AgentIdentity) -> PublishingNode {
+fn publishing_node(config: &Config, identity: &AgentIdentity, key: &NodeKey) -> PublishingNode {
     PublishingNode {
         node: config.node.clone(),
         prefix: config.prefix.clone(),
         agent: identity.clone(),
         heartbeat: config.heartbeat,
+        key_pin: key.pin(),
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `ImageCollector` | the images that this agent pulled |
 //! | `WorkerPool` | workers: counters, messages, health, reloads |
 //! | `Gateways` | gateways: their files |
+//! | `NodeKey` | the key for connections to aggregators |
 //! | `ModelServers` | model servers: rollouts and probes |
 
 mod cloud_session;
@@ -25,6 +26,7 @@ mod model_servers;
 mod name_contest;
 mod node_artifacts;
 mod node_check;
+pub mod node_key;
 mod node_problems;
 mod object_status;
 mod on_event;
@@ -45,8 +47,8 @@ use tracing::{debug, info, info_span};
 pub use self::{
     cloud_session::CloudSession, containers::Containers, desired_state::DesiredState,
     dropped::DroppedMessages, gateways::Gateways, image_collector::ImageCollector,
-    model_servers::ModelServers, node_artifacts::NodeArtifacts, service_notifier::ServiceNotifier,
-    worker_pool::WorkerPool,
+    model_servers::ModelServers, node_artifacts::NodeArtifacts, node_key::NodeKey,
+    service_notifier::ServiceNotifier, worker_pool::WorkerPool,
 };
 use self::{model_reloads::ReloadContext, model_servers::ServerContext};
 use crate::{
@@ -75,6 +77,7 @@ pub struct Agent {
     pub workers: WorkerPool,
     pub servers: ModelServers,
     pub gateways: Gateways,
+    pub key: NodeKey,
     pub dropped: DroppedMessages,
     pub schedule: LoopSchedule,
 }
@@ -248,7 +251,10 @@ impl Agent {
             }
         }
         self.gateways.add_notes(&mut health);
-        node_problems::add_to_workers(&mut health, self.cloud.problems());
+        // Workers do not need the key.
+        let no_key = self.key.get().err();
+        let problems = self.cloud.problems().iter().filter(|problem| Some(*problem) != no_key);
+        node_problems::add_to_workers(&mut health, problems);
         self.workers.set_health(health);
     }
 

@@ -12,6 +12,11 @@ impl Agent {
     /// Looks for problems of the node. Returns when to do so again.
     pub(super) fn check_node(&mut self, now: Instant) -> Instant {
         let check_at = self.store.check(now);
+        if self.key.retry(now) {
+            self.cloud.publisher.node.key_pin = self.key.pin();
+            self.cloud.heartbeat_at = self.cloud.heartbeat_at.map(|_| now);
+            self.schedule.is_plan_stale = true;
+        }
         let has_other_client = self.cloud.publisher.link.is_taken_over();
         let has_other_containers = self.containers.contest.is_detected(now);
         let contest = node_problems::name_in_use(
@@ -24,7 +29,9 @@ impl Agent {
         {
             warn!("{}", problem.message);
         }
-        let problems: Vec<NodeProblem> = self.store.problem().into_iter().chain(contest).collect();
+        let no_key = self.key.get().err().cloned();
+        let problems: Vec<NodeProblem> =
+            self.store.problem().into_iter().chain(contest).chain(no_key).collect();
         if problems != self.cloud.problems() {
             self.save_problems(&problems);
             self.cloud.set_problems(problems, now);

@@ -20,6 +20,11 @@ pub const WORKERS_DIR: &str = "workers";
 /// Below the data directory, a directory of files for each gateway.
 pub const GATEWAYS_DIR: &str = "gateways";
 
+/// Below the data directory, the key with which the node connects to aggregators.
+pub const KEY_FILE: &str = "tls.key";
+/// Below the data directory, a directory of files for each training task.
+pub const TRAINING_DIR: &str = "training";
+
 /// The settings that all containers of this node share.
 #[derive(Debug, Clone)]
 pub struct NodeContext {

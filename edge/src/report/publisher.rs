@@ -9,8 +9,8 @@ use std::{
 use bytes::Bytes;
 use neptune_link::{Link, LinkError, Message};
 use neptune_wire::{
-    Capacity, DepartedTotals, Namespace, NodeName, NodeProblem, NodeReport, ObjectKey, Replica,
-    StatusReport, Sync, Topic, TopicPrefix, encode,
+    Capacity, DepartedTotals, KeyPin, Namespace, NodeName, NodeProblem, NodeReport, ObjectKey,
+    Replica, StatusReport, Sync, Topic, TopicPrefix, encode,
 };
 use serde::Serialize;
 use tracing::warn;
@@ -54,6 +54,8 @@ pub struct PublishingNode {
     pub prefix: TopicPrefix,
     pub agent: AgentIdentity,
     pub heartbeat: Duration,
+    /// The pin of the node's key, while it has one.
+    pub key_pin: Option<KeyPin>,
 }
 
 impl PublishingNode {
@@ -82,7 +84,7 @@ impl PublishingNode {
             heartbeat_seconds: self.heartbeat.as_secs().try_into().ok(),
             capacity,
             problems,
-            key_pin: None,
+            key_pin: self.key_pin.clone(),
         };
         self.message(&Topic::Node(self.node.clone()), true, &report)
     }

@@ -50,9 +50,8 @@ pub fn add_typed_content(resource: Resource, object: &mut Value) {
             dataset["url"] = spec["dataUrl"].clone();
             object["dataset"] = dataset;
         }
-        Resource::JointInferenceServices
-        | Resource::InferenceModels
-        | Resource::TrainingModels => {}
+        Resource::JointInferenceServices | Resource::InferenceModels | Resource::TrainingModels => {
+        }
     }
 }
 

@@ -62,6 +62,7 @@ fn healthy() -> DoctorFacts {
             }),
         },
         disk: Ok(DiskFacts { free: 20 << 30, size: 64 << 30, reserve: 512 << 20 }),
+        key_pin: Ok(Some("sha256:00ff".into())),
         local: LocalBrokerFacts {
             url: "mqtt://127.0.0.1:1884".into(),
             access: LocalBrokerAccess::LoginPerWorker,

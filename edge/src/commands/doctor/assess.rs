@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::commands::doctor::{
     cloud_workers::cloud_workers,
-    data_directory::{agent, data, disk},
+    data_directory::{agent, data, disk, node_key},
     engine::{engine, network, registries},
     facts::{
         CertificateFile, CloudLinkFacts, DataDirFacts, DataState, DatabaseState, DoctorFacts,
@@ -30,6 +30,7 @@ pub fn assess(facts: &DoctorFacts) -> Vec<Finding> {
         clock(facts),
         data(&facts.data, facts.user, &facts.local),
         disk(&facts.disk),
+        node_key(&facts.key_pin),
         engine(&facts.engine),
     ];
     findings.extend(facts.registries.iter().map(registries));

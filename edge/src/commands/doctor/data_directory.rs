@@ -139,6 +139,20 @@ pub fn disk(disk: &Checked<DiskFacts>) -> Finding {
     }
 }
 
+/// The key with which the node connects to aggregators.
+pub fn node_key(pin: &Checked<Option<String>>) -> Finding {
+    const CHECK: &str = "node key";
+    match pin {
+        Ok(Some(pin)) => Finding::ok(CHECK, pin),
+        Ok(None) => Finding::ok(CHECK, "no key yet; the agent creates it"),
+        Err(why) => Finding::error(
+            CHECK,
+            why,
+            "make it readable for the agent's user; a damaged key may be removed: the agent creates another one, which the controller accepts",
+        ),
+    }
+}
+
 /// Three digits are enough.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 fn bytes(bytes: u64) -> String {

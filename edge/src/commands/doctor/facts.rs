@@ -28,6 +28,8 @@ pub struct DoctorFacts {
     pub network: Option<NetworkFacts>,
     pub data: DataDirFacts,
     pub disk: Checked<DiskFacts>,
+    /// The pin of the node's key; `None` before the agent's first start.
+    pub key_pin: Checked<Option<String>>,
     pub local: LocalBrokerFacts,
     pub cloud: CloudLinkFacts,
     /// Whether the machine's clock is synchronized; `None` if unknown.

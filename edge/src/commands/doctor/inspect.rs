@@ -12,6 +12,7 @@ use std::{
 
 use jiff::Timestamp;
 use neptune_link::{Link, LinkEvent, LinkOptions};
+use neptune_pinned_tls::TlsKey;
 use neptune_wire::Replica;
 use rustix::fs::{Access, access, statvfs};
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
@@ -22,7 +23,7 @@ use crate::{
         CertificateFacts, Checked, DataState, DatabaseState, DiskFacts, NeededSecret, SecretAccess,
         SecretDir, SecretFile,
     },
-    domain::gateway_files::secret_name,
+    domain::{gateway_files::secret_name, node_context::KEY_FILE},
     gateway::secrets,
     storage::Store,
 };
@@ -43,6 +44,20 @@ pub fn data(path: &Path) -> (Checked<DataState>, Option<Replica>) {
     let state =
         DataState::Present { owner, can_write: write(path), is_in_use: is_in_use(path), database };
     (Ok(state), replica)
+}
+
+/// The pin of the node's key in this data directory; `None` if there is no key yet.
+pub fn key_pin(data_dir: &Path) -> Checked<Option<String>> {
+    let path = data_dir.join(KEY_FILE);
+    let shown = path.display().to_string();
+    match fs::read_to_string(&path) {
+        Ok(pem) => match TlsKey::from_pem(&pem, &shown) {
+            Ok(key) => Ok(Some(key.pin().0.clone())),
+            Err(error) => Err(error.to_string()),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{shown}: {error}")),
+    }
 }
 
 /// The directory of secrets and its files. Their content is not read.

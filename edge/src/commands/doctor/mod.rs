@@ -85,9 +85,20 @@ fn invalid_settings(error: Error) -> Finding {
 async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
     let pending = PendingChecks::default();
     let all = async {
-        let (data, disk, version, registries, network, answer, is_synchronized, certificates) = tokio::join!(
+        let (
+            data,
+            disk,
+            key_pin,
+            version,
+            registries,
+            network,
+            answer,
+            is_synchronized,
+            certificates,
+        ) = tokio::join!(
             check_data_dir(config, resolve, &pending),
             disk(config, &pending),
+            key_pin(config, &pending),
             engine(config, &pending),
             registries(config, &pending),
             network(config, &pending),
@@ -110,6 +121,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             network,
             data: DataDirFacts { path: config.data_dir.clone(), state },
             disk,
+            key_pin,
             local,
             cloud: CloudLinkFacts {
                 url: config.mqtt_url.to_string(),
@@ -230,6 +242,11 @@ fn observer_url(config: &Config) -> Checked<BrokerUrl> {
 async fn disk(config: &Config, pending: &PendingChecks) -> Checked<DiskFacts> {
     let (path, reserve) = (config.data_dir.clone(), config.policy.reserve_bytes);
     pending.check("disk", blocking(move || inspect::disk(&path, reserve))).await
+}
+
+async fn key_pin(config: &Config, pending: &PendingChecks) -> Checked<Option<String>> {
+    let path = config.data_dir.clone();
+    pending.check("node key", blocking(move || inspect::key_pin(&path))).await
 }
 
 async fn engine(config: &Config, pending: &PendingChecks) -> Checked<String> {

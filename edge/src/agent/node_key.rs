@@ -1,0 +1,95 @@
+//! The key of this node, with which it connects to aggregators: reads or creates its file, and tries
+//! again while that fails.
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use neptune_pinned_tls::TlsKey;
+use neptune_wire::{KeyPin, NodeProblem, NodeProblemReason};
+use tracing::{info, warn};
+
+use crate::domain::node_context::KEY_FILE;
+
+/// Between two attempts to read or create the file.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The key of this node, or why there is none.
+pub struct NodeKey {
+    path: PathBuf,
+    key: Result<TlsKey, NodeProblem>,
+    retry_at: Option<Instant>,
+}
+
+impl NodeKey {
+    /// Reads the key of this data directory, or creates it.
+    pub fn load(data_dir: &Path) -> Self {
+        let path = data_dir.join(KEY_FILE);
+        let key = load(&path);
+        match &key {
+            Ok(key) => info!(pin = key.pin().0, "key of the node loaded"),
+            Err(problem) => warn!("{}", problem.message),
+        }
+        Self { path, key, retry_at: None }
+    }
+
+    /// Tries again if there is no key, every few seconds. Returns whether there is one since.
+    pub fn retry(&mut self, now: Instant) -> bool {
+        if self.key.is_ok() || self.retry_at.is_some_and(|at| at > now) {
+            return false;
+        }
+        self.retry_at = Some(now + RETRY_INTERVAL);
+        self.key = load(&self.path);
+        if let Ok(key) = &self.key {
+            info!(pin = key.pin().0, "key of the node loaded");
+        }
+        self.key.is_ok()
+    }
+
+    /// # Errors
+    /// Why there is no key, with the remedy.
+    pub fn get(&self) -> Result<&TlsKey, &NodeProblem> {
+        self.key.as_ref()
+    }
+
+    /// The pin of the key.
+    pub fn pin(&self) -> Option<KeyPin> {
+        self.key.as_ref().ok().map(|key| key.pin().clone())
+    }
+}
+
+fn load(path: &Path) -> Result<TlsKey, NodeProblem> {
+    TlsKey::load_or_generate(path).map_err(|error| NodeProblem {
+        reason: NodeProblemReason::StorageFailed,
+        message: format!(
+            "the node has no key, and cannot train: {error}; make its directory writable, or remove a damaged file; retrying"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn damaged_key_is_a_problem_until_it_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(KEY_FILE);
+        fs::write(&path, "damaged").unwrap();
+        let mut key = NodeKey::load(dir.path());
+        let problem = key.get().unwrap_err();
+        assert_eq!(problem.reason, NodeProblemReason::StorageFailed);
+        assert!(problem.message.contains("tls.key"), "{}", problem.message);
+        let now = Instant::now();
+        assert!(!key.retry(now) && key.pin().is_none());
+        fs::remove_file(&path).unwrap();
+        assert!(!key.retry(now), "too early");
+        let now = now + RETRY_INTERVAL;
+        assert!(key.retry(now) && !key.retry(now));
+        assert_eq!(key.pin(), NodeKey::load(dir.path()).pin());
+    }
+}
