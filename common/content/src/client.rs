@@ -61,6 +61,15 @@ enum AttemptError {
     Busy(Duration),
 }
 
+/// What an upload reports while it runs.
+#[derive(Debug)]
+pub enum Observation<'a> {
+    /// The receiver has this many bytes.
+    Confirmed(u64),
+    /// An attempt failed and is repeated: the status that the receiver answered, if it did, and why.
+    Interrupted(Option<StatusCode>, &'a dyn std::error::Error),
+}
+
 /// Uploads a file. Retries until the receiver accepts or refuses it; to stop, drop the future.
 /// `random` returns any number and selects the delays.
 ///
@@ -69,12 +78,26 @@ enum AttemptError {
 pub async fn upload(
     client: &Client,
     upload: &Upload,
+    random: impl FnMut() -> u64,
+) -> io::Result<Outcome> {
+    upload_observed(client, upload, random, |_| {}).await
+}
+
+/// As [`upload`], and tells `observe` how it goes.
+///
+/// # Errors
+/// As [`upload`].
+pub async fn upload_observed(
+    client: &Client,
+    upload: &Upload,
     mut random: impl FnMut() -> u64,
+    mut observe: impl FnMut(Observation<'_>),
 ) -> io::Result<Outcome> {
     let mut retries = Retries::new(upload.backoff);
     let mut known = None;
     loop {
-        let error = match attempt(client, upload, &mut known, &mut retries).await? {
+        let attempted = attempt(client, upload, &mut known, &mut retries, &mut observe).await?;
+        let error = match attempted {
             Ok(outcome) => return Ok(outcome),
             Err(error) => error,
         };
@@ -84,6 +107,11 @@ pub async fn upload(
             delay = delay.max(asked.min(MAX_RETRY_AFTER));
         }
         tracing::info!(url = upload.url, %error, ?delay, "upload is interrupted");
+        let status = match &error {
+            AttemptError::Status(status) => Some(*status),
+            _ => None,
+        };
+        observe(Observation::Interrupted(status, &error));
         tokio::time::sleep(delay).await;
     }
 }
@@ -94,6 +122,7 @@ async fn attempt(
     upload: &Upload,
     known: &mut Option<u64>,
     retries: &mut Retries,
+    observe: &mut impl FnMut(Observation<'_>),
 ) -> io::Result<Result<Outcome, AttemptError>> {
     let mut file = File::open(&upload.path).await?;
     loop {
@@ -105,6 +134,7 @@ async fn attempt(
                 Err(error) => return Ok(Err(error)),
             },
         };
+        observe(Observation::Confirmed(offset));
         let (block, bytes) = read_block(&mut file, upload, offset).await?;
         let request = client.patch(&upload.url).headers(block.headers()).body(bytes);
         let response = match request.send().await {

@@ -1,4 +1,4 @@
-//! Contents that are named by their sha256, and their resumable upload over HTTP.
+//! Contents that are named by their sha256, and their resumable transfer over HTTP.
 //!
 //! The address of an upload contains the digest of the content, so both sides know it and creating
 //! an upload needs no request:
@@ -25,6 +25,7 @@
 
 pub mod client;
 mod digest;
+pub mod download;
 pub mod headers;
 pub mod server;
 pub mod uploads;

@@ -1,0 +1,199 @@
+//! Downloads a content by its digest, and continues where an earlier attempt ended.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use http::{StatusCode, header};
+use reqwest::{Client, Response};
+use sha2::{Digest as _, Sha256};
+use tokio::{
+    fs::{File, OpenOptions},
+    io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _},
+};
+
+use crate::Digest;
+
+/// Bytes of a file that are read at a time.
+const CHUNK: usize = 256 * 1024;
+/// Longest error text that is kept.
+const MAX_TEXT: usize = 4096;
+
+/// A content to download.
+#[derive(Debug, Clone)]
+pub struct Download {
+    /// Its address.
+    pub url: String,
+    /// Its digest.
+    pub content: Digest,
+    /// Its length in bytes.
+    pub length: u64,
+    /// Where to put it. What an attempt received is kept in a file beside it.
+    pub path: PathBuf,
+}
+
+/// Why an attempt failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DownloadError {
+    /// The server cannot be reached, or the connection was cut.
+    #[error("{}", chain(.0))]
+    Http(#[from] reqwest::Error),
+    /// The server does not send the content.
+    #[error("the server answered {0}: {1}")]
+    Status(StatusCode, String),
+    /// The server sent another content. It is removed.
+    #[error("the server sent another content: {got} instead of {expected}")]
+    Digest {
+        /// The digest of the content that it sent.
+        got: Digest,
+        /// The digest of the content.
+        expected: Digest,
+    },
+    /// The server sent more or fewer bytes than the content has.
+    #[error("the server sent {got} bytes instead of {expected}")]
+    Length {
+        /// The number of bytes that it sent, as far as it was read.
+        got: u64,
+        /// The length of the content.
+        expected: u64,
+    },
+    /// The file cannot be read or written.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What failed.
+        error: io::Error,
+    },
+}
+
+fn chain(error: &reqwest::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// Downloads a content once; to stop, drop the future. When it returns, the file is complete, has
+/// its digest, and survives a power failure. A file that is there already is verified.
+///
+/// # Errors
+/// What was received is kept for the next attempt, unless it is not the content.
+pub async fn download(client: &Client, download: &Download) -> Result<(), DownloadError> {
+    let path = &download.path;
+    let error = |path: &Path| {
+        let path = path.to_owned();
+        move |error| DownloadError::File { path, error }
+    };
+    if tokio::fs::try_exists(path).await.map_err(error(path))? {
+        let (hash, _) = hash(path).await.map_err(error(path))?;
+        if Digest::from(hash) == download.content {
+            return Ok(());
+        }
+        tokio::fs::remove_file(path).await.map_err(error(path))?;
+    }
+    let mut partial = path.clone().into_os_string();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let (mut hash, mut offset) = match hash(&partial).await {
+        Ok((hash, length)) if length <= download.length => (hash, length),
+        Ok(_) => (Sha256::new(), 0),
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => (Sha256::new(), 0),
+        Err(failed) => return Err(error(&partial)(failed)),
+    };
+    let mut file = OpenOptions::new();
+    let file = file.create(true).truncate(false).write(true).open(&partial).await;
+    let mut file = file.map_err(error(&partial))?;
+    if offset < download.length || download.length == 0 {
+        receive(client, download, &partial, &mut file, (&mut hash, &mut offset)).await?;
+    }
+    let got = Digest::from(hash);
+    if got != download.content {
+        tokio::fs::remove_file(&partial).await.map_err(error(&partial))?;
+        return Err(DownloadError::Digest { got, expected: download.content });
+    }
+    file.sync_all().await.map_err(error(&partial))?;
+    tokio::fs::rename(&partial, path).await.map_err(error(path))?;
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let synced = async { File::open(directory).await?.sync_all().await };
+    synced.await.map_err(error(directory))
+}
+
+/// Receives what is missing from `offset` on.
+async fn receive(
+    client: &Client,
+    download: &Download,
+    partial: &Path,
+    file: &mut File,
+    (hash, offset): (&mut Sha256, &mut u64),
+) -> Result<(), DownloadError> {
+    let error = |error| DownloadError::File { path: partial.to_owned(), error };
+    let mut request = client.get(&download.url);
+    if *offset > 0 {
+        request = request.header(header::RANGE, format!("bytes={offset}-"));
+    }
+    let mut response = request.send().await?;
+    match response.status() {
+        StatusCode::PARTIAL_CONTENT if starts_at(&response, *offset) => {}
+        StatusCode::OK => {
+            *hash = Sha256::new();
+            *offset = 0;
+        }
+        status => return Err(DownloadError::Status(status, text(response).await?)),
+    }
+    // What was there beyond the offset, or all of it.
+    file.set_len(*offset).await.map_err(error)?;
+    file.seek(io::SeekFrom::Start(*offset)).await.map_err(error)?;
+    while let Some(chunk) = response.chunk().await? {
+        if chunk.len() as u64 > download.length - *offset {
+            let got = *offset + chunk.len() as u64;
+            return Err(DownloadError::Length { got, expected: download.length });
+        }
+        file.write_all(&chunk).await.map_err(error)?;
+        hash.update(&chunk);
+        *offset += chunk.len() as u64;
+    }
+    file.flush().await.map_err(error)?;
+    if *offset < download.length {
+        return Err(DownloadError::Length { got: *offset, expected: download.length });
+    }
+    Ok(())
+}
+
+/// Whether a partial response begins at this offset.
+fn starts_at(response: &Response, offset: u64) -> bool {
+    let range = response.headers().get(header::CONTENT_RANGE).and_then(|it| it.to_str().ok());
+    let start =
+        range.and_then(|range| range.strip_prefix("bytes ")?.split('-').next()?.parse().ok());
+    start == Some(offset)
+}
+
+async fn text(mut response: Response) -> Result<String, DownloadError> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        body.extend_from_slice(&chunk[..chunk.len().min(MAX_TEXT - body.len())]);
+        if body.len() == MAX_TEXT {
+            break;
+        }
+    }
+    Ok(String::from_utf8_lossy(&body).into_owned())
+}
+
+/// The hash of a file, and its length.
+async fn hash(path: &Path) -> io::Result<(Sha256, u64)> {
+    let mut file = File::open(path).await?;
+    let (mut hash, mut length) = (Sha256::new(), 0);
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        let count = file.read(&mut buffer).await?;
+        if count == 0 {
+            return Ok((hash, length));
+        }
+        hash.update(&buffer[..count]);
+        length += count as u64;
+    }
+}
