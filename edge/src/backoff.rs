@@ -34,3 +34,8 @@ pub const RESYNC: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_
 pub const REPORT_POST: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
 /// Between checks for a script, image or file that a user must provide on the node.
 pub const RECHECK_INTERVAL: Duration = Duration::from_secs(3);
+/// Between the starts of a training program that fails.
+pub const TRAINING_RESTART: Backoff =
+    Backoff::new(Duration::from_secs(2), Duration::from_secs(5 * 60));
+/// Between attempts to get what a training task needs, or to send its output.
+pub const TRAINING_INPUTS: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));

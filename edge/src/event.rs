@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use neptune_link::LinkEvent;
-use neptune_wire::{ObjectKey, WorkerName};
+use neptune_wire::{ObjectKey, TaskId, WorkerName};
 
 use crate::{
     Error,
@@ -16,6 +16,7 @@ use crate::{
         pulled_image::CollectedImages,
         server_part::ProbeFailure,
     },
+    training::task::TaskEvent,
 };
 
 /// An event of the agent's loop.
@@ -56,6 +57,10 @@ pub enum AgentEvent {
     ClearsPublished(BTreeSet<ObjectKey>),
     /// The files of the gateways were written, or their secrets changed.
     GatewayFiles(WrittenGateways),
+    /// An activity of a training task reports something.
+    Training { task: TaskId, event: TaskEvent },
+    /// The containers and files of unknown training tasks were removed.
+    TrainingSwept,
     /// The embedded broker has other remarks on the workers.
     WorkerNotesChanged,
     /// The embedded broker failed and cannot be restarted.

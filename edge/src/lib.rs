@@ -13,6 +13,7 @@
 //! | `worker` | `domain`, `desired`, `plan`, `gateway` |
 //! | `artifacts` | `domain`, `desired`, `storage` |
 //! | `model_server` | `domain`, `desired`, `plan`, `artifacts`, `engine` |
+//! | `training` | `domain`, `desired`, `artifacts`, `engine` |
 //! | `agent` | all of these |
 //! | `broker` | `config`, `domain` |
 //! | `sidecar` | `broker` |
@@ -39,6 +40,7 @@ mod random;
 mod report;
 mod sidecar;
 mod startup;
+mod training;
 mod worker;
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::{
     Error,
     agent::{
         Agent, CloudSession, Containers, DesiredState, DroppedMessages, Gateways, ImageCollector,
-        LoopSchedule, ModelServers, NodeArtifacts, NodeKey, ServiceNotifier, WorkerPool,
+        LoopSchedule, ModelServers, NodeArtifacts, NodeKey, ServiceNotifier, Training, WorkerPool,
         executor::Executor,
     },
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
@@ -43,6 +43,7 @@ use crate::{
         reporter::Reporter,
     },
     storage::Store,
+    training::activity::TrainingNode,
     worker::counts::Counts,
 };
 
@@ -101,6 +102,13 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         tokio::spawn(former_nodes::remove_containers(docker, instance, former));
     }
     let context = Arc::new(node_context(&config));
+    let training = TrainingNode {
+        docker: Arc::clone(&docker),
+        context: Arc::clone(&context),
+        instance: identity.instance.clone(),
+        events: sender.clone(),
+    };
+    let training = Training::new(training, config.training_slots, store.training_tasks()?);
     let reporter = Reporter::new(identity).starting_after(seq);
     let replica = store.replica()?;
     let uids: BTreeSet<&str> =
@@ -120,6 +128,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
             Instant::now(),
         ),
         key,
+        training,
         dropped: DroppedMessages::default(),
         schedule: LoopSchedule::default(),
         store,

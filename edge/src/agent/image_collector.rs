@@ -40,6 +40,7 @@ impl Agent {
             images
                 .chain(containers.pulling())
                 .chain(servers.images(&desired.desired))
+                .chain(desired.desired.training.images())
                 .cloned()
                 .collect()
         };

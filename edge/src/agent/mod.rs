@@ -11,6 +11,7 @@
 //! | `ImageCollector` | the images that this agent pulled |
 //! | `WorkerPool` | workers: counters, messages, health, reloads |
 //! | `Gateways` | gateways: their files |
+//! | `Training` | training tasks: their states and activities |
 //! | `NodeKey` | the key for connections to aggregators |
 //! | `ModelServers` | model servers: rollouts and probes |
 
@@ -32,6 +33,7 @@ mod object_status;
 mod on_event;
 mod rollout_log;
 mod service_notifier;
+pub mod training;
 mod worker_pool;
 mod worker_runs;
 
@@ -48,7 +50,7 @@ pub use self::{
     cloud_session::CloudSession, containers::Containers, desired_state::DesiredState,
     dropped::DroppedMessages, gateways::Gateways, image_collector::ImageCollector,
     model_servers::ModelServers, node_artifacts::NodeArtifacts, node_key::NodeKey,
-    service_notifier::ServiceNotifier, worker_pool::WorkerPool,
+    service_notifier::ServiceNotifier, training::Training, worker_pool::WorkerPool,
 };
 use self::{model_reloads::ReloadContext, model_servers::ServerContext};
 use crate::{
@@ -78,6 +80,7 @@ pub struct Agent {
     pub servers: ModelServers,
     pub gateways: Gateways,
     pub key: NodeKey,
+    pub training: Training,
     pub dropped: DroppedMessages,
     pub schedule: LoopSchedule,
 }
@@ -164,6 +167,7 @@ impl Agent {
             let plan = self.plan(now);
             self.execute(plan, now);
         }
+        let train_at = self.train(now);
         let probe_at = self.servers.send_probes(&self.containers.executor.events, now);
         self.workers.save_counts(&mut self.store);
         let save_at = self.artifacts.datasets.save(&mut self.store, false, now);
@@ -179,6 +183,7 @@ impl Agent {
             check_at,
             self.schedule.plan_at,
             probe_at,
+            train_at,
             save_at,
             collect_at,
             self.containers.observer.next_at(),
@@ -264,6 +269,7 @@ impl Agent {
             &self.workers,
             &self.servers,
             &self.artifacts,
+            &self.training,
         );
         self.cloud.publish_reports(&mut objects, &mut self.store, now);
     }

@@ -88,7 +88,11 @@ impl ModelServers {
             server.flat_map(move |server| server.awaited_images(wanted).cloned())
         });
         ServerNeeds {
-            sources: targets.chain(kept).map(ArtifactSource::of).collect(),
+            sources: targets
+                .chain(kept)
+                .map(ArtifactSource::of)
+                .chain(desired.training.script_sources())
+                .collect(),
             images: images.collect(),
         }
     }

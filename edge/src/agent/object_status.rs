@@ -6,7 +6,7 @@ use neptune_wire::{
 
 use super::{
     desired_state::DesiredState, model_servers::ModelServers, node_artifacts::NodeArtifacts,
-    worker_pool::WorkerPool,
+    training::Training, worker_pool::WorkerPool,
 };
 use crate::{
     domain::health::WorkerHealth,
@@ -19,6 +19,7 @@ pub fn object_statuses<'a>(
     workers: &WorkerPool,
     servers: &ModelServers,
     artifacts: &NodeArtifacts,
+    training: &Training,
 ) -> Vec<ObjectStatus<'a>> {
     let objects = desired.replica.objects().iter().filter(|(key, object)| is_reported(key, object));
     let status = |(key, object): (&'a ObjectKey, &'a StoredObject)| {
@@ -43,6 +44,11 @@ pub fn object_statuses<'a>(
             outputs: workers.counts.models(uid),
             model: artifacts.models.presence(key, &artifacts.downloads),
             dataset: artifacts.datasets.status(key).cloned(),
+            training: object
+                .content
+                .training
+                .as_deref()
+                .map(|content| training.report(key, content, &desired.desired.training)),
         }
     };
     objects.map(status).collect()
@@ -60,6 +66,7 @@ fn worker_status(health: &WorkerHealth, reported: &str) -> String {
 fn is_reported(key: &ObjectKey, object: &StoredObject) -> bool {
     matches!(key.resource, Resource::Models | Resource::Datasets)
         || object.content.serving.is_some()
+        || object.content.training.is_some()
         || !object.content.workers.is_empty()
 }
 

@@ -30,6 +30,8 @@ impl Agent {
                 | AgentEvent::ImagePulled { .. }
                 | AgentEvent::ImagesCollected(_)
                 | AgentEvent::ClearsPublished(_)
+                | AgentEvent::Training { .. }
+                | AgentEvent::TrainingSwept
         );
         self.schedule.is_plan_stale |= !changes_no_plan;
         match event {
@@ -80,6 +82,11 @@ impl Agent {
             AgentEvent::ProbeDone { key, version, run, answer } => {
                 self.servers.on_probe_done(&key, &version, &run, answer, now);
             }
+            AgentEvent::Training { task, event } => {
+                let desired = &self.desired.desired;
+                self.training.on_event(&task, event, desired, &mut self.store, now);
+            }
+            AgentEvent::TrainingSwept => self.training.on_swept(),
             AgentEvent::GatewayFiles(written) => self.gateways.on_written(written),
             AgentEvent::OwnAddress(address) => {
                 self.workers.save_counts(&mut self.store);
@@ -152,6 +159,7 @@ impl Agent {
         self.artifacts.models.set_wanted(&desired.models);
         self.artifacts.datasets.set_wanted(&desired.datasets, &self.store);
         self.servers.set_wanted(&desired.servers, &self.store);
+        self.training.set_wanted(&desired.training);
         self.artifacts.sync_downloads(self.servers.needs(desired));
         self.schedule.is_plan_stale = true;
     }

@@ -90,4 +90,14 @@ pub struct ContainerArgs {
         action = ArgAction::Set
     )]
     pub worker_init: bool,
+    /// Number of training containers that run at a time. Further ones wait in the order in which
+    /// their tasks arrived.
+    #[arg(
+        long,
+        env = "NEPTUNE_MAX_TRAINING_CONTAINERS",
+        value_name = "COUNT",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=64)
+    )]
+    pub max_training_containers: u32,
 }

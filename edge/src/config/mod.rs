@@ -72,6 +72,8 @@ pub struct Config {
     pub allowed: AllowedDirs,
     /// The rights and limits of containers whose spec does not set them.
     pub defaults: ContainerDefaults,
+    /// Number of training containers that run at a time.
+    pub training_slots: usize,
 }
 
 /// The credentials for the cloud's broker. Files are read again for each connection.
@@ -151,6 +153,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         image_gc: image_gc(&args.image_gc)?,
         allowed,
         defaults: container_defaults(&args.containers),
+        training_slots: args.containers.max_training_containers as usize,
     })
 }
 

@@ -6,6 +6,7 @@ pub mod model;
 pub mod model_server;
 pub mod receive;
 pub mod resync;
+pub mod training;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ pub use self::{
     dataset::WantedDataset,
     model::{ModelSource, WantedModel},
     model_server::WantedServer,
+    training::{WantedTask, WantedTraining},
 };
 use self::{dataset::wanted_dataset, model::wanted_model, model_server::refusal};
 use crate::domain::{
@@ -31,6 +33,7 @@ pub struct Desired {
     pub models: BTreeMap<ObjectKey, WantedModel>,
     pub servers: BTreeMap<ObjectKey, WantedServer>,
     pub datasets: BTreeMap<ObjectKey, WantedDataset>,
+    pub training: WantedTraining,
     /// Workers whose name another object already uses: the owner, the worker, and the other object.
     pub clashes: Vec<(ObjectKey, Worker, ObjectKey)>,
 }
@@ -129,6 +132,13 @@ pub fn from_replica(replica: &Replica) -> Desired {
             desired.servers.insert(key.clone(), server);
         }
     }
+    let mut training = WantedTraining::default();
+    for (key, object) in replica.objects() {
+        if let Some(content) = object.content.training.as_deref() {
+            training.add(key, content, |name| desired.contains(name));
+        }
+    }
+    desired.training = training;
     desired
 }
 

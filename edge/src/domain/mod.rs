@@ -19,4 +19,5 @@ pub mod rollout;
 pub mod served_version;
 pub mod server_part;
 pub mod step;
+pub mod training;
 pub mod worker_count;

@@ -24,9 +24,15 @@ use crate::{
     },
 };
 
-/// Number of log lines to read of an exited container, and the maximum length in characters.
-const LOG_TAIL_LINES: &str = "5";
-const MAX_LOG_TAIL_CHARS: usize = 600;
+/// The end of a log: the number of its lines, and the maximum length in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LogTail {
+    pub lines: &'static str,
+    pub max_bytes: usize,
+}
+
+/// What is read of the log of a worker that exited.
+const WORKER_LOG: LogTail = LogTail { lines: "5", max_bytes: 600 };
 
 impl Docker {
     /// The containers with this node's labels, also those that an agent with another data directory
@@ -51,7 +57,7 @@ impl Docker {
     }
 
     /// `None` if the container does not exist any more.
-    async fn details(&self, id: &str) -> Result<Option<ContainerDetails>, DockerError> {
+    pub(super) async fn details(&self, id: &str) -> Result<Option<ContainerDetails>, DockerError> {
         match self.socket().inspect(id).await {
             // Podman fails in the middle of a response if the container is removed meanwhile.
             Err(error) if status_code(&error).is_some() => self.socket().inspect(id).await,
@@ -73,7 +79,7 @@ impl Docker {
             Lifecycle::Exited => ContainerState::Exited(ContainerExit {
                 exit_code: inspected.exit_code,
                 out_of_memory: inspected.oom_killed,
-                log_tail: self.log_tail(&id).await?,
+                log_tail: self.log_tail(&id, WORKER_LOG).await?,
             }),
             Lifecycle::Unusable => ContainerState::Unusable,
         };
@@ -90,9 +96,9 @@ impl Docker {
         })
     }
 
-    async fn log_tail(&self, id: &str) -> Result<String, DockerError> {
+    pub(super) async fn log_tail(&self, id: &str, tail: LogTail) -> Result<String, DockerError> {
         let options =
-            query::LogsOptionsBuilder::new().stdout(true).stderr(true).tail(LOG_TAIL_LINES).build();
+            query::LogsOptionsBuilder::new().stdout(true).stderr(true).tail(tail.lines).build();
         let mut text = String::new();
         let mut lines = std::pin::pin!(self.client()?.logs(id, Some(options)));
         while let Some(Ok(line)) = lines.next().await {
@@ -104,9 +110,9 @@ impl Docker {
             };
             text.push_str(&String::from_utf8_lossy(&message));
             // One line may be longer than the maximum: keep its end.
-            let excess = text.chars().count().saturating_sub(MAX_LOG_TAIL_CHARS);
+            let excess = text.len().saturating_sub(tail.max_bytes);
             if excess > 0 {
-                text = text.chars().skip(excess).collect();
+                text.drain(..text.ceil_char_boundary(excess));
             }
         }
         let visible = text

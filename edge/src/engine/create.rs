@@ -28,13 +28,41 @@ pub fn create_request(
     spec: &ContainerSpec,
     login: Option<&BrokerLogin>,
 ) -> models::ContainerCreateBody {
+    body(spec, login, labels(identity, spec, login))
+}
+
+/// The body of the request that creates a training container. `max_file_bytes` limits each file
+/// that it writes.
+pub fn training_request(
+    labels: HashMap<String, String>,
+    spec: &ContainerSpec,
+    max_file_bytes: u64,
+) -> models::ContainerCreateBody {
+    let limit = i64::try_from(max_file_bytes).unwrap_or(i64::MAX);
+    let file_size = models::ResourcesUlimits {
+        name: Some("fsize".to_owned()),
+        soft: Some(limit),
+        hard: Some(limit),
+    };
+    let mut body = body(spec, None, labels);
+    if let Some(host) = &mut body.host_config {
+        host.ulimits = Some(vec![file_size]);
+    }
+    body
+}
+
+fn body(
+    spec: &ContainerSpec,
+    login: Option<&BrokerLogin>,
+    labels: HashMap<String, String>,
+) -> models::ContainerCreateBody {
     models::ContainerCreateBody {
         image: Some(spec.image.clone()),
         entrypoint: some_unless_empty(spec.command.iter().cloned()),
         cmd: some_unless_empty(spec.args.iter().cloned()),
         user: spec.user.map(|user| format!("{user}:{user}")),
         env: Some(env(spec, login)),
-        labels: Some(labels(identity, spec, login)),
+        labels: Some(labels),
         exposed_ports: some_unless_empty(published_ports(spec).map(|(port, _)| port)),
         stop_timeout: spec.stop_grace_seconds.map(i64::from),
         host_config: Some(host_config(spec)),

@@ -40,6 +40,7 @@ pub struct InspectedState {
     #[serde(rename = "OOMKilled")]
     pub oom_killed: bool,
     pub started_at: String,
+    pub finished_at: String,
 }
 
 #[derive(Debug, Deserialize)]

@@ -13,4 +13,5 @@ pub mod mounts;
 pub mod networks;
 pub mod observer;
 pub mod registry_config;
+pub mod training;
 pub mod watch;

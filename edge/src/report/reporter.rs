@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use neptune_wire::{
     DatasetReport, DatasetState, GatewayReport, ModelOutput, ModelPresenceReport,
     ModelServerReport, ObjectKey, Phase, PresenceState, RejectedMessages, ReportOutput, Role,
-    StatusReport, TaskInfo, Transition, WorkerReason, WorkerReport, WorkerState,
-    replica::StoredObject,
+    StatusReport, TaskInfo, TaskReport, TaskState, TrainingReport, Transition, WorkerReason,
+    WorkerReport, WorkerState, replica::StoredObject,
 };
 
 use crate::domain::{
@@ -52,6 +52,8 @@ pub struct ObjectStatus<'a> {
     pub model: Option<ModelPresenceReport>,
     /// The count of a Dataset.
     pub dataset: Option<DatasetReport>,
+    /// The tasks of a `TrainingModel`.
+    pub training: Option<TrainingReport>,
 }
 
 /// A start, download or count that takes less than this is reported once, when it is complete.
@@ -170,7 +172,9 @@ impl Reporter {
     }
 
     fn report(&self, subject: &ObjectStatus<'_>) -> StatusReport {
-        let ObjectStatus { object, workers, total, server, outputs, model, dataset, .. } = subject;
+        let ObjectStatus {
+            object, workers, total, server, outputs, model, dataset, training, ..
+        } = subject;
         let task_info = total.has_counted.then(|| TaskInfo {
             inference_number: total.counters.inference,
             hard_example_number: total.counters.hard,
@@ -208,14 +212,15 @@ impl Reporter {
             phase: phase(workers.iter().map(|worker| &worker.health))
                 .max(server.as_ref().map_or(Phase::Running, phase_of_server))
                 .max(model.as_ref().map_or(Phase::Running, phase_of_model))
-                .max(dataset.as_ref().map_or(Phase::Running, phase_of_dataset)),
+                .max(dataset.as_ref().map_or(Phase::Running, phase_of_dataset))
+                .max(training.as_ref().map_or(Phase::Running, phase_of_training)),
             status: status(subject),
             output: ReportOutput { models: outputs.clone(), task_info },
             workers: statuses.collect(),
             serving: server.clone(),
             model: model.clone().map(Box::new),
             dataset: dataset.clone().map(Box::new),
-            training: None,
+            training: training.clone().map(Box::new),
         }
     }
 }
@@ -240,6 +245,18 @@ fn phase<'a>(workers: impl Iterator<Item = &'a WorkerHealth>) -> Phase {
         WorkerState::Failed => Phase::Failed,
     };
     workers.map(of).max().unwrap_or(Phase::Running)
+}
+
+/// The phase of the tasks of a `TrainingModel`.
+fn phase_of_training(training: &TrainingReport) -> Phase {
+    let of = |task: &TaskReport| match task.state {
+        TaskState::Preparing => Phase::Pending,
+        TaskState::Refused | TaskState::Failed => Phase::Failed,
+        TaskState::Training | TaskState::Verifying | TaskState::Uploading | TaskState::Accepted => {
+            Phase::Running
+        }
+    };
+    training.tasks.iter().map(of).max().unwrap_or(Phase::Running)
 }
 
 /// The phase of a model server.
@@ -331,6 +348,7 @@ mod tests {
             outputs: Vec::new(),
             model: None,
             dataset: None,
+            training: None,
         }
     }
 

@@ -22,6 +22,7 @@ mod records;
 mod replica;
 mod schema;
 mod space_reserve;
+mod training;
 
 use std::{
     fs,

@@ -7,10 +7,10 @@ use rusqlite::Connection;
 use crate::Error;
 
 /// The layout of this version. A newer one is rejected, an earlier one is upgraded.
-pub const LAYOUT: u32 = 4;
+pub const LAYOUT: u32 = 5;
 
 /// What each layout adds to the previous one.
-const UPGRADES: [&str; LAYOUT as usize] = [FIRST, SECOND, THIRD, FOURTH];
+const UPGRADES: [&str; LAYOUT as usize] = [FIRST, SECOND, THIRD, FOURTH, FIFTH];
 
 const FIRST: &str = "
     CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -33,6 +33,10 @@ const THIRD: &str = "
 
 const FOURTH: &str = "
     CREATE TABLE images (reference TEXT PRIMARY KEY, id TEXT NOT NULL, unused_seconds INTEGER NOT NULL) WITHOUT ROWID;
+";
+
+const FIFTH: &str = "
+    CREATE TABLE training (task TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
 ";
 
 /// Who may open the database besides this connection.

@@ -231,6 +231,8 @@ fn each_problem_has_its_own_finding() {
     assert_finding(podman, Level::Ok, "podman 4.3.1 on /var/run/docker.sock");
     assert_finding(|facts| facts.cloud.is_by_event_bus = true, Level::Ok, "is part of edgecore");
     assert_finding(|facts| facts.is_synchronized = None, Level::Ok, "cannot determine");
+    assert_finding(|facts| facts.key_pin = Ok(None), Level::Ok, "the agent creates it");
+    assert_finding(|facts| facts.key_pin = Err("tls.key: denied".into()), Level::Error, "denied");
     assert_finding(
         |facts| facts.disk = Err("no response within 10 s".into()),
         Level::Error,

@@ -1,0 +1,422 @@
+//! The node's training tasks: stores their states, and begins the activities that
+//! `training/task.rs` decides.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use neptune_wire::{
+    AggregatorEndpoint, DatasetState, ObjectKey, TaskId, TaskReport, TaskState, TrainingContent,
+    TrainingReason, TrainingReport,
+};
+use tokio::sync::Notify;
+use tracing::{error, info, warn};
+
+use super::{Agent, node_key::NodeKey};
+use crate::{
+    artifacts::{datasets::Datasets, downloads::Downloads},
+    desired::{Desired, WantedTask, WantedTraining},
+    domain::{
+        artifact::DownloadState,
+        training::{TaskProblem, TaskRecord},
+    },
+    random::random,
+    storage::Store,
+    training::{
+        activity::{TaskJob, TrainingNode, Work},
+        aggregator_client::aggregator_client,
+        container::TaskInputs,
+        output::TaskFiles,
+        task::{Activity, TaskEvent, TaskInstance, plan},
+    },
+};
+
+/// Between a failed write of a state and the next attempt.
+const STORE_RETRY: Duration = Duration::from_secs(3);
+
+/// The training tasks of the node.
+pub struct Training {
+    node: TrainingNode,
+    /// How many containers may run at a time.
+    slots: usize,
+    tasks: BTreeMap<TaskId, TaskInstance>,
+    running: BTreeMap<TaskId, RunningActivity>,
+    /// Number of tasks that have arrived.
+    arrivals: u64,
+    /// Whether the containers of unknown tasks are removed; `None` before that began.
+    is_swept: Option<bool>,
+}
+
+/// An activity that can be cancelled.
+struct RunningActivity {
+    cancel: Arc<Notify>,
+    aggregator: AggregatorEndpoint,
+}
+
+/// The parts of the agent that tasks depend on.
+pub struct TrainingContext<'a> {
+    pub desired: &'a Desired,
+    pub datasets: &'a Datasets,
+    pub downloads: &'a Downloads,
+    pub key: &'a NodeKey,
+    pub store: &'a mut Store,
+}
+
+impl Agent {
+    /// Begins the activities of training tasks. Returns when to do so again.
+    pub(super) fn train(&mut self, now: Instant) -> Option<Instant> {
+        let mut context = TrainingContext {
+            desired: &self.desired.desired,
+            datasets: &self.artifacts.datasets,
+            downloads: &self.artifacts.downloads,
+            key: &self.key,
+            store: &mut self.store,
+        };
+        self.training.plan(&mut context, now)
+    }
+}
+
+impl Training {
+    /// With the stored states. No task is wanted yet.
+    pub fn new(node: TrainingNode, slots: usize, stored: BTreeMap<TaskId, TaskRecord>) -> Self {
+        let task =
+            |(id, record)| (id, TaskInstance { is_wanted: false, ..TaskInstance::new(record, 0) });
+        Self {
+            node,
+            slots,
+            tasks: stored.into_iter().map(task).collect(),
+            running: BTreeMap::new(),
+            arrivals: 0,
+            is_swept: None,
+        }
+    }
+
+    /// Sets the tasks to run. Others are stopped, and their files removed.
+    pub fn set_wanted(&mut self, wanted: &WantedTraining) {
+        for (id, task) in &mut self.tasks {
+            task.is_wanted = wanted.tasks.contains_key(id);
+        }
+        for (id, wanted) in &wanted.tasks {
+            if !self.tasks.contains_key(id) {
+                info!(task = id.0, object = %wanted.owner, worker = wanted.task.worker, round = wanted.task.round, "training task received");
+                self.arrivals += 1;
+                let task = TaskInstance::new(TaskRecord::default(), self.arrivals);
+                self.tasks.insert(id.clone(), task);
+            }
+        }
+    }
+
+    /// Records that the containers of unknown tasks are removed.
+    pub fn on_swept(&mut self) {
+        self.is_swept = Some(true);
+    }
+
+    /// Records an event of an activity. A new state counts once it is stored.
+    pub fn on_event(
+        &mut self,
+        id: &TaskId,
+        event: TaskEvent,
+        desired: &Desired,
+        store: &mut Store,
+        now: Instant,
+    ) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        if !matches!(event, TaskEvent::Progress { .. }) {
+            self.running.remove(id);
+        }
+        let wanted = desired.training.tasks.get(id);
+        let limit = wanted.map_or(0, |wanted| wanted.container.backoff_limit);
+        let mut next = task.clone();
+        let is_over = next.on_event(event, limit, now, random());
+        let stored = if is_over {
+            store.delete_training_task(id)
+        } else if next.record == task.record {
+            Ok(())
+        } else {
+            store.save_training_task(id, &next.record)
+        };
+        if let Err(error) = stored {
+            error!(%error, task = id.0, "failed to store the state of a training task; retrying");
+            task.activity = None;
+            task.is_cancelled = false;
+            task.next_try = Some(now + STORE_RETRY);
+            return;
+        }
+        log(id, task, &next);
+        if !is_over {
+            *task = next;
+        } else if task.is_wanted {
+            // It was listed again meanwhile.
+            *task = TaskInstance::new(TaskRecord::default(), task.order);
+        } else {
+            self.tasks.remove(id);
+        }
+    }
+
+    /// Begins and cancels activities. Returns when to do so again.
+    fn plan(&mut self, context: &mut TrainingContext<'_>, now: Instant) -> Option<Instant> {
+        if self.is_swept.is_none() {
+            self.is_swept = Some(false);
+            self.node.clone().sweep(self.tasks.keys().cloned().collect());
+        }
+        if self.is_swept != Some(true) || self.tasks.is_empty() {
+            return None;
+        }
+        let desired = context.desired;
+        let tasks = desired.training.tasks.iter();
+        let inputs: BTreeMap<TaskId, Result<TaskInputs, TaskProblem>> =
+            tasks.map(|(id, wanted)| (id.clone(), inputs(wanted, context))).collect();
+        let is_ready = |id: &TaskId| match inputs.get(id) {
+            Some(inputs) => inputs.as_ref().map(drop).map_err(Clone::clone),
+            None => Ok(()),
+        };
+        let planned = plan(&self.tasks, is_ready, self.slots, now);
+        for (id, task) in &mut self.tasks {
+            let is_waiting = task.is_wanted
+                && task.activity.is_none()
+                && task.record.state == TaskState::Preparing
+                && !task.is_prepared;
+            if is_waiting && let Err(problem) = is_ready(id) {
+                task.problem = Some(problem);
+            }
+        }
+        for id in planned.cancel {
+            self.cancel(&id);
+        }
+        for id in self.moved(desired) {
+            self.cancel(&id);
+        }
+        let mut next_at = planned.next_at;
+        for (id, activity) in planned.begin {
+            let inputs = inputs.get(&id).cloned();
+            if let Err(problem) = self.begin(&id, activity, inputs, context) {
+                let at = now + STORE_RETRY;
+                if let Some(task) = self.tasks.get_mut(&id) {
+                    task.problem = Some(problem);
+                    task.next_try = Some(at);
+                }
+                next_at = Some(next_at.map_or(at, |earlier| earlier.min(at)));
+            }
+        }
+        next_at
+    }
+
+    /// The tasks whose transfers go to an aggregator that is not theirs any more.
+    fn moved(&self, desired: &Desired) -> Vec<TaskId> {
+        let is_moved = |(id, running): &(&TaskId, &RunningActivity)| {
+            let wanted = desired.training.tasks.get(*id);
+            let activity = self.tasks.get(*id).and_then(|task| task.activity);
+            wanted.is_some_and(|wanted| wanted.aggregator != running.aggregator)
+                && matches!(activity, Some(Activity::Prepare | Activity::Upload))
+        };
+        self.running.iter().filter(is_moved).map(|(id, _)| id.clone()).collect()
+    }
+
+    fn cancel(&mut self, id: &TaskId) {
+        if let (Some(task), Some(running)) = (self.tasks.get_mut(id), self.running.get(id))
+            && !task.is_cancelled
+        {
+            task.is_cancelled = true;
+            running.cancel.notify_one();
+        }
+    }
+
+    fn begin(
+        &mut self,
+        id: &TaskId,
+        activity: Activity,
+        inputs: Option<Result<TaskInputs, TaskProblem>>,
+        context: &mut TrainingContext<'_>,
+    ) -> Result<(), TaskProblem> {
+        let Some(task) = self.tasks.get(id) else { return Ok(()) };
+        let wanted = context.desired.training.tasks.get(id);
+        let (Some(wanted), Some(inputs), false) = (wanted, inputs, activity == Activity::Clean)
+        else {
+            self.node.clone().clean(id.clone());
+            if let Some(task) = self.tasks.get_mut(id) {
+                task.activity = Some(Activity::Clean);
+            }
+            return Ok(());
+        };
+        let key = context.key.get().map_err(|problem| {
+            TaskProblem::new(TrainingReason::NodeNotTrusted, problem.message.clone())
+        })?;
+        let client = aggregator_client(key, &wanted.aggregator)?;
+        let work = match activity {
+            Activity::Prepare | Activity::Clean => Work::Prepare,
+            Activity::Run => Work::Run,
+            Activity::Verify => Work::Verify { seconds: task.record.seconds },
+            Activity::Upload => match &task.record.output {
+                Some(output) => Work::Upload(output.clone()),
+                None => Work::Verify { seconds: task.record.seconds },
+            },
+        };
+        let mut record = task.record.clone();
+        if activity == Activity::Run && record.state != TaskState::Training {
+            record.state = TaskState::Training;
+            context.store.save_training_task(id, &record).map_err(|error| {
+                error!(%error, task = id.0, "failed to store the state of a training task; retrying");
+                TaskProblem::new(TrainingReason::DiskFull, format!("cannot store the state of the task: {error}; retrying"))
+            })?;
+        }
+        let job = TaskJob {
+            wanted: Arc::new(wanted.clone()),
+            inputs,
+            files: TaskFiles::new(&self.node.context.data_dir, id),
+            node: self.node.clone(),
+            client,
+            same_base: same_base(id, wanted, &context.desired.training),
+        };
+        let cancel = Arc::new(Notify::new());
+        job.begin(work, Arc::clone(&cancel));
+        let aggregator = wanted.aggregator.clone();
+        self.running.insert(id.clone(), RunningActivity { cancel, aggregator });
+        if let Some(task) = self.tasks.get_mut(id) {
+            let next = TaskInstance { activity: Some(activity), record, ..task.clone() };
+            log(id, task, &next);
+            *task = next;
+        }
+        Ok(())
+    }
+
+    /// The report of an object's tasks.
+    pub fn report(
+        &self,
+        owner: &ObjectKey,
+        content: &TrainingContent,
+        wanted: &WantedTraining,
+    ) -> TrainingReport {
+        let tasks = content.tasks.iter().enumerate().map(|(at, task)| {
+            let report = TaskReport {
+                worker: task.worker.clone(),
+                id: task.id.clone(),
+                round: task.round,
+                state: TaskState::Preparing,
+                reason: None,
+                message: String::new(),
+                failures: 0,
+                uploaded_bytes: None,
+                update_bytes: None,
+            };
+            if let Some(problem) = wanted.refused.get(&(owner.clone(), at)) {
+                let (reason, message) = (problem.reported_reason(), problem.message.clone());
+                return TaskReport { state: TaskState::Failed, reason, message, ..report };
+            }
+            match self.tasks.get(&task.id) {
+                Some(instance) => instance_report(instance, report),
+                None => report,
+            }
+        });
+        TrainingReport { tasks: tasks.collect() }
+    }
+}
+
+fn instance_report(instance: &TaskInstance, report: TaskReport) -> TaskReport {
+    let TaskInstance { record, .. } = instance;
+    let problem = instance.problem.as_ref().or(record.problem.as_ref());
+    let is_queued = record.state == TaskState::Preparing && instance.is_prepared;
+    let message = match problem {
+        Some(problem) => problem.message.clone(),
+        None if is_queued => "waiting for another training container on this node".to_owned(),
+        None => String::new(),
+    };
+    let weights = record.output.as_ref().and_then(|output| output.weights.as_ref());
+    TaskReport {
+        state: record.state,
+        reason: problem.and_then(TaskProblem::reported_reason),
+        message,
+        failures: record.failures,
+        uploaded_bytes: instance.uploaded.filter(|_| record.state == TaskState::Uploading),
+        update_bytes: weights.map(|weights| weights.bytes),
+        ..report
+    }
+}
+
+/// Other tasks that begin with the same weights.
+fn same_base(id: &TaskId, wanted: &WantedTask, training: &WantedTraining) -> Vec<TaskId> {
+    let base = wanted.task.base.as_ref();
+    let others = training
+        .tasks
+        .iter()
+        .filter(|(other, task)| *other != id && base.is_some() && task.task.base.as_ref() == base);
+    others.map(|(other, _)| other.clone()).collect()
+}
+
+/// The dataset and the program of a task, if they are on the node.
+fn inputs(wanted: &WantedTask, context: &TrainingContext<'_>) -> Result<TaskInputs, TaskProblem> {
+    let key = &wanted.dataset;
+    let Some(available) = context.datasets.availability().get(key) else {
+        let message = format!(
+            "waiting to receive {key} from the controller; create the Dataset if it does not exist"
+        );
+        return Err(TaskProblem::new(TrainingReason::DatasetNotReceived, message));
+    };
+    let unavailable =
+        |message: String| Err(TaskProblem::new(TrainingReason::DatasetUnavailable, message));
+    let Some(dataset) = available.usable.clone() else {
+        return match &available.problem {
+            Some(problem) => unavailable(problem.message.clone()),
+            None => Err(TaskProblem::waiting(format!("waiting for {key}"))),
+        };
+    };
+    let status = context.datasets.status(key);
+    let counted = match status {
+        Some(status) if status.state == DatasetState::Failed => {
+            return unavailable(format!("{key} is not counted: {}", status.message));
+        }
+        status => status.and_then(|status| status.tally.as_ref()).map(|it| it.number_of_samples),
+    };
+    match counted {
+        None => return Err(TaskProblem::waiting(format!("waiting for the count of {key}"))),
+        Some(0) => {
+            let message = format!("{key} has no sample; add data to it");
+            return Err(TaskProblem::new(TrainingReason::DatasetEmpty, message));
+        }
+        Some(_) => {}
+    }
+    let format = context.desired.datasets.get(key).map_or("", |dataset| dataset.format.as_str());
+    let script = script(wanted, context.downloads)?;
+    Ok(TaskInputs { dataset, format: format.to_owned(), counted, script, weights: None })
+}
+
+fn script(
+    wanted: &WantedTask,
+    downloads: &Downloads,
+) -> Result<Option<crate::domain::artifact::LocalArtifact>, TaskProblem> {
+    use neptune_wire::WorkerReason;
+    let Some(source) = wanted.script_source() else { return Ok(None) };
+    if let Some(artifact) = downloads.local_artifact(&source) {
+        return Ok(Some(artifact.clone()));
+    }
+    let problem = match downloads.state(&source) {
+        DownloadState::Stuck { problem, .. } => Some(problem),
+        DownloadState::Downloading { problem, .. } => problem,
+        DownloadState::Ready => None,
+    };
+    Err(match problem {
+        None => TaskProblem::waiting("waiting for the download of the program"),
+        Some(problem) => {
+            let reason = match problem.reason {
+                WorkerReason::ModelDigestMismatch => TrainingReason::DigestMismatch,
+                WorkerReason::DiskFull => TrainingReason::DiskFull,
+                _ => TrainingReason::DownloadFailed,
+            };
+            TaskProblem::new(reason, problem.message)
+        }
+    })
+}
+
+/// Logs a new state, and a new problem.
+fn log(id: &TaskId, before: &TaskInstance, after: &TaskInstance) {
+    if before.record.state != after.record.state {
+        info!(task = id.0, state = ?after.record.state, "training task changed");
+    }
+    let problem = |task: &TaskInstance| task.problem.clone().or(task.record.problem.clone());
+    if let Some(found) = problem(after)
+        && problem(before).as_ref() != Some(&found)
+    {
+        warn!(task = id.0, reason = ?found.reason, problem = found.message, "training task");
+    }
+}

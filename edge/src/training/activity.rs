@@ -1,0 +1,208 @@
+//! Carries out the activities of tasks, each in its own task of the runtime. The outcome is sent as an
+//! event.
+
+use std::{collections::BTreeSet, fs, io, path::Path, sync::Arc};
+
+use neptune_wire::{AgentInstance, TaskId};
+use reqwest::Client;
+use tokio::{
+    sync::{Notify, mpsc},
+    task::spawn_blocking,
+};
+use tracing::{info, warn};
+
+use super::{
+    container::{self, TaskInputs, TrainingIdentity},
+    output::{Expected, TaskFiles},
+    prepare::{self, engine_problem},
+    run,
+    task::{TaskEvent, VerifyProblem},
+    upload,
+};
+use crate::{
+    backoff::ENGINE_CONNECT,
+    desired::WantedTask,
+    domain::{
+        node_context::{NodeContext, TRAINING_DIR},
+        problem::Problem,
+        training::{TaskOutput, TaskProblem},
+    },
+    engine::docker::Docker,
+    event::AgentEvent,
+    random::random,
+};
+
+/// A task with everything that its activities need.
+#[derive(Clone)]
+pub struct TaskJob {
+    pub wanted: Arc<WantedTask>,
+    /// The dataset and the program, or what is missing.
+    pub inputs: Result<TaskInputs, TaskProblem>,
+    pub files: TaskFiles,
+    pub node: TrainingNode,
+    /// Connects to the task's aggregator only.
+    pub client: Client,
+    /// Other tasks of the node that begin with the same weights.
+    pub same_base: Vec<TaskId>,
+}
+
+/// The node on which tasks run.
+#[derive(Clone)]
+pub struct TrainingNode {
+    pub docker: Arc<Docker>,
+    pub context: Arc<NodeContext>,
+    pub instance: AgentInstance,
+    pub events: mpsc::Sender<AgentEvent>,
+}
+
+/// An activity with its input.
+pub enum Work {
+    Prepare,
+    Run,
+    Verify { seconds: u64 },
+    Upload(TaskOutput),
+}
+
+impl TaskJob {
+    /// Begins an activity. It ends by itself, or after `cancel` is notified.
+    pub fn begin(self, work: Work, cancel: Arc<Notify>) {
+        tokio::spawn(async move {
+            let event = match work {
+                Work::Prepare => {
+                    let prepared = async { TaskEvent::Prepared(prepare::prepare(&self).await) };
+                    unless(&cancel, prepared).await
+                }
+                // It looks at `cancel` itself: not while the engine creates the container, which
+                // would be left behind.
+                Work::Run => run::run(&self, &cancel).await,
+                Work::Verify { seconds } => TaskEvent::Verified(self.verify(seconds).await),
+                Work::Upload(output) => {
+                    let uploaded =
+                        async { TaskEvent::Uploaded(upload::upload(&self, &output).await) };
+                    unless(&cancel, uploaded).await
+                }
+            };
+            self.report(event).await;
+        });
+    }
+
+    /// Reports an event.
+    pub async fn report(&self, event: TaskEvent) {
+        // The receiver is dropped only when the process exits.
+        let task = self.wanted.task.id.clone();
+        let _ = self.node.events.send(AgentEvent::Training { task, event }).await;
+    }
+
+    /// Reports an event that may be lost.
+    pub fn try_report(&self, event: TaskEvent) {
+        let task = self.wanted.task.id.clone();
+        let _ = self.node.events.try_send(AgentEvent::Training { task, event });
+    }
+
+    /// Verifies the output, after nothing can change it any more.
+    async fn verify(&self, seconds: u64) -> Result<TaskOutput, VerifyProblem> {
+        let removed = self.node.remove_containers(&self.wanted.task.id).await;
+        removed.map_err(|problem| VerifyProblem::Retry(engine_problem(problem)))?;
+        let expected = Expected {
+            kind: self.wanted.task.kind,
+            max_update_bytes: self.wanted.container.max_update_bytes,
+            counted: self.inputs.as_ref().ok().and_then(|inputs| inputs.counted),
+            seconds,
+        };
+        let files = self.files.clone();
+        let verified = spawn_blocking(move || files.verify(&expected)).await;
+        verified.expect("no file makes the verification panic")
+    }
+}
+
+async fn unless(cancel: &Notify, activity: impl Future<Output = TaskEvent>) -> TaskEvent {
+    tokio::select! {
+        event = activity => event,
+        () = cancel.notified() => TaskEvent::Cancelled,
+    }
+}
+
+impl TrainingNode {
+    /// Removes the containers of a task.
+    async fn remove_containers(&self, task: &TaskId) -> Result<(), Problem> {
+        self.remove_containers_unless(|identity| identity.task != *task).await
+    }
+
+    /// Removes the training containers of this node, except some.
+    async fn remove_containers_unless(
+        &self,
+        keep: impl Fn(&TrainingIdentity) -> bool,
+    ) -> Result<(), Problem> {
+        let found = self.docker.labelled(container::TASK).await?;
+        let ids = found.into_iter().filter_map(|found| {
+            let identity = TrainingIdentity::of(&found.labels)?;
+            let is_own = identity.is_of(&self.context, &self.instance);
+            (is_own && !keep(&identity)).then_some(found.id)
+        });
+        self.docker.remove_training(&ids.collect::<Vec<_>>()).await
+    }
+
+    /// Removes the container and the files of a task, and reports the result.
+    pub fn clean(self, task: TaskId) {
+        tokio::spawn(async move {
+            let cleaned = self.remove_containers(&task).await.map_err(|problem| problem.message);
+            let files = TaskFiles::new(&self.context.data_dir, &task);
+            let cleaned = match cleaned {
+                Ok(()) => {
+                    let removed = spawn_blocking(move || files.remove()).await;
+                    removed.expect("removing files does not panic").map_err(|it| it.to_string())
+                }
+                Err(problem) => Err(problem),
+            };
+            let event = AgentEvent::Training { task, event: TaskEvent::Cleaned(cleaned) };
+            // The receiver is dropped only when the process exits.
+            let _ = self.events.send(event).await;
+        });
+    }
+
+    /// Removes the containers and files of tasks that are not known, which a lost database or a
+    /// former name of the node left behind. Reports the end, after the engine has answered.
+    pub fn sweep(self, known: BTreeSet<TaskId>) {
+        tokio::spawn(async move {
+            let mut failures = 0;
+            while let Err(problem) =
+                self.remove_containers_unless(|it| known.contains(&it.task) && self.owns(it)).await
+            {
+                if failures == 0 {
+                    info!(
+                        problem = problem.message,
+                        "cannot look for training containers; retrying"
+                    );
+                }
+                failures += 1;
+                tokio::time::sleep(ENGINE_CONNECT.delay(failures, random())).await;
+            }
+            let root = self.context.data_dir.join(TRAINING_DIR);
+            let removed = spawn_blocking(move || remove_unknown(&root, &known)).await;
+            if let Err(error) = removed.expect("removing files does not panic") {
+                warn!(%error, "cannot remove files of earlier training tasks");
+            }
+            let _ = self.events.send(AgentEvent::TrainingSwept).await;
+        });
+    }
+
+    /// Whether this data directory created the container under the present name of the node.
+    fn owns(&self, identity: &TrainingIdentity) -> bool {
+        identity.node == self.context.node.as_str() && identity.instance == self.instance.0
+    }
+}
+
+fn remove_unknown(root: &Path, known: &BTreeSet<TaskId>) -> io::Result<()> {
+    let listed = match fs::read_dir(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        listed => listed?,
+    };
+    for entry in listed {
+        let entry = entry?;
+        let name = entry.file_name().into_string().ok();
+        if !name.is_some_and(|name| known.contains(&TaskId(name))) {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,344 @@
+//! Decides the container of a training task: environment, mounts, limits, labels and name. Pure.
+
+use std::collections::{BTreeMap, HashMap};
+
+use neptune_wire::{AgentInstance, TaskId, TaskKind, TrainingNetwork, TrainingScript};
+
+use super::output::{OUTPUT_EXTRA, TaskFiles};
+use crate::{
+    desired::WantedTask,
+    domain::{
+        artifact::LocalArtifact,
+        container::{
+            BindMount, ContainerNetwork, ContainerSpec, DirectoryMount, ScriptMount, container_name,
+        },
+        node_context::NodeContext,
+        observed_container::MANAGED,
+    },
+};
+
+/// Label with the task of a container.
+pub const TASK: &str = "io.neptune.training-task";
+/// Label with the node of a training container. Not that of workers, which the agent would remove.
+const NODE: &str = "io.neptune.training-node";
+const INSTANCE: &str = "io.neptune.training-instance";
+const OBJECT: &str = "io.neptune.training-object";
+const WORKER: &str = "io.neptune.training-worker";
+const NAME: &str = "io.neptune.training-name";
+
+/// The user of a program that names none, when the agent is root.
+const NONROOT: u32 = 65_532;
+/// Seconds between SIGTERM and SIGKILL. An output that was not finished is not used.
+const STOP_GRACE: u32 = 1;
+/// The directory of a downloaded program in the container.
+const SCRIPT_DIR: &str = "/script";
+const OUTPUT_DIR: &str = "/output";
+const DATASETS_DIR: &str = "/datasets";
+const WEIGHTS_DIR: &str = "/weights";
+
+/// The variables that make numeric libraries repeat a computation bit by bit. The user may set
+/// others.
+const DETERMINISTIC: [(&str, &str); 4] = [
+    ("OMP_NUM_THREADS", "1"),
+    ("OPENBLAS_NUM_THREADS", "1"),
+    ("MKL_NUM_THREADS", "1"),
+    ("PYTHONHASHSEED", "0"),
+];
+
+/// The inputs of a task that are on the node.
+#[derive(Debug, Clone)]
+pub struct TaskInputs {
+    pub dataset: LocalArtifact,
+    pub format: String,
+    /// The samples that the agent counted.
+    pub counted: Option<u64>,
+    /// The downloaded program.
+    pub script: Option<LocalArtifact>,
+    /// The name of the weights in the container; `None` if the task begins with none.
+    pub weights: Option<&'static str>,
+}
+
+/// Identifies a training container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrainingIdentity {
+    pub node: String,
+    pub instance: String,
+    pub task: TaskId,
+}
+
+impl TrainingIdentity {
+    /// Parses the labels. `None` for another container.
+    pub fn of(labels: &HashMap<String, String>) -> Option<Self> {
+        Some(Self {
+            node: labels.get(NODE)?.clone(),
+            instance: labels.get(INSTANCE)?.clone(),
+            task: TaskId(labels.get(TASK)?.clone()),
+        })
+    }
+
+    /// Whether the agent of this node and data directory is responsible for it: it, or an earlier
+    /// data directory or name of the node, created it.
+    pub fn is_of(&self, context: &NodeContext, instance: &AgentInstance) -> bool {
+        self.node == context.node.as_str() || self.instance == instance.0
+    }
+}
+
+/// The labels of the container.
+pub fn labels(
+    wanted: &WantedTask,
+    context: &NodeContext,
+    instance: &AgentInstance,
+) -> HashMap<String, String> {
+    let labels = [
+        (MANAGED.0, MANAGED.1.to_owned()),
+        (TASK, wanted.task.id.0.clone()),
+        (NODE, context.node.to_string()),
+        (INSTANCE, instance.0.clone()),
+        (OBJECT, wanted.owner.to_string()),
+        (WORKER, wanted.task.worker.clone()),
+        (NAME, wanted.task.container.to_string()),
+    ];
+    labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Whether a container with these labels has the name of this task's container, on the same node.
+pub fn has_name_of(labels: &HashMap<String, String>, wanted: &WantedTask) -> bool {
+    labels.get(NAME).is_some_and(|name| name == wanted.task.container.as_str())
+}
+
+/// The name of the container.
+pub fn name(wanted: &WantedTask, context: &NodeContext) -> String {
+    container_name(&context.node, &wanted.task.container)
+}
+
+/// The user of the program: that of the object or of the node, else one without rights.
+pub fn user(wanted: &WantedTask, context: &NodeContext) -> u32 {
+    let own = if context.agent_user == 0 { NONROOT } else { context.agent_user };
+    wanted.container.rights.run_as_user.or(context.defaults.user).unwrap_or(own)
+}
+
+/// The limit of each file that the program writes, in bytes.
+pub fn output_limit(wanted: &WantedTask) -> u64 {
+    wanted.container.max_update_bytes.saturating_add(OUTPUT_EXTRA)
+}
+
+/// The specification of the container.
+pub fn spec(
+    wanted: &WantedTask,
+    inputs: &TaskInputs,
+    files: &TaskFiles,
+    context: &NodeContext,
+) -> ContainerSpec {
+    let container = &wanted.container;
+    let restrictions = context.defaults.restrict(&container.rights, &container.resources);
+    let bind = |source, target: &str, writable| DirectoryMount {
+        source,
+        target: target.to_owned(),
+        writable,
+    };
+    let mut directories = vec![bind(files.output(), OUTPUT_DIR, true)];
+    let weights = inputs.weights.map(|name| format!("{WEIGHTS_DIR}/{name}"));
+    if let Some(weights) = &weights {
+        directories.push(bind(files.base(), weights, false));
+    }
+    if let Some(script) = &inputs.script {
+        let target = match &script.file {
+            Some(file) => format!("{SCRIPT_DIR}/{file}"),
+            None => SCRIPT_DIR.to_owned(),
+        };
+        directories.push(bind(script.path.clone(), &target, false));
+    }
+    let scripts = match &container.script {
+        Some(TrainingScript::Directory(scripts)) => Some(ScriptMount {
+            dir: scripts.dir.clone().into(),
+            boot_file: scripts.boot_file.clone(),
+        }),
+        Some(TrainingScript::Download { .. }) | None => None,
+    };
+    let network = match container.network {
+        TrainingNetwork::None => "none",
+        TrainingNetwork::Bridge => "bridge",
+    };
+    let dataset = dataset_path(wanted, inputs);
+    ContainerSpec {
+        uid: String::new(),
+        image: container.image.clone(),
+        command: container.command.clone(),
+        args: container.args.clone(),
+        env: environment(wanted, (&dataset, &inputs.format), weights.as_deref(), context),
+        scripts,
+        model: None,
+        dataset: Some(BindMount { source: inputs.dataset.path.clone(), target: dataset }),
+        directories,
+        cpu_millis: restrictions.cpu_millis,
+        memory_bytes: restrictions.memory_bytes,
+        user: Some(user(wanted, context)),
+        writable_root: restrictions.writable_root,
+        init: restrictions.init,
+        stop_grace_seconds: Some(STOP_GRACE),
+        start: None,
+        dns: Vec::new(),
+        hosts: BTreeMap::new(),
+        network: Some(ContainerNetwork { name: network.to_owned(), port: None, grpc_port: None }),
+    }
+}
+
+fn dataset_path(wanted: &WantedTask, inputs: &TaskInputs) -> String {
+    let dir = format!("{DATASETS_DIR}/{}", wanted.dataset.name);
+    match &inputs.dataset.file {
+        Some(file) => format!("{dir}/{file}"),
+        None => dir,
+    }
+}
+
+/// The variables of the object, and those of the task, which replace them.
+fn environment(
+    wanted: &WantedTask,
+    (dataset, format): (&str, &str),
+    weights: Option<&str>,
+    context: &NodeContext,
+) -> BTreeMap<String, String> {
+    let task = &wanted.task;
+    let kind = match task.kind {
+        TaskKind::Initialize => "initialize",
+        TaskKind::Train => "train",
+        TaskKind::Evaluate => "evaluate",
+    };
+    let mut env: BTreeMap<String, String> =
+        DETERMINISTIC.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    env.extend(wanted.container.env.clone());
+    let own = [
+        ("TASK", kind.to_owned()),
+        ("RUN", wanted.run.to_string()),
+        ("ROUND", task.round.to_string()),
+        ("ROUNDS", task.rounds.to_string()),
+        ("WORKER_NAME", task.worker.clone()),
+        ("SEED", task.seed.to_string()),
+        ("OUTPUT_DIR", OUTPUT_DIR.to_owned()),
+        ("DATASET_URL", dataset.to_owned()),
+        ("TRAIN_DATASET_URL", dataset.to_owned()),
+        ("DATASET_FORMAT", format.to_owned()),
+        ("NODE_NAME", context.node.to_string()),
+    ];
+    env.extend(own.map(|(name, value)| (name.to_owned(), value)));
+    for name in ["WEIGHTS_URL", "MODEL_URL", "PRETRAINED_MODEL_URL"] {
+        match weights {
+            Some(path) => drop(env.insert(name.to_owned(), path.to_owned())),
+            None => drop(env.remove(name)),
+        }
+    }
+    env
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        desired::training::tests::wanted,
+        fixtures::{local_file, node_context},
+    };
+
+    fn inputs() -> TaskInputs {
+        let script = LocalArtifact { path: "/var/lib/neptune/models/1".into(), file: None };
+        TaskInputs {
+            dataset: local_file("/data/digits.csv"),
+            format: "csv".into(),
+            counted: Some(1),
+            script: Some(script),
+            weights: Some("weights.npz"),
+        }
+    }
+
+    fn a_task() -> WantedTask {
+        wanted(|_| {})
+    }
+
+    fn spec_of(wanted: &WantedTask, context: &NodeContext) -> ContainerSpec {
+        let files = TaskFiles::new(&context.data_dir, &wanted.task.id);
+        let weights = wanted.task.base.as_ref().map(|_| "weights.npz");
+        spec(wanted, &TaskInputs { weights, ..inputs() }, &files, context)
+    }
+
+    #[test]
+    fn program_has_the_task_in_its_environment_and_no_network() {
+        let spec = spec_of(&wanted(|_| {}), &node_context());
+        for (name, value) in [
+            ("TASK", "train"),
+            ("RUN", "1"),
+            ("ROUND", "1"),
+            ("ROUNDS", "2"),
+            ("WORKER_NAME", "a"),
+            ("SEED", "3"),
+            ("WEIGHTS_URL", "/weights/weights.npz"),
+            ("MODEL_URL", "/weights/weights.npz"),
+            ("PRETRAINED_MODEL_URL", "/weights/weights.npz"),
+            ("DATASET_URL", "/datasets/d/digits.csv"),
+            ("TRAIN_DATASET_URL", "/datasets/d/digits.csv"),
+            ("DATASET_FORMAT", "csv"),
+            ("OUTPUT_DIR", "/output"),
+            ("OMP_NUM_THREADS", "1"),
+            ("OPENBLAS_NUM_THREADS", "1"),
+            ("MKL_NUM_THREADS", "1"),
+            ("PYTHONHASHSEED", "0"),
+        ] {
+            assert_eq!(spec.env.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        assert_eq!(spec.network.unwrap().name, "none");
+        assert_eq!((spec.user, spec.writable_root), (Some(NONROOT), false));
+        let writable: Vec<_> = spec.directories.iter().filter(|it| it.writable).collect();
+        assert_eq!(writable.len(), 1);
+        let output = format!("/var/lib/neptune/training/{}/output", "2".repeat(64));
+        assert_eq!(
+            (writable[0].source.as_path(), &*writable[0].target),
+            (Path::new(&output), "/output")
+        );
+        assert!(spec.directories.iter().any(|it| it.target == "/script" && !it.writable));
+    }
+
+    #[test]
+    fn user_sets_threads_and_user_but_not_the_task() {
+        let wanted = wanted(|content| {
+            content["container"]["env"] = json!({"OMP_NUM_THREADS": "4", "SEED": "mine"});
+            content["container"]["rights"] = json!({"runAsUser": 1000});
+            content["container"]["network"] = json!("bridge");
+        });
+        let spec = spec_of(&wanted, &node_context());
+        assert_eq!((&*spec.env["OMP_NUM_THREADS"], &*spec.env["SEED"]), ("4", "3"));
+        assert_eq!((spec.user, spec.network.unwrap().name.as_str()), (Some(1000), "bridge"));
+        let agent = NodeContext { agent_user: 998, ..node_context() };
+        assert_eq!(user(&a_task(), &agent), 998);
+    }
+
+    #[test]
+    fn first_weights_begin_with_none() {
+        let wanted = wanted(|content| {
+            content["tasks"][0]["kind"] = json!("initialize");
+            content["tasks"][0]["base"] = json!(null);
+            content["container"]["env"] = json!({"MODEL_URL": "mine"});
+        });
+        let spec = spec_of(&wanted, &node_context());
+        assert_eq!((&*spec.env["TASK"], spec.env.get("MODEL_URL")), ("initialize", None));
+        assert!(spec.directories.iter().all(|it| !it.target.starts_with(WEIGHTS_DIR)));
+    }
+
+    #[test]
+    fn labels_identify_the_task_and_are_not_those_of_a_worker() {
+        let (wanted, context) = (wanted(|_| {}), node_context());
+        let own = AgentInstance("here".into());
+        let labels = labels(&wanted, &context, &own);
+        let identity = TrainingIdentity::of(&labels).unwrap();
+        assert_eq!(identity.task, wanted.task.id);
+        assert!(identity.is_of(&context, &AgentInstance("an earlier directory".into())));
+        let renamed = NodeContext { node: "edge1".parse().unwrap(), ..node_context() };
+        assert!(identity.is_of(&renamed, &own));
+        assert!(!identity.is_of(&renamed, &AgentInstance("another agent".into())));
+        use crate::domain::observed_container::ContainerIdentity;
+        assert_eq!(ContainerIdentity::of(&labels, &context.node), None);
+        assert_eq!(TrainingIdentity::of(&crate::fixtures::container_identity().labels()), None);
+    }
+}

@@ -1,0 +1,11 @@
+//! Training tasks: the state machine of a task, its container, its output, and its transfers.
+
+pub mod activity;
+pub mod aggregator_client;
+pub mod container;
+pub mod output;
+pub mod prepare;
+pub mod result;
+pub mod run;
+pub mod task;
+pub mod upload;

@@ -1,0 +1,297 @@
+//! The files of a task: creates its output directory, measures it while the program runs, and verifies
+//! what the program wrote. The directory belongs to the program, so no link in it is followed.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use neptune_aggregate::{
+    update::{self, Refusal},
+    weights::{Weights, WeightsError},
+};
+use neptune_content::Digest;
+use neptune_wire::{TaskId, TaskKind, TrainingReason, aggregator::UpdateReport};
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
+};
+use sha2::{Digest as _, Sha256};
+
+use super::{result, task::VerifyProblem};
+use crate::domain::{
+    node_context::TRAINING_DIR,
+    training::{OutputWeights, TaskOutput, TaskProblem},
+};
+
+/// What the output directory may hold beside the weights, in bytes.
+pub const OUTPUT_EXTRA: u64 = 1024 * 1024;
+/// Most files and directories in the output directory.
+const MAX_ENTRIES: u64 = 1000;
+/// The files that a program may write its weights to.
+const WEIGHTS: [&str; 2] = ["weights.npz", "weights.safetensors"];
+const RESULT: &str = "result.json";
+const CHUNK: usize = 256 * 1024;
+
+/// The paths of a task below the data directory.
+#[derive(Debug, Clone)]
+pub struct TaskFiles {
+    pub dir: PathBuf,
+}
+
+/// What is expected of an output.
+#[derive(Debug, Clone)]
+pub struct Expected {
+    pub kind: TaskKind,
+    pub max_update_bytes: u64,
+    /// The samples that the agent counted.
+    pub counted: Option<u64>,
+    /// How long the program ran.
+    pub seconds: u64,
+}
+
+impl TaskFiles {
+    /// The ID must be valid: 64 hex digits.
+    pub fn new(data_dir: &Path, id: &TaskId) -> Self {
+        Self { dir: data_dir.join(TRAINING_DIR).join(&id.0) }
+    }
+
+    /// The weights that the task begins with.
+    pub fn base(&self) -> PathBuf {
+        self.dir.join("base")
+    }
+
+    /// The directory that the container writes to.
+    pub fn output(&self) -> PathBuf {
+        self.dir.join("output")
+    }
+
+    /// Creates the directory of the task, for the agent alone.
+    pub fn create(&self) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)
+    }
+
+    /// Empties the output directory, or creates it, for a program of this user. `agent`: the user of
+    /// the agent.
+    pub fn reset_output(&self, user: u32, agent: u32) -> io::Result<()> {
+        let output = self.output();
+        self.create()?;
+        remove(&output)?;
+        fs::DirBuilder::new().mode(0o700).create(&output)?;
+        if user == agent {
+            return Ok(());
+        }
+        if agent == 0 {
+            return std::os::unix::fs::chown(&output, Some(user), Some(user));
+        }
+        // The engine may map users. Others cannot reach it: its parent is the agent's alone.
+        fs::set_permissions(&output, fs::Permissions::from_mode(0o777))
+    }
+
+    /// Removes all files of the task.
+    pub fn remove(&self) -> io::Result<()> {
+        remove(&self.dir)
+    }
+
+    /// The size of what the program wrote, in bytes: of each file the larger of its length and its
+    /// space. `None` if there are too many files.
+    pub fn usage(&self) -> io::Result<Option<u64>> {
+        let (mut bytes, mut entries) = (0_u64, 0);
+        let mut pending = vec![self.output()];
+        while let Some(dir) = pending.pop() {
+            let listed = match fs::read_dir(&dir) {
+                Ok(listed) => listed,
+                // The program removed it meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            for entry in listed {
+                let entry = entry?;
+                entries += 1;
+                if entries > MAX_ENTRIES {
+                    return Ok(None);
+                }
+                // Of the link itself.
+                let Ok(found) = entry.path().symlink_metadata() else { continue };
+                if found.is_dir() {
+                    pending.push(entry.path());
+                } else {
+                    let space = found.blocks().saturating_mul(512);
+                    bytes = bytes.saturating_add(found.len().max(space));
+                }
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Verifies the output. Its files are on the disk when it returns. The container must not exist
+    /// any more.
+    ///
+    /// # Errors
+    /// The output cannot be used, or could not be read.
+    pub fn verify(&self, expected: &Expected) -> Result<TaskOutput, VerifyProblem> {
+        let dir = rustix::fs::open(
+            self.output(),
+            OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC,
+            Mode::empty(),
+        );
+        let dir = File::from(dir.map_err(|error| self.unreadable(&error.into()))?);
+        let report = self.result(&dir, expected)?;
+        let weights = if expected.kind == TaskKind::Evaluate {
+            None
+        } else {
+            Some(self.weights(&dir, expected)?)
+        };
+        dir.sync_all().map_err(|error| self.unreadable(&error))?;
+        Ok(TaskOutput { weights, report })
+    }
+
+    fn result(&self, dir: &File, expected: &Expected) -> Result<UpdateReport, VerifyProblem> {
+        let Some(file) = self.open(dir, RESULT)? else {
+            return Err(missing("the program wrote no result.json into OUTPUT_DIR"));
+        };
+        let mut text = Vec::new();
+        let read = file.take(result::MAX_RESULT + 1).read_to_end(&mut text);
+        read.map_err(|error| self.unreadable(&error))?;
+        if text.len() as u64 > result::MAX_RESULT {
+            let limit = result::MAX_RESULT;
+            return Err(missing(&format!("result.json has more than {limit} bytes")));
+        }
+        result::parse(&text, expected.kind, expected.counted, expected.seconds)
+            .map_err(|why| missing(&why))
+    }
+
+    fn weights(&self, dir: &File, expected: &Expected) -> Result<OutputWeights, VerifyProblem> {
+        let mut found = Vec::new();
+        for name in WEIGHTS {
+            found.extend(self.open(dir, name)?.map(|file| (name, file)));
+        }
+        let (name, file) = match found.len() {
+            1 => found.remove(0),
+            0 => {
+                return Err(missing(
+                    "the program wrote neither weights.npz nor weights.safetensors into OUTPUT_DIR",
+                ));
+            }
+            _ => {
+                return Err(missing(
+                    "the program wrote weights.npz and weights.safetensors; write one of them",
+                ));
+            }
+        };
+        let length = file.metadata().map_err(|error| self.unreadable(&error))?.len();
+        if length > expected.max_update_bytes {
+            return Err(too_large(
+                &format!("{name} has {length} bytes"),
+                expected.max_update_bytes,
+            ));
+        }
+        let open = |file: &File| file.try_clone().map_err(WeightsError::from);
+        let update = open(&file).and_then(Weights::open);
+        let update = update.map_err(|error| self.unusable(name, error))?;
+        let base = match expected.kind {
+            TaskKind::Initialize => open(&file).and_then(Weights::open),
+            _ => File::open(self.base()).map_err(WeightsError::from).and_then(Weights::open),
+        };
+        let base = base.map_err(|error| {
+            VerifyProblem::Retry(TaskProblem::new(
+                TrainingReason::DownloadFailed,
+                format!("cannot read the weights that the task began with: {error}; retrying"),
+            ))
+        })?;
+        match update::check(&base, &update).map_err(|error| self.unusable(name, error))? {
+            Ok(_) => {}
+            Err(refusal) => {
+                let reason = match refusal {
+                    Refusal::ShapeMismatch(_) => TrainingReason::ShapeMismatch,
+                    Refusal::NotFinite { .. } => TrainingReason::NotFinite,
+                };
+                let message = format!("{name} has {refusal}; correct the program");
+                return Err(VerifyProblem::Refused(TaskProblem::new(reason, message)));
+            }
+        }
+        file.sync_all().map_err(|error| self.unreadable(&error))?;
+        let sha256 = digest(&file, length).map_err(|error| self.unreadable(&error))?;
+        Ok(OutputWeights { name: name.to_owned(), sha256: sha256.to_string(), bytes: length })
+    }
+
+    /// Opens a plain file in the output directory; `None` if there is none.
+    fn open(&self, dir: &File, name: &str) -> Result<Option<File>, VerifyProblem> {
+        // A pipe would block without NONBLOCK.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP | Errno::NXIO) => {
+                return Err(missing(&format!("{name} is not a plain file")));
+            }
+            Err(error) => return Err(self.unreadable(&error.into())),
+        };
+        let found = file.metadata().map_err(|error| self.unreadable(&error))?;
+        if !found.is_file() {
+            return Err(missing(&format!("{name} is not a plain file")));
+        }
+        Ok(Some(file))
+    }
+
+    fn unusable(&self, name: &str, error: WeightsError) -> VerifyProblem {
+        match error {
+            WeightsError::Io(error) => self.unreadable(&error),
+            error => missing(&format!("{name}: {error}")),
+        }
+    }
+
+    fn unreadable(&self, error: &io::Error) -> VerifyProblem {
+        let reason = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => TrainingReason::DiskFull,
+            _ => TrainingReason::OutputMissing,
+        };
+        let message =
+            format!("cannot read the output in {}: {error}; retrying", self.dir.display());
+        VerifyProblem::Retry(TaskProblem::new(reason, message))
+    }
+}
+
+/// The problem that the output exceeds its limit. `what` names the part and its size.
+pub fn too_large(what: &str, max_update_bytes: u64) -> VerifyProblem {
+    VerifyProblem::Refused(too_large_problem(what, max_update_bytes))
+}
+
+/// As [`too_large`].
+pub fn too_large_problem(what: &str, max_update_bytes: u64) -> TaskProblem {
+    TaskProblem::new(
+        TrainingReason::UpdateTooLarge,
+        format!(
+            "{what}, the limit is {max_update_bytes}; write less, or raise aggregation.maxUpdateBytes"
+        ),
+    )
+}
+
+fn missing(what: &str) -> VerifyProblem {
+    VerifyProblem::Refused(TaskProblem::new(TrainingReason::OutputMissing, what))
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+/// The digest of the first `length` bytes of a file.
+fn digest(file: &File, length: u64) -> io::Result<Digest> {
+    use std::os::unix::fs::FileExt as _;
+    let (mut hash, mut at, mut buffer) = (Sha256::new(), 0, vec![0; CHUNK]);
+    while at < length {
+        let size = CHUNK.min(usize::try_from(length - at).unwrap_or(CHUNK));
+        file.read_exact_at(&mut buffer[..size], at)?;
+        hash.update(&buffer[..size]);
+        at += size as u64;
+    }
+    Ok(Digest::from(<[u8; 32]>::from(hash.finalize())))
+}
+
+#[cfg(test)]
+mod tests;

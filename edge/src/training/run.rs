@@ -1,0 +1,278 @@
+//! Runs the container of a task until it ends: adopts the one that an earlier process started, or
+//! starts one, and ends it when it takes too long or writes too much.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use neptune_wire::TrainingReason;
+use tokio::{sync::Notify, task::spawn_blocking, time::sleep_until};
+use tracing::info;
+
+use super::{
+    activity::TaskJob,
+    container::{self, TaskInputs, TrainingIdentity},
+    output::too_large_problem,
+    prepare::{self, engine_problem},
+    task::{RunOutcome, TaskEvent},
+};
+use crate::{
+    domain::{problem::Problem, training::TaskProblem},
+    engine::training::{NewContainer, TrainingState},
+};
+
+/// Between two looks at the size of the output.
+const MEASURE_INTERVAL: Duration = Duration::from_millis(500);
+/// Between two questions to an engine that does not answer.
+const ENGINE_RETRY: Duration = Duration::from_secs(1);
+/// After this time without an answer of the engine the run counts as interrupted.
+const ENGINE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A container of the task.
+struct Adopted {
+    id: String,
+    /// When it has to end.
+    deadline: Option<Instant>,
+}
+
+/// Runs the container until it ends, or until `cancel` is notified. A container that is cancelled
+/// keeps running until it is removed.
+pub async fn run(job: &TaskJob, cancel: &Notify) -> TaskEvent {
+    let adopted = match begin(job).await {
+        Ok(adopted) => adopted,
+        Err(outcome) => return TaskEvent::Ran(outcome),
+    };
+    tokio::select! {
+        outcome = supervise(job, &adopted) => TaskEvent::Ran(outcome),
+        () = cancel.notified() => TaskEvent::Cancelled,
+    }
+}
+
+/// Adopts or starts the container. An error is the end of the run.
+async fn begin(job: &TaskJob) -> Result<Adopted, RunOutcome> {
+    let interrupted = |problem| RunOutcome::Interrupted(engine_problem(problem));
+    match adopt(job).await.map_err(interrupted)?? {
+        Some(adopted) => Ok(adopted),
+        None => start(job).await,
+    }
+}
+
+/// Finds the container of this task, and removes others of its name and of the task. The inner error
+/// is the end of a run that an earlier process began.
+async fn adopt(job: &TaskJob) -> Result<Result<Option<Adopted>, RunOutcome>, Problem> {
+    let id = &job.wanted.task.id;
+    let mut adopted = None;
+    for found in job.node.docker.labelled(container::TASK).await? {
+        let Some(identity) = TrainingIdentity::of(&found.labels) else { continue };
+        let is_own = identity.is_of(&job.node.context, &job.node.instance);
+        let is_same_name = identity.node == job.node.context.node.as_str()
+            && container::has_name_of(&found.labels, &job.wanted);
+        if !is_own || identity.task != *id && !is_same_name {
+            continue;
+        }
+        let is_current = identity.task == *id
+            && identity.node == job.node.context.node.as_str()
+            && identity.instance == job.node.instance.0;
+        if is_current && adopted.is_none() {
+            match job.node.docker.training_state(&found.id).await? {
+                TrainingState::Running { started_at } => {
+                    info!(task = id.0, container = found.id, "training container adopted");
+                    let deadline = deadline(job, started_at);
+                    adopted = Some(Adopted { id: found.id, deadline });
+                    continue;
+                }
+                TrainingState::Exited { code: 0, seconds, .. } => {
+                    return Ok(Err(RunOutcome::Succeeded { seconds }));
+                }
+                // It may have been killed with the engine or the machine: it runs again.
+                TrainingState::Exited { .. } | TrainingState::Unusable => {}
+            }
+        }
+        job.node.docker.remove_training(&[found.id]).await?;
+    }
+    Ok(Ok(adopted))
+}
+
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+fn deadline(job: &TaskJob, started_at: Option<Timestamp>) -> Option<Instant> {
+    let limit = Duration::from_secs(job.wanted.container.timeout_seconds?);
+    let ran = started_at.map_or(0, |start| (Timestamp::now() - start).get_seconds());
+    let ran = Duration::from_secs(u64::try_from(ran).unwrap_or(0));
+    Instant::now().checked_add(limit.saturating_sub(ran))
+}
+
+/// Starts the container with an empty output directory.
+async fn start(job: &TaskJob) -> Result<Adopted, RunOutcome> {
+    let weights = prepare::check(job).await.map_err(RunOutcome::InputMissing)?;
+    let user = container::user(&job.wanted, &job.node.context);
+    let (files, agent) = (job.files.clone(), job.node.context.agent_user);
+    let reset = spawn_blocking(move || files.reset_output(user, agent)).await;
+    reset.expect("creating a directory does not panic").map_err(|error| {
+        let reason = match error.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                TrainingReason::DiskFull
+            }
+            _ => TrainingReason::ContainerRefused,
+        };
+        let message = format!("cannot create {}: {error}; retrying", job.files.output().display());
+        RunOutcome::Interrupted(TaskProblem::new(reason, message))
+    })?;
+    let inputs = job.inputs.clone().map_err(RunOutcome::InputMissing)?;
+    let inputs = TaskInputs { weights, ..inputs };
+    let new = NewContainer {
+        name: container::name(&job.wanted, &job.node.context),
+        labels: container::labels(&job.wanted, &job.node.context, &job.node.instance),
+        spec: container::spec(&job.wanted, &inputs, &job.files, &job.node.context),
+        max_file_bytes: container::output_limit(&job.wanted),
+    };
+    let started = job.node.docker.start_training(&new).await;
+    let id = started.map_err(|problem| RunOutcome::Interrupted(engine_problem(problem)))?;
+    info!(
+        task = job.wanted.task.id.0, object = %job.wanted.owner, worker = job.wanted.task.worker,
+        round = job.wanted.task.round, container = id, "training container started"
+    );
+    Ok(Adopted { id, deadline: deadline(job, None) })
+}
+
+/// Waits for the end of the container.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+async fn supervise(job: &TaskJob, adopted: &Adopted) -> RunOutcome {
+    let limit = container::output_limit(&job.wanted);
+    let mut failing_since: Option<Instant> = None;
+    let mut is_engine_lost = false;
+    loop {
+        let mut measure_at = Instant::now() + MEASURE_INTERVAL;
+        let answer = {
+            let ended = job.node.docker.ended(&adopted.id);
+            tokio::pin!(ended);
+            loop {
+                let deadline = adopted.deadline.unwrap_or(measure_at);
+                tokio::select! {
+                    answer = &mut ended => break answer,
+                    () = sleep_until(measure_at.min(deadline).into()) => {}
+                }
+                if adopted.deadline.is_some_and(|at| at <= Instant::now()) {
+                    return kill(job, &adopted.id, timed_out(job), RunOutcome::Failed).await;
+                }
+                if let Some(what) = excess(job, limit).await {
+                    let problem = too_large_problem(&what, job.wanted.container.max_update_bytes);
+                    return kill(job, &adopted.id, problem, RunOutcome::Refused).await;
+                }
+                measure_at = Instant::now() + MEASURE_INTERVAL;
+            }
+        };
+        let state = match answer {
+            Ok(()) => job.node.docker.training_state(&adopted.id).await,
+            Err(problem) => Err(problem),
+        };
+        match state {
+            Ok(TrainingState::Running { .. }) => tokio::time::sleep(ENGINE_RETRY).await,
+            Ok(TrainingState::Unusable) => {
+                return RunOutcome::Interrupted(TaskProblem::new(
+                    TrainingReason::ContainerRefused,
+                    "the training container was removed; starting it again",
+                ));
+            }
+            Ok(TrainingState::Exited { code: 0, seconds, .. }) => {
+                return RunOutcome::Succeeded { seconds };
+            }
+            // The engine was away: it may have ended the container itself.
+            Ok(TrainingState::Exited { .. }) if is_engine_lost => {
+                return RunOutcome::Interrupted(TaskProblem::new(
+                    TrainingReason::ContainerRefused,
+                    "the training container ended with the container engine; starting it again",
+                ));
+            }
+            Ok(TrainingState::Exited { code, out_of_memory, seconds }) => {
+                return failed(job, &adopted.id, (code, out_of_memory, seconds)).await;
+            }
+            Err(problem) => {
+                is_engine_lost = true;
+                let since = *failing_since.get_or_insert(Instant::now());
+                if since.elapsed() > ENGINE_TIMEOUT {
+                    return RunOutcome::Interrupted(engine_problem(problem));
+                }
+                tokio::time::sleep(ENGINE_RETRY).await;
+                continue;
+            }
+        }
+        failing_since = None;
+    }
+}
+
+fn timed_out(job: &TaskJob) -> TaskProblem {
+    let limit = job.wanted.container.timeout_seconds.unwrap_or_default();
+    TaskProblem::new(
+        TrainingReason::TimedOut,
+        format!(
+            "script did not end within {limit} s and was killed; use fewer epochs or a smaller model, or raise the time limit"
+        ),
+    )
+}
+
+/// What exceeds the limit of the output, if anything does.
+async fn excess(job: &TaskJob, limit: u64) -> Option<String> {
+    let files = job.files.clone();
+    let usage = spawn_blocking(move || files.usage()).await.expect("measuring does not panic");
+    match usage {
+        Ok(Some(bytes)) if bytes <= limit => None,
+        Ok(Some(bytes)) => Some(format!("script wrote {bytes} bytes into OUTPUT_DIR")),
+        Ok(None) => Some("script wrote too many files into OUTPUT_DIR".to_owned()),
+        // Verification reads it again.
+        Err(_) => None,
+    }
+}
+
+/// Ends the container.
+async fn kill(
+    job: &TaskJob,
+    id: &String,
+    problem: TaskProblem,
+    outcome: impl FnOnce(TaskProblem) -> RunOutcome,
+) -> RunOutcome {
+    match job.node.docker.remove_training(std::slice::from_ref(id)).await {
+        Ok(()) => outcome(problem),
+        Err(problem) => RunOutcome::Interrupted(engine_problem(problem)),
+    }
+}
+
+/// The outcome of a program that exited with another code than 0.
+async fn failed(
+    job: &TaskJob,
+    id: &str,
+    (code, out_of_memory, seconds): (i64, bool, u64),
+) -> RunOutcome {
+    // A file reached its limit: the program cannot write more.
+    let max = job.wanted.container.max_update_bytes;
+    if let Some(what) = excess(job, container::output_limit(&job.wanted).saturating_sub(1)).await {
+        return RunOutcome::Refused(too_large_problem(&what, max));
+    }
+    let log = job.node.docker.training_log(id).await;
+    let end = if log.is_empty() { String::new() } else { format!(": {log}") };
+    if out_of_memory {
+        return RunOutcome::Failed(TaskProblem::new(
+            TrainingReason::OutOfMemory,
+            format!(
+                "script was killed after {seconds} s because of its memory limit; raise workerSpec.resources, or use less memory{end}"
+            ),
+        ));
+    }
+    let (dir, reserve) = (job.files.dir.clone(), FULL_BELOW_BYTES);
+    let free = spawn_blocking(move || rustix::fs::statvfs(&dir)).await;
+    let free = free.expect("a system call does not panic");
+    let is_full = free.is_ok_and(|found| found.f_bavail.saturating_mul(found.f_frsize) < reserve);
+    if is_full {
+        return RunOutcome::Failed(TaskProblem::new(
+            TrainingReason::DiskFull,
+            format!(
+                "the file system of the data directory is full, and the script ended with exit code {code} after {seconds} s{end}; free disk space"
+            ),
+        ));
+    }
+    RunOutcome::Failed(TaskProblem::new(
+        TrainingReason::ScriptFailed,
+        format!("script ended with exit code {code} after {seconds} s{end}"),
+    ))
+}
+
+/// Free space below which a disk is full.
+const FULL_BELOW_BYTES: u64 = 1 << 20;

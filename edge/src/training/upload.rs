@@ -1,0 +1,213 @@
+//! Sends the output of a task to the aggregator until it answers, for days if need be.
+
+use std::io;
+
+use neptune_backoff::Retries;
+use neptune_content::{
+    client::{Observation, Outcome, RETRY, Upload, upload_observed},
+    uploads::MAX_BLOCK,
+};
+use neptune_wire::{TrainingReason, aggregator::AggregatorProblem};
+use reqwest::{Response, StatusCode};
+use serde::Deserialize as _;
+
+use super::{
+    activity::TaskJob,
+    prepare::{not_trusted, unreachable},
+    task::{TaskEvent, Verdict},
+};
+use crate::{
+    domain::training::{TaskOutput, TaskProblem},
+    random::random,
+};
+
+/// Longest answer of an aggregator that is read, in bytes.
+const MAX_ANSWER: usize = 64 * 1024;
+/// The aggregator has accepted another result of the same task.
+const OTHER_ACCEPTED: &str = "OtherUpdateAccepted";
+
+/// What an answer of the aggregator means.
+#[derive(Debug, PartialEq)]
+enum Answer {
+    Continue,
+    End(Verdict),
+    Retry(TaskProblem),
+}
+
+/// Sends the output. To stop, drop the future.
+pub async fn upload(job: &TaskJob, output: &TaskOutput) -> Verdict {
+    let mut retries = Retries::new(RETRY);
+    loop {
+        let problem = match attempt(job, output).await {
+            Ok(verdict) => return verdict,
+            Err(problem) => problem,
+        };
+        job.report(TaskEvent::Progress { uploaded: 0, problem: Some(problem) }).await;
+        tokio::time::sleep(retries.failed(random())).await;
+    }
+}
+
+async fn attempt(job: &TaskJob, output: &TaskOutput) -> Result<Verdict, TaskProblem> {
+    let (task, origin) = (&job.wanted.task, &job.wanted.aggregator.url);
+    let url = match &output.weights {
+        None => format!("{origin}/v1/evaluations/{}", task.id.0),
+        Some(weights) => format!("{origin}/v1/updates/{}/{}/report", task.id.0, weights.sha256),
+    };
+    let sent = job.client.put(&url).json(&output.report).send().await;
+    let response = sent.map_err(|error| unreachable(origin, &chain(&error)))?;
+    let status = response.status();
+    let text = text(response).await.map_err(|error| unreachable(origin, &chain(&error)))?;
+    match answer(status, &text, origin) {
+        Answer::End(verdict) => return Ok(verdict),
+        Answer::Retry(problem) => return Err(problem),
+        Answer::Continue => {}
+    }
+    match &output.weights {
+        // The aggregator has all of an evaluation.
+        None => Ok(Verdict::Accepted),
+        Some(weights) => {
+            let url = format!("{origin}/v1/updates/{}/{}", task.id.0, weights.sha256);
+            let path = job.files.output().join(&weights.name);
+            let upload =
+                Upload { url, path, length: weights.bytes, block: MAX_BLOCK, backoff: RETRY };
+            send(job, &upload).await
+        }
+    }
+}
+
+async fn send(job: &TaskJob, upload: &Upload) -> Result<Verdict, TaskProblem> {
+    let origin = &job.wanted.aggregator.url;
+    let mut confirmed = 0;
+    let observe = |observation: Observation<'_>| {
+        let problem = match observation {
+            Observation::Confirmed(bytes) => {
+                confirmed = bytes;
+                None
+            }
+            Observation::Interrupted(Some(StatusCode::INSUFFICIENT_STORAGE), _) => {
+                Some(disk_full(origin))
+            }
+            Observation::Interrupted(_, why) => Some(unreachable(origin, &why.to_string())),
+        };
+        // A full queue skips it: the next one has the same or more.
+        job.try_report(TaskEvent::Progress { uploaded: confirmed, problem });
+    };
+    match upload_observed(&job.client, upload, random, observe).await {
+        Ok(Outcome::Accepted(_)) => Ok(Verdict::Accepted),
+        Ok(Outcome::Refused(status, text)) => match answer(status, &text, origin) {
+            Answer::End(verdict) => Ok(verdict),
+            Answer::Retry(problem) => Err(problem),
+            Answer::Continue => Err(unreachable(origin, &format!("it answered {status}"))),
+        },
+        Err(error) => Ok(lost(&error)),
+    }
+}
+
+fn lost(error: &io::Error) -> Verdict {
+    Verdict::Lost(TaskProblem::new(
+        TrainingReason::OutputMissing,
+        format!("the output cannot be read any more: {error}; running the program again"),
+    ))
+}
+
+fn disk_full(origin: &str) -> TaskProblem {
+    TaskProblem::new(
+        TrainingReason::DiskFull,
+        format!("the disk of aggregator {origin} is full; enlarge its volume; retrying"),
+    )
+}
+
+/// Decides what a response means.
+fn answer(status: StatusCode, text: &str, origin: &str) -> Answer {
+    let problem = serde_json::from_str::<AggregatorProblem>(text).ok();
+    let refused = |reason: Option<TrainingReason>| {
+        let message = match &problem {
+            Some(problem) => format!("{}: {}", problem.reason, problem.detail),
+            None => format!("the aggregator answered {status}"),
+        };
+        Answer::End(Verdict::Refused { reason, message })
+    };
+    match status {
+        status if status.is_success() => Answer::Continue,
+        StatusCode::FORBIDDEN => Answer::Retry(not_trusted(origin)),
+        StatusCode::UNPROCESSABLE_ENTITY => {
+            refused(problem.as_ref().map(|problem| reason(&problem.reason)))
+        }
+        StatusCode::PAYLOAD_TOO_LARGE => refused(Some(TrainingReason::UpdateTooLarge)),
+        StatusCode::CONFLICT if problem.as_ref().is_some_and(|it| it.reason == OTHER_ACCEPTED) => {
+            Answer::End(Verdict::Accepted)
+        }
+        StatusCode::CONFLICT | StatusCode::GONE if problem.is_some() => refused(None),
+        StatusCode::INSUFFICIENT_STORAGE => Answer::Retry(disk_full(origin)),
+        // An aggregator that was replaced does not know the task yet.
+        _ => Answer::Retry(unreachable(origin, &format!("it answered {status}"))),
+    }
+}
+
+fn reason(text: &str) -> TrainingReason {
+    let deserializer: serde::de::value::StrDeserializer<'_, serde::de::value::Error> =
+        serde::de::IntoDeserializer::into_deserializer(text);
+    TrainingReason::deserialize(deserializer).unwrap_or(TrainingReason::Unknown)
+}
+
+async fn text(mut response: Response) -> Result<String, reqwest::Error> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        body.extend_from_slice(&chunk[..chunk.len().min(MAX_ANSWER - body.len())]);
+        if body.len() == MAX_ANSWER {
+            break;
+        }
+    }
+    Ok(String::from_utf8_lossy(&body).into_owned())
+}
+
+fn chain(error: &reqwest::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(reason: &str) -> String {
+        format!(r#"{{"reason": "{reason}", "detail": "why"}}"#)
+    }
+
+    #[test]
+    fn answers_end_the_upload_or_repeat_it() {
+        let of = |status: u16, reason: &str| {
+            answer(StatusCode::from_u16(status).expect("it is a status"), &problem(reason), "o")
+        };
+        let refused = |reason, message: &str| {
+            Answer::End(Verdict::Refused { reason, message: message.to_owned() })
+        };
+        for status in [200, 201, 204] {
+            assert_eq!(of(status, ""), Answer::Continue);
+        }
+        let mismatch = Some(TrainingReason::ShapeMismatch);
+        assert_eq!(of(422, "ShapeMismatch"), refused(mismatch, "ShapeMismatch: why"));
+        let newer = Some(TrainingReason::Unknown);
+        assert_eq!(of(422, "OfTheFuture"), refused(newer, "OfTheFuture: why"));
+        assert_eq!(of(410, "RoundClosed"), refused(None, "RoundClosed: why"));
+        assert_eq!(of(409, "RunEnded"), refused(None, "RunEnded: why"));
+        assert_eq!(of(409, "OtherUpdateAccepted"), Answer::End(Verdict::Accepted));
+        for (status, reason) in [
+            (403, TrainingReason::NodeNotTrusted),
+            (404, TrainingReason::AggregatorUnreachable),
+            (500, TrainingReason::AggregatorUnreachable),
+            (503, TrainingReason::AggregatorUnreachable),
+            (507, TrainingReason::DiskFull),
+        ] {
+            let Answer::Retry(problem) = of(status, "x") else {
+                unreachable!("{status} is retried")
+            };
+            assert_eq!(problem.reason, reason, "{status}");
+        }
+    }
+}
