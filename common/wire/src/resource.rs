@@ -19,7 +19,9 @@ pub enum Resource {
 
 /// The text is not the plural name of a resource that Neptune sends to nodes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not one of jointinferenceservices, models, datasets, inferencemodels, trainingmodels")]
+#[error(
+    "{0:?} is not one of jointinferenceservices, models, datasets, inferencemodels, trainingmodels"
+)]
 pub struct UnknownResource(String);
 
 impl Resource {

@@ -76,7 +76,8 @@ pub struct TrainingContainer {
     /// Environment variables. The agent adds those of the task.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// The program, when the image does not contain it.
+    /// The program, when the image does not contain it. The agent passes the path of its boot file as
+    /// the first argument, before `args`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<TrainingScript>,
     /// Whether the container has a network.

@@ -164,7 +164,7 @@ pub fn spec(
         uid: String::new(),
         image: container.image.clone(),
         command: container.command.clone(),
-        args: container.args.clone(),
+        args: boot_file(wanted).into_iter().chain(container.args.iter().cloned()).collect(),
         env: environment(wanted, (&dataset, &inputs.format), weights.as_deref(), context),
         scripts,
         model: None,
@@ -180,6 +180,16 @@ pub fn spec(
         dns: Vec::new(),
         hosts: BTreeMap::new(),
         network: Some(ContainerNetwork { name: network.to_owned(), port: None, grpc_port: None }),
+    }
+}
+
+/// The path of the program in the container, if the image does not contain it.
+fn boot_file(wanted: &WantedTask) -> Option<String> {
+    match wanted.container.script.as_ref()? {
+        TrainingScript::Download { boot_file, .. } => Some(format!("{SCRIPT_DIR}/{boot_file}")),
+        TrainingScript::Directory(scripts) => {
+            Some(format!("{}/{}", scripts.dir, scripts.boot_file))
+        }
     }
 }
 
@@ -288,6 +298,7 @@ mod tests {
         ] {
             assert_eq!(spec.env.get(name).map(String::as_str), Some(value), "{name}");
         }
+        assert_eq!(spec.args, ["/script/train.py"]);
         assert_eq!(spec.network.unwrap().name, "none");
         assert_eq!((spec.user, spec.writable_root), (Some(NONROOT), false));
         let writable: Vec<_> = spec.directories.iter().filter(|it| it.writable).collect();
