@@ -16,7 +16,7 @@ use crate::{
         pulled_image::CollectedImages,
         server_part::ProbeFailure,
     },
-    training::task::TaskEvent,
+    training::{activity::SweepState, task::TaskEvent},
 };
 
 /// An event of the agent's loop.
@@ -59,8 +59,8 @@ pub enum AgentEvent {
     GatewayFiles(WrittenGateways),
     /// An activity of a training task reports something.
     Training { task: TaskId, event: TaskEvent },
-    /// The containers and files of unknown training tasks were removed.
-    TrainingSwept,
+    /// What unknown training tasks left behind was removed.
+    TrainingSwept(SweepState),
     /// The embedded broker has other remarks on the workers.
     WorkerNotesChanged,
     /// The embedded broker failed and cannot be restarted.

@@ -13,7 +13,7 @@ pub enum Resource {
     Datasets,
     /// `sedna.io` `InferenceModel`.
     InferenceModels,
-    /// `neptune.io` `TrainingModel`.
+    /// `sedna.io` `TrainingModel`.
     TrainingModels,
 }
 

@@ -34,6 +34,7 @@ mod on_event;
 mod rollout_log;
 mod service_notifier;
 pub mod training;
+mod training_inputs;
 mod worker_pool;
 mod worker_runs;
 
@@ -259,7 +260,7 @@ impl Agent {
         // Workers do not need the key.
         let no_key = self.key.get().err();
         let problems = self.cloud.problems().iter().filter(|problem| Some(*problem) != no_key);
-        node_problems::add_to_workers(&mut health, problems);
+        node_problems::add_to_workers(&mut health, &problems);
         self.workers.set_health(health);
     }
 

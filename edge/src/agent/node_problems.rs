@@ -33,7 +33,7 @@ pub fn name_in_use(
 /// Adds the problems of the node to the states of its workers.
 pub fn add_to_workers<'a>(
     health: &mut BTreeMap<WorkerName, WorkerHealth>,
-    problems: impl Iterator<Item = &'a NodeProblem> + Clone,
+    problems: &(impl Iterator<Item = &'a NodeProblem> + Clone),
 ) {
     for health in health.values_mut() {
         for NodeProblem { reason, message } in problems.clone() {
@@ -72,7 +72,7 @@ mod tests {
             ]
             .into();
             let problem = NodeProblem { reason, message: "remedy".into() };
-            add_to_workers(&mut health, [&problem].into_iter());
+            add_to_workers(&mut health, &[&problem].into_iter());
             let note = format!("{reason:?}: remedy");
             let degraded = Some(WorkerReason::WorkerDegraded);
             let expected = [

@@ -31,7 +31,7 @@ impl Agent {
                 | AgentEvent::ImagesCollected(_)
                 | AgentEvent::ClearsPublished(_)
                 | AgentEvent::Training { .. }
-                | AgentEvent::TrainingSwept
+                | AgentEvent::TrainingSwept(_)
         );
         self.schedule.is_plan_stale |= !changes_no_plan;
         match event {
@@ -86,7 +86,7 @@ impl Agent {
                 let desired = &self.desired.desired;
                 self.training.on_event(&task, event, desired, &mut self.store, now);
             }
-            AgentEvent::TrainingSwept => self.training.on_swept(),
+            AgentEvent::TrainingSwept(state) => self.training.on_swept(state),
             AgentEvent::GatewayFiles(written) => self.gateways.on_written(written),
             AgentEvent::OwnAddress(address) => {
                 self.workers.save_counts(&mut self.store);

@@ -8,24 +8,21 @@ use std::{
 };
 
 use neptune_wire::{
-    AggregatorEndpoint, DatasetState, ObjectKey, TaskId, TaskReport, TaskState, TrainingContent,
-    TrainingReason, TrainingReport,
+    AggregatorEndpoint, ObjectKey, TaskId, TaskReport, TaskState, TrainingContent, TrainingReason,
+    TrainingReport,
 };
 use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
-use super::{Agent, node_key::NodeKey};
+use super::{Agent, node_key::NodeKey, training_inputs::inputs};
 use crate::{
     artifacts::{datasets::Datasets, downloads::Downloads},
     desired::{Desired, WantedTask, WantedTraining},
-    domain::{
-        artifact::DownloadState,
-        training::{TaskProblem, TaskRecord},
-    },
+    domain::training::{TaskProblem, TaskRecord},
     random::random,
     storage::Store,
     training::{
-        activity::{TaskJob, TrainingNode, Work},
+        activity::{SweepState, TaskJob, TrainingNode, Work},
         aggregator_client::aggregator_client,
         container::TaskInputs,
         output::TaskFiles,
@@ -45,8 +42,8 @@ pub struct Training {
     running: BTreeMap<TaskId, RunningActivity>,
     /// Number of tasks that have arrived.
     arrivals: u64,
-    /// Whether the containers of unknown tasks are removed; `None` before that began.
-    is_swept: Option<bool>,
+    /// `None` before the removal of what unknown tasks left behind began.
+    swept: Option<SweepState>,
 }
 
 /// An activity that can be cancelled.
@@ -89,7 +86,7 @@ impl Training {
             tasks: stored.into_iter().map(task).collect(),
             running: BTreeMap::new(),
             arrivals: 0,
-            is_swept: None,
+            swept: None,
         }
     }
 
@@ -108,9 +105,9 @@ impl Training {
         }
     }
 
-    /// Records that the containers of unknown tasks are removed.
-    pub fn on_swept(&mut self) {
-        self.is_swept = Some(true);
+    /// Records what is removed of unknown tasks.
+    pub fn on_swept(&mut self, state: SweepState) {
+        self.swept = Some(state);
     }
 
     /// Records an event of an activity. A new state counts once it is stored.
@@ -157,22 +154,23 @@ impl Training {
 
     /// Begins and cancels activities. Returns when to do so again.
     fn plan(&mut self, context: &mut TrainingContext<'_>, now: Instant) -> Option<Instant> {
-        if self.is_swept.is_none() {
-            self.is_swept = Some(false);
+        if self.swept.is_none() {
+            self.swept = Some(SweepState::Nothing);
             self.node.clone().sweep(self.tasks.keys().cloned().collect());
         }
-        if self.is_swept != Some(true) || self.tasks.is_empty() {
+        if self.swept < Some(SweepState::Files) || self.tasks.is_empty() {
             return None;
         }
+        let slots = if self.swept == Some(SweepState::Containers) { self.slots } else { 0 };
         let desired = context.desired;
         let tasks = desired.training.tasks.iter();
-        let inputs: BTreeMap<TaskId, Result<TaskInputs, TaskProblem>> =
+        let available: BTreeMap<TaskId, Result<TaskInputs, TaskProblem>> =
             tasks.map(|(id, wanted)| (id.clone(), inputs(wanted, context))).collect();
-        let is_ready = |id: &TaskId| match inputs.get(id) {
+        let is_ready = |id: &TaskId| match available.get(id) {
             Some(inputs) => inputs.as_ref().map(drop).map_err(Clone::clone),
             None => Ok(()),
         };
-        let planned = plan(&self.tasks, is_ready, self.slots, now);
+        let planned = plan(&self.tasks, is_ready, slots, now);
         for (id, task) in &mut self.tasks {
             let is_waiting = task.is_wanted
                 && task.activity.is_none()
@@ -190,7 +188,7 @@ impl Training {
         }
         let mut next_at = planned.next_at;
         for (id, activity) in planned.begin {
-            let inputs = inputs.get(&id).cloned();
+            let inputs = available.get(&id).cloned();
             if let Err(problem) = self.begin(&id, activity, inputs, context) {
                 let at = now + STORE_RETRY;
                 if let Some(task) = self.tasks.get_mut(&id) {
@@ -342,70 +340,6 @@ fn same_base(id: &TaskId, wanted: &WantedTask, training: &WantedTraining) -> Vec
         .iter()
         .filter(|(other, task)| *other != id && base.is_some() && task.task.base.as_ref() == base);
     others.map(|(other, _)| other.clone()).collect()
-}
-
-/// The dataset and the program of a task, if they are on the node.
-fn inputs(wanted: &WantedTask, context: &TrainingContext<'_>) -> Result<TaskInputs, TaskProblem> {
-    let key = &wanted.dataset;
-    let Some(available) = context.datasets.availability().get(key) else {
-        let message = format!(
-            "waiting to receive {key} from the controller; create the Dataset if it does not exist"
-        );
-        return Err(TaskProblem::new(TrainingReason::DatasetNotReceived, message));
-    };
-    let unavailable =
-        |message: String| Err(TaskProblem::new(TrainingReason::DatasetUnavailable, message));
-    let Some(dataset) = available.usable.clone() else {
-        return match &available.problem {
-            Some(problem) => unavailable(problem.message.clone()),
-            None => Err(TaskProblem::waiting(format!("waiting for {key}"))),
-        };
-    };
-    let status = context.datasets.status(key);
-    let counted = match status {
-        Some(status) if status.state == DatasetState::Failed => {
-            return unavailable(format!("{key} is not counted: {}", status.message));
-        }
-        status => status.and_then(|status| status.tally.as_ref()).map(|it| it.number_of_samples),
-    };
-    match counted {
-        None => return Err(TaskProblem::waiting(format!("waiting for the count of {key}"))),
-        Some(0) => {
-            let message = format!("{key} has no sample; add data to it");
-            return Err(TaskProblem::new(TrainingReason::DatasetEmpty, message));
-        }
-        Some(_) => {}
-    }
-    let format = context.desired.datasets.get(key).map_or("", |dataset| dataset.format.as_str());
-    let script = script(wanted, context.downloads)?;
-    Ok(TaskInputs { dataset, format: format.to_owned(), counted, script, weights: None })
-}
-
-fn script(
-    wanted: &WantedTask,
-    downloads: &Downloads,
-) -> Result<Option<crate::domain::artifact::LocalArtifact>, TaskProblem> {
-    use neptune_wire::WorkerReason;
-    let Some(source) = wanted.script_source() else { return Ok(None) };
-    if let Some(artifact) = downloads.local_artifact(&source) {
-        return Ok(Some(artifact.clone()));
-    }
-    let problem = match downloads.state(&source) {
-        DownloadState::Stuck { problem, .. } => Some(problem),
-        DownloadState::Downloading { problem, .. } => problem,
-        DownloadState::Ready => None,
-    };
-    Err(match problem {
-        None => TaskProblem::waiting("waiting for the download of the program"),
-        Some(problem) => {
-            let reason = match problem.reason {
-                WorkerReason::ModelDigestMismatch => TrainingReason::DigestMismatch,
-                WorkerReason::DiskFull => TrainingReason::DiskFull,
-                _ => TrainingReason::DownloadFailed,
-            };
-            TaskProblem::new(reason, problem.message)
-        }
-    })
 }
 
 /// Logs a new state, and a new problem.

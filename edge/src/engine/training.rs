@@ -111,10 +111,9 @@ impl Docker {
         let mut waiting = client.wait_container(id, None::<query::WaitContainerOptions>);
         match waiting.next().await {
             // Another exit code than 0 is an error of the client.
-            Some(Err(DockerError::DockerContainerWaitError { .. }) | Ok(_)) => Ok(()),
+            Some(Err(DockerError::DockerContainerWaitError { .. }) | Ok(_)) | None => Ok(()),
             Some(Err(error)) if status_code(&error) == Some(404) => Ok(()),
             Some(Err(error)) => Err(self.problem(&error)),
-            None => Ok(()),
         }
     }
 

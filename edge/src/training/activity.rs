@@ -55,6 +55,16 @@ pub struct TrainingNode {
     pub events: mpsc::Sender<AgentEvent>,
 }
 
+/// How much of what earlier processes left behind is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SweepState {
+    Nothing,
+    /// Tasks may create files.
+    Files,
+    /// Containers may be started.
+    Containers,
+}
+
 /// An activity with its input.
 pub enum Work {
     Prepare,
@@ -160,10 +170,18 @@ impl TrainingNode {
         });
     }
 
-    /// Removes the containers and files of tasks that are not known, which a lost database or a
-    /// former name of the node left behind. Reports the end, after the engine has answered.
+    /// Removes the files and containers of tasks that are not known, which a lost database or a
+    /// former name of the node left behind. Reports when the files are removed, and when the
+    /// containers are: the engine may be away for long.
     pub fn sweep(self, known: BTreeSet<TaskId>) {
         tokio::spawn(async move {
+            let (root, kept) = (self.context.data_dir.join(TRAINING_DIR), known.clone());
+            let removed = spawn_blocking(move || remove_unknown(&root, &kept)).await;
+            if let Err(error) = removed.expect("removing files does not panic") {
+                warn!(%error, "cannot remove files of earlier training tasks");
+            }
+            // The receiver is dropped only when the process exits.
+            let _ = self.events.send(AgentEvent::TrainingSwept(SweepState::Files)).await;
             let mut failures = 0;
             while let Err(problem) =
                 self.remove_containers_unless(|it| known.contains(&it.task) && self.owns(it)).await
@@ -177,12 +195,7 @@ impl TrainingNode {
                 failures += 1;
                 tokio::time::sleep(ENGINE_CONNECT.delay(failures, random())).await;
             }
-            let root = self.context.data_dir.join(TRAINING_DIR);
-            let removed = spawn_blocking(move || remove_unknown(&root, &known)).await;
-            if let Err(error) = removed.expect("removing files does not panic") {
-                warn!(%error, "cannot remove files of earlier training tasks");
-            }
-            let _ = self.events.send(AgentEvent::TrainingSwept).await;
+            let _ = self.events.send(AgentEvent::TrainingSwept(SweepState::Containers)).await;
         });
     }
 

@@ -250,6 +250,7 @@ mod tests {
     use super::*;
     use crate::{
         desired::training::tests::wanted,
+        domain::observed_container::ContainerIdentity,
         fixtures::{local_file, node_context},
     };
 
@@ -348,7 +349,6 @@ mod tests {
         let renamed = NodeContext { node: "edge1".parse().unwrap(), ..node_context() };
         assert!(identity.is_of(&renamed, &own));
         assert!(!identity.is_of(&renamed, &AgentInstance("another agent".into())));
-        use crate::domain::observed_container::ContainerIdentity;
         assert_eq!(ContainerIdentity::of(&labels, &context.node), None);
         assert_eq!(TrainingIdentity::of(&crate::fixtures::container_identity().labels()), None);
     }

@@ -36,7 +36,7 @@ pub fn parse(
         )
     })?;
     let samples = match (result.samples, kind) {
-        (Some(0), TaskKind::Train) | (None, TaskKind::Train) => {
+        (Some(0) | None, TaskKind::Train) => {
             return Err(
                 "result.json has no samples; write the number of samples that were used".to_owned()
             );

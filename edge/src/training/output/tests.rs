@@ -110,18 +110,19 @@ fn missing_files_are_named() {
     fixture.write("weights.npz", &content);
     assert!(fixture.refused().message.contains("write one of them"));
     fs::remove_file(fixture.path("weights.npz")).unwrap();
-    fixture.write("result.json", &[b' '; 65 * 1024]);
+    fixture.write("result.json", &vec![b' '; 65 * 1024]);
     assert!(fixture.refused().message.contains("more than 65536 bytes"));
     fs::remove_file(fixture.path("result.json")).unwrap();
     assert!(fixture.refused().message.contains("no result.json"));
 }
+
+type Make<'a> = (&'a str, &'a dyn Fn(&Path));
 
 #[test]
 fn links_pipes_and_directories_are_not_followed() {
     let content = weights("w", &[1.0, 3.0]);
     let secret = tempfile::NamedTempFile::new().unwrap();
     fs::write(secret.path(), &content).unwrap();
-    type Make<'a> = (&'a str, &'a dyn Fn(&Path));
     let link = |path: &Path| symlink(secret.path(), path).unwrap();
     let pipe = |path: &Path| {
         let mode = Mode::from_raw_mode(0o600);

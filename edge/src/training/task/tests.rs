@@ -160,7 +160,7 @@ fn a_step() -> impl Strategy<Value = Step> {
 }
 
 fn ending(activity: Activity, how: u8) -> TaskEvent {
-    let is_good = how % 3 > 0;
+    let is_good = !how.is_multiple_of(3);
     match activity {
         Activity::Prepare if is_good => TaskEvent::Prepared(Ok(())),
         Activity::Prepare => TaskEvent::Prepared(Err(problem())),
