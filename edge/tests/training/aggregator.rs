@@ -17,6 +17,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use neptune_content::{
     Digest,
+    headers::Progress,
     server::{self, Next},
     uploads::{UploadId, Uploads},
 };
@@ -177,10 +178,15 @@ async fn answer(
             }
             let id = UploadId { purpose: task.parse().unwrap(), content: digest.parse().unwrap() };
             if method == Method::HEAD {
-                // Another task may have sent the same content.
-                let is_accepted = state.lock().unwrap().received.accepted.contains_key(*task);
-                if !is_accepted && uploads.complete(&id.content).is_some() {
-                    return respond(StatusCode::NOT_FOUND, "");
+                // Another task may have sent the same content: it is complete, and not judged for
+                // this one.
+                if !state.lock().unwrap().received.accepted.contains_key(*task) {
+                    let offset = uploads.offset(&id).unwrap();
+                    let mut response = respond(StatusCode::NO_CONTENT, "");
+                    response
+                        .headers_mut()
+                        .extend(Progress { offset, is_complete: false }.headers());
+                    return response;
                 }
                 return server::head(uploads, id).await.map(Full::new);
             }
