@@ -48,6 +48,24 @@ impl Model {
         if format != FORMAT {
             return Err(format!("format is {format:?}, expected {FORMAT:?}"));
         }
+        Self::checked(pool, layers)
+    }
+
+    /// Makes a model of rows of weights and biases per layer. All layers are followed by a `ReLU`, the
+    /// last one by a softmax. The input is not pooled.
+    ///
+    /// # Errors
+    /// The layers do not match.
+    pub fn of_layers(layers: Vec<(Vec<Vec<f64>>, Vec<f64>)>) -> Result<Self, String> {
+        let last = layers.len().saturating_sub(1);
+        let layers = layers.into_iter().enumerate().map(|(number, (weights, bias))| {
+            let activation = if number == last { Activation::Softmax } else { Activation::Relu };
+            Layer { activation, weights, bias }
+        });
+        Self::checked(1, layers.collect())
+    }
+
+    fn checked(pool: u8, layers: Vec<Layer>) -> Result<Self, String> {
         if !matches!(pool, 1 | 2 | 4 | 8) {
             return Err(format!("pool is {pool}, expected 1, 2, 4 or 8"));
         }

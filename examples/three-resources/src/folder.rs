@@ -64,18 +64,22 @@ pub fn scan(dir: &Path, before: &Versions) -> io::Result<Versions> {
 }
 
 fn load(dir: &Path) -> Loaded {
-    let files = json_files(dir).map_err(|error| error.to_string())?;
+    let files = model_files(dir).map_err(|error| error.to_string())?;
     match &files[..] {
         [file] => model_file::read(file).map(Arc::new).map_err(|error| error.to_string()),
-        _ => Err(format!("{} has {} files *.json instead of one", dir.display(), files.len())),
+        _ => Err(format!(
+            "{} has {} files *.json or *.npz instead of one",
+            dir.display(),
+            files.len()
+        )),
     }
 }
 
-fn json_files(dir: &Path) -> io::Result<Vec<String>> {
+fn model_files(dir: &Path) -> io::Result<Vec<String>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "json") {
+        if path.extension().is_some_and(|it| it == "json" || it == "npz") {
             files.push(path.to_string_lossy().into_owned());
         }
     }

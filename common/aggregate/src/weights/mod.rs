@@ -119,6 +119,26 @@ impl Weights {
         self.by_name.get(name).map(|at| &self.tensors[*at])
     }
 
+    /// Reads all values of one of the tensors, in the order of the file. For models that fit into
+    /// memory: aggregation reads in chunks instead.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the tensor has more than `max` values.
+    pub fn values(&self, tensor: &Tensor, max: usize) -> Result<Vec<f64>, WeightsError> {
+        let bytes = tensor.bytes().unwrap_or(u64::MAX);
+        let (count, limit) = (bytes / tensor.data_type.size() as u64, max as u64);
+        if count > limit {
+            return Err(WeightsError::TooLarge { what: "tensor", value: count, limit });
+        }
+        let mut columns = Columns::open(&[self], tensor, crate::CHUNK)?;
+        let (mut values, mut chunks, mut decoded) = (Vec::new(), Vec::new(), Vec::new());
+        while columns.next(&mut chunks)? {
+            tensor.data_type.decode(&chunks[0], &mut decoded);
+            values.append(&mut decoded);
+        }
+        Ok(values)
+    }
+
     /// Opens the data of one of the tensors for reading from its start.
     fn reader(&self, tensor: &Tensor) -> io::Result<TensorReader<'_>> {
         match tensor.location {
