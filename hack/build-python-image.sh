@@ -1,23 +1,28 @@
 #!/usr/bin/env bash
-# Builds the image of examples/helmet-detection: Python 3 with paho-mqtt and nothing else.
+# Builds the image of examples/helmet-detection: Python 3 with paho-mqtt and nothing else; or with --numpy that of
+# examples/federated: Python 3 with NumPy.
 #
-#   ./hack/build-python-image.sh [TAG]        TAG: default neptune/python:dev
+#   ./hack/build-python-image.sh [--numpy] [TAG]        TAG: default neptune/python:dev, with --numpy neptune/numpy:dev
 #
 # Built from python:slim if a registry and PyPI are reachable, otherwise from this machine's own Debian sources
 # (apt-get install mmdebstrap; as root or any user). Does nothing if the image was already built by this script.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-tag=${1:-neptune/python:dev}
+name=python pip=paho-mqtt==2.1.0 debian=python3-paho-mqtt check='import json, paho.mqtt.client, urllib.request'
+if [ "${1:-}" = --numpy ]; then
+    name=numpy pip=numpy==2.3.5 debian=python3-numpy check='import json, numpy; numpy.savez("/tmp/a.npz", a=numpy.ones(2))'
+    shift
+fi
+tag=${1:-neptune/$name:dev}
 case $tag in
     -*) usage "$0"; exit 0 ;;
 esac
 base=python:3.13-slim
-paho=2.1.0
 
 need_docker
 
-recipe=$(sha256sum "$0" | cut -d' ' -f1)
+recipe=$(sha256sum "$0" | cut -d' ' -f1)-$name
 old=$(docker image inspect --format '{{.Id}} {{index .Config.Labels "neptune.recipe"}}' "$tag" 2>/dev/null || true)
 if [ "${old#* }" = "$recipe" ]; then
     step "$tag is up to date"
@@ -30,10 +35,10 @@ trap 'rm -rf "$scratch"' EXIT
 from_registry() {
     step "pulling $base"
     timeout 60 docker pull --quiet "$base" >/dev/null 2>"$scratch/error" || return 1
-    step "installing paho-mqtt $paho"
+    step "installing $pip"
     docker build --tag "$tag" --label "neptune.recipe=$recipe" - <<EOF
 FROM $base
-RUN pip install --no-cache-dir --no-compile paho-mqtt==$paho
+RUN pip install --no-cache-dir --no-compile $pip
 EOF
 }
 
@@ -44,7 +49,7 @@ from_debian() {
     suite=$(debian_suite "$scratch/sources.list")
     mapfile -t proxy < <(debian_proxy)
     step "building from Debian $suite with mmdebstrap"
-    mmdebstrap --variant=essential --include=python3-minimal,python3-paho-mqtt "${proxy[@]}" \
+    mmdebstrap --variant=essential --include="python3-minimal,$debian" "${proxy[@]}" \
         --aptopt='Acquire::Languages "none"' \
         --dpkgopt='path-exclude=/usr/share/doc/*' \
         --dpkgopt='path-exclude=/usr/share/man/*' \
@@ -64,6 +69,5 @@ if ! from_registry; then
     sed 's/^/  /' "$scratch/error" >&2
     from_debian
 fi
-docker run --rm --network none "$tag" python3 -c 'import json, paho.mqtt.client, urllib.request' ||
-    fail "$tag was built but cannot import paho-mqtt"
+docker run --rm --network none "$tag" python3 -c "$check" || fail "$tag was built but cannot run: $check"
 image_replaced "$tag" "${old%% *}"
