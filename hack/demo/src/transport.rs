@@ -41,7 +41,7 @@ impl RunningTransport {
             Transport::Eventbus => {
                 let brokers = Box::new([Broker::start().await, Broker::start().await]);
                 let nodes = [(edge, &brokers[0]), (cloud, &brokers[1])];
-                Self::EventBus(KubeEdge::start(dir, kubeconfig, nodes).await, brokers)
+                Self::EventBus(KubeEdge::start(dir, kubeconfig, &nodes).await, brokers)
             }
         }
     }

@@ -28,7 +28,8 @@ use crate::{
     launch::{self, Launcher, RunningTransport},
 };
 
-/// A fleet of one edge node and one cloud node, both run by agents.
+/// A fleet of one edge node and one cloud node, both run by agents, and any number of further edge
+/// nodes.
 pub struct Fleet {
     /// The cluster.
     pub cluster: Cluster,
@@ -40,12 +41,18 @@ pub struct Fleet {
     pub edge: String,
     /// The cloud node's name.
     pub cloud: String,
-    /// With `KubeEdge`, the cloud node's broker.
-    cloud_broker: Option<Broker>,
     controller: Process,
-    edge_agent: Process,
-    cloud_agent: Process,
+    /// The nodes: edge, cloud, and the further ones.
+    nodes: Vec<FleetNode>,
     launcher: Launcher,
+}
+
+/// A node with its agent.
+struct FleetNode {
+    name: String,
+    /// The node's broker; absent if it uses the edge node's.
+    broker: Option<Broker>,
+    agent: Process,
 }
 
 /// How the controller and the nodes exchange messages.
@@ -75,24 +82,34 @@ pub enum KillTarget {
 impl Fleet {
     /// Starts everything: CRDs and nodes are applied, controller and agents run.
     pub async fn start(transport: Transport) -> Self {
+        Self::with_more_nodes(transport, 0).await
+    }
+
+    /// As [`Fleet::start`], with a number of further edge nodes.
+    pub async fn with_more_nodes(transport: Transport, more: usize) -> Self {
         let dir = tempfile::Builder::new().prefix("neptune-e2e-").tempdir().unwrap();
         std::fs::create_dir(launch::data_dir(dir.path())).unwrap();
         let cluster = Cluster::start(dir.path()).await;
         let broker = Broker::start().await;
         let (namespace, edge, cloud) = (unique("e2e"), unique("edge"), unique("cloud"));
+        let others: Vec<String> = (0..more).map(|_| unique("edge")).collect();
         let crds = root().join("crds");
         let crds = crds.to_str().unwrap();
         cluster.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", crds]);
-        cluster.apply(&nodes(&namespace, &edge, &cloud));
-        let mut cloud_broker = None;
+        cluster.apply(&node_manifests(&namespace, &edge, &cloud, &others));
+        let mut own_brokers = Vec::new();
         let transport = match transport {
             Transport::Mqtt => RunningTransport::Mqtt(Proxy::start(broker.port()).await),
             Transport::EventBus => {
-                let own = cloud_broker.insert(Broker::start().await);
-                let nodes = [(&*edge, &broker), (&*cloud, &*own)];
+                for _ in 0..=more {
+                    own_brokers.push(Broker::start().await);
+                }
+                let names = std::iter::once(&cloud).chain(&others).map(String::as_str);
+                let nodes = [(&*edge, &broker)].into_iter().chain(names.zip(&own_brokers));
+                let nodes: Vec<_> = nodes.collect();
                 cluster.apply(&KubeEdge::crds());
                 RunningTransport::EventBus(
-                    KubeEdge::start(dir.path(), cluster.kubeconfig(), nodes).await,
+                    KubeEdge::start(dir.path(), cluster.kubeconfig(), &nodes).await,
                 )
             }
         };
@@ -104,18 +121,20 @@ impl Fleet {
             transport,
             dir,
         };
-        Self {
-            controller: launcher.controller(&broker),
-            edge_agent: launcher.agent(&edge, &broker),
-            cloud_agent: launcher.agent(&cloud, cloud_broker.as_ref().unwrap_or(&broker)),
-            cluster,
-            broker,
-            namespace,
-            edge,
-            cloud,
-            cloud_broker,
-            launcher,
+        let mut own_brokers = own_brokers.into_iter();
+        let mut nodes = Vec::new();
+        for name in [&edge, &cloud].into_iter().chain(&others) {
+            let own = if *name == edge { None } else { own_brokers.next() };
+            let agent = launcher.agent(name, own.as_ref().unwrap_or(&broker));
+            nodes.push(FleetNode { name: name.clone(), broker: own, agent });
         }
+        let controller = launcher.controller(&broker);
+        Self { cluster, broker, namespace, edge, cloud, controller, nodes, launcher }
+    }
+
+    /// The name of a further edge node, from 0.
+    pub fn other(&self, number: usize) -> &str {
+        &self.nodes[2 + number].name
     }
 
     /// The test's folder.
@@ -154,7 +173,7 @@ impl Fleet {
 
     /// The process id of the edge node's agent.
     pub fn edge_agent(&self) -> u32 {
-        self.edge_agent.id()
+        self.nodes[0].agent.id()
     }
 
     /// The process id of the controller.
@@ -164,11 +183,8 @@ impl Fleet {
 
     /// The ports of all brokers.
     pub fn broker_ports(&self) -> Vec<u16> {
-        [Some(&self.broker), self.cloud_broker.as_ref()]
-            .into_iter()
-            .flatten()
-            .map(Broker::port)
-            .collect()
+        let own = self.nodes.iter().filter_map(|node| node.broker.as_ref());
+        std::iter::once(&self.broker).chain(own).map(Broker::port).collect()
     }
 
     /// The folder of the nodes' datasets.
@@ -313,12 +329,25 @@ impl Fleet {
 
     /// Kills the edge node's agent. Its containers keep running.
     pub fn stop_agent(&mut self) {
-        self.edge_agent.kill();
+        self.nodes[0].agent.kill();
     }
 
     /// Starts the edge node's agent.
     pub fn start_agent(&mut self) {
-        self.edge_agent = self.launcher.agent(&self.edge, &self.broker);
+        let name = self.edge.clone();
+        self.restart_agent(&name);
+    }
+
+    /// Kills the agent of a node and starts it again. Its containers keep running.
+    ///
+    /// # Panics
+    /// If the fleet has no node of that name.
+    pub fn restart_agent(&mut self, name: &str) {
+        let node = self.nodes.iter_mut().find(|node| node.name == name);
+        let node = node.unwrap_or_else(|| panic!("no node {name}"));
+        node.agent.kill();
+        let broker = node.broker.as_ref().unwrap_or(&self.broker);
+        node.agent = self.launcher.agent(name, broker);
     }
 
     /// The ID of the only running container of a node.
@@ -343,15 +372,15 @@ impl Fleet {
 
     /// The table of all containers of this fleet's nodes.
     pub fn containers(&self) -> String {
-        [&self.edge, &self.cloud]
-            .map(|node| docker(&["ps", "-a", "--filter", &docker::node_filter(node)]))
-            .join("\n")
+        let of =
+            |node: &FleetNode| docker(&["ps", "-a", "--filter", &docker::node_filter(&node.name)]);
+        self.nodes.iter().map(of).collect::<Vec<_>>().join("\n")
     }
 
     /// Waits until the nodes have no containers.
     pub async fn no_containers(&self) {
         eventually("all containers to be removed", || {
-            [&self.edge, &self.cloud].iter().all(|node| docker::node_containers(node).is_empty())
+            self.nodes.iter().all(|node| docker::node_containers(&node.name).is_empty())
         })
         .await;
     }
@@ -369,16 +398,13 @@ impl Fleet {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        for process in [&mut self.edge_agent, &mut self.cloud_agent] {
-            process.kill();
-        }
-        for node in [&self.edge, &self.cloud] {
-            docker::remove_node_containers(node);
+        for node in &mut self.nodes {
+            node.agent.kill();
+            docker::remove_node_containers(&node.name);
         }
         // An external cluster outlives the test.
-        for (kind, name) in
-            [("namespace", &self.namespace), ("node", &self.edge), ("node", &self.cloud)]
-        {
+        let nodes = self.nodes.iter().map(|node| ("node", &node.name));
+        for (kind, name) in std::iter::once(("namespace", &self.namespace)).chain(nodes) {
             let args = ["delete", kind, name, "--wait=false", "--ignore-not-found"];
             let _ = self.cluster.kubectl_command().args(args).output();
         }
@@ -411,24 +437,15 @@ pub fn totals(status: &JointInferenceServiceStatus) -> Counters {
     }
 }
 
-fn nodes(namespace: &str, edge: &str, cloud: &str) -> String {
-    format!(
-        r#"
-apiVersion: v1
-kind: Namespace
-metadata: {{name: {namespace}}}
----
-apiVersion: v1
-kind: Node
-metadata:
-  name: {edge}
-  labels: {{node-role.kubernetes.io/edge: ""}}
----
-apiVersion: v1
-kind: Node
-metadata:
-  name: {cloud}
-  labels: {{neptune.io/runtime: agent}}
-"#
-    )
+fn node_manifests(namespace: &str, edge: &str, cloud: &str, others: &[String]) -> String {
+    let node = |name: &str, label: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{{label}}}}}\n"
+        )
+    };
+    let edges = std::iter::once(edge).chain(others.iter().map(String::as_str));
+    let edges: String =
+        edges.map(|edge| node(edge, r#"node-role.kubernetes.io/edge: """#)).collect();
+    let cloud = node(cloud, "neptune.io/runtime: agent");
+    format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}\n{cloud}{edges}")
 }

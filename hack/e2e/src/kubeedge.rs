@@ -48,7 +48,7 @@ impl KubeEdge {
     }
 
     /// Starts it with these nodes and their brokers. The controller creates the Rules.
-    pub async fn start(dir: &Path, kubeconfig: &Path, nodes: [(&str, &Broker); 2]) -> Self {
+    pub async fn start(dir: &Path, kubeconfig: &Path, nodes: &[(&str, &Broker)]) -> Self {
         let (router, control) = (free_port(), free_port());
         let at = |port: u16| format!("127.0.0.1:{port}");
         let mut arguments = ["run", "--scale", SCALE, "--kubeconfig"].map(str::to_owned).to_vec();
