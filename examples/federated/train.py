@@ -75,7 +75,7 @@ def main():
     """Do one task."""
     task, output = os.environ["TASK"], pathlib.Path(os.environ["OUTPUT_DIR"])
     random = np.random.default_rng(int(os.environ.get("SEED", "0")))
-    hidden = int(os.environ.get("hidden", "32"))
+    hidden = int(os.environ.get("HIDDEN", "32"))
     if task == "initialize":
         weights = first_weights(hidden, random)
         result = {"samples": 0}
@@ -84,8 +84,8 @@ def main():
             weights = {name: file[name].astype(np.float64) for name in file.files}
         pixels, labels = read_samples(os.environ["DATASET_URL"])
         if task == "train":
-            epochs, rate = int(os.environ.get("epochs", "5")), float(os.environ.get("lr", "0.1"))
-            train(weights, pixels, labels, epochs, rate, int(os.environ.get("batch", "16")), random)
+            epochs, rate = int(os.environ.get("EPOCHS", "5")), float(os.environ.get("LR", "0.1"))
+            train(weights, pixels, labels, epochs, rate, int(os.environ.get("BATCH", "16")), random)
         loss, accuracy = measure(weights, pixels, labels)
         result = {"samples": len(labels), "loss": loss, "metrics": {"accuracy": accuracy}}
     if task != "evaluate":

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
     use crate::samples::Pixels;
 
-    /// What examples/federated/train.py writes with `TASK=initialize hidden=4 SEED=7`, and the
+    /// What examples/federated/train.py writes with `TASK=initialize HIDDEN=4 SEED=7`, and the
     /// probabilities that it computes for an image whose pixel i is i modulo 17.
     const NPZ: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/federated.npz");
     const PROBABILITIES: [f64; 10] = [

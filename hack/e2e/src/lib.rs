@@ -7,6 +7,7 @@
 
 #![allow(clippy::panic, clippy::unwrap_used)] // a fixture fails by panicking
 
+mod aggregator;
 mod expected;
 mod fleet;
 pub mod idle;
@@ -14,6 +15,7 @@ mod kubeedge;
 mod launch;
 mod model_server;
 
+pub use aggregator::AggregatorProcess;
 pub use expected::WorkerObserver;
 pub use fleet::{Fleet, KillTarget, Transport, is_running, totals};
 pub use kubeedge::KubeEdge;

@@ -1,0 +1,115 @@
+//! The aggregator of a `TrainingModel` as a process: what a kubelet does with its Deployment, its
+//! Secret and its volume, on this machine.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Container, PodSpec, Secret, Volume},
+};
+use kube::{Api, api::ListParams};
+use neptune_harness::{Process, eventually_some, workspace::program};
+
+use crate::Fleet;
+
+/// The port of aggregators in their containers.
+const PORT: &str = "0.0.0.0:8418";
+
+/// A running aggregator. Its volume outlives a kill.
+pub struct AggregatorProcess {
+    process: Process,
+    program: String,
+    args: Vec<String>,
+    dir: PathBuf,
+}
+
+impl AggregatorProcess {
+    /// Waits for the Deployment that this `TrainingModel` owns, and runs its container. It listens
+    /// on this port of loopback.
+    ///
+    /// # Panics
+    /// If the Pod needs what a kubelet would not find: another volume, or a file that its Secret
+    /// does not have.
+    pub async fn start(fleet: &Fleet, training: &str, port: u16) -> Self {
+        let pod = pod(fleet, training).await;
+        let [container] = &pod.containers[..] else { panic!("several containers: {pod:#?}") };
+        let dir = fleet.dir().join(format!("aggregator-{training}"));
+        let mut args = container.args.clone().unwrap_or_default();
+        for volume in pod.volumes.iter().flatten() {
+            let local = dir.join(&volume.name);
+            provide(fleet, volume, &local).await;
+            let mount = mount(container, &volume.name);
+            for arg in &mut args {
+                if Path::new(&*arg).starts_with(&mount) {
+                    *arg = arg.replacen(&mount, local.to_str().unwrap(), 1);
+                }
+            }
+        }
+        let listen = args.iter_mut().find(|arg| *arg == PORT).expect("it listens on its port");
+        *listen = format!("127.0.0.1:{port}");
+        let program = container.command.iter().flatten().next().expect("it names its program");
+        let program = program.clone();
+        Self { process: spawn(&program, &args, &dir), program, args, dir }
+    }
+
+    /// Kills it and starts it again.
+    pub fn restart(&mut self) {
+        self.process.kill();
+        self.process = spawn(&self.program, &self.args, &self.dir);
+    }
+
+    /// Kills it.
+    pub fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    /// What it logged since its last start.
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+}
+
+fn spawn(name: &str, args: &[String], dir: &Path) -> Process {
+    Process::start(name, dir, Command::new(program(name)).args(args))
+}
+
+/// The Pod of the Deployment that this `TrainingModel` owns.
+async fn pod(fleet: &Fleet, training: &str) -> PodSpec {
+    let deployments: Api<Deployment> = Api::namespaced(fleet.cluster.client(), &fleet.namespace);
+    let is_owned = |deployment: &Deployment| {
+        let owners = deployment.metadata.owner_references.iter().flatten();
+        owners.into_iter().any(|owner| owner.kind == "TrainingModel" && owner.name == training)
+    };
+    let deployment = eventually_some(&format!("the Deployment of {training}"), async || {
+        let all = deployments.list(&ListParams::default()).await.unwrap();
+        all.items.into_iter().find(is_owned)
+    })
+    .await;
+    deployment.spec.and_then(|spec| spec.template.spec).expect("a Deployment has a Pod")
+}
+
+/// Makes the directory of a volume, with the files of a Secret.
+async fn provide(fleet: &Fleet, volume: &Volume, local: &Path) {
+    std::fs::create_dir_all(local).unwrap();
+    if let Some(source) = &volume.secret {
+        let secrets: Api<Secret> = Api::namespaced(fleet.cluster.client(), &fleet.namespace);
+        let name = source.secret_name.as_deref().expect("a volume names its Secret");
+        for (file, content) in secrets.get(name).await.unwrap().data.into_iter().flatten() {
+            std::fs::write(local.join(file), content.0).unwrap();
+        }
+    } else {
+        assert!(
+            volume.persistent_volume_claim.is_some() || volume.empty_dir.is_some(),
+            "{volume:#?}"
+        );
+    }
+}
+
+fn mount(container: &Container, volume: &str) -> String {
+    let mounts = container.volume_mounts.iter().flatten();
+    let mount = mounts.into_iter().find(|mount| mount.name == volume);
+    mount.unwrap_or_else(|| panic!("volume {volume} is not mounted")).mount_path.clone()
+}
