@@ -20,9 +20,26 @@ PIXELS = 64
 
 
 def read_samples(path):
-    """Return pixels scaled to 0..1 and labels. A line has 64 numbers 0..16, then the label."""
-    table = np.loadtxt(path, delimiter=",", ndmin=2)
+    """Return pixels scaled to 0..1 and labels.
+
+    A line of a csv file has 64 numbers 0..16, then the label. In a directory are the records that a gateway captured:
+    a line of a *.jsonl file is one sample with the request of the client and the label of the cloud.
+    """
+    if pathlib.Path(path).is_dir():
+        table = np.array(list(captured(pathlib.Path(path))), ndmin=2)
+    else:
+        table = np.loadtxt(path, delimiter=",", ndmin=2)
     return table[:, :PIXELS] / 16.0, table[:, PIXELS].astype(int)
+
+
+def captured(directory):
+    """Yield 64 numbers 0..16 and the label of each labelled record."""
+    for file in sorted(directory.glob("*.jsonl")):
+        # The last line may be half written.
+        for line in file.read_text().splitlines(keepends=True):
+            record = json.loads(line) if line.endswith("\n") else {}
+            if "label" in record:
+                yield [*record["request"]["inputs"][0]["data"], record["label"]]
 
 
 def first_weights(hidden, random):
