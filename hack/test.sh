@@ -95,6 +95,7 @@ images() {
     ./hack/build-gateway-image.sh
     ./hack/build-model-server-image.sh
     ./hack/build-python-image.sh
+    ./hack/build-python-image.sh --numpy
 }
 
 need_tools() {

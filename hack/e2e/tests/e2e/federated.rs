@@ -1,0 +1,168 @@
+//! The example `federated`: three nodes train one model, and a service takes it over while it runs.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use neptune_api::{Model, TrainingModel, TrainingModelStatus, TrainingPhase};
+use neptune_e2e::{AggregatorProcess, Fleet, ModelServer, Transport, is_running, totals};
+use neptune_harness::{
+    docker::{docker, require_image},
+    free_port,
+    workspace::{root, run},
+};
+
+use crate::digits::{self, NAME};
+
+over_each_transport!(three_nodes_train_one_model_that_a_service_takes_over,);
+
+const IMAGE: &str = "neptune/numpy:dev";
+const SMALL: &str = "digits-small";
+/// Rounds of the example, and its epochs per round.
+const ROUNDS: u32 = 10;
+const EPOCHS: u32 = 5;
+
+/// The example with a running aggregator.
+pub struct Federated {
+    pub aggregator: AggregatorProcess,
+    pub port: u16,
+    _scripts: ModelServer,
+}
+
+impl Federated {
+    /// Shares the digits among the nodes, and applies datasets and training. Its output is the Model
+    /// of this name.
+    pub async fn start(fleet: &Fleet, output: &str, replace: &[(&str, &str)]) -> Self {
+        require_image(IMAGE, "hack/build-python-image.sh --numpy");
+        share_digits(&fleet.data_dir());
+        let scripts = ModelServer::start(&example()).await;
+        fleet.apply(&fleet.manifest(
+            "examples/federated/datasets.yaml",
+            &[
+                ("/code/data/federated", fleet.data_dir().to_str().unwrap()),
+                ("edge1", fleet.other(0)),
+                ("edge2", fleet.other(1)),
+            ],
+        ));
+        let port = free_port();
+        let digest = run(Command::new("sha256sum").arg(example().join("train.py")));
+        let service = format!("rounds: {ROUNDS}\n    service: {{address: \"127.0.0.1:{port}\"}}");
+        let mut all = vec![
+            ("${SCRIPT_SERVER}", &*scripts.url()).to_owned(),
+            ("${SCRIPT_SHA256}", digest.split_whitespace().next().unwrap()),
+            ("edge1", fleet.other(0)),
+            ("edge2", fleet.other(1)),
+            ("digits-federated", output),
+        ];
+        all.extend(replace);
+        all.push(("rounds: 10", &service));
+        fleet.apply(&fleet.manifest("examples/federated/training.yaml", &all));
+        let aggregator = AggregatorProcess::start(fleet, NAME, port).await;
+        Self { aggregator, port, _scripts: scripts }
+    }
+}
+
+/// Waits until the status of the training matches.
+pub async fn until(
+    fleet: &Fleet,
+    what: &str,
+    matches: impl Fn(&TrainingModelStatus) -> bool,
+) -> TrainingModelStatus {
+    fleet.until_status::<TrainingModel>(NAME, what, matches).await
+}
+
+fn example() -> PathBuf {
+    root().join("examples/federated")
+}
+
+fn share_digits(directory: &Path) {
+    run(Command::new("python3").arg(example().join("split.py")).arg(directory));
+    fs::copy(root().join("examples/digits/data/test.csv"), directory.join("test.csv")).unwrap();
+}
+
+/// The accuracy of the last measured weights.
+fn accuracy(status: &TrainingModelStatus) -> f64 {
+    let found = status.metrics.iter().find(|metric| metric.key == "accuracy");
+    found.map_or(0.0, |metric| metric.value.parse().unwrap())
+}
+
+/// Does one task of the program as a user would without Neptune, in its image.
+fn task(folder: &Path, task: &str, variables: &BTreeMap<&str, String>) -> serde_json::Value {
+    let mount = format!("{}:/work", folder.display());
+    let program = format!("{}:/program:ro", example().display());
+    let mut command = vec!["run", "--rm", "--network", "none", "-v", &mount, "-v", &program];
+    let mut variables: Vec<String> =
+        variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    variables.extend([format!("TASK={task}"), "OUTPUT_DIR=/work".to_owned()]);
+    command.extend(variables.iter().flat_map(|variable| ["-e", variable]));
+    command.extend([IMAGE, "python3", "/program/train.py"]);
+    docker(&command);
+    serde_json::from_slice(&fs::read(folder.join("result.json")).unwrap()).unwrap()
+}
+
+/// The accuracy that one node reaches alone, with as many epochs as all rounds have.
+fn alone(fleet: &Fleet, name: &str, samples: &str) -> f64 {
+    let folder = fleet.dir().join(format!("alone-{name}"));
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("train.csv"), samples).unwrap();
+    fs::copy(fleet.data_dir().join("test.csv"), folder.join("test.csv")).unwrap();
+    let mut variables: BTreeMap<_, _> = [
+        ("SEED", "1".to_owned()),
+        ("EPOCHS", (ROUNDS * EPOCHS).to_string()),
+        ("WEIGHTS_URL", "/work/weights.npz".to_owned()),
+        ("DATASET_URL", "/work/train.csv".to_owned()),
+    ]
+    .into();
+    task(&folder, "initialize", &variables);
+    task(&folder, "train", &variables);
+    variables.insert("DATASET_URL", "/work/test.csv".to_owned());
+    task(&folder, "evaluate", &variables)["metrics"]["accuracy"].as_f64().unwrap()
+}
+
+async fn three_nodes_train_one_model_that_a_service_takes_over(transport: Transport) {
+    let fleet = Fleet::with_more_nodes(transport, 2).await;
+    let models = digits::models().await;
+    fleet.apply(&digits::models_manifest(&fleet, &models));
+    // It infers until the test ends.
+    let service = digits::service_manifest(&fleet, 50, 0);
+    let image = "image: \"neptune/digits:dev\"";
+    fleet.apply(&service.replacen(image, &format!("{image}\n      modelUpdate: Reload"), 1));
+    let before = totals(&fleet.until(NAME, "counters", |s| totals(s).inference > 0).await);
+    let container = fleet.container(&fleet.edge);
+
+    let training = Federated::start(&fleet, SMALL, &[]).await;
+    let status =
+        until(&fleet, "the run to end", |s| s.phase == Some(TrainingPhase::Succeeded)).await;
+    assert_eq!((status.run, status.round), (Some(1), Some(10)), "{status:#?}");
+    let global = accuracy(&status);
+    assert!(global >= 0.95, "{status:#?}");
+
+    let samples = |name: &str| {
+        fs::read_to_string(fleet.data_dir().join(format!("{name}.csv"))).unwrap()
+    };
+    let all: String = ["a", "b", "c"].map(samples).concat();
+    let central = alone(&fleet, "central", &all);
+    let best = ["a", "b", "c"].map(|name| alone(&fleet, name, &samples(name)));
+    let best = best.into_iter().fold(0.0, f64::max);
+    println!("{transport:?}: global {global:.4}, best alone {best:.4}, central {central:.4}");
+    assert!(global >= best + 0.03, "global {global}, best alone {best}");
+    assert!(central <= global + 0.03, "global {global}, central {central}");
+
+    // The service takes the weights over: same container, no lost count.
+    let published = fleet
+        .until_status::<Model>(SMALL, "the evaluation of the new weights", |status| {
+            let found = status.metrics.iter().find(|metric| metric.key == "accuracy");
+            found.is_some_and(|metric| metric.value.parse::<f64>().unwrap() >= 0.95)
+        })
+        .await;
+    let url = published.reported_by.unwrap().model_url;
+    assert!(url.starts_with(&format!("http://127.0.0.1:{}/v1/content/", training.port)), "{url}");
+    let after = fleet.until(NAME, "more", |s| totals(s).inference > before.inference).await;
+    assert!(is_running(&after), "{after:#?}");
+    assert_eq!(totals(&after).fallback, 0, "the cloud answered all hard samples");
+    let containers = fleet.containers();
+    assert!(containers.contains(&container[..12]), "it was not replaced:\n{containers}");
+}
