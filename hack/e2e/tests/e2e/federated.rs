@@ -65,13 +65,24 @@ impl Federated {
     }
 }
 
-/// Waits until the status of the training matches.
-pub async fn until(
-    fleet: &Fleet,
-    what: &str,
-    matches: impl Fn(&TrainingModelStatus) -> bool,
-) -> TrainingModelStatus {
-    fleet.until_status::<TrainingModel>(NAME, what, matches).await
+/// Waits until the run has succeeded. Each round may take the usual time.
+pub async fn until_succeeded(fleet: &Fleet) -> TrainingModelStatus {
+    let ended = |status: &TrainingModelStatus| {
+        matches!(status.phase, Some(TrainingPhase::Succeeded | TrainingPhase::Failed))
+    };
+    let mut round = 0;
+    loop {
+        let what = format!("round {round} of the training to end");
+        let is_next = |status: &TrainingModelStatus| {
+            ended(status) || status.round.is_some_and(|now| now > round)
+        };
+        let status = fleet.until_status::<TrainingModel>(NAME, &what, is_next).await;
+        if ended(&status) {
+            assert_eq!(status.phase, Some(TrainingPhase::Succeeded), "{status:#?}");
+            return status;
+        }
+        round = status.round.expect("it was compared");
+    }
 }
 
 fn example() -> PathBuf {
@@ -134,8 +145,7 @@ async fn three_nodes_train_one_model_that_a_service_takes_over(transport: Transp
     let container = fleet.container(&fleet.edge);
 
     let training = Federated::start(&fleet, SMALL, &[]).await;
-    let status =
-        until(&fleet, "the run to end", |s| s.phase == Some(TrainingPhase::Succeeded)).await;
+    let status = until_succeeded(&fleet).await;
     assert_eq!((status.run, status.round), (Some(1), Some(10)), "{status:#?}");
     let global = accuracy(&status);
     assert!(global >= 0.95, "{status:#?}");

@@ -5,13 +5,13 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use neptune_api::{TrainingModelStatus, TrainingPhase};
+use neptune_api::TrainingModelStatus;
 use neptune_e2e::{Fleet, KillTarget, Transport};
 use neptune_harness::{docker, docker::docker};
 
 use crate::{
     digits::NAME,
-    federated::{Federated, until},
+    federated::{Federated, until_succeeded},
 };
 
 /// Kills of a run.
@@ -100,11 +100,6 @@ async fn kill(fleet: &mut Fleet, training: &mut Federated, victim: Victim) {
             }
         }
     }
-}
-
-async fn until_succeeded(fleet: &Fleet) -> TrainingModelStatus {
-    until(fleet, "the run to succeed", |status| status.phase == Some(TrainingPhase::Succeeded))
-        .await
 }
 
 /// The digest of the weights after the last round.
