@@ -19,7 +19,8 @@ use crate::digits::{self, NAME};
 
 over_each_transport!(three_nodes_train_one_model_that_a_service_takes_over,);
 
-const IMAGE: &str = "neptune/numpy:dev";
+/// The image of the program.
+pub const IMAGE: &str = "neptune/numpy:dev";
 const SMALL: &str = "digits-small";
 /// Rounds of the example, and its epochs per round.
 const ROUNDS: u32 = 10;
@@ -101,7 +102,7 @@ fn accuracy(status: &TrainingModelStatus) -> f64 {
 }
 
 /// Does one task of the program as a user would without Neptune, in its image.
-fn task(folder: &Path, task: &str, variables: &BTreeMap<&str, String>) -> serde_json::Value {
+pub fn task(folder: &Path, task: &str, variables: &BTreeMap<&str, String>) -> serde_json::Value {
     let mount = format!("{}:/work", folder.display());
     let program = format!("{}:/program:ro", example().display());
     let mut command = vec!["run", "--rm", "--network", "none", "-v", &mount, "-v", &program];
@@ -150,9 +151,8 @@ async fn three_nodes_train_one_model_that_a_service_takes_over(transport: Transp
     let global = accuracy(&status);
     assert!(global >= 0.95, "{status:#?}");
 
-    let samples = |name: &str| {
-        fs::read_to_string(fleet.data_dir().join(format!("{name}.csv"))).unwrap()
-    };
+    let samples =
+        |name: &str| fs::read_to_string(fleet.data_dir().join(format!("{name}.csv"))).unwrap();
     let all: String = ["a", "b", "c"].map(samples).concat();
     let central = alone(&fleet, "central", &all);
     let best = ["a", "b", "c"].map(|name| alone(&fleet, name, &samples(name)));
