@@ -51,8 +51,9 @@ impl Federated {
         let port = free_port();
         let digest = run(Command::new("sha256sum").arg(example().join("train.py")));
         let service = format!("rounds: {ROUNDS}\n    service: {{address: \"127.0.0.1:{port}\"}}");
+        let url = scripts.url();
         let mut all = vec![
-            ("${SCRIPT_SERVER}", &*scripts.url()).to_owned(),
+            ("${SCRIPT_SERVER}", &*url),
             ("${SCRIPT_SHA256}", digest.split_whitespace().next().unwrap()),
             ("edge1", fleet.other(0)),
             ("edge2", fleet.other(1)),

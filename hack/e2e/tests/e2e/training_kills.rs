@@ -59,7 +59,7 @@ async fn kills_do_not_change_the_final_weights(transport: Transport) {
         println!("{transport:?} seed {seed} run {repetition}: {killed:?}");
         assert_eq!(final_weights(&status), undisturbed, "seed {seed}: {killed:?}: {status:#?}");
         let participants = status.history.iter().map(|round| round.participants);
-        assert_eq!(participants.sum::<i32>(), 30, "seed {seed}: {status:#?}");
+        assert_eq!(participants.sum::<i64>(), 30, "seed {seed}: {status:#?}");
         delete(&fleet).await;
     }
 }
