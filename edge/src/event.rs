@@ -15,8 +15,8 @@ use crate::{
         problem::Problem,
         pulled_image::CollectedImages,
         server_part::ProbeFailure,
+        training::{SweepState, TaskEvent},
     },
-    training::{activity::SweepState, task::TaskEvent},
 };
 
 /// An event of the agent's loop.

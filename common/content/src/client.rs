@@ -83,7 +83,7 @@ pub async fn upload(
     upload_observed(client, upload, random, |_| {}).await
 }
 
-/// As [`upload`], and tells `observe` how it goes.
+/// As [`upload`], and reports its progress to `observe`.
 ///
 /// # Errors
 /// As [`upload`].

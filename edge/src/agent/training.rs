@@ -18,15 +18,15 @@ use super::{Agent, node_key::NodeKey, training_inputs::inputs};
 use crate::{
     artifacts::{datasets::Datasets, downloads::Downloads},
     desired::{Desired, WantedTask, WantedTraining},
-    domain::training::{TaskProblem, TaskRecord},
+    domain::training::{SweepState, TaskEvent, TaskProblem, TaskRecord},
     random::random,
     storage::Store,
     training::{
-        activity::{SweepState, TaskJob, TrainingNode, Work},
+        activity::{TaskJob, TrainingNode, Work},
         aggregator_client::aggregator_client,
         container::TaskInputs,
         output::TaskFiles,
-        task::{Activity, TaskEvent, TaskInstance, plan},
+        task::{Activity, TaskInstance, plan},
     },
 };
 

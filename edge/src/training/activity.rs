@@ -15,9 +15,7 @@ use super::{
     container::{self, TaskInputs, TrainingIdentity},
     output::{Expected, TaskFiles},
     prepare::{self, engine_problem},
-    run,
-    task::{TaskEvent, VerifyProblem},
-    upload,
+    run, upload,
 };
 use crate::{
     backoff::ENGINE_CONNECT,
@@ -25,7 +23,7 @@ use crate::{
     domain::{
         node_context::{NodeContext, TRAINING_DIR},
         problem::Problem,
-        training::{TaskOutput, TaskProblem},
+        training::{SweepState, TaskEvent, TaskOutput, TaskProblem, VerifyProblem},
     },
     engine::docker::Docker,
     event::AgentEvent,
@@ -53,16 +51,6 @@ pub struct TrainingNode {
     pub context: Arc<NodeContext>,
     pub instance: AgentInstance,
     pub events: mpsc::Sender<AgentEvent>,
-}
-
-/// How much of what earlier processes left behind is removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SweepState {
-    Nothing,
-    /// Tasks may create files.
-    Files,
-    /// Containers may be started.
-    Containers,
 }
 
 /// An activity with its input.

@@ -20,10 +20,10 @@ use rustix::{
 };
 use sha2::{Digest as _, Sha256};
 
-use super::{result, task::VerifyProblem};
+use super::result;
 use crate::domain::{
     node_context::TRAINING_DIR,
-    training::{OutputWeights, TaskOutput, TaskProblem},
+    training::{OutputWeights, TaskOutput, TaskProblem, VerifyProblem},
 };
 
 /// What the output directory may hold beside the weights, in bytes.

@@ -13,10 +13,12 @@ use super::{
     container::{self, TaskInputs, TrainingIdentity},
     output::too_large_problem,
     prepare::{self, engine_problem},
-    task::{RunOutcome, TaskEvent},
 };
 use crate::{
-    domain::{problem::Problem, training::TaskProblem},
+    domain::{
+        problem::Problem,
+        training::{RunOutcome, TaskEvent, TaskProblem},
+    },
     engine::training::{NewContainer, TrainingState},
 };
 

@@ -18,7 +18,7 @@ use neptune_wire::{TaskId, TaskState, TrainingReason};
 
 use crate::{
     backoff::{RECHECK_INTERVAL, TRAINING_INPUTS, TRAINING_RESTART},
-    domain::training::{TaskOutput, TaskProblem, TaskRecord},
+    domain::training::{RunOutcome, TaskEvent, TaskProblem, TaskRecord, Verdict, VerifyProblem},
 };
 
 /// What is done for a task.
@@ -34,60 +34,6 @@ pub enum Activity {
     Upload,
     /// Removes the container and the files.
     Clean,
-}
-
-/// What an activity reports. All but `Progress` end it.
-#[derive(Debug, Clone, PartialEq)]
-pub enum TaskEvent {
-    /// `Upload`: the confirmed bytes, and why it does not progress.
-    Progress {
-        uploaded: u64,
-        problem: Option<TaskProblem>,
-    },
-    Prepared(Result<(), TaskProblem>),
-    Ran(RunOutcome),
-    Verified(Result<TaskOutput, VerifyProblem>),
-    Uploaded(Verdict),
-    Cleaned(Result<(), String>),
-    /// It was cancelled.
-    Cancelled,
-}
-
-/// How a run of the container ended.
-#[derive(Debug, Clone, PartialEq)]
-pub enum RunOutcome {
-    /// The program exited with 0 after this number of seconds.
-    Succeeded { seconds: u64 },
-    /// The program failed. Counts towards the limit.
-    Failed(TaskProblem),
-    /// The output can never be used.
-    Refused(TaskProblem),
-    /// An input is not on the node any more.
-    InputMissing(TaskProblem),
-    /// The program ended with the engine or with the machine, or the engine did not start it.
-    Interrupted(TaskProblem),
-}
-
-/// Why an output is not verified.
-#[derive(Debug, Clone, PartialEq)]
-pub enum VerifyProblem {
-    /// The output cannot be used.
-    Refused(TaskProblem),
-    /// It could not be read. It is tried again.
-    Retry(TaskProblem),
-}
-
-/// The aggregator's answer to an output.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Verdict {
-    Accepted,
-    /// The output does not count, with the reason if it is a fault of the output.
-    Refused {
-        reason: Option<TrainingReason>,
-        message: String,
-    },
-    /// The output cannot be read.
-    Lost(TaskProblem),
 }
 
 /// A task on this node.

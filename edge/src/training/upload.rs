@@ -14,10 +14,9 @@ use serde::Deserialize as _;
 use super::{
     activity::TaskJob,
     prepare::{not_trusted, unreachable},
-    task::{TaskEvent, Verdict},
 };
 use crate::{
-    domain::training::{TaskOutput, TaskProblem},
+    domain::training::{TaskEvent, TaskOutput, TaskProblem, Verdict},
     random::random,
 };
 

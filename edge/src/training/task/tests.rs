@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::domain::training::OutputWeights;
+use crate::domain::training::{OutputWeights, TaskOutput};
 
 const LIMIT: u32 = 2;
 
