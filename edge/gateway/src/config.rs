@@ -1,5 +1,6 @@
 //! The configuration file: its fields, defaults and checks. `docs/gateway.md` describes it.
 
+mod capture;
 mod check;
 mod metrics_address;
 mod rule;
@@ -9,6 +10,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 pub use self::{
+    capture::{CaptureConfig, Format, Labels, What},
     check::ConfigError,
     metrics_address::MetricsAddress,
     rule::{Algorithm, Goal, HardExample, Rule, ScoreKind, TokenRule},
@@ -60,6 +62,9 @@ pub struct Config {
     /// File for what the controller learnt; without it, a restart begins without knowledge.
     #[serde(default)]
     pub state: Option<PathBuf>,
+    /// Samples that become records of a dataset; without it, none do.
+    #[serde(default)]
+    pub capture: Option<CaptureConfig>,
 }
 
 /// A protocol of inference.

@@ -7,6 +7,7 @@ use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
     atomic::{AtomicBool, Ordering},
 };
+use std::thread::JoinHandle;
 
 use hyper::{
     HeaderMap,
@@ -18,6 +19,7 @@ use tracing::warn;
 
 pub use self::shadow::{EdgeAnswer, Shadow};
 use crate::{
+    capture::Capture,
     clock,
     config::{Config, Protocol, Rule},
     counter_file::{CounterFile, Earlier},
@@ -40,6 +42,7 @@ pub struct Gateway {
     earlier: Option<Earlier>,
     /// Why the changed configuration is not used.
     configuration_problem: Mutex<Option<String>>,
+    capture: RwLock<Option<Arc<Capture>>>,
     /// The metrics.
     pub metrics: Metrics,
     /// Takes samples that are compared after their answer.
@@ -168,13 +171,17 @@ impl Gateway {
         if let Some(version) = &service.config.edge.model_version {
             decisions.observe_version(version);
         }
+        let metrics = Metrics::default();
+        let capture = service.config.capture.clone();
+        let capture = capture.map(|config| Capture::start(config, metrics.capture.clone()));
         let gateway = Self {
+            capture: RwLock::new(capture),
             service: RwLock::new(Arc::new(service)),
             decisions: Mutex::new(decisions),
             earlier: counters.as_ref().map(CounterFile::earlier),
             counters: Mutex::new(counters),
             configuration_problem: Mutex::default(),
-            metrics: Metrics::default(),
+            metrics,
             shadows,
         };
         (Arc::new(gateway), receiver)
@@ -183,6 +190,20 @@ impl Gateway {
     /// The configuration in force.
     pub fn service(&self) -> Arc<Service> {
         Arc::clone(&self.service.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The capture of samples, if there is one.
+    pub fn capture(&self) -> Option<Arc<Capture>> {
+        self.capture.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn replace_capture(&self, capture: Option<Arc<Capture>>) -> Option<Arc<Capture>> {
+        std::mem::replace(&mut self.capture.write().unwrap_or_else(PoisonError::into_inner), capture)
+    }
+
+    /// Ends the capture. Returns its writer, which ends after what waits is written.
+    pub fn close_capture(&self) -> Option<JoinHandle<()>> {
+        self.replace_capture(None)?.close()
     }
 
     /// The decisions. Never kept over an `await`.
@@ -248,6 +269,12 @@ impl Gateway {
     /// Puts another configuration in force. Requests in flight keep theirs.
     pub fn apply(&self, service: Service) {
         let before = self.service();
+        if service.config.capture != before.config.capture {
+            // The one before writes what it has, and releases its directory.
+            let capture = service.config.capture.clone();
+            let capture = capture.map(|config| Capture::start(config, self.metrics.capture.clone()));
+            self.replace_capture(capture);
+        }
         let is_other_cloud = service.config.cloud != before.config.cloud;
         if service.config.edge.address == before.config.edge.address {
             // Until it is probed again.

@@ -1,5 +1,6 @@
 //! Answers the requests of clients.
 
+mod capture;
 mod chat;
 mod cloud;
 mod completion;
@@ -206,6 +207,7 @@ async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answer {
             let request = tensors::Tensors {
                 edge_path: edge_path(exchange, &task, model, &head),
                 cloud_path: cloud_path(exchange, &task, model),
+                model: unpinned(model).unwrap_or(model),
                 is_pinned: unpinned(model).is_some() || exchange.service.is_pinned(&head.headers),
                 is_versioned,
                 head: &head,

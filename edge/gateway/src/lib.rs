@@ -10,6 +10,7 @@
 //! | `protocol` | `config` |
 //! | `server` | `config`, `protocol` |
 //! | `upstream` | `config`, `protocol`, `server` |
+//! | `capture` | `config`, `decision`, `metrics`, `protocol`, `server` |
 //! | `gateway` | all of these |
 //! | `handler`, `probe`, `report`, `reload` | `gateway` |
 //! | `run`, `calibrate` | all of these |
@@ -17,6 +18,7 @@
 #![deny(missing_docs)]
 
 pub mod calibrate;
+mod capture;
 pub mod cli;
 pub mod clock;
 pub mod command;

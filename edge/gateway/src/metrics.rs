@@ -59,6 +59,30 @@ struct ByTokens {
     r#type: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByResult {
+    result: &'static str,
+}
+
+/// The metrics of a capture.
+#[derive(Debug, Clone, Default)]
+pub struct CaptureMetrics {
+    samples: Family<ByResult, Counter>,
+    bytes: Gauge,
+}
+
+impl CaptureMetrics {
+    /// Samples were captured, or not.
+    pub fn samples(&self, result: &'static str, samples: u64) {
+        self.samples.get_or_create(&ByResult { result }).inc_by(samples);
+    }
+
+    /// The size of all records.
+    pub fn bytes(&self, bytes: u64) {
+        self.bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+}
+
 /// The metrics.
 #[derive(Debug)]
 pub struct Metrics {
@@ -77,6 +101,8 @@ pub struct Metrics {
     upload: Counter,
     tokens: Family<ByTokens, Counter>,
     psi: Number,
+    /// Those of the capture.
+    pub capture: CaptureMetrics,
 }
 
 impl Side {
@@ -93,7 +119,7 @@ impl Default for Metrics {
     fn default() -> Self {
         let upstream = || Histogram::new(UPSTREAM);
         let mut metrics = Self {
-            registry: Registry::with_prefix("neptune_gateway"),
+            registry: Registry::with_prefix("neptune"),
             requests: Family::default(),
             samples: Family::default(),
             added: Histogram::new(ADDED),
@@ -108,6 +134,7 @@ impl Default for Metrics {
             upload: Counter::default(),
             tokens: Family::default(),
             psi: Number::default(),
+            capture: CaptureMetrics::default(),
         };
         metrics.register();
         metrics
@@ -116,7 +143,7 @@ impl Default for Metrics {
 
 impl Metrics {
     fn register(&mut self) {
-        let r = &mut self.registry;
+        let r = self.registry.sub_registry_with_prefix("gateway");
         r.register("requests", "Answered requests", self.requests.clone());
         r.register("samples", "Answered samples, by decision", self.samples.clone());
         let help = "Time of a request that was not spent waiting for a model server";
@@ -140,6 +167,11 @@ impl Metrics {
         r.register("tokens", "Tokens that the answers report", self.tokens.clone());
         let help = "Population stability index of the confidences";
         r.register("psi", help, self.psi.clone());
+        let r = self.registry.sub_registry_with_prefix("capture");
+        let help = "Samples to capture, by result";
+        r.register("samples", help, self.capture.samples.clone());
+        let help = "Size of the captured records";
+        r.register("bytes", help, self.capture.bytes.clone());
     }
 
     /// A request was answered.

@@ -11,6 +11,7 @@ mod numbers;
 pub mod oip;
 pub mod path;
 mod payload;
+mod row_text;
 mod scores;
 mod tensor;
 pub mod tfserving;

@@ -12,7 +12,7 @@ use tokio::{
     net::UnixListener,
     sync::watch,
     task::{JoinHandle, JoinSet},
-    time::{MissedTickBehavior, interval, sleep},
+    time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tracing::{error, info, warn};
 
@@ -35,6 +35,8 @@ use crate::{
 const SHADOWS: usize = 32;
 /// Between two saves of the state.
 const SAVE: Duration = Duration::from_secs(30);
+/// Timeout of writing the last captured samples.
+const CAPTURE: Duration = Duration::from_secs(3);
 /// Between two looks at the files.
 const RELOAD: Duration = Duration::from_secs(1);
 /// Between two probes of a server that does not work yet.
@@ -142,6 +144,7 @@ impl Running {
         self.tasks.shutdown().await;
         save(&self.gateway).await;
         self.gateway.close_counters();
+        close_capture(&self.gateway).await;
         if let Some(reporter) = self.reporter {
             reporter.finish().await;
         }
@@ -216,6 +219,15 @@ async fn save(gateway: &Gateway) {
         tokio::task::spawn_blocking(move || (state_file::save(&path, &saved), path)).await;
     if let Ok((Err(problem), path)) = written {
         warn!("{}: {problem}; a restart begins with an older state", path.display());
+    }
+}
+
+/// Waits until the samples that were captured are written.
+async fn close_capture(gateway: &Gateway) {
+    let Some(writer) = gateway.close_capture() else { return };
+    let ended = tokio::task::spawn_blocking(move || writer.join());
+    if timeout(CAPTURE, ended).await.is_err() {
+        warn!("the last captured samples are not written yet; they may be lost");
     }
 }
 
@@ -298,6 +310,13 @@ fn status(gateway: &Gateway, cloud: CloudState) -> Value {
             "fallback": totals.fallback, "overBudget": totals.over_budget,
             "unjudged": totals.unjudged, "shadow": totals.shadow, "agreed": totals.agreed,
         },
+        "capture": gateway.capture().map(|capture| {
+            let state = capture.state();
+            json!({
+                "captured": state.captured, "dropped": state.dropped, "bytes": state.bytes,
+                "problem": state.problem,
+            })
+        }),
         "time": clock::timestamp().to_string(),
     })
 }

@@ -1,12 +1,14 @@
 //! Parses and checks a configuration as a whole.
 
+use std::path::PathBuf;
+
 use hyper::{
     Uri,
     header::{HeaderName, HeaderValue},
     http::uri::Authority,
 };
 
-use super::{Algorithm, Config, Protocol, ScoreKind};
+use super::{Algorithm, CaptureConfig, Config, Protocol, ScoreKind};
 
 /// What is wrong with a configuration.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +92,17 @@ pub enum ConfigError {
     /// A header of `neverUpload`.
     #[error("neverUpload.headers: {0:?} is not \"name: value\"")]
     Header(String),
+    /// The directory of the capture.
+    #[error("capture.directory {0:?} is not an absolute path")]
+    CaptureDirectory(PathBuf),
+    /// The bound of the capture.
+    #[error("capture.maxBytes is {found}; it has to be at least {least}")]
+    CaptureBytes {
+        /// The least value.
+        least: u64,
+        /// The value.
+        found: u64,
+    },
     /// A limit of 0.
     #[error("limits.{0} has to be at least 1")]
     Limit(&'static str),
@@ -117,6 +130,7 @@ impl Config {
         config.check_cloud()?;
         config.check_grpc()?;
         config.pins()?;
+        config.capture.iter().try_for_each(CaptureConfig::check)?;
         if config.limits.max_body_bytes == 0 {
             return Err(ConfigError::Limit("maxBodyBytes"));
         }
@@ -293,6 +307,22 @@ mod tests {
             ("/cloud/grpcUrl", json!("https://a:1/x"), "gRPC has no base path"),
             ("/cloud/grpcUrl", json!("http://a:1"), "use https, or permit it with allowPlainHttp"),
             ("/limits", json!({"maxInFlight": 0}), "limits.maxInFlight has to be at least 1"),
+            ("/capture", json!({"directory": "hard"}), "\"hard\" is not an absolute path"),
+            (
+                "/capture",
+                json!({"directory": "/hard", "share": 1.5}),
+                "capture.share is 1.5; it has to be from 0 to 1",
+            ),
+            (
+                "/capture",
+                json!({"directory": "/hard", "maxBytes": 10}),
+                "capture.maxBytes is 10; it has to be at least 1048576",
+            ),
+            (
+                "/capture",
+                json!({"directory": "/hard", "format": "csv"}),
+                "unknown variant `csv`, expected `jsonl`",
+            ),
             ("/neverUpload", json!({"headers": ["edge"]}), "\"edge\" is not \"name: value\""),
         ] {
             let mut config = valid();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use neptune_cascade::Signal;
 
 use super::Service;
-use crate::{protocol::Scores, upstream::CloudRequest};
+use crate::{capture::Sample, protocol::Scores, upstream::CloudRequest};
 
 /// Samples of one request.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub struct Shadow {
     pub signals: Vec<Signal>,
     /// The edge's answers.
     pub edge: EdgeAnswer,
+    /// The samples to capture with the cloud's answer.
+    pub sample: Option<Sample>,
 }
 
 /// What is compared.

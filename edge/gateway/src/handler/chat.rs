@@ -39,7 +39,12 @@ pub async fn answer(exchange: &mut Exchange, completion: &Completion<'_>) -> Ans
             }
             let call = exchange.completion_at_cloud(completion, false);
             let is_answer = |payload: &Payload| is_answer(&payload.body);
-            exchange.answer_of_cloud(1, &call, &reason, is_answer).await
+            let (answer, cloud) = exchange.answer_of_cloud(1, &call, &reason, is_answer).await;
+            if let Some(cloud) = cloud {
+                let outcome = Outcome::Cloud(Decision::EdgeDown);
+                exchange.capture_completion(completion, None, Some(&cloud.body), outcome, None);
+            }
+            answer
         }
     }
 }
@@ -55,7 +60,7 @@ async fn judge(
     let signal = exchange.signal(&reply, completion.request.max_tokens);
     let (decision, route) = exchange.decide_one(signal, completion.is_pinned);
     let mut outcome = Outcome::Edge(decision);
-    let mut cloud_answer = None;
+    let (mut cloud_answer, mut is_shadow) = (None, false);
     if decision == Decision::Hard {
         let call = exchange.completion_at_cloud(completion, false);
         let answer = exchange.ask_cloud(&call, |payload| is_answer(&payload.body)).await;
@@ -69,13 +74,18 @@ async fn judge(
         cloud_answer = answer.ok();
     } else if decision == Decision::Easy {
         let call = || exchange.completion_at_cloud(completion, false);
-        exchange.shadow_text(call, signal, route, reply.text());
+        let sample = || exchange.shadow_completion(completion, &body, signal);
+        is_shadow = exchange.shadow_text(call, signal, route, reply.text(), sample);
     }
     if outcome.is_unanswered() && exchange.service.config.on_cloud_failure == OnCloudFailure::Error
     {
         return exchange.cloud_failed();
     }
     exchange.count(&[outcome]);
+    if !is_shadow {
+        let edge = Some(&body);
+        exchange.capture_completion(completion, edge, cloud_answer.as_ref(), outcome, signal.ok());
+    }
     let body = if let Some(cloud) = cloud_answer {
         exchange.count_tokens(Side::Cloud, &Reply::of(&cloud));
         cloud

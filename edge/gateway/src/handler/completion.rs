@@ -10,6 +10,7 @@ use neptune_cascade::{
 
 use super::{Exchange, cloud::Unanswered};
 use crate::{
+    capture::Sample,
     clock,
     config::Rule,
     gateway::{EdgeAnswer, Shadow},
@@ -124,24 +125,31 @@ impl Exchange {
         }
     }
 
-    /// Queues an easy answer for comparison, if there is room.
+    /// Queues an easy answer for comparison, if there is room. Returns whether it is recorded after
+    /// that.
     pub(super) fn shadow_text(
         &self,
         request: impl FnOnce() -> CloudRequest,
         signal: Signal,
         route: Route,
         text: &str,
-    ) {
-        let Ok(place) = self.gateway.shadows.try_reserve() else { return };
+        sample: impl FnOnce() -> Option<Sample>,
+    ) -> bool {
+        let Ok(place) = self.gateway.shadows.try_reserve() else { return false };
         let chosen = self.gateway.decisions().take_shadows(&[Decision::Easy], route, clock::random);
-        if chosen == [true] {
-            place.send(Shadow {
-                service: std::sync::Arc::clone(&self.service),
-                request: request(),
-                signals: vec![signal],
-                edge: EdgeAnswer::Text(text.to_owned()),
-            });
+        if chosen != [true] {
+            return false;
         }
+        let sample = sample();
+        let is_captured = sample.is_some();
+        place.send(Shadow {
+            service: std::sync::Arc::clone(&self.service),
+            request: request(),
+            signals: vec![signal],
+            edge: EdgeAnswer::Text(text.to_owned()),
+            sample,
+        });
+        is_captured
     }
 
     /// The answer to a hard sample with `onCloudFailure: Error`.

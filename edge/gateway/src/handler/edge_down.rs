@@ -56,17 +56,17 @@ impl Exchange {
         }
     }
 
-    /// The cloud's answer in place of the edge's.
+    /// The cloud's answer in place of the edge's: for the client, and as it came.
     pub(super) async fn answer_of_cloud(
         &mut self,
         samples: usize,
         request: &CloudRequest,
         reason: &str,
         is_answer: impl Fn(&Payload) -> bool,
-    ) -> Answer {
+    ) -> (Answer, Option<Payload>) {
         match self.ask_cloud(request, is_answer).await {
-            Ok(payload) => self.cloud_answered(samples, &payload),
-            Err(_) => self.nobody_answered(reason),
+            Ok(payload) => (self.cloud_answered(samples, &payload), Some(payload)),
+            Err(_) => (self.nobody_answered(reason), None),
         }
     }
 

@@ -17,7 +17,10 @@ pub async fn compare(gateway: Arc<Gateway>, mut shadows: mpsc::Receiver<Shadow>)
     while let Some(mut shadow) = shadows.recv().await {
         // Waiting in the queue takes nothing from the time of the answer.
         shadow.request.deadline = clock::now() + shadow.service.config.cloud_total();
-        let agreed = agreements(&gateway, &shadow).await;
+        let (agreed, answer) = agreements(&gateway, &shadow).await;
+        if let (Some(sample), Some(capture)) = (shadow.sample.take(), gateway.capture()) {
+            capture.push(sample.answered(answer));
+        }
         for (signal, agreed) in shadow.signals.iter().zip(agreed) {
             if let Some(agreed) = agreed {
                 gateway.shadowed(*signal, agreed);
@@ -26,8 +29,11 @@ pub async fn compare(gateway: Arc<Gateway>, mut shadows: mpsc::Receiver<Shadow>)
     }
 }
 
-/// Per sample, whether the answers agree.
-async fn agreements(gateway: &Arc<Gateway>, shadow: &Shadow) -> Vec<Option<bool>> {
+/// Per sample, whether the answers agree; and the answer of the cloud.
+async fn agreements(
+    gateway: &Arc<Gateway>,
+    shadow: &Shadow,
+) -> (Vec<Option<bool>>, Option<Payload>) {
     let service = &shadow.service;
     match &shadow.edge {
         EdgeAnswer::Rows(edge) => {
@@ -35,22 +41,23 @@ async fn agreements(gateway: &Arc<Gateway>, shadow: &Shadow) -> Vec<Option<bool>
             let body = shadow.request.body.clone();
             let Ok(Some(batch)) = Batch::parse(form(service, shadow.request.wire), &body, output)
             else {
-                return Vec::new();
+                return (Vec::new(), None);
             };
             let is_answer = |payload: &Payload| batch.is_answer(payload);
             let Ok(answer) = ask(gateway, service, &shadow.request, is_answer).await else {
-                return Vec::new();
+                return (Vec::new(), None);
             };
-            let Some(answer) = batch.read(&answer) else { return Vec::new() };
-            let cloud = batch.scores(&answer, output, edge.count());
-            (0..edge.count()).map(|row| edge.agree(row, &cloud, row, &service.rule)).collect()
+            let Some(read) = batch.read(&answer) else { return (Vec::new(), None) };
+            let cloud = batch.scores(&read, output, edge.count());
+            let agree = |row| edge.agree(row, &cloud, row, &service.rule);
+            ((0..edge.count()).map(agree).collect(), Some(answer))
         }
         EdgeAnswer::Text(edge) => {
             let is_answer = |payload: &Payload| completion::is_answer(&payload.body);
             let answer = ask(gateway, service, &shadow.request, is_answer).await;
-            let text = answer.ok().and_then(|answer| completion::text(&answer.body));
+            let text = answer.as_ref().ok().and_then(|answer| completion::text(&answer.body));
             let labels = &service.config.hard_example.labels;
-            vec![text.and_then(|cloud| same_text(edge, &cloud, labels))]
+            (vec![text.and_then(|cloud| same_text(edge, &cloud, labels))], answer.ok())
         }
     }
 }

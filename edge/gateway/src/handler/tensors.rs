@@ -33,6 +33,8 @@ pub struct Tensors<'a> {
     pub edge_path: String,
     /// Its path at the cloud.
     pub cloud_path: String,
+    /// The model that it names.
+    pub model: &'a str,
     /// Whether it stays at the edge.
     pub is_pinned: bool,
     /// Whether it names a version of the model.
@@ -42,12 +44,27 @@ pub struct Tensors<'a> {
 }
 
 /// What the edge answered.
-struct EdgeBatch<'a> {
+pub(super) struct EdgeBatch<'a> {
     batch: &'a Batch<'a>,
+    /// The client's request.
+    pub(super) request: &'a Payload,
+    /// The edge's answer.
+    pub(super) answer: &'a Payload,
     scores: Scores,
     /// Of each row, or of the request as a whole.
-    signals: Vec<Signal>,
-    is_whole: bool,
+    pub(super) signals: Vec<Signal>,
+    pub(super) is_whole: bool,
+}
+
+/// Who answers each sample.
+struct Decided {
+    /// The answer with the cloud's rows, if there are any.
+    merged: Option<Payload>,
+    outcomes: Vec<Outcome>,
+    /// The cloud's answer, if it is used.
+    cloud: Option<Payload>,
+    /// The samples that are recorded once the cloud answered them as well.
+    is_shadow: Vec<bool>,
 }
 
 /// Answers a batch.
@@ -70,7 +87,12 @@ pub async fn answer(exchange: &mut Exchange, request: &Tensors<'_>, payload: Pay
             let whole = exchange.form().whole_body(&payload);
             let call = exchange.cloud_request(request.head, request.cloud_path.clone(), whole);
             let is_answer = |answer: &Payload| is_answer(batch.as_ref(), answer);
-            return exchange.answer_of_cloud(samples, &call, &reason, is_answer).await;
+            let (answer, cloud) =
+                exchange.answer_of_cloud(samples, &call, &reason, is_answer).await;
+            if let (Some(batch), Some(cloud)) = (&batch, cloud) {
+                exchange.capture_cloud_batch(request, batch.rows(), &payload, cloud);
+            }
+            return answer;
         }
     };
     let (Some(batch), true, Ok(edge_payload)) =
@@ -82,14 +104,17 @@ pub async fn answer(exchange: &mut Exchange, request: &Tensors<'_>, payload: Pay
         return exchange.unread(status, headers, edge);
     };
     exchange.observe_version(request, &parsed);
-    let judged = exchange.judge(&batch, &parsed, output.as_deref());
-    let (merged, outcomes) = exchange.decide(request, &judged, &parsed, &payload, is_pinned).await;
+    let bodies = (&payload, &edge_payload);
+    let judged = exchange.judge(&batch, bodies, &parsed, output.as_deref());
+    let Decided { merged, outcomes, cloud, is_shadow } =
+        exchange.decide(request, &judged, &parsed).await;
     if outcomes.iter().any(|outcome| outcome.is_unanswered())
         && exchange.service.config.on_cloud_failure == OnCloudFailure::Error
     {
         return exchange.cloud_failed();
     }
     exchange.count(&outcomes);
+    exchange.capture_batch(request, &judged, &outcomes, cloud, &is_shadow);
     let body = match merged.or_else(|| batch.stripped(&parsed)) {
         None => edge,
         Some(changed) => {
@@ -121,6 +146,7 @@ impl Exchange {
     fn judge<'a>(
         &self,
         batch: &'a Batch<'a>,
+        (request, body): (&'a Payload, &'a Payload),
         answer: &BatchAnswer<'_>,
         output: Option<&str>,
     ) -> EdgeBatch<'a> {
@@ -136,35 +162,33 @@ impl Exchange {
         } else {
             signals
         };
-        EdgeBatch { batch, scores, signals, is_whole }
+        EdgeBatch { batch, request, answer: body, scores, signals, is_whole }
     }
 
-    /// Decides about each sample, and asks the cloud. Returns the merged answer, if there is one.
+    /// Decides about each sample, and asks the cloud.
     async fn decide(
         &mut self,
         request: &Tensors<'_>,
         judged: &EdgeBatch<'_>,
         edge: &BatchAnswer<'_>,
-        payload: &Payload,
-        is_pinned: bool,
-    ) -> (Option<Payload>, Vec<Outcome>) {
+    ) -> Decided {
         let (decisions, route) = {
             let mut decisions = self.gateway.decisions();
-            let route = decisions.route(is_pinned, clock::now());
+            let route = decisions.route(request.is_pinned, clock::now());
             (decisions.decide(&judged.signals, route, clock::random), route)
         };
         let is_hard: Vec<bool> = decisions.iter().map(|one| *one == Decision::Hard).collect();
         let mut outcomes: Vec<Outcome> = decisions.iter().map(|one| Outcome::Edge(*one)).collect();
-        self.send_shadows(request, judged, &decisions, route);
+        let is_shadow = self.send_shadows(request, judged, &decisions, route);
         if !is_hard.contains(&true) {
-            return (None, outcomes);
+            return Decided { merged: None, outcomes, cloud: None, is_shadow };
         }
         let hard = Selection::new(&is_hard);
         for row in hard.chosen() {
             outcomes[*row] = Outcome::Cloud(Decision::Hard);
         }
         let answered_by = Verdict::of(&outcomes, None).answered_by().to_owned();
-        let uploaded = self.upload(request, judged, &hard, payload).await;
+        let uploaded = self.upload(request, judged, &hard).await;
         let merged = uploaded.as_ref().ok().and_then(|cloud| {
             if judged.is_whole {
                 return Some(cloud.clone());
@@ -182,7 +206,8 @@ impl Exchange {
                 outcomes[*row] = Outcome::Fallback;
             }
         }
-        (merged, outcomes)
+        let cloud = uploaded.ok().filter(|_| merged.is_some());
+        Decided { merged, outcomes, cloud, is_shadow }
     }
 
     /// The cloud's answer to the hard rows.
@@ -191,10 +216,9 @@ impl Exchange {
         request: &Tensors<'_>,
         judged: &EdgeBatch<'_>,
         hard: &Selection,
-        payload: &Payload,
     ) -> Result<Payload, Unanswered> {
         let body = if judged.is_whole {
-            self.form().whole_body(payload)
+            self.form().whole_body(judged.request)
         } else {
             judged.batch.cloud_body(hard).map_err(|_| Unanswered::NotSent)?
         };
@@ -258,31 +282,37 @@ impl Exchange {
         }
     }
 
-    /// Queues some of the easy rows for comparison, if there is room.
+    /// Queues some of the easy rows for comparison, if there is room. Returns those of them that are
+    /// recorded after that.
     fn send_shadows(
         &self,
         request: &Tensors<'_>,
         judged: &EdgeBatch<'_>,
         decisions: &[Decision],
         route: Route,
-    ) {
+    ) -> Vec<bool> {
+        let none = || vec![false; decisions.len()];
         if route != Route::Open || judged.is_whole || !decisions.contains(&Decision::Easy) {
-            return;
+            return none();
         }
-        let Ok(place) = self.gateway.shadows.try_reserve() else { return };
+        let Ok(place) = self.gateway.shadows.try_reserve() else { return none() };
         let chosen = self.gateway.decisions().take_shadows(decisions, route, clock::random);
         if !chosen.contains(&true) {
-            return;
+            return none();
         }
         let selection = Selection::new(&chosen);
-        let Ok(part) = judged.batch.cloud_body(&selection) else { return };
+        let Ok(part) = judged.batch.cloud_body(&selection) else { return none() };
+        let sample = self.shadow_sample(request, judged, selection.chosen());
+        let is_captured = sample.is_some();
         let call = self.cloud_request(request.head, request.cloud_path.clone(), part);
         place.send(Shadow {
             service: std::sync::Arc::clone(&self.service),
             request: call,
             signals: selection.chosen().iter().map(|row| judged.signals[*row]).collect(),
             edge: EdgeAnswer::Rows(judged.scores.select(selection.chosen())),
+            sample,
         });
+        if is_captured { chosen } else { none() }
     }
 }
 

@@ -8,10 +8,15 @@ use super::{
     json::Object,
     oip,
     payload::Payload,
+    row_text,
     scores::Scores,
     tfserving,
 };
 use crate::config::Protocol;
+
+/// The members of the Open Inference Protocol.
+const INPUTS: &str = "inputs";
+const OUTPUTS: &str = "outputs";
 
 /// How a batch is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +91,50 @@ impl<'a> Batch<'a> {
             Self::Oip(request) => Some(request.rows()),
             Self::Grpc(request) => Some(request.rows()),
             Self::Tfserving(request) => request.rows(),
+        }
+    }
+
+    /// Appends one row as JSON, or all of them. `None` if a value has no form in JSON; then what was
+    /// appended is not complete.
+    pub fn write_row(&self, row: Option<usize>, into: &mut Vec<u8>) -> Option<()> {
+        match self {
+            Self::Oip(request) => row_text::write(&request.tensors(row), INPUTS, into),
+            Self::Grpc(request) => row_text::write(&request.tensors(row), INPUTS, into),
+            Self::Tfserving(request) => {
+                let text = match (request.rows(), row) {
+                    (Some(rows), Some(row)) => {
+                        let is_chosen: Vec<bool> = (0..rows).map(|index| index == row).collect();
+                        request.cloud_body(&Selection::new(&is_chosen)).ok()?
+                    }
+                    _ => request.whole(),
+                };
+                into.extend_from_slice(&text);
+                Some(())
+            }
+        }
+    }
+
+    /// Appends one row of an answer with this number of rows as JSON, or all of it. As
+    /// [`Batch::write_row`].
+    pub fn write_answer(
+        &self,
+        answer: &BatchAnswer<'_>,
+        row: Option<usize>,
+        rows: usize,
+        into: &mut Vec<u8>,
+    ) -> Option<()> {
+        match (self, answer) {
+            (Self::Tfserving(request), BatchAnswer::Tfserving(answer)) => {
+                into.extend_from_slice(&request.row_of(answer, row, rows));
+                Some(())
+            }
+            (_, BatchAnswer::Oip(answer)) => {
+                row_text::write(&answer.tensors(row, rows), OUTPUTS, into)
+            }
+            (_, BatchAnswer::Grpc(answer)) => {
+                row_text::write(&answer.tensors(row, rows), OUTPUTS, into)
+            }
+            _ => None,
         }
     }
 

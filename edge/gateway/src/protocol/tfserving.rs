@@ -44,6 +44,24 @@ impl<'a> Request<'a> {
         Ok(object.to_vec())
     }
 
+    /// The body as it came.
+    pub fn whole(&self) -> Vec<u8> {
+        self.object.to_vec()
+    }
+
+    /// The predictions of one row of an answer, or the whole answer.
+    pub fn row_of(&self, answer: &Object<'_>, row: Option<usize>, rows: usize) -> Vec<u8> {
+        let list = answer.raw("predictions").and_then(numbers::elements).unwrap_or_default();
+        match row.filter(|_| list.len() == rows).and_then(|row| list.get(row)) {
+            None => answer.to_vec(),
+            Some(prediction) => {
+                let mut one = answer.clone();
+                one.set("predictions", json::list([*prediction]));
+                one.to_vec()
+            }
+        }
+    }
+
     /// The scores of an answer.
     pub fn scores(&self, answer: &Object<'_>, output: Option<&str>, rows: usize) -> Scores {
         let values = if self.instances.is_some() {

@@ -113,7 +113,8 @@ impl Director {
             outcome = Outcome::Fallback;
         } else if decision == Decision::Easy && is_complete {
             let text = self.frames.reply.text();
-            self.exchange.shadow_text(|| self.comparison.clone(), signal, route, text);
+            // Streams are not captured.
+            self.exchange.shadow_text(|| self.comparison.clone(), signal, route, text, || None);
         }
         let config = &self.exchange.service.config;
         if outcome.is_unanswered() && config.on_cloud_failure == OnCloudFailure::Error {

@@ -11,7 +11,13 @@ use super::{
         model_infer_response::InferOutputTensor,
     },
 };
-use crate::protocol::{error::MergeError, payload::Payload, scores::Scores, tensor};
+use crate::protocol::{
+    error::MergeError,
+    payload::Payload,
+    row_text::{TensorRow, Values, part, shape},
+    scores::Scores,
+    tensor,
+};
 
 /// An answer of `ModelInfer`.
 #[derive(Debug)]
@@ -92,6 +98,24 @@ impl Answer {
         let value = InferParameter { parameter_choice: Some(value) };
         message.parameters.insert("neptune_answered_by".to_owned(), value);
         Ok(message.encode_to_vec().into())
+    }
+
+    /// The outputs of one row, or of all. An output with another number of rows is whole; one
+    /// without contents is left out.
+    pub fn tensors(&self, row: Option<usize>, rows: usize) -> Vec<TensorRow<'_>> {
+        let tensor = |(index, output): (usize, &'_ InferOutputTensor)| {
+            let (data, of) = (self.data(index)?, &output.shape);
+            let row = row.filter(|_| of.first().is_some_and(|n| usize::try_from(*n) == Ok(rows)));
+            let element = Element::of(&output.datatype);
+            let found = element.and_then(|element| Rows::binary(&data, of, element).ok());
+            Some(TensorRow {
+                name: output.name.clone().into(),
+                datatype: output.datatype.clone().into(),
+                shape: shape(of, row),
+                values: Values::Binary(part(&data, found.as_ref(), row).to_vec().into()),
+            })
+        };
+        self.message.outputs.iter().enumerate().filter_map(tensor).collect()
     }
 
     /// `None` if the outputs have different types or dimensions.

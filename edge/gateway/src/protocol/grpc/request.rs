@@ -6,9 +6,14 @@ use prost::Message as _;
 
 use super::{
     contents,
-    inference::{ModelInferRequest, model_infer_request::InferRequestedOutputTensor},
+    inference::{ModelInferRequest, model_infer_request::{InferInputTensor, InferRequestedOutputTensor}},
 };
-use crate::protocol::{error::Malformed, payload::Payload, tensor};
+use crate::protocol::{
+    error::Malformed,
+    payload::Payload,
+    row_text::{TensorRow, Values, part, shape},
+    tensor,
+};
 
 /// A request of `ModelInfer`.
 #[derive(Debug)]
@@ -137,6 +142,18 @@ impl Request {
         }
         message.model_version.clear();
         Ok(message.encode_to_vec().into())
+    }
+
+    /// The inputs of one row, or of all.
+    pub fn tensors(&self, row: Option<usize>) -> Vec<TensorRow<'_>> {
+        let tensors = self.message.inputs.iter().zip(&self.inputs);
+        let tensor = |(input, (rows, data)): (&'_ InferInputTensor, &'_ (Rows, Bytes))| TensorRow {
+            name: input.name.clone().into(),
+            datatype: input.datatype.clone().into(),
+            shape: shape(&input.shape, row),
+            values: Values::Binary(part(data, Some(rows), row).to_vec().into()),
+        };
+        tensors.map(tensor).collect()
     }
 
     fn ask_for_scores(&self, message: &mut ModelInferRequest) {

@@ -6,7 +6,7 @@ use neptune_cascade::rows::{Element, Rows, RowsError, Selection};
 use serde_json::value::RawValue;
 
 use super::{
-    request::{rows_of, set_size},
+    request::{json_part, rows_of, set_size},
     values,
 };
 use crate::protocol::{
@@ -14,6 +14,7 @@ use crate::protocol::{
     json::{self, Object},
     numbers,
     payload::Payload,
+    row_text::{TensorRow, Values, part, shape},
     scores::Scores,
     tensor,
 };
@@ -141,6 +142,30 @@ impl<'a> Answer<'a> {
             });
         }
         Ok(self.with(outputs, Some(answered_by)))
+    }
+
+    /// The outputs of one row, or of all. An output with another number of rows is whole.
+    pub fn tensors(&self, row: Option<usize>, rows: usize) -> Vec<TensorRow<'_>> {
+        let tensor = |output: &'_ Output<'a>| {
+            let of = output.shape();
+            let row = row.filter(|_| of.first().is_some_and(|n| usize::try_from(*n) == Ok(rows)));
+            let datatype = output.text("datatype");
+            let values = match output.binary {
+                Some(data) => {
+                    let element = Element::of(&datatype);
+                    let rows = element.and_then(|it| Rows::binary(data, &of, it).ok());
+                    Values::Binary(part(data, rows.as_ref(), row).into())
+                }
+                None => Values::Json(json_part(&output.object, &of, row)),
+            };
+            TensorRow {
+                name: output.text("name").into(),
+                datatype: datatype.into(),
+                shape: shape(&of, row),
+                values,
+            }
+        };
+        self.outputs().iter().map(tensor).collect()
     }
 
     fn outputs(&self) -> &[Output<'a>] {

@@ -2,11 +2,14 @@
 
 use neptune_cascade::rows::{Rows, RowsError, Selection, batch_size};
 
+use serde_json::value::RawValue;
+
 use crate::protocol::{
     error::Malformed,
     json::{self, Object},
     numbers,
     payload::Payload,
+    row_text::{TensorRow, Values, part, shape},
     tensor,
 };
 
@@ -129,6 +132,23 @@ impl<'a> Request<'a> {
         Ok(Payload::assembled(object.to_vec(), pieces, self.is_binary))
     }
 
+    /// The inputs of one row, or of all.
+    pub fn tensors(&self, row: Option<usize>) -> Vec<TensorRow<'_>> {
+        let tensor = |input: &'_ Input<'a>| {
+            let values = match &input.binary {
+                Some((rows, data)) => Values::Binary(part(data, Some(rows), row).into()),
+                None => Values::Json(json_part(&input.object, &input.shape, row)),
+            };
+            TensorRow {
+                name: input.object.get("name").unwrap_or_default(),
+                datatype: input.object.get("datatype").unwrap_or_default(),
+                shape: shape(&input.shape, row),
+                values,
+            }
+        };
+        self.inputs.iter().map(tensor).collect()
+    }
+
     fn ask_for(&self, object: &mut Object<'a>, output: &str) {
         let mut asked: Vec<Object<'_>> = self.object.get("outputs").unwrap_or_default();
         let mut added = Object::default();
@@ -174,6 +194,17 @@ pub(super) fn set_size(tensor: &mut Object<'_>, size: usize) {
     parameters.put("binary_data_size", &size);
     let text = json::raw(&parameters);
     tensor.set("parameters", text);
+}
+
+/// The values of one row in the JSON of a tensor, or all of them.
+pub(super) fn json_part<'a>(
+    tensor: &Object<'a>,
+    shape: &[i64],
+    row: Option<usize>,
+) -> Vec<&'a RawValue> {
+    let list = tensor.original("data").and_then(numbers::elements).unwrap_or_default();
+    let rows = rows_of(list.len(), shape).ok();
+    part(&list, rows.as_ref(), row).to_vec()
 }
 
 /// The rows of a list, flat or with one element per row.

@@ -1,0 +1,313 @@
+//! The files of a capture: appends records to segments, removes the oldest ones, and repairs what a
+//! kill cut. I/O; `segments.rs` decides.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use tracing::{info, warn};
+
+use super::segments::{Bounds, Segment, Segments, TooLarge, complete, file_name, id_of};
+
+/// Its lock keeps two gateways from writing to one directory.
+const LOCK: &str = ".neptune-capture.lock";
+/// The bytes of a file that are read at a time.
+const BLOCK: usize = 64 * 1024;
+
+/// The segments of a directory. Locked until it is dropped.
+#[derive(Debug)]
+pub struct Store {
+    directory: PathBuf,
+    segments: Segments,
+    open: Option<File>,
+    /// Records since the last sync.
+    unsynced: u32,
+    _lock: File,
+}
+
+/// Why a record was not appended.
+#[derive(Debug)]
+pub enum AppendError {
+    /// It is larger than a segment. Others can be appended.
+    TooLarge,
+    /// The directory cannot be written.
+    Io(io::Error),
+}
+
+impl From<io::Error> for AppendError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Store {
+    /// Opens a directory, creates it if only it is absent, and removes incomplete records.
+    ///
+    /// # Errors
+    /// It cannot be read or written, or another process has it open.
+    pub fn open(directory: &Path, bounds: Bounds) -> io::Result<Self> {
+        match DirBuilder::new().mode(0o700).create(directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let mut options = OpenOptions::new();
+        let lock = options.write(true).create(true).mode(0o600).open(directory.join(LOCK))?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => io::Error::other("another gateway writes to it"),
+            TryLockError::Error(error) => error,
+        })?;
+        let counts_samples = bounds.max_samples > 0;
+        let mut found = Vec::new();
+        for id in ids(directory)? {
+            let path = directory.join(file_name(id));
+            let bytes = repair(&path)?;
+            let samples = if counts_samples { lines(&path)? } else { 0 };
+            found.push(Segment { id, bytes, samples });
+        }
+        let segments = Segments::new(bounds, found);
+        let newest = segments.open().map(|id| directory.join(file_name(id)));
+        let open = newest.map(|path| OpenOptions::new().append(true).open(path)).transpose()?;
+        Ok(Self { directory: directory.to_owned(), segments, open, unsynced: 0, _lock: lock })
+    }
+
+    /// Appends a record, which ends with a line feed. `now` are milliseconds since 1970.
+    ///
+    /// # Errors
+    /// See [`AppendError`]. The files are then as before, but for segments that had to go.
+    pub fn append(&mut self, record: &[u8], now: u64) -> Result<(), AppendError> {
+        let bytes = record.len() as u64;
+        let placement =
+            self.segments.place(bytes, now).map_err(|TooLarge| AppendError::TooLarge)?;
+        for id in placement.remove {
+            if self.segments.open() == Some(id) {
+                self.open = None;
+            }
+            remove(&self.directory.join(file_name(id)))?;
+            self.segments.removed(id);
+        }
+        if let Some(id) = placement.create {
+            self.create(id)?;
+        }
+        let gone = || io::Error::from(io::ErrorKind::NotFound);
+        let file = self.open.as_mut().ok_or_else(gone)?;
+        if let Err(error) = file.write_all(record) {
+            let length = self.segments.iter().last().map_or(0, |segment| segment.bytes);
+            if let Err(problem) = file.set_len(length) {
+                warn!("an incomplete record stays until the next start: {problem}");
+            }
+            self.segments.seal();
+            self.open = None;
+            return Err(error.into());
+        }
+        self.segments.appended(bytes);
+        self.unsynced += 1;
+        Ok(())
+    }
+
+    fn create(&mut self, id: u64) -> io::Result<()> {
+        self.sync()?;
+        self.segments.seal();
+        let path = self.directory.join(file_name(id));
+        let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)?;
+        File::open(&self.directory)?.sync_all()?;
+        self.open = Some(file);
+        self.segments.created(id);
+        Ok(())
+    }
+
+    /// Records that are not on the disk yet.
+    pub const fn unsynced(&self) -> u32 {
+        self.unsynced
+    }
+
+    /// Writes what was appended to the disk.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn sync(&mut self) -> io::Result<()> {
+        if self.unsynced > 0
+            && let Some(file) = &self.open
+        {
+            file.sync_data()?;
+        }
+        self.unsynced = 0;
+        Ok(())
+    }
+
+    /// Forgets segments that somebody else removed, such as a user who used the samples.
+    ///
+    /// # Errors
+    /// The directory is gone.
+    pub fn refresh(&mut self) -> io::Result<()> {
+        let found = ids(&self.directory)?;
+        let known: Vec<u64> = self.segments.iter().map(|segment| segment.id).collect();
+        for id in known.into_iter().filter(|id| !found.contains(id)) {
+            if self.segments.open() == Some(id) {
+                self.open = None;
+            }
+            self.segments.removed(id);
+        }
+        Ok(())
+    }
+
+    /// The size of all segments.
+    pub fn bytes(&self) -> u64 {
+        self.segments.bytes()
+    }
+}
+
+/// The segments in a directory, in no order.
+fn ids(directory: &Path) -> io::Result<Vec<u64>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        found.extend(entry?.file_name().to_str().and_then(id_of));
+    }
+    Ok(found)
+}
+
+/// Cuts a file after its last complete record. Returns its length.
+fn repair(path: &Path) -> io::Result<u64> {
+    let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+    let length = file.metadata()?.len();
+    let mut end = length;
+    let mut block = vec![0; BLOCK];
+    let kept = loop {
+        let size = end.min(BLOCK as u64);
+        let part = &mut block[..usize::try_from(size).expect("at most a block")];
+        file.seek(SeekFrom::Start(end - size))?;
+        file.read_exact(part)?;
+        if let Some(complete) = complete(part) {
+            break end - size + complete as u64;
+        }
+        if end <= size {
+            break 0;
+        }
+        end -= size;
+    };
+    if kept < length {
+        info!("{}: {} bytes of an incomplete record removed", path.display(), length - kept);
+        file.set_len(kept)?;
+        file.sync_all()?;
+    }
+    Ok(kept)
+}
+
+/// The number of line feeds of a file.
+fn lines(path: &Path) -> io::Result<u64> {
+    let mut file = File::open(path)?;
+    let (mut block, mut found) = (vec![0; BLOCK], 0);
+    loop {
+        let read = file.read(&mut block)?;
+        if read == 0 {
+            return Ok(found);
+        }
+        found += block[..read].iter().filter(|byte| **byte == b'\n').count() as u64;
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { max_bytes: 8_000, max_samples: 0 };
+
+    fn content(directory: &Path) -> String {
+        let mut found = ids(directory).unwrap();
+        found.sort_unstable();
+        let read = |id: u64| fs::read_to_string(directory.join(file_name(id))).unwrap();
+        found.into_iter().map(read).collect()
+    }
+
+    #[test]
+    fn records_are_appended_to_private_files_within_the_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("hard");
+        let mut store = Store::open(&directory, BOUNDS).unwrap();
+        for number in 0..1_000 {
+            store.append(format!("{{\"n\":{number:04}}}\n").as_bytes(), 5).unwrap();
+            assert!(store.bytes() <= 8_000);
+        }
+        store.sync().unwrap();
+        let content = content(&directory);
+        assert_eq!(content.len() as u64, store.bytes());
+        assert!(content.ends_with("{\"n\":0999}\n") && content.len() > 6_000);
+        let lines: Vec<_> = content.lines().collect();
+        assert!(lines.is_sorted(), "the newest ones stay, in order");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&directory), 0o700);
+        for id in ids(&directory).unwrap() {
+            assert_eq!(mode(&directory.join(file_name(id))), 0o600);
+        }
+        assert!(matches!(store.append(&[b'x'; 9_000], 5), Err(AppendError::TooLarge)));
+    }
+
+    #[test]
+    fn cut_record_is_removed_at_the_start_and_others_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let long = format!("{}\n", "x".repeat(3 * BLOCK));
+        for (written, kept) in
+            [("a\nb", "a\n"), ("", ""), ("a", ""), ("a\n", "a\n"), (&*format!("{long}y"), &*long)]
+        {
+            fs::write(folder.path().join(file_name(7)), written).unwrap();
+            fs::write(folder.path().join("own.jsonl"), "not ours").unwrap();
+            let bounds = Bounds { max_bytes: 1 << 30, max_samples: 0 };
+            let mut store = Store::open(folder.path(), bounds).unwrap();
+            assert_eq!((store.bytes(), &*content(folder.path())), (kept.len() as u64, kept));
+            store.append(b"next\n", 1).unwrap();
+            assert_eq!(content(folder.path()), format!("{kept}next\n"));
+        }
+        assert_eq!(fs::read_to_string(folder.path().join("own.jsonl")).unwrap(), "not ours");
+    }
+
+    #[test]
+    fn bound_of_samples_counts_those_of_earlier_processes() {
+        let folder = tempfile::tempdir().unwrap();
+        let bounds = Bounds { max_bytes: 1 << 30, max_samples: 16 };
+        for start in 0..5 {
+            let mut store = Store::open(folder.path(), bounds).unwrap();
+            for number in 0..10 {
+                store.append(format!("{start}{number}\n").as_bytes(), 1).unwrap();
+                assert!(content(folder.path()).lines().count() <= 16);
+            }
+        }
+        assert!(content(folder.path()).lines().count() >= 14);
+        assert!(content(folder.path()).ends_with("49\n"));
+    }
+
+    #[test]
+    fn removed_segments_are_forgotten_and_the_next_record_has_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(folder.path(), BOUNDS).unwrap();
+        store.append(b"one\n", 1).unwrap();
+        fs::remove_file(folder.path().join(file_name(1))).unwrap();
+        store.refresh().unwrap();
+        assert_eq!(store.bytes(), 0);
+        store.append(b"two\n", 1).unwrap();
+        assert_eq!(content(folder.path()), "two\n");
+        fs::remove_dir_all(folder.path()).unwrap();
+        assert!(store.refresh().is_err());
+    }
+
+    #[test]
+    fn second_gateway_does_not_write_to_the_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Store::open(folder.path(), BOUNDS).unwrap();
+        let error = Store::open(folder.path(), BOUNDS).unwrap_err();
+        assert_eq!(error.to_string(), "another gateway writes to it");
+        drop(first);
+        assert!(Store::open(folder.path(), BOUNDS).is_ok());
+    }
+}
