@@ -201,6 +201,7 @@ async fn gateways(
     let dirs = WriterDirs {
         gateways: context.data_dir.join(GATEWAYS_DIR),
         secrets: config.secret_dir.clone(),
+        context: context.clone(),
     };
     let gateways = Gateways::default();
     tokio::spawn(writer::run(dirs, gateways.subscribe(), events.clone()));

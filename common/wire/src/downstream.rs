@@ -197,7 +197,8 @@ pub struct Worker {
 #[serde(rename_all = "camelCase")]
 pub struct GatewaySpec {
     /// The configuration file of `neptune-gateway`. The agent sets the members that only the node
-    /// knows: `edge.modelVersion`, `cloud.tokenFile`, `cloud.caFile`, `metricsListen` and `state`.
+    /// knows: `edge.modelVersion`, `cloud.tokenFile`, `cloud.caFile`, `metricsListen`, `state` and
+    /// `capture.directory`.
     #[serde(default)]
     pub config: Value,
     /// The `InferenceModel` in the same namespace whose server on this node the gateway asks.
@@ -208,6 +209,10 @@ pub struct GatewaySpec {
     /// Name of the file with certificates to trust, in the node's directory of secrets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<String>,
+    /// Path on the node of the directory that takes captured samples. Without it the agent removes
+    /// `capture` from the configuration. A change of it replaces the container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capture_dir: Option<String>,
 }
 
 impl Worker {

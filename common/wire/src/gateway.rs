@@ -42,9 +42,24 @@ pub struct GatewayReport {
     /// The population stability index of the confidences.
     #[serde(default, deserialize_with = "figure", skip_serializing_if = "Option::is_none")]
     pub psi: Option<Figure>,
+    /// The capture of samples, if there is one.
+    #[serde(default, deserialize_with = "capture", skip_serializing_if = "Option::is_none")]
+    pub capture: Option<CaptureReport>,
     /// What a user should correct, the most important first.
     #[serde(default, deserialize_with = "unknown::list", skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<GatewayProblem>,
+}
+
+/// The capture of samples since the start of the gateway.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CaptureReport {
+    /// Samples that were written.
+    pub captured: u64,
+    /// Samples that were to be written and are not.
+    pub dropped: u64,
+    /// The size of all records, also of earlier starts, in bytes.
+    pub bytes: u64,
 }
 
 /// A number of a gateway with three decimals, from 0. In JSON it is a text, so that equal numbers
@@ -170,6 +185,8 @@ pub enum GatewayProblemReason {
     Drifting,
     /// The outputs of the two models cannot be mixed in one answer.
     OutputsDiffer,
+    /// Samples that should be captured cannot be written.
+    CaptureFailing,
     /// A problem of a newer gateway.
     #[serde(other)]
     Unknown,
@@ -183,6 +200,11 @@ fn figure<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Figure>, D::Erro
         _ => None,
     };
     Ok(number.and_then(Figure::new))
+}
+
+/// Absent if it is not one.
+fn capture<'de, D: Deserializer<'de>>(input: D) -> Result<Option<CaptureReport>, D::Error> {
+    Ok(serde_json::from_value(Value::deserialize(input)?).ok())
 }
 
 /// A report within its bounds; absent if it is not one, because the counters beside it count.
@@ -239,7 +261,7 @@ mod tests {
         let report = json!({
             "signal": "Top2", "cloud": "LeftAlone", "threshold": "0.713", "agreement": "0.962",
             "agreementLow": "0.941", "agreementHigh": "0.976", "uploadRatio": "0.200",
-            "psi": "0.030",
+            "psi": "0.030", "capture": {"captured": 7, "dropped": 1, "bytes": 900},
             "problems": [{"reason": "CloudLeftAlone", "message": "m"}],
         });
         let read = read(&report).unwrap();
@@ -251,13 +273,14 @@ mod tests {
     fn unknown_and_invalid_values_do_not_refuse_a_report() {
         let report = read(&json!({
             "signal": "Later", "cloud": "Later", "threshold": 0.5, "agreement": "high",
-            "uploadRatio": -1, "psi": null, "later": {},
+            "uploadRatio": -1, "psi": null, "later": {}, "capture": {"captured": "many"},
             "problems": [{"reason": "Later", "message": "m", "later": 1}, 7, {"message": "no reason"}],
         }))
         .unwrap();
         assert_eq!((report.signal, report.cloud), (GatewaySignal::Unknown, GatewayCloud::Unknown));
         assert_eq!(report.threshold.unwrap().to_string(), "0.500");
         assert_eq!((report.agreement, report.upload_ratio, report.psi), (None, None, None));
+        assert_eq!(report.capture, None);
         let reasons: Vec<_> = report.problems.iter().map(|problem| problem.reason).collect();
         assert_eq!(reasons, [GatewayProblemReason::Unknown]);
         assert_eq!(read(&json!("running")), None);

@@ -49,7 +49,8 @@ pub use downstream::{
     Worker,
 };
 pub use gateway::{
-    Figure, GatewayCloud, GatewayProblem, GatewayProblemReason, GatewayReport, GatewaySignal,
+    CaptureReport, Figure, GatewayCloud, GatewayProblem, GatewayProblemReason, GatewayReport,
+    GatewaySignal,
     MAX_PROBLEM_CHARS, MAX_PROBLEMS,
 };
 pub use hash::{ContentHash, canonical_json};

@@ -44,6 +44,8 @@ pub struct Facts<'a> {
     pub edge_down: Option<&'a str>,
     /// What is wrong with the cloud's answers, if several in a row could not be used.
     pub invalid_answers: Option<&'a str>,
+    /// Why captured samples cannot be written.
+    pub capture: Option<&'a str>,
     /// What is wrong with the changed configuration, if it is not used.
     pub configuration: Option<&'a str>,
 }
@@ -75,7 +77,8 @@ impl Facts<'_> {
 /// The problems, the most important first.
 pub fn problems(facts: &Facts<'_>) -> Vec<GatewayProblem> {
     use GatewayProblemReason::{
-        CloudAnswerInvalid, CloudLeftAlone, CloudRefusesToken, ConfigurationInvalid, Drifting,
+        CaptureFailing, CloudAnswerInvalid, CloudLeftAlone, CloudRefusesToken, ConfigurationInvalid,
+        Drifting,
         ModelServerDown, OutputsDiffer, OverBudget, ProtocolMismatch, SignalMissing,
     };
     let found = [
@@ -89,6 +92,7 @@ pub fn problems(facts: &Facts<'_>) -> Vec<GatewayProblem> {
         (OverBudget, over_budget(facts)),
         (Drifting, drifting(facts)),
         (OutputsDiffer, facts.difference.map(str::to_owned)),
+        (CaptureFailing, capture_failing(facts)),
     ];
     let problem = |(reason, message): (_, Option<String>)| {
         message.map(|message| GatewayProblem { reason, message })
@@ -196,6 +200,14 @@ fn over_budget(facts: &Facts<'_>) -> Option<String> {
     ))
 }
 
+fn capture_failing(facts: &Facts<'_>) -> Option<String> {
+    let problem = facts.capture?;
+    Some(format!(
+        "samples cannot be captured ({problem}): they are dropped and counted, and requests are \
+         answered; check the directory of the Dataset of gateway.capture and the space on its disk"
+    ))
+}
+
 fn drifting(facts: &Facts<'_>) -> Option<String> {
     let moved = match (facts.drift, facts.is_disagreeing) {
         (Some(Drift { psi, below: None }), _) => {
@@ -258,6 +270,7 @@ mod tests {
             difference: None,
             edge_down: None,
             invalid_answers: None,
+            capture: None,
             configuration: None,
         }
     }
@@ -318,6 +331,13 @@ mod tests {
                 Facts { difference: Some("outputs differ"), ..healthy() },
                 GatewayProblemReason::OutputsDiffer,
                 "outputs differ",
+            ),
+            (
+                Facts { capture: Some("No space left on device (os error 28)"), ..healthy() },
+                GatewayProblemReason::CaptureFailing,
+                "samples cannot be captured (No space left on device (os error 28)): they are \
+                 dropped and counted, and requests are answered; check the directory of the \
+                 Dataset of gateway.capture and the space on its disk",
             ),
             (
                 Facts { edge_down: Some("127.0.0.1:9001"), ..healthy() },

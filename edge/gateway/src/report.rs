@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use neptune_cascade::{agreement::Estimate, breaker::BreakerSettings, policy::Goal};
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use neptune_wire::{
-    Counters, EarlierRuns, Figure, GatewayReport, GatewaySignal, WorkerInfo, WorkerTaskInfo,
+    CaptureReport, Counters, EarlierRuns, Figure, GatewayReport, GatewaySignal, WorkerInfo, WorkerTaskInfo,
 };
 use tokio::{
     net::TcpStream,
@@ -16,6 +16,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
+    capture::CaptureState,
     cli::ReportArgs,
     clock,
     config::{Protocol, Rule},
@@ -108,7 +109,9 @@ impl Publisher {
             let decisions = self.gateway.decisions();
             let cloud = decisions.cloud_state(clock::now());
             let problem = self.gateway.configuration_problem();
-            let report = gateway_report(&service, &decisions, cloud, problem.as_deref());
+            let capture = self.gateway.capture().map(|capture| capture.state());
+            let report =
+                gateway_report(&service, &decisions, cloud, problem.as_deref(), capture.as_ref());
             let times = (self.started, clock::timestamp());
             message(&self.identity, times, (decisions.totals(), self.gateway.earlier()), report)
         };
@@ -161,6 +164,7 @@ pub fn gateway_report(
     decisions: &Decisions,
     cloud: CloudState,
     configuration: Option<&str>,
+    capture: Option<&CaptureState>,
 ) -> GatewayReport {
     let policy = decisions.policy();
     let estimate = policy.agreement();
@@ -192,6 +196,7 @@ pub fn gateway_report(
         difference: service.difference(),
         edge_down: decisions.edge_down(),
         invalid_answers: decisions.invalid_answers(BreakerSettings::DEFAULT.opens_at),
+        capture: capture.and_then(|capture| capture.problem.as_deref()),
         configuration,
     };
     let estimated = |of: fn(&Estimate) -> f64| estimate.as_ref().map(of).and_then(Figure::new);
@@ -204,6 +209,11 @@ pub fn gateway_report(
         agreement_high: estimated(|estimate| estimate.interval.high),
         upload_ratio: Figure::new(decisions.recent_ratio()),
         psi: drift.psi().and_then(Figure::new),
+        capture: capture.map(|state| CaptureReport {
+            captured: state.captured,
+            dropped: state.dropped,
+            bytes: state.bytes,
+        }),
         problems: problems(&facts),
     }
     .bounded()
@@ -312,7 +322,7 @@ mod tests {
         let permit = decisions.permit(clock::now()).unwrap();
         decisions.failed(permit, Failure::TokenRefused, clock::now(), 0.5);
         let cloud = decisions.cloud_state(clock::now());
-        let report = gateway_report(&service, &decisions, cloud, None);
+        let report = gateway_report(&service, &decisions, cloud, None, None);
         let earlier = Earlier { since: start, totals: *decisions.totals() };
         let totals = (decisions.totals(), Some(earlier));
         let report = serde_json::to_value(message(&identity, (start, start), totals, report));

@@ -284,9 +284,13 @@ fn text(content_type: &'static str, body: String) -> Answer {
 }
 
 fn status(gateway: &Gateway, cloud: CloudState) -> Value {
+    let capture = gateway.capture().map(|capture| capture.state());
     let (service, configuration) = (gateway.service(), gateway.configuration_problem());
     let decisions = gateway.decisions();
     let totals = decisions.totals();
+    let report = gateway_report(
+        &service, &decisions, cloud, configuration.as_deref(), capture.as_ref(),
+    );
     let is_openai = service.protocol() == Protocol::Openai;
     json!({
         "service": service.config.service,
@@ -295,7 +299,7 @@ fn status(gateway: &Gateway, cloud: CloudState) -> Value {
         "threshold": decisions.policy().threshold(),
         "cloud": cloud.name(),
         "cloudText": cloud.to_string(),
-        "problems": gateway_report(&service, &decisions, cloud, configuration.as_deref()).problems,
+        "problems": report.problems,
         "isWhole": service.is_whole(),
         "uploadRatio": decisions.recent_ratio(),
         "isDrifting": decisions.policy().confidence_drift().is_drifting(),
@@ -310,13 +314,7 @@ fn status(gateway: &Gateway, cloud: CloudState) -> Value {
             "fallback": totals.fallback, "overBudget": totals.over_budget,
             "unjudged": totals.unjudged, "shadow": totals.shadow, "agreed": totals.agreed,
         },
-        "capture": gateway.capture().map(|capture| {
-            let state = capture.state();
-            json!({
-                "captured": state.captured, "dropped": state.dropped, "bytes": state.bytes,
-                "problem": state.problem,
-            })
-        }),
+        "capture": report.capture,
         "time": clock::timestamp().to_string(),
     })
 }

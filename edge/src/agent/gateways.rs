@@ -31,8 +31,9 @@ pub struct Gateways {
     since: BTreeMap<GatewayDir, u64>,
     /// The newest result of the task.
     result: WrittenGateways,
-    /// The result per gateway, if it is about the wanted directory.
-    written: BTreeMap<WorkerName, Result<(), String>>,
+    /// The result per gateway, if it is about the wanted directory: its directory for captured
+    /// samples.
+    written: BTreeMap<WorkerName, Result<Option<PathBuf>, String>>,
 }
 
 impl Gateways {
@@ -41,8 +42,9 @@ impl Gateways {
         self.wanted.subscribe()
     }
 
-    /// The gateways whose files were written, or why they could not be.
-    pub fn written(&self) -> &BTreeMap<WorkerName, Result<(), String>> {
+    /// The gateways whose files were written, each with its directory for captured samples, or why
+    /// they could not be.
+    pub fn written(&self) -> &BTreeMap<WorkerName, Result<Option<PathBuf>, String>> {
         &self.written
     }
 
@@ -85,7 +87,7 @@ impl Gateways {
         let written = self.dirs.iter().filter_map(|(name, dir)| {
             let is_current = *self.since.get(dir)? <= self.result.revision;
             let files = self.result.gateways.get(dir).filter(|_| is_current)?;
-            Some((name.clone(), files.written.clone()))
+            Some((name.clone(), files.written.clone().map(|()| files.capture.clone())))
         });
         self.written = written.collect();
     }
@@ -153,6 +155,7 @@ mod tests {
         let wanted = gateways.wanted.borrow();
         let files = WrittenFiles {
             written: Ok(()),
+            capture: None,
             notes: notes.iter().map(|note| (*note).to_owned()).collect(),
         };
         let written = wanted.gateways.keys().map(|dir| (dir.clone(), files.clone()));

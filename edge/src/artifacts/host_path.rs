@@ -74,6 +74,7 @@ mod tests {
                 models: vec![root.join("models")],
                 scripts: vec![root.join("code")],
                 data: vec![root.clone()],
+                captures: Vec::new(),
             },
             ..node_context()
         };

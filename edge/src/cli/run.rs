@@ -117,6 +117,11 @@ pub struct RunArgs {
         default_value = "/code/data"
     )]
     pub allow_data_dir: Vec<PathBuf>,
+    /// Directory of the node into which gateways may write samples that they capture
+    /// (spec.gateway.capture). None by default: nothing is captured. To count the samples, it has to
+    /// be below an --allow-data-dir as well. May be repeated; the variable is a comma-separated list.
+    #[arg(long, env = "NEPTUNE_ALLOW_CAPTURE_DIR", value_name = "DIR", value_delimiter = ',')]
+    pub allow_capture_dir: Vec<PathBuf>,
     /// Directory of the node with scripts for workerSpec.scriptDir. It and its subdirectories can
     /// be mounted. May be repeated; the variable is a comma-separated list.
     #[arg(

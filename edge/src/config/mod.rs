@@ -119,6 +119,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         models: absolute("--allow-model-dir", &args.models.allow_model_dir)?,
         scripts: absolute("--allow-script-dir", &args.allow_script_dir)?,
         data: absolute("--allow-data-dir", &args.allow_data_dir)?,
+        captures: absolute("--allow-capture-dir", &args.allow_capture_dir)?,
     };
     let worker_network = worker_network(&args.containers.worker_network, embedded, &local_url)?;
     check_ca_file(&mqtt_url, &local_url, args.mqtt_ca_file.is_some())?;
@@ -294,6 +295,7 @@ mod tests {
             ["--dns", "10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4"],
             ["--allow-data-dir", "data"],
             ["--allow-script-dir", "/code/../etc"],
+            ["--allow-capture-dir", "hard"],
             ["--image-gc-max-age", "23h"],
             ["--secret-dir", "secrets"],
             ["--secret-dir", "/"],

@@ -8,6 +8,8 @@ pub struct AllowedDirs {
     pub models: Vec<PathBuf>,
     pub scripts: Vec<PathBuf>,
     pub data: Vec<PathBuf>,
+    /// Gateways write there.
+    pub captures: Vec<PathBuf>,
 }
 
 /// What a path of the node is used for.
@@ -16,6 +18,7 @@ pub enum PathUse {
     Model,
     Scripts,
     Dataset,
+    Capture,
 }
 
 impl AllowedDirs {
@@ -25,6 +28,7 @@ impl AllowedDirs {
             PathUse::Model => &self.models,
             PathUse::Scripts => &self.scripts,
             PathUse::Dataset => &self.data,
+            PathUse::Capture => &self.captures,
         }
     }
 
@@ -53,6 +57,7 @@ impl PathUse {
             Self::Model => "--allow-model-dir",
             Self::Scripts => "--allow-script-dir",
             Self::Dataset => "--allow-data-dir",
+            Self::Capture => "--allow-capture-dir",
         }
     }
 }

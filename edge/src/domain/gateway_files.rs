@@ -60,6 +60,8 @@ pub struct GatewayFiles {
     pub token: Option<SecretName>,
     /// The file with certificate authorities, if the service names one.
     pub ca: Option<SecretName>,
+    /// Path on the node of the directory for captured samples, if the service captures any.
+    pub capture: Option<PathBuf>,
 }
 
 /// The name of a file in the node's directory of secrets, or why it is invalid.
@@ -87,7 +89,9 @@ pub struct WrittenGateways {
 pub struct WrittenFiles {
     /// Why the configuration could not be written.
     pub written: Result<(), String>,
-    /// What is wrong with the secrets, with the remedy.
+    /// The directory for captured samples, with all links resolved, if it can be used.
+    pub capture: Option<PathBuf>,
+    /// What is wrong with the secrets and with that directory, with the remedy.
     pub notes: Vec<String>,
 }
 

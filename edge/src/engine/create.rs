@@ -190,7 +190,7 @@ mod tests {
         let embedded = WorkerBroker::Embedded("127.0.0.1:1884".parse().unwrap());
         let context = NodeContext { broker: embedded, ..node_context() };
         let (wanted, model) = (wanted_worker(), local_file("/m/1"));
-        let inputs = WorkerInputs { model: Some((&model_key(), &model)), dataset: None };
+        let inputs = WorkerInputs { model: Some((&model_key(), &model)), ..WorkerInputs::default() };
         let target = resolve_worker(&wanted, inputs, &context).container;
         assert_eq!(target.spec.env[MQTT_URL], "mqtt://s-w-1@127.0.0.1:1884");
         let login = BrokerLogin {
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn gateway_writes_only_its_state() {
-        let inputs = WorkerInputs { model: None, dataset: None };
+        let inputs = WorkerInputs::default();
         let spec = resolve_worker(&wanted_gateway(), inputs, &node_context()).container.spec;
         let request = create_request(&container_identity(), &spec, None);
         let host = request.host_config.unwrap();
@@ -238,7 +238,7 @@ mod tests {
             let (mut wanted, model) = (wanted_worker(), local_file("/m/1"));
             wanted.worker.port = port;
             wanted.worker.hosts = [("c.svc".to_owned(), [10, 96, 0, 7].into())].into();
-            let inputs = WorkerInputs { model: Some((&model_key(), &model)), dataset: None };
+            let inputs = WorkerInputs { model: Some((&model_key(), &model)), ..WorkerInputs::default() };
             let spec = resolve_worker(&wanted, inputs, &context).container.spec;
             let request = create_request(&container_identity(), &spec, None);
             let host = request.host_config.unwrap();
@@ -287,7 +287,7 @@ mod tests {
             ("d.default.svc.cluster.local".to_owned(), "2001:db8::7".parse().unwrap()),
         ]
         .into();
-        let inputs = WorkerInputs { model: Some((&model_key(), &model)), dataset: None };
+        let inputs = WorkerInputs { model: Some((&model_key(), &model)), ..WorkerInputs::default() };
         let spec = resolve_worker(&wanted, inputs, &context).container.spec;
         let host = create_request(&container_identity(), &spec, None).host_config.unwrap();
         assert_eq!(

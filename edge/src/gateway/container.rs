@@ -1,5 +1,7 @@
 //! Decides what differs in the container of a gateway from that of another worker. Pure.
 
+use std::path::Path;
+
 use crate::{
     desired::WantedWorker,
     domain::{
@@ -15,16 +17,20 @@ pub const CONFIG_DIR: &str = "/etc/neptune-gateway";
 pub const STATE_DIR: &str = "/var/lib/neptune-gateway";
 /// Directory of the secrets in the container.
 pub const SECRETS_DIR: &str = "/etc/neptune-gateway-secrets";
+/// Directory of captured samples in the container.
+pub const CAPTURE_DIR: &str = "/var/lib/neptune-capture";
 /// Seconds between SIGTERM and SIGKILL: the gateway takes up to 25 s for requests in flight.
 const STOP_GRACE: u32 = 30;
 
 /// The container of a gateway, from that of a worker with the same image and environment.
 ///
 /// It uses the node's network, because the model server's port is one of the node. It runs as the
-/// user of the agent, who owns its files, so that nobody else can read the secrets.
+/// user of the agent, who owns its files, so that nobody else can read the secrets. `capture`: the
+/// directory of the node for captured samples.
 pub fn gateway_container(
     spec: ContainerSpec,
     wanted: &WantedWorker,
+    capture: Option<&Path>,
     context: &NodeContext,
 ) -> ContainerSpec {
     let dir = gateway_dir(wanted, context);
@@ -38,11 +44,14 @@ pub fn gateway_container(
         user: Some(context.agent_user),
         writable_root: false,
         stop_grace_seconds: Some(STOP_GRACE),
-        directories: vec![
+        directories: [
             mount(dir.config(), CONFIG_DIR, false),
             mount(dir.state(), STATE_DIR, true),
             mount(dir.secrets(), SECRETS_DIR, false),
-        ],
+        ]
+        .into_iter()
+        .chain(capture.map(|source| mount(source.to_owned(), CAPTURE_DIR, true)))
+        .collect(),
         ..spec
     }
 }
@@ -60,7 +69,18 @@ mod tests {
     fn container(change: impl Fn(&mut WantedWorker), context: &NodeContext) -> TargetContainer {
         let mut wanted = wanted_gateway();
         change(&mut wanted);
-        resolve_worker(&wanted, WorkerInputs { model: None, dataset: None }, context).container
+        resolve_worker(&wanted, WorkerInputs::default(), context).container
+    }
+
+    #[test]
+    fn directory_for_captured_samples_is_mounted_writable() {
+        let path = Path::new("/data/hard");
+        let inputs = WorkerInputs { capture: Some(path), ..WorkerInputs::default() };
+        let context = node_context();
+        let found = resolve_worker(&wanted_gateway(), inputs, &context).container;
+        let capture = found.spec.directories.last().unwrap();
+        assert_eq!((&*capture.source, &*capture.target), (path, CAPTURE_DIR));
+        assert!(capture.writable && found.hash != container(|_| (), &context).hash);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Decides the files of a gateway: its directory, the content of its configuration file, and the
 //! secrets that it reads. Pure; `writer.rs` writes them.
 
+use std::path::PathBuf;
+
 use neptune_wire::{ContentHash, GatewaySpec};
 use serde_json::{Value, json};
 
@@ -10,7 +12,7 @@ use crate::{
         gateway_files::{GatewayDir, GatewayFiles, SOCKET, secret_name},
         node_context::{GATEWAYS_DIR, NodeContext},
     },
-    gateway::container::{SECRETS_DIR, STATE_DIR},
+    gateway::container::{CAPTURE_DIR, SECRETS_DIR, STATE_DIR},
 };
 
 /// The directory of a gateway. A recreated object of the same name has another UID, and with it
@@ -42,16 +44,30 @@ pub fn gateway_files(
         config,
         token,
         ca: spec.ca_file.as_deref().map(secret_name),
+        capture: spec.capture_dir.as_ref().map(PathBuf::from),
     }
 }
 
 /// The content of the configuration file. `ca`: the name of the copy of the certificate
-/// authorities, if there is one. `before`: the present content.
+/// authorities, if there is one. `captures`: whether the container has the directory for captured
+/// samples. `before`: the present content.
 ///
 /// A version that is not known now is that of the present content: an agent that restarts does not
 /// make the gateway forget what it learnt.
-pub fn config_content(files: &GatewayFiles, ca: Option<&str>, before: &[u8]) -> Vec<u8> {
+pub fn config_content(
+    files: &GatewayFiles,
+    ca: Option<&str>,
+    captures: bool,
+    before: &[u8],
+) -> Vec<u8> {
     let mut config = files.config.clone();
+    match (config.get_mut("capture"), captures) {
+        (Some(capture), true) => set(capture, "directory", CAPTURE_DIR),
+        (Some(_), false) => {
+            config.as_object_mut().map(|members| members.remove("capture"));
+        }
+        (None, _) => {}
+    }
     if let (Some(cloud), Some(name)) = (config.get_mut("cloud"), ca) {
         set(cloud, "caFile", &format!("{SECRETS_DIR}/{name}"));
     }
@@ -96,7 +112,7 @@ mod tests {
     }
 
     fn content(files: &GatewayFiles, ca: Option<&str>, before: &str) -> Value {
-        serde_json::from_slice(&config_content(files, ca, before.as_bytes())).unwrap()
+        serde_json::from_slice(&config_content(files, ca, false, before.as_bytes())).unwrap()
     }
 
     #[test]
@@ -116,6 +132,21 @@ mod tests {
         let config = content(&gateway_files(&wanted_gateway(), &without, None), None, "");
         assert_eq!(config["cloud"], json!({"url": "https://llm.example"}));
         assert_eq!(config["edge"], json!({"address": "127.0.0.1:9001"}));
+    }
+
+    #[test]
+    fn capture_needs_its_directory() {
+        let mut spec = spec();
+        spec.config["capture"] = json!({"maxBytes": 5});
+        spec.capture_dir = Some("/data/hard".into());
+        let files = gateway_files(&wanted_gateway(), &spec, None);
+        assert_eq!(files.capture, Some("/data/hard".into()));
+        let config = |captures| -> Value {
+            serde_json::from_slice(&config_content(&files, None, captures, b"")).unwrap()
+        };
+        let directory = "/var/lib/neptune-capture";
+        assert_eq!(config(true)["capture"], json!({"maxBytes": 5, "directory": directory}));
+        assert_eq!(config(false).get("capture"), None);
     }
 
     #[test]

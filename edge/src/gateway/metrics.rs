@@ -164,6 +164,7 @@ mod tests {
             config: Value::Null,
             token: None,
             ca: None,
+            capture: None,
         };
         let gateways: BTreeMap<_, _> = ["a", "b", "absent"]
             .map(|name| (GatewayDir(temp.path().join(name)), files(name)))

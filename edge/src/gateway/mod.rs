@@ -1,5 +1,6 @@
 //! Gateways: workers that run `neptune-gateway`. Their container, their files, and their metrics.
 
+mod capture_dir;
 pub mod container;
 pub mod files;
 mod merge;

@@ -19,12 +19,16 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
+    capture_dir,
     files::{ca_copy_name, config_content},
     secrets,
 };
 use crate::{
-    domain::gateway_files::{
-        GatewayDir, GatewayFiles, SecretName, WantedGateways, WrittenFiles, WrittenGateways,
+    domain::{
+        gateway_files::{
+            GatewayDir, GatewayFiles, SecretName, WantedGateways, WrittenFiles, WrittenGateways,
+        },
+        node_context::NodeContext,
     },
     event::AgentEvent,
 };
@@ -39,6 +43,8 @@ pub struct WriterDirs {
     pub gateways: PathBuf,
     /// The node's directory of secrets.
     pub secrets: PathBuf,
+    /// Which directories may take captured samples.
+    pub context: NodeContext,
 }
 
 /// Writes the wanted files until the sender is dropped.
@@ -70,7 +76,7 @@ pub async fn run(
 }
 
 fn write_all(dirs: &WriterDirs, wanted: &WantedGateways) -> WrittenGateways {
-    let write = |(dir, files): (&GatewayDir, _)| (dir.clone(), write(dir, files, &dirs.secrets));
+    let write = |(dir, files): (&GatewayDir, _)| (dir.clone(), write(dir, files, dirs));
     let gateways: BTreeMap<_, _> = wanted.gateways.iter().map(write).collect();
     if let Some(mounted) = &wanted.mounted
         && let Err(error) = gc(&dirs.gateways, wanted, mounted)
@@ -80,29 +86,41 @@ fn write_all(dirs: &WriterDirs, wanted: &WantedGateways) -> WrittenGateways {
     WrittenGateways { revision: wanted.revision, gateways }
 }
 
-fn write(dir: &GatewayDir, files: &GatewayFiles, secret_dir: &Path) -> WrittenFiles {
+fn write(dir: &GatewayDir, files: &GatewayFiles, dirs: &WriterDirs) -> WrittenFiles {
     let mut notes = Vec::new();
     let mut read = |name: &Option<SecretName>| {
         let content =
-            name.as_ref()?.clone().and_then(|name| Ok((secrets::read(secret_dir, &name)?, name)));
+            name.as_ref()?.clone().and_then(|name| Ok((secrets::read(&dirs.secrets, &name)?, name)));
         content.map_err(|why| notes.push(why)).ok()
     };
     let token = read(&files.token);
     let ca = read(&files.ca).map(|(content, _)| (ca_copy_name(&content), content));
     let copies = token.map(|(content, name)| (name, content)).into_iter().chain(ca.clone());
     let ca = ca.as_ref().map(|(name, _)| name.as_str());
-    let written = write_files(dir, files, ca, &copies.collect()).map_err(|error| {
+    let capture = files.capture.as_deref().map(|path| {
+        capture_dir::prepare(path, &dirs.context)
+            .map_err(|why| format!("gateway.capture: directory {} {why}", path.display()))
+    });
+    let copies = copies.collect();
+    let is_captured = matches!(capture, Some(Ok(_)));
+    let written = write_files(dir, files, ca, is_captured, &copies).map_err(|error| {
         format!("cannot write the gateway's files in {}: {error}; retrying", dir.0.display())
     });
     let notes =
         notes.into_iter().map(|why| format!("{why}; hard samples stay at the edge until then"));
-    WrittenFiles { written, notes: notes.collect() }
+    let mut notes: Vec<String> = notes.collect();
+    let capture = capture.and_then(|capture| {
+        let refused = |why: String| notes.push(format!("{why}; samples are not captured until then"));
+        capture.map_err(refused).ok()
+    });
+    WrittenFiles { written, capture, notes }
 }
 
 fn write_files(
     dir: &GatewayDir,
     files: &GatewayFiles,
     ca: Option<&str>,
+    captures: bool,
     copies: &BTreeMap<String, Vec<u8>>,
 ) -> io::Result<()> {
     // Only the owner reads and writes state and secrets; others see at most the configuration.
@@ -119,7 +137,7 @@ fn write_files(
     }
     let path = dir.config_file();
     let before = fs::read(&path).unwrap_or_default();
-    if secrets::replace(&path, &config_content(files, ca, &before), 0o644)? {
+    if secrets::replace(&path, &config_content(files, ca, captures, &before), 0o644)? {
         info!(worker = %files.worker, path = %path.display(), "gateway configuration written");
     }
     // Last, because the configuration before names them.
@@ -163,7 +181,7 @@ mod tests {
     use super::*;
     use crate::{
         desired::WantedWorker,
-        domain::node_context::{GATEWAYS_DIR, NodeContext},
+        domain::node_context::GATEWAYS_DIR,
         fixtures::{node_context, wanted_gateway},
         gateway::files::{gateway_dir, gateway_files},
     };
@@ -194,6 +212,7 @@ mod tests {
             WriterDirs {
                 gateways: self.context.data_dir.join(GATEWAYS_DIR),
                 secrets: self.temp.path().join("secrets"),
+                context: self.context.clone(),
             }
         }
 
@@ -204,7 +223,7 @@ mod tests {
 
         fn write(&self, version: Option<&str>) -> WrittenFiles {
             let files = self.files(version);
-            write(&self.dir(), &files, &self.dirs().secrets)
+            write(&self.dir(), &files, &self.dirs())
         }
 
         fn config(&self) -> Value {
@@ -234,7 +253,8 @@ mod tests {
             fs::write(node.secret("new"), secret).unwrap();
             fs::rename(node.secret("new"), node.secret("llm")).unwrap();
             let written = node.write(Some("1"));
-            assert_eq!(written, WrittenFiles { written: Ok(()), notes: Vec::new() });
+            let expected = WrittenFiles { written: Ok(()), capture: None, notes: Vec::new() };
+            assert_eq!(written, expected);
             assert_eq!(fs::read_to_string(node.dir().secrets().join("llm")).unwrap(), secret);
         }
         assert!(!node.config().to_string().contains("two"));
@@ -280,6 +300,27 @@ mod tests {
             [mode(dir.config_file()), mode(dir.state()), mode(dir.secrets())],
             [0o644, 0o700, 0o700]
         );
+    }
+
+    #[test]
+    fn refused_directory_for_samples_is_a_note_and_the_gateway_runs() {
+        let mut node = Node::new();
+        fs::write(node.secret("llm"), "token").unwrap();
+        let hard = node.temp.path().canonicalize().unwrap().join("hard");
+        let gateway = node.wanted.worker.gateway.as_mut().unwrap();
+        gateway.capture_dir = Some(hard.display().to_string());
+        gateway.config["capture"] = json!({"maxBytes": 5});
+        let refused = node.write(None);
+        let [note] = &refused.notes[..] else { unreachable!("{refused:?}") };
+        assert_eq!((refused.written, refused.capture), (Ok(()), None));
+        let end = "--allow-capture-dir of neptune-edge; samples are not captured until then";
+        assert!(note.starts_with("gateway.capture: directory /") && note.ends_with(end), "{note}");
+        assert_eq!(node.config().get("capture"), None);
+
+        node.context.allowed.captures = vec![hard.parent().unwrap().to_owned()];
+        let written = node.write(None);
+        assert_eq!((written.notes, written.capture), (Vec::new(), Some(hard.clone())));
+        assert!(hard.is_dir() && node.config()["capture"]["directory"] != Value::Null);
     }
 
     #[test]

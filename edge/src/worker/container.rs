@@ -74,7 +74,7 @@ pub fn resolve_worker<'a>(
     let model = inputs.model.map(|(key, local)| runnable_model(wanted, key, local, context));
     let spec = container_spec(wanted, model.as_ref(), inputs.dataset, context);
     let spec = match wanted.worker.gateway {
-        Some(_) => gateway_container(spec, wanted, context),
+        Some(_) => gateway_container(spec, wanted, inputs.capture, context),
         None => spec,
     };
     RunnableWorker { model, model_problem: None, container: spec.into() }
@@ -229,7 +229,7 @@ pub mod tests {
     fn spec_with(wanted: &WantedWorker, model: &LocalArtifact) -> ContainerSpec {
         resolve_worker(
             wanted,
-            WorkerInputs { model: Some((&model_key(), model)), dataset: None },
+            WorkerInputs { model: Some((&model_key(), model)), ..WorkerInputs::default() },
             &node_context(),
         )
         .container
@@ -258,7 +258,7 @@ pub mod tests {
         let of = |change: fn(&mut WantedWorker)| {
             let mut wanted = wanted_worker();
             change(&mut wanted);
-            let inputs = WorkerInputs { model: Some((&key, &model)), dataset: None };
+            let inputs = WorkerInputs { model: Some((&key, &model)), ..WorkerInputs::default() };
             resolve_worker(&wanted, inputs, &node).container.spec
         };
         let spec = of(|_| ());
@@ -282,7 +282,7 @@ pub mod tests {
         let elsewhere =
             NodeContext { dns: vec!["169.254.96.16".parse().unwrap()], ..node_context() };
         let inputs =
-            WorkerInputs { model: Some((&model_key(), &local_file("/m/1"))), dataset: None };
+            WorkerInputs { model: Some((&model_key(), &local_file("/m/1"))), ..WorkerInputs::default() };
         assert_ne!(
             resolve_worker(&wanted_worker(), inputs, &elsewhere).container.spec.hash(),
             spec(|_| (), "/m/1")
@@ -333,6 +333,7 @@ pub mod tests {
         let inputs = |data, format| WorkerInputs {
             model: Some((&key, &model)),
             dataset: Some((data, format)),
+            capture: None,
         };
         let spec = resolve_worker(&named, inputs(&data, "csv"), &node_context()).container.spec;
         assert_eq!(spec.env["DATASET_URL"], "/datasets/d/a.csv");
@@ -374,7 +375,7 @@ pub mod tests {
             let mut wanted = wanted_worker();
             wanted.worker.port = port;
             let inputs =
-                WorkerInputs { model: Some((&model_key(), &local_file("/m/1"))), dataset: None };
+                WorkerInputs { model: Some((&model_key(), &local_file("/m/1"))), ..WorkerInputs::default() };
             resolve_worker(&wanted, inputs, &context).container.hash
         };
         assert_eq!(hash(None, Some(5)), hash(None, None));
@@ -388,7 +389,7 @@ pub mod tests {
         let embedded = WorkerBroker::Embedded("127.0.0.1:1884".parse().unwrap());
         let context = NodeContext { broker: embedded, ..node_context() };
         let inputs =
-            WorkerInputs { model: Some((&model_key(), &local_file("/m/1"))), dataset: None };
+            WorkerInputs { model: Some((&model_key(), &local_file("/m/1"))), ..WorkerInputs::default() };
         let spec = resolve_worker(&wanted_worker(), inputs, &context).container.spec;
         assert_eq!(spec.env["MQTT_URL"], "mqtt://s-w-1@127.0.0.1:1884");
         assert_eq!(

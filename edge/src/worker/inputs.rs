@@ -1,7 +1,10 @@
 //! Decides whether a worker's model, dataset and files are on the node, and which problem to report
 //! if not. Pure.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use neptune_wire::{ObjectKey, WorkerName, WorkerReason};
 
@@ -14,12 +17,14 @@ use crate::{
 };
 
 /// The local model and dataset of a worker.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct WorkerInputs<'a> {
     /// With its object; `None` if the worker needs none.
     pub model: Option<(&'a ObjectKey, &'a LocalArtifact)>,
     /// With its format; empty if the Dataset has none.
     pub dataset: Option<(&'a LocalArtifact, &'a str)>,
+    /// The directory of the node for the samples that a gateway captures.
+    pub capture: Option<&'a Path>,
 }
 
 /// The models and datasets of the node.
@@ -27,8 +32,9 @@ pub struct WorkerInputs<'a> {
 pub struct NodeInputs<'a> {
     pub models: &'a BTreeMap<ObjectKey, Availability>,
     pub datasets: &'a BTreeMap<ObjectKey, Availability>,
-    /// The gateways whose files were written, or why they could not be.
-    pub gateways: &'a BTreeMap<WorkerName, Result<(), String>>,
+    /// The gateways whose files were written, each with its directory for captured samples, or why
+    /// they could not be.
+    pub gateways: &'a BTreeMap<WorkerName, Result<Option<PathBuf>, String>>,
 }
 
 /// Why an input of a worker is not on the node.
@@ -48,24 +54,25 @@ impl<'a> NodeInputs<'a> {
     ) -> Result<WorkerInputs<'a>, MissingInput> {
         use WorkerReason::{DatasetDownloading, DatasetNotReceived};
         use WorkerReason::{ModelDownloading, ModelNotReceived};
-        if wanted.worker.gateway.is_some() {
-            self.check_gateway(&wanted.worker.name)?;
-        }
+        let capture = match wanted.worker.gateway {
+            Some(_) => self.gateway_capture(&wanted.worker.name)?,
+            None => None,
+        };
         let model = wanted.model.as_ref().map(|key| {
             let model = find(self.models, key, "Model", [ModelNotReceived, ModelDownloading])?;
             Ok((key, model))
         });
         let model = model.transpose()?;
-        let Some(key) = &wanted.dataset else { return Ok(WorkerInputs { model, dataset: None }) };
+        let Some(key) = &wanted.dataset else { return Ok(WorkerInputs { model, dataset: None, capture }) };
         let data = find(self.datasets, key, "Dataset", [DatasetNotReceived, DatasetDownloading])?;
         let format = desired.datasets.get(key).map_or("", |dataset| dataset.format.as_str());
-        Ok(WorkerInputs { model, dataset: Some((data, format)) })
+        Ok(WorkerInputs { model, dataset: Some((data, format)), capture })
     }
 
-    /// Whether the files of a gateway are there.
-    fn check_gateway(&self, gateway: &WorkerName) -> Result<(), MissingInput> {
+    /// The directory for captured samples of a gateway whose files are there.
+    fn gateway_capture(&self, gateway: &WorkerName) -> Result<Option<&'a Path>, MissingInput> {
         let (reason, message) = match self.gateways.get(gateway) {
-            Some(Ok(())) => return Ok(()),
+            Some(Ok(capture)) => return Ok(capture.as_deref()),
             Some(Err(why)) => (WorkerReason::ContainerRefused, why.clone()),
             None => (WorkerReason::Starting, "the gateway's configuration is written".to_owned()),
         };

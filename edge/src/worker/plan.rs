@@ -279,7 +279,7 @@ mod tests {
         docker: Result<u64, &'static str>,
         models: BTreeMap<ObjectKey, Availability>,
         datasets: BTreeMap<ObjectKey, Availability>,
-        gateways: BTreeMap<WorkerName, Result<(), String>>,
+        gateways: BTreeMap<WorkerName, Result<Option<std::path::PathBuf>, String>>,
         attempts: BTreeMap<WorkerName, Attempts>,
         is_complete: bool,
         keep: BTreeSet<ObjectKey>,
@@ -314,7 +314,7 @@ mod tests {
 
     fn hash() -> neptune_wire::ContentHash {
         let model = local_file(MODEL);
-        let inputs = WorkerInputs { model: Some((&model_key(), &model)), dataset: None };
+        let inputs = WorkerInputs { model: Some((&model_key(), &model)), ..WorkerInputs::default() };
         resolve_worker(&wanted_worker(), inputs, &node_context()).container.hash
     }
 
@@ -728,7 +728,7 @@ mod tests {
         assert_eq!(health(&plan), (WorkerState::Pending, Some(WorkerReason::ContainerRefused)));
         assert!(plan.health[&name()].message.contains("disk full"));
 
-        node.gateways.insert(name(), Ok(()));
+        node.gateways.insert(name(), Ok(None));
         let plan = node.plan(now);
         let [Step::Start { spec, identity, .. }] = &plan.steps[..] else { unreachable!() };
         assert_eq!((&spec.model, spec.directories.len()), (&None, 3));

@@ -1,0 +1,103 @@
+//! Creates the directory that takes the samples that a gateway captures, below a directory that the
+//! operator allows. I/O.
+
+use std::{
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    domain::{allowed_dirs::PathUse, node_context::NodeContext},
+    engine::mounts::may_be_mounted,
+};
+
+/// Creates the directory if it is absent, for the user of the agent, as whom gateways run. Returns
+/// its path with all links resolved.
+///
+/// # Errors
+/// The reason as text, to follow the path in a message.
+pub fn prepare(path: &Path, context: &NodeContext) -> Result<PathBuf, String> {
+    may_be_mounted(path, context)?;
+    let dirs = context.allowed.of(PathUse::Capture);
+    context.allowed.check(PathUse::Capture, path, dirs)?;
+    let mut problem = "is outside the allowed directories".to_owned();
+    // Of several allowed ones, one may be on a disk that is absent now.
+    for dir in dirs {
+        let Ok(below) = path.strip_prefix(dir) else { continue };
+        match create(dir, below) {
+            Ok(real) => return may_be_mounted(&real, context).map(|()| real),
+            Err(why) => problem = why,
+        }
+    }
+    Err(problem)
+}
+
+/// Creates the directories below an allowed one, one after the other, so that no link leads out.
+fn create(dir: &Path, below: &Path) -> Result<PathBuf, String> {
+    let root = fs::canonicalize(dir).map_err(|error| {
+        format!("is below {} of --allow-capture-dir, which cannot be used: {error}; create that directory on the node", dir.display())
+    })?;
+    let mut real = root.clone();
+    for name in below {
+        let next = real.join(name);
+        let created = DirBuilder::new().mode(0o700).create(&next);
+        let failed = |error: io::Error| format!("cannot be created: {error}");
+        created.or_else(unless_exists).map_err(failed)?;
+        real = fs::canonicalize(&next).map_err(failed)?;
+        if !real.starts_with(&root) {
+            return Err(format!("leads out of {}; remove the link", dir.display()));
+        }
+    }
+    if real.is_dir() { Ok(real) } else { Err("is not a directory; remove the file".to_owned()) }
+}
+
+fn unless_exists(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+    use super::*;
+    use crate::{domain::allowed_dirs::AllowedDirs, fixtures::node_context};
+
+    #[test]
+    fn directory_is_created_only_below_an_allowed_one() {
+        let node = tempfile::tempdir().unwrap();
+        let root = node.path().canonicalize().unwrap();
+        for dir in ["hard", "other"] {
+            fs::create_dir(root.join(dir)).unwrap();
+        }
+        fs::write(root.join("hard/file"), "").unwrap();
+        symlink(root.join("other"), root.join("hard/link")).unwrap();
+        let captures = vec![root.join("absent"), root.join("hard")];
+        let allowed = AllowedDirs { captures, ..AllowedDirs::default() };
+        let context = NodeContext { allowed, ..node_context() };
+
+        let created = prepare(&root.join("hard/a/b"), &context).unwrap();
+        assert_eq!(created, root.join("hard/a/b"));
+        let found = fs::metadata(&created).unwrap();
+        let own = fs::metadata(&root).unwrap().uid();
+        assert_eq!((found.permissions().mode() & 0o777, found.uid()), (0o700, own));
+        assert!(prepare(&created, &context).is_ok() && prepare(&root.join("hard"), &context).is_ok());
+
+        for (path, problem) in [
+            ("other", "is outside the allowed directories ("),
+            ("hard/../other", "is not an absolute path without"),
+            ("hard/link/a", "leads out of"),
+            ("hard/file", "is not a directory"),
+            ("hard/file/a", "cannot be created: Not a directory"),
+            ("absent/a", "create that directory on the node"),
+        ] {
+            let why = prepare(&root.join(path), &context).unwrap_err();
+            assert!(why.contains(problem), "{path}: {why}");
+        }
+        assert_eq!(fs::read_dir(root.join("other")).unwrap().count(), 0);
+        let why = prepare(&root.join("hard"), &node_context()).unwrap_err();
+        assert!(why.contains("(none)") && why.contains("--allow-capture-dir of neptune-edge"), "{why}");
+    }
+}
