@@ -128,6 +128,8 @@ reasons! {
         PlacementInvalid: Obstacle => Failed,
         /// The Dataset is on another node than the edge worker.
         DatasetElsewhere: Obstacle => Pending,
+        /// The Dataset cannot take the samples that a gateway captures.
+        DatasetUnsuited: Obstacle => Pending,
         /// The address of the cloud worker's node is not known.
         CloudAddressUnknown: Obstacle => Pending,
         /// A Pod would mount a path of its node that the operator does not allow.
@@ -206,6 +208,8 @@ reasons! {
         Drifting: Problem => Running,
         /// The outputs of the two models cannot be mixed.
         OutputsDiffer: Problem => Running,
+        /// A gateway cannot write the samples that it captures.
+        CaptureFailing: Problem => Running,
         /// The node's messages arrive late over `EventBus`.
         ReportsDelayed: Problem => Running,
         /// The container is created and was not observed running yet.
@@ -335,6 +339,7 @@ impl Reason {
                 | Self::OverBudget
                 | Self::Drifting
                 | Self::OutputsDiffer
+                | Self::CaptureFailing
         )
     }
 
@@ -390,6 +395,7 @@ impl From<GatewayProblemReason> for Reason {
             GatewayProblemReason::OverBudget => Self::OverBudget,
             GatewayProblemReason::Drifting => Self::Drifting,
             GatewayProblemReason::OutputsDiffer => Self::OutputsDiffer,
+            GatewayProblemReason::CaptureFailing => Self::CaptureFailing,
             GatewayProblemReason::Unknown => Self::WorkerDegraded,
         }
     }

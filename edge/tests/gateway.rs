@@ -32,6 +32,7 @@ use tokio::{
 
 const MODEL: &str = "default/inferencemodels/small";
 const SERVICE: &str = "default/jointinferenceservices/s";
+const DATASET: &str = "default/datasets/hard";
 /// The tokens of the cloud, one after the other.
 const FIRST: &str = "first-token";
 const SECOND: &str = "second-token";
@@ -91,6 +92,8 @@ struct Node {
     model_image: BusyboxImage,
     gateway_image: BusyboxImage,
     big: BigModel,
+    /// The directory for captured samples, if there are any.
+    capture: Option<PathBuf>,
     /// The UID of the service.
     uid: &'static str,
     worker: String,
@@ -108,8 +111,14 @@ impl Node {
         let mut agent = Agent::new(&broker.url());
         let secrets = agent.dir.path().join("secrets");
         fs::create_dir(&secrets).unwrap();
+        let captured = agent.dir.path().join("captured");
+        fs::create_dir(&captured).unwrap();
         let metrics_port = free_port();
         agent.extra = vec![
+            "--allow-capture-dir".to_owned(),
+            captured.display().to_string(),
+            "--allow-data-dir".to_owned(),
+            captured.display().to_string(),
             "--secret-dir".to_owned(),
             secrets.display().to_string(),
             "--metrics-listen".to_owned(),
@@ -124,6 +133,7 @@ impl Node {
             model_image: BusyboxImage::import(),
             gateway_image: BusyboxImage::with_programs(&[gateway.to_str().unwrap()]),
             big: BigModel::serve(FIRST).await,
+            capture: None,
             uid: "one",
             worker: unique("s-edge"),
             server: unique("small"),
@@ -167,18 +177,24 @@ impl Node {
 
     fn insert(&self, hard_example: &Value, token: &str) {
         let program = program("neptune-gateway");
-        let config = json!({
+        let mut config = json!({
             "service": "s", "protocol": "oip", "listen": format!("127.0.0.1:{}", self.port),
             "edge": {"address": format!("127.0.0.1:{}", self.model_port)},
             "cloud": {"url": self.big.url, "modelName": "big"},
             "hardExample": hard_example,
         });
+        if self.capture.is_some() {
+            config["capture"] = json!({"maxBytes": 1 << 20});
+        }
         let metadata = json!({"namespace": "default", "name": "s", "uid": self.uid});
         self.cloud.insert(SERVICE, &json!({"metadata": metadata, "workers": [{
             "name": self.worker, "role": "edge", "image": self.gateway_image.0,
             "command": [program], "args": ["run", "--config", "/etc/neptune-gateway/gateway.json"],
             "env": {"WORKER_NAME": self.worker, "SERVICE_NAME": "s", "NAMESPACE": "default"},
-            "gateway": {"server": "small", "tokenFile": token, "config": config},
+            "gateway": {
+                "server": "small", "tokenFile": token, "config": config,
+                "captureDir": self.capture,
+            },
         }]}));
     }
 
@@ -468,4 +484,61 @@ async fn gateway_outlives_the_agent_and_continues_after_kills() {
     for sample in ["neptune_edge_gateway_up", "neptune_gateway_threshold"] {
         assert!(page.contains(&format!("{sample}{{{labels}}} ")), "{sample} is not in {page}");
     }
+}
+
+#[tokio::test]
+async fn captured_samples_are_counted_by_their_dataset() {
+    let mut node = Node::start().await;
+    node.write_secret("llm", FIRST);
+    let directory = node.agent.dir.path().canonicalize().unwrap().join("captured/site/hard");
+    let spec = json!({"dataUrl": directory, "format": "jsonl", "nodeName": "any"});
+    node.cloud.insert(DATASET, &json!({ "spec": spec }));
+    let missing = |report: &StatusReport| report.dataset.as_ref().unwrap().reason.is_some();
+    node.cloud.status(DATASET, "nothing to count", missing).await;
+
+    node.capture = Some(directory.clone());
+    node.insert(&threshold(0.95), "llm");
+    let mut asked = node.asked("the cloud's answer", |it| it.by == "cloud").await;
+    for _ in 0..30 {
+        asked.count(node.ask().await.as_ref());
+    }
+    assert!(asked.cloud > 20, "{asked:?}");
+    let counted = async |number| {
+        let is_counted = |report: &StatusReport| {
+            let tally = report.dataset.as_ref().unwrap().tally.as_ref();
+            tally.is_some_and(|tally| tally.number_of_samples == number)
+        };
+        node.cloud.status(DATASET, "the captured samples", is_counted).await
+    };
+    counted(asked.cloud).await;
+    let user = fs::metadata(node.agent.data_dir()).unwrap().uid();
+    for entry in fs::read_dir(&directory).unwrap() {
+        let found = entry.unwrap().metadata().unwrap();
+        assert_eq!((found.permissions().mode() & 0o777, found.uid()), (0o600, user));
+    }
+    let captured = |report: &StatusReport| {
+        let gateway = report.workers[0].gateway.as_ref();
+        gateway.and_then(|gateway| gateway.capture).is_some_and(|it| it.captured > 20)
+    };
+    node.running("the number of captured samples", captured).await;
+
+    // A killed gateway continues.
+    let container = node.container();
+    docker(&["kill", "--signal", "KILL", &container]);
+    eventually("the next container", || node.container_is_other(&container)).await;
+    asked += node.asked("the answer after the kill", |it| it.by == "cloud").await;
+    counted(asked.cloud).await;
+
+    // A directory that the operator does not allow.
+    node.capture = Some(node.agent.dir.path().join("elsewhere"));
+    node.insert(&threshold(0.95), "llm");
+    let refused = |report: &StatusReport| {
+        let message = &report.workers[0].message;
+        message.contains("elsewhere is outside the allowed directories")
+            && message.contains("--allow-capture-dir")
+    };
+    node.running("the refused directory", refused).await;
+    assert_eq!(node.config().get("capture"), None);
+    node.asked("the answer without a capture", |it| it.by == "cloud").await;
+    assert!(!node.agent.dir.path().join("elsewhere").exists());
 }

@@ -28,9 +28,10 @@ pub use inference_model::{
     ServerOverrides, ServingFailure, ServingHealth, ServingProgress, TransitionStatus,
 };
 pub use joint_inference_service::{
-    AgentCounters, CloudWorker, CounterTotals, DatasetReference, EdgeWorker, EdgeWorkerStatus,
-    Endpoint, EnvironmentVariable, Gateway, GatewayProblemStatus, GatewayStatus, GatewayTimeouts,
-    Goal, HardExampleAlgorithm, InferenceModelReference, JisCondition, JisConditionType,
+    AgentCounters, Capture, CaptureFormat, CaptureLabels, CaptureStatus, CapturedSamples,
+    CloudWorker, CounterTotals, DatasetReference, EdgeWorker, EdgeWorkerStatus, Endpoint,
+    EnvironmentVariable, Gateway, GatewayProblemStatus, GatewayStatus, GatewayTimeouts, Goal,
+    HardExampleAlgorithm, InferenceModelReference, JisCondition, JisConditionType,
     JointInferenceService, JointInferenceServiceReference, JointInferenceServiceSpec,
     JointInferenceServiceStatus, ModelReference, ModelServer, ModelUpdate, NeverUpload,
     NodeGatewayStatus, OnCloudFailure, OnEdgeFailure, RejectedReports, RestartPolicy,

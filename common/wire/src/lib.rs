@@ -50,8 +50,7 @@ pub use downstream::{
 };
 pub use gateway::{
     CaptureReport, Figure, GatewayCloud, GatewayProblem, GatewayProblemReason, GatewayReport,
-    GatewaySignal,
-    MAX_PROBLEM_CHARS, MAX_PROBLEMS,
+    GatewaySignal, MAX_PROBLEM_CHARS, MAX_PROBLEMS,
 };
 pub use hash::{ContentHash, canonical_json};
 pub use model::{

@@ -100,7 +100,8 @@ impl CaptureResult {
 impl Shared {
     fn count(&self, result: CaptureResult, samples: usize) {
         let samples = samples as u64;
-        let counter = if result == CaptureResult::Captured { &self.captured } else { &self.dropped };
+        let counter =
+            if result == CaptureResult::Captured { &self.captured } else { &self.dropped };
         counter.fetch_add(samples, Ordering::Relaxed);
         self.metrics.samples(result.as_str(), samples);
     }
@@ -112,7 +113,8 @@ impl Shared {
 
     fn set_problem(&self, problem: Option<String>) {
         let mut current = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(problem) = problem.as_ref().filter(|problem| current.as_ref() != Some(problem)) {
+        if let Some(problem) = problem.as_ref().filter(|problem| current.as_ref() != Some(problem))
+        {
             warn!("samples are not captured: {problem}");
         }
         *current = problem;
@@ -182,5 +184,54 @@ impl Capture {
     pub fn close(&self) -> Option<JoinHandle<()>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::{config::Protocol, protocol::Payload, server::Wire};
+
+    fn sample(bytes: usize) -> Sample {
+        let request = json!({"messages": ["x".repeat(bytes)]}).to_string();
+        Sample {
+            wire: Wire::Rest,
+            protocol: Protocol::Openai,
+            output: None,
+            has_classes: false,
+            time: "2026-01-02T03:04:05Z".parse().unwrap(),
+            edge_model: None,
+            cloud_model: None,
+            request: Payload::from(request.into_bytes()),
+            edge: None,
+            cloud: None,
+            cloud_rows: 1,
+            is_whole: true,
+            rows: vec![SampleRow { row: 0, cloud_row: None, confidence: None, decision: "hard" }],
+        }
+    }
+
+    #[test]
+    fn each_pushed_sample_is_counted_once_and_none_waits() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = json!({"directory": folder.path(), "maxBytes": 10 << 20});
+        let config: CaptureConfig = serde_json::from_value(config).unwrap();
+        let capture = Capture::start(config, CaptureMetrics::default());
+        // Requests that come faster than they are written; one is larger than a segment.
+        let (small, large) = (sample(10_000), sample(17 << 20));
+        let pushed = 2_000;
+        for number in 0..pushed {
+            capture.push(if number == 0 { large.clone() } else { small.clone() });
+        }
+        capture.close().unwrap().join().unwrap();
+        let state = capture.state();
+        assert_eq!(state.captured + state.dropped, pushed);
+        assert!(state.captured > 0 && state.dropped > 0, "{state:?}");
+        assert!(state.bytes <= 10 << 20 && state.problem.is_none(), "{state:?}");
+        capture.push(sample(1));
+        assert_eq!(capture.state().dropped, state.dropped + 1, "the capture has ended");
     }
 }

@@ -198,7 +198,10 @@ impl Gateway {
     }
 
     fn replace_capture(&self, capture: Option<Arc<Capture>>) -> Option<Arc<Capture>> {
-        std::mem::replace(&mut self.capture.write().unwrap_or_else(PoisonError::into_inner), capture)
+        std::mem::replace(
+            &mut self.capture.write().unwrap_or_else(PoisonError::into_inner),
+            capture,
+        )
     }
 
     /// Ends the capture. Returns its writer, which ends after what waits is written.
@@ -272,7 +275,8 @@ impl Gateway {
         if service.config.capture != before.config.capture {
             // The one before writes what it has, and releases its directory.
             let capture = service.config.capture.clone();
-            let capture = capture.map(|config| Capture::start(config, self.metrics.capture.clone()));
+            let capture =
+                capture.map(|config| Capture::start(config, self.metrics.capture.clone()));
             self.replace_capture(capture);
         }
         let is_other_cloud = service.config.cloud != before.config.cloud;

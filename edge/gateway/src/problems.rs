@@ -77,9 +77,9 @@ impl Facts<'_> {
 /// The problems, the most important first.
 pub fn problems(facts: &Facts<'_>) -> Vec<GatewayProblem> {
     use GatewayProblemReason::{
-        CaptureFailing, CloudAnswerInvalid, CloudLeftAlone, CloudRefusesToken, ConfigurationInvalid,
-        Drifting,
-        ModelServerDown, OutputsDiffer, OverBudget, ProtocolMismatch, SignalMissing,
+        CaptureFailing, CloudAnswerInvalid, CloudLeftAlone, CloudRefusesToken,
+        ConfigurationInvalid, Drifting, ModelServerDown, OutputsDiffer, OverBudget,
+        ProtocolMismatch, SignalMissing,
     };
     let found = [
         (ModelServerDown, model_server_down(facts)),

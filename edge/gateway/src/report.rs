@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use neptune_cascade::{agreement::Estimate, breaker::BreakerSettings, policy::Goal};
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use neptune_wire::{
-    CaptureReport, Counters, EarlierRuns, Figure, GatewayReport, GatewaySignal, WorkerInfo, WorkerTaskInfo,
+    CaptureReport, Counters, EarlierRuns, Figure, GatewayReport, GatewaySignal, WorkerInfo,
+    WorkerTaskInfo,
 };
 use tokio::{
     net::TcpStream,

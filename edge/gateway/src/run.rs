@@ -288,9 +288,8 @@ fn status(gateway: &Gateway, cloud: CloudState) -> Value {
     let (service, configuration) = (gateway.service(), gateway.configuration_problem());
     let decisions = gateway.decisions();
     let totals = decisions.totals();
-    let report = gateway_report(
-        &service, &decisions, cloud, configuration.as_deref(), capture.as_ref(),
-    );
+    let report =
+        gateway_report(&service, &decisions, cloud, configuration.as_deref(), capture.as_ref());
     let is_openai = service.protocol() == Protocol::Openai;
     json!({
         "service": service.config.service,

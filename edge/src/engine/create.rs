@@ -190,7 +190,8 @@ mod tests {
         let embedded = WorkerBroker::Embedded("127.0.0.1:1884".parse().unwrap());
         let context = NodeContext { broker: embedded, ..node_context() };
         let (wanted, model) = (wanted_worker(), local_file("/m/1"));
-        let inputs = WorkerInputs { model: Some((&model_key(), &model)), ..WorkerInputs::default() };
+        let inputs =
+            WorkerInputs { model: Some((&model_key(), &model)), ..WorkerInputs::default() };
         let target = resolve_worker(&wanted, inputs, &context).container;
         assert_eq!(target.spec.env[MQTT_URL], "mqtt://s-w-1@127.0.0.1:1884");
         let login = BrokerLogin {
@@ -238,7 +239,8 @@ mod tests {
             let (mut wanted, model) = (wanted_worker(), local_file("/m/1"));
             wanted.worker.port = port;
             wanted.worker.hosts = [("c.svc".to_owned(), [10, 96, 0, 7].into())].into();
-            let inputs = WorkerInputs { model: Some((&model_key(), &model)), ..WorkerInputs::default() };
+            let inputs =
+                WorkerInputs { model: Some((&model_key(), &model)), ..WorkerInputs::default() };
             let spec = resolve_worker(&wanted, inputs, &context).container.spec;
             let request = create_request(&container_identity(), &spec, None);
             let host = request.host_config.unwrap();
@@ -287,7 +289,8 @@ mod tests {
             ("d.default.svc.cluster.local".to_owned(), "2001:db8::7".parse().unwrap()),
         ]
         .into();
-        let inputs = WorkerInputs { model: Some((&model_key(), &model)), ..WorkerInputs::default() };
+        let inputs =
+            WorkerInputs { model: Some((&model_key(), &model)), ..WorkerInputs::default() };
         let spec = resolve_worker(&wanted, inputs, &context).container.spec;
         let host = create_request(&container_identity(), &spec, None).host_config.unwrap();
         assert_eq!(

@@ -83,7 +83,9 @@ mod tests {
         let found = fs::metadata(&created).unwrap();
         let own = fs::metadata(&root).unwrap().uid();
         assert_eq!((found.permissions().mode() & 0o777, found.uid()), (0o700, own));
-        assert!(prepare(&created, &context).is_ok() && prepare(&root.join("hard"), &context).is_ok());
+        assert!(
+            prepare(&created, &context).is_ok() && prepare(&root.join("hard"), &context).is_ok()
+        );
 
         for (path, problem) in [
             ("other", "is outside the allowed directories ("),
@@ -98,6 +100,9 @@ mod tests {
         }
         assert_eq!(fs::read_dir(root.join("other")).unwrap().count(), 0);
         let why = prepare(&root.join("hard"), &node_context()).unwrap_err();
-        assert!(why.contains("(none)") && why.contains("--allow-capture-dir of neptune-edge"), "{why}");
+        assert!(
+            why.contains("(none)") && why.contains("--allow-capture-dir of neptune-edge"),
+            "{why}"
+        );
     }
 }

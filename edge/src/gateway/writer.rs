@@ -89,8 +89,10 @@ fn write_all(dirs: &WriterDirs, wanted: &WantedGateways) -> WrittenGateways {
 fn write(dir: &GatewayDir, files: &GatewayFiles, dirs: &WriterDirs) -> WrittenFiles {
     let mut notes = Vec::new();
     let mut read = |name: &Option<SecretName>| {
-        let content =
-            name.as_ref()?.clone().and_then(|name| Ok((secrets::read(&dirs.secrets, &name)?, name)));
+        let content = name
+            .as_ref()?
+            .clone()
+            .and_then(|name| Ok((secrets::read(&dirs.secrets, &name)?, name)));
         content.map_err(|why| notes.push(why)).ok()
     };
     let token = read(&files.token);
@@ -110,7 +112,8 @@ fn write(dir: &GatewayDir, files: &GatewayFiles, dirs: &WriterDirs) -> WrittenFi
         notes.into_iter().map(|why| format!("{why}; hard samples stay at the edge until then"));
     let mut notes: Vec<String> = notes.collect();
     let capture = capture.and_then(|capture| {
-        let refused = |why: String| notes.push(format!("{why}; samples are not captured until then"));
+        let refused =
+            |why: String| notes.push(format!("{why}; samples are not captured until then"));
         capture.map_err(refused).ok()
     });
     WrittenFiles { written, capture, notes }

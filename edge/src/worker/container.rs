@@ -281,8 +281,10 @@ pub mod tests {
         };
         let elsewhere =
             NodeContext { dns: vec!["169.254.96.16".parse().unwrap()], ..node_context() };
-        let inputs =
-            WorkerInputs { model: Some((&model_key(), &local_file("/m/1"))), ..WorkerInputs::default() };
+        let inputs = WorkerInputs {
+            model: Some((&model_key(), &local_file("/m/1"))),
+            ..WorkerInputs::default()
+        };
         assert_ne!(
             resolve_worker(&wanted_worker(), inputs, &elsewhere).container.spec.hash(),
             spec(|_| (), "/m/1")
@@ -374,8 +376,10 @@ pub mod tests {
             let context = NodeContext { network: network.map(str::to_owned), ..node_context() };
             let mut wanted = wanted_worker();
             wanted.worker.port = port;
-            let inputs =
-                WorkerInputs { model: Some((&model_key(), &local_file("/m/1"))), ..WorkerInputs::default() };
+            let inputs = WorkerInputs {
+                model: Some((&model_key(), &local_file("/m/1"))),
+                ..WorkerInputs::default()
+            };
             resolve_worker(&wanted, inputs, &context).container.hash
         };
         assert_eq!(hash(None, Some(5)), hash(None, None));
@@ -388,8 +392,10 @@ pub mod tests {
     fn spec_hash_with_the_embedded_broker_is_stable_across_releases() {
         let embedded = WorkerBroker::Embedded("127.0.0.1:1884".parse().unwrap());
         let context = NodeContext { broker: embedded, ..node_context() };
-        let inputs =
-            WorkerInputs { model: Some((&model_key(), &local_file("/m/1"))), ..WorkerInputs::default() };
+        let inputs = WorkerInputs {
+            model: Some((&model_key(), &local_file("/m/1"))),
+            ..WorkerInputs::default()
+        };
         let spec = resolve_worker(&wanted_worker(), inputs, &context).container.spec;
         assert_eq!(spec.env["MQTT_URL"], "mqtt://s-w-1@127.0.0.1:1884");
         assert_eq!(

@@ -63,7 +63,9 @@ impl<'a> NodeInputs<'a> {
             Ok((key, model))
         });
         let model = model.transpose()?;
-        let Some(key) = &wanted.dataset else { return Ok(WorkerInputs { model, dataset: None, capture }) };
+        let Some(key) = &wanted.dataset else {
+            return Ok(WorkerInputs { model, dataset: None, capture });
+        };
         let data = find(self.datasets, key, "Dataset", [DatasetNotReceived, DatasetDownloading])?;
         let format = desired.datasets.get(key).map_or("", |dataset| dataset.format.as_str());
         Ok(WorkerInputs { model, dataset: Some((data, format)), capture })

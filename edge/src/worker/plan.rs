@@ -314,7 +314,8 @@ mod tests {
 
     fn hash() -> neptune_wire::ContentHash {
         let model = local_file(MODEL);
-        let inputs = WorkerInputs { model: Some((&model_key(), &model)), ..WorkerInputs::default() };
+        let inputs =
+            WorkerInputs { model: Some((&model_key(), &model)), ..WorkerInputs::default() };
         resolve_worker(&wanted_worker(), inputs, &node_context()).container.hash
     }
 

@@ -156,6 +156,9 @@ fn changes_without_code() -> Vec<Value> {
         goal(json!({"maxUploadRatio": "0.1"})),
         goal(json!({"maxUploadRatio": "0.20"})),
         gateway(json!({"neverUpload": {"headers": []}})),
+        gateway(json!({"capture": {}})),
+        gateway(json!({"capture": {"dataset": "hard", "pinned": true}})),
+        gateway(json!({"capture": {"dataset": "hard", "what": "Some"}})),
         with_grpc(&json!({})),
         with_grpc(&json!({"gateway": {"port": 8082}})),
         with_grpc(&json!({"gateway": {"grpcPort": 8080}})),
@@ -210,7 +213,22 @@ fn changes_without_code() -> Vec<Value> {
     for size in ["", "0", "1", "32Mi", "2Gi", "1.5Ki", "a"] {
         changes.push(gateway(json!({ "maxBodyBytes": size })));
     }
+    for (name, values) in [
+        ("dataset", ["hard", "", "Hard", "a/b"]),
+        ("maxBytes", ["1Gi", "1", "0", "a"]),
+        ("share", ["0.5", "2", "", "1.0"]),
+        ("what", ["Hard", "Uploaded", "All", "hard"]),
+        ("labels", ["Cloud", "None", "", "Edge"]),
+        ("format", ["jsonl", "csv", "", "JSONL"]),
+    ] {
+        for value in values {
+            let mut capture = json!({"dataset": "hard"});
+            capture[name] = value.into();
+            changes.push(gateway(json!({ "capture": capture })));
+        }
+    }
     for number in [-1, 0, 1, 65_535, 65_536] {
+        changes.push(gateway(json!({"capture": {"dataset": "hard", "maxSamples": number}})));
         changes.push(gateway(json!({ "port": number })));
         changes.push(gateway(json!({ "maxInFlight": number })));
     }
@@ -232,6 +250,11 @@ async fn crd_accepts_every_valid_service_without_code() {
                 .map(|n| fixtures::node(n, &[])),
             ..fixtures::assistant_facts()
         };
+        let capture = service.spec.gateway.as_ref().and_then(|gateway| gateway.capture.as_ref());
+        // A Dataset has a name of RFC 1123.
+        facts.gateway.capture_dataset = capture
+            .filter(|capture| capture.dataset.parse::<ObjectName>().is_ok())
+            .map(|capture| fixtures::captured_dataset(&capture.dataset));
         facts.gateway.edge_server =
             named.then(|| fixtures::inference_model("digits", "llamacpp", "edge0"));
         let names_big = service.spec.cloud_worker.inference_model.is_some();

@@ -181,6 +181,14 @@ pub fn model(name: &str, url: &str) -> Arc<Model> {
     Arc::new(model)
 }
 
+/// A Dataset on `edge0` that takes captured samples.
+pub fn captured_dataset(name: &str) -> Arc<Dataset> {
+    let mut dataset = dataset(name, "edge0");
+    let spec = &mut Arc::make_mut(&mut dataset).spec;
+    (spec.format, spec.data_url) = ("jsonl".to_owned(), "file:///code/data/hard/".to_owned());
+    dataset
+}
+
 pub fn dataset(name: &str, node: &str) -> Arc<Dataset> {
     let spec = DatasetSpec {
         data_url: "/code/data".to_owned(),

@@ -199,7 +199,8 @@ pub fn config(
     (findings.len() == before).then_some(config)
 }
 
-fn invalid(field: &str, value: &dyn std::fmt::Debug, why: &str, findings: &mut Vec<Finding>) {
+/// Adds a finding on a field of `spec.gateway`.
+pub fn invalid(field: &str, value: &dyn std::fmt::Debug, why: &str, findings: &mut Vec<Finding>) {
     let message = format!("spec.gateway.{field} {value:?} {why}");
     findings.push(Finding::new(Reason::GatewayInvalid, message));
 }

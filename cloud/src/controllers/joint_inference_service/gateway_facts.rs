@@ -8,7 +8,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
-use neptune_api::{InferenceModel, JointInferenceService, ServerProtocol};
+use neptune_api::{Dataset, InferenceModel, JointInferenceService, ServerProtocol};
 use neptune_wire::{NodeName, Role};
 
 use super::{
@@ -61,6 +61,9 @@ pub fn gateway_facts<'a>(
         }),
         cloud_server,
         other: other(service, context),
+        capture_dataset: gateway::settings(service)
+            .capture
+            .and_then(|capture| caches.get::<Dataset>(&namespace, &capture.dataset)),
         ports: ports(service, context),
     }
 }

@@ -2,8 +2,8 @@
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{
-    AgentCounters, GatewayProblemStatus, GatewayStatus, JointInferenceServiceStatus, KeyValue,
-    NodeGatewayStatus,
+    AgentCounters, CaptureStatus, GatewayProblemStatus, GatewayStatus, JointInferenceServiceStatus,
+    KeyValue, NodeGatewayStatus,
 };
 use neptune_wire::{Counters, Figure, GatewayReport};
 
@@ -54,6 +54,7 @@ pub fn next(
         agreement: interval(agreement, low, high),
         upload_ratio: upload_ratio.map(|ratio| ratio.to_string()),
         cloud: gateways.iter().map(|gateway| gateway.report.cloud).max().map(|it| it.to_string()),
+        capture: capture(&gateways),
         problems: problems(&gateways),
         history: before.map(|before| before.history.clone()).unwrap_or_default(),
         history_time: before.and_then(|before| before.history_time.clone()),
@@ -174,6 +175,20 @@ fn interval(value: Option<Figure>, low: Option<Figure>, high: Option<Figure>) ->
     })
 }
 
+/// The sums over all gateways that capture.
+fn capture(gateways: &[Gateway<'_>]) -> Option<CaptureStatus> {
+    let number = |number| i64::try_from(number).unwrap_or(i64::MAX);
+    let captures = gateways.iter().filter_map(|gateway| gateway.report.capture);
+    captures.fold(None, |sum: Option<CaptureStatus>, capture| {
+        let sum = sum.unwrap_or_default();
+        Some(CaptureStatus {
+            captured: sum.captured.saturating_add(number(capture.captured)),
+            dropped: sum.dropped.saturating_add(number(capture.dropped)),
+            bytes: sum.bytes.saturating_add(number(capture.bytes)),
+        })
+    })
+}
+
 fn problems(gateways: &[Gateway<'_>]) -> Vec<GatewayProblemStatus> {
     let of = |gateway: &Gateway<'_>| {
         let node = gateway.node.to_owned();
@@ -204,7 +219,9 @@ fn remember(status: &mut GatewayStatus, ratio: Figure, now: Timestamp) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::{GatewayCloud, GatewayProblem, GatewayProblemReason, GatewaySignal};
+    use neptune_wire::{
+        CaptureReport, GatewayCloud, GatewayProblem, GatewayProblemReason, GatewaySignal,
+    };
 
     use super::*;
     use crate::{finding::Finding, reason::Reason};
@@ -278,6 +295,22 @@ mod tests {
         assert_eq!(status.agreement.as_deref(), Some("0.875 (0.855-0.885)"));
         assert_eq!(status.threshold, None, "each node has its own");
         assert_eq!(status.cloud.as_deref(), Some("LeftAlone"), "the worst");
+    }
+
+    #[test]
+    fn captured_samples_of_all_gateways_are_added() {
+        let captured = |captured| {
+            let capture = CaptureReport { captured, dropped: 1, bytes: 100 };
+            GatewayReport { capture: Some(capture), ..report(0.5, None) }
+        };
+        let observed = observed(vec![
+            ("edge0", Some(captured(7))),
+            ("edge1", Some(report(0.5, None))),
+            ("edge2", Some(captured(u64::MAX))),
+        ]);
+        let next = next(&JointInferenceServiceStatus::default(), &observed, &[], at(0)).unwrap();
+        let sum = CaptureStatus { captured: i64::MAX, dropped: 2, bytes: 200 };
+        assert_eq!(next.capture, Some(sum));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use neptune_wire::{GatewaySpec, NodeName, Role};
 
 use crate::{
     controllers::joint_inference_service::{
+        capture,
         gateway::{self, CloudTarget, ValidGateway},
         plan::SERVICE_PORT,
         server::{self, ResolvedServer, ServerPlace},
@@ -61,12 +62,18 @@ pub fn gateway(
     gateway::check_ports(service, nodes, &facts.gateway.ports, findings);
     let protocol = protocol(&server, cloud, findings)?;
     grpc(service, protocol, &server, findings);
-    let config = gateway::config(service, protocol, &server, cloud, findings)?;
+    let dataset = facts.gateway.capture_dataset.as_deref();
+    let capture = capture::resolve(service, nodes, dataset, findings);
+    let mut config = gateway::config(service, protocol, &server, cloud, findings)?;
+    if let Some(capture) = &capture {
+        config["capture"] = capture.config.clone();
+    }
     let spec = GatewaySpec {
         config,
         server: server.name.parse().expect("an API server names objects by RFC 1123"),
         token_file: cloud.token_file.clone(),
         ca_file: cloud.ca_file.clone(),
+        capture_dir: capture.map(|capture| capture.directory),
     };
     let exposed = (settings.expose == Some(true)).then(|| addresses(nodes, facts));
     let gateway = ValidGateway {

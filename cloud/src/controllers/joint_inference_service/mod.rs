@@ -1,6 +1,7 @@
 //! The `JointInferenceService` controller: an edge worker, and a cloud worker run by an agent or by
 //! a Deployment.
 
+mod capture;
 #[cfg(test)]
 mod crd_consistency;
 mod events;
@@ -161,7 +162,10 @@ impl Indexed for JointInferenceService {
         keys.extend(place::placed_nodes(self).map(|node| IndexKey::Node(node.to_owned())));
         let models = [&edge.model, &cloud.model].into_iter().flatten();
         let models = models.map(|model| (Resource::Models, model.name.clone()));
-        let datasets = edge.dataset.iter().map(|set| (Resource::Datasets, set.name.clone()));
+        let captures = self.spec.gateway.iter().filter_map(|gateway| gateway.capture.as_ref());
+        let datasets = edge.dataset.iter().map(|set| &set.name);
+        let datasets = datasets.chain(captures.map(|capture| &capture.dataset));
+        let datasets = datasets.map(|name| (Resource::Datasets, name.clone()));
         let servers = [gateway_facts::edge_model_name(self), gateway_facts::cloud_model_name(self)];
         let servers = servers.into_iter().flatten().map(|name| (Resource::InferenceModels, name));
         let others = gateway_facts::other_name(self);

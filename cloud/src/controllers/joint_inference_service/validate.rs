@@ -80,6 +80,8 @@ pub struct GatewayFacts {
     pub cloud_server_service: Option<CloudService>,
     /// The service that `spec.cloudWorker.service` names.
     pub other: Option<OtherService>,
+    /// The Dataset that takes captured samples.
+    pub capture_dataset: Option<Arc<Dataset>>,
     /// The ports that are used on nodes, but for those of the servers that the service owns.
     pub ports: Vec<NodePort>,
 }
@@ -549,6 +551,26 @@ mod tests {
             (fixtures::facts().cloud_node, fixtures::facts().cloud_model);
         let url = config(&s, &f)["cloud"]["url"].as_str().unwrap().to_owned();
         assert!(url.starts_with("http://assistant-") && url.ends_with(":5000"), "{url}");
+    }
+
+    #[test]
+    fn captured_samples_go_to_the_directory_of_their_dataset() {
+        let (mut s, mut f) = (fixtures::assistant(), fixtures::assistant_facts());
+        let capture = neptune_api::Capture {
+            dataset: "hard".to_owned(),
+            share: Some("0.5".to_owned()),
+            ..neptune_api::Capture::default()
+        };
+        let capture = Some(Box::new(capture));
+        s.spec.gateway = Some(Box::new(Gateway { capture, ..Gateway::default() }));
+        let missing = validate(&s, &f).unwrap_err();
+        assert_eq!(missing[0].reason, Reason::DatasetNotFound);
+        f.gateway.capture_dataset = Some(fixtures::captured_dataset("hard"));
+        let EdgeHalf::Gateway { gateway, .. } = validate(&s, &f).unwrap().edge else {
+            unreachable!("it has a gateway")
+        };
+        assert_eq!(gateway.spec.capture_dir.as_deref(), Some("/code/data/hard"));
+        assert_eq!(gateway.spec.config["capture"], serde_json::json!({"share": 0.5}));
     }
 
     #[test]

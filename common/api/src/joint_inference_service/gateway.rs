@@ -4,6 +4,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Capture;
 use crate::{rules, schema};
 
 /// Gateway configures the gateway in front of the model server of the edge node. Clients send their
@@ -54,6 +55,9 @@ pub struct Gateway {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub max_in_flight: Option<i32>,
+    /// capture records samples for training in a Dataset of the node. Without it none are recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capture: Option<Box<Capture>>,
 }
 
 /// OnCloudFailure is what a client gets for a hard sample that the cloud does not answer.

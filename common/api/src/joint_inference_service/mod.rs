@@ -1,6 +1,7 @@
 //! `JointInferenceService` of `neptune.io/v1alpha1`: a small model at the edge that sends hard
 //! samples to a big model in the cloud.
 
+mod capture;
 mod cloud_worker;
 mod edge_worker;
 mod gateway;
@@ -14,6 +15,7 @@ use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    capture::{Capture, CaptureFormat, CaptureLabels, CapturedSamples},
     cloud_worker::{CloudWorker, Endpoint},
     edge_worker::EdgeWorker,
     gateway::{Gateway, GatewayTimeouts, NeverUpload, OnCloudFailure, OnEdgeFailure, Streaming},
@@ -23,9 +25,9 @@ pub use self::{
         DatasetReference, InferenceModelReference, JointInferenceServiceReference, ModelReference,
     },
     status::{
-        AgentCounters, CounterTotals, EdgeWorkerStatus, GatewayProblemStatus, GatewayStatus,
-        JisCondition, JisConditionType, JointInferenceServiceStatus, NodeGatewayStatus,
-        RejectedReports,
+        AgentCounters, CaptureStatus, CounterTotals, EdgeWorkerStatus, GatewayProblemStatus,
+        GatewayStatus, JisCondition, JisConditionType, JointInferenceServiceStatus,
+        NodeGatewayStatus, RejectedReports,
     },
     worker_spec::{EnvironmentVariable, ModelUpdate, RestartPolicy, WorkerSpec},
 };

@@ -133,6 +133,9 @@ pub struct GatewayStatus {
     /// cloud is Reachable, LeftAlone, TokenRefused, Absent or Unknown: the worst of the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud: Option<String>,
+    /// capture is the number of samples that the gateways record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capture: Option<CaptureStatus>,
     /// problems are what a user should correct, at most 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<GatewayProblemStatus>,
@@ -142,6 +145,18 @@ pub struct GatewayStatus {
     /// historyTime is when the newest entry of history was added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history_time: Option<Time>,
+}
+
+/// CaptureStatus is the number of samples that the gateways of a service record.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CaptureStatus {
+    /// captured is the number of samples recorded since the gateway started.
+    pub captured: i64,
+    /// dropped is the number of samples not recorded since then, because the disk is too slow, full
+    /// or cannot be written.
+    pub dropped: i64,
+    /// bytes is the size of all records.
+    pub bytes: i64,
 }
 
 /// GatewayProblemStatus is a problem that the gateway of a node reports.

@@ -160,7 +160,8 @@ fn completion_bodies(sample: &Sample, row: &SampleRow) -> Bodies {
 
 fn batch_bodies(sample: &Sample, batch: &Batch<'_>, row: &SampleRow) -> Option<Bodies> {
     let rows = batch.rows().unwrap_or(1);
-    let (own, in_cloud) = if sample.is_whole { (None, None) } else { (Some(row.row), row.cloud_row) };
+    let (own, in_cloud) =
+        if sample.is_whole { (None, None) } else { (Some(row.row), row.cloud_row) };
     let mut request = Vec::new();
     batch.write_row(own, &mut request)?;
     let edge = match &sample.edge {
@@ -292,7 +293,8 @@ mod tests {
         let request = json!({"signature_name": "s", "instances": [[1], [2]]});
         let edge = json!({"predictions": [[0.9, 0.1], [0.6, 0.4]]});
         let cloud = json!({"predictions": [[0.1, 0.9]]});
-        let [record] = &read(&sample(Protocol::Tfserving, &request, &edge, &cloud), Labels::Cloud)[..]
+        let [record] =
+            &read(&sample(Protocol::Tfserving, &request, &edge, &cloud), Labels::Cloud)[..]
         else {
             unreachable!()
         };

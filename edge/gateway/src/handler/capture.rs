@@ -62,8 +62,7 @@ impl Exchange {
         let Some(capture) = self.gateway.capture() else { return };
         let outcome = Outcome::Cloud(Decision::EdgeDown);
         let cloud_rows = rows.unwrap_or(1);
-        let is_taken =
-            |_: &usize| capture.takes(outcome, request.is_pinned, clock::random());
+        let is_taken = |_: &usize| capture.takes(outcome, request.is_pinned, clock::random());
         let row = |row| SampleRow {
             row,
             cloud_row: Some(row),

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value, reason = "tests")]
 
 mod calibrate;
+mod capture;
 mod completions;
 mod faults;
 mod generated;

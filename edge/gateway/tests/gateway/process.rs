@@ -16,7 +16,7 @@ use crate::{
     oip::{INFER, cloud_model, edge_model, rows},
 };
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_neptune-gateway");
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_neptune-gateway");
 const TOPIC: &str = "neptune/workers/digits-edge/info";
 
 fn start(name: &str, folder: &Path, broker: &Broker) -> Process {
@@ -158,10 +158,11 @@ fn documentation_names_every_field_and_metric() {
     metrics.first_token(Side::Edge, second);
     metrics.shadow(true);
     metrics.tokens(Side::Cloud, 1, 1);
+    metrics.capture.samples("captured", 1);
     let metrics = metrics.page(&decisions, CloudState::Reachable);
     let names = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let names: Vec<&str> = names.collect();
-    assert!(names.len() == 14, "{names:?}");
+    assert!(names.len() == 16, "{names:?}");
     for name in names {
         assert!(page.contains(&format!("`{name}")), "docs/gateway.md has no {name}");
     }

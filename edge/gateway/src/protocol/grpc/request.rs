@@ -6,7 +6,10 @@ use prost::Message as _;
 
 use super::{
     contents,
-    inference::{ModelInferRequest, model_infer_request::{InferInputTensor, InferRequestedOutputTensor}},
+    inference::{
+        ModelInferRequest,
+        model_infer_request::{InferInputTensor, InferRequestedOutputTensor},
+    },
 };
 use crate::protocol::{
     error::Malformed,
