@@ -616,7 +616,26 @@ mod tests {
         assert_eq!(grpc_url.unwrap(), "http://127.0.0.1:8082");
     }
 
+    fn capture(
+        service: &mut JointInferenceService,
+        facts: &mut ServiceFacts,
+        dataset: Option<Arc<Dataset>>,
+    ) {
+        assistant(service, facts);
+        let dataset_name = "hard".to_owned();
+        let capture = neptune_api::Capture { dataset: dataset_name, ..Default::default() };
+        let gateway = Gateway { capture: Some(Box::new(capture)), ..Gateway::default() };
+        service.spec.gateway = Some(Box::new(gateway));
+        facts.gateway.capture_dataset = dataset;
+    }
+
     const CASES: &[Case] = &[
+        (
+            "captured samples in a csv",
+            |s, f| capture(s, f, Some(fixtures::dataset("hard", "edge0"))),
+            Reason::DatasetUnsuited,
+            "spec.gateway.capture.dataset: Dataset \"hard\" has the format \"csv\", and captured",
+        ),
         (
             "two forms of the edge",
             |s, f| {

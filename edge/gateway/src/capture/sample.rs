@@ -198,8 +198,8 @@ fn line(
         id,
         time: format!("{:.3}", sample.time),
         request: serde_json::from_slice(&bodies.request).ok()?,
-        edge: json(bodies.edge.as_deref())?,
-        cloud: json(bodies.cloud.as_deref())?,
+        edge: json(bodies.edge.as_deref()).ok()?,
+        cloud: json(bodies.cloud.as_deref()).ok()?,
         confidence: row.confidence,
         decision: row.decision,
         edge_model: sample.edge_model.as_deref(),
@@ -213,9 +213,9 @@ fn line(
     Some(line)
 }
 
-/// A body as JSON. `None` if it is not JSON.
-fn json(text: Option<&[u8]>) -> Option<Option<&RawValue>> {
-    text.map(|text| serde_json::from_slice(text).ok()).map_or(Some(None), |found| found.map(Some))
+/// A body as JSON, if there is one.
+fn json(text: Option<&[u8]>) -> Result<Option<&RawValue>, serde_json::Error> {
+    text.map(serde_json::from_slice).transpose()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
-    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
@@ -195,17 +195,14 @@ fn repair(path: &Path) -> io::Result<u64> {
     Ok(kept)
 }
 
-/// The number of line feeds of a file.
+/// The number of records of a repaired file.
 fn lines(path: &Path) -> io::Result<u64> {
-    let mut file = File::open(path)?;
-    let (mut block, mut found) = (vec![0; BLOCK], 0);
-    loop {
-        let read = file.read(&mut block)?;
-        if read == 0 {
-            return Ok(found);
-        }
-        found += block[..read].iter().filter(|byte| **byte == b'\n').count() as u64;
+    let mut found = 0;
+    for line in BufReader::new(File::open(path)?).split(b'\n') {
+        line?;
+        found += 1;
     }
+    Ok(found)
 }
 
 fn remove(path: &Path) -> io::Result<()> {
