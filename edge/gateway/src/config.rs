@@ -22,6 +22,10 @@ pub use self::{
 pub struct Config {
     /// Name of the service, a label of the metrics.
     pub service: String,
+    /// Identity of the service among those that pass requests on to each other; no comma. Without
+    /// it the gateway does not notice that a request comes back.
+    #[serde(default)]
+    pub id: Option<String>,
     /// What the model servers of both sides speak.
     pub protocol: Protocol,
     /// Where clients connect.

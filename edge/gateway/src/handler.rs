@@ -23,7 +23,7 @@ use bytes::Bytes;
 use hyper::{
     HeaderMap, Method, Request, StatusCode,
     body::Incoming,
-    header::{CONTENT_ENCODING, HeaderValue, RETRY_AFTER},
+    header::{CONTENT_ENCODING, HeaderName, HeaderValue, RETRY_AFTER},
     http::request::Parts,
 };
 
@@ -39,13 +39,11 @@ use crate::{
         path::{self, Task, is_shared_memory, unpinned},
     },
     server::{Answer, BodyError, Held, Paced, Wire, boxed, collect, error, finished, grpc_error},
-    upstream::{CloudClient, EdgeClient},
+    upstream::{CLIENT_TIMEOUT, CloudClient, EdgeClient, Hops},
 };
 
-/// The time that a client gives the gateway.
-const CLIENT_TIMEOUT: &str = "x-request-timeout-ms";
-/// The same of gRPC.
-const GRPC_TIMEOUT: &str = "grpc-timeout";
+/// The time that a client of gRPC gives the gateway.
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// A request that is being answered.
 #[derive(Debug)]
@@ -62,6 +60,8 @@ pub struct Exchange {
     pub waited: Duration,
     /// The metadata after the edge's message, with gRPC.
     pub trailers: HeaderMap,
+    /// How the request came here.
+    pub hops: Hops,
 }
 
 impl Exchange {
@@ -80,6 +80,11 @@ impl Exchange {
     fn edge_limit(&self, head: &Parts) -> Duration {
         let limit = self.service.config.edge_timeout();
         client_timeout(head).map_or(limit, |client| limit.min(client))
+    }
+
+    /// Whether the request stays at the edge.
+    fn is_pinned(&self, head: &Parts) -> bool {
+        self.hops.is_shadow || self.service.is_pinned(&head.headers)
     }
 
     fn error(&self, status: StatusCode, message: &str) -> Answer {
@@ -122,10 +127,10 @@ fn form(service: &Service, wire: Wire) -> Form<'_> {
 }
 
 fn client_timeout(head: &Parts) -> Option<Duration> {
-    let text = |name| head.headers.get(name)?.to_str().ok();
-    let millis = text(CLIENT_TIMEOUT).and_then(|text| text.parse().ok());
+    let text = |name: &HeaderName| head.headers.get(name)?.to_str().ok();
+    let millis = text(&CLIENT_TIMEOUT).and_then(|text| text.parse().ok());
     let by_header = millis.map(Duration::from_millis);
-    let by_grpc = text(GRPC_TIMEOUT).and_then(path::grpc_timeout);
+    let by_grpc = text(&GRPC_TIMEOUT).and_then(path::grpc_timeout);
     by_header.into_iter().chain(by_grpc).min()
 }
 
@@ -133,7 +138,16 @@ fn client_timeout(head: &Parts) -> Option<Duration> {
 pub async fn handle(gateway: Arc<Gateway>, wire: Wire, request: Request<Incoming>) -> Answer {
     let service = gateway.service();
     let (started, waited, trailers) = (clock::now(), Duration::ZERO, HeaderMap::new());
-    let mut exchange = Exchange { wire, gateway, service, started, waited, trailers };
+    let hops = Hops::of(request.headers(), service.config.id.as_deref());
+    let mut exchange =
+        Exchange { wire, gateway, service, started, waited, trailers, hops: Hops::default() };
+    match hops {
+        Ok(hops) => exchange.hops = hops,
+        Err(problem) => {
+            let answer = exchange.error(StatusCode::LOOP_DETECTED, &problem.to_string());
+            return exchange.finish(answer);
+        }
+    }
     let Ok(place) = Arc::clone(&exchange.service.places).try_acquire_owned() else {
         let text = "the gateway answers as many requests as maxInFlight permits; try again";
         let status = match wire {
@@ -208,7 +222,7 @@ async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answer {
                 edge_path: edge_path(exchange, &task, model, &head),
                 cloud_path: cloud_path(exchange, &task, model),
                 model: unpinned(model).unwrap_or(model),
-                is_pinned: unpinned(model).is_some() || exchange.service.is_pinned(&head.headers),
+                is_pinned: unpinned(model).is_some() || exchange.is_pinned(&head),
                 is_versioned,
                 head: &head,
             };
@@ -251,8 +265,8 @@ async fn complete(exchange: &mut Exchange, task: &Task<'_>, head: &Parts, body: 
     if !is_decided {
         return exchange.pass_whole(head, &path, body).await;
     }
-    let is_pinned = model.is_some_and(|model| unpinned(model).is_some())
-        || exchange.service.is_pinned(&head.headers);
+    let is_pinned =
+        model.is_some_and(|model| unpinned(model).is_some()) || exchange.is_pinned(head);
     let completion = Completion { head, request: &request, body: body.clone(), path, is_pinned };
     if request.is_stream {
         stream::answer(exchange, &completion).await

@@ -5,10 +5,12 @@ mod cloud_grpc;
 mod edge;
 mod failure;
 mod headers;
+mod hops;
 
 pub use self::{
-    cloud::{CloudClient, CloudRequest, CloudStream, read_token},
+    cloud::{CLIENT_TIMEOUT, CloudClient, CloudRequest, CloudStream, read_token},
     edge::{EdgeClient, EdgeError},
     failure::{CloudError, failed},
     headers::{forwarded, to_cloud},
+    hops::{Hops, PURPOSE, SHADOW},
 };

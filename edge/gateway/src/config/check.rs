@@ -92,6 +92,9 @@ pub enum ConfigError {
     /// A header of `neverUpload`.
     #[error("neverUpload.headers: {0:?} is not \"name: value\"")]
     Header(String),
+    /// The identity of the service.
+    #[error("id {0:?} has to be 1 to 64 letters, digits and '-'")]
+    Id(String),
     /// The directory of the capture.
     #[error("capture.directory {0:?} is not an absolute path")]
     CaptureDirectory(PathBuf),
@@ -126,6 +129,9 @@ impl Config {
         config.hard_example.settings(config.protocol)?;
         if !is_host_and_port(&config.edge.address) {
             return Err(ConfigError::EdgeAddress(config.edge.address));
+        }
+        if let Some(id) = config.id.as_ref().filter(|id| !is_id(id)) {
+            return Err(ConfigError::Id(id.clone()));
         }
         config.check_cloud()?;
         config.check_grpc()?;
@@ -195,6 +201,11 @@ impl Config {
         let headers = self.never_upload.headers.iter();
         headers.map(|text| parse(text).ok_or_else(|| ConfigError::Header(text.clone()))).collect()
     }
+}
+
+fn is_id(id: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    (1..=64).contains(&id.len()) && id.bytes().all(is_plain)
 }
 
 fn is_host_and_port(address: &str) -> bool {
@@ -307,6 +318,7 @@ mod tests {
             ("/cloud/grpcUrl", json!("https://a:1/x"), "gRPC has no base path"),
             ("/cloud/grpcUrl", json!("http://a:1"), "use https, or permit it with allowPlainHttp"),
             ("/limits", json!({"maxInFlight": 0}), "limits.maxInFlight has to be at least 1"),
+            ("/id", json!("a,b"), "id \"a,b\" has to be 1 to 64 letters, digits and '-'"),
             ("/capture", json!({"directory": "hard"}), "\"hard\" is not an absolute path"),
             (
                 "/capture",

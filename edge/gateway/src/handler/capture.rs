@@ -1,5 +1,7 @@
 //! Hands answered samples to the capture.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use neptune_cascade::{Signal, policy::Decision};
 
@@ -17,6 +19,11 @@ use crate::{
 };
 
 impl Exchange {
+    /// The capture. The comparisons of another gateway are not captured.
+    fn capture(&self) -> Option<Arc<Capture>> {
+        self.gateway.capture().filter(|_| !self.hops.is_shadow)
+    }
+
     /// Captures the rows of a batch that the edge answered, but for those in `is_shadow`.
     pub(super) fn capture_batch(
         &self,
@@ -26,7 +33,7 @@ impl Exchange {
         cloud: Option<Payload>,
         is_shadow: &[bool],
     ) {
-        let Some(capture) = self.gateway.capture() else { return };
+        let Some(capture) = self.capture() else { return };
         let mut cloud_rows = 0;
         let mut rows = Vec::new();
         for (row, outcome) in outcomes.iter().enumerate() {
@@ -59,7 +66,7 @@ impl Exchange {
         payload: &Payload,
         cloud: Payload,
     ) {
-        let Some(capture) = self.gateway.capture() else { return };
+        let Some(capture) = self.capture() else { return };
         let outcome = Outcome::Cloud(Decision::EdgeDown);
         let cloud_rows = rows.unwrap_or(1);
         let is_taken = |_: &usize| capture.takes(outcome, request.is_pinned, clock::random());
@@ -85,7 +92,7 @@ impl Exchange {
         judged: &EdgeBatch<'_>,
         chosen: &[usize],
     ) -> Option<Sample> {
-        let capture = self.gateway.capture().filter(|capture| capture.takes_easy())?;
+        let capture = self.capture().filter(|capture| capture.takes_easy())?;
         let easy = Outcome::Edge(Decision::Easy);
         // Of all rows, because the cloud answers them together.
         if !capture.takes(easy, request.is_pinned, clock::random()) {
@@ -111,7 +118,7 @@ impl Exchange {
         outcome: Outcome,
         confidence: Option<f64>,
     ) {
-        let Some(capture) = self.gateway.capture() else { return };
+        let Some(capture) = self.capture() else { return };
         if !capture.takes(outcome, completion.is_pinned, clock::random()) {
             return;
         }
@@ -133,7 +140,7 @@ impl Exchange {
         let is_taken = |capture: &Capture| {
             capture.takes_easy() && capture.takes(easy, completion.is_pinned, clock::random())
         };
-        self.gateway.capture().filter(|capture| is_taken(capture))?;
+        self.capture().filter(|capture| is_taken(capture))?;
         let (confidence, decision) = (signal.ok(), easy.as_str());
         let row = SampleRow { row: 0, cloud_row: None, confidence, decision };
         let sample = self.completion_sample(completion, row);

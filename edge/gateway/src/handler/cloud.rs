@@ -303,7 +303,8 @@ impl Exchange {
         path: String,
         body: impl Into<Payload>,
     ) -> CloudRequest {
-        let (headers, body) = (to_cloud(&head.headers), body.into());
+        let (mut headers, body) = (to_cloud(&head.headers), body.into());
+        self.hops.describe(self.service.config.id.as_deref(), &mut headers);
         let (wire, deadline) = (self.wire, self.cloud_deadline(head));
         CloudRequest { wire, path, headers, body, deadline }
     }

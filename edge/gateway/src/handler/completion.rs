@@ -105,6 +105,10 @@ impl Exchange {
     pub(super) fn decide_one(&self, signal: Signal, is_pinned: bool) -> (Decision, Route) {
         let mut decisions = self.gateway.decisions();
         let route = decisions.route(is_pinned, clock::now());
+        if self.hops.is_shadow {
+            // No sample: the policy does not see it.
+            return (Decision::Pinned, route);
+        }
         let decided = decisions.decide(&[signal], route, clock::random);
         (decided.first().copied().unwrap_or(Decision::Pinned), route)
     }

@@ -91,7 +91,7 @@ async fn infer(exchange: &mut Exchange, head: &Parts, message: Bytes) -> Answer 
         edge_path: path.to_owned(),
         cloud_path: path.to_owned(),
         model: pinned.unwrap_or(&target.model_name),
-        is_pinned: pinned.is_some() || exchange.service.is_pinned(&head.headers),
+        is_pinned: pinned.is_some() || exchange.is_pinned(head),
         is_versioned: !target.model_version.is_empty(),
         head,
     };

@@ -82,9 +82,11 @@ pub fn least(signals: &[Signal]) -> Option<Signal> {
 }
 
 impl Exchange {
-    /// Counts answered samples.
+    /// Counts answered samples. The comparisons of another gateway are none.
     pub(super) fn count(&self, outcomes: &[Outcome]) {
-        self.gateway.count(outcomes);
+        if !self.hops.is_shadow {
+            self.gateway.count(outcomes);
+        }
     }
 }
 

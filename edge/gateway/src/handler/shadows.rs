@@ -10,12 +10,14 @@ use crate::{
     clock,
     gateway::{EdgeAnswer, Gateway, Shadow},
     protocol::{Payload, batch::Batch, completion},
+    upstream::{PURPOSE, SHADOW},
 };
 
 /// Compares shadows, one at a time.
 pub async fn compare(gateway: Arc<Gateway>, mut shadows: mpsc::Receiver<Shadow>) {
     while let Some(mut shadow) = shadows.recv().await {
         // Waiting in the queue takes nothing from the time of the answer.
+        shadow.request.headers.insert(PURPOSE, SHADOW);
         shadow.request.deadline = clock::now() + shadow.service.config.cloud_total();
         let (agreed, answer) = agreements(&gateway, &shadow).await;
         if let (Some(sample), Some(capture)) = (shadow.sample.take(), gateway.capture()) {

@@ -92,6 +92,7 @@ async fn begin(
             waited: exchange.waited,
             wire: exchange.wire,
             trailers: HeaderMap::new(),
+            hops: exchange.hops.clone(),
         },
     };
     tokio::spawn(director.run(edge));

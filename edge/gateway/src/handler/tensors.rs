@@ -175,7 +175,12 @@ impl Exchange {
         let (decisions, route) = {
             let mut decisions = self.gateway.decisions();
             let route = decisions.route(request.is_pinned, clock::now());
-            (decisions.decide(&judged.signals, route, clock::random), route)
+            if self.hops.is_shadow {
+                // No sample: the policy does not see it.
+                (vec![Decision::Pinned; judged.signals.len()], route)
+            } else {
+                (decisions.decide(&judged.signals, route, clock::random), route)
+            }
         };
         let is_hard: Vec<bool> = decisions.iter().map(|one| *one == Decision::Hard).collect();
         let mut outcomes: Vec<Outcome> = decisions.iter().map(|one| Outcome::Edge(*one)).collect();

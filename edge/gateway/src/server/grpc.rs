@@ -90,6 +90,7 @@ const fn code_of(status: StatusCode) -> Code {
         413 | 429 => Code::ResourceExhausted,
         501 => Code::Unimplemented,
         502 | 503 => Code::Unavailable,
+        508 => Code::FailedPrecondition,
         _ => Code::Unknown,
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use hyper::{
     HeaderMap,
-    header::{AUTHORIZATION, HeaderValue},
+    header::{AUTHORIZATION, HeaderName, HeaderValue},
 };
 use neptune_cascade::sse::Parser;
 use reqwest::{Certificate, Client, RequestBuilder, Response, redirect};
@@ -28,6 +28,8 @@ use crate::{
     server::Wire,
 };
 
+/// The time that a client gives for the answer, in milliseconds.
+pub const CLIENT_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-ms");
 /// Bytes of an error's body that are logged.
 const EXCERPT: usize = 200;
 
@@ -206,9 +208,13 @@ impl CloudClient {
         let call = self.authorized(self.client.post(join(&self.url, &request.path)));
         let mut headers = request.headers.clone();
         request.body.describe(&mut headers);
-        let call = call.headers(headers).body(request.body.body.clone());
         #[expect(clippy::disallowed_methods, reason = "I/O: the deadline of the first byte")]
-        let first_byte = deadline.min(Instant::now() + self.first_byte);
+        let now = Instant::now();
+        // A gateway in the cloud's place then gives up in time, and answers with what it has.
+        let rest = deadline.saturating_duration_since(now).as_millis();
+        headers.insert(CLIENT_TIMEOUT, HeaderValue::from(u64::try_from(rest).unwrap_or(u64::MAX)));
+        let call = call.headers(headers).body(request.body.body.clone());
+        let first_byte = deadline.min(now + self.first_byte);
         let response = match timeout_at(first_byte, call.send()).await {
             Err(_) => return Err(failed(false, "no answer in time".to_owned())),
             Ok(Err(error)) => return Err(failed(!error.is_timeout(), chain(&error))),

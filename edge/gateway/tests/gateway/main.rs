@@ -3,6 +3,7 @@
 
 mod calibrate;
 mod capture;
+mod chain;
 mod completions;
 mod faults;
 mod generated;
