@@ -230,7 +230,14 @@ async fn paced(setup: &Setup) -> Vec<Duration> {
 /// Prints the times: on a machine with other work they do not decide about the test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousand_requests_per_second_are_answered_while_all_are_captured() {
-    let changes = json!({"hardExample": {"maxUploadRatio": 1}});
+    let patience = "60s";
+    let changes = json!({
+        "hardExample": {"maxUploadRatio": 1},
+        "timeouts": {
+            "edge": patience, "cloudConnect": patience, "cloudFirstByte": patience,
+            "cloudTotal": patience,
+        },
+    });
     let (_edge, _cloud, mut setup, folder) = capturing(changes).await;
     let capturing = paced(&setup).await;
     setup.revert(&["capture"]);
