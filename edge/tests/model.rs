@@ -5,7 +5,7 @@
 
 mod harness;
 
-use std::fs;
+use std::{fs, path::Path};
 
 use harness::{
     Agent, Broker, BusyboxImage, Cloud, FileServer, IDLE, MqttClient, WorkerClient, docker,
@@ -125,6 +125,49 @@ async fn unavailable_model_is_reported_and_cleared_on_delete() {
     cloud
         .message(&topic, "the status to be cleared", |payload| payload.is_empty().then_some(()))
         .await;
+}
+
+/// The number of files below a directory with this content.
+fn files_with(directory: &Path, content: &[u8]) -> usize {
+    let Ok(entries) = fs::read_dir(directory) else { return 0 };
+    let number = |entry: fs::DirEntry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => files_with(&entry.path(), content),
+        Ok(kind) if kind.is_file() => {
+            usize::from(fs::read(entry.path()).is_ok_and(|found| found == content))
+        }
+        _ => 0,
+    };
+    entries.flatten().map(number).sum()
+}
+
+#[tokio::test]
+async fn model_without_a_worker_is_kept_verified_until_it_is_deleted() {
+    let mut broker = Broker::start().await;
+    let mut agent = Agent::new(&broker.url());
+    agent.extra = ["--keep-unused", "0"].map(str::to_owned).into();
+    agent.start();
+    let cloud = Cloud::connect(&agent);
+    let files = FileServer::serve(b"hello").await;
+    cloud.insert(MODEL, &model(&files, HELLO));
+    let report = cloud.status(MODEL, "present", is(PresenceState::Present)).await;
+    assert_eq!(report.model.unwrap().sha256.as_deref(), Some(HELLO));
+    assert_eq!(files_with(&agent.data_dir(), b"hello"), 1);
+
+    // It needs neither the origin nor the cloud after a restart.
+    files.change(b"another file");
+    agent.kill();
+    broker.kill();
+    agent.start();
+    broker.restart().await;
+    let in_epoch_2 =
+        |report: &StatusReport| report.epoch == 2 && is(PresenceState::Present)(report);
+    let report = cloud.status(MODEL, "present after a restart", in_epoch_2).await;
+    assert_eq!(report.model.unwrap().sha256.as_deref(), Some(HELLO));
+    assert_eq!(files_with(&agent.data_dir(), b"hello"), 1);
+
+    // The placement ends.
+    cloud.delete(MODEL);
+    eventually("the download to be removed", || files_with(&agent.data_dir(), b"hello") == 0).await;
 }
 
 #[tokio::test]
