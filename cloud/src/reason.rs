@@ -252,6 +252,8 @@ reasons! {
         VersionDuplicate: Obstacle => Failed,
         /// A version's URL is invalid.
         DownloadUrlInvalid: Obstacle => Failed,
+        /// The Model has no digest, from which the version is taken.
+        ModelDigestRequired: Obstacle => Pending,
         /// The port is missing or invalid.
         ServingPortInvalid: Obstacle => Failed,
         /// The number of replicas is negative.

@@ -23,6 +23,8 @@ pub enum IndexKey {
     EveryNode,
     /// Its spec names this object.
     Uses(WireResource, String, String),
+    /// Its spec selects objects of kind `Model` in this namespace by labels.
+    SelectsModels(String),
     /// Its status names this service, by namespace and name, as a user.
     UsedBy(String, String),
     /// Any service may be a user.

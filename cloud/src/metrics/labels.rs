@@ -1,6 +1,7 @@
 //! The label values of the metrics: closed enums, never user input, so the number of series is
 //! bounded.
 
+use neptune_api::SelectionCause;
 use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 
 use crate::error::Class;
@@ -43,6 +44,30 @@ impl From<Class> for Outcome {
             Class::Conflict => Self::Conflict,
             Class::Refused | Class::Configuration => Self::Refused,
             Class::Transient => Self::Error,
+        }
+    }
+}
+
+label_values! {
+    /// Why a service uses another model.
+    SwitchReason {
+        /// A better metric.
+        Better = "better",
+        /// The previous one is no candidate any more.
+        Missing = "missing",
+        /// The previous one failed.
+        Failed = "failed",
+    }
+}
+
+impl SwitchReason {
+    /// The reason of a choice; `None` for the first one, which replaces nothing.
+    pub fn of(cause: SelectionCause) -> Option<Self> {
+        match cause {
+            SelectionCause::First => None,
+            SelectionCause::Better => Some(Self::Better),
+            SelectionCause::Missing => Some(Self::Missing),
+            SelectionCause::Failed => Some(Self::Failed),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use kube::Resource as _;
-use neptune_api::JointInferenceService;
+use neptune_api::{JointInferenceService, SelectionCause};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -17,6 +17,7 @@ use prometheus_client::{
 use self::gateways::GatewayCollector;
 pub use self::labels::{
     MessageKind, NodeState, Outcome, PostOutcome, Rejection, ReviewOutcome, StatusClass,
+    SwitchReason,
 };
 use crate::kinds::Kind;
 
@@ -38,6 +39,11 @@ struct ByController {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByReason {
     reason: Rejection,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCause {
+    reason: SwitchReason,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -94,6 +100,7 @@ pub struct Metrics {
     status_writes: Family<ByResult, Counter>,
     status_delays: WriteDelays,
     rules: Family<ByResult, Counter>,
+    model_switches: Family<ByCause, Counter>,
     upstream: Family<ByMessageKind, Counter>,
     rejected: Family<ByReason, Counter>,
     skipped: Counter,
@@ -133,6 +140,13 @@ impl Metrics {
     pub fn status_delayed(&self, class: StatusClass, waited: Duration) {
         let delays = self.status_delays.0.get_or_create(&ByWriteClass { class });
         delays.observe(waited.as_secs_f64());
+    }
+
+    /// Records that a service uses another of the models that its labels select.
+    pub fn model_switched(&self, cause: SelectionCause) {
+        if let Some(reason) = SwitchReason::of(cause) {
+            self.model_switches.get_or_create(&ByCause { reason }).inc();
+        }
     }
 
     /// Records a request that creates or deletes a Rule or `RuleEndpoint`.
@@ -210,6 +224,11 @@ impl Metrics {
     ) -> Registry {
         let mut root = Registry::default();
         root.register_collector(Box::new(GatewayCollector(Box::new(services))));
+        root.register(
+            "neptune_model_switches",
+            "Switches to another of the models that the labels of a service select",
+            self.model_switches.clone(),
+        );
         self.register(root.sub_registry_with_prefix("neptune_controller"));
         root
     }

@@ -8,14 +8,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Placement, ResourceRequirements, SecretReference, SecurityContext, Transformer, rules, schema,
+    ModelReference, Placement, ResourceRequirements, SecretReference, SecurityContext, Transformer, rules, schema,
 };
 
 /// InferenceModelSpec describes which model is served, on which node, and by which server.
 ///
-/// A model is deployed either as a container image that contains server and model, or as a manifest
-/// of model files of which the server of the framework serves targetVersion. If image is set,
-/// manifest and targetVersion are ignored.
+/// A model is deployed as a container image that contains server and model, as a manifest of model
+/// files of which the server of the framework serves targetVersion, or as the file of a Model. If
+/// image is set, manifest, targetVersion and model are ignored.
 #[derive(
     CustomResource, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema,
 )]
@@ -95,8 +95,10 @@ use crate::{
     validation = rules::versions_unique(),
     validation = rules::files_addressed(),
     validation = rules::digests_formed(),
+    validation = rules::model_or_manifest(),
     validation = rules::target_given(),
     validation = rules::target_listed(),
+    validation = rules::no_target_with_model(),
     validation = rules::edge_placed(),
     validation = rules::image_has_no_version(),
     validation = rules::serving_ports_differ(),
@@ -136,6 +138,11 @@ pub struct InferenceModelSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     pub manifest: Vec<InferenceModelFile>,
+    /// model refers to a Model that is served instead of a manifest. The version is the first 12
+    /// hex digits of its sha256sum, as a decimal number if the server accepts only numbers. A
+    /// changed Model is another version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelReference>,
     /// targetVersion is the version in manifest to serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]

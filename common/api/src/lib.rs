@@ -15,6 +15,7 @@ pub mod inference_model;
 pub mod joint_inference_service;
 mod key_value;
 pub mod model;
+mod model_metadata;
 mod placement;
 mod resources;
 mod rules;
@@ -28,17 +29,13 @@ pub use inference_model::{
     ServerOverrides, ServingFailure, ServingHealth, ServingProgress, TransitionStatus,
 };
 pub use joint_inference_service::{
-    AgentCounters, Capture, CaptureFormat, CaptureLabels, CaptureStatus, CapturedSamples,
-    CloudWorker, CounterTotals, DatasetReference, EdgeWorker, EdgeWorkerStatus, Endpoint,
-    EnvironmentVariable, Gateway, GatewayProblemStatus, GatewayStatus, GatewayTimeouts, Goal,
-    HardExampleAlgorithm, InferenceModelReference, JisCondition, JisConditionType,
-    JointInferenceService, JointInferenceServiceReference, JointInferenceServiceSpec,
-    JointInferenceServiceStatus, ModelReference, ModelServer, ModelUpdate, NeverUpload,
-    NodeGatewayStatus, OnCloudFailure, OnEdgeFailure, RejectedReports, RestartPolicy,
-    ServerProtocol, Streaming, WorkerSpec,
+    AgentCounters, Capture, CaptureFormat, CaptureLabels, CaptureStatus, CapturedSamples, CloudWorker, CounterTotals, DatasetReference, EdgeModel, EdgeWorker, EdgeWorkerStatus, Endpoint, EnvironmentVariable, FailedModel, Gateway, GatewayProblemStatus, GatewayStatus, GatewayTimeouts, Goal, HardExampleAlgorithm, InferenceModelReference, JisCondition, JisConditionType, JointInferenceService, JointInferenceServiceReference, JointInferenceServiceSpec, JointInferenceServiceStatus, ModelReference, ModelSelector, ModelServer, ModelUpdate, NeverUpload, NodeGatewayStatus, OnCloudFailure, OnEdgeFailure, RejectedReports, RestartPolicy, SelectedModel, SelectionCause, SelectionMode, ServerProtocol, Streaming, WorkerSpec,
 };
 pub use key_value::KeyValue;
-pub use model::{MetricsSource, Model, ModelNode, ModelNodeState, ModelSpec, ModelStatus};
+pub use model::{
+    MetricsSource, Model, ModelNode, ModelNodeState, ModelPlacement, ModelSpec, ModelStatus,
+};
+pub use model_metadata::{BaseModel, ModelFramework, ModelMetadata, ModelTensor};
 pub use placement::Placement;
 pub use resources::{Limits, ResourceRequirements};
 pub use security_context::{

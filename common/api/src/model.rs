@@ -1,11 +1,13 @@
 //! `Model` of `edgeai.io/v1alpha1`: a model file or directory that workers load.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{KeyValue, SecretReference, rules, schema};
+use crate::{KeyValue, ModelMetadata, SecretReference, rules, schema};
 
 /// ModelSpec describes the location and format of a model.
 #[derive(
@@ -39,10 +41,30 @@ use crate::{KeyValue, SecretReference, rules, schema};
         json_path = ".status.presentOn"
     ),
     printcolumn(
+        name = "Placed",
+        type_ = "string",
+        description = "Number of nodes of the placement that have the model, of all of them",
+        json_path = ".status.placed"
+    ),
+    printcolumn(
         name = "UsedBy",
         type_ = "string",
         description = "Objects that use the model",
         json_path = ".status.usedBy"
+    ),
+    printcolumn(
+        name = "Task",
+        type_ = "string",
+        description = "What the model is for",
+        json_path = ".spec.metadata.task",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Version",
+        type_ = "string",
+        description = "Version of the model, as its maker names it",
+        json_path = ".spec.metadata.version",
+        priority = 1
     ),
     printcolumn(
         name = "Ready",
@@ -86,6 +108,37 @@ pub struct ModelSpec {
     /// and AWS_ENDPOINT_URL. An agent uses the credentials of its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret: Option<SecretReference>,
+    /// placement keeps the model on nodes before anything on them uses it. Their agents download
+    /// and verify it. Without placement, only the nodes of the objects that use the model have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Box<ModelPlacement>>,
+    /// metadata describes the model. It is not sent to nodes, and its changes restart nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Box<ModelMetadata>>,
+}
+
+/// ModelPlacement selects the nodes that keep a model. Either nodeNames or nodeSelector is set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::placement_once(),
+    validation = rules::placement_given(),
+    validation = rules::placement_names_not_reserved()
+)]
+pub struct ModelPlacement {
+    /// nodeNames are the names of edge nodes: Nodes with the label node-role.kubernetes.io/edge or
+    /// neptune.io/runtime=agent, on which neptune-edge runs. A node may be added later.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 256),
+        inner(length(max = schema::MAX_NAME_LENGTH), regex(pattern = schema::SUBDOMAIN)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
+    pub node_names: Vec<String>,
+    /// nodeSelector selects every edge node with these labels. A node that gets the labels
+    /// downloads the model, and one that loses them may delete it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
 }
 
 /// ModelStatus is the observed state of a Model.
@@ -107,16 +160,20 @@ pub struct ModelStatus {
     /// users is the number of objects that use the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<i32>,
-    /// nodes lists the nodes whose agents use the model, those without it first; at most 32.
+    /// nodes lists the nodes whose agents use the model or that spec.placement selects, those
+    /// without it first; at most 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<ModelNode>,
-    /// wantedOn is the number of nodes whose agents use the model.
+    /// wantedOn is the number of nodes whose agents use the model or that spec.placement selects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted_on: Option<i32>,
     /// presentOn is the number of those nodes that have the model, such as 2/3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub present_on: Option<String>,
-    /// conditions of the model. Ready: every node that uses the model has it. Evaluated: the
+    /// placed is the number of nodes of spec.placement that have the model, such as 2/3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placed: Option<String>,
+    /// conditions of the model. Ready: every node that needs the model has it. Evaluated: the
     /// metrics were measured with the file in the spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]

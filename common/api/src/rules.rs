@@ -26,9 +26,9 @@ fn every_file(rest: &str, message: &str) -> Rule {
 
 pub(crate) fn manifest_given() -> Rule {
     unless_by_image(
-        "(has(self.manifest) && size(self.manifest) > 0)",
+        "(has(self.manifest) && size(self.manifest) > 0) || has(self.model)",
         ".manifest",
-        "must list the versions of the model, or set spec.image to an image that contains the model",
+        "must list the versions of the model, or set spec.model to a Model, or spec.image to an image that contains the model",
     )
     .reason(Reason::FieldValueRequired)
 }
@@ -61,9 +61,25 @@ pub(crate) fn digests_formed() -> Rule {
     )
 }
 
+pub(crate) fn model_or_manifest() -> Rule {
+    unless_by_image(
+        "!has(self.model) || !has(self.manifest) || size(self.manifest) == 0",
+        ".manifest",
+        "give manifest or model, not both",
+    )
+}
+
+pub(crate) fn no_target_with_model() -> Rule {
+    unless_by_image(
+        "!has(self.model) || !has(self.targetVersion) || self.targetVersion == ''",
+        ".targetVersion",
+        "remove it: the version comes from the Model",
+    )
+}
+
 pub(crate) fn target_given() -> Rule {
     unless_by_image(
-        "(has(self.targetVersion) && self.targetVersion != '')",
+        "(has(self.targetVersion) && self.targetVersion != '') || has(self.model)",
         ".targetVersion",
         "must be the version in spec.manifest to serve",
     )
@@ -204,6 +220,30 @@ pub(crate) fn edge_model_refused() -> Rule {
         .message("remove it: the InferenceModel names its model")
 }
 
+pub(crate) fn edge_model_once() -> Rule {
+    Rule::new("has(self.name) != has(self.selector)").message("give name or selector")
+}
+
+pub(crate) fn selector_has_best() -> Rule {
+    Rule::new("!has(self.selector) || (has(self.best) && self.best != '')")
+        .field_path(".best")
+        .message("selector needs best: which metric decides")
+        .reason(Reason::FieldValueRequired)
+}
+
+pub(crate) fn selector_has_labels() -> Rule {
+    Rule::new("size(self.matchLabels) > 0")
+        .field_path(".matchLabels")
+        .message("must have at least one label")
+        .reason(Reason::FieldValueRequired)
+}
+
+pub(crate) fn selection_has_selector() -> Rule {
+    let settings = any_of(&["best", "mode", "margin", "dwellSeconds"]);
+    Rule::new(format!("has(self.selector) || !{settings}"))
+        .message("remove best, mode, margin and dwellSeconds: only selector chooses among models")
+}
+
 pub(crate) fn cloud_model_required() -> Rule {
     model_required()
 }
@@ -334,6 +374,26 @@ pub(crate) fn artifact_address() -> Rule {
     Rule::new(format!("self == '' || self.matches('{ADDRESS}')")).message(
         "must be an absolute path on the node, file:///path, http://..., https://... or s3://bucket/key",
     )
+}
+
+/// Whether nodeNames of a placement is set and not empty.
+const BY_NAMES: &str = "(has(self.nodeNames) && size(self.nodeNames) > 0)";
+
+pub(crate) fn placement_once() -> Rule {
+    Rule::new(format!("!({BY_NAMES} && {BY_LABELS})"))
+        .message("give nodeNames or nodeSelector, not both")
+}
+
+pub(crate) fn placement_given() -> Rule {
+    Rule::new(format!("{BY_NAMES} || {BY_LABELS}"))
+        .message("must have nodeNames or nodeSelector; remove placement to keep the model only where it is used")
+        .reason(Reason::FieldValueRequired)
+}
+
+pub(crate) fn placement_names_not_reserved() -> Rule {
+    Rule::new("!has(self.nodeNames) || !self.nodeNames.exists(name, name == 'workers')")
+        .field_path(".nodeNames")
+        .message("the node name \"workers\" is reserved for MQTT topics; rename the node")
 }
 
 /// Requires a Kubernetes quantity above zero.

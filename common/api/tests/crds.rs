@@ -109,6 +109,7 @@ fn printer_columns_are_as_documented() {
             json!(["Threshold", "string", ".status.gateway.threshold"]),
             json!(["Cloud", "string", ".status.gateway.cloud"]),
             json!(["URL", "string", ".status.gateway.url"]),
+            json!(["Model", "string", ".status.model.name"]),
             json!(["Reason", "string", ".status.conditions[-1].reason"]),
             json!(["Age", "date", ".metadata.creationTimestamp"]),
         ]
@@ -144,7 +145,10 @@ fn printer_columns_are_as_documented() {
             json!(["updateAGE", "date", ".status.updateTime"]),
             json!(["metrics", "string", ".status.metrics"]),
             json!(["Nodes", "string", ".status.presentOn"]),
+            json!(["Placed", "string", ".status.placed"]),
             json!(["UsedBy", "string", ".status.usedBy"]),
+            json!(["Task", "string", ".spec.metadata.task"]),
+            json!(["Version", "string", ".spec.metadata.version"]),
             json!(["Ready", "string", r#".status.conditions[?(@.type=="Ready")].status"#]),
             json!(["Reason", "string", r#".status.conditions[?(@.type=="Ready")].reason"#]),
         ]
@@ -172,8 +176,10 @@ fn required_fields_are_as_documented() {
     let worker_spec = "frameworkType frameworkVersion scriptBootFile scriptDir";
     assert_eq!(required(&format!("{edge}/required")), "hardExampleAlgorithm name");
     assert_eq!(required(&format!("{cloud}/required")), "name");
+    assert_eq!(required(&format!("{cloud}/properties/model/required")), "name");
+    let selector = format!("{edge}/properties/model/properties/selector/required");
+    assert_eq!(required(&selector), "matchLabels", "a rule requires name or selector");
     for worker in [edge, cloud] {
-        assert_eq!(required(&format!("{worker}/properties/model/required")), "name");
         assert_eq!(required(&format!("{worker}/properties/workerSpec/required")), worker_spec);
     }
 }

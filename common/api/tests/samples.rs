@@ -99,6 +99,17 @@ fn inference_model_sample_is_valid() {
 }
 
 #[test]
+fn example_of_a_selection_is_valid() {
+    let example = include_str!("../../../examples/selection/selection.yaml");
+    let parts: Vec<_> = example.split("\n---\n").collect();
+    let [first, second, service, served] = parts[..] else { panic!("{} objects", parts.len()) };
+    assert_valid::<Model>(first);
+    assert_valid::<Model>(second);
+    assert_valid::<JointInferenceService>(service);
+    assert_valid::<InferenceModel>(served);
+}
+
+#[test]
 fn optional_fields_of_a_service_are_valid() {
     let sample = include_str!("samples/jointinferenceservice.yaml");
     let mut object: Value = serde_saphyr::from_str(sample).unwrap();

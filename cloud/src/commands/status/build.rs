@@ -11,7 +11,7 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 use neptune_api::{
     EdgeWorkerStatus, InferenceModel, JisConditionType, JointInferenceService, Model,
-    ModelNodeState, ModelReference,
+    ModelNodeState,
 };
 
 use super::{
@@ -69,10 +69,11 @@ pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> 
     };
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     // An InferenceModel, an endpoint and another service name their model themselves.
-    let model = |used: &Option<ModelReference>| {
-        used.as_ref().map_or_else(|| "-".to_owned(), |used| used.name.clone())
-    };
-    let on_edge = |node: &str| worker("edge", &edge.name, node, &model(&edge.model));
+    let chosen = status.model.as_deref().map(|chosen| chosen.name.as_str());
+    let small = edge.model.as_ref().and_then(|model| model.name.as_deref().or(chosen));
+    let small = small.unwrap_or("-");
+    let big = cloud.model.as_ref().map_or("-", |model| model.name.as_str());
+    let on_edge = |node: &str| worker("edge", &edge.name, node, small);
     let mut workers: Vec<Worker> = match &status.edge_workers[..] {
         [] => vec![on_edge(edge.node_name.as_deref().unwrap_or("-"))],
         rows => {
@@ -86,12 +87,7 @@ pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> 
             rows.iter().map(of_row).collect()
         }
     };
-    workers.push(worker(
-        "cloud",
-        &cloud.name,
-        cloud.node_name.as_deref().unwrap_or("-"),
-        &model(&cloud.model),
-    ));
+    workers.push(worker("cloud", &cloud.name, cloud.node_name.as_deref().unwrap_or("-"), big));
     let mut advice = common_advice(service, status.observed_generation, &workers, related);
     if !is_running && let Some(message) = condition.and_then(|last| last.message.clone()) {
         advice.push(message);

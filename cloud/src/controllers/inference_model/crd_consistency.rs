@@ -1,5 +1,8 @@
 //! Tests that the CRD rejects no `InferenceModel` that the controller accepts.
 
+use std::sync::Arc;
+
+use neptune_api::{Model, ModelSpec};
 use serde_json::{Value, json};
 
 use crate::controllers::{
@@ -30,6 +33,10 @@ fn changes() -> Vec<Value> {
         json!({"manifest": [{"version": "4"}]}),
         json!({"manifest": [{"downloadURL": "http://h"}, {"version": "4", "downloadURL": "http://h"}]}),
         json!({"targetVersion": null}),
+        json!({"model": {"name": "small"}}),
+        json!({"model": {"name": "small"}, "manifest": null, "targetVersion": null}),
+        json!({"model": {"name": "small"}, "manifest": [], "targetVersion": ""}),
+        json!({"model": {"name": "small"}, "manifest": null}),
         json!({"health": {"tcp": true, "httpPath": ""}}),
         json!({"health": {"tcp": true, "httpPath": "/a"}}),
         json!({"health": {"tcp": false, "httpPath": "/a"}}),
@@ -135,6 +142,12 @@ fn transformers() -> Vec<Value> {
     changes
 }
 
+fn small_model() -> Arc<Model> {
+    let sha256sum = Some("ab".repeat(32));
+    let spec = ModelSpec { model_url: "http://h/m".into(), sha256sum, ..ModelSpec::default() };
+    Arc::new(Model::new("small", spec))
+}
+
 #[tokio::test]
 async fn crd_accepts_every_valid_inference_model() {
     let mut all = changes();
@@ -148,6 +161,7 @@ async fn crd_accepts_every_valid_inference_model() {
         let facts = InferenceModelFacts {
             named: named.map(fixtures::edge_node),
             selected: fixtures::selected(vec![fixtures::edge_node("precision-5820")]),
+            source: Some(small_model()),
             ..fixtures::facts()
         };
         validate(model, &facts).is_ok()

@@ -1,7 +1,9 @@
 //! Collects the objects that an `InferenceModel` refers to, from the caches.
 
+use std::sync::Arc;
+
 use kube::ResourceExt as _;
-use neptune_api::InferenceModel;
+use neptune_api::{InferenceModel, Model};
 
 use super::{target::InferenceModelFacts, workload};
 use crate::{
@@ -22,12 +24,19 @@ pub fn facts(model: &InferenceModel, context: &Context) -> InferenceModelFacts {
     let deployment = caches.deployment_of(model);
     InferenceModelFacts {
         named: named.and_then(|name| caches.node(name)),
+        source: source(model, caches),
         used_ports: used_ports(model, &selected, caches),
         selected,
         frameworks: caches.framework_table(),
         deployed: deployment.as_deref().and_then(workload::deployed),
         pod_policy: context.pod_policy().clone(),
     }
+}
+
+/// The Model of `spec.model`, if it exists.
+fn source(model: &InferenceModel, caches: &Caches) -> Option<Arc<Model>> {
+    let name = &model.spec.model.as_ref()?.name;
+    caches.get(&model.namespace().unwrap_or_default(), name)
 }
 
 /// The ports of the model that older objects use on the nodes that may serve it. A gateway in front

@@ -44,6 +44,7 @@ pub fn facts() -> InferenceModelFacts {
         named: Some(edge_node("precision-5820")),
         selected: SelectedNodes::default(),
         frameworks: Ok(Arc::new(Frameworks::default())),
+        source: None,
         deployed: None,
         used_ports: Vec::new(),
         pod_policy: PodPolicy::default(),

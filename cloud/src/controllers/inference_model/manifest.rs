@@ -24,7 +24,7 @@ pub fn version(
 ) -> Option<ServedModel> {
     let manifest = &model.spec.manifest;
     if manifest.is_empty() {
-        let message = "spec.manifest and spec.image are empty; list the model's versions or set an image that contains the model";
+        let message = "spec.manifest and spec.image are empty; list the model's versions, set spec.model, or set an image that contains the model";
         findings.push(Finding::new(Reason::ManifestRequired, message));
         return None;
     }
@@ -132,7 +132,7 @@ fn check<'a>(
     }
     let url = file.download_url.as_deref().unwrap_or_default();
     let one_file = directory.is_some_and(|directory| directory.one_file);
-    if let Err(why) = download_url(url, on_node, one_file) {
+    if let Err(why) = check_address(url, on_node, one_file) {
         findings.push(Finding::new(
             Reason::DownloadUrlInvalid,
             format!("{} {:?}: {why}", field("downloadURL"), redact(url)),
@@ -151,7 +151,9 @@ fn check<'a>(
     }
 }
 
-fn download_url(url: &str, on_node: bool, one_file: bool) -> Result<(), String> {
+/// Checks the address of a file or archive. `on_node`: whether the server can read files of its node;
+/// `one_file`: whether it loads one file.
+pub fn check_address(url: &str, on_node: bool, one_file: bool) -> Result<(), String> {
     match url.parse::<ArtifactAddress>() {
         Ok(address) if one_file && (address.is_archive() || url.ends_with('/')) => Err(
             "the model server loads one file, not an archive or a directory; use the address of the file"

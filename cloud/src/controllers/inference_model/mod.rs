@@ -7,6 +7,7 @@ mod facts;
 #[cfg(test)]
 mod fixtures;
 mod manifest;
+mod model_source;
 mod observe;
 mod observed;
 mod place;
@@ -28,6 +29,7 @@ use self::{
     target::{InferenceModelFacts, nodes_of},
     validate::ValidInferenceModel,
 };
+use super::model::enqueue_source;
 use super::runtime::{
     Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
     WorkloadMessages,
@@ -106,6 +108,14 @@ impl Controller for InferenceModel {
         if cause == Cause::Spec {
             enqueue_port_conflicts(self, context);
             enqueue_services(self, context);
+            enqueue_source(self, context);
+        }
+    }
+
+    /// A service that chooses among models reads the last failure.
+    fn enqueue_by_object(&self, context: &Context) {
+        if self.status.as_ref().is_some_and(|status| status.last_failure.is_some()) {
+            enqueue_services(self, context);
         }
     }
 
@@ -129,6 +139,11 @@ impl Indexed for InferenceModel {
         // Without a node name any node may be selected, or may have the address of the Service.
         let named = named.map_or(IndexKey::EveryNode, |named| IndexKey::Node(named.clone()));
         let owners = by_owner(&self.metadata);
+        let source = self.spec.model.iter().map(|model| {
+            let namespace = self.metadata.namespace.clone().unwrap_or_default();
+            IndexKey::Uses(Resource::Models, namespace, model.name.clone())
+        });
+        let owners = owners.into_iter().chain(source);
         [named].into_iter().chain(before.map(IndexKey::Node)).chain(owners).collect()
     }
 }

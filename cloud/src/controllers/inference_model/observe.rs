@@ -42,7 +42,9 @@ pub fn observe(
     now: Timestamp,
 ) -> ServerObservation {
     ServerObservation {
-        target: target_version(model).map(str::to_owned),
+        target: target_version(model)
+            .map(str::to_owned)
+            .or_else(|| valid?.version.as_ref().map(|served| served.version.clone())),
         placed: valid.map(|valid| placed(model, valid, context)),
         servers: match valid {
             Some(valid) if valid.is_stopped => Servers::One(stopped()),

@@ -91,7 +91,7 @@ pub fn program(
     let overrides = spec.server.clone().unwrap_or_default();
     let (server, image) = match model_origin(model) {
         ModelOrigin::Image(image) => (None, image.to_owned()),
-        ModelOrigin::Manifest => {
+        ModelOrigin::Manifest | ModelOrigin::Model => {
             let server = server(&spec.framework_type, facts, findings);
             // Adds the other findings too.
             let Some(server) = server else {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use neptune_api::{InferenceModel, InferenceModelStatus};
+use neptune_api::{InferenceModel, InferenceModelStatus, Model};
 
 use crate::{
     kubernetes::{node_selector::SelectedNodes, pod_policy::PodPolicy},
@@ -22,6 +22,8 @@ pub struct InferenceModelFacts {
     pub selected: SelectedNodes,
     /// The framework table, or the error of its `ConfigMap`.
     pub frameworks: Result<Arc<Frameworks>, String>,
+    /// The Model of `spec.model`, if it exists.
+    pub source: Option<Arc<Model>>,
     /// What the model's Deployment serves, if it exists.
     pub deployed: Option<Deployed>,
     /// The ports of the model that older objects use on nodes.
@@ -54,20 +56,26 @@ pub enum ModelOrigin<'a> {
     Image(&'a str),
     /// The framework's server serves a version of the manifest.
     Manifest,
+    /// The framework's server serves the file of a Model.
+    Model,
 }
 
-/// The source of the model: `spec.image` if it is set and not empty, or else the manifest.
+/// The source of the model: `spec.image` if it is set and not empty, or else the Model or the
+/// manifest.
 pub fn model_origin(model: &InferenceModel) -> ModelOrigin<'_> {
     match model.spec.image.as_deref() {
+        None | Some("") if model.spec.model.is_some() => ModelOrigin::Model,
         None | Some("") => ModelOrigin::Manifest,
         Some(image) => ModelOrigin::Image(image),
     }
 }
 
-/// The target version of the spec, or its image if that contains the model.
+/// The target version of the spec, or its image if that contains the model. `None` for the file of a
+/// Model, which is no part of the spec.
 pub fn target_version(model: &InferenceModel) -> Option<&str> {
     match model_origin(model) {
         ModelOrigin::Image(image) => Some(image),
+        ModelOrigin::Model => None,
         ModelOrigin::Manifest => {
             model.spec.target_version.as_deref().filter(|version| !version.is_empty())
         }

@@ -1,12 +1,12 @@
 //! Validates an `InferenceModel` against the cluster and parses the inputs of its plan. The only
 //! step that rejects a spec; each finding names the field and the remedy. Pure.
 
-use neptune_api::{InferenceModel, InferenceModelSpec};
+use neptune_api::{InferenceModel, InferenceModelSpec, SecretReference};
 use neptune_wire::{NodeName, ObjectKey, ObjectMetadata, ServedModel, WorkerName};
 
 use crate::{
     controllers::inference_model::{
-        manifest,
+        manifest, model_source,
         place::{self, Place},
         program::{self, Listen, Program},
         target::{InferenceModelFacts, ModelOrigin, hold, is_plain, model_origin},
@@ -39,6 +39,8 @@ pub struct ValidInferenceModel {
     pub program: Program,
     /// The version to serve; `None` if the image contains its model.
     pub version: Option<ServedModel>,
+    /// The Secret with the credentials for `s3://` in Pods.
+    pub credentials: Option<SecretReference>,
     /// Whether the spec sets 0 replicas at the edge: the node runs no server.
     pub is_stopped: bool,
     /// Whether the annotation holds the switch.
@@ -79,6 +81,13 @@ pub fn validate(
             let server = program.as_ref().and_then(|program| program.directory.as_ref());
             manifest::version(model, server, on_node || place.is_none(), findings).map(Some)
         }
+        ModelOrigin::Model => {
+            let server = program.as_ref().and_then(|program| program.directory.as_ref());
+            beside_model(&model.spec, findings);
+            let source = facts.source.as_ref();
+            let on_node = on_node || place.is_none();
+            model_source::version(model, source, server, on_node, findings).map(Some)
+        }
     };
     secrets(model, findings);
     let context = model.spec.security_context.as_ref();
@@ -111,10 +120,23 @@ pub fn validate(
         grpc_port,
         program,
         version,
+        credentials: model_source::credentials(model, facts.source.as_ref()),
         is_stopped,
         hold,
         remark,
     })
+}
+
+/// Checks that nothing beside `spec.model` names a version.
+fn beside_model(spec: &InferenceModelSpec, findings: &mut Vec<Finding>) {
+    if !spec.manifest.is_empty() {
+        let message = "spec.manifest: give manifest or model, not both; remove one";
+        findings.push(Finding::new(Reason::VersionInvalid, message));
+    }
+    if spec.target_version.as_ref().is_some_and(|version| !version.is_empty()) {
+        let message = "spec.targetVersion: remove it: the version comes from the Model";
+        findings.push(Finding::new(Reason::VersionInvalid, message));
+    }
 }
 
 fn secrets(model: &InferenceModel, findings: &mut Vec<Finding>) {
@@ -219,8 +241,7 @@ fn port_taken(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use neptune_api::{
-        InferenceModelStatus, Placement, SecretReference, SecurityContext, ServerOverrides,
-        ServingHealth, Transformer,
+    InferenceModelStatus, Model, ModelReference, ModelSpec, Placement, SecretReference, SecurityContext, ServerOverrides, ServingHealth, Transformer,
     };
 
     use super::*;
@@ -316,6 +337,18 @@ mod tests {
             },
             Reason::TransformerInvalid,
             "spec.transformer.scriptDir: Pods in the cloud have no scripts of a node",
+        ),
+        (
+            "Model without a digest",
+            |m, f| {
+                (m.spec.manifest, m.spec.target_version) = (Vec::new(), None);
+                m.spec.model = Some(ModelReference { name: "small".to_owned() });
+                let model_url = "http://h/small".to_owned();
+                let spec = ModelSpec { model_url, ..ModelSpec::default() };
+                f.source = Some(Model::new("small", spec).into());
+            },
+            Reason::ModelDigestRequired,
+            "Model small has no spec.sha256sum",
         ),
         (
             "port of another",

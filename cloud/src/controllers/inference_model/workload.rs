@@ -122,7 +122,7 @@ fn template(
             url: &version.url,
             sha256: version.sha256.as_deref(),
             output: &output(version),
-            credentials: model.spec.credentials_secret.as_ref(),
+            credentials: valid.credentials.as_ref(),
             image: fetch_image,
         })
     });

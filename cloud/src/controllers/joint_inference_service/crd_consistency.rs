@@ -1,5 +1,6 @@
 //! Tests that the CRD rejects no service that the controller accepts.
 
+use neptune_api::JointInferenceService;
 use neptune_wire::ObjectName;
 use serde_json::{Value, json};
 
@@ -8,6 +9,8 @@ use crate::{
         crd_consistency::compare,
         joint_inference_service::{
             fixtures,
+            selected::Selection,
+            selection::rules,
             validate::{CloudService, ServiceFacts, validate},
         },
     },
@@ -53,6 +56,30 @@ fn changes() -> Vec<Value> {
         ));
         changes.push(program(json!({"env": pair.map(|name| json!({ "name": name }))})));
     }
+    let labels = json!({"matchLabels": {"app": "digits"}});
+    let selects = |more: Value| {
+        let mut model = json!({"name": null, "selector": labels, "best": "accuracy"});
+        join(&mut model, &more);
+        edge(json!({ "model": model }))
+    };
+    changes.extend([
+        selects(json!({})),
+        selects(json!({"best": null})),
+        selects(json!({"best": ""})),
+        selects(json!({"name": "small"})),
+        selects(json!({"selector": null})),
+        selects(json!({"mode": "Min"})),
+        edge(json!({"model": {"name": null}})),
+        edge(json!({"model": {"best": "accuracy"}})),
+        edge(json!({"model": {"dwellSeconds": 5}})),
+        edge(json!({"model": {"name": null, "selector": {"matchLabels": {}}, "best": "a"}})),
+    ]);
+    for margin in ["", "0", "0.005", "-1", "1e3", ".5", "1."] {
+        changes.push(selects(json!({ "margin": margin })));
+    }
+    for dwell in [-1, 0, 604_800] {
+        changes.push(selects(json!({ "dwellSeconds": dwell })));
+    }
     for path in
         ["", "/", "/code", "code", "/code/../etc", "/co:de", "main.py", "sub/main.py", "../main.py"]
     {
@@ -75,7 +102,8 @@ async fn crd_accepts_every_valid_service() {
         let edge = &service.spec.edge_worker;
         let edge_node = |name| fixtures::node(name, &[("node-role.kubernetes.io/edge", "")]);
         // A Model has a name of RFC 1123.
-        let name = edge.model.as_ref().map(|model| model.name.as_str()).unwrap_or_default();
+        let name = edge.model.as_ref().and_then(|model| model.name.as_deref()).unwrap_or_default();
+        let selecting = edge.model.as_ref().filter(|model| model.selector.is_some());
         let is_name = name.parse::<ObjectName>().is_ok();
         let facts = ServiceFacts {
             edge_node: edge.node_name.as_deref().map(edge_node),
@@ -84,6 +112,11 @@ async fn crd_accepts_every_valid_service() {
                 ..SelectedNodes::default()
             },
             edge_model: is_name.then(|| fixtures::model(name, "/model/small.pb")),
+            selection: selecting.map(|model| Selection {
+                model: Some(fixtures::model("chosen", "/model/small.pb")),
+                finding: rules(model).err(),
+                ..Selection::default()
+            }),
             ..fixtures::facts()
         };
         validate(service, &facts).is_ok()
@@ -92,9 +125,34 @@ async fn crd_accepts_every_valid_service() {
     // Only the controller checks scripts, which depend on the framework, and keys that become one
     // variable.
     assert!(
-        counts.accepted > 100 && counts.rejected > 50 && counts.rejected_later < 40,
+        counts.accepted > 100 && counts.rejected > 50 && counts.rejected_later < 41,
         "{counts:?}"
     );
+}
+
+#[tokio::test]
+async fn example_of_a_selection_is_accepted() {
+    let example = include_str!("../../../../examples/selection/selection.yaml");
+    let service = example.split("\n---\n").nth(2).expect("the third object");
+    let service: JointInferenceService = serde_saphyr::from_str(service).expect("a service");
+    let counts = compare(&service, &[json!({})], |service| {
+        let edge_node = fixtures::node("edge0", &[("node-role.kubernetes.io/edge", "")]);
+        let model = service.spec.edge_worker.model.as_ref().expect("it has a model");
+        let facts = ServiceFacts {
+            edge_node: None,
+            edge_selected: SelectedNodes { nodes: vec![edge_node], ..SelectedNodes::default() },
+            edge_model: Some(fixtures::model("digits-small-v1", "http://h/small.json")),
+            selection: Some(Selection {
+                model: Some(fixtures::model("digits-small-v1", "http://h/small.json")),
+                finding: rules(model).err(),
+                ..Selection::default()
+            }),
+            ..fixtures::facts()
+        };
+        validate(service, &facts).is_ok()
+    })
+    .await;
+    assert_eq!(counts.accepted, 1, "{counts:?}");
 }
 
 /// The change to a service with gRPC, and another one.

@@ -1,6 +1,6 @@
 //! The Kubernetes Events of a status change. A reconcile without a change has none. Pure.
 
-use neptune_api::{JisConditionType, JointInferenceServiceStatus};
+use neptune_api::{JisConditionType, JointInferenceServiceStatus, SelectionCause};
 
 use crate::{controllers::runtime::ObjectEvent, reason::Reason};
 
@@ -30,6 +30,7 @@ pub fn events(
             format!("node {replaced} restarted its counters: its agent has a new data directory; earlier counts stay in the metrics"),
         ));
     }
+    events.extend(model_selected(previous, next));
     events.extend(new_problems(previous, next));
     let is_problem = reason.parse().is_ok_and(Reason::is_of_gateway);
     if was != Some((type_, reason)) && !is_problem {
@@ -44,6 +45,26 @@ pub fn events(
         });
     }
     events
+}
+
+/// The choice of another model.
+fn model_selected(
+    previous: &JointInferenceServiceStatus,
+    next: &JointInferenceServiceStatus,
+) -> Option<ObjectEvent> {
+    let chosen = next.model.as_deref()?;
+    let was = previous.model.as_deref().map(|was| was.name.as_str());
+    (was != Some(chosen.name.as_str())).then(|| {
+        let note = format!("Model {}: {}", chosen.name, chosen.reason);
+        match chosen.cause {
+            SelectionCause::First | SelectionCause::Better => {
+                ObjectEvent::normal("ModelSelected", note)
+            }
+            SelectionCause::Missing | SelectionCause::Failed => {
+                ObjectEvent::warning("ModelSelected", note)
+            }
+        }
+    })
 }
 
 /// The problems that gateways did not report before. Other numbers in their texts are no Event.
@@ -174,5 +195,34 @@ mod tests {
         assert_eq!(brief(&run(&["a"]), &run(&["a", "b"])), "!NodeReplaced");
         assert_eq!(brief(&run(&[]), &run(&["a"])), "", "first report of the node");
         assert_eq!(brief(&run(&["a", "b"]), &run(&["a", "b"])), "");
+    }
+
+    #[test]
+    fn another_model_is_one_event_and_a_new_count_of_candidates_none() {
+        let with = |name: &str, cause, candidates| {
+            let model = neptune_api::SelectedModel {
+                name: name.to_owned(),
+                cause,
+                reason: "why".to_owned(),
+                since: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+                    k8s_openapi::jiff::Timestamp::UNIX_EPOCH,
+                ),
+                candidates,
+                failed: Vec::new(),
+            };
+            JointInferenceServiceStatus { model: Some(Box::new(model)), ..Default::default() }
+        };
+        let seen = |previous: &JointInferenceServiceStatus, next: &JointInferenceServiceStatus| {
+            let event = model_selected(previous, next);
+            event.map(|event| (event.reason, event.note, event.warning))
+        };
+        let first = with("v6", SelectionCause::First, 1);
+        let event = |name: &str, warning| {
+            Some(("ModelSelected".to_owned(), format!("Model {name}: why"), warning))
+        };
+        assert_eq!(seen(&JointInferenceServiceStatus::default(), &first), event("v6", false));
+        assert_eq!(seen(&first, &with("v6", SelectionCause::First, 2)), None);
+        assert_eq!(seen(&first, &with("v7", SelectionCause::Failed, 2)), event("v7", true));
+        assert_eq!(seen(&first, &JointInferenceServiceStatus::default()), None);
     }
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
-use neptune_api::{JointInferenceService, Model, ModelReference};
+use neptune_api::{EdgeModel, JointInferenceService, Model, ModelReference};
 use neptune_wire::{NodeName, Role};
 
 use super::{
     gateway_facts::gateway_facts,
+    selected::selection,
     validate::{CloudService, ServiceFacts},
 };
 use crate::{
@@ -40,9 +41,16 @@ pub fn facts(service: &JointInferenceService, context: &Context) -> ServiceFacts
     } else {
         context.selected_nodes(&spec.edge_worker.node_selector)
     };
+    let selection = selection(service, context);
+    let edge_model = match (&selection, &spec.edge_worker.model) {
+        (Some(selection), _) => selection.model.clone(),
+        (None, Some(EdgeModel { name: Some(name), .. })) => caches.get(&namespace, name),
+        (None, _) => None,
+    };
     let gateway = gateway_facts(service, edge_node.iter().chain(&edge_selected.nodes), context);
     ServiceFacts {
-        edge_model: model(&spec.edge_worker.model),
+        edge_model,
+        selection,
         cloud_model: model(&spec.cloud_worker.model),
         edge_dataset: dataset.and_then(|dataset| caches.get(&namespace, &dataset.name)),
         edge_node,

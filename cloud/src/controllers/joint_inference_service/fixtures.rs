@@ -114,6 +114,7 @@ pub fn inference_model(name: &str, framework: &str, node: &str) -> Arc<Inference
 
 pub fn facts() -> ServiceFacts {
     ServiceFacts {
+        selection: None,
         edge_model: Some(model("small-model", "/model/small.pb")),
         cloud_model: Some(model("big-model", "https://models.test/big.pb?version=3")),
         edge_dataset: None,

@@ -12,7 +12,7 @@ use neptune_api::{Dataset, InferenceModel, JointInferenceService, ServerProtocol
 use neptune_wire::{NodeName, Role};
 
 use super::{
-    gateway, place,
+    gateway, place, served_file,
     server::owned_name,
     shape::{CloudForm, EdgeForm, cloud_form, edge_form, has_gateway},
     validate::{CloudService, GatewayFacts, OtherService},
@@ -167,7 +167,7 @@ fn edge_model(
     let namespace = service.namespace().unwrap_or_default();
     match edge_form(&service.spec.edge_worker) {
         Some(EdgeForm::Server(server)) => {
-            let model = service.spec.edge_worker.model.as_ref().map(|model| model.name.clone());
+            let model = served_file::served_name(service);
             (model, server.protocol.or_else(|| of(&server.framework_type)))
         }
         Some(EdgeForm::InferenceModel(name)) => {

@@ -255,6 +255,7 @@ mod tests {
             cloud: ObservedWorker::Running,
             rejected: Vec::new(),
             gateway_address: None,
+            model: None,
         }
     }
 

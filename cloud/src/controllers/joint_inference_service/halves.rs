@@ -14,7 +14,7 @@ use crate::{
         plan::SERVICE_PORT,
         server::{self, ResolvedServer, ServerPlace},
         shape::{CloudForm, EdgeForm},
-        validate::{CloudHalf, CloudRuntime, ServiceFacts, ValidCloudWorker},
+        validate::{CloudHalf, CloudRuntime, ServiceFacts, ValidCloudWorker, planned_edge_model},
         worker,
     },
     finding::Finding,
@@ -99,8 +99,8 @@ fn edge_server(
         EdgeForm::Worker(_) => None,
         EdgeForm::Server(spec) => {
             let field = "spec.edgeWorker.model.name";
-            let model = service.spec.edge_worker.model.as_ref()?;
-            worker::model(field, &model.name, facts.edge_model.as_ref(), namespace, findings)?;
+            let name = planned_edge_model(service, facts)?;
+            worker::model(field, name, facts.edge_model.as_ref(), namespace, findings)?;
             server::owned(service, Role::Edge, spec, &ServerPlace::Edge(nodes), facts, findings)
         }
         EdgeForm::InferenceModel(name) => {

@@ -19,6 +19,9 @@ mod observed;
 mod place;
 mod plan;
 mod pod;
+mod selected;
+mod selection;
+mod served_file;
 mod server;
 mod server_ports;
 mod server_transformer;
@@ -38,7 +41,7 @@ use self::{
     validate::{PlacedService, ServiceFacts, ValidService},
 };
 use super::{
-    model::enqueue_used_models,
+    model::{enqueue_used_models, is_selected, used_edge_model},
     runtime::{
         Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
         WorkloadMessages,
@@ -144,6 +147,15 @@ impl Controller for JointInferenceService {
             enqueue_gateways(self, context);
             enqueue_used_models(self, context);
         }
+        if let Some(chosen) = next.model.as_deref()
+            && used_edge_model(self) != Some(chosen.name.as_str())
+            && is_selected(self)
+        {
+            context.metrics().model_switched(chosen.cause);
+            // The plan follows the status.
+            context.enqueue(self);
+            enqueue_used_models(self, context);
+        }
         let url = |status: &JointInferenceServiceStatus| status.gateway.as_ref()?.url.clone();
         if self.status.as_ref().and_then(url) != url(next) {
             enqueue_callers(self, context);
@@ -160,8 +172,12 @@ impl Indexed for JointInferenceService {
         let mut keys = vec![named];
         keys.extend(cloud.node_name.clone().map(IndexKey::Node));
         keys.extend(place::placed_nodes(self).map(|node| IndexKey::Node(node.to_owned())));
-        let models = [&edge.model, &cloud.model].into_iter().flatten();
-        let models = models.map(|model| (Resource::Models, model.name.clone()));
+        let big = cloud.model.as_ref().map(|model| model.name.as_str());
+        let models = used_edge_model(self).into_iter().chain(big);
+        let models = models.map(|name| (Resource::Models, name.to_owned()));
+        if is_selected(self) {
+            keys.push(IndexKey::SelectsModels(namespace.clone()));
+        }
         let captures = self.spec.gateway.iter().filter_map(|gateway| gateway.capture.as_ref());
         let datasets = edge.dataset.iter().map(|set| &set.name);
         let datasets = datasets.chain(captures.map(|capture| &capture.dataset));

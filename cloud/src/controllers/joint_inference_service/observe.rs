@@ -59,6 +59,7 @@ pub fn observation(
         is_selected: edge.node_name.is_none(),
         cloud: cloud_worker,
         rejected: rejected(service, key, edge_nodes, context),
+        model: placed.and_then(|placed| placed.model.clone()),
         gateway_address: placed.and_then(|placed| placed.gateway.as_deref()).cloned(),
     }
 }

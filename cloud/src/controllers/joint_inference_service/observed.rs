@@ -2,7 +2,7 @@
 //! Pods. Pure.
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
-use neptune_api::RejectedReports;
+use neptune_api::{RejectedReports, SelectedModel};
 use neptune_wire::{
     ContentHash, GatewayProblem, GatewayProblemReason, GatewayReport, NodeName, Role, StatusReport,
     WorkerName, WorkerReason, WorkerReport, WorkerState,
@@ -55,6 +55,8 @@ pub struct ServiceObservation {
     /// Where clients connect to the gateways; `None` without a gateway, and while the spec is
     /// invalid.
     pub gateway_address: Option<GatewayAddress>,
+    /// The choice of the edge worker's model, if labels select it.
+    pub model: Option<Box<SelectedModel>>,
 }
 
 /// Where clients connect to the gateways of a service, and how.

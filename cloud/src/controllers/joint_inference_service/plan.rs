@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::Resource as _;
 use neptune_api::{JointInferenceService, Model};
 use neptune_wire::{
-    ContainerRights, ModelContent, NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName,
-    Resource, ResourceLimits, RestartPolicy, Role, Scripts, Worker, WorkerUpdateMode,
+    ContainerRights, NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource,
+    ResourceLimits, RestartPolicy, Role, Scripts, Worker, WorkerUpdateMode,
 };
 use serde::Serialize;
 
@@ -23,6 +23,7 @@ use crate::{
             worker::ResolvedWorker,
             workload,
         },
+        model::{self, used_edge_model},
         runtime::ObjectPlan,
     },
     kubernetes::{nodes::in_url, pod_security::container_rights, workloads::OwnedObjects},
@@ -49,7 +50,9 @@ pub fn plan(
     for node in valid.edge_nodes.iter().filter(|node| is_listed(service, node)) {
         tasks.entry(node.clone()).or_default().push(edge.clone());
     }
-    let mut plan = ObjectPlan { owned: owned(service, valid), ..ObjectPlan::default() };
+    let replan_after = valid.selection.as_ref().and_then(|selection| selection.replan_after);
+    let mut plan =
+        ObjectPlan { owned: owned(service, valid), replan_after, ..ObjectPlan::default() };
     if let (CloudHalf::Worker(cloud), Some(spec)) =
         (&valid.cloud, &service.spec.cloud_worker.worker_spec)
     {
@@ -99,8 +102,9 @@ pub fn retained(
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     let nodes = placed_nodes(service).chain(edge.node_name.as_deref());
     let nodes = nodes.chain(cloud.node_name.as_deref()).map(str::parse::<NodeName>);
-    let models = [&edge.model, &cloud.model].into_iter().flatten();
-    let models = models.filter_map(|model| model.name.parse::<ObjectName>().ok());
+    let big = cloud.model.as_ref().map(|model| model.name.as_str());
+    let models = used_edge_model(service).into_iter().chain(big);
+    let models = models.filter_map(|name| name.parse::<ObjectName>().ok());
     let models = models.map(|name| ObjectKey {
         namespace: key.namespace.clone(),
         resource: Resource::Models,
@@ -118,8 +122,9 @@ fn contents(
     valid: &ValidService,
     workers: Vec<PlannedWorker>,
 ) -> BTreeMap<ObjectKey, ObjectContent> {
-    let mut contents: BTreeMap<_, _> =
-        workers.iter().filter_map(|(_, used)| Some(model((*used)?, &valid.metadata))).collect();
+    let models =
+        workers.iter().filter_map(|(_, used)| Some(model_content((*used)?, &valid.metadata)));
+    let mut contents: BTreeMap<_, _> = models.collect();
     let used: BTreeSet<_> =
         workers.iter().filter_map(|(worker, _)| worker.dataset.clone()).collect();
     if let Some(data) = valid.dataset.as_deref() {
@@ -144,32 +149,13 @@ fn contents(
     contents
 }
 
-fn model(model: &Model, service: &ObjectMetadata) -> (ObjectKey, ObjectContent) {
-    let metadata = ObjectMetadata {
-        namespace: service.namespace.clone(),
-        name: model_name(model),
-        uid: model.metadata.uid.clone().unwrap_or_default(),
-    };
+fn model_content(model: &Model, service: &ObjectMetadata) -> (ObjectKey, ObjectContent) {
     let key = ObjectKey {
-        namespace: metadata.namespace.clone(),
+        namespace: service.namespace.clone(),
         resource: Resource::Models,
-        name: metadata.name.clone(),
+        name: model_name(model),
     };
-    let content = ObjectContent {
-        api_version: Model::api_version(&()).into_owned(),
-        kind: Model::kind(&()).into_owned(),
-        metadata,
-        spec: value(&model.spec),
-        model: Some(Box::new(ModelContent {
-            url: model.spec.model_url.clone(),
-            format: model.spec.format.clone(),
-            sha256: model.spec.sha256sum.as_deref().map(str::to_ascii_lowercase),
-        })),
-        dataset: None,
-        workers: Vec::new(),
-        serving: None,
-        training: None,
-    };
+    let content = model::content(model, &key);
     (key, content)
 }
 

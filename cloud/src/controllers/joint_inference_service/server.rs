@@ -13,12 +13,13 @@ use neptune_api::{
     InferenceModel, InferenceModelFile, InferenceModelSpec, JointInferenceService, Model,
     ModelServer, Placement, ServerOverrides, ServerProtocol,
 };
-use neptune_wire::{ArtifactAddress, NodeName, Resource, Role};
+use neptune_wire::{NodeName, Resource, Role};
 
 use crate::{
     controllers::joint_inference_service::{
         gateway,
         plan::{SERVICE_GRPC_PORT, SERVICE_PORT},
+        served_file::{digest, download_url, served_name, version},
         server_ports::{existing, node_ports},
         server_transformer::check_transformer,
         validate::ServiceFacts,
@@ -122,11 +123,17 @@ pub fn owned(
         ServerPlace::Cloud(_) => ServerPorts { rest: SERVICE_PORT, grpc: Some(SERVICE_GRPC_PORT) },
     };
     let ports = ServerPorts { grpc: ports.grpc.filter(|_| wants_grpc), ..ports };
-    let model_name = model.metadata.name.clone().unwrap_or_default();
+    let stable_name = match role {
+        Role::Edge => served_name(service),
+        Role::Cloud => None,
+    };
+    let model_name = stable_name.or_else(|| model.metadata.name.clone()).unwrap_or_default();
+    let version = version(service, role, model, existing);
     let spec = InferenceModelSpec {
+        model_name: model_name.clone(),
         serving_port: Some(ports.rest.into()),
         grpc_port: ports.grpc.map(Into::into),
-        ..spec(service, server, model, place)
+        ..spec(service, server, model, version, place)
     };
     let mut owned = InferenceModel::new(&name, spec);
     owned.metadata = ObjectMeta {
@@ -180,14 +187,9 @@ fn spec(
     service: &JointInferenceService,
     server: &ModelServer,
     model: &Model,
+    version: String,
     place: &ServerPlace,
 ) -> InferenceModelSpec {
-    let url = model.spec.model_url.trim();
-    // A path of the node, as an InferenceModel writes it.
-    let url = match url.parse() {
-        Ok(ArtifactAddress::Path(path)) => format!("file://{path}"),
-        _ => url.to_owned(),
-    };
     // The edge worker's nodes may be those of a selector.
     let edge = &service.spec.edge_worker;
     let by_labels = edge.placement == Some(Placement::All) && edge.node_name.is_none();
@@ -198,10 +200,7 @@ fn spec(
             ("cloud", node.and_then(|node| node.metadata.name.clone()), false)
         }
     };
-    // Servers require a whole number, and another file is another generation.
-    let version = model.metadata.generation.unwrap_or(1).max(1).to_string();
     InferenceModelSpec {
-        model_name: model.metadata.name.clone().unwrap_or_default(),
         deploy_to_layer: layer.to_owned(),
         framework_type: server.framework_type.clone(),
         node_selector: if selected { edge.node_selector.clone() } else { BTreeMap::new() },
@@ -209,8 +208,8 @@ fn spec(
         node_name,
         manifest: vec![InferenceModelFile {
             version: Some(version.clone()),
-            download_url: Some(url),
-            sha256sum: model.spec.sha256sum.as_deref().map(|sum| sum.trim().to_owned()),
+            download_url: Some(download_url(model)),
+            sha256sum: digest(model),
         }],
         target_version: Some(version),
         service_type: (layer == "cloud").then(|| "ClusterIP".to_owned()),

@@ -2,7 +2,7 @@
 //! `validate`.
 
 use neptune_api::{
-    CloudWorker, EdgeWorker, Endpoint, JointInferenceService, ModelServer, WorkerSpec,
+    CloudWorker, EdgeModel, EdgeWorker, Endpoint, JointInferenceService, ModelServer, WorkerSpec,
 };
 
 use crate::{finding::Finding, reason::Reason};
@@ -67,6 +67,23 @@ fn only<T, const N: usize>(forms: [Option<T>; N]) -> Option<T> {
     given.next().is_none().then_some(first)
 }
 
+/// What is wrong with the fields of a model.
+fn model_form(model: &EdgeModel) -> Option<&'static str> {
+    let is_set = |text: &Option<String>| text.is_some();
+    let settings = is_set(&model.best) || is_set(&model.margin);
+    let settings = settings || model.mode.is_some() || model.dwell_seconds.is_some();
+    match (&model.name, &model.selector) {
+        (Some(_), Some(_)) | (None, None) => Some("spec.edgeWorker.model: give name or selector"),
+        (Some(_), None) if settings => Some(
+            "spec.edgeWorker.model: remove best, mode, margin and dwellSeconds: only selector chooses among models",
+        ),
+        (None, Some(selector)) if selector.match_labels.is_empty() => {
+            Some("spec.edgeWorker.model.selector.matchLabels is empty; set at least one label")
+        }
+        _ => None,
+    }
+}
+
 /// The forms of both halves. Adds a finding per field that does not go with them.
 pub fn check<'a>(
     service: &'a JointInferenceService,
@@ -87,6 +104,9 @@ pub fn check<'a>(
             invalid("spec.edgeWorker.model is missing; set it to the Model of the worker");
         }
         Some(_) => {}
+    }
+    for text in edge.model.iter().filter_map(model_form) {
+        invalid(text);
     }
     match forms.1 {
         None => invalid(

@@ -78,6 +78,10 @@ pub fn next(
         nodes,
         edge_workers: edge_workers(previous, inputs),
         gateway,
+        model: match (&inputs.observed.model, inputs.findings) {
+            (None, [_, ..]) => previous.model.clone(),
+            (model, _) => model.clone(),
+        },
         rejected: inputs.observed.rejected.clone(),
     }
 }
@@ -452,6 +456,7 @@ mod tests {
                 cloud,
                 rejected: Vec::new(),
                 gateway_address: None,
+                model: None,
             },
             unreported: &[],
             is_settled: true,

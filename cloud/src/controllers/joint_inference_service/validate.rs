@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::{
-    Dataset, EdgeWorker, InferenceModel, JointInferenceService, Model, ServerProtocol, WorkerSpec,
+    Dataset, EdgeWorker, InferenceModel, JointInferenceService, Model, SelectedModel,
+    ServerProtocol, WorkerSpec,
 };
 use neptune_wire::{NodeName, ObjectKey, ObjectMetadata, Resource, Role};
 
@@ -15,6 +16,7 @@ use crate::{
         halves,
         observed::GatewayAddress,
         place, pod,
+        selected::Selection,
         shape::{self, CloudForm, EdgeForm},
         worker::{ResolvedWorker, WorkerInput, algorithm, resolve},
     },
@@ -35,6 +37,8 @@ use crate::{
 pub struct ServiceFacts {
     /// The edge worker's model.
     pub edge_model: Option<Arc<Model>>,
+    /// The choice of the edge worker's model, if labels select it.
+    pub selection: Option<Selection>,
     /// The cloud worker's model.
     pub cloud_model: Option<Arc<Model>>,
     /// The edge worker's dataset.
@@ -116,6 +120,8 @@ pub struct ValidService {
     pub edge: EdgeHalf,
     /// The nodes of the edge worker, at least one.
     pub edge_nodes: Vec<NodeName>,
+    /// The choice of the edge worker's model, if labels select it.
+    pub selection: Option<Selection>,
     /// What answers hard samples.
     pub cloud: CloudHalf,
     /// The edge worker's dataset, if the spec names one.
@@ -173,6 +179,8 @@ pub struct ValidCloudWorker {
 pub struct PlacedService {
     /// The nodes of the edge worker.
     pub edge_nodes: Box<[NodeName]>,
+    /// The choice of the edge worker's model, if labels select it.
+    pub model: Option<Box<SelectedModel>>,
     /// Where clients connect to its gateways; `None` without a gateway.
     pub gateway: Option<Box<GatewayAddress>>,
 }
@@ -187,7 +195,8 @@ impl From<ValidService> for PlacedService {
             })),
             EdgeHalf::Worker(_) => None,
         };
-        Self { edge_nodes: valid.edge_nodes.into_boxed_slice(), gateway }
+        let model = valid.selection.and_then(|selection| selection.status);
+        Self { edge_nodes: valid.edge_nodes.into_boxed_slice(), model, gateway }
     }
 }
 
@@ -234,6 +243,7 @@ pub fn validate(
     if let Some(EdgeForm::Worker(_)) = edge_form {
         algorithm(&service.spec.edge_worker.hard_example_algorithm, findings);
     }
+    findings.extend(facts.selection.iter().filter_map(|selection| selection.finding.clone()));
     let identity = identity(service, findings);
     let edge_nodes = place::edge_worker_nodes(service, facts, findings);
     let cloud_node = place::cloud_worker_node(service, facts, findings);
@@ -281,6 +291,7 @@ pub fn validate(
         metadata,
         edge,
         edge_nodes,
+        selection: facts.selection.clone(),
         cloud,
         dataset,
         gateway_url,
@@ -302,6 +313,18 @@ fn gateway_urls(
     (gateway::gateway_url(&settings, only), gateway::grpc_url(&settings, only))
 }
 
+/// The name of the edge worker's model: that of the spec, or of the choice. The findings have why
+/// there is none.
+pub fn planned_edge_model<'a>(
+    service: &'a JointInferenceService,
+    facts: &'a ServiceFacts,
+) -> Option<&'a str> {
+    match &facts.selection {
+        Some(selection) => selection.model.as_ref()?.metadata.name.as_deref(),
+        None => service.spec.edge_worker.model.as_ref()?.name.as_deref(),
+    }
+}
+
 fn edge_worker(
     service: &JointInferenceService,
     spec: &WorkerSpec,
@@ -312,7 +335,7 @@ fn edge_worker(
     let input = WorkerInput {
         role: Role::Edge,
         name: &edge.name,
-        model_name: &edge.model.as_ref()?.name,
+        model_name: planned_edge_model(service, facts)?,
         worker: spec,
         model: facts.edge_model.as_ref(),
     };
@@ -673,7 +696,8 @@ mod tests {
             "model of an endpoint",
             |s, f| {
                 assistant(s, f);
-                s.spec.cloud_worker.model = s.spec.edge_worker.model.clone();
+                let name = "small".to_owned();
+                s.spec.cloud_worker.model = Some(neptune_api::ModelReference { name });
             },
             Reason::WorkerInvalid,
             "spec.cloudWorker.model: remove it",

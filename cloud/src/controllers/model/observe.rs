@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_api::{JointInferenceService, Model, ModelReference};
-use neptune_wire::{NodeName, ObjectKey};
+use neptune_api::{InferenceModel, JointInferenceService, Model};
+use neptune_wire::{NodeName, ObjectKey, Resource};
 
 use super::{
-    status::{ModelObservation, NodeObservation},
-    users::{entry, used},
+    place::PlacedModel,
+    status::{ModelObservation, NodeObservation, PlacementObservation},
+    users::{entry, used, used_edge_model},
 };
 use crate::{cache::Cached as _, controllers::runtime::Context, kubernetes::nodes::is_agent_node};
 
@@ -17,33 +18,39 @@ use crate::{cache::Cached as _, controllers::runtime::Context, kubernetes::nodes
 pub fn observe(
     model: &Model,
     key: &ObjectKey,
+    placed: &PlacedModel,
     context: &Context,
     now: Timestamp,
 ) -> ModelObservation {
     let name = key.name.as_str();
     let services = JointInferenceService::cache(context.caches()).with_key(&used(model));
-    let nodes: BTreeSet<NodeName> = services
-        .iter()
-        .flat_map(|service| nodes(service, name, context))
-        .filter_map(|node| node.parse().ok())
-        .collect();
+    let used_on = services.iter().flat_map(|service| nodes(service, name, context));
+    let nodes: BTreeSet<NodeName> =
+        used_on.filter_map(|node| node.parse().ok()).chain(placed.nodes.clone()).collect();
     let uid = model.metadata.uid.as_deref().unwrap_or_default();
     let fleet = context.fleet();
     let node = |node: NodeName| NodeObservation {
         presence: fleet.report(&node, key, uid).and_then(|report| report.model.clone()),
         agent: fleet.agent(&node, now),
+        is_placed: placed.nodes.binary_search(&node).is_ok(),
         node,
     };
-    let mut users: Vec<String> = services
-        .iter()
-        .filter_map(|service| Some(entry(service.metadata.name.as_deref()?)))
-        .collect();
+    let served = InferenceModel::cache(context.caches()).with_key(&used(model));
+    let served = served.iter().map(|served| (Resource::InferenceModels, &served.metadata));
+    let services = services.iter().map(|it| (Resource::JointInferenceServices, &it.metadata));
+    let users = services.chain(served);
+    let mut users: Vec<String> =
+        users.filter_map(|(kind, user)| Some(entry(kind, user.name.as_deref()?))).collect();
     users.sort();
     ModelObservation {
         model_url: model.spec.model_url.trim().to_owned(),
         sha256: model.spec.sha256sum.as_ref().map(|sum| sum.trim().to_ascii_lowercase()),
         users,
         nodes: nodes.into_iter().map(node).collect(),
+        placement: model.spec.placement.is_some().then(|| PlacementObservation {
+            unusable: placed.unusable.clone(),
+            nothing: placed.nothing.clone(),
+        }),
         evaluation: fleet.evaluation(uid).cloned(),
     }
 }
@@ -52,14 +59,14 @@ pub fn observe(
 fn nodes<'a>(service: &'a JointInferenceService, model: &str, context: &Context) -> Vec<&'a str> {
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     let mut nodes = Vec::new();
-    let uses = |used: &Option<ModelReference>| used.as_ref().is_some_and(|used| used.name == model);
     // A model server gets its model as a version of its InferenceModel.
-    if edge.worker_spec.is_some() && uses(&edge.model) {
+    if edge.worker_spec.is_some() && used_edge_model(service) == Some(model) {
         let selected = service.status.iter().flat_map(|status| &status.edge_workers);
         nodes.extend(edge.node_name.as_deref());
         nodes.extend(selected.map(|worker| worker.node.as_str()));
     }
-    let is_used = cloud.worker_spec.is_some() && uses(&cloud.model);
+    let is_used =
+        cloud.worker_spec.is_some() && cloud.model.as_ref().is_some_and(|it| it.name == model);
     nodes.extend(cloud.node_name.as_deref().filter(|name| {
         is_used && context.caches().node(name).as_deref().is_some_and(is_agent_node)
     }));

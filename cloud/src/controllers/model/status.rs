@@ -1,7 +1,7 @@
 //! Computes the next status of a model from its previous status and observation. Pure.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use neptune_api::{KeyValue, MetricsSource, ModelNode, ModelNodeState, ModelStatus};
+use neptune_api::{KeyValue, MetricsSource, Model, ModelNode, ModelNodeState, ModelStatus};
 use neptune_wire::{ModelPresenceReport, NodeName, PresenceState, redact};
 
 use crate::{
@@ -35,8 +35,19 @@ pub struct ModelObservation {
     pub users: Vec<String>,
     /// The nodes whose agents need the model.
     pub nodes: Vec<NodeObservation>,
+    /// What the placement lacks; `None` without a placement.
+    pub placement: Option<PlacementObservation>,
     /// The newest metrics that a worker reported.
     pub evaluation: Option<Evaluation>,
+}
+
+/// What a placement lacks.
+#[derive(Debug, Clone, Default)]
+pub struct PlacementObservation {
+    /// The nodes in the spec that cannot keep the model, with the reason.
+    pub unusable: Vec<(String, Finding)>,
+    /// Why no node is selected.
+    pub nothing: Option<Finding>,
 }
 
 /// The observation of a node that needs the model.
@@ -46,6 +57,8 @@ pub struct NodeObservation {
     pub node: NodeName,
     /// The state of its agent.
     pub agent: AgentState,
+    /// Whether the placement selects it.
+    pub is_placed: bool,
     /// Its newest report on the model.
     pub presence: Option<Box<ModelPresenceReport>>,
 }
@@ -56,11 +69,17 @@ pub fn next(previous: &ModelStatus, inputs: &StatusInputs<ModelObservation>) -> 
     let observed = &inputs.observed;
     let mut nodes: Vec<_> =
         observed.nodes.iter().map(|node| listed(previous, node, inputs)).collect();
-    nodes.sort_by_key(|node| node.state == ModelNodeState::Present);
+    let placed = placed(&nodes, observed);
+    let placement = observed.placement.iter();
+    nodes.extend(placement.flat_map(|placement| &placement.unusable).map(unusable));
+    nodes.sort_by_key(is_present);
     let wanted = nodes.len();
-    let present = nodes.iter().filter(|node| node.state == ModelNodeState::Present).count();
+    let present = nodes.iter().filter(|node| is_present(node)).count();
     let (metrics, reported_by, update_time) = metrics(previous, observed);
-    let (status, finding) = ready(&nodes, present, observed);
+    let (status, finding) = match Finding::join(inputs.findings) {
+        Some(finding) => ("False", finding),
+        None => ready(&nodes, present, observed),
+    };
     let conditions = [
         Some((READY, status, finding)),
         evaluated(&metrics, reported_by.as_ref(), observed).map(|(is, why)| (EVALUATED, is, why)),
@@ -76,6 +95,7 @@ pub fn next(previous: &ModelStatus, inputs: &StatusInputs<ModelObservation>) -> 
         nodes,
         wanted_on: number(wanted),
         present_on: Some(format!("{present}/{wanted}")),
+        placed,
         conditions: conditions
             .into_iter()
             .flatten()
@@ -85,6 +105,33 @@ pub fn next(previous: &ModelStatus, inputs: &StatusInputs<ModelObservation>) -> 
             })
             .collect(),
         observed_generation: inputs.generation,
+    }
+}
+
+fn is_present(node: &ModelNode) -> bool {
+    node.state == ModelNodeState::Present
+}
+
+/// How many of the nodes of the placement have the model; `None` without a placement. `rows` are
+/// those of `observed.nodes`.
+fn placed(rows: &[ModelNode], observed: &ModelObservation) -> Option<String> {
+    let placement = observed.placement.as_ref()?;
+    let of_placement = rows.iter().zip(&observed.nodes).filter(|(_, node)| node.is_placed);
+    let (total, present) = of_placement.fold((0, 0), |(total, present), (row, _)| {
+        (total + 1, present + usize::from(is_present(row)))
+    });
+    Some(format!("{present}/{}", total + placement.unusable.len()))
+}
+
+/// The entry of a node that cannot keep the model.
+fn unusable((node, finding): &(String, Finding)) -> ModelNode {
+    ModelNode {
+        node: node.clone(),
+        state: ModelNodeState::Unknown,
+        sha256sum: None,
+        bytes: None,
+        reason: Some(finding.reason.to_string()),
+        message: Some(finding.message.clone()),
     }
 }
 
@@ -141,6 +188,13 @@ fn listed(
     ModelNode { sha256sum: sha256.clone(), bytes, ..listed }
 }
 
+/// Whether a report is about the file in the spec of the model.
+pub fn is_reported_file(presence: &ModelPresenceReport, model: &Model) -> bool {
+    let sum = model.spec.sha256sum.as_ref().map(|sum| sum.trim().to_ascii_lowercase());
+    is_same_address(&presence.url, model.spec.model_url.trim())
+        && (sum.is_none() || sum == presence.sha256)
+}
+
 /// Whether two addresses are of the same model. Agents report addresses without passwords and
 /// queries, older ones complete addresses.
 fn is_same_address(reported: &str, spec: &str) -> bool {
@@ -163,8 +217,12 @@ fn ready(
     observed: &ModelObservation,
 ) -> (&'static str, Finding) {
     let finding = |reason, message: &str| Finding::new(reason, message);
-    if observed.users.is_empty() {
-        let message = "no service uses the model; nodes download it when a service uses it";
+    let nothing = observed.placement.as_ref().and_then(|placement| placement.nothing.clone());
+    if let Some(nothing) = nothing.filter(|_| present == nodes.len()) {
+        return ("False", nothing);
+    }
+    if observed.users.is_empty() && observed.placement.is_none() {
+        let message = "nothing uses the model; nodes download it when something uses it or spec.placement selects them";
         return ("Unknown", finding(Reason::ModelUnused, message));
     }
     if nodes.is_empty() {
@@ -266,6 +324,7 @@ mod tests {
         NodeObservation {
             node: name.parse().unwrap(),
             agent: AgentState { presence: Presence::Online, settled: true },
+            is_placed: false,
             presence: presence.map(Box::new),
         }
     }
@@ -292,6 +351,7 @@ mod tests {
             sha256: None,
             users: vec!["jointinferenceservices/demo".to_owned()],
             nodes,
+            placement: None,
             evaluation: None,
         }
     }
@@ -422,6 +482,74 @@ mod tests {
         let status = next(&ModelStatus::default(), observed);
         assert_eq!(brief(&status, EVALUATED), "False MetricsOutdated");
         assert_eq!(brief(&ModelStatus::default(), EVALUATED), "-");
+    }
+
+    #[test]
+    fn placement_counts_its_nodes_and_not_those_of_users() {
+        let placed = |name: &str, state: Option<PresenceState>| NodeObservation {
+            is_placed: true,
+            ..node(name, state.map(presence))
+        };
+        let lists = |nodes: Vec<NodeObservation>, placement| ModelObservation {
+            users: Vec::new(),
+            placement: Some(placement),
+            ..observed(nodes)
+        };
+        let of = |observed| next(&ModelStatus::default(), observed);
+        let present = Some(PresenceState::Present);
+        let all = lists(
+            vec![placed("a", present), placed("b", present)],
+            PlacementObservation::default(),
+        );
+        let status = of(all);
+        assert_eq!(status.placed.as_deref(), Some("2/2"));
+        assert_eq!(brief(&status, READY), "True ModelPresent");
+        let user = node("user", Some(presence(PresenceState::Present)));
+        let loading = placed("b", Some(PresenceState::Downloading));
+        let status =
+            of(lists(vec![placed("a", present), loading, user], PlacementObservation::default()));
+        assert_eq!(
+            (status.placed.as_deref(), status.present_on.as_deref()),
+            (Some("1/2"), Some("2/3"))
+        );
+        assert_eq!(brief(&status, READY), "False ModelDownloading");
+
+        let gone = ("gone".to_owned(), Finding::missing_node("gone", "spec.placement.nodeNames"));
+        let unusable = PlacementObservation { unusable: vec![gone], nothing: None };
+        let status = of(lists(vec![placed("a", present)], unusable));
+        assert_eq!(status.placed.as_deref(), Some("1/2"));
+        assert_eq!(brief(&status, READY), "False NodeNotFound");
+        assert_eq!(&*status.nodes[0].node, "gone");
+        let nothing = Some(Finding::new(Reason::NodeNotFound, "no edge node has the labels"));
+        let nothing = PlacementObservation { unusable: Vec::new(), nothing };
+        let status = of(lists(vec![], nothing));
+        assert_eq!(status.placed.as_deref(), Some("0/0"));
+        assert_eq!(brief(&status, READY), "False NodeNotFound");
+        assert_eq!(of(observed(vec![])).placed, None);
+    }
+
+    #[test]
+    fn invalid_spec_is_the_reason_of_ready_also_without_a_user() {
+        let findings = [Finding::new(Reason::ModelDigestInvalid, "spec.sha256sum")];
+        let observed = ModelObservation { users: Vec::new(), ..observed(vec![]) };
+        let invalid = StatusInputs { findings: &findings, ..inputs(observed) };
+        let status = super::next(&ModelStatus::default(), &invalid);
+        assert_eq!(brief(&status, READY), "False ModelDigestInvalid");
+    }
+
+    #[test]
+    fn placement_on_many_nodes_lists_some_and_counts_all() {
+        let nodes = (0..2_000).map(|n| NodeObservation {
+            is_placed: true,
+            ..node(&format!("n{n:04}"), (n != 7).then(|| presence(PresenceState::Present)))
+        });
+        let observed = ModelObservation {
+            placement: Some(PlacementObservation::default()),
+            ..observed(nodes.collect())
+        };
+        let status = next(&ModelStatus::default(), observed);
+        assert_eq!((status.placed.as_deref(), status.nodes.len()), (Some("1999/2000"), 32));
+        assert_eq!(&*status.nodes[0].node, "n0007");
     }
 
     #[test]

@@ -47,6 +47,11 @@ pub trait Controller:
     /// The objects that nodes retain while the spec is invalid.
     fn retained(&self, key: &ObjectKey) -> Retained;
 
+    /// The same for kinds that need the facts for it.
+    fn retained_by(&self, key: &ObjectKey, _facts: &Self::Facts) -> Retained {
+        self.retained(key)
+    }
+
     /// Collects the observed state. `placed` is `None` while the spec is invalid.
     fn observe(
         &self,
@@ -77,6 +82,10 @@ pub trait Controller:
 
     /// Enqueues the objects that depend on the status, after `next` replaced this object's status.
     fn enqueue_by_status(&self, _next: &Self::Status, _context: &Context) {}
+
+    /// Enqueues the objects that depend on other parts of this one, such as its labels. It runs at
+    /// each change that the cache has, also of the status.
+    fn enqueue_by_object(&self, _context: &Context) {}
 
     /// What a user should know at apply time although the spec is valid.
     fn warnings(&self) -> Vec<String> {

@@ -31,6 +31,8 @@ pub struct ObjectPlan {
     /// Whether the requirements lack the address of the Service because it does not exist yet. They
     /// are planned again when it does; until then nothing is published for the object.
     pub awaits_service: bool,
+    /// When to plan again although nothing changes.
+    pub replan_after: Option<Duration>,
 }
 
 /// The maximum wait for the watch to report a new Service. After that, the requirements are published
@@ -78,7 +80,8 @@ pub async fn execute<K: Controller>(
         Some(refused) => refused,
         None => workload().await?,
     };
-    let retry_after = refused.is_some().then_some(REJECTED_RETRY);
+    let rejected = refused.is_some().then_some(REJECTED_RETRY);
+    let retry_after = rejected.into_iter().chain(plan.replan_after).min();
     Ok(Executed { findings: too_large.into_iter().chain(refused).collect(), retry_after })
 }
 

@@ -107,7 +107,8 @@ async fn prepare<K: Controller>(
 ) -> Result<Arc<Prepared<K>>, Error> {
     let invalidations = context.object_state(object, |state| state.invalidations);
     let generation = object.meta().generation;
-    let prepared = match object.validate(&object.facts(context)) {
+    let facts = object.facts(context);
+    let prepared = match object.validate(&facts) {
         Ok(valid) => {
             let plan = object.plan(&valid, context.fetch_image());
             let executed = execute(object, key, plan, context).await?;
@@ -116,7 +117,7 @@ async fn prepare<K: Controller>(
             Prepared { generation, placed, findings: executed.findings, retry_at }
         }
         Err(findings) => {
-            context.publisher().retain(key, &object.retained(key));
+            context.publisher().retain(key, &object.retained_by(key, &facts));
             Prepared { generation, placed: None, findings, retry_at: None }
         }
     };

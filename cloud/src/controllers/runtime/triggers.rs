@@ -149,6 +149,7 @@ fn on_applied<K: Controller>(object: &K, context: &Context) {
     } else {
         context.enqueue(object);
     }
+    object.enqueue_by_object(context);
     let observed = object.status().and_then(K::observed_generation);
     if observed != object.meta().generation {
         on_owned_changed(object, false, context);

@@ -6,7 +6,7 @@ use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    DatasetReference, HardExampleAlgorithm, InferenceModelReference, ModelReference, ModelServer,
+    DatasetReference, EdgeModel, HardExampleAlgorithm, InferenceModelReference, ModelServer,
     WorkerSpec,
 };
 use crate::{Placement, rules, schema};
@@ -32,7 +32,7 @@ pub struct EdgeWorker {
     pub name: String,
     /// model refers to the small model. Required with workerSpec and server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<ModelReference>,
+    pub model: Option<EdgeModel>,
     /// nodeName is the name of the edge node that runs the worker: a Node with the label
     /// node-role.kubernetes.io/edge or neptune.io/runtime=agent, on which neptune-edge runs with
     /// this node name.

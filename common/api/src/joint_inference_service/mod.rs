@@ -8,6 +8,7 @@ mod gateway;
 mod hard_example;
 mod model_server;
 mod references;
+mod selected_model;
 mod status;
 mod worker_spec;
 
@@ -22,8 +23,10 @@ pub use self::{
     hard_example::{Goal, HardExampleAlgorithm},
     model_server::{ModelServer, ServerProtocol},
     references::{
-        DatasetReference, InferenceModelReference, JointInferenceServiceReference, ModelReference,
+        DatasetReference, EdgeModel, InferenceModelReference, JointInferenceServiceReference,
+        ModelReference, ModelSelector, SelectionMode,
     },
+    selected_model::{FailedModel, SelectedModel, SelectionCause},
     status::{
         AgentCounters, CaptureStatus, CounterTotals, EdgeWorkerStatus, GatewayProblemStatus,
         GatewayStatus, JisCondition, JisConditionType, JointInferenceServiceStatus,
@@ -109,6 +112,13 @@ use crate::{rules, schema};
         type_ = "string",
         description = "Where clients of the gateway connect",
         json_path = ".status.gateway.url",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Model",
+        type_ = "string",
+        description = "Model that edgeWorker.model.selector chose",
+        json_path = ".status.model.name",
         priority = 1
     ),
     printcolumn(

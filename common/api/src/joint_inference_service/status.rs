@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::SelectedModel;
 use crate::KeyValue;
 
 /// JointInferenceServiceStatus is the observed state of a JointInferenceService.
@@ -54,6 +55,9 @@ pub struct JointInferenceServiceStatus {
     /// gateway is the state of the gateways of the edge worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Box<GatewayStatus>>,
+    /// model is the Model that edgeWorker.model.selector chose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Box<SelectedModel>>,
     /// rejected are the messages of workers and nodes that were rejected and not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejected: Vec<RejectedReports>,

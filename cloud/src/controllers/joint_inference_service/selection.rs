@@ -1,0 +1,445 @@
+//! Chooses the model of an edge worker among the Models that labels select. Pure.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use neptune_api::{EdgeModel, SelectionCause, SelectionMode};
+
+use crate::{finding::Finding, reason::Reason};
+
+/// Default of `dwellSeconds`.
+const DEFAULT_DWELL: i32 = 600;
+
+/// How long a model is no candidate after it failed, unless its file changes.
+pub const FAILED_FOR: SignedDuration = SignedDuration::from_hours(24);
+
+/// When a model is replaced.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SelectionRules {
+    /// The key of the metric.
+    pub best: String,
+    /// Whether the highest or the lowest value is the best.
+    pub mode: SelectionMode,
+    /// The minimum difference, 0 or more.
+    pub margin: f64,
+    /// The minimum time between two switches for a better metric.
+    pub dwell: SignedDuration,
+}
+
+/// A Model that the labels select.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Candidate {
+    /// Its name.
+    pub name: String,
+    /// The value of the metric, if a worker or a training reported it.
+    pub metric: Option<f64>,
+    /// When its metrics were measured.
+    pub updated: Option<Timestamp>,
+    /// Whether every node of the worker has the file.
+    pub is_present: bool,
+    /// Whether its file failed within [`FAILED_FOR`].
+    pub has_failed: bool,
+    /// Whether format and inputs equal those of the current model.
+    pub fits: bool,
+}
+
+/// The model in the status.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Current<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Since when it is the choice.
+    pub since: Timestamp,
+}
+
+/// A choice.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Choice {
+    /// The name of the Model.
+    pub name: String,
+    /// Why it replaces the current one; `None` if it is the current one.
+    pub switch: Option<(SelectionCause, String)>,
+    /// When to choose again although nothing changes.
+    pub wake_at: Option<Timestamp>,
+}
+
+/// The rules of a spec with a selector.
+///
+/// # Errors
+/// The finding about the first invalid field.
+pub fn rules(model: &EdgeModel) -> Result<SelectionRules, Finding> {
+    let invalid = |message: String| {
+        Finding::new(Reason::WorkerInvalid, format!("spec.edgeWorker.model.{message}"))
+    };
+    let best = model.best.clone().filter(|best| !best.is_empty());
+    let best =
+        best.ok_or_else(|| invalid("best: selector needs best: which metric decides".to_owned()))?;
+    let margin = model.margin.as_deref().unwrap_or("0");
+    let is_decimal = margin.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+        && margin.starts_with(|c: char| c.is_ascii_digit())
+        && !margin.ends_with('.');
+    let parsed = margin.parse().ok().filter(|margin: &f64| is_decimal && margin.is_finite());
+    let margin = parsed.ok_or_else(|| {
+        invalid(format!("margin {margin:?} must be a decimal number of 0 or more"))
+    })?;
+    let dwell = model.dwell_seconds.unwrap_or(DEFAULT_DWELL);
+    if dwell < 0 {
+        return Err(invalid(format!("dwellSeconds {dwell} must be 0 or more")));
+    }
+    let dwell = SignedDuration::from_secs(dwell.into());
+    Ok(SelectionRules { best, mode: model.mode.unwrap_or_default(), margin, dwell })
+}
+
+/// Chooses the model. `None` if there is no candidate.
+///
+/// The current model stays while it is a candidate and no other is better by the margin, and for
+/// the dwell time in any case. It is replaced at once if it is no candidate any more or has failed.
+/// Models that are not on the nodes are chosen only if nothing serves yet.
+#[must_use]
+pub fn choose(
+    candidates: &[Candidate],
+    current: Option<Current>,
+    rules: &SelectionRules,
+    now: Timestamp,
+) -> Option<Choice> {
+    let Some(current) = current else {
+        let first = best(candidates.iter(), rules)?;
+        let text = match first.metric {
+            Some(_) => format!("{} is the best at the start", described(first, rules)),
+            None => format!("{} is the first choice: no candidate has {}", first.name, rules.best),
+        };
+        return Some(switch(first, SelectionCause::First, text));
+    };
+    let keep = |wake_at| Choice { name: current.name.to_owned(), switch: None, wake_at };
+    let others = || candidates.iter().filter(|other| other.name != current.name);
+    let incumbent = candidates.iter().find(|candidate| candidate.name == current.name);
+    let Some(incumbent) = incumbent.filter(|incumbent| !incumbent.has_failed) else {
+        let usable = others().filter(|other| !other.has_failed && other.fits);
+        let Some(next) = best(usable, rules) else {
+            // A failed model may recover; a missing one cannot be served.
+            return incumbent.map(|_| keep(None));
+        };
+        let (cause, why) = match incumbent {
+            Some(_) => (SelectionCause::Failed, "failed"),
+            None => (SelectionCause::Missing, "is no candidate any more"),
+        };
+        let text = format!("{} replaces {}, which {why}", described(next, rules), current.name);
+        return Some(switch(next, cause, text));
+    };
+    let usable = others().filter(|other| {
+        other.is_present && !other.has_failed && other.fits && other.metric.is_some()
+    });
+    let Some(next) = best(usable, rules) else { return Some(keep(None)) };
+    let gain = match (next.metric, incumbent.metric) {
+        (Some(next), Some(incumbent)) => rank(next, rules) - rank(incumbent, rules),
+        _ => f64::INFINITY,
+    };
+    if gain <= 0.0 || gain < rules.margin {
+        return Some(keep(None));
+    }
+    let may_switch_at = current.since.checked_add(rules.dwell).unwrap_or(Timestamp::MAX);
+    if now < may_switch_at {
+        return Some(keep(Some(may_switch_at)));
+    }
+    let text = match incumbent.metric {
+        Some(_) => format!(
+            "{} beats {} by {} (margin {})",
+            described(next, rules),
+            value_of(incumbent),
+            short(gain),
+            short(rules.margin)
+        ),
+        None => format!("{}; {} has no such metric", described(next, rules), incumbent.name),
+    };
+    Some(switch(next, SelectionCause::Better, text))
+}
+
+fn switch(to: &Candidate, cause: SelectionCause, text: String) -> Choice {
+    Choice { name: to.name.clone(), switch: Some((cause, text)), wake_at: None }
+}
+
+/// The best candidate: usable before failed, present before missing, then by metric, then the newer
+/// metrics, then by name.
+fn best<'a>(
+    candidates: impl Iterator<Item = &'a Candidate>,
+    rules: &SelectionRules,
+) -> Option<&'a Candidate> {
+    candidates.max_by(|a, b| {
+        let value =
+            |it: &Candidate| it.metric.map_or(f64::NEG_INFINITY, |metric| rank(metric, rules));
+        (!a.has_failed)
+            .cmp(&!b.has_failed)
+            .then(a.is_present.cmp(&b.is_present))
+            .then(value(a).total_cmp(&value(b)))
+            .then(a.updated.cmp(&b.updated))
+            .then_with(|| b.name.cmp(&a.name))
+    })
+}
+
+/// The value of a metric, such that a higher one is better.
+fn rank(metric: f64, rules: &SelectionRules) -> f64 {
+    match rules.mode {
+        SelectionMode::Max => metric,
+        SelectionMode::Min => -metric,
+    }
+}
+
+fn described(candidate: &Candidate, rules: &SelectionRules) -> String {
+    match candidate.metric {
+        Some(_) => format!("{} {}", rules.best, value_of(candidate)),
+        None => candidate.name.clone(),
+    }
+}
+
+fn value_of(candidate: &Candidate) -> String {
+    candidate.metric.map_or_else(
+        || candidate.name.clone(),
+        |metric| format!("{} of {}", short(metric), candidate.name),
+    )
+}
+
+/// At most six decimals, without trailing zeros.
+fn short(value: f64) -> String {
+    let text = format!("{value:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn accuracy() -> SelectionRules {
+        SelectionRules {
+            best: "accuracy".to_owned(),
+            mode: SelectionMode::Max,
+            margin: 0.005,
+            dwell: SignedDuration::from_secs(600),
+        }
+    }
+
+    fn candidate(name: &str, metric: f64) -> Candidate {
+        Candidate {
+            name: name.to_owned(),
+            metric: Some(metric),
+            updated: Some(at(0)),
+            is_present: true,
+            has_failed: false,
+            fits: true,
+        }
+    }
+
+    fn chosen(candidates: &[Candidate], current: &str, now: i64) -> Choice {
+        let current = Current { name: current, since: at(0) };
+        choose(candidates, Some(current), &accuracy(), at(now)).unwrap()
+    }
+
+    #[test]
+    fn better_model_replaces_the_current_one_after_the_dwell_time() {
+        let models = [candidate("v6", 0.938), candidate("v7", 0.951)];
+        let waits = chosen(&models, "v6", 599);
+        assert_eq!((waits.name.as_str(), waits.switch), ("v6", None));
+        assert_eq!(waits.wake_at, Some(at(600)));
+        let switched = chosen(&models, "v6", 600);
+        assert_eq!(switched.name, "v7");
+        let (cause, text) = switched.switch.unwrap();
+        assert_eq!(cause, SelectionCause::Better);
+        assert_eq!(text, "accuracy 0.951 of v7 beats 0.938 of v6 by 0.013 (margin 0.005)");
+        assert_eq!(chosen(&models, "v7", 1_000).switch, None);
+    }
+
+    #[test]
+    fn difference_below_the_margin_or_of_zero_keeps_the_current_model() {
+        let close = [candidate("a", 0.940), candidate("b", 0.944)];
+        let kept = chosen(&close, "a", 10_000);
+        assert_eq!((kept.name.as_str(), kept.wake_at), ("a", None));
+        let equal = [candidate("a", 0.9), candidate("b", 0.9)];
+        let no_margin = SelectionRules { margin: 0.0, ..accuracy() };
+        let current = Current { name: "b", since: at(0) };
+        let choice = choose(&equal, Some(current), &no_margin, at(10_000)).unwrap();
+        assert_eq!((choice.name.as_str(), choice.switch), ("b", None));
+    }
+
+    #[test]
+    fn lowest_value_is_the_best_in_mode_min() {
+        let rules = SelectionRules { mode: SelectionMode::Min, best: "loss".into(), ..accuracy() };
+        let models = [candidate("a", 0.30), candidate("b", 0.21)];
+        let current = Current { name: "a", since: at(0) };
+        let choice = choose(&models, Some(current), &rules, at(600)).unwrap();
+        assert_eq!(
+            choice.switch.unwrap().1,
+            "loss 0.21 of b beats 0.3 of a by 0.09 (margin 0.005)"
+        );
+    }
+
+    #[test]
+    fn missing_or_failed_model_is_replaced_at_once() {
+        let models = [candidate("a", 0.5), candidate("b", 0.9)];
+        let missing = chosen(&models, "gone", 1);
+        assert_eq!(
+            missing.switch,
+            Some((
+                SelectionCause::Missing,
+                "accuracy 0.9 of b replaces gone, which is no candidate any more".to_owned()
+            ))
+        );
+        let failed = [Candidate { has_failed: true, ..candidate("b", 0.9) }, candidate("a", 0.5)];
+        let choice = chosen(&failed, "b", 1);
+        assert_eq!(choice.name, "a");
+        assert_eq!(choice.switch.unwrap().0, SelectionCause::Failed);
+        // A failed model is not chosen again, and stays if there is no other.
+        assert_eq!(chosen(&failed, "a", 10_000).switch, None);
+        assert_eq!(chosen(&failed[..1], "b", 10_000).switch, None);
+        assert_eq!(
+            choose(&[], Some(Current { name: "b", since: at(0) }), &accuracy(), at(1)),
+            None
+        );
+    }
+
+    #[test]
+    fn model_that_is_absent_or_does_not_fit_is_no_replacement() {
+        let with = |other: Candidate| chosen(&[candidate("a", 0.5), other], "a", 10_000).name;
+        assert_eq!(with(candidate("b", 0.9)), "b");
+        assert_eq!(with(Candidate { is_present: false, ..candidate("b", 0.9) }), "a");
+        assert_eq!(with(Candidate { fits: false, ..candidate("b", 0.9) }), "a");
+        assert_eq!(with(Candidate { metric: None, ..candidate("b", 0.9) }), "a");
+    }
+
+    #[test]
+    fn first_choice_prefers_present_then_metric_then_newer_then_name() {
+        let first = |models: &[Candidate]| choose(models, None, &accuracy(), at(0)).unwrap();
+        let absent = Candidate { is_present: false, ..candidate("a", 0.9) };
+        assert_eq!(first(&[absent.clone(), candidate("b", 0.5)]).name, "b");
+        assert_eq!(first(&[candidate("a", 0.5), candidate("b", 0.6)]).name, "b");
+        let newer = Candidate { updated: Some(at(9)), ..candidate("b", 0.5) };
+        assert_eq!(first(&[candidate("a", 0.5), newer]).name, "b");
+        assert_eq!(first(&[candidate("b", 0.5), candidate("a", 0.5)]).name, "a");
+        let unknown = first(&[Candidate { metric: None, ..absent }]);
+        assert_eq!(unknown.switch.unwrap().1, "a is the first choice: no candidate has accuracy");
+        assert_eq!(choose(&[], None, &accuracy(), at(0)), None);
+    }
+
+    #[test]
+    fn rules_name_the_invalid_field() {
+        let spec = |best: &str, margin: &str, dwell: i32| EdgeModel {
+            best: Some(best.to_owned()),
+            margin: Some(margin.to_owned()),
+            dwell_seconds: Some(dwell),
+            ..EdgeModel::default()
+        };
+        let parsed = rules(&spec("accuracy", "0.005", 600)).unwrap();
+        assert_eq!(parsed, accuracy());
+        let message = |spec: &EdgeModel| rules(spec).unwrap_err().message;
+        assert_eq!(
+            message(&spec("", "0", 1)),
+            "spec.edgeWorker.model.best: selector needs best: which metric decides"
+        );
+        for margin in ["", "-1", "NaN", "inf", "1e999"] {
+            assert!(message(&spec("a", margin, 1)).contains(".margin "), "{margin}");
+        }
+        assert!(message(&spec("a", "0", -1)).contains("dwellSeconds -1"));
+    }
+
+    /// Follows the choices over steps of ten seconds. Returns the time and the cause of each.
+    fn followed(
+        steps: impl Iterator<Item = Vec<Candidate>>,
+        rules: &SelectionRules,
+    ) -> Vec<(i64, SelectionCause)> {
+        let mut current: Option<(String, Timestamp)> = None;
+        let mut switches = Vec::new();
+        for (step, candidates) in steps.enumerate() {
+            let second = i64::try_from(step).unwrap() * 10;
+            let known = current.as_ref().map(|(name, since)| Current { name, since: *since });
+            let Some(choice) = choose(&candidates, known, rules, at(second)) else { continue };
+            if let Some((cause, _)) = choice.switch {
+                switches.push((second, cause));
+                current = Some((choice.name, at(second)));
+            }
+        }
+        switches
+    }
+
+    /// Uniform numbers from -1 to 1 (splitmix64). Faster than strategies for a million steps.
+    fn noise(seed: u64) -> impl FnMut() -> f64 {
+        let mut state = seed;
+        move || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            let high = u32::try_from((z ^ (z >> 31)) >> 32).unwrap();
+            f64::from(high) / f64::from(u32::MAX) * 2.0 - 1.0
+        }
+    }
+
+    proptest! {
+        // 10,000 walks.
+        #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+        #[test]
+        fn better_metrics_switch_at_most_once_per_dwell_time(
+            seed in any::<u64>(), count in 2usize..6, margin in 0.0..0.05f64, dwell in 0i64..900,
+        ) {
+            let rules =
+                SelectionRules { margin, dwell: SignedDuration::from_secs(dwell), ..accuracy() };
+            let mut noise = noise(seed);
+            let mut values = vec![0.5; count];
+            let steps = (0..100).map(|_| {
+                let mut models = Vec::new();
+                for (number, value) in values.iter_mut().enumerate() {
+                    *value += 0.1 * noise();
+                    models.push(candidate(&format!("m{number}"), *value));
+                }
+                models
+            });
+            let switches = followed(steps, &rules);
+            prop_assert_eq!(switches[0].1, SelectionCause::First);
+            for pair in switches.windows(2) {
+                prop_assert_eq!(pair[1].1, SelectionCause::Better);
+                prop_assert!(pair[1].0 - pair[0].0 >= dwell, "{:?}", pair);
+            }
+        }
+
+        #[test]
+        fn restart_between_any_two_steps_changes_no_choice(
+            values in prop::collection::vec(0.0..1.0f64, 1..6),
+            since in 0i64..1_000, now in 1_000i64..2_000, current in 0usize..6,
+        ) {
+            let all = values.iter().enumerate();
+            let models: Vec<_> =
+                all.map(|(number, value)| candidate(&format!("m{number}"), *value)).collect();
+            let name = format!("m{current}");
+            let known = Current { name: &name, since: at(since) };
+            let choice = choose(&models, Some(known), &accuracy(), at(now)).unwrap();
+            let since = if choice.switch.is_some() { now } else { since };
+            let again = Current { name: &choice.name, since: at(since) };
+            let mut reversed = models.clone();
+            reversed.reverse();
+            let after = choose(&reversed, Some(again), &accuracy(), at(now)).unwrap();
+            prop_assert_eq!((after.name, after.switch), (choice.name.clone(), None));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn jitter_below_half_the_margin_causes_no_switch_in_10000_steps(
+            seed in any::<u64>(), base in 0.1..0.9f64, count in 2usize..6,
+        ) {
+            let rules = SelectionRules { dwell: SignedDuration::ZERO, ..accuracy() };
+            let mut noise = noise(seed);
+            let mut jitter = || noise() * 0.005 * 0.499;
+            let steps = (0..10_000).map(|_| {
+                let models = 0..count;
+                models.map(|n| candidate(&format!("m{n}"), base + jitter())).collect()
+            });
+            let switches = followed(steps, &rules);
+            prop_assert_eq!(switches.len(), 1, "only the first choice: {:?}", switches);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The model that `edgeWorker.model.selector` chose.
+
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// SelectedModel is the Model that edgeWorker.model.selector chose.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SelectedModel {
+    /// name is the name of the Model.
+    pub name: String,
+    /// cause is why it was chosen.
+    pub cause: SelectionCause,
+    /// reason is why it was chosen, with the values at that time.
+    pub reason: String,
+    /// since is when it was chosen.
+    pub since: Time,
+    /// candidates is the number of Models that the labels select.
+    pub candidates: i32,
+    /// failed are the Models that are no candidates because their file failed; at most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<FailedModel>,
+}
+
+/// FailedModel is a Model whose file failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedModel {
+    /// name is the name of the Model.
+    pub name: String,
+    /// version is the version of the model server that failed. Another file has another one.
+    pub version: String,
+    /// until is when it is a candidate again.
+    pub until: Time,
+}
+
+/// SelectionCause is why a Model was chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum SelectionCause {
+    /// Nothing was chosen before.
+    First,
+    /// Its metric is better.
+    Better,
+    /// The previous one is no candidate any more.
+    Missing,
+    /// The previous one failed.
+    Failed,
+}
+
+impl fmt::Display for SelectionCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::First => "First",
+            Self::Better => "Better",
+            Self::Missing => "Missing",
+            Self::Failed => "Failed",
+        })
+    }
+}
