@@ -257,11 +257,9 @@ async fn placed_model_follows_the_labels_of_nodes_and_a_restart() {
     first.has(&small, "the model stays on the first node", |_| true).await;
     apply(place(json!({"nodeNames": ["edge2", "gone"]}))).await;
     first.until("the placement to move", lacks).await;
-    let model = until(&harness, "the missing node", |status| {
-        placed("0/2")(status) && is_ready(status, "False", "NodeNotFound")
-    })
-    .await;
+    let model = until(&harness, "the missing node", placed("0/2")).await;
     let rows = model.status.unwrap().nodes;
+    assert_eq!(rows[1].reason.as_deref(), Some("NodeNotFound"));
     assert_eq!(rows.iter().map(|row| &*row.node).collect::<Vec<_>>(), ["edge2", "gone"]);
     api.delete("small-model", &DeleteParams::background()).await.unwrap();
     let mut third = Agent::connect(&harness, "edge2", "c", 1).await;

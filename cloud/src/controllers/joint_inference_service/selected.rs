@@ -87,8 +87,8 @@ fn chosen(
         return Selection { finding: Some(nothing(&namespace, selector)), ..Selection::default() };
     };
     // A failed model is a candidate again after its time.
-    let wake_at = failed.iter().map(|failed| failed.until.0).chain(choice.wake_at).min();
-    let replan_after = wake_at.map(|at| {
+    let replan_at = failed.iter().map(|failed| failed.until.0).chain(choice.replan_at).min();
+    let replan_after = replan_at.map(|at| {
         let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
         wait.max(Duration::from_secs(1))
     });

@@ -58,7 +58,7 @@ pub struct Choice {
     /// Why it replaces the current one; `None` if it is the current one.
     pub switch: Option<(SelectionCause, String)>,
     /// When to choose again although nothing changes.
-    pub wake_at: Option<Timestamp>,
+    pub replan_at: Option<Timestamp>,
 }
 
 /// The rules of a spec with a selector.
@@ -108,7 +108,7 @@ pub fn choose(
         };
         return Some(switch(first, SelectionCause::First, text));
     };
-    let keep = |wake_at| Choice { name: current.name.to_owned(), switch: None, wake_at };
+    let keep = |replan_at| Choice { name: current.name.to_owned(), switch: None, replan_at };
     let others = || candidates.iter().filter(|other| other.name != current.name);
     let incumbent = candidates.iter().find(|candidate| candidate.name == current.name);
     let Some(incumbent) = incumbent.filter(|incumbent| !incumbent.has_failed) else {
@@ -153,7 +153,7 @@ pub fn choose(
 }
 
 fn switch(to: &Candidate, cause: SelectionCause, text: String) -> Choice {
-    Choice { name: to.name.clone(), switch: Some((cause, text)), wake_at: None }
+    Choice { name: to.name.clone(), switch: Some((cause, text)), replan_at: None }
 }
 
 /// The best candidate: usable before failed, present before missing, then by metric, then the newer
@@ -243,7 +243,7 @@ mod tests {
         let models = [candidate("v6", 0.938), candidate("v7", 0.951)];
         let waits = chosen(&models, "v6", 599);
         assert_eq!((waits.name.as_str(), waits.switch), ("v6", None));
-        assert_eq!(waits.wake_at, Some(at(600)));
+        assert_eq!(waits.replan_at, Some(at(600)));
         let switched = chosen(&models, "v6", 600);
         assert_eq!(switched.name, "v7");
         let (cause, text) = switched.switch.unwrap();
@@ -256,7 +256,7 @@ mod tests {
     fn difference_below_the_margin_or_of_zero_keeps_the_current_model() {
         let close = [candidate("a", 0.940), candidate("b", 0.944)];
         let kept = chosen(&close, "a", 10_000);
-        assert_eq!((kept.name.as_str(), kept.wake_at), ("a", None));
+        assert_eq!((kept.name.as_str(), kept.replan_at), ("a", None));
         let equal = [candidate("a", 0.9), candidate("b", 0.9)];
         let no_margin = SelectionRules { margin: 0.0, ..accuracy() };
         let current = Current { name: "b", since: at(0) };

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn selector_places_only_on_edge_nodes_and_says_when_there_is_none() {
+    fn selector_places_only_on_edge_nodes_and_reports_when_none_match() {
         let selected = |nodes: &[(&str, bool)]| ModelFacts {
             named: Vec::new(),
             selected: nodes.iter().map(|(name, is_edge)| node(name, *is_edge)).collect(),
