@@ -1,0 +1,368 @@
+//! Decides how one content is fetched: which peers to ask, from which one to download, which one to
+//! wait for, and when to use the origin. Pure: the caller passes times and random numbers.
+//!
+//! ```text
+//! Ask -> a holder              -> Download -> Done
+//!     -> a member that fetches -> Poll     -> Download
+//!     -> another owner         -> Request  -> Poll
+//!     -> this node is the owner, or no peer is left -> UseOrigin
+//! ```
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use neptune_content::Digest;
+use neptune_wire::NodeName;
+
+use crate::{quarantine::Quarantine, rendezvous::ranked};
+
+/// Owners that are tried before the origin.
+const MAX_OWNERS: usize = 3;
+/// Failures of a peer before it is not used again for this content.
+const MAX_FAILURES: u32 = 3;
+/// Bytes after which earlier failures of a peer do not count.
+const GOOD_TRANSFER: u64 = 1024 * 1024;
+/// Answers that an owner may miss in a row.
+const MAX_MISSED_POLLS: u32 = 3;
+/// The longest pause between two attempts while all holders are busy.
+const MAX_BUSY_PAUSE: Duration = Duration::from_secs(8);
+
+/// The times of a fetch.
+#[derive(Debug, Clone, Copy)]
+pub struct FetchTimes {
+    /// Between two questions to the owner.
+    pub poll: Duration,
+    /// An owner without progress for this time is not waited for.
+    pub no_progress: Duration,
+    /// Holders that are all busy for this time are not waited for.
+    pub busy: Duration,
+    /// The first pause while all holders are busy, doubled for each further one.
+    pub busy_pause: Duration,
+}
+
+impl Default for FetchTimes {
+    fn default() -> Self {
+        Self {
+            poll: Duration::from_secs(2),
+            no_progress: Duration::from_secs(20),
+            // 30 GB at the default rate: the longest transfer that others wait for.
+            busy: Duration::from_mins(10),
+            busy_pause: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What a peer says about a content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Availability {
+    /// It has the content.
+    Held,
+    /// It downloads the content from the origin, and has this many bytes.
+    Fetching(u64),
+    /// One of its own objects names the content.
+    Wanted,
+    /// None of its objects names the content.
+    Absent,
+}
+
+/// Why a download from a peer ended without the content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DownloadFailure {
+    /// The peer serves others.
+    Busy,
+    /// The connection failed after this many bytes.
+    Interrupted(u64),
+    /// The peer does not have the content any more, or its answer is not usable.
+    Unusable,
+    /// The peer is too slow.
+    TooSlow,
+    /// The content of this peer alone does not have the digest.
+    WrongContent,
+    /// The bytes of several peers, or of an earlier process, do not have the digest.
+    WrongMixture,
+}
+
+/// Why the origin is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OriginReason {
+    /// This node is the owner of the content.
+    IsOwner,
+    /// No peer can be asked.
+    NoPeers,
+    /// Three owners made no progress.
+    OwnersFailed,
+    /// All holders were busy for too long.
+    PeersBusy,
+}
+
+/// The next step of a fetch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FetchAction {
+    /// Ask these peers whether they have the content, all at once.
+    Ask(Vec<NodeName>),
+    /// Ask this peer to fetch the content from the origin.
+    Request(NodeName),
+    /// Ask this peer for its progress.
+    Poll(NodeName),
+    /// Download from this peer.
+    Download {
+        /// The peer.
+        from: NodeName,
+        /// Whether the bytes of other peers have to be discarded first.
+        is_single_source: bool,
+    },
+    /// Wait until this time.
+    Wait(Instant),
+    /// Download from the origin.
+    UseOrigin(OriginReason),
+    /// The content is here, from this peer.
+    Done(NodeName),
+}
+
+/// The state of one fetch.
+#[derive(Debug)]
+pub struct FetchState {
+    digest: Digest,
+    me: NodeName,
+    times: FetchTimes,
+    phase: Phase,
+    /// Failures of each peer as a source. [`MAX_FAILURES`] exclude it.
+    failures: BTreeMap<NodeName, u32>,
+    /// Members that are not waited for any more.
+    failed_owners: BTreeSet<NodeName>,
+    /// Since when all holders are busy, and the next pause.
+    busy: Option<(Instant, Duration)>,
+    is_single_source: bool,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Ask,
+    /// Ask at this time.
+    Pause(Instant),
+    Request(NodeName),
+    Wait(OwnerProgress),
+    /// Download from the last one; the others have the content as well.
+    Download(Vec<NodeName>),
+    UseOrigin(OriginReason),
+    Done(NodeName),
+}
+
+#[derive(Debug)]
+struct OwnerProgress {
+    owner: NodeName,
+    received: Option<u64>,
+    changed: Instant,
+    missed: u32,
+    poll_at: Instant,
+}
+
+impl FetchState {
+    /// Starts a fetch on node `me`.
+    pub fn new(digest: Digest, me: NodeName, times: FetchTimes) -> Self {
+        Self {
+            digest,
+            me,
+            times,
+            phase: Phase::Ask,
+            failures: BTreeMap::new(),
+            failed_owners: BTreeSet::new(),
+            busy: None,
+            is_single_source: false,
+        }
+    }
+
+    /// Returns the next action. `members` are those of the roster now.
+    pub fn next<'a>(
+        &mut self,
+        members: impl IntoIterator<Item = &'a NodeName>,
+        quarantine: &Quarantine,
+        now: Instant,
+    ) -> FetchAction {
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Ask) {
+            Phase::Pause(until) if now < until => {
+                self.phase = Phase::Pause(until);
+                return FetchAction::Wait(until);
+            }
+            Phase::Pause(_) | Phase::Ask => Phase::Ask,
+            Phase::Download(mut holders) => {
+                // Another fetch may have excluded a holder meanwhile.
+                holders.retain(|node| self.is_source(node) && !quarantine.contains(node, now));
+                if holders.is_empty() { Phase::Ask } else { Phase::Download(holders) }
+            }
+            other => other,
+        };
+        if matches!(self.phase, Phase::Ask) {
+            let others = members.into_iter().filter(|node| **node != self.me);
+            let usable = |node: &NodeName| self.is_source(node) && !quarantine.contains(node, now);
+            let peers: Vec<_> = others.filter(|node| usable(node)).cloned().collect();
+            if !peers.is_empty() {
+                return FetchAction::Ask(peers);
+            }
+            self.phase = Phase::UseOrigin(OriginReason::NoPeers);
+        }
+        match &self.phase {
+            Phase::Ask | Phase::Pause(_) => unreachable!("an empty question uses the origin"),
+            Phase::Request(owner) => FetchAction::Request(owner.clone()),
+            Phase::Wait(wait) if now < wait.poll_at => FetchAction::Wait(wait.poll_at),
+            Phase::Wait(wait) => FetchAction::Poll(wait.owner.clone()),
+            Phase::Download(holders) => FetchAction::Download {
+                from: holders.last().expect("there is a holder").clone(),
+                is_single_source: self.is_single_source,
+            },
+            Phase::UseOrigin(reason) => FetchAction::UseOrigin(*reason),
+            Phase::Done(node) => FetchAction::Done(node.clone()),
+        }
+    }
+
+    /// Takes the answers to [`FetchAction::Ask`]. A peer that did not answer is not among them.
+    pub fn on_answers(
+        &mut self,
+        answers: &BTreeMap<NodeName, Availability>,
+        random: u64,
+        now: Instant,
+    ) {
+        let with = |wanted: fn(&Availability) -> bool| {
+            answers.iter().filter(move |(_, it)| wanted(it)).map(|(node, _)| node)
+        };
+        let is_holder = |it: &Availability| *it == Availability::Held;
+        let mut holders: Vec<_> =
+            with(is_holder).filter(|node| self.is_source(node)).cloned().collect();
+        if !holders.is_empty() {
+            // The order of the others matters little: they are used after failures.
+            let first = random % holders.len() as u64;
+            holders.rotate_left(usize::try_from(first).expect("it is below a length"));
+            self.phase = Phase::Download(holders);
+            return;
+        }
+        self.busy = None;
+        if self.failed_owners.len() >= MAX_OWNERS {
+            self.phase = Phase::UseOrigin(OriginReason::OwnersFailed);
+            return;
+        }
+        // One that fetches already goes before the owner: it began when the owner did not answer.
+        let fetching = with(|it| matches!(it, Availability::Fetching(_)));
+        let fetching =
+            ranked(&self.digest, fetching.filter(|it| !self.failed_owners.contains(*it)));
+        if let Some(node) = fetching.first() {
+            let node = (*node).clone();
+            self.wait_for(node, now);
+            return;
+        }
+        let wanted = with(|it| *it == Availability::Wanted);
+        let candidates = wanted.filter(|it| !self.failed_owners.contains(*it));
+        let owner = ranked(&self.digest, candidates.chain([&self.me]))[0];
+        self.phase = if *owner == self.me {
+            Phase::UseOrigin(OriginReason::IsOwner)
+        } else {
+            Phase::Request(owner.clone())
+        };
+    }
+
+    /// Takes the answer to [`FetchAction::Request`]: whether the peer fetches the content.
+    pub fn on_requested(&mut self, is_accepted: bool, now: Instant) {
+        let Phase::Request(owner) = &self.phase else { return };
+        let owner = owner.clone();
+        if is_accepted {
+            self.wait_for(owner, now);
+        } else {
+            self.fail_owner(owner);
+        }
+    }
+
+    /// Takes the answer to [`FetchAction::Poll`], `None` if there was none.
+    pub fn on_progress(&mut self, answer: Option<Availability>, now: Instant) {
+        let failures = &self.failures;
+        let Phase::Wait(wait) = &mut self.phase else { return };
+        let is_source = failures.get(&wait.owner).is_none_or(|count| *count < MAX_FAILURES);
+        wait.poll_at = now + self.times.poll;
+        wait.missed = if answer.is_some() { 0 } else { wait.missed + 1 };
+        let owner = wait.owner.clone();
+        match answer {
+            Some(Availability::Held) if is_source => {
+                self.phase = Phase::Download(vec![owner]);
+                return;
+            }
+            Some(Availability::Held | Availability::Absent) => return self.fail_owner(owner),
+            Some(Availability::Fetching(received))
+                if wait.received.is_none_or(|it| received > it) =>
+            {
+                (wait.received, wait.changed) = (Some(received), now);
+            }
+            _ => {}
+        }
+        let is_stuck = now.saturating_duration_since(wait.changed) >= self.times.no_progress;
+        if is_stuck || wait.missed >= MAX_MISSED_POLLS {
+            self.fail_owner(owner);
+        }
+    }
+
+    /// Takes the result of [`FetchAction::Download`].
+    pub fn on_download(&mut self, result: Result<(), DownloadFailure>, now: Instant) {
+        let Phase::Download(holders) = &mut self.phase else { return };
+        let from = holders.pop().expect("there is a holder");
+        let left = std::mem::take(holders);
+        let Err(failure) = result else {
+            self.phase = Phase::Done(from);
+            return;
+        };
+        let count = self.failures.entry(from.clone()).or_default();
+        match failure {
+            DownloadFailure::Busy => {}
+            DownloadFailure::Interrupted(received) if received >= GOOD_TRANSFER => *count = 1,
+            DownloadFailure::Interrupted(_) => *count += 1,
+            DownloadFailure::WrongMixture if !self.is_single_source => self.is_single_source = true,
+            DownloadFailure::Unusable
+            | DownloadFailure::TooSlow
+            | DownloadFailure::WrongContent
+            | DownloadFailure::WrongMixture => *count = MAX_FAILURES,
+        }
+        if failure != DownloadFailure::Busy {
+            self.busy = None;
+        }
+        if failure == DownloadFailure::WrongMixture && self.is_source(&from) {
+            // Alone, this peer's copy shows whether it is the wrong one.
+            self.phase = Phase::Download(vec![from]);
+        } else if !left.is_empty() {
+            self.phase = Phase::Download(left);
+        } else {
+            self.pause(failure == DownloadFailure::Busy, now);
+        }
+    }
+
+    /// Waits before the peers are asked again: the first time shortly, then longer while all
+    /// holders are busy.
+    fn pause(&mut self, is_busy: bool, now: Instant) {
+        if !is_busy {
+            self.phase = Phase::Pause(now + self.times.busy_pause);
+            return;
+        }
+        let (since, pause) = self.busy.unwrap_or((now, self.times.busy_pause));
+        if now.saturating_duration_since(since) >= self.times.busy {
+            self.phase = Phase::UseOrigin(OriginReason::PeersBusy);
+            return;
+        }
+        self.busy = Some((since, (pause * 2).min(MAX_BUSY_PAUSE)));
+        self.phase = Phase::Pause(now + pause);
+    }
+
+    fn wait_for(&mut self, owner: NodeName, now: Instant) {
+        let poll_at = now + self.times.poll;
+        let wait = OwnerProgress { owner, received: None, changed: now, missed: 0, poll_at };
+        self.phase = Phase::Wait(wait);
+    }
+
+    fn fail_owner(&mut self, owner: NodeName) {
+        self.failed_owners.insert(owner);
+        self.phase = Phase::Ask;
+    }
+
+    fn is_source(&self, node: &NodeName) -> bool {
+        self.failures.get(node).is_none_or(|count| *count < MAX_FAILURES)
+    }
+}
+
+#[cfg(test)]
+mod tests;

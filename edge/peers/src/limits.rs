@@ -1,0 +1,139 @@
+//! Limits of a transfer: the rate of all uploads, and the speed below which the other side is too
+//! slow. Pure: the caller passes the time.
+
+use std::time::{Duration, Instant};
+
+/// Uploads at the same time of one node.
+pub const MAX_UPLOADS: usize = 2;
+/// The default rate of all uploads of one node, in bytes per second.
+pub const DEFAULT_RATE: u64 = 50_000_000;
+/// The lowest rate that can be configured: each upload stays above [`MIN_SPEED`].
+pub const MIN_RATE: u64 = 4 * MIN_SPEED;
+/// Bytes per second that a transfer has to reach in each [`SPEED_WINDOW`].
+pub const MIN_SPEED: u64 = 64 * 1024;
+/// See [`MIN_SPEED`].
+pub const SPEED_WINDOW: Duration = Duration::from_secs(30);
+/// A transfer without any byte for this time has ended.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a bucket that was idle gives at once, as time at its rate.
+const BURST: Duration = Duration::from_millis(250);
+
+/// A rate that all uploads share.
+#[derive(Debug)]
+pub struct RateBucket {
+    bytes_per_second: u64,
+    /// When everything that was taken is paid for.
+    paid_at: Instant,
+}
+
+impl RateBucket {
+    /// Returns a bucket with a rate of at least [`MIN_RATE`].
+    pub fn new(bytes_per_second: u64, now: Instant) -> Self {
+        Self { bytes_per_second: bytes_per_second.max(MIN_RATE), paid_at: now }
+    }
+
+    /// Takes `bytes`. Returns how long to wait before they may be sent.
+    pub fn take(&mut self, bytes: u64, now: Instant) -> Duration {
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);
+        let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let earliest = now.checked_sub(BURST).unwrap_or(now);
+        self.paid_at = self.paid_at.max(earliest) + cost;
+        self.paid_at.saturating_duration_since(now)
+    }
+}
+
+/// Why a transfer is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TooSlow {
+    /// No byte for [`IDLE_TIMEOUT`].
+    Idle,
+    /// Below [`MIN_SPEED`].
+    BelowMinSpeed,
+}
+
+/// Observes the speed of one transfer.
+#[derive(Debug)]
+pub struct SpeedWatch {
+    bytes: u64,
+    changed: Instant,
+    window_start: Instant,
+    window_bytes: u64,
+}
+
+impl SpeedWatch {
+    /// Starts at `now`.
+    pub fn new(now: Instant) -> Self {
+        Self { bytes: 0, changed: now, window_start: now, window_bytes: 0 }
+    }
+
+    /// Takes the bytes since the start of the transfer.
+    ///
+    /// # Errors
+    /// The transfer is too slow.
+    pub fn observe(&mut self, bytes: u64, now: Instant) -> Result<(), TooSlow> {
+        if bytes > self.bytes {
+            (self.bytes, self.changed) = (bytes, now);
+        } else if now.saturating_duration_since(self.changed) >= IDLE_TIMEOUT {
+            return Err(TooSlow::Idle);
+        }
+        if now.saturating_duration_since(self.window_start) >= SPEED_WINDOW {
+            if bytes - self.window_bytes.min(bytes) < MIN_SPEED * SPEED_WINDOW.as_secs() {
+                return Err(TooSlow::BelowMinSpeed);
+            }
+            (self.window_start, self.window_bytes) = (now, bytes);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn bucket_never_exceeds_rate_and_burst(
+            rate in MIN_RATE..1_000_000_000,
+            steps in prop::collection::vec((1..200_000_u64, 0..400_u64), 1..200),
+        ) {
+            let start = Instant::now();
+            let (mut now, mut sent) = (start, 0_u64);
+            let mut bucket = RateBucket::new(rate, start);
+            for (bytes, pause) in steps {
+                now += bucket.take(bytes, now);
+                sent += bytes;
+                let time = (now - start + BURST).as_micros();
+                let allowed = time * u128::from(rate) / 1_000_000 + 1_000;
+                prop_assert!(u128::from(sent) <= allowed, "{sent} of {allowed}");
+                now += Duration::from_millis(pause);
+            }
+        }
+    }
+
+    #[test]
+    fn transfer_at_the_floor_goes_on_and_a_slower_one_ends() {
+        let start = Instant::now();
+        let speeds =
+            [(MIN_SPEED, None), (MIN_SPEED - 2048, Some(30)), (0, Some(10)), (1, Some(30))];
+        for (speed, expected) in speeds {
+            let mut watch = SpeedWatch::new(start);
+            let ended = (1..200).find(|second| {
+                watch.observe(speed * second, start + Duration::from_secs(*second)).is_err()
+            });
+            assert_eq!(ended, expected, "{speed}");
+        }
+    }
+
+    #[test]
+    fn fast_start_does_not_hide_a_stall() {
+        let start = Instant::now();
+        let mut watch = SpeedWatch::new(start);
+        watch.observe(1 << 40, start + Duration::from_secs(1)).unwrap();
+        let idle = watch.observe(1 << 40, start + Duration::from_secs(11));
+        assert_eq!(idle, Err(TooSlow::Idle));
+    }
+}
