@@ -24,27 +24,32 @@ const MAX_OWNERS: usize = 3;
 const MAX_FAILURES: u32 = 3;
 /// Bytes after which earlier failures of a peer do not count.
 const GOOD_TRANSFER: u64 = 1024 * 1024;
-/// Answers that an owner may miss in a row.
+/// Times in a row that an owner may be unreachable.
 const MAX_MISSED_POLLS: u32 = 3;
-/// The longest pause between two attempts while all holders are busy.
-const MAX_BUSY_PAUSE: Duration = Duration::from_secs(8);
+/// The longest pause while all holders are busy, as a multiple of the first one.
+const MAX_PAUSE_FACTOR: u32 = 8;
+/// How often members that are connected and do not answer are asked before they are ignored.
+const MAX_SILENT_ROUNDS: u32 = 3;
 
 /// The times of a fetch.
 #[derive(Debug, Clone, Copy)]
 pub struct FetchTimes {
+    /// For an answer. A reachable member that needs longer is asked again.
+    pub answer: Duration,
     /// Between two questions to the owner.
     pub poll: Duration,
     /// An owner without progress for this time is not waited for.
     pub no_progress: Duration,
     /// Holders that are all busy for this time are not waited for.
     pub busy: Duration,
-    /// The first pause while all holders are busy, doubled for each further one.
+    /// The first pause while all holders are busy, doubled for each further one up to eight times.
     pub busy_pause: Duration,
 }
 
 impl Default for FetchTimes {
     fn default() -> Self {
         Self {
+            answer: Duration::from_secs(1),
             poll: Duration::from_secs(2),
             no_progress: Duration::from_secs(20),
             // 30 GB at the default rate: the longest transfer that others wait for.
@@ -65,6 +70,17 @@ pub enum Availability {
     Wanted,
     /// None of its objects names the content.
     Absent,
+}
+
+/// The reply to [`FetchAction::Poll`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PollReply {
+    /// The peer answered.
+    Answered(Availability),
+    /// It is reachable, and did not answer in time.
+    Silent,
+    /// It is not reachable.
+    Unreachable,
 }
 
 /// Why a download from a peer ended without the content.
@@ -132,6 +148,8 @@ pub struct FetchState {
     failures: BTreeMap<NodeName, u32>,
     /// Members that are not waited for any more.
     failed_owners: BTreeSet<NodeName>,
+    /// Rounds in which a member did not answer that may be the owner.
+    silent_rounds: u32,
     /// Since when all holders are busy, and the next pause.
     busy: Option<(Instant, Duration)>,
     is_single_source: bool,
@@ -169,6 +187,7 @@ impl FetchState {
             phase: Phase::Ask,
             failures: BTreeMap::new(),
             failed_owners: BTreeSet::new(),
+            silent_rounds: 0,
             busy: None,
             is_single_source: false,
         }
@@ -217,10 +236,12 @@ impl FetchState {
         }
     }
 
-    /// Takes the answers to [`FetchAction::Ask`]. A peer that did not answer is not among them.
+    /// Takes the answers to [`FetchAction::Ask`]. `silent` are the peers that are reachable and did
+    /// not answer in time. Others that did not answer are not reachable.
     pub fn on_answers(
         &mut self,
         answers: &BTreeMap<NodeName, Availability>,
+        silent: &BTreeSet<NodeName>,
         random: u64,
         now: Instant,
     ) {
@@ -253,12 +274,18 @@ impl FetchState {
         }
         let wanted = with(|it| *it == Availability::Wanted);
         let candidates = wanted.filter(|it| !self.failed_owners.contains(*it));
-        let owner = ranked(&self.digest, candidates.chain([&self.me]))[0];
-        self.phase = if *owner == self.me {
-            Phase::UseOrigin(OriginReason::IsOwner)
+        let owner = ranked(&self.digest, candidates.chain([&self.me]))[0].clone();
+        // On a busy machine the owner may answer late. Two owners cost more than another question.
+        let silent = silent.iter().filter(|it| !self.failed_owners.contains(*it));
+        let is_first = ranked(&self.digest, silent.chain([&owner]))[0] == &owner;
+        if !is_first && self.silent_rounds < MAX_SILENT_ROUNDS {
+            self.silent_rounds += 1;
+            self.phase = Phase::Pause(now + self.times.busy_pause);
+        } else if owner == self.me {
+            self.phase = Phase::UseOrigin(OriginReason::IsOwner);
         } else {
-            Phase::Request(owner.clone())
-        };
+            self.phase = Phase::Request(owner);
+        }
     }
 
     /// Takes the answer to [`FetchAction::Request`]: whether the peer fetches the content.
@@ -272,21 +299,23 @@ impl FetchState {
         }
     }
 
-    /// Takes the answer to [`FetchAction::Poll`], `None` if there was none.
-    pub fn on_progress(&mut self, answer: Option<Availability>, now: Instant) {
+    /// Takes the reply to [`FetchAction::Poll`].
+    pub fn on_progress(&mut self, reply: PollReply, now: Instant) {
         let failures = &self.failures;
         let Phase::Wait(wait) = &mut self.phase else { return };
         let is_source = failures.get(&wait.owner).is_none_or(|count| *count < MAX_FAILURES);
         wait.poll_at = now + self.times.poll;
-        wait.missed = if answer.is_some() { 0 } else { wait.missed + 1 };
+        wait.missed = if reply == PollReply::Unreachable { wait.missed + 1 } else { 0 };
         let owner = wait.owner.clone();
-        match answer {
-            Some(Availability::Held) if is_source => {
+        match reply {
+            PollReply::Answered(Availability::Held) if is_source => {
                 self.phase = Phase::Download(vec![owner]);
                 return;
             }
-            Some(Availability::Held | Availability::Absent) => return self.fail_owner(owner),
-            Some(Availability::Fetching(received))
+            PollReply::Answered(Availability::Held | Availability::Absent) => {
+                return self.fail_owner(owner);
+            }
+            PollReply::Answered(Availability::Fetching(received))
                 if wait.received.is_none_or(|it| received > it) =>
             {
                 (wait.received, wait.changed) = (Some(received), now);
@@ -344,7 +373,7 @@ impl FetchState {
             self.phase = Phase::UseOrigin(OriginReason::PeersBusy);
             return;
         }
-        self.busy = Some((since, (pause * 2).min(MAX_BUSY_PAUSE)));
+        self.busy = Some((since, (pause * 2).min(self.times.busy_pause * MAX_PAUSE_FACTOR)));
         self.phase = Phase::Pause(now + pause);
     }
 

@@ -40,7 +40,7 @@ impl Fixture {
     fn answer(&mut self, answers: &[(&NodeName, Availability)]) -> FetchAction {
         assert!(matches!(self.next(), FetchAction::Ask(_)));
         let answers = answers.iter().map(|(node, it)| ((*node).clone(), *it)).collect();
-        self.state.on_answers(&answers, 0, self.now);
+        self.state.on_answers(&answers, &BTreeSet::new(), 0, self.now);
         self.next()
     }
 
@@ -85,10 +85,10 @@ fn others_wait_for_the_owner_and_download_from_it() {
     fetch.state.on_requested(true, fetch.now);
     for received in 0..100 {
         assert_eq!(fetch.wait(), FetchAction::Poll(order[0].clone()));
-        fetch.state.on_progress(Some(Availability::Fetching(received)), fetch.now);
+        fetch.state.on_progress(PollReply::Answered(Availability::Fetching(received)), fetch.now);
     }
     assert_eq!(fetch.wait(), FetchAction::Poll(order[0].clone()));
-    fetch.state.on_progress(Some(Availability::Held), fetch.now);
+    fetch.state.on_progress(PollReply::Answered(Availability::Held), fetch.now);
     assert_eq!(fetch.next(), download(&order[0]));
     assert_eq!(fetch.download(Ok(())), FetchAction::Done(order[0].clone()));
 }
@@ -109,7 +109,7 @@ fn owner_without_progress_for_20_s_is_replaced() {
     fetch.answer(&[(&order[0], Availability::Fetching(5))]);
     while let FetchAction::Poll(owner) = fetch.wait() {
         assert_eq!(owner, order[0]);
-        fetch.state.on_progress(Some(Availability::Fetching(5)), fetch.now);
+        fetch.state.on_progress(PollReply::Answered(Availability::Fetching(5)), fetch.now);
     }
     assert_eq!((fetch.now - start).as_secs(), 22, "20 s after the first answer");
     let answers = [(&order[0], Availability::Fetching(5)), (&order[2], Availability::Wanted)];
@@ -123,7 +123,7 @@ fn dead_owner_is_replaced_after_three_missed_polls() {
     fetch.answer(&[(&order[0], Availability::Fetching(5))]);
     for _ in 0..3 {
         assert_eq!(fetch.wait(), FetchAction::Poll(order[0].clone()));
-        fetch.state.on_progress(None, fetch.now);
+        fetch.state.on_progress(PollReply::Unreachable, fetch.now);
     }
     assert_eq!((fetch.now - start).as_secs(), 6);
     let answers = [(&order[1], Availability::Wanted)];
@@ -139,6 +139,27 @@ fn fourth_owner_is_the_origin() {
         fetch.state.on_requested(false, fetch.now);
     }
     assert_eq!(fetch.answer(&wanted), FetchAction::UseOrigin(OriginReason::OwnersFailed));
+}
+
+#[test]
+fn owner_that_answers_late_is_asked_again_three_times() {
+    let (mut fetch, order) = Fixture::of_rank(1, 3);
+    for _ in 0..3 {
+        assert!(matches!(fetch.wait(), FetchAction::Ask(_)));
+        let answers = BTreeMap::from([(order[2].clone(), Availability::Wanted)]);
+        fetch.state.on_answers(&answers, &BTreeSet::from([order[0].clone()]), 0, fetch.now);
+        assert!(matches!(fetch.next(), FetchAction::Wait(_)));
+    }
+    assert!(matches!(fetch.wait(), FetchAction::Ask(_)));
+    fetch.state.on_answers(&BTreeMap::new(), &BTreeSet::from([order[0].clone()]), 0, fetch.now);
+    assert_eq!(fetch.next(), FetchAction::UseOrigin(OriginReason::IsOwner));
+
+    let (mut fetch, order) = Fixture::of_rank(1, 3);
+    fetch.next();
+    let silent = BTreeSet::from([order[2].clone()]);
+    fetch.state.on_answers(&BTreeMap::new(), &silent, 0, fetch.now);
+    let expected = FetchAction::UseOrigin(OriginReason::IsOwner);
+    assert_eq!(fetch.next(), expected, "a silent member of a lower rank does not matter");
 }
 
 #[test]
@@ -240,10 +261,15 @@ proptest! {
             match fetch.next() {
                 FetchAction::Ask(peers) => {
                     prop_assert!(peers.iter().all(|it| !wrong.contains(it) && *it != me));
-                    let answers = peers.into_iter();
-                    let answers =
-                        answers.filter_map(|it| answer(&it, round).map(|answer| (it, answer)));
-                    fetch.state.on_answers(&answers.collect(), random, fetch.now);
+                    let mut silent = BTreeSet::new();
+                    let mut answers = BTreeMap::new();
+                    for peer in peers {
+                        match answer(&peer, round) {
+                            Some(it) => drop(answers.insert(peer, it)),
+                            None => drop(silent.insert(peer)),
+                        }
+                    }
+                    fetch.state.on_answers(&answers, &silent, random, fetch.now);
                 }
                 FetchAction::Request(peer) => {
                     prop_assert!(peer != me);
@@ -251,7 +277,12 @@ proptest! {
                 }
                 FetchAction::Poll(peer) => {
                     prop_assert!(peer != me);
-                    fetch.state.on_progress(answer(&peer, round), fetch.now);
+                    let reply = match answer(&peer, round) {
+                        Some(it) => PollReply::Answered(it),
+                        None if round % 2 == 0 => PollReply::Silent,
+                        None => PollReply::Unreachable,
+                    };
+                    fetch.state.on_progress(reply, fetch.now);
                 }
                 FetchAction::Wait(until) => {
                     prop_assert!(until > fetch.now);
@@ -288,6 +319,10 @@ proptest! {
         prop_assert!(false, "the fetch does not end");
     }
 
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn members_that_see_each_other_have_one_owner(
         count in 1..64_usize,
@@ -301,7 +336,7 @@ proptest! {
             let others = members.iter().filter(|it| it != me).cloned();
             let answers = others.map(|it| (it, Availability::Wanted)).collect();
             if matches!(state.next(&members, &Quarantine::default(), now), FetchAction::Ask(_)) {
-                state.on_answers(&answers, 0, now);
+                state.on_answers(&answers, &BTreeSet::new(), 0, now);
             }
             let action = state.next(&members, &Quarantine::default(), now);
             matches!(action, FetchAction::UseOrigin(_))

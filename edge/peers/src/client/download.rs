@@ -1,0 +1,132 @@
+//! Downloads a content from one peer to a partial file.
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use http::{
+    HeaderMap, HeaderValue, StatusCode,
+    header::{IF_RANGE, RANGE},
+};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use neptune_content::Digest;
+use neptune_wire::NodeName;
+
+use super::{
+    connection::{PeerConnection, PeerError},
+    partial::PartialFile,
+};
+use crate::{
+    limits::SpeedWatch,
+    protocol::{Route, content_range, etag},
+};
+
+/// Time between two checks of the speed.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why a download ended before the end of the content.
+#[derive(Debug, thiserror::Error)]
+pub enum DownloadError {
+    /// The peer, or the connection to it.
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    /// The partial file is longer than the peer's copy.
+    #[error("{received} bytes are here, the peer's copy has {length}")]
+    LengthDiffers {
+        /// Bytes of the partial file.
+        received: u64,
+        /// Bytes of the peer's copy.
+        length: u64,
+    },
+    /// The content does not fit.
+    #[error("the content has {length} bytes, at most {limit} are accepted")]
+    TooLarge {
+        /// Its length.
+        length: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The partial file cannot be written.
+    #[error("partial file: {0}")]
+    File(#[source] io::Error),
+}
+
+/// Downloads the bytes that the partial file does not have. The peer's copy is complete afterwards;
+/// whether it has the digest is for the caller to check.
+///
+/// # Errors
+/// See [`DownloadError`]. The partial file has what was received.
+pub async fn download(
+    connection: &mut PeerConnection,
+    from: &NodeName,
+    digest: &Digest,
+    partial: &mut PartialFile,
+    limit: u64,
+) -> Result<(), DownloadError> {
+    let received = partial.length();
+    let mut headers = HeaderMap::new();
+    if received > 0 {
+        let range = format!("bytes={received}-");
+        headers.insert(RANGE, HeaderValue::try_from(range).expect("it is visible ASCII"));
+        headers.insert(IF_RANGE, etag(digest));
+    }
+    let response = connection.send(Route::Get(*digest), headers).await?;
+    let range = content_range(response.headers());
+    let expected = response.body().size_hint().exact();
+    let expected = expected.ok_or(PeerError::Invalid("it has no length"))?;
+    let total = match (response.status(), range) {
+        (StatusCode::OK, _) if received == 0 => expected,
+        (StatusCode::PARTIAL_CONTENT, Some((first, last, total)))
+            if first == received && last == total - 1 && last - first + 1 == expected =>
+        {
+            total
+        }
+        (StatusCode::OK | StatusCode::PARTIAL_CONTENT, _) => {
+            return Err(PeerError::Invalid("it has another range than requested").into());
+        }
+        (StatusCode::RANGE_NOT_SATISFIABLE, _) => {
+            return complete_or_longer(response.headers(), received);
+        }
+        (StatusCode::SERVICE_UNAVAILABLE, _) => return Err(PeerError::Busy.into()),
+        (status, _) => return Err(PeerError::Status(status).into()),
+    };
+    if total > limit {
+        return Err(DownloadError::TooLarge { length: total, limit });
+    }
+    let received = receive(response.into_body(), from, partial).await;
+    partial.flush().await.map_err(DownloadError::File)?;
+    received
+}
+
+/// The partial file has at least as many bytes as the peer's copy.
+fn complete_or_longer(headers: &HeaderMap, received: u64) -> Result<(), DownloadError> {
+    let text = headers.get(http::header::CONTENT_RANGE).and_then(|it| it.to_str().ok());
+    let length = text.and_then(|it| it.strip_prefix("bytes */")?.parse().ok());
+    match length {
+        Some(length) if length == received => Ok(()),
+        Some(length) => Err(DownloadError::LengthDiffers { received, length }),
+        None => Err(PeerError::Invalid("it has no length").into()),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+async fn receive(
+    mut body: Incoming,
+    from: &NodeName,
+    partial: &mut PartialFile,
+) -> Result<(), DownloadError> {
+    let mut speed = SpeedWatch::new(Instant::now());
+    let mut received = 0;
+    loop {
+        if let Ok(frame) = tokio::time::timeout(CHECK_INTERVAL, body.frame()).await {
+            let Some(frame) = frame else { return Ok(()) };
+            if let Ok(bytes) = frame.map_err(PeerError::Http)?.into_data() {
+                received += bytes.len() as u64;
+                partial.append(&bytes, from).await.map_err(DownloadError::File)?;
+            }
+        }
+        speed.observe(received, Instant::now()).map_err(PeerError::TooSlow)?;
+    }
+}

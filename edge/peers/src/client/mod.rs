@@ -1,0 +1,6 @@
+//! Connects to members of the site, and downloads from them.
+
+pub mod connection;
+pub mod download;
+pub mod partial;
+pub mod pool;

@@ -1,0 +1,44 @@
+//! What a node offers to its peers: where a content is, and whether one of its objects names it.
+
+use std::path::PathBuf;
+
+use neptune_content::Digest;
+use neptune_wire::NodeName;
+
+/// A part of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileRange {
+    /// The file.
+    pub path: PathBuf,
+    /// Where the content begins, in bytes.
+    pub offset: u64,
+    /// Bytes of the content.
+    pub length: u64,
+}
+
+/// What a node has of a content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ContentState {
+    /// All of it, verified.
+    Held(FileRange),
+    /// It downloads the content from the origin, and has this many bytes. A download from a peer is
+    /// not one: two nodes could wait for each other.
+    Fetching(u64),
+    /// One of its objects names the content.
+    Wanted,
+    /// Nothing, and no object names it.
+    Absent,
+}
+
+/// Contents that a node serves. The methods are called for each request of a member of the site, so
+/// they have to return soon.
+pub trait ContentSource: Send + Sync {
+    /// Returns the state of a content for a peer.
+    fn find(&self, digest: &Digest, peer: &NodeName) -> ContentState;
+
+    /// A peer relies on this node to fetch the content from the origin. Returns whether it does.
+    fn request(&self, digest: &Digest, peer: &NodeName) -> bool;
+
+    /// A peer received bytes that do not have the digest: the copy of this node may be damaged.
+    fn scrub(&self, digest: &Digest, peer: &NodeName);
+}

@@ -1,0 +1,138 @@
+//! The answer to one request.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{
+    HeaderValue, Request, Response, StatusCode,
+    header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, ETAG, RETRY_AFTER},
+};
+use http_body_util::{Either, Empty, StreamBody};
+use hyper::body::Incoming;
+use neptune_content::Digest;
+use neptune_wire::{KeyPin, NodeName};
+
+use super::{
+    Shared,
+    upload::{self, Upload, UploadMeter},
+};
+use crate::{
+    content::{ContentState, FileRange},
+    fetch_state::Availability,
+    protocol::{CONTENT_STATE, Route, Selection, etag, format_state, select},
+};
+
+type Answer = Response<Either<StreamBody<Upload>, Empty<Bytes>>>;
+
+/// Answers a request of the member with this key.
+pub async fn answer(
+    shared: &Arc<Shared>,
+    pin: &KeyPin,
+    meter: &Arc<UploadMeter>,
+    request: Request<Incoming>,
+) -> Answer {
+    let node = shared.roster.borrow().by_pin(pin).map(|peer| peer.node.clone());
+    let Some(node) = node else { return empty(StatusCode::FORBIDDEN) };
+    let route = Route::parse(request.method(), request.uri().path());
+    let status = match route {
+        None => StatusCode::NOT_FOUND,
+        Some(Route::Want(digest)) => {
+            let is_accepted = shared.sources.iter().any(|it| it.request(&digest, &node));
+            if is_accepted { StatusCode::ACCEPTED } else { StatusCode::FORBIDDEN }
+        }
+        Some(Route::Scrub(digest)) => {
+            shared.sources.iter().for_each(|source| source.scrub(&digest, &node));
+            StatusCode::ACCEPTED
+        }
+        Some(Route::Head(digest)) => {
+            return match find(shared, &digest, &node) {
+                Ok(range) => described(empty(StatusCode::OK), &digest, range.length),
+                Err(availability) => absent(availability),
+            };
+        }
+        Some(Route::Get(digest)) => {
+            return match find(shared, &digest, &node) {
+                Ok(range) => content(shared, meter, &request, &digest, range).await,
+                Err(availability) => absent(availability),
+            };
+        }
+    };
+    empty(status)
+}
+
+/// Returns where the content is, or what is here instead.
+fn find(shared: &Shared, digest: &Digest, node: &NodeName) -> Result<FileRange, Availability> {
+    let mut states = shared.sources.iter().map(|source| source.find(digest, node));
+    match states.find(|state| *state != ContentState::Absent) {
+        Some(ContentState::Held(range)) => Ok(range),
+        Some(ContentState::Fetching(received)) => Err(Availability::Fetching(received)),
+        Some(ContentState::Wanted) => Err(Availability::Wanted),
+        Some(ContentState::Absent) | None => Err(Availability::Absent),
+    }
+}
+
+fn absent(availability: Availability) -> Answer {
+    let mut answer = empty(StatusCode::NOT_FOUND);
+    let state = format_state(availability);
+    answer.headers_mut().extend(state.map(|state| (CONTENT_STATE, state)));
+    answer
+}
+
+async fn content(
+    shared: &Arc<Shared>,
+    meter: &Arc<UploadMeter>,
+    request: &Request<Incoming>,
+    digest: &Digest,
+    range: FileRange,
+) -> Answer {
+    let total = range.length;
+    let (status, first, length) = match select(request.headers(), digest, total) {
+        Selection::Whole => (StatusCode::OK, 0, total),
+        Selection::Part(first, last) => (StatusCode::PARTIAL_CONTENT, first, last - first + 1),
+        Selection::Unsatisfiable => {
+            let mut answer = empty(StatusCode::RANGE_NOT_SATISFIABLE);
+            insert_range(&mut answer, format!("bytes */{total}"));
+            return answer;
+        }
+    };
+    let Ok(place) = Arc::clone(&shared.uploads).try_acquire_owned() else {
+        let mut answer = empty(StatusCode::SERVICE_UNAVAILABLE);
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        return answer;
+    };
+    let part = FileRange { path: range.path, offset: range.offset + first, length };
+    match upload::open(shared, meter, &part, place).await {
+        Ok(body) => {
+            let mut answer = Response::new(Either::Left(body));
+            *answer.status_mut() = status;
+            if status == StatusCode::PARTIAL_CONTENT {
+                insert_range(&mut answer, format!("bytes {first}-{}/{total}", first + length - 1));
+            }
+            described(answer, digest, length)
+        }
+        Err(error) => {
+            let path = part.path.display();
+            tracing::warn!(%digest, %path, %error, "content cannot be served");
+            empty(StatusCode::NOT_FOUND)
+        }
+    }
+}
+
+fn described(mut answer: Answer, digest: &Digest, length: u64) -> Answer {
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    headers.insert(ETAG, etag(digest));
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    answer
+}
+
+fn insert_range(answer: &mut Answer, text: String) {
+    let value = HeaderValue::try_from(text).expect("it is visible ASCII");
+    answer.headers_mut().insert(CONTENT_RANGE, value);
+}
+
+fn empty(status: StatusCode) -> Answer {
+    let mut answer = Response::new(Either::Right(Empty::new()));
+    *answer.status_mut() = status;
+    answer
+}
