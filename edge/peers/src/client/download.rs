@@ -13,13 +13,14 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use neptune_content::Digest;
 use neptune_wire::NodeName;
+use tokio::time::timeout;
 
 use super::{
     connection::{PeerConnection, PeerError},
     partial::PartialFile,
 };
 use crate::{
-    limits::SpeedWatch,
+    limits::{IDLE_TIMEOUT, SpeedWatch},
     protocol::{Route, content_range, etag},
 };
 
@@ -100,6 +101,50 @@ pub async fn download(
     received
 }
 
+/// Reads a small content of at most `limit` bytes into memory. `prefix` is what the caller has of it,
+/// less than the whole. Returns `None` if the bytes together do not have the digest.
+///
+/// # Errors
+/// See [`DownloadError`].
+pub async fn read(
+    connection: &mut PeerConnection,
+    digest: &Digest,
+    prefix: Vec<u8>,
+    limit: u64,
+) -> Result<Option<Vec<u8>>, DownloadError> {
+    let mut headers = HeaderMap::new();
+    if !prefix.is_empty() {
+        let range = format!("bytes={}-", prefix.len());
+        headers.insert(RANGE, HeaderValue::try_from(range).expect("it is visible ASCII"));
+    }
+    let response = connection.send(Route::Get(*digest), headers).await?;
+    let present = prefix.len() as u64;
+    match (response.status(), content_range(response.headers())) {
+        (StatusCode::OK, _) if prefix.is_empty() => {}
+        (StatusCode::PARTIAL_CONTENT, Some((first, _, _))) if first == present => {}
+        (StatusCode::OK | StatusCode::PARTIAL_CONTENT, _) => {
+            return Err(PeerError::Invalid("it has another range than requested").into());
+        }
+        (StatusCode::SERVICE_UNAVAILABLE, _) => return Err(PeerError::Busy.into()),
+        (status, _) => return Err(PeerError::Status(status).into()),
+    }
+    let length = response.body().size_hint().exact();
+    let length = length.ok_or(PeerError::Invalid("it has no length"))?.saturating_add(present);
+    if length > limit {
+        return Err(DownloadError::TooLarge { length, limit });
+    }
+    let mut body = response.into_body();
+    let mut content = prefix;
+    while let Some(frame) =
+        timeout(IDLE_TIMEOUT, body.frame()).await.map_err(PeerError::NoAnswer)?
+    {
+        if let Ok(bytes) = frame.map_err(PeerError::Http)?.into_data() {
+            content.extend_from_slice(&bytes);
+        }
+    }
+    Ok((Digest::of_bytes(&content) == *digest).then_some(content))
+}
+
 /// The partial file has at least as many bytes as the peer's copy.
 fn complete_or_longer(headers: &HeaderMap, received: u64) -> Result<(), DownloadError> {
     let text = headers.get(http::header::CONTENT_RANGE).and_then(|it| it.to_str().ok());
@@ -120,7 +165,7 @@ async fn receive(
     let mut speed = SpeedWatch::new(Instant::now());
     let mut received = 0;
     loop {
-        if let Ok(frame) = tokio::time::timeout(CHECK_INTERVAL, body.frame()).await {
+        if let Ok(frame) = timeout(CHECK_INTERVAL, body.frame()).await {
             let Some(frame) = frame else { return Ok(()) };
             if let Ok(bytes) = frame.map_err(PeerError::Http)?.into_data() {
                 received += bytes.len() as u64;

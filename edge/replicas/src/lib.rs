@@ -1,0 +1,29 @@
+//! Copies a directory of one node to others, in blocks of 1 MiB that are named by their sha256.
+//!
+//! The source hashes its files and offers a manifest and the blocks to its replicas, through the
+//! server of `neptune-peers`. A replica compares the manifest with its own blocks, and fetches the
+//! missing ones.
+//!
+//! # Layout
+//! - [`Manifest`], `compare`: what a directory has, and what a replica lacks. Pure.
+//! - [`DatasetSource`]: the side with the data.
+//! - [`Replica`]: the other side.
+//!
+//! # Guarantees
+//! - After a sync, the replica's files have the bytes of the manifest; each block was verified when
+//!   it arrived.
+//! - A file is replaced by a rename. Only a file that grew is written in place, after its end.
+//! - A cut costs at most the block in flight, 1 MiB.
+
+#![deny(missing_docs)]
+
+mod compare;
+mod files;
+mod manifest;
+mod replica;
+mod source;
+
+pub use compare::{BlockOrigin, FileChange, SyncPlan, compare};
+pub use manifest::{BLOCK, FileBlocks, InvalidManifest, MAX_FILES, Manifest, RelativePath};
+pub use replica::{Deletions, Replica, ReplicaError, SyncReport};
+pub use source::{DatasetSource, FileEnd, Generation};
