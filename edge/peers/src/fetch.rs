@@ -259,7 +259,7 @@ impl PeerFetcher {
         let minutes = duration.as_secs() / 60;
         tracing::warn!(peer = %node, %digest, minutes, "peer served wrong content, not used for now");
         if let Err(error) = self.exchange(node, Route::Scrub(*digest)).await {
-            tracing::debug!(peer = %node, %error, "peer was not told to check its copy");
+            tracing::debug!(peer = %node, %error, "peer did not take the complaint about its copy");
         }
     }
 

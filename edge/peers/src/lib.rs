@@ -1,7 +1,7 @@
 //! Agents of one site fetch content from each other, so that it crosses the site's uplink once.
 //!
 //! The crate does not know workers, resources or messages. The caller passes the members of the
-//! site and says which contents it has and wants; contents are named by their sha256.
+//! site, and the contents that it has and wants; contents are named by their sha256.
 //!
 //! # Layout
 //! - `rendezvous`, `roster`, `limits`, `quarantine`, [`fetch_state`], [`protocol`]: decisions and

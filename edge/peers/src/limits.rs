@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn transfer_at_the_floor_goes_on_and_a_slower_one_ends() {
+    fn transfer_at_the_floor_continues_and_a_slower_one_ends() {
         let start = Instant::now();
         let speeds =
             [(MIN_SPEED, None), (MIN_SPEED - 2048, Some(30)), (0, Some(10)), (1, Some(30))];

@@ -17,13 +17,16 @@
 
 #![deny(missing_docs)]
 
+mod block_fetch;
 mod compare;
 mod files;
 mod manifest;
 mod replica;
 mod source;
+mod staging;
 
+pub use block_fetch::{ReplicaError, SyncReport};
 pub use compare::{BlockOrigin, FileChange, SyncPlan, compare};
 pub use manifest::{BLOCK, FileBlocks, InvalidManifest, MAX_FILES, Manifest, RelativePath};
-pub use replica::{Deletions, Replica, ReplicaError, SyncReport};
+pub use replica::{Deletions, Replica};
 pub use source::{DatasetSource, FileEnd, Generation};

@@ -111,8 +111,8 @@ pub enum InvalidManifest {
 }
 
 impl Manifest {
-    /// Returns the hash of all paths, lengths and blocks. Equal roots mean equal directories,
-    /// whatever the generations.
+    /// Returns the hash of all paths, lengths and blocks. Equal roots mean equal directories, also
+    /// of different generations.
     pub fn root(&self) -> Digest {
         let mut hash = Sha256::new();
         for (path, file) in &self.files {

@@ -5,7 +5,6 @@ use std::{
     fs::{self, File},
     io,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use neptune_content::Digest;
@@ -13,24 +12,23 @@ use neptune_peers::{
     Peer,
     client::{
         connection::{PeerConnection, PeerError},
-        download::{DownloadError, download, read},
+        download::download,
         partial::PartialFile,
     },
 };
 use neptune_pinned_tls::TlsKey;
 use serde::{Deserialize, Serialize};
-use tokio::task::spawn_blocking;
 
 use crate::{
+    block_fetch::{BlockFetch, ReplicaError, SyncReport, blocking},
     compare::{BlockOrigin, FileChange, compare, origins_of},
     files::{FileVersion, hash_blocks, read_at, read_json, walk, write_at, write_json},
-    manifest::{BLOCK, FileBlocks, InvalidManifest, Manifest, RelativePath},
+    manifest::{BLOCK, FileBlocks, Manifest, RelativePath},
+    staging::{put, remove_leftovers, staged_blocks},
 };
 
 /// Bytes of an encoded manifest at most.
 const MAX_MANIFEST: u64 = 512 * 1024 * 1024;
-/// The longest pause while the source serves others.
-const MAX_BUSY_PAUSE: Duration = Duration::from_secs(1);
 
 /// What happens to files that the source removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,39 +37,6 @@ pub enum Deletions {
     Follow,
     /// They stay.
     Keep,
-}
-
-/// Why a sync did not end. What has arrived stays, and the next sync continues.
-#[derive(Debug, thiserror::Error)]
-pub enum ReplicaError {
-    /// The source is not reachable, is busy, or the file changed since the manifest.
-    #[error("source: {0}")]
-    Source(#[from] DownloadError),
-    /// The manifest cannot be used.
-    #[error("manifest of the source: {0}")]
-    Manifest(#[from] InvalidManifest),
-    /// The replica's disk failed, or is full.
-    #[error("replica: {0}")]
-    Io(#[from] io::Error),
-}
-
-impl From<PeerError> for ReplicaError {
-    fn from(error: PeerError) -> Self {
-        Self::Source(error.into())
-    }
-}
-
-/// What a sync did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SyncReport {
-    /// The generation that the replica has now.
-    pub generation: u64,
-    /// Blocks that were fetched.
-    pub fetched_blocks: u64,
-    /// Their bytes.
-    pub fetched_bytes: u64,
-    /// Blocks that the replica had elsewhere.
-    pub reused_blocks: u64,
 }
 
 /// The copy of a directory.
@@ -244,7 +209,7 @@ impl Replica {
             Some((known, blocks)) if known == *path => blocks,
             _ => {
                 let staging = staging.clone();
-                blocking(move || staged_blocks(&staging)).await?
+                blocking(move || Ok(staged_blocks(&staging)?)).await?
             }
         };
         let wanted = file.blocks.iter();
@@ -336,87 +301,4 @@ impl Replica {
         self.missing_bytes = 0;
         Ok(())
     }
-}
-
-/// Fetches blocks from the source.
-struct BlockFetch<'a> {
-    connection: &'a mut PeerConnection,
-    report: &'a mut SyncReport,
-}
-
-impl BlockFetch<'_> {
-    /// Returns a block, of which `prefix` is here. `None` if it has another beginning, or the file of
-    /// the source changed.
-    async fn block(
-        &mut self,
-        file: &FileBlocks,
-        index: usize,
-        prefix: Vec<u8>,
-    ) -> Result<Option<Vec<u8>>, ReplicaError> {
-        let (digest, length) = (&file.blocks[index], file.block_length(index));
-        let present = prefix.len() as u64;
-        let mut pause = Duration::from_millis(20);
-        let bytes = loop {
-            match read(self.connection, digest, prefix.clone(), length).await {
-                Err(DownloadError::Peer(PeerError::Busy)) => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(MAX_BUSY_PAUSE);
-                }
-                result => break result?,
-            }
-        };
-        self.report.fetched_blocks += 1;
-        self.report.fetched_bytes += length - present;
-        Ok(bytes.filter(|bytes| bytes.len() as u64 == length))
-    }
-}
-
-async fn blocking<T: Send + 'static>(
-    task: impl FnOnce() -> Result<T, ReplicaError> + Send + 'static,
-) -> Result<T, ReplicaError> {
-    spawn_blocking(task).await.expect("file access does not panic")
-}
-
-/// The blocks that an earlier process wrote.
-fn staged_blocks(staging: &Path) -> Result<Vec<Digest>, ReplicaError> {
-    match fs::symlink_metadata(staging) {
-        Ok(metadata) => Ok(hash_blocks(staging, 0, metadata.len())?),
-        Err(_) => Ok(Vec::new()),
-    }
-}
-
-/// Removes the manifests and the parts of files that no sync needs any more.
-fn remove_leftovers(state: &Path) -> io::Result<()> {
-    for directory in [state.to_owned(), state.join("new")] {
-        for entry in fs::read_dir(&directory)? {
-            let entry = entry?;
-            let is_manifest = entry.file_name().to_string_lossy().starts_with("manifest-");
-            if is_manifest || directory != state {
-                fs::remove_file(entry.path())?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Renames a complete file to its path. Removes what stands in its way.
-fn put(staging: &Path, root: &Path, path: &RelativePath, bytes: u64) -> io::Result<()> {
-    File::options().create(true).truncate(false).write(true).open(staging)?.set_len(bytes)?;
-    let target = path.below(root);
-    let mut parents: Vec<_> =
-        target.ancestors().skip(1).take_while(|it| *it != root).map(Path::to_owned).collect();
-    parents.reverse();
-    for parent in parents {
-        // A link could lead out of the directory.
-        match fs::symlink_metadata(&parent) {
-            Ok(metadata) if metadata.is_dir() => continue,
-            Ok(_) => fs::remove_file(&parent)?,
-            Err(_) => {}
-        }
-        fs::create_dir(&parent)?;
-    }
-    if fs::symlink_metadata(&target).is_ok_and(|it| it.is_dir()) {
-        fs::remove_dir_all(&target)?;
-    }
-    fs::rename(staging, &target)
 }

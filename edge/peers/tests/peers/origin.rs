@@ -78,7 +78,7 @@ impl Origin {
     }
 
     /// Seconds that the last transfer took, which began at `start`. On a busy machine it is longer
-    /// than the rate says.
+    /// than at that rate.
     pub fn seconds(&self, start: Instant) -> f64 {
         self.ended.lock().unwrap().unwrap().duration_since(start).as_secs_f64()
     }

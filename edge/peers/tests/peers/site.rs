@@ -79,7 +79,7 @@ impl Member {
         self.directory.path().join(format!("{digest}.partial"))
     }
 
-    /// Puts a file there, whatever its digest, and offers it.
+    /// Puts a file there, and offers it under this digest, which may be wrong.
     pub fn hold(&self, digest: Digest, content: &[u8]) {
         std::fs::write(self.path(&digest), content).unwrap();
         self.table.set_held(digest, self.path(&digest), content.len() as u64);

@@ -75,7 +75,7 @@ async fn each_of_20_cuts_costs_at_most_one_block() {
             Ok(_) => break,
             Err(_) => cuts += 1,
         }
-        // A restart of the agent now and then: it hashes the file that it was writing.
+        // A restart of the agent, which hashes the file that it was writing.
         if cuts % 5 == 0 {
             replica = fixture.replica(Deletions::Follow, false);
         }

@@ -1,0 +1,55 @@
+//! Files that are written beside the replica's directory until they are complete. Blocking.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::Path,
+};
+
+use neptune_content::Digest;
+
+use crate::{files::hash_blocks, manifest::RelativePath};
+
+/// The blocks that an earlier process wrote.
+pub fn staged_blocks(staging: &Path) -> io::Result<Vec<Digest>> {
+    match fs::symlink_metadata(staging) {
+        Ok(metadata) => hash_blocks(staging, 0, metadata.len()),
+        Err(_) => Ok(Vec::new()),
+    }
+}
+
+/// Removes the manifests and the parts of files that no sync needs any more.
+pub fn remove_leftovers(state: &Path) -> io::Result<()> {
+    for directory in [state.to_owned(), state.join("new")] {
+        for entry in fs::read_dir(&directory)? {
+            let entry = entry?;
+            let is_manifest = entry.file_name().to_string_lossy().starts_with("manifest-");
+            if is_manifest || directory != state {
+                fs::remove_file(entry.path())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Renames a complete file to its path. Removes what stands in its way.
+pub fn put(staging: &Path, root: &Path, path: &RelativePath, bytes: u64) -> io::Result<()> {
+    File::options().create(true).truncate(false).write(true).open(staging)?.set_len(bytes)?;
+    let target = path.below(root);
+    let mut parents: Vec<_> =
+        target.ancestors().skip(1).take_while(|it| *it != root).map(Path::to_owned).collect();
+    parents.reverse();
+    for parent in parents {
+        // A link could lead out of the directory.
+        match fs::symlink_metadata(&parent) {
+            Ok(metadata) if metadata.is_dir() => continue,
+            Ok(_) => fs::remove_file(&parent)?,
+            Err(_) => {}
+        }
+        fs::create_dir(&parent)?;
+    }
+    if fs::symlink_metadata(&target).is_ok_and(|it| it.is_dir()) {
+        fs::remove_dir_all(&target)?;
+    }
+    fs::rename(staging, &target)
+}
