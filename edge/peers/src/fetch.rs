@@ -6,7 +6,7 @@ use std::{
     io,
     path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use futures::future::join_all;
@@ -117,7 +117,8 @@ impl PeerFetcher {
             };
             match action {
                 FetchAction::Ask(peers) => {
-                    let (answers, silent) = self.ask(&peers, request.digest).await;
+                    let (answers, silent) =
+                        self.ask(&peers, request.digest, state.answer_timeout()).await;
                     state.on_answers(&answers, &silent, random(), Instant::now());
                 }
                 FetchAction::Request(peer) => {
@@ -125,7 +126,7 @@ impl PeerFetcher {
                     state.on_requested(is_accepted, Instant::now());
                 }
                 FetchAction::Poll(peer) => {
-                    let reply = self.poll(&peer, request.digest).await;
+                    let reply = self.poll(&peer, request.digest, self.times.answer).await;
                     state.on_progress(reply, Instant::now());
                 }
                 FetchAction::Wait(until) => sleep_until(until.into()).await,
@@ -159,8 +160,9 @@ impl PeerFetcher {
         &self,
         peers: &[NodeName],
         digest: Digest,
+        wait: Duration,
     ) -> (BTreeMap<NodeName, Availability>, BTreeSet<NodeName>) {
-        let replies = join_all(peers.iter().map(|node| self.poll(node, digest))).await;
+        let replies = join_all(peers.iter().map(|node| self.poll(node, digest, wait))).await;
         let (mut answers, mut silent) = (BTreeMap::new(), BTreeSet::new());
         for (node, reply) in peers.iter().cloned().zip(replies) {
             match reply {
@@ -172,8 +174,8 @@ impl PeerFetcher {
         (answers, silent)
     }
 
-    async fn poll(&self, node: &NodeName, digest: Digest) -> PollReply {
-        let answer = self.exchange(node, Route::Head(digest)).await;
+    async fn poll(&self, node: &NodeName, digest: Digest, wait: Duration) -> PollReply {
+        let answer = self.exchange(node, Route::Head(digest), wait).await;
         match answer.and_then(|(status, headers)| availability(status, &headers)) {
             Ok(answer) => PollReply::Answered(answer),
             Err(PeerError::NoAnswer(_)) => PollReply::Silent,
@@ -185,18 +187,19 @@ impl PeerFetcher {
     }
 
     async fn request(&self, node: &NodeName, digest: Digest) -> bool {
-        let answer = self.exchange(node, Route::Want(digest)).await;
+        let answer = self.exchange(node, Route::Want(digest), self.times.answer).await;
         answer.is_ok_and(|(status, _)| status == StatusCode::ACCEPTED)
     }
 
-    /// Sends a short request, and waits for its answer as long as the times allow.
+    /// Sends a short request, and waits for its answer.
     async fn exchange(
         &self,
         node: &NodeName,
         route: Route,
+        wait: Duration,
     ) -> Result<(StatusCode, HeaderMap), PeerError> {
         let peer = self.peer(node)?;
-        timeout(self.times.answer, self.pool.exchange(&self.key, &peer, route)).await?
+        timeout(wait, self.pool.exchange(&self.key, &peer, route)).await?
     }
 
     fn peer(&self, node: &NodeName) -> Result<Peer, PeerError> {
@@ -258,7 +261,7 @@ impl PeerFetcher {
         let duration = self.quarantine().add(node, now);
         let minutes = duration.as_secs() / 60;
         tracing::warn!(peer = %node, %digest, minutes, "peer served wrong content, not used for now");
-        if let Err(error) = self.exchange(node, Route::Scrub(*digest)).await {
+        if let Err(error) = self.exchange(node, Route::Scrub(*digest), self.times.answer).await {
             tracing::debug!(peer = %node, %error, "peer did not take the complaint about its copy");
         }
     }

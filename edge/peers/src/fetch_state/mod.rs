@@ -135,6 +135,12 @@ impl FetchState {
         }
     }
 
+    /// Returns how long to wait for the answers to [`FetchAction::Ask`]: doubled after each round in
+    /// which a possible owner was too slow.
+    pub fn answer_timeout(&self) -> Duration {
+        self.times.answer * 2_u32.pow(self.silent_rounds)
+    }
+
     /// Takes the answers to [`FetchAction::Ask`]. `silent` are the peers that are reachable and did
     /// not answer in time. Others that did not answer are not reachable.
     pub fn on_answers(

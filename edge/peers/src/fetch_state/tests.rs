@@ -144,8 +144,9 @@ fn fourth_owner_is_the_origin() {
 #[test]
 fn owner_that_answers_late_is_asked_again_three_times() {
     let (mut fetch, order) = Fixture::of_rank(1, 3);
-    for _ in 0..3 {
+    for seconds in [1, 2, 4] {
         assert!(matches!(fetch.wait(), FetchAction::Ask(_)));
+        assert_eq!(fetch.state.answer_timeout().as_secs(), seconds);
         let answers = BTreeMap::from([(order[2].clone(), Availability::Wanted)]);
         fetch.state.on_answers(&answers, &BTreeSet::from([order[0].clone()]), 0, fetch.now);
         assert!(matches!(fetch.next(), FetchAction::Wait(_)));

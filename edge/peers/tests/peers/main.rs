@@ -10,6 +10,7 @@
 mod failures;
 mod hostile;
 mod limits;
+mod memory;
 mod origin;
 mod sharing;
 mod site;
