@@ -8,7 +8,8 @@ use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment},
     coordination::v1::Lease,
     core::v1::{
-        ConfigMap, Endpoints, Event, Namespace, Node, Pod, Secret, Service, ServiceAccount,
+        ConfigMap, Endpoints, Event, Namespace, Node, PersistentVolumeClaim, Pod, Secret, Service,
+        ServiceAccount,
     },
     events::v1::Event as EventsEvent,
     networking::v1::NetworkPolicy,
@@ -53,6 +54,7 @@ fn build() -> Map<String, Value> {
         Event,
         Namespace,
         Node,
+        PersistentVolumeClaim,
         Pod,
         Secret,
         Service,

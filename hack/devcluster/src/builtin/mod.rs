@@ -73,6 +73,16 @@ const KINDS: &[Kind] = &[
     Kind { short: &["cm"], ..kind("", "configmaps", "ConfigMap", "api.core.v1.ConfigMap") },
     kind("", "secrets", "Secret", "api.core.v1.Secret"),
     Kind {
+        short: &["pvc"],
+        status: true,
+        ..kind(
+            "",
+            "persistentvolumeclaims",
+            "PersistentVolumeClaim",
+            "api.core.v1.PersistentVolumeClaim",
+        )
+    },
+    Kind {
         short: &["sa"],
         ..kind("", "serviceaccounts", "ServiceAccount", "api.core.v1.ServiceAccount")
     },
