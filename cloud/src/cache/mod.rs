@@ -6,6 +6,7 @@ mod framework_table;
 mod index;
 mod node_ports;
 pub mod outage;
+mod service_address;
 mod watch;
 
 use std::{

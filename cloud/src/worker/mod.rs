@@ -6,4 +6,5 @@ pub mod frameworks;
 pub mod names;
 pub mod ports;
 pub mod serving_runtimes;
+pub mod settings;
 pub mod transformers;

@@ -2,11 +2,8 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::{
-    api::core::v1::{Node, Pod, Service},
-    jiff::Timestamp,
-};
-use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
+use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
+use kube::runtime::reflector::ObjectRef;
 use neptune_api::{InferenceModel, NodeServer};
 use neptune_wire::{NodeName, ObjectKey};
 
@@ -27,7 +24,7 @@ use crate::{
     kubernetes::{
         identity::is_owned,
         node_selector::text,
-        nodes::{in_url, internal_address, is_edge_node},
+        nodes::{in_url, internal_address},
         workloads,
     },
     reason::Reason,
@@ -69,7 +66,11 @@ fn placed(model: &InferenceModel, valid: &ValidInferenceModel, context: &Context
         Place::Cluster { placement, service_type, .. } => {
             let is_external = *service_type != "ClusterIP";
             let external = is_external
-                .then(|| external_address(valid, placement.node.as_deref(), caches))
+                .then(|| {
+                    let namespace = valid.metadata.namespace.as_str();
+                    let reference = ObjectRef::new(valid.name.as_str()).within(namespace);
+                    caches.external_address(&reference, valid.port, placement.node.as_deref())
+                })
                 .flatten();
             let url = Some(service_url(valid, external, context.cluster_domain()));
             let deployment = caches.deployment_of(model);
@@ -101,37 +102,6 @@ fn service_url(
         (host, i32::from(valid.port))
     });
     format!("http://{}:{port}", in_url(&host))
-}
-
-/// The host and the port of the Service outside the cluster.
-fn external_address(
-    valid: &ValidInferenceModel,
-    node: Option<&str>,
-    caches: &Caches,
-) -> Option<(String, i32)> {
-    let reference =
-        ObjectRef::<Service>::new(valid.name.as_str()).within(valid.metadata.namespace.as_str());
-    let service = caches.services.get(&reference)?;
-    let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    let ingress = balancer.and_then(|balancer| balancer.ingress.as_ref()?.first().cloned());
-    if let Some(host) = ingress.and_then(|ingress| ingress.ip.or(ingress.hostname)) {
-        return Some((host, i32::from(valid.port)));
-    }
-    let port = service.spec.as_ref()?.ports.as_ref()?.first()?.node_port?;
-    Some((node_address(node, caches)?, port))
-}
-
-/// The address of a cloud node. A node port is open on every node; the first node by name is
-/// stable.
-fn node_address(node: Option<&str>, caches: &Caches) -> Option<String> {
-    let matches = |cached: &Node| match node {
-        Some(name) => cached.metadata.name.as_deref() == Some(name),
-        None => !is_edge_node(cached),
-    };
-    let nodes =
-        caches.nodes.state_filter(|cached| matches(cached) && internal_address(cached).is_some());
-    let first = nodes.into_iter().min_by_key(|node| node.name_any())?;
-    internal_address(&first).map(str::to_owned)
 }
 
 /// The state of the servers at their place, or at their last place while the spec is invalid.

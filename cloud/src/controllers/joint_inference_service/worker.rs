@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use neptune_api::{HardExampleAlgorithm, JointInferenceService, KeyValue, Model, WorkerSpec};
+use neptune_api::{HardExampleAlgorithm, JointInferenceService, Model, WorkerSpec};
 use neptune_wire::{ArtifactAddress, Resource, ResourceLimits, Role, WorkerName};
 
 use crate::{
@@ -11,8 +11,8 @@ use crate::{
     kubernetes::{pod_security, quantities, secrets::check_name},
     reason::Reason,
     worker::{
-        environment::{RESERVED, is_variable, variable},
         names::worker_name,
+        settings::{parameters, variables},
     },
 };
 
@@ -76,7 +76,7 @@ pub fn resolve(
     let model = model(&spec.field("model.name"), spec.model_name, spec.model, namespace, findings);
     let program = program(spec, facts, findings);
     parameters(&spec.field("workerSpec.parameters"), &spec.worker.parameters, findings);
-    let env = env(spec, findings);
+    let env = variables(&spec.field("workerSpec.env"), &spec.worker.env, &[], findings);
     let limits_field = spec.field("workerSpec.resources.limits");
     let limits = quantities::limits(&limits_field, spec.worker.resources.as_ref(), findings);
     let context = spec.worker.security_context.as_ref();
@@ -207,47 +207,6 @@ fn scripts(spec: &WorkerInput, findings: &mut Vec<Finding>) {
             ),
         ));
     }
-}
-
-fn parameters(field: &str, parameters: &[KeyValue], findings: &mut Vec<Finding>) {
-    let mut seen: BTreeMap<String, &str> = BTreeMap::new();
-    for KeyValue { key, .. } in parameters {
-        if key.is_empty() {
-            findings.push(Finding::new(
-                Reason::ParameterInvalid,
-                format!("{field}: empty key; set a key or remove the parameter"),
-            ));
-        } else if let Some(first) = seen.insert(variable(key), key) {
-            let message = if first == key {
-                format!("{field}: duplicate key {key:?}; remove one")
-            } else {
-                format!(
-                    "{field}: {first:?} and {key:?} both become the environment variable {}; rename one",
-                    variable(key)
-                )
-            };
-            findings.push(Finding::new(Reason::ParameterDuplicate, message));
-        }
-    }
-}
-
-fn env(spec: &WorkerInput, findings: &mut Vec<Finding>) -> BTreeMap<String, String> {
-    let field = spec.field("workerSpec.env");
-    let mut env = BTreeMap::new();
-    for variable in &spec.worker.env {
-        let name = &variable.name;
-        let wrong = if !is_variable(name) {
-            "must be letters, digits and '_', not beginning with a digit"
-        } else if RESERVED.contains(&name.as_str()) {
-            "is set by Neptune; choose another name"
-        } else if env.insert(name.clone(), variable.value.clone()).is_some() {
-            "is a duplicate; remove one"
-        } else {
-            continue;
-        };
-        findings.push(Finding::new(Reason::EnvInvalid, format!("{field}: {name:?} {wrong}")));
-    }
-    env
 }
 
 fn secrets(spec: &WorkerInput, findings: &mut Vec<Finding>) {

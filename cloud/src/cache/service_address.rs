@@ -1,0 +1,40 @@
+//! The address of a Service outside of the cluster, from the cached Service and Nodes.
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
+
+use super::Caches;
+use crate::kubernetes::nodes::{internal_address, is_edge_node};
+
+impl Caches {
+    /// The host and the port of a Service outside the cluster: that of its load balancer, or a node
+    /// port. `node` is the only node with its Pods, if there is one.
+    pub fn external_address(
+        &self,
+        service: &ObjectRef<Service>,
+        port: u16,
+        node: Option<&str>,
+    ) -> Option<(String, i32)> {
+        let service = self.services.get(service)?;
+        let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+        let ingress = balancer.and_then(|balancer| balancer.ingress.as_ref()?.first().cloned());
+        if let Some(host) = ingress.and_then(|ingress| ingress.ip.or(ingress.hostname)) {
+            return Some((host, i32::from(port)));
+        }
+        let port = service.spec.as_ref()?.ports.as_ref()?.first()?.node_port?;
+        Some((self.node_address(node)?, port))
+    }
+
+    /// The address of a cloud node. A node port is open on every node; the first node by name is
+    /// stable.
+    fn node_address(&self, node: Option<&str>) -> Option<String> {
+        let matches = |cached: &Node| match node {
+            Some(name) => cached.metadata.name.as_deref() == Some(name),
+            None => !is_edge_node(cached),
+        };
+        let nodes =
+            self.nodes.state_filter(|cached| matches(cached) && internal_address(cached).is_some());
+        let first = nodes.into_iter().min_by_key(|node| node.name_any())?;
+        internal_address(&first).map(str::to_owned)
+    }
+}
