@@ -18,11 +18,12 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// The sample of each kind.
-const SAMPLES: [(&str, &str); 4] = [
+const SAMPLES: [(&str, &str); 5] = [
     ("dataset", include_str!("../../common/api/tests/samples/dataset.yaml")),
     ("model", include_str!("../../common/api/tests/samples/model.yaml")),
     ("serving", include_str!("../../common/api/tests/samples/inferencemodel.yaml")),
     ("service", include_str!("../../common/api/tests/samples/jointinferenceservice.yaml")),
+    ("training", include_str!("../../common/api/tests/samples/trainingmodel.yaml")),
 ];
 
 /// An API server in this process with the CRDs, and its directory.

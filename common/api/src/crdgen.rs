@@ -3,11 +3,17 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
 
-use crate::{Dataset, InferenceModel, JointInferenceService, Model};
+use crate::{Dataset, InferenceModel, JointInferenceService, Model, TrainingModel};
 
 /// Returns every CRD, in the order of the file names.
-pub fn crds() -> [CustomResourceDefinition; 4] {
-    [Dataset::crd(), InferenceModel::crd(), JointInferenceService::crd(), Model::crd()]
+pub fn crds() -> [CustomResourceDefinition; 5] {
+    [
+        Dataset::crd(),
+        InferenceModel::crd(),
+        JointInferenceService::crd(),
+        Model::crd(),
+        TrainingModel::crd(),
+    ]
 }
 
 /// Returns the file name (`<plural>.<group>.yaml`) and the content of every CRD.

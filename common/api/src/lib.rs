@@ -21,6 +21,7 @@ mod resources;
 mod rules;
 mod schema;
 mod security_context;
+pub mod training_model;
 mod transformer;
 
 pub use dataset::{Dataset, DatasetSpec, DatasetStatus};
@@ -40,5 +41,13 @@ pub use placement::Placement;
 pub use resources::{Limits, ResourceRequirements};
 pub use security_context::{
     Capabilities, SeccompProfile, SeccompType, SecretReference, SecurityContext,
+};
+pub use training_model::{
+    Aggregation, AggregationStrategy, AggregatorService, AggregatorServiceType, AggregatorStatus,
+    DatasetSelection, EarlyStop, InitialWeights, LastRun, MetricMode, NormLimits, TooFewWorkers,
+    TrainedWeights, TrainingEvaluation, TrainingModel, TrainingModelSpec, TrainingModelStatus,
+    TrainingNetwork, TrainingOutput, TrainingOutputStatus, TrainingPhase, TrainingRound,
+    TrainingSchedule, TrainingScheduleType, TrainingScript, TrainingWorker, TrainingWorkerSpec,
+    TrainingWorkerState, TrainingWorkerStatus, UpdateWeights, WeightsReference,
 };
 pub use transformer::{Transformer, TransformerStyle};

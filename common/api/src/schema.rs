@@ -24,6 +24,25 @@ pub(crate) const SHA256: &str = "^[0-9a-fA-F]{64}$";
 /// Pattern of a share: a decimal from 0 to 1.
 pub(crate) const SHARE: &str = r"^(0(\.[0-9]+)?|1(\.0+)?)$";
 
+/// Pattern of a decimal that is not negative.
+pub(crate) const DECIMAL: &str = r"^[0-9]+(\.[0-9]+)?$";
+
+/// Pattern of a decimal.
+pub(crate) const SIGNED_DECIMAL: &str = r"^-?[0-9]+(\.[0-9]+)?$";
+
+/// Pattern of a duration above zero, or "none".
+pub(crate) const DURATION_OR_NONE: &str = "^(none|[1-9][0-9]{0,5}(ms|s|m|h))$";
+
+/// Pattern of an http(s) address.
+pub(crate) const WEB_ADDRESS: &str = "^https?://[^/?#]+(/.*)?$";
+
+/// Pattern of an http(s) or s3 address.
+pub(crate) const REMOTE_ADDRESS: &str = "^(https?://[^/?#]|s3://[^/]+/.)";
+
+/// Pattern of a host and a port: a name, an IPv4 address, or an IPv6 address in brackets.
+pub(crate) const HOST_AND_PORT: &str =
+    r"^([0-9A-Za-z]([-0-9A-Za-z.]*[0-9A-Za-z])?|\[[0-9A-Fa-f:.]+\]):[1-9][0-9]{0,4}$";
+
 /// Pattern of a duration above zero.
 pub(crate) const DURATION: &str = "^[1-9][0-9]{0,5}(ms|s|m|h)$";
 

@@ -63,6 +63,7 @@ fn names_are_as_documented() {
                 ["jointinferenceservice", "jis"]
             ]),
             json!(["models.edgeai.io", "Model", "Namespaced", "v1alpha1", null]),
+            json!(["trainingmodels.sedna.io", "TrainingModel", "Namespaced", "v1alpha1", ["tm"]]),
         ]
     );
     for crd in crds() {
@@ -129,6 +130,22 @@ fn printer_columns_are_as_documented() {
         ]
     );
     assert_eq!(crd("inferencemodels")["spec"]["names"]["categories"], json!(["neptune"]));
+    assert_eq!(
+        columns("trainingmodels"),
+        [
+            json!(["Phase", "string", ".status.phase"]),
+            json!(["Round", "string", ".status.progress"]),
+            json!(["Workers", "string", ".status.participants"]),
+            json!(["Metric", "string", ".status.metrics[0].value"]),
+            json!(["Loss", "string", r#".status.metrics[?(@.key=="loss")].value"#]),
+            json!(["Output", "string", ".status.output.model"]),
+            json!(["Run", "integer", ".status.run"]),
+            json!(["Reason", "string", r#".status.conditions[?(@.type=="Degraded")].reason"#]),
+            json!(["Aggregator", "string", ".status.aggregator.url"]),
+            json!(["Age", "date", ".metadata.creationTimestamp"]),
+        ]
+    );
+    assert_eq!(crd("trainingmodels")["spec"]["names"]["categories"], json!(["neptune"]));
     assert_eq!(
         columns("datasets"),
         [

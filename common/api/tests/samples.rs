@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use kube::{CustomResourceExt, Resource};
-use neptune_api::{Dataset, InferenceModel, JointInferenceService, Model};
+use neptune_api::{Dataset, InferenceModel, JointInferenceService, Model, TrainingModel};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -107,6 +107,41 @@ fn example_of_a_selection_is_valid() {
     assert_valid::<Model>(second);
     assert_valid::<JointInferenceService>(service);
     assert_valid::<InferenceModel>(served);
+}
+
+#[test]
+fn training_model_sample_is_valid() {
+    assert_valid::<TrainingModel>(include_str!("samples/trainingmodel.yaml"));
+}
+
+#[test]
+fn optional_fields_of_a_training_model_are_valid() {
+    let sample = include_str!("samples/trainingmodel.yaml");
+    let mut object: Value = serde_saphyr::from_str(sample).unwrap();
+    let spec = &mut object["spec"];
+    spec["initialWeights"] = serde_json::json!({"model": {"name": "digits-small"}});
+    spec["script"] = serde_json::json!({"scriptDir": "/opt/train", "bootFile": "train.py"});
+    spec["workerSpec"] = serde_json::json!({
+        "image": "train:1", "parameters": [{"key": "lr", "value": "0.1"}], "network": "Bridge",
+        "env": [{"name": "LOG", "value": "debug"}],
+        "resources": {"limits": {"memory": "2Gi"}}, "securityContext": {"runAsUser": 1000},
+    });
+    spec["aggregation"] = serde_json::json!({
+        "strategy": "TrimmedMean", "rounds": 3, "minWorkers": 2, "roundTimeout": "none",
+        "onTooFewWorkers": "Fail", "fraction": "0.5", "weights": "Equal", "maxWeight": "0.4",
+        "clip": {"maxNormFactor": "2", "refuseNormFactor": "5"}, "trim": "0.2",
+        "serverLearningRate": "1", "serverMomentum": "0.9", "maxUpdateBytes": "64Mi", "seed": 7,
+        "service": {"type": "LoadBalancer", "address": "training.example:8418"},
+        "storageClassName": "fast",
+    });
+    spec["earlyStop"] = serde_json::json!({"patience": 3, "minDelta": "0.001", "target": "-0.97"});
+    spec["schedule"] = serde_json::json!({
+        "type": "OnGrowth", "dataset": {"name": "hard"}, "newSamples": 500, "minInterval": "1h",
+        "maxRuns": 5,
+    });
+    (spec["suspend"], spec["backoffLimit"]) = (true.into(), 0.into());
+    spec["activeDeadline"] = "12h".into();
+    assert_valid::<TrainingModel>(&serde_saphyr::to_string(&object).unwrap());
 }
 
 #[test]

@@ -63,6 +63,7 @@ fn collection(object: &Value) -> Option<String> {
         "Dataset" => "datasets",
         "Model" => "models",
         "InferenceModel" => "inferencemodels",
+        "TrainingModel" => "trainingmodels",
         "JointInferenceService" => "jointinferenceservices",
         "Widget" => "widgets",
         _ => return None,
@@ -200,6 +201,7 @@ async fn tables(comparison: &mut Comparison) {
         "edgeai.io/v1alpha1/namespaces/default/datasets",
         "edgeai.io/v1alpha1/namespaces/default/models",
         "sedna.io/v1alpha1/namespaces/default/inferencemodels",
+        "sedna.io/v1alpha1/namespaces/default/trainingmodels",
         "neptune.io/v1alpha1/namespaces/default/jointinferenceservices",
     ] {
         comparison
@@ -236,7 +238,7 @@ fn kubectl(comparison: &mut Comparison) {
     };
     let crds = root().join("crds");
     compare(&["apply", "-f", crds.to_str().unwrap()]);
-    for kind in ["datasets", "models", "inferencemodels", "jis"] {
+    for kind in ["datasets", "models", "inferencemodels", "trainingmodels", "jis"] {
         compare(&["get", kind]);
         compare(&["get", kind, "-o", "wide"]);
         compare(&["explain", &format!("{kind}.spec")]);

@@ -1,0 +1,155 @@
+//! The rounds of a `TrainingModel`, and how the workers' weights become one.
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{rules, schema};
+
+/// Aggregation describes the rounds and how the workers' weights become one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::trim_leaves_something())]
+pub struct Aggregation {
+    /// strategy is FedAvg for the weighted mean, or TrimmedMean for the mean without the largest
+    /// and smallest values of each element, which needs 4 workers to have an effect. Defaults to
+    /// FedAvg.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<AggregationStrategy>,
+    /// rounds is the number of rounds of a run. Defaults to 10.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub rounds: Option<i32>,
+    /// minWorkers is the smallest number of updates that a round may close with at its deadline.
+    /// Defaults to all workers if there are at most 3, or else to two thirds of them, rounded up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 256))]
+    pub min_workers: Option<i32>,
+    /// roundTimeout is the deadline of a round and of a container, such as "30m"; "none" waits for
+    /// all workers indefinitely. Defaults to 1h.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = schema::DURATION_OR_NONE))]
+    pub round_timeout: Option<String>,
+    /// onTooFewWorkers is what happens at a deadline with fewer than minWorkers updates. Wait: the
+    /// deadline begins again. Fail: the run fails. Defaults to Wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_too_few_workers: Option<TooFewWorkers>,
+    /// fraction is the share of the workers that take part in a round, such as "0.5". Defaults to
+    /// "1".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = schema::SHARE))]
+    pub fraction: Option<String>,
+    /// weights is how much an update counts. Samples: by the number of samples that the agent of
+    /// the node counted. Equal: all the same. Defaults to Samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<UpdateWeights>,
+    /// maxWeight is the largest weight of one of three or more updates. Defaults to "0.5".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = schema::SHARE))]
+    pub max_weight: Option<String>,
+    /// clip limits how far an update may move the weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clip: Option<NormLimits>,
+    /// trim is the share of values that TrimmedMean drops at each end. Defaults to "0.2".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = schema::SHARE))]
+    pub trim: Option<String>,
+    /// serverLearningRate is the factor of the mean difference. Defaults to "1".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), regex(pattern = schema::DECIMAL))]
+    pub server_learning_rate: Option<String>,
+    /// serverMomentum is the share of the last step that is added to the next one, from "0" to
+    /// below "1". Defaults to "0".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = schema::SHARE))]
+    pub server_momentum: Option<String>,
+    /// maxUpdateBytes is the largest file of weights, such as "512Mi". Defaults to 2Gi.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = rules::above_zero())]
+    pub max_update_bytes: Option<String>,
+    /// seed is the seed of the run. The same seed, program, data and workers give the same weights.
+    /// Defaults to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub seed: Option<i64>,
+    /// service is how nodes reach the aggregator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<AggregatorService>,
+    /// storageClassName is the storage class of the aggregator's volume. Defaults to the default
+    /// class of the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = schema::MAX_NAME_LENGTH), regex(pattern = schema::SUBDOMAIN))]
+    pub storage_class_name: Option<String>,
+}
+
+/// AggregationStrategy is how the workers' weights become one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AggregationStrategy {
+    /// The weighted mean.
+    #[default]
+    FedAvg,
+    /// The mean without the largest and smallest values of each element.
+    TrimmedMean,
+}
+
+/// TooFewWorkers is what happens at a deadline with too few updates.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum TooFewWorkers {
+    /// The deadline begins again.
+    #[default]
+    Wait,
+    /// The run fails.
+    Fail,
+}
+
+/// UpdateWeights is how much an update counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum UpdateWeights {
+    /// By its samples.
+    #[default]
+    Samples,
+    /// All the same.
+    Equal,
+}
+
+/// NormLimits limit how far an update may move the weights, in multiples of the median norm.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NormLimits {
+    /// maxNormFactor is the multiple of the median norm to which larger updates are scaled down.
+    /// Defaults to "2".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), regex(pattern = schema::DECIMAL))]
+    pub max_norm_factor: Option<String>,
+    /// refuseNormFactor is the multiple of the median norm above which an update does not count.
+    /// Defaults to "5".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32), regex(pattern = schema::DECIMAL))]
+    pub refuse_norm_factor: Option<String>,
+}
+
+/// AggregatorService is how nodes reach the aggregator.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AggregatorService {
+    /// type is the type of the Service. Defaults to NodePort.
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    pub type_: Option<AggregatorServiceType>,
+    /// address is the host and port at which nodes and the controller reach the aggregator,
+    /// instead of the address of the Service, such as "training.example:8418".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 300), regex(pattern = schema::HOST_AND_PORT))]
+    pub address: Option<String>,
+}
+
+/// AggregatorServiceType is the type of the aggregator's Service.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AggregatorServiceType {
+    /// A port of each node of the cluster.
+    #[default]
+    NodePort,
+    /// An address in the cluster.
+    ClusterIP,
+    /// An address of a load balancer.
+    LoadBalancer,
+}
