@@ -42,9 +42,10 @@ pub struct Cli {
 pub enum Command {
     /// Run the controllers until SIGTERM or Ctrl-C.
     ///
-    /// Watches JointInferenceServices, InferenceModels, Models and Datasets, publishes the desired
-    /// state of each node to its agent, creates Deployments and Services for workers that run in
-    /// the cluster, and writes the agents' reports to the status of each object.
+    /// Watches JointInferenceServices, InferenceModels, TrainingModels, Models and Datasets,
+    /// publishes the desired state of each node to its agent, creates Deployments and Services for
+    /// workers and aggregators that run in the cluster, and writes the reports to the status of
+    /// each object.
     #[command(after_help = "\
 Examples:
   neptune-cloud run --mqtt-url mqtt://127.0.0.1:1883 --kubeconfig ./kubeconfig
@@ -77,7 +78,7 @@ Examples:
 /// The flags of `status`.
 #[derive(Debug, Args)]
 pub struct Status {
-    /// Object to show: jis/NAME, im/NAME, or NAME for a JointInferenceService.
+    /// Object to show: jis/NAME, im/NAME, tm/NAME, or NAME for a JointInferenceService.
     #[arg(value_name = "[KIND/]NAME")]
     pub object: ObjectArgument,
     /// Namespace of the object. Default: the namespace of the kubeconfig context.
@@ -102,6 +103,8 @@ pub enum ObjectArgument {
     Service(String),
     /// An InferenceModel.
     InferenceModel(String),
+    /// A TrainingModel.
+    TrainingModel(String),
 }
 
 impl FromStr for ObjectArgument {
@@ -111,14 +114,13 @@ impl FromStr for ObjectArgument {
         let made: fn(String) -> Self = match kind.split('.').next().unwrap_or(kind) {
             "jis" | "jointinferenceservice" | "jointinferenceservices" => Self::Service,
             "im" | "inferencemodel" | "inferencemodels" => Self::InferenceModel,
+            "tm" | "trainingmodel" | "trainingmodels" => Self::TrainingModel,
             _ => {
-                return Err(
-                    "unknown kind; use jis (JointInferenceService) or im (InferenceModel)".into()
-                );
+                return Err("unknown kind; use jis (JointInferenceService), im (InferenceModel) or tm (TrainingModel)".into());
             }
         };
         if name.is_empty() || name.contains('/') {
-            return Err("invalid object name; write NAME, jis/NAME or im/NAME".into());
+            return Err("invalid object name; write NAME, jis/NAME, im/NAME or tm/NAME".into());
         }
         Ok(made(name.to_owned()))
     }
@@ -211,6 +213,14 @@ pub struct Run {
         default_value = concat!("neptune-edge:", env!("CARGO_PKG_VERSION"))
     )]
     pub gateway_image: String,
+    /// Image with neptune-aggregator, which the controller runs for each TrainingModel.
+    #[arg(
+        long,
+        value_name = "IMAGE",
+        env = "NEPTUNE_AGGREGATOR_IMAGE",
+        default_value = concat!("neptune-cloud:", env!("CARGO_PKG_VERSION"))
+    )]
+    pub aggregator_image: String,
     /// Domain of the cluster's Services. Edge workers get the full name of their cloud worker's
     /// Service. EdgeMesh supports cluster.local only.
     #[arg(
@@ -442,6 +452,7 @@ mod tests {
             assert_eq!(text.parse(), service("a"), "{text}");
         }
         assert_eq!("im/a".parse(), Ok(ObjectArgument::InferenceModel("a".to_owned())));
+        assert_eq!("tm/a".parse(), Ok(ObjectArgument::TrainingModel("a".to_owned())));
         for text in ["pods/a", "jis/", "", "jis/a/b"] {
             assert!(text.parse::<ObjectArgument>().is_err(), "{text}");
         }

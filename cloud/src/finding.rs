@@ -72,6 +72,7 @@ impl Finding {
             Resource::Models => "Model",
             Resource::Datasets => "Dataset",
             Resource::InferenceModels => "InferenceModel",
+            Resource::TrainingModels => "TrainingModel",
         };
         let message = format!(
             "{kind} {name:?} not found in namespace {namespace:?}; create it or correct {field}"

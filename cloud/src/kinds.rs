@@ -19,6 +19,7 @@ macro_rules! for_each_kind {
             Dataset(Datasets, dataset, "datasets");
             Model(Models, model, "models");
             InferenceModel(InferenceModels, inference_model, "inference_models");
+            TrainingModel(TrainingModels, training_model, "training_models");
         }
     };
 }

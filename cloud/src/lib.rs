@@ -3,7 +3,7 @@
 //!
 //! The binary calls [`run::run`] and [`commands`]. The folders depend on each other in one
 //! direction: `admission`, `commands`, `worker_reports` and `run` on `controllers`, these on `cache`
-//! and `fleet`, and all on `kubernetes`, `transport`, `worker` and `receiver`.
+//! and `fleet`, and all on `kubernetes`, `training`, `transport`, `worker` and `receiver`.
 
 #[macro_use]
 mod kinds;
@@ -23,6 +23,7 @@ mod reason;
 mod receiver;
 pub mod run;
 mod token_key;
+mod training;
 mod transport;
 mod worker;
 mod worker_reports;

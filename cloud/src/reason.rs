@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use neptune_api::JisConditionType;
-use neptune_wire::{DatasetReason, GatewayProblemReason, WorkerReason};
+use neptune_wire::{DatasetReason, GatewayProblemReason, TrainingReason, WorkerReason};
 
 macro_rules! reasons {
     ($($group:ident {
@@ -319,6 +319,86 @@ reasons! {
         /// The metrics belong to another file than the one that the spec names.
         MetricsOutdated: Problem => Pending,
     }
+    TrainingModel {
+        /// A setting is out of its range, or contradicts another one.
+        TrainingInvalid: Obstacle => Failed,
+        /// More workers than a run supports.
+        TooManyWorkers: Obstacle => Failed,
+        /// The Model of the first weights has no web address with a digest.
+        InitialWeightsInvalid: Obstacle => Pending,
+        /// The output Model belongs to another `TrainingModel`.
+        OutputConflict: Obstacle => Failed,
+        /// The API server rejects the aggregator's Secret, volume, Deployment or Service.
+        AggregatorRefused: Obstacle => Failed,
+        /// Workers train.
+        Training: Progress => Running,
+        /// The weights are measured.
+        Evaluating: Progress => Running,
+        /// The output Model receives the weights.
+        Publishing: Progress => Running,
+        /// The last run has a result.
+        Succeeded: Progress => Completed,
+        /// The spec suspends runs and rounds.
+        Suspended: Progress => Pending,
+        /// The Dataset has not grown enough for the next run.
+        WaitingForGrowth: Progress => Pending,
+        /// The aggregator is starting.
+        WaitingForAggregator: Progress => Pending,
+        /// Workers have not sent their update, and the round waits for them.
+        WaitingForWorkers: Problem => Pending,
+        /// The aggregator cannot be reached.
+        AggregatorUnreachable: Problem => Pending,
+        /// The aggregator serves another `TrainingModel`.
+        OtherTrainingModel: Problem => Failed,
+        /// The aggregator has other settings for the same run.
+        RunChanged: Problem => Failed,
+        /// The aggregator has a later run.
+        RunEnded: Problem => Pending,
+        /// The aggregator does not know the key of a node.
+        NodeNotTrusted: Problem => Pending,
+        /// The agent of a node is too old to train.
+        AgentTooOld: Problem => Pending,
+        /// The dataset has no sample.
+        DatasetEmpty: Problem => Pending,
+        /// Weights or the program cannot be downloaded.
+        DownloadFailed: Problem => Pending,
+        /// Weights or the program have another digest.
+        DigestMismatch: Problem => Failed,
+        /// The program failed.
+        ScriptFailed: Problem => Failed,
+        /// The program did not end in time.
+        TimedOut: Problem => Failed,
+        /// The program wrote no weights or no valid result.
+        OutputMissing: Problem => Failed,
+        /// An update has other tensors than the base.
+        ShapeMismatch: Problem => Failed,
+        /// An update contains NaN or an infinity.
+        NotFinite: Problem => Failed,
+        /// An update moves the weights too far.
+        NormTooLarge: Problem => Failed,
+        /// An update exceeds the size limit.
+        UpdateTooLarge: Problem => Failed,
+        /// A worker reported more samples than its dataset has.
+        SamplesNotCredible: Problem => Failed,
+        /// The containers of a worker failed too often.
+        BackoffLimit: Problem => Failed,
+        /// A round ended with too few updates.
+        TooFewWorkers: Problem => Failed,
+        /// The same updates gave other weights.
+        NonDeterministic: Problem => Failed,
+        /// The weights could not be measured.
+        EvaluationFailed: Problem => Failed,
+        /// The weights do not beat the published ones.
+        NotBetter: Problem => Completed,
+        /// The run took longer than allowed.
+        DeadlineExceeded: Problem => Failed,
+        /// The aggregator lost the files of a run, which starts again.
+        RoundRepeated: Problem => Pending,
+        /// The aggregator lost published weights.
+        ContentLost: Problem => Failed,
+        /// A newer agent or aggregator reports a reason that this controller does not know.
+        TrainingFailed: Problem => Failed,
+    }
 }
 
 impl Reason {
@@ -399,6 +479,34 @@ impl From<GatewayProblemReason> for Reason {
             GatewayProblemReason::OutputsDiffer => Self::OutputsDiffer,
             GatewayProblemReason::CaptureFailing => Self::CaptureFailing,
             GatewayProblemReason::Unknown => Self::WorkerDegraded,
+        }
+    }
+}
+
+impl From<TrainingReason> for Reason {
+    fn from(reason: TrainingReason) -> Self {
+        match reason {
+            TrainingReason::DatasetNotReceived => Self::DatasetNotReceived,
+            TrainingReason::DatasetUnavailable => Self::DatasetUnavailable,
+            TrainingReason::DatasetEmpty => Self::DatasetEmpty,
+            TrainingReason::DownloadFailed => Self::DownloadFailed,
+            TrainingReason::DigestMismatch => Self::DigestMismatch,
+            TrainingReason::ScriptMissing => Self::ScriptMissing,
+            TrainingReason::ImageMissing => Self::ImageMissing,
+            TrainingReason::ContainerRefused => Self::ContainerRefused,
+            TrainingReason::ScriptFailed => Self::ScriptFailed,
+            TrainingReason::OutOfMemory => Self::OutOfMemory,
+            TrainingReason::TimedOut => Self::TimedOut,
+            TrainingReason::OutputMissing => Self::OutputMissing,
+            TrainingReason::ShapeMismatch => Self::ShapeMismatch,
+            TrainingReason::NotFinite => Self::NotFinite,
+            TrainingReason::NormTooLarge => Self::NormTooLarge,
+            TrainingReason::UpdateTooLarge => Self::UpdateTooLarge,
+            TrainingReason::SamplesNotCredible => Self::SamplesNotCredible,
+            TrainingReason::DiskFull => Self::DiskFull,
+            TrainingReason::AggregatorUnreachable => Self::AggregatorUnreachable,
+            TrainingReason::NodeNotTrusted => Self::NodeNotTrusted,
+            TrainingReason::Unknown => Self::TrainingFailed,
         }
     }
 }

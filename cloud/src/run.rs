@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::channel::mpsc;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use neptune_api::JointInferenceService;
+use neptune_api::{JointInferenceService, TrainingModel};
 use neptune_link::LinkOptions;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -60,7 +60,12 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         let caches = caches.clone();
         move || JointInferenceService::cache(&caches).state()
     };
-    let health_state = HealthState::new(publisher.clone(), metrics.registry(services));
+    let trainings = {
+        let caches = caches.clone();
+        move || TrainingModel::cache(&caches).state()
+    };
+    let registry = metrics.registry(services, trainings);
+    let health_state = HealthState::new(publisher.clone(), registry);
     let fleet = Fleet::new(transport.heartbeat_seconds());
     let upstream = Upstream {
         caches: caches.clone(),
@@ -152,6 +157,7 @@ fn pod_settings(flags: &Run, reports: Option<ReportTarget>) -> PodSettings {
     PodSettings {
         fetch_image: flags.fetch_image.clone(),
         gateway_image: flags.gateway_image.clone(),
+        aggregator_image: flags.aggregator_image.clone(),
         cluster_domain: flags.cluster_domain.clone(),
         policy: PodPolicy {
             host_paths: flags.allow_host_path.clone(),

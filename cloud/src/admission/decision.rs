@@ -75,7 +75,7 @@ fn severity(resource: Resource, reason: Reason) -> Severity {
     use Reason::{
         AlgorithmUnsuited, DatasetNotFound, FrameworkUnknown, ImageRequired,
         InferenceModelNotFound, ModelDigestInvalid, ModelNotFound, ModelUrlInvalid, NodeNotFound,
-        ProtocolsDiffer, ServiceNotFound,
+        OutputConflict, ProtocolsDiffer, ServiceNotFound, TooManyWorkers,
     };
     match (resource, reason) {
         (
@@ -87,8 +87,12 @@ fn severity(resource: Resource, reason: Reason) -> Severity {
             | ServiceNotFound,
         ) => Severity::Missing,
         // The framework table is a ConfigMap, and names the protocols. A service's findings on a
-        // Model concern the Model.
-        (_, FrameworkUnknown | ImageRequired | AlgorithmUnsuited | ProtocolsDiffer)
+        // Model concern the Model. Datasets with labels, and the owner of a Model, are other objects.
+        (
+            _,
+            FrameworkUnknown | ImageRequired | AlgorithmUnsuited | ProtocolsDiffer | OutputConflict
+            | TooManyWorkers,
+        )
         | (Resource::JointInferenceServices, ModelUrlInvalid | ModelDigestInvalid) => {
             Severity::Elsewhere
         }

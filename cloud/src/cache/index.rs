@@ -25,6 +25,8 @@ pub enum IndexKey {
     Uses(WireResource, String, String),
     /// Its spec selects objects of kind `Model` in this namespace by labels.
     SelectsModels(String),
+    /// Its spec may use any object of this kind in the namespace.
+    UsesAny(WireResource, String),
     /// Its status names this service, by namespace and name, as a user.
     UsedBy(String, String),
     /// Any service may be a user.

@@ -8,3 +8,4 @@ mod inference_model;
 mod joint_inference_service;
 mod model;
 pub mod runtime;
+pub mod training_model;

@@ -13,7 +13,7 @@ use std::{
 };
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use neptune_wire::{AgentInstance, NodeName, NodeReport, SortedMap};
+use neptune_wire::{AgentInstance, KeyPin, NodeName, NodeReport, SortedMap};
 
 /// A node that misses this many heartbeats is offline: one may be lost, two may be late.
 const MAX_MISSED_HEARTBEATS: u32 = 3;
@@ -54,6 +54,7 @@ struct NodePresence {
     /// Seconds between its heartbeats.
     heartbeat: u32,
     address: Option<String>,
+    key_pin: Option<KeyPin>,
 }
 
 /// Whether a node's agent is connected.
@@ -99,7 +100,7 @@ impl Nodes {
     }
 
     /// Processes a birth, a heartbeat or a last will. One that is not `live` was retained by the
-    /// broker. Returns whether the node's presence or address changed.
+    /// broker. Returns whether the node's presence, address or key changed.
     pub fn on_node_report(
         &mut self,
         node: &NodeName,
@@ -107,8 +108,16 @@ impl Nodes {
         live: bool,
         now: Timestamp,
     ) -> bool {
-        let NodeReport { instance, epoch, online, address, heartbeat_seconds, problems, .. } =
-            report;
+        let NodeReport {
+            instance,
+            epoch,
+            online,
+            address,
+            heartbeat_seconds,
+            problems,
+            key_pin,
+            ..
+        } = report;
         if self.is_outdated(node, &instance, epoch) {
             if !(live && online && self.is_connected_again(node, &instance, epoch, now)) {
                 return false;
@@ -126,8 +135,10 @@ impl Nodes {
         if !online && known.is_some_and(|known| known.current != instance) {
             return false;
         }
-        let before =
-            known.map(|known| (known.online, known.address.clone(), known.current.clone()));
+        let state = |known: &NodePresence| {
+            (known.online, known.address.clone(), known.current.clone(), known.key_pin.clone())
+        };
+        let before = known.map(state);
         let after = self.record(node, &instance, (epoch, 0), now, |entry| {
             entry.online = online;
             if let Some(announced) = heartbeat_seconds {
@@ -135,7 +146,11 @@ impl Nodes {
             }
             // A last will does not repeat the address, and the workers are still there.
             entry.address = address.or(entry.address.take());
-            (entry.online, entry.address.clone(), entry.current.clone())
+            // An agent that is online without a key is an earlier version.
+            if online || key_pin.is_some() {
+                entry.key_pin = key_pin;
+            }
+            state(entry)
         });
         if online && !problems.is_empty() {
             self.with_problems.insert(node.clone());
@@ -250,6 +265,11 @@ impl Nodes {
         self.nodes.get(node)?.address.as_deref()
     }
 
+    /// The key that a node's agent reports.
+    pub fn key_pin(&self, node: &NodeName) -> Option<&KeyPin> {
+        self.nodes.get(node)?.key_pin.as_ref()
+    }
+
     /// How many nodes are online and offline.
     pub fn counts(&self) -> NodeCounts {
         let online = self.expiries.len();
@@ -296,6 +316,7 @@ impl Nodes {
             last_seen: now,
             heartbeat,
             address: None,
+            key_pin: None,
         });
         if entry.online {
             self.expiries.remove(&(entry.expires_at(), node.clone()));

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_wire::{
-    AgentInstance, Batch, Counters, ModelOutput, NodeName, NodeReport, ObjectKey, StatusReport,
+    AgentInstance, Batch, Counters, KeyPin, ModelOutput, NodeName, NodeReport, ObjectKey,
+    StatusReport,
 };
 
 use super::{
@@ -269,6 +270,11 @@ impl FleetState {
     /// The address that a node's agent reports.
     pub fn address(&self, node: &NodeName) -> Option<&str> {
         self.nodes.address(node)
+    }
+
+    /// The key that a node's agent reports.
+    pub fn key_pin(&self, node: &NodeName) -> Option<&KeyPin> {
+        self.nodes.key_pin(node)
     }
 
     /// The newest report on an object of the node's connected agent.

@@ -31,6 +31,8 @@ pub struct PodSettings {
     pub fetch_image: String,
     /// The image of gateways.
     pub gateway_image: String,
+    /// The image of aggregators.
+    pub aggregator_image: String,
     /// The domain of the cluster's Services.
     pub cluster_domain: String,
     /// What the operator allows.

@@ -49,6 +49,20 @@ pub fn parse(text: &str, per_unit: u64) -> Option<u64> {
     value.try_into().ok()
 }
 
+/// A duration such as "500ms", "10s", "2m" or "12h" in whole seconds, rounded up. `None` if the text
+/// is not one above zero.
+pub fn seconds(text: &str) -> Option<u64> {
+    let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
+    let (number, factor) = units.iter().find_map(|(unit, factor)| {
+        let number = text.strip_suffix(unit)?;
+        let is_number = number.bytes().all(|b| b.is_ascii_digit());
+        is_number.then_some((number, *factor))
+    })?;
+    let fits = (1..=6).contains(&number.len()) && !number.starts_with('0');
+    let millis = number.parse::<u64>().ok().filter(|_| fits)? * factor;
+    Some(millis.div_ceil(1000))
+}
+
 /// A suffix as a factor and a power of ten.
 fn scale(suffix: &str) -> Option<(u128, i32)> {
     Some(match suffix {

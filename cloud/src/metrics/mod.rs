@@ -2,23 +2,24 @@
 
 mod gateways;
 mod labels;
+mod trainings;
 
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use kube::Resource as _;
-use neptune_api::{JointInferenceService, SelectionCause};
+use neptune_api::{JointInferenceService, SelectionCause, TrainingModel};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
 
-use self::gateways::GatewayCollector;
 pub use self::labels::{
     MessageKind, NodeState, Outcome, PostOutcome, Rejection, ReviewOutcome, StatusClass,
     SwitchReason,
 };
+use self::{gateways::GatewayCollector, trainings::TrainingCollector};
 use crate::kinds::Kind;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -221,6 +222,7 @@ impl Metrics {
     pub fn registry(
         &self,
         services: impl Fn() -> Vec<Arc<JointInferenceService>> + Send + Sync + 'static,
+        trainings: impl Fn() -> Vec<Arc<TrainingModel>> + Send + Sync + 'static,
     ) -> Registry {
         let mut root = Registry::default();
         root.register_collector(Box::new(GatewayCollector(Box::new(services))));
@@ -229,6 +231,7 @@ impl Metrics {
             "Switches to another of the models that the labels of a service select",
             self.model_switches.clone(),
         );
+        root.register_collector(Box::new(TrainingCollector(Box::new(trainings))));
         self.register(root.sub_registry_with_prefix("neptune_controller"));
         root
     }

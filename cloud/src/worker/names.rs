@@ -26,6 +26,26 @@ pub fn server_name(namespace: &str, model: &str) -> WorkerName {
     name(&format!("{model}-serving"), &format!("{namespace}/{model}/inferencemodel"))
 }
 
+/// `<model>-aggregator-<hash>`, the name of a `TrainingModel`'s aggregator.
+pub fn aggregator_name(namespace: &str, model: &str) -> WorkerName {
+    name(&format!("{model}-aggregator"), &format!("{namespace}/{model}/trainingmodel/"))
+}
+
+/// `<model>-<worker>-<hash>`, the name of the container of a training worker on its node; `worker`
+/// is `None` for the one that measures weights.
+pub fn training_name(namespace: &str, model: &str, worker: Option<&str>) -> WorkerName {
+    match worker {
+        // The names of workers are not empty, and have no '/'.
+        Some(worker) => name(
+            &format!("{model}-{worker}"),
+            &format!("{namespace}/{model}/trainingmodel/train/{worker}"),
+        ),
+        None => {
+            name(&format!("{model}-evaluation"), &format!("{namespace}/{model}/trainingmodel/test"))
+        }
+    }
+}
+
 /// `<service>-<worker>`, the name of the `InferenceModel` that a service owns for a worker. With a
 /// hash if that is not a valid name, too long, or `is_ambiguous`: the name of both workers.
 pub fn owned_model_name(
@@ -98,6 +118,23 @@ mod tests {
         assert!(name.as_str().starts_with("digits-serving-"), "{name}");
         assert_ne!(name, server_name("other", "digits"));
         assert_ne!(name, worker_name("default", "digits", Role::Edge, "serving"));
+    }
+
+    #[test]
+    fn programs_of_a_training_model_have_different_names() {
+        let names = [
+            aggregator_name("default", "digits"),
+            training_name("default", "digits", Some("a")),
+            training_name("default", "digits", Some("aggregator")),
+            training_name("default", "digits", Some("evaluation")),
+            training_name("default", "digits", None),
+            training_name("other", "digits", None),
+            server_name("default", "digits"),
+            worker_name("default", "digits", Role::Edge, "a"),
+        ];
+        let unique: std::collections::BTreeSet<_> = names.iter().collect();
+        assert_eq!(unique.len(), names.len(), "{names:?}");
+        assert!(names[0].as_str().starts_with("digits-aggregator-"), "{}", names[0]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use neptune_wire::{
-    AgentInstance, NodeName, NodeReport, ObjectContent, ObjectKey, Replica, Role, Topic,
+    AgentInstance, KeyPin, NodeName, NodeReport, ObjectContent, ObjectKey, Replica, Role, Topic,
     TopicPrefix, Worker, WorkerReason, WorkerState, decode, encode, replica::ReplicaChange,
 };
 use serde_json::{Value, json};
@@ -147,6 +147,18 @@ impl Agent {
         self.publish(&topic, report.to_string().into_bytes(), true);
     }
 
+    /// Reports the tasks of a `TrainingModel`.
+    pub fn report_training(&mut self, content: &ObjectContent, key: &ObjectKey, tasks: &Value) {
+        self.seq += 1;
+        let report = json!({
+            "schemaVersion": 1, "instance": self.instance, "epoch": self.epoch, "seq": self.seq,
+            "uid": content.metadata.uid, "revision": 1, "phase": "Running", "status": "",
+            "output": {"models": []}, "training": {"tasks": tasks},
+        });
+        let topic = Topic::Status(self.node.clone(), key.clone());
+        self.publish(&topic, report.to_string().into_bytes(), true);
+    }
+
     /// Reports the workers of a task as running, with the totals of the edge worker.
     pub fn report_running(&mut self, task: &ObjectContent, counted: Option<(u64, u64)>) {
         self.report(task, WorkerState::Running, None, counted);
@@ -207,6 +219,12 @@ pub fn worker(task: &ObjectContent, role: Role) -> Worker {
     task.workers.iter().find(|worker| worker.role == role).unwrap().clone()
 }
 
+/// The key of an agent instance.
+pub fn pin(instance: &str) -> KeyPin {
+    let digest: u128 = instance.bytes().fold(0, |digest, byte| digest << 8 | u128::from(byte));
+    KeyPin(format!("sha256:{digest:064x}"))
+}
+
 fn report(instance: &str, epoch: u64, online: bool) -> NodeReport {
     NodeReport {
         instance: AgentInstance(instance.to_owned()),
@@ -217,7 +235,7 @@ fn report(instance: &str, epoch: u64, online: bool) -> NodeReport {
         capacity: None,
         heartbeat_seconds: None,
         problems: Vec::new(),
-        key_pin: None,
+        key_pin: Some(pin(instance)),
     }
 }
 

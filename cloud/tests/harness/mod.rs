@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, dead_code, unused_imports)]
 
 pub mod agent;
+pub mod aggregator;
 mod faulty_api;
 mod status;
 

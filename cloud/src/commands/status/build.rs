@@ -38,7 +38,8 @@ pub struct RelatedObjects {
     pub events: Vec<Event>,
 }
 
-fn or_none(text: Option<&str>) -> String {
+/// The text, or "-".
+pub fn or_none(text: Option<&str>) -> String {
     text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
 }
 
@@ -123,6 +124,7 @@ pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> 
         workers,
         counted,
         cascade: Cascade::of(&status),
+        training: None,
         serving: None,
         events: event_lines(related),
         advice,
@@ -190,6 +192,7 @@ pub fn of_inference_model(model: &InferenceModel, related: &RelatedObjects) -> P
         workers,
         counted: None,
         cascade: None,
+        training: None,
         serving: Some(Endpoint {
             url: or_none(status.url.or(urls).as_deref()),
             serving_version: or_none(status.serving_version.as_deref()),
@@ -250,7 +253,8 @@ fn model_advice(related: &RelatedObjects, workers: &[Worker]) -> Vec<String> {
     bad.filter_map(|node| node.message.clone()).collect()
 }
 
-fn node_lines(workers: &[Worker], related: &RelatedObjects) -> Vec<NodeLine> {
+/// The nodes of the workers.
+pub fn node_lines(workers: &[Worker], related: &RelatedObjects) -> Vec<NodeLine> {
     let mut lines: Vec<NodeLine> = Vec::new();
     for name in workers.iter().map(|worker| &worker.node).filter(|name| *name != "-") {
         if lines.iter().any(|line| line.name == *name) {
@@ -270,7 +274,7 @@ fn node_lines(workers: &[Worker], related: &RelatedObjects) -> Vec<NodeLine> {
 }
 
 /// Advice that applies to every kind.
-fn common_advice(
+pub fn common_advice(
     object: &impl kube::Resource,
     observed: Option<i64>,
     workers: &[Worker],
@@ -300,7 +304,8 @@ fn common_advice(
     advice
 }
 
-fn event_lines(related: &RelatedObjects) -> Vec<EventLine> {
+/// The last Events, the newest last.
+pub fn event_lines(related: &RelatedObjects) -> Vec<EventLine> {
     let line = |event: &Event| EventLine {
         time: event
             .series

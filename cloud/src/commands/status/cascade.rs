@@ -123,7 +123,7 @@ impl Shares {
 }
 
 /// The ratios as bars, from 0 to the highest.
-fn sparkline(history: &[String]) -> String {
+pub fn sparkline(history: &[String]) -> String {
     let ratios: Vec<f64> = history.iter().filter_map(|ratio| ratio.parse().ok()).collect();
     let highest = ratios.iter().copied().fold(0.0, f64::max);
     let bar = |ratio: &f64| {

@@ -7,6 +7,8 @@ mod page;
 #[cfg(test)]
 mod tests;
 mod text;
+mod training;
+mod training_page;
 
 use std::{fmt::Debug, io::Write as _};
 
@@ -22,7 +24,7 @@ use kube::{
     Api, Client, Resource, ResourceExt as _,
     api::{ListParams, ObjectList},
 };
-use neptune_api::{InferenceModel, JointInferenceService, Model};
+use neptune_api::{InferenceModel, JointInferenceService, Model, TrainingModel};
 use serde::de::DeserializeOwned;
 
 use crate::{
@@ -44,6 +46,7 @@ pub async fn status(flags: Status) -> Result<(), Error> {
     let page = match flags.object {
         ObjectArgument::Service(name) => service(&client, &namespace, &name).await?,
         ObjectArgument::InferenceModel(name) => inference_model(&client, &namespace, &name).await?,
+        ObjectArgument::TrainingModel(name) => training_model(&client, &namespace, &name).await?,
     };
     let output = match flags.output {
         Output::Text => text::text(&page, Timestamp::now()),
@@ -80,6 +83,16 @@ async fn inference_model(client: &Client, namespace: &str, name: &str) -> Result
     }
     let related = related_objects(client, &model, &nodes).await?;
     Ok(build::of_inference_model(&model, &related))
+}
+
+async fn training_model(client: &Client, namespace: &str, name: &str) -> Result<Page, Error> {
+    let model: TrainingModel = get(client, namespace, name).await?;
+    let rows = model.status.iter().flat_map(|status| &status.workers);
+    let mut nodes: Vec<&str> = rows.map(|row| row.node.as_str()).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let related = related_objects(client, &model, &nodes).await?;
+    Ok(training_page::of_training(&model, &related))
 }
 
 async fn get<K>(client: &Client, namespace: &str, name: &str) -> Result<K, Error>

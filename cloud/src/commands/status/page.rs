@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
-use super::cascade::Cascade;
+use super::{cascade::Cascade, training::Training};
 
 /// The page; its JSON form is the output of `--output json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -26,6 +26,9 @@ pub struct Page {
     /// What the gateways of a service report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cascade: Option<Cascade>,
+    /// The run of a `TrainingModel`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub training: Option<Training>,
     pub serving: Option<Endpoint>,
     pub events: Vec<EventLine>,
     /// Next steps for the user; empty if nothing is wrong.

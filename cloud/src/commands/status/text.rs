@@ -68,6 +68,10 @@ pub fn text(page: &Page, now: Timestamp) -> String {
         }
         text.push('\n');
     }
+    if let Some(training) = &page.training {
+        text.push_str(&training.text());
+        text.push('\n');
+    }
     if let Some(cascade) = &page.cascade {
         text.push_str(&cascade.text());
         text.push('\n');

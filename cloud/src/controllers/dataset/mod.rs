@@ -11,7 +11,7 @@ mod status;
 mod validate;
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_api::{Dataset, DatasetStatus};
+use neptune_api::{Dataset, DatasetStatus, TrainingModel};
 use neptune_wire::{NodeName, ObjectKey, Resource};
 
 pub use self::plan::{content, object_key};
@@ -107,6 +107,15 @@ impl Controller for Dataset {
             let name = self.metadata.name.clone().unwrap_or_default();
             let used = IndexKey::Uses(Resource::Datasets, namespace, name);
             context.enqueue_key::<neptune_api::JointInferenceService>(&used);
+            enqueue_trainings(self, context);
+        }
+    }
+
+    /// Enqueues the trainings that start when the dataset has grown.
+    fn enqueue_by_status(&self, next: &DatasetStatus, context: &Context) {
+        let before = self.status.as_ref().and_then(|status| status.number_of_samples);
+        if before != next.number_of_samples {
+            enqueue_trainings(self, context);
         }
     }
 }
@@ -115,4 +124,13 @@ impl Indexed for Dataset {
     fn index_keys(&self) -> Vec<IndexKey> {
         vec![IndexKey::Node(self.spec.node_name.clone())]
     }
+}
+
+/// Enqueues the trainings that name the dataset, or may select it by labels.
+fn enqueue_trainings(dataset: &Dataset, context: &Context) {
+    let namespace = dataset.metadata.namespace.clone().unwrap_or_default();
+    let name = dataset.metadata.name.clone().unwrap_or_default();
+    let named = IndexKey::Uses(Resource::Datasets, namespace.clone(), name);
+    context.enqueue_key::<TrainingModel>(&named);
+    context.enqueue_key::<TrainingModel>(&IndexKey::UsesAny(Resource::Datasets, namespace));
 }

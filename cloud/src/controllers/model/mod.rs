@@ -132,6 +132,7 @@ impl Controller for Model {
             let used = users::used(self);
             context.enqueue_key::<JointInferenceService>(&used);
             context.enqueue_key::<InferenceModel>(&used);
+            context.enqueue_key::<neptune_api::TrainingModel>(&used);
             self.enqueue_by_object(context);
         }
     }

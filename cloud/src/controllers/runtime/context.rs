@@ -27,6 +27,7 @@ use crate::{
         report_target::ReportTarget,
     },
     metrics::{Metrics, StatusClass as WriteClass},
+    training::Aggregators,
 };
 
 /// The shared context of the controllers. Cheap to clone.
@@ -41,6 +42,7 @@ struct Inner {
     metrics: Metrics,
     pods: PodSettings,
     states: States,
+    aggregators: Aggregators,
     write_budget: Mutex<WriteBudget>,
 }
 
@@ -64,6 +66,7 @@ impl Context {
             metrics,
             pods,
             states: States::default(),
+            aggregators: Aggregators::default(),
             write_budget: Mutex::new(WriteBudget::new(status_writes, Instant::now())),
         };
         Self(Arc::new(inner))
@@ -102,6 +105,11 @@ impl Context {
     /// The image of gateways.
     pub fn gateway_image(&self) -> &str {
         &self.0.pods.gateway_image
+    }
+
+    /// The image of aggregators.
+    pub fn aggregator_image(&self) -> &str {
+        &self.0.pods.aggregator_image
     }
 
     /// The domain of the cluster's Services.
@@ -146,6 +154,11 @@ impl Context {
             let mut budget = self.0.write_budget.lock().unwrap_or_else(PoisonError::into_inner);
             state.pace.take(class, &mut budget, Instant::now())
         })
+    }
+
+    /// The connections to the aggregators.
+    pub fn aggregators(&self) -> &Aggregators {
+        &self.0.aggregators
     }
 
     /// The state of the controllers.
@@ -209,6 +222,7 @@ impl Context {
             self.publisher().remove(&key);
             self.fleet().forget(&key, &uid);
         }
+        self.aggregators().forget(&uid);
         K::state(self.states()).forget(&uid);
     }
 }

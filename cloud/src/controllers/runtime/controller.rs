@@ -87,6 +87,10 @@ pub trait Controller:
     /// each change that the cache has, also of the status.
     fn enqueue_by_object(&self, _context: &Context) {}
 
+    /// Sets what a task beside the reconcile has to do, by the written status. `placed` is `None`
+    /// while the spec is invalid.
+    fn drive(&self, _key: &ObjectKey, _placed: Option<&Self::Placed>, _context: &Context) {}
+
     /// What a user should know at apply time although the spec is valid.
     fn warnings(&self) -> Vec<String> {
         Vec::new()

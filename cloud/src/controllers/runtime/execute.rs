@@ -13,7 +13,7 @@ use super::{
 use crate::{
     error::{Class, Error},
     finding::Finding,
-    fleet::Requirements,
+    fleet::{Requirements, Retained},
     kubernetes::workloads::{KubernetesObjects, OwnedObjects},
     reason::Reason,
 };
@@ -24,6 +24,8 @@ use crate::{
 pub struct ObjectPlan {
     /// The objects that each node needs for this object.
     pub requirements: Requirements,
+    /// What nodes retain instead, while the requirements cannot be planned.
+    pub retained: Option<Retained>,
     /// The Deployment and the Service; `None` if no workload runs in the cluster.
     pub objects: Option<KubernetesObjects>,
     /// Other objects that the object owns.
@@ -72,7 +74,13 @@ pub async fn execute<K: Controller>(
         return Ok(Executed { retry_after: Some(wait), ..Executed::default() });
     }
     context.object_state(object, |state| state.awaits_service_since = None);
-    let unsent = context.publisher().set(key, plan.requirements);
+    let unsent = match &plan.retained {
+        Some(retained) => {
+            context.publisher().retain(key, retained);
+            Vec::new()
+        }
+        None => context.publisher().set(key, plan.requirements),
+    };
     let too_large = unsent.first().map(|why| {
         Finding::new(Reason::TaskTooLarge, format!("spec: {why}; {}", messages.shorten))
     });

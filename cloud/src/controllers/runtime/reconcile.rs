@@ -70,6 +70,7 @@ async fn steps<K: Controller>(
         None => prepare(&*object, &key, context).await?,
     };
     let requeue = write_status(&*object, &**cached, &key, &prepared, context).await?;
+    latest(cached, context).drive(&key, prepared.placed.as_ref(), context);
     let retry = prepared.retry_at.map(|at| at.saturating_duration_since(Instant::now()));
     Ok(retry.into_iter().chain(requeue).min())
 }

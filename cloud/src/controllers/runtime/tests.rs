@@ -69,6 +69,7 @@ async fn context() -> (Context, Api<Dataset>) {
     let pods = PodSettings {
         fetch_image: String::new(),
         gateway_image: String::new(),
+        aggregator_image: String::new(),
         cluster_domain: "cluster.local".to_owned(),
         policy: PodPolicy::default(),
         reports: None,

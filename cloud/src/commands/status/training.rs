@@ -1,0 +1,91 @@
+//! The part of a page that only a `TrainingModel` has: its run and the course of its metric. Pure.
+
+use std::fmt::Write as _;
+
+use neptune_api::TrainingModelStatus;
+use serde::Serialize;
+
+use super::cascade::sparkline;
+
+/// The rounds of the sparkline.
+const ROUNDS: usize = 60;
+
+/// The part of the page that only a training has.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Training {
+    pub run: i64,
+    pub progress: String,
+    pub participants: String,
+    /// The metrics of the last round.
+    pub metrics: Vec<String>,
+    /// The metric per round of the run, or else the loss, oldest first.
+    pub history: Vec<String>,
+    pub best: Option<String>,
+    pub aggregator: String,
+    pub output: Option<String>,
+    pub last_run: Option<String>,
+}
+
+impl Training {
+    /// The training part of a status.
+    pub fn of(status: &TrainingModelStatus) -> Option<Self> {
+        let run = status.run?;
+        let rounds = status.history.iter().filter(|round| round.run == run);
+        let history: Vec<_> =
+            rounds.filter_map(|round| round.metric.clone().or(round.loss.clone())).collect();
+        let short = |digest: &str| digest.get(..12).unwrap_or(digest).to_owned();
+        Some(Self {
+            run,
+            progress: or_none(status.progress.as_deref()),
+            participants: or_none(status.participants.as_deref()),
+            metrics: status.metrics.iter().map(|it| format!("{} {}", it.key, it.value)).collect(),
+            history: history[history.len().saturating_sub(ROUNDS)..].to_vec(),
+            best: status
+                .best
+                .as_ref()
+                .map(|best| format!("round {}, sha256 {}", best.round, short(&best.sha256sum))),
+            aggregator: or_none(status.aggregator.as_ref().and_then(|it| it.url.as_deref())),
+            output: status.output.as_ref().map(|output| match &output.sha256sum {
+                Some(digest) if output.published => {
+                    format!("Model {} has sha256 {}", output.model, short(digest))
+                }
+                Some(digest) => format!("Model {} receives sha256 {}", output.model, short(digest)),
+                None => format!("Model {} has no weights yet", output.model),
+            }),
+            last_run: status.last_run.as_ref().map(|last| {
+                let message = last.message.as_deref().unwrap_or_default();
+                format!("run {}: {}: {message}", last.run, last.result)
+            }),
+        })
+    }
+
+    /// The lines of the page.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let _ = writeln!(text, "Run         {}, round {}", self.run, self.progress);
+        let _ = writeln!(text, "Updates     {} accepted", self.participants);
+        if !self.metrics.is_empty() {
+            let _ = writeln!(text, "Metrics     {}", self.metrics.join(", "));
+        }
+        let values: Vec<f64> = self.history.iter().filter_map(|it| it.parse().ok()).collect();
+        if let (Some(first), Some(last), true) =
+            (self.history.first(), self.history.last(), values.len() > 1)
+        {
+            let _ = writeln!(text, "History     {} {first} to {last}", sparkline(&self.history));
+        }
+        let optional =
+            [("Best", &self.best), ("Output", &self.output), ("Last run", &self.last_run)];
+        for (name, value) in optional {
+            if let Some(value) = value {
+                let _ = writeln!(text, "{name:<12}{value}");
+            }
+        }
+        let _ = writeln!(text, "Aggregator  {}", self.aggregator);
+        text
+    }
+}
+
+fn or_none(text: Option<&str>) -> String {
+    text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
+}

@@ -1,0 +1,96 @@
+//! The Kubernetes Events of a status change: runs, published weights, and new problems. Pure.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use neptune_api::{TrainingModelStatus, TrainingWorkerState, TrainingWorkerStatus};
+
+use super::{conditions::DEGRADED, observation::has_result};
+use crate::{controllers::runtime::ObjectEvent, reason::Reason};
+
+/// The most Events about workers of one change.
+const MAX_WORKERS: usize = 8;
+
+/// The Events when `previous` becomes `next`.
+pub fn events(previous: &TrainingModelStatus, next: &TrainingModelStatus) -> Vec<ObjectEvent> {
+    let mut events = Vec::new();
+    if previous.run != next.run {
+        events.push(started(previous, next));
+    }
+    let is_published = |status: &TrainingModelStatus| {
+        let output = status.output.as_ref().filter(|output| output.published)?;
+        Some((output.model.clone(), output.sha256sum.clone()?))
+    };
+    if let Some((model, sha256)) = is_published(next)
+        && is_published(previous) != is_published(next)
+    {
+        let note = format!("Model {model} has the weights {sha256}");
+        events.push(ObjectEvent::normal("ModelPublished", note));
+    }
+    if let Some(last) = next
+        .last_run
+        .as_ref()
+        .filter(|last| previous.last_run.as_ref().is_none_or(|before| before.run != last.run))
+    {
+        let note = last.message.clone().unwrap_or_default();
+        events.push(if last.result == Reason::Succeeded.to_string() {
+            ObjectEvent::normal("RunSucceeded", note)
+        } else if has_result(last) {
+            ObjectEvent::normal(&last.result, note)
+        } else {
+            ObjectEvent::warning(&last.result, note)
+        });
+    }
+    let workers = next.workers.iter().filter(|row| is_new(row, &previous.workers));
+    events.extend(workers.take(MAX_WORKERS).filter_map(|row| {
+        let note = format!(
+            "round {}: worker {:?} on node {}: {}",
+            row.round,
+            row.name,
+            row.node,
+            row.message.as_deref().unwrap_or_default()
+        );
+        Some(ObjectEvent::warning(row.reason.as_deref()?, note))
+    }));
+    let (before, after) = (degraded(previous), degraded(next));
+    let is_reported = events.iter().any(|event| Some(&event.reason) == after.map(|it| &it.reason));
+    if let Some(after) = after
+        && before.map(|it| &it.reason) != Some(&after.reason)
+        && !is_reported
+    {
+        events.push(ObjectEvent::warning(&after.reason, &*after.message));
+    }
+    events
+}
+
+fn started(previous: &TrainingModelStatus, next: &TrainingModelStatus) -> ObjectEvent {
+    let run = next.run.unwrap_or_default();
+    let was_active = previous.run.is_some()
+        && previous.last_run.as_ref().is_none_or(|last| Some(last.run) != previous.run);
+    if was_active {
+        let note = format!(
+            "the aggregator lost the files of run {}; run {run} begins with the first weights",
+            previous.run.unwrap_or_default()
+        );
+        return ObjectEvent::warning(&Reason::RoundRepeated.to_string(), note);
+    }
+    ObjectEvent::normal(
+        "RunStarted",
+        format!("run {run} of {} rounds", next.rounds.unwrap_or_default()),
+    )
+}
+
+/// Whether an update was refused, or a worker failed, in this change.
+fn is_new(row: &TrainingWorkerStatus, before: &[TrainingWorkerStatus]) -> bool {
+    let is_over = matches!(row.state, TrainingWorkerState::Refused | TrainingWorkerState::Failed);
+    let same = |held: &&TrainingWorkerStatus| held.name == row.name;
+    is_over
+        && before
+            .iter()
+            .find(same)
+            .is_none_or(|held| (held.round, &held.reason) != (row.round, &row.reason))
+}
+
+/// The condition, if it is True.
+fn degraded(status: &TrainingModelStatus) -> Option<&Condition> {
+    let found = status.conditions.iter().find(|condition| condition.type_ == DEGRADED);
+    found.filter(|condition| condition.status == "True")
+}

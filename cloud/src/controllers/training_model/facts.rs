@@ -1,0 +1,110 @@
+//! Collects the objects that a `TrainingModel` refers to, from the caches.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
+use neptune_api::{Dataset, Model, TrainingModel};
+use neptune_wire::{KeyPin, aggregator::RunStatus};
+
+use super::aggregator::{PORT, deployed_pin};
+use crate::{
+    cache::{Cached as _, Caches},
+    controllers::runtime::Context,
+    kubernetes::nodes::in_url,
+    worker::{frameworks::Frameworks, names::aggregator_name},
+};
+
+/// The inputs of `validate` from the cluster.
+#[derive(Debug, Clone)]
+pub struct TrainingFacts {
+    /// The Datasets of the namespace, by name.
+    pub datasets: BTreeMap<String, Arc<Dataset>>,
+    /// The nodes, by name.
+    pub nodes: BTreeMap<String, Arc<Node>>,
+    /// The framework table, or the error of its `ConfigMap`.
+    pub frameworks: Result<Arc<Frameworks>, String>,
+    /// The Model of the first weights, if it exists.
+    pub initial_model: Option<Arc<Model>>,
+    /// The Model of the output, if it exists.
+    pub output_model: Option<Arc<Model>>,
+    /// The aggregator.
+    pub aggregator: AggregatorFacts,
+}
+
+/// What is known of the aggregator.
+#[derive(Debug, Clone, Default)]
+pub struct AggregatorFacts {
+    /// Its image.
+    pub image: String,
+    /// Whether its Pod may run on a control-plane node.
+    pub allow_control_plane: bool,
+    /// `host:port` at which nodes and the controller reach it.
+    pub address: Option<String>,
+    /// The pin of its key, once the key exists.
+    pub pin: Option<KeyPin>,
+    /// Its newest state.
+    pub state: Option<Arc<RunStatus>>,
+}
+
+/// The Datasets, nodes, frameworks and Models of a `TrainingModel`, and its aggregator.
+pub fn facts(model: &TrainingModel, context: &Context) -> TrainingFacts {
+    let caches = context.caches();
+    let namespace = model.namespace().unwrap_or_default();
+    let of_namespace = |dataset: &Dataset| dataset.namespace().as_deref() == Some(&*namespace);
+    let datasets = Dataset::cache(caches).state_filter(of_namespace);
+    let datasets: BTreeMap<_, _> =
+        datasets.into_iter().map(|dataset| (dataset.name_any(), dataset)).collect();
+    let spec = &model.spec;
+    let named = spec.training_workers.iter().filter_map(|worker| worker.node_name.clone());
+    let evaluating = spec.evaluation.iter().filter_map(|it| it.node_name.clone());
+    let with_data = datasets.values().map(|dataset| dataset.spec.node_name.clone());
+    let nodes = named.chain(evaluating).chain(with_data);
+    let nodes = nodes.filter_map(|name| Some((name.clone(), caches.node(&name)?))).collect();
+    let model_named = |name: &String| caches.get::<Model>(&namespace, name);
+    let initial = spec.initial_weights.as_ref().and_then(|weights| weights.model.as_ref());
+    let output = spec.output.as_ref().map(|output| &output.model.name);
+    let view = context.aggregators().view(model.metadata.uid.as_deref().unwrap_or_default());
+    TrainingFacts {
+        datasets,
+        nodes,
+        frameworks: caches.framework_table(),
+        initial_model: initial.and_then(|model| model_named(&model.name)),
+        output_model: output.and_then(model_named),
+        aggregator: AggregatorFacts {
+            image: context.aggregator_image().to_owned(),
+            allow_control_plane: context.pod_policy().allow_control_plane,
+            address: address(model, caches, context.cluster_domain()),
+            pin: view.pin.or_else(|| known_pin(model, caches)),
+            state: view.state,
+        },
+    }
+}
+
+/// The pin that the Pods of the aggregator have, or that the status has, until the Secret is read: a
+/// controller that has just started must not take away a Deployment that runs.
+fn known_pin(model: &TrainingModel, caches: &Caches) -> Option<KeyPin> {
+    let of_pods = caches.deployment_of(model).as_deref().and_then(deployed_pin);
+    let held = || model.status.as_ref()?.aggregator.as_ref()?.pin.clone().map(KeyPin);
+    of_pods.or_else(held)
+}
+
+/// The address in the spec, or else that of the Service: outside the cluster if it has one, or its
+/// full DNS name. `None` while a Service that will have one does not exist yet.
+fn address(model: &TrainingModel, caches: &Caches, cluster_domain: &str) -> Option<String> {
+    let service = model.spec.aggregation.as_ref().and_then(|it| it.service.as_ref());
+    if let Some(given) = service.and_then(|service| service.address.clone()) {
+        return Some(given);
+    }
+    let namespace = model.namespace().unwrap_or_default();
+    let name = aggregator_name(&namespace, &model.name_any());
+    let reference = ObjectRef::<Service>::new(name.as_str()).within(&namespace);
+    caches.services.get(&reference)?;
+    let type_ = service.and_then(|service| service.type_).unwrap_or_default();
+    let is_external = type_ != neptune_api::AggregatorServiceType::ClusterIP;
+    let external = is_external.then(|| caches.external_address(&reference, PORT, None)).flatten();
+    Some(match external {
+        Some((host, port)) => format!("{}:{port}", in_url(&host)),
+        None => format!("{name}.{namespace}.svc.{cluster_domain}:{PORT}"),
+    })
+}

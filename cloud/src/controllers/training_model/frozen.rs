@@ -1,0 +1,116 @@
+//! What a run was started with. It is kept in the status, so that a changed spec, a renamed node or
+//! a restart of the controller changes nothing in a run. Pure.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use neptune_api::{Aggregation, TrainingModelSpec, TrainingModelStatus};
+use neptune_wire::{
+    ContentHash, NodeName, TrainingContainer, aggregator::RunSettings, canonical_json,
+};
+use serde::{Deserialize, Serialize};
+
+/// The result of a run that took too long.
+pub const DEADLINE: &str = "DeadlineExceeded";
+
+/// What a run was started with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FrozenRun {
+    /// The hash of the parts of the spec that a result depends on.
+    pub spec: ContentHash,
+    /// The settings of the aggregator.
+    pub settings: RunSettings,
+    /// The containers.
+    pub container: TrainingContainer,
+    /// Seconds that the run may take; `None` for any time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_seconds: Option<u64>,
+    /// The output Model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<FrozenOutput>,
+    /// The samples of the Dataset of the schedule at the start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<i64>,
+}
+
+/// The output Model of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FrozenOutput {
+    /// The name of the Model.
+    pub model: String,
+    /// By how much the metric must beat the present one.
+    pub min_improvement: f64,
+    /// The format of the weights, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+}
+
+/// The current or last run of an object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CurrentRun {
+    /// Its number.
+    pub number: u32,
+    /// What it was started with.
+    pub frozen: FrozenRun,
+    /// When it started.
+    pub started: Timestamp,
+    /// Whether it has ended.
+    pub is_over: bool,
+    /// Whether it ended although the aggregator could go on.
+    pub is_stopped: bool,
+    /// Whether the aggregator had it.
+    pub was_accepted: bool,
+}
+
+/// The hash of the parts of a spec that a result depends on: another one starts another run.
+pub fn spec_hash(spec: &TrainingModelSpec) -> ContentHash {
+    let mut spec = spec.clone();
+    (spec.suspend, spec.schedule, spec.active_deadline) = (None, None, None);
+    if let Some(output) = &mut spec.output {
+        output.keep = None;
+    }
+    if let Some(aggregation) = &mut spec.aggregation {
+        (aggregation.service, aggregation.storage_class_name) = (None, None);
+    }
+    spec.aggregation = spec.aggregation.filter(|it| *it != Aggregation::default());
+    ContentHash::of(&spec)
+}
+
+impl FrozenRun {
+    /// The text for the status.
+    pub fn to_text(&self) -> String {
+        canonical_json(self)
+    }
+
+    /// The nodes of the run.
+    pub fn nodes(&self) -> BTreeSet<&NodeName> {
+        let workers = self.settings.workers.values().map(|worker| &worker.node);
+        workers.chain(self.settings.evaluation.iter().map(|it| &it.node)).collect()
+    }
+}
+
+impl CurrentRun {
+    /// The run of a status; `None` without one, or with settings of another version of Neptune.
+    pub fn of(status: &TrainingModelStatus) -> Option<Self> {
+        let number = u32::try_from(status.run?).ok().filter(|number| *number > 0)?;
+        let frozen = serde_json::from_str(status.run_settings.as_deref()?).ok()?;
+        let last = status.last_run.as_ref().filter(|last| last.run == i64::from(number));
+        let accepted = status.aggregator.as_ref().and_then(|aggregator| aggregator.run);
+        Some(Self {
+            number,
+            frozen,
+            started: status.start_time.as_ref()?.0,
+            is_over: last.is_some(),
+            is_stopped: last.is_some_and(|last| last.result == DEADLINE),
+            was_accepted: accepted == Some(i64::from(number)),
+        })
+    }
+
+    /// Until when the run may take; `None` for any time.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        let seconds = i64::try_from(self.frozen.deadline_seconds?).ok()?;
+        self.started.checked_add(SignedDuration::from_secs(seconds)).ok()
+    }
+}

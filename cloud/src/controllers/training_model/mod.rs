@@ -1,0 +1,165 @@
+//! The `TrainingModel` controller: runs of rounds in which nodes train, an aggregator averages, and
+//! the result becomes a Model.
+
+mod aggregator;
+mod conditions;
+#[cfg(test)]
+mod crd_consistency;
+mod events;
+mod facts;
+#[cfg(test)]
+mod fixtures;
+mod frozen;
+mod numbers;
+mod observation;
+mod observe;
+mod outcome;
+mod plan;
+mod program;
+mod request;
+mod rows;
+mod settings;
+mod status;
+#[cfg(test)]
+mod tests;
+mod validate;
+mod workers;
+mod workload;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
+use neptune_api::{TrainingModel, TrainingModelStatus};
+use neptune_wire::{ObjectKey, Resource};
+
+use self::{facts::TrainingFacts, observation::TrainingObservation, validate::ValidTrainingModel};
+use super::runtime::{
+    Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
+    WorkloadMessages,
+};
+use crate::{
+    cache::{IndexKey, Indexed},
+    finding::Finding,
+    fleet::Retained,
+    reason::Reason,
+};
+
+impl Controller for TrainingModel {
+    type Facts = TrainingFacts;
+    type Valid = ValidTrainingModel;
+    type Placed = ValidTrainingModel;
+    type Observation = TrainingObservation;
+
+    const MESSAGES: ControllerMessages = ControllerMessages {
+        shorten: "use shorter parameters and variables, or fewer workers on a node",
+        workload: Some(WorkloadMessages {
+            created: "AggregatorCreated",
+            what: "aggregator",
+            rename: "the TrainingModel",
+            refused: Reason::AggregatorRefused,
+        }),
+    };
+
+    fn facts(&self, context: &Context) -> TrainingFacts {
+        facts::facts(self, context)
+    }
+
+    fn validate(&self, facts: &TrainingFacts) -> Result<ValidTrainingModel, Vec<Finding>> {
+        validate::validate(self, facts)
+    }
+
+    fn plan(&self, valid: &ValidTrainingModel, _fetch_image: &str) -> ObjectPlan {
+        plan::plan(self, valid)
+    }
+
+    fn retained(&self, key: &ObjectKey) -> Retained {
+        plan::retained(self, key)
+    }
+
+    fn observe(
+        &self,
+        key: &ObjectKey,
+        valid: Option<&ValidTrainingModel>,
+        context: &Context,
+        now: Timestamp,
+    ) -> TrainingObservation {
+        observe::observe(self, key, valid, context, now)
+    }
+
+    fn next_status(
+        &self,
+        previous: &TrainingModelStatus,
+        inputs: &StatusInputs<TrainingObservation>,
+    ) -> TrainingModelStatus {
+        status::next(self, previous, inputs)
+    }
+
+    fn is_same_status(previous: &TrainingModelStatus, next: &TrainingModelStatus) -> bool {
+        previous == next
+    }
+
+    fn observed_generation(status: &TrainingModelStatus) -> Option<i64> {
+        status.observed_generation
+    }
+
+    fn events(previous: &TrainingModelStatus, next: &TrainingModelStatus) -> Vec<ObjectEvent> {
+        events::events(previous, next)
+    }
+
+    /// A run that starts or ends changes the tasks of its nodes.
+    fn enqueue_by_status(&self, next: &TrainingModelStatus, context: &Context) {
+        let runs = |status: &TrainingModelStatus| {
+            (status.run, status.last_run.as_ref().map(|last| last.run))
+        };
+        if self.status.as_ref().map(runs) != Some(runs(next)) {
+            context.enqueue(self);
+        }
+    }
+
+    fn drive(&self, key: &ObjectKey, valid: Option<&ValidTrainingModel>, context: &Context) {
+        let uid = self.metadata.uid.as_deref().unwrap_or_default();
+        let Some(valid) = valid else { return context.aggregators().forget(uid) };
+        let task = observe::aggregator_task(self, key, valid, context);
+        let (namespace, name) = (self.namespace().unwrap_or_default(), self.name_any());
+        let (notified, own) = (context.clone(), uid.to_owned());
+        let notify = move || {
+            let found = notified.caches().get::<Self>(&namespace, &name);
+            match found.filter(|found| found.metadata.uid.as_deref() == Some(&*own)) {
+                Some(found) => notified.enqueue(&*found),
+                // It was deleted during a gap of the watch.
+                None => notified.aggregators().forget(&own),
+            }
+        };
+        context.aggregators().set(uid, task, context.client(), notify);
+    }
+
+    /// A run that has started hides findings from the status, and not from who changes the spec.
+    fn findings(&self, context: &Context) -> Vec<Finding> {
+        validate::check(self, &self.facts(context)).err().unwrap_or_default()
+    }
+}
+
+impl Indexed for TrainingModel {
+    fn index_keys(&self) -> Vec<IndexKey> {
+        let namespace = self.metadata.namespace.clone().unwrap_or_default();
+        let spec = &self.spec;
+        let uses =
+            |resource, name: &str| IndexKey::Uses(resource, namespace.clone(), name.to_owned());
+        let mut datasets: Vec<_> =
+            spec.training_workers.iter().filter_map(|it| it.dataset.name.as_deref()).collect();
+        datasets.extend(spec.evaluation.iter().map(|it| it.dataset.name.as_str()));
+        let scheduled = spec.schedule.iter().filter_map(|it| it.dataset.as_ref());
+        datasets.extend(scheduled.map(|dataset| dataset.name.as_str()));
+        let mut any = None;
+        if spec.training_workers.iter().any(|worker| worker.dataset.match_labels.is_some()) {
+            any = Some(IndexKey::UsesAny(Resource::Datasets, namespace.clone()));
+        }
+        datasets.sort_unstable();
+        datasets.dedup();
+        let initial = spec.initial_weights.iter().filter_map(|it| it.model.as_ref());
+        let output = spec.output.iter().map(|output| &output.model);
+        let models = initial.chain(output).map(|model| uses(Resource::Models, &model.name));
+        let datasets = datasets.into_iter().map(|name| uses(Resource::Datasets, name));
+        // Any node may have a Dataset, the labels, or the address of the Service.
+        [IndexKey::EveryNode].into_iter().chain(any).chain(models).chain(datasets).collect()
+    }
+}

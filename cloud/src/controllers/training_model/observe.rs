@@ -1,0 +1,164 @@
+//! Collects what is known of a training, from the caches, the fleet and the aggregator's task.
+
+use std::sync::Arc;
+
+use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
+use neptune_api::TrainingModel;
+use neptune_wire::ObjectKey;
+
+use super::{
+    frozen::CurrentRun,
+    observation::TrainingObservation,
+    outcome::earliest,
+    request::{RequestInputs, request},
+    rows::TrainingNode,
+    validate::ValidTrainingModel,
+    workload,
+};
+use crate::{
+    cache::Caches,
+    controllers::runtime::Context,
+    kubernetes::pods::{
+        available_replicas, deployment_problem, is_current, pod_pending, pod_problem,
+    },
+    training::{AggregatorTask, Publication},
+};
+
+/// What is known of the training and its nodes.
+pub fn observe(
+    model: &TrainingModel,
+    key: &ObjectKey,
+    valid: Option<&ValidTrainingModel>,
+    context: &Context,
+    now: Timestamp,
+) -> TrainingObservation {
+    let Some(valid) = valid else { return TrainingObservation::default() };
+    let uid = model.metadata.uid.as_deref().unwrap_or_default();
+    let view = context.aggregators().view(uid);
+    let caches = context.caches();
+    let output = model.spec.output.as_ref().and_then(|output| {
+        caches.get::<neptune_api::Model>(key.namespace.as_str(), &output.model.name)
+    });
+    let current = model.status.as_ref().and_then(CurrentRun::of);
+    let fleet = context.fleet();
+    let nodes = current.iter().filter(|current| !current.is_over);
+    let nodes = nodes.flat_map(|current| current.frozen.nodes()).map(|node| {
+        let report = fleet.report(node, key, uid).and_then(|report| report.training.as_deref());
+        let observed = TrainingNode {
+            agent: fleet.agent(node, now),
+            has_key: fleet.key_pin(node).is_some(),
+            tasks: report.map(|report| report.tasks.clone()).unwrap_or_default(),
+        };
+        (node.clone(), observed)
+    });
+    TrainingObservation {
+        nodes: nodes.collect(),
+        next: Some(valid.next.clone()),
+        url: valid.url(),
+        pin: view.pin.map(|pin| pin.0),
+        state: view.state,
+        problem: view.problem,
+        pod: not_ready(model, caches),
+        published: view.published,
+        output_digest: output.and_then(|model| model.spec.sha256sum.clone()),
+        keep: usize::try_from(valid.keep).unwrap_or(usize::MAX),
+        samples: valid.samples,
+    }
+}
+
+/// Why the Pod of the aggregator is not ready; `None` if it is.
+fn not_ready(model: &TrainingModel, caches: &Caches) -> Option<String> {
+    let Some(deployment) = caches.deployment_of(model) else {
+        return Some("the Deployment of the aggregator does not exist yet".to_owned());
+    };
+    if is_current(&deployment) && available_replicas(&deployment) > 0 {
+        return None;
+    }
+    let pods = caches.pods_of(model);
+    let pods: Vec<&Pod> = pods.iter().map(Arc::as_ref).collect();
+    let why = pods
+        .iter()
+        .find_map(|pod| pod_problem(pod))
+        .or_else(|| deployment_problem(&deployment))
+        .or_else(|| pods.iter().find_map(|pod| pod_pending(pod)));
+    Some(why.unwrap_or_else(|| "the Pod of the aggregator is not ready yet".to_owned()))
+}
+
+/// What the aggregator's task has to do, by the written status.
+pub fn aggregator_task(
+    model: &TrainingModel,
+    key: &ObjectKey,
+    valid: &ValidTrainingModel,
+    context: &Context,
+) -> AggregatorTask {
+    let uid = model.metadata.uid.as_deref().unwrap_or_default();
+    let status = model.status.clone().unwrap_or_default();
+    let current = CurrentRun::of(&status);
+    let view = context.aggregators().view(uid);
+    let state = view.state.as_deref().filter(|state| state.run == 0 || state.uid == uid);
+    let (keys, tasks, is_settled) = {
+        let (fleet, now) = (context.fleet(), context.fleet_now());
+        let nodes = current.iter().flat_map(|current| current.frozen.nodes());
+        let nodes: Vec<_> = nodes.cloned().collect();
+        let keys =
+            nodes.iter().filter_map(|node| Some((node.clone(), fleet.key_pin(node)?.clone())));
+        let tasks = nodes.iter().filter_map(|node| {
+            let report = fleet.report(node, key, uid)?.training.as_deref()?;
+            Some((node.clone(), report.tasks.clone()))
+        });
+        (keys.collect(), tasks.collect(), now >= fleet.settled_at())
+    };
+    let output = status.output.as_ref();
+    let sent = output.and_then(|output| output.sha256sum.clone());
+    let kept = output.map(|output| output.kept.clone()).unwrap_or_default();
+    let keep = sent.into_iter().chain(kept).fold(Vec::new(), |mut all, digest| {
+        if !all.contains(&digest) {
+            all.push(digest);
+        }
+        all
+    });
+    let active = current.as_ref().filter(|current| !current.is_over);
+    let deadline = active.and_then(CurrentRun::deadline);
+    let over = current.as_ref().filter(|current| current.is_over);
+    let next_start = over.and_then(|over| earliest(&model.spec, Some(over)));
+    AggregatorTask {
+        object: format!("{}/{}", key.namespace, key.name),
+        secret: workload::secret(model, valid),
+        volume: workload::volume(model, valid),
+        url: valid.url(),
+        is_behind: current
+            .as_ref()
+            .is_some_and(|current| state.is_some_and(|state| state.run < current.number)),
+        publication: publication(valid, current.as_ref(), output),
+        request: request(RequestInputs {
+            uid,
+            current: current.as_ref(),
+            state,
+            keys,
+            is_settled,
+            tasks,
+            is_suspended: model.spec.suspend == Some(true),
+            keep,
+        }),
+        wake_at: deadline.into_iter().chain(next_start).min(),
+    }
+}
+
+/// The weights that the output Model should have.
+fn publication(
+    valid: &ValidTrainingModel,
+    current: Option<&CurrentRun>,
+    output: Option<&neptune_api::TrainingOutputStatus>,
+) -> Option<Publication> {
+    let (current, output) = (current.filter(|current| !current.is_over)?, output?);
+    let frozen = current.frozen.output.as_ref().filter(|frozen| frozen.model == output.model)?;
+    let sha256 = output.sha256sum.clone().filter(|_| !output.published)?;
+    let address = valid.aggregator.address.as_ref()?;
+    Some(Publication {
+        model: output.model.clone(),
+        owner: valid.key.name.to_string(),
+        url: format!("http://{address}/v1/content/{sha256}"),
+        sha256,
+        format: frozen.format.clone(),
+    })
+}

@@ -1,0 +1,246 @@
+//! Decides when a run starts, ends, or publishes its weights. Pure.
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use neptune_api::{TrainingModelSpec, TrainingScheduleType};
+use neptune_wire::{
+    Metric,
+    aggregator::{MeasuredWeights, RunPhase, RunStatus},
+};
+
+use super::frozen::{CurrentRun, DEADLINE, FrozenRun};
+use crate::{finding::Finding, kubernetes::quantities, reason::Reason};
+
+/// The next step of an object's runs.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// A run starts. `repeated`: because the aggregator lost the files of the current one.
+    Start {
+        /// What it is started with.
+        frozen: Box<FrozenRun>,
+        /// Whether it repeats the current run.
+        repeated: bool,
+    },
+    /// The current run goes on.
+    Active,
+    /// The output Model receives these weights.
+    Publish {
+        /// Their digest.
+        sha256: String,
+    },
+    /// The current run ends.
+    End(RunResult),
+    /// No run is active, and none starts.
+    Idle(Finding),
+}
+
+/// The result of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunResult {
+    /// Why it ended: a reason, `Succeeded` if all is well.
+    pub result: String,
+    /// Human-readable.
+    pub message: String,
+    /// The metric of its best weights.
+    pub metric: Option<String>,
+}
+
+/// The inputs of [`step`].
+#[derive(Debug, Clone, Copy)]
+pub struct StepInputs<'a> {
+    /// The spec.
+    pub spec: &'a TrainingModelSpec,
+    /// The current or last run.
+    pub current: Option<&'a CurrentRun>,
+    /// What the next run would be started with; `None` if the spec is invalid.
+    pub next: Option<&'a FrozenRun>,
+    /// The newest state of the aggregator, also of an earlier run.
+    pub state: Option<&'a RunStatus>,
+    /// The digest of the weights that the output Model received last.
+    pub published: Option<&'a str>,
+    /// The samples of the Dataset of the schedule.
+    pub samples: Option<i64>,
+    /// The current time.
+    pub now: Timestamp,
+}
+
+/// The next step.
+pub fn step(inputs: &StepInputs) -> Step {
+    let active = inputs.current.filter(|current| !current.is_over);
+    match active {
+        Some(current) => active_step(inputs, current),
+        None => idle_step(inputs),
+    }
+}
+
+fn active_step(inputs: &StepInputs, current: &CurrentRun) -> Step {
+    let is_lost = inputs.state.is_some_and(|state| state.run < current.number);
+    if is_lost && current.was_accepted {
+        // The weights of the aggregator are gone too.
+        let mut frozen = current.frozen.clone();
+        if let Some(evaluation) = &mut frozen.settings.evaluation {
+            evaluation.present = None;
+        }
+        return Step::Start { frozen: Box::new(frozen), repeated: true };
+    }
+    // A status from a copy: the aggregator has run more since.
+    if inputs.state.is_some_and(|state| state.run > current.number) {
+        return Step::Start { frozen: Box::new(current.frozen.clone()), repeated: false };
+    }
+    let state = inputs.state.filter(|state| state.run == current.number);
+    let ended = state.filter(|it| matches!(it.phase, RunPhase::Succeeded | RunPhase::Failed));
+    if let Some(state) = ended {
+        return ended_step(inputs, current, state);
+    }
+    if current.deadline().is_some_and(|deadline| deadline <= inputs.now) {
+        let round = state.map_or(0, |state| state.round);
+        let message = format!(
+            "run {} did not end within spec.activeDeadline; it was stopped in round {round} of {}",
+            current.number, current.frozen.settings.rounds
+        );
+        return Step::End(RunResult { result: DEADLINE.to_owned(), message, metric: None });
+    }
+    Step::Active
+}
+
+fn ended_step(inputs: &StepInputs, current: &CurrentRun, state: &RunStatus) -> Step {
+    let best = state.best.as_ref();
+    let metric = best.and_then(|best| metric(&current.frozen, best)).map(str::to_owned);
+    let end = |reason: Reason, message: String| {
+        Step::End(RunResult { result: reason.to_string(), message, metric: metric.clone() })
+    };
+    if state.phase == RunPhase::Failed {
+        let reason = state.reason.as_deref().and_then(|reason| reason.parse().ok());
+        let message = if state.message.is_empty() {
+            format!("run {} failed in round {}", current.number, state.round)
+        } else {
+            state.message.clone()
+        };
+        return end(reason.unwrap_or(Reason::TrainingFailed), message);
+    }
+    let Some(best) = best else {
+        let message = format!("run {} ended without weights", current.number);
+        return end(Reason::TrainingFailed, message);
+    };
+    if let Err(finding) = compare(&current.frozen, best, state.present.as_ref()) {
+        return end(finding.reason, finding.message);
+    }
+    let is_published = inputs.published == Some(best.weights.sha256.as_str());
+    if current.frozen.output.is_some() && !is_published {
+        return Step::Publish { sha256: best.weights.sha256.clone() };
+    }
+    end(Reason::Succeeded, succeeded(current, state, metric.as_deref()))
+}
+
+fn succeeded(current: &CurrentRun, state: &RunStatus, metric: Option<&str>) -> String {
+    let name = current.frozen.settings.evaluation.as_ref().map(|it| it.metric.as_str());
+    let measured = name
+        .zip(metric)
+        .map_or_else(String::new, |(name, metric)| format!(" with {name} {metric}"));
+    let best = state.best.as_ref().map_or(0, |best| best.round);
+    let early =
+        if state.message.is_empty() { String::new() } else { format!("; {}", state.message) };
+    format!(
+        "run {} ended after round {}; round {best} is the best{measured}{early}",
+        current.number, state.round
+    )
+}
+
+/// Whether the weights may be published.
+fn compare(
+    frozen: &FrozenRun,
+    best: &MeasuredWeights,
+    present: Option<&MeasuredWeights>,
+) -> Result<(), Finding> {
+    let Some(evaluation) = &frozen.settings.evaluation else { return Ok(()) };
+    let name = &evaluation.metric;
+    let unmeasured = |what: &str| {
+        let message = format!(
+            "{name} of {what} could not be measured; nothing is published: see the node of spec.evaluation"
+        );
+        Finding::new(Reason::EvaluationFailed, message)
+    };
+    let text = metric(frozen, best).ok_or_else(|| unmeasured("the new weights"))?;
+    let value = number(text).ok_or_else(|| unmeasured("the new weights"))?;
+    if evaluation.present.is_none() {
+        return Ok(());
+    }
+    let present = present.and_then(|present| metric(frozen, present));
+    let present = present.ok_or_else(|| unmeasured("the present model"))?;
+    let before = number(present).ok_or_else(|| unmeasured("the present model"))?;
+    let gain = if evaluation.minimize { before - value } else { value - before };
+    let Some(output) = &frozen.output else { return Ok(()) };
+    // Numbers such as 0.946 + 0.005 are not exact in binary.
+    if gain + 1e-12 >= output.min_improvement {
+        return Ok(());
+    }
+    let message = format!(
+        "{name} {text} does not beat {present} of the present model by {}: {} is left as it is",
+        output.min_improvement, output.model
+    );
+    Err(Finding::new(Reason::NotBetter, message))
+}
+
+/// The metric of the evaluation.
+pub fn metric<'a>(frozen: &FrozenRun, weights: &'a MeasuredWeights) -> Option<&'a str> {
+    named(&weights.metrics, &frozen.settings.evaluation.as_ref()?.metric)
+}
+
+/// The value of a metric.
+pub fn named<'a>(metrics: &'a [Metric], name: &str) -> Option<&'a str> {
+    metrics.iter().find(|metric| metric.key == name).map(|metric| metric.value.as_str())
+}
+
+fn number(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+fn idle_step(inputs: &StepInputs) -> Step {
+    let Some(next) = inputs.next else {
+        return Step::Idle(Finding::new(Reason::TrainingInvalid, "the spec is invalid"));
+    };
+    if inputs.spec.suspend == Some(true) {
+        let message = "no run starts while spec.suspend is true";
+        return Step::Idle(Finding::new(Reason::Suspended, message));
+    }
+    let start = || Step::Start { frozen: Box::new(next.clone()), repeated: false };
+    let is_changed = inputs.current.is_some_and(|current| current.frozen.spec != next.spec);
+    let schedule = inputs.spec.schedule.clone().unwrap_or_default();
+    if schedule.type_.unwrap_or_default() == TrainingScheduleType::Once {
+        if inputs.current.is_none() || is_changed {
+            return start();
+        }
+        let message = "the run is over; change the spec, such as its seed, to start another one";
+        return Step::Idle(Finding::new(Reason::Succeeded, message));
+    }
+    let runs = inputs.current.map_or(0, |current| i64::from(current.number));
+    let max_runs = i64::from(schedule.max_runs.unwrap_or_default());
+    if max_runs > 0 && runs >= max_runs {
+        let message = format!("all {max_runs} runs of spec.schedule.maxRuns are over");
+        return Step::Idle(Finding::new(Reason::Succeeded, message));
+    }
+    let before = inputs.current.map_or(0, |current| current.frozen.samples.unwrap_or_default());
+    let grown = inputs.samples.map_or(0, |samples| samples - before);
+    let wanted = schedule.new_samples.unwrap_or(1).max(1);
+    let dataset = schedule.dataset.map(|dataset| dataset.name).unwrap_or_default();
+    if !is_changed && grown < wanted {
+        let message = format!(
+            "Dataset {dataset} has {} new samples; the next run starts at {wanted}",
+            grown.max(0)
+        );
+        return Step::Idle(Finding::new(Reason::WaitingForGrowth, message));
+    }
+    match earliest(inputs.spec, inputs.current) {
+        Some(earliest) if earliest > inputs.now => {
+            let message = format!("the next run starts at {earliest:.0}, after minInterval");
+            Step::Idle(Finding::new(Reason::WaitingForGrowth, message))
+        }
+        _ => start(),
+    }
+}
+
+/// The earliest start of the next run, if the schedule has an interval.
+pub fn earliest(spec: &TrainingModelSpec, current: Option<&CurrentRun>) -> Option<Timestamp> {
+    let interval = spec.schedule.as_ref()?.min_interval.as_deref()?;
+    let seconds = i64::try_from(quantities::seconds(interval)?).ok()?;
+    current?.started.checked_add(SignedDuration::from_secs(seconds)).ok()
+}

@@ -1,0 +1,131 @@
+//! The plan of a `TrainingModel`: the open tasks of each node with their Datasets, and the
+//! aggregator. Pure.
+
+use std::collections::BTreeMap;
+
+use kube::Resource as _;
+use neptune_api::TrainingModel;
+use neptune_wire::{
+    AggregatorEndpoint, NodeName, ObjectContent, ObjectKey, ObjectName, TrainingContent,
+    TrainingTask,
+};
+
+use super::{frozen::CurrentRun, validate::ValidTrainingModel, workload};
+use crate::{
+    controllers::{dataset, runtime::ObjectPlan},
+    fleet::Retained,
+    worker::names::training_name,
+};
+
+/// The plan of a `TrainingModel` that is valid or has a run.
+pub fn plan(model: &TrainingModel, valid: &ValidTrainingModel) -> ObjectPlan {
+    // Without its key the aggregator could not start, and no node could trust it.
+    let Some(pin) = &valid.aggregator.pin else {
+        return ObjectPlan { retained: Some(run_objects(valid)), ..ObjectPlan::default() };
+    };
+    let objects = Some(workload::objects(model, valid, pin));
+    let active = valid.current.as_ref().filter(|current| !current.is_over);
+    let Some(current) = active else { return ObjectPlan { objects, ..ObjectPlan::default() } };
+    let (Some(url), true) = (valid.url(), valid.aggregator.state.is_some()) else {
+        // A controller that has just started does not know the tasks yet: they go on.
+        return ObjectPlan { objects, retained: Some(run_objects(valid)), ..ObjectPlan::default() };
+    };
+    let aggregator = AggregatorEndpoint { url, pin: pin.clone() };
+    let nodes = current.frozen.nodes().into_iter();
+    let requirements =
+        nodes.map(|node| (node.clone(), contents(model, valid, current, node, &aggregator)));
+    ObjectPlan { requirements: requirements.collect(), objects, ..ObjectPlan::default() }
+}
+
+/// The objects that nodes retain while the spec is invalid: without a run they have none.
+pub fn retained(model: &TrainingModel, key: &ObjectKey) -> Retained {
+    let current = model.status.as_ref().and_then(CurrentRun::of);
+    let active = current.filter(|current| !current.is_over);
+    active.map(|current| objects_of(&current, key)).unwrap_or_default()
+}
+
+fn run_objects(valid: &ValidTrainingModel) -> Retained {
+    let active = valid.current.as_ref().filter(|current| !current.is_over);
+    active.map(|current| objects_of(current, &valid.key)).unwrap_or_default()
+}
+
+/// The object and its Datasets, by node.
+fn objects_of(current: &CurrentRun, key: &ObjectKey) -> Retained {
+    let mut objects = Retained::new();
+    for (node, name) in datasets(current) {
+        let keys = [key.clone(), dataset::object_key(key, name.clone())];
+        objects.entry(node.clone()).or_default().extend(keys);
+    }
+    objects
+}
+
+/// The nodes of a run with their Datasets.
+fn datasets(current: &CurrentRun) -> impl Iterator<Item = (&NodeName, &ObjectName)> {
+    let settings = &current.frozen.settings;
+    let workers = settings.workers.values().map(|worker| (&worker.node, &worker.dataset));
+    workers.chain(settings.evaluation.iter().map(|it| (&it.node, &it.dataset)))
+}
+
+fn contents(
+    model: &TrainingModel,
+    valid: &ValidTrainingModel,
+    current: &CurrentRun,
+    node: &NodeName,
+    aggregator: &AggregatorEndpoint,
+) -> BTreeMap<ObjectKey, ObjectContent> {
+    let own = datasets(current).filter(|(of, _)| *of == node);
+    let mut contents: BTreeMap<_, _> = own
+        .filter_map(|(_, name)| {
+            let found = valid.datasets.get(name.as_str())?;
+            let key = dataset::object_key(&valid.key, name.clone());
+            let content = dataset::content(found, &key);
+            // A Dataset that was moved is another node's.
+            (found.spec.node_name == node.as_str()).then_some((key, content))
+        })
+        .collect();
+    let training = TrainingContent {
+        run: current.number,
+        aggregator: aggregator.clone(),
+        container: current.frozen.container.clone(),
+        tasks: tasks(valid, current, node),
+    };
+    let content = ObjectContent {
+        api_version: TrainingModel::api_version(&()).into_owned(),
+        kind: TrainingModel::kind(&()).into_owned(),
+        metadata: valid.metadata.clone(),
+        spec: serde_json::to_value(&model.spec).expect("a spec came from JSON"),
+        model: None,
+        dataset: None,
+        workers: Vec::new(),
+        serving: None,
+        training: Some(Box::new(training)),
+    };
+    contents.insert(valid.key.clone(), content);
+    contents
+}
+
+/// The open tasks of a node, in the order of their workers.
+fn tasks(valid: &ValidTrainingModel, current: &CurrentRun, node: &NodeName) -> Vec<TrainingTask> {
+    let (namespace, name) = (valid.key.namespace.as_str(), valid.key.name.as_str());
+    let open = valid.state().into_iter().flat_map(|state| &state.tasks);
+    let mut tasks: Vec<_> = open
+        .filter(|task| task.node == *node)
+        .map(|task| TrainingTask {
+            worker: task.worker.clone(),
+            container: training_name(
+                namespace,
+                name,
+                Some(task.worker.as_str()).filter(|worker| !worker.is_empty()),
+            ),
+            id: task.id.clone(),
+            kind: task.kind,
+            round: task.round,
+            rounds: current.frozen.settings.rounds,
+            seed: task.seed,
+            base: task.base.clone(),
+            dataset: task.dataset.clone(),
+        })
+        .collect();
+    tasks.sort_by(|a, b| (&a.worker, &a.id).cmp(&(&b.worker, &b.id)));
+    tasks
+}

@@ -1,0 +1,203 @@
+//! The containers of a training: image, command, script, environment and limits. Pure: a part of
+//! `validate`.
+
+use neptune_api::{TrainingModel, TrainingNetwork, TrainingScript as ScriptSpec};
+use neptune_wire::{
+    ArtifactAddress, ContentHash, Scripts, TrainingContainer, TrainingNetwork as WireNetwork,
+    TrainingScript,
+};
+
+use super::{facts::TrainingFacts, numbers::is_digest, settings::Limits};
+use crate::{
+    finding::Finding,
+    kubernetes::{
+        pod_security::{self, container_rights},
+        quantities,
+    },
+    reason::Reason,
+    worker::{
+        environment::environment,
+        settings::{parameters, variables},
+    },
+};
+
+/// The framework without `workerSpec.frameworkType`: the program is in the image.
+const CONTAINER: &str = "container";
+
+/// Variables that the agent sets for a task, beside those of all workers.
+const RESERVED: [&str; 9] = [
+    "OUTPUT_DIR",
+    "PRETRAINED_MODEL_URL",
+    "ROUND",
+    "ROUNDS",
+    "RUN",
+    "SEED",
+    "TASK",
+    "TRAIN_DATASET_URL",
+    "WEIGHTS_URL",
+];
+
+/// The container of all tasks. Adds all findings, and returns `None` if there is one.
+pub fn container(
+    model: &TrainingModel,
+    facts: &TrainingFacts,
+    limits: &Limits,
+    findings: &mut Vec<Finding>,
+) -> Option<TrainingContainer> {
+    let before = findings.len();
+    let worker = &model.spec.worker_spec;
+    let script = script(model.spec.script.as_ref(), findings);
+    let program = program(model, facts, findings);
+    parameters("spec.workerSpec.parameters", &worker.parameters, findings);
+    let env = variables("spec.workerSpec.env", &worker.env, &RESERVED, findings);
+    let field = "spec.workerSpec.resources.limits";
+    let resources = quantities::limits(field, worker.resources.as_ref(), findings);
+    let context = worker.security_context.as_ref();
+    findings.extend(pod_security::check("spec.workerSpec.securityContext", context));
+    if findings.len() > before {
+        return None;
+    }
+    let (image, command) = program?;
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let set = [
+        ("NAMESPACE", text(&model.metadata.namespace)),
+        ("SERVICE_NAME", text(&model.metadata.name)),
+    ];
+    Some(TrainingContainer {
+        image,
+        command,
+        args: Vec::new(),
+        env: environment(&worker.parameters, &env, set),
+        script,
+        network: match worker.network.unwrap_or_default() {
+            TrainingNetwork::None => WireNetwork::None,
+            TrainingNetwork::Bridge => WireNetwork::Bridge,
+        },
+        resources,
+        rights: container_rights(context),
+        timeout_seconds: limits.round_timeout_seconds,
+        max_update_bytes: limits.max_update_bytes,
+        backoff_limit: limits.backoff_limit,
+    })
+}
+
+/// The hash of all that a result depends on beside its inputs.
+pub fn workload(container: &TrainingContainer) -> ContentHash {
+    let TrainingContainer { image, command, args, env, script, .. } = container;
+    ContentHash::of(&(image, command, args, env, script))
+}
+
+/// Image and command.
+fn program(
+    model: &TrainingModel,
+    facts: &TrainingFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<(String, Vec<String>)> {
+    let worker = &model.spec.worker_spec;
+    let given = worker.image.clone().filter(|image| !image.is_empty());
+    if given.is_none() && model.spec.script.is_none() {
+        let message = "give script (url and sha256sum, or scriptDir) or workerSpec.image: there is nothing to run";
+        findings.push(Finding::new(Reason::TrainingInvalid, message));
+        return None;
+    }
+    let frameworks = match &facts.frameworks {
+        Ok(frameworks) => frameworks,
+        Err(error) => {
+            findings.push(Finding::new(Reason::FrameworksInvalid, error.clone()));
+            return None;
+        }
+    };
+    let type_ = worker.framework_type.as_deref().filter(|type_| !type_.is_empty());
+    let type_ = type_.unwrap_or(CONTAINER);
+    let version = worker.framework_version.as_deref().unwrap_or_default();
+    let Some(found) = frameworks.find(type_, version) else {
+        let message = format!(
+            "spec.workerSpec.frameworkType {type_:?} is not one of {}; correct it or add it to ConfigMap neptune-frameworks",
+            frameworks.known()
+        );
+        findings.push(Finding::new(Reason::FrameworkUnknown, message));
+        return None;
+    };
+    let Some(image) = given.or(found.image) else {
+        let message = format!(
+            "spec.workerSpec.image is missing; set it because framework {type_:?} has no default image"
+        );
+        findings.push(Finding::new(Reason::ImageRequired, message));
+        return None;
+    };
+    Some((image, found.command))
+}
+
+fn script(script: Option<&ScriptSpec>, findings: &mut Vec<Finding>) -> Option<TrainingScript> {
+    let script = script?;
+    let mut invalid = |reason, message: String| {
+        findings.push(Finding::new(reason, message));
+        None
+    };
+    let goes_up = |path: &str| path.split('/').any(|part| part == "..");
+    let file = &script.boot_file;
+    if file.is_empty() || file.starts_with('/') || goes_up(file) {
+        return invalid(
+            Reason::ScriptBootFileInvalid,
+            format!(
+                "spec.script.bootFile {file:?} must be a file in the script, relative to it, without \"..\""
+            ),
+        );
+    }
+    match (&script.url, &script.script_dir) {
+        (Some(_), Some(_)) => invalid(
+            Reason::TrainingInvalid,
+            "give script.url or script.scriptDir, not both".to_owned(),
+        ),
+        (None, None) => invalid(
+            Reason::TrainingInvalid,
+            "give script.url with script.sha256sum, or script.scriptDir".to_owned(),
+        ),
+        (None, Some(dir)) => {
+            if !dir.starts_with('/')
+                || dir.trim_end_matches('/').is_empty()
+                || goes_up(dir)
+                || dir.contains(':')
+            {
+                return invalid(
+                    Reason::ScriptDirInvalid,
+                    format!(
+                        "spec.script.scriptDir {dir:?} must be an absolute path on the nodes, not \"/\", without \"..\" and ':'"
+                    ),
+                );
+            }
+            let dir = dir.trim_end_matches('/').to_owned();
+            Some(TrainingScript::Directory(Scripts { dir, boot_file: file.clone() }))
+        }
+        (Some(url), None) => {
+            let is_remote = ["http://", "https://", "s3://"].iter().any(|it| url.starts_with(it));
+            if !is_remote || url.parse::<ArtifactAddress>().is_err() {
+                return invalid(
+                    Reason::DownloadUrlInvalid,
+                    format!(
+                        "spec.script.url {:?} must be an address such as https://models.example/train.tar.gz",
+                        neptune_wire::redact(url)
+                    ),
+                );
+            }
+            let Some(sha256) = script.sha256sum.as_ref() else {
+                return invalid(
+                    Reason::TrainingInvalid,
+                    "script.url needs script.sha256sum: code from a network is run only with a digest"
+                        .to_owned(),
+                );
+            };
+            if !is_digest(sha256) {
+                return invalid(
+                    Reason::ModelDigestInvalid,
+                    format!("spec.script.sha256sum {sha256:?} must be 64 hex digits"),
+                );
+            }
+            Some(TrainingScript::Download {
+                url: url.clone(),
+                sha256: sha256.to_ascii_lowercase(),
+                boot_file: file.clone(),
+            })
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The rows of the workers in the status, from the aggregator's state and the nodes' reports. Pure.
+
+use std::collections::BTreeMap;
+
+use neptune_api::{TrainingWorkerState, TrainingWorkerStatus};
+use neptune_wire::{
+    NodeName, TaskReport, TaskState,
+    aggregator::{ResultState, RunStatus, RunTask, RunWorker, WorkerResult},
+};
+
+use super::request::reason;
+use crate::{
+    finding::Finding,
+    fleet::{
+        Presence,
+        observed::{AgentMessages, AgentState, missing_report},
+    },
+    reason::Reason,
+};
+
+/// The most rows of the status.
+const MAX_ROWS: usize = 64;
+
+/// The maximum length of a message in a row, in characters.
+const MAX_MESSAGE: usize = 512;
+
+/// What is known of a node of the run.
+#[derive(Debug, Clone)]
+pub struct TrainingNode {
+    /// Its agent.
+    pub agent: AgentState,
+    /// Whether its agent has reported a key.
+    pub has_key: bool,
+    /// What it reports of its tasks.
+    pub tasks: Vec<TaskReport>,
+}
+
+/// The rows of all workers, those with a problem first.
+pub fn rows(
+    workers: &BTreeMap<String, RunWorker>,
+    state: &RunStatus,
+    nodes: &BTreeMap<NodeName, TrainingNode>,
+) -> Vec<TrainingWorkerStatus> {
+    let mut rows: Vec<_> =
+        workers.iter().map(|(name, worker)| row(name, worker, state, nodes)).collect();
+    rows.sort_by_key(|row| row.reason.is_none());
+    rows.truncate(MAX_ROWS);
+    rows
+}
+
+/// The problem of the node that measures weights, if it has an open task.
+pub fn evaluation_problem(
+    state: &RunStatus,
+    nodes: &BTreeMap<NodeName, TrainingNode>,
+) -> Option<Finding> {
+    let task = state.tasks.iter().find(|task| task.worker.is_empty())?;
+    let (_, problem) = of_node(task, nodes);
+    let problem = problem?;
+    let message = format!("evaluation on node {}: {}", task.node, problem.message);
+    Some(Finding::new(problem.reason, message))
+}
+
+/// The first problem of a worker.
+pub fn problem(rows: &[TrainingWorkerStatus]) -> Option<Finding> {
+    let row = rows.iter().find(|row| row.reason.is_some())?;
+    let reason = row.reason.as_deref()?.parse().unwrap_or(Reason::TrainingFailed);
+    let message = row.message.as_deref().unwrap_or_default();
+    Some(Finding::new(reason, format!("worker {:?} on node {}: {message}", row.name, row.node)))
+}
+
+/// The number of accepted updates, of those of all workers that take part.
+pub fn participants(state: &RunStatus, workers: usize) -> String {
+    let count = |wanted| state.workers.values().filter(|result| result.state == wanted).count();
+    let all = workers.saturating_sub(count(ResultState::Excluded));
+    format!("{}/{all}", count(ResultState::Accepted))
+}
+
+fn row(
+    name: &str,
+    worker: &RunWorker,
+    state: &RunStatus,
+    nodes: &BTreeMap<NodeName, TrainingNode>,
+) -> TrainingWorkerStatus {
+    let result = state.workers.get(name);
+    let task = state.tasks.iter().find(|task| task.worker == name);
+    let of_node = || task.map_or((TrainingWorkerState::Pending, None), |task| of_node(task, nodes));
+    let (row_state, problem) = match result.map(|result| result.state) {
+        Some(ResultState::Accepted) => (TrainingWorkerState::Accepted, of_result(result)),
+        Some(ResultState::Refused) => (TrainingWorkerState::Refused, of_result(result)),
+        Some(ResultState::Failed) => (TrainingWorkerState::Failed, of_result(result)),
+        Some(ResultState::Excluded) => (TrainingWorkerState::Excluded, None),
+        Some(ResultState::Pending) | None => of_node(),
+    };
+    let report = result.and_then(|result| result.report.as_ref());
+    let samples = report.map(|report| match report.counted_samples {
+        Some(counted) => report.samples.min(counted),
+        None => report.samples,
+    });
+    TrainingWorkerStatus {
+        name: name.to_owned(),
+        node: worker.node.to_string(),
+        dataset: worker.dataset.to_string(),
+        round: i64::from(state.round),
+        state: row_state,
+        samples: samples.map(|samples| i64::try_from(samples).unwrap_or(i64::MAX)),
+        weight: result.and_then(|result| result.weight).map(decimal),
+        loss: report.and_then(|report| report.loss).map(decimal),
+        norm: result.and_then(|result| result.norm).map(decimal),
+        reason: problem.as_ref().map(|problem| problem.reason.to_string()),
+        message: problem.map(|problem| problem.message.chars().take(MAX_MESSAGE).collect()),
+    }
+}
+
+/// Why a result does not count, or counts less.
+fn of_result(result: Option<&WorkerResult>) -> Option<Finding> {
+    let result = result?;
+    let reason = result.reason.as_ref()?;
+    Some(Finding::new(reason.parse().unwrap_or(Reason::TrainingFailed), &*result.message))
+}
+
+/// The state of an open task, by its node.
+fn of_node(
+    task: &RunTask,
+    nodes: &BTreeMap<NodeName, TrainingNode>,
+) -> (TrainingWorkerState, Option<Finding>) {
+    let Some(node) = nodes.get(&task.node) else { return (TrainingWorkerState::Pending, None) };
+    let meanwhile = "the round waits for it until its deadline".to_owned();
+    let messages = AgentMessages::new("", &task.node, "report on the task", meanwhile);
+    match node.agent.presence {
+        Presence::Offline { .. } => {
+            let finding = missing_report(node.agent, &messages);
+            return (TrainingWorkerState::Offline, Some(finding));
+        }
+        Presence::NeverSeen if node.agent.settled => {
+            let finding = missing_report(node.agent, &messages);
+            return (TrainingWorkerState::Offline, Some(finding));
+        }
+        Presence::NeverSeen => return (TrainingWorkerState::Pending, None),
+        Presence::Online => {}
+    }
+    if !node.has_key {
+        let message = format!(
+            "the agent of node {} has no key: it is too old to train; upgrade neptune-edge on it",
+            task.node
+        );
+        return (TrainingWorkerState::Pending, Some(Finding::new(Reason::AgentTooOld, message)));
+    }
+    let Some(report) = node.tasks.iter().find(|report| report.id == task.id) else {
+        return (TrainingWorkerState::Pending, None);
+    };
+    let row_state = match report.state {
+        TaskState::Preparing => TrainingWorkerState::Preparing,
+        TaskState::Training => TrainingWorkerState::Training,
+        TaskState::Verifying => TrainingWorkerState::Verifying,
+        // Accepted: the aggregator's state says so in a moment.
+        TaskState::Uploading | TaskState::Accepted => TrainingWorkerState::Uploading,
+        TaskState::Refused => TrainingWorkerState::Refused,
+        TaskState::Failed => TrainingWorkerState::Failed,
+    };
+    let is_problem = report.reason.is_some()
+        || matches!(row_state, TrainingWorkerState::Refused | TrainingWorkerState::Failed);
+    (row_state, is_problem.then(|| Finding::new(reason(report), &*report.message)))
+}
+
+/// A number with at most 4 digits after the point.
+pub fn decimal(number: f64) -> String {
+    if !number.is_finite() {
+        return number.to_string();
+    }
+    let text = format!("{number:.4}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}

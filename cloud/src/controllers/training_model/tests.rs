@@ -1,0 +1,934 @@
+//! Tests of the pure steps, alone and together: each finding, each step of a run, and random walks
+//! with restarts.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use neptune_api::{
+    LastRun, TrainingModel, TrainingModelStatus, TrainingOutputStatus, TrainingPhase,
+    TrainingWorkerState,
+};
+use neptune_wire::{
+    ContentReference, KeyPin, Metric, NodeName, TaskId, TaskKind, TaskReport, TaskState,
+    TrainingReason,
+    aggregator::{
+        MeasuredWeights, ResultState, RoundRecord, RunPhase, RunStatus, RunTask, WorkerResult,
+    },
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{
+    aggregator::volume_bytes,
+    events::events,
+    facts::TrainingFacts,
+    fixtures::{self, UID, dataset, node},
+    frozen::{CurrentRun, FrozenRun, spec_hash},
+    observation::TrainingObservation,
+    outcome::{Step, StepInputs, step},
+    plan::plan,
+    request::{RequestInputs, request},
+    rows::{TrainingNode, decimal, rows},
+    status::next,
+    validate::{ValidTrainingModel, check, validate},
+};
+use crate::{
+    controllers::runtime::StatusInputs,
+    finding::Finding,
+    fleet::{Presence, observed::AgentState},
+    reason::{Phase, Reason, ReasonGroup},
+};
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn with(change: &Value) -> TrainingModel {
+    let mut object = serde_json::to_value(fixtures::model()).unwrap();
+    merge(&mut object["spec"], change);
+    serde_json::from_value(object).unwrap()
+}
+
+/// RFC 7386.
+fn merge(value: &mut Value, change: &Value) {
+    let Some(fields) = change.as_object() else {
+        *value = change.clone();
+        return;
+    };
+    for (name, change) in fields {
+        if change.is_null() {
+            value.as_object_mut().unwrap().remove(name);
+        } else {
+            merge(&mut value[name], change);
+        }
+    }
+}
+
+fn frozen() -> FrozenRun {
+    check(&fixtures::model(), &fixtures::facts()).unwrap()
+}
+
+fn current(frozen: &FrozenRun) -> CurrentRun {
+    CurrentRun {
+        number: 1,
+        frozen: frozen.clone(),
+        started: at(0),
+        is_over: false,
+        is_stopped: false,
+        was_accepted: true,
+    }
+}
+
+fn weights(name: u8) -> ContentReference {
+    ContentReference { sha256: format!("{name:02x}").repeat(32), bytes: 7 }
+}
+
+fn measured(name: u8, accuracy: &str) -> MeasuredWeights {
+    let metrics = vec![Metric { key: "accuracy".to_owned(), value: accuracy.to_owned() }];
+    MeasuredWeights { round: 2, weights: weights(name), metrics }
+}
+
+fn task(worker: &str, node: &str, id: &str) -> RunTask {
+    RunTask {
+        worker: worker.to_owned(),
+        node: node.parse().unwrap(),
+        dataset: "digits-a".parse().unwrap(),
+        id: TaskId(id.to_owned()),
+        kind: TaskKind::Train,
+        round: 2,
+        seed: 1,
+        base: Some(weights(1)),
+    }
+}
+
+fn state(run: u32, phase: RunPhase) -> RunStatus {
+    RunStatus {
+        revision: 9,
+        uid: UID.to_owned(),
+        run,
+        phase,
+        round: 2,
+        base: Some(weights(1)),
+        tasks: vec![task("a", "edge0", "t-a"), task("b-west-1", "edge1", "t-b")],
+        workers: BTreeMap::new(),
+        history: Vec::new(),
+        best: None,
+        present: None,
+        reason: None,
+        message: String::new(),
+    }
+}
+
+fn worker_result(state: ResultState) -> WorkerResult {
+    WorkerResult {
+        state,
+        report: None,
+        sha256: None,
+        norm: None,
+        weight: None,
+        reason: None,
+        message: String::new(),
+    }
+}
+
+type Case = (&'static str, fn() -> Value, fn(&mut TrainingFacts), Reason, &'static str);
+
+fn no_facts(_: &mut TrainingFacts) {}
+
+const CASES: &[Case] = &[
+    (
+        "no node",
+        || json!({}),
+        |f| drop(f.nodes.remove("edge0")),
+        Reason::NodeNotFound,
+        "node \"edge0\" not found; correct spec.",
+    ),
+    (
+        "no agent",
+        || json!({}),
+        |f| {
+            f.nodes.insert("edge0".to_owned(), Arc::default());
+        },
+        Reason::NodeNotEdge,
+        "label the node or use an edge node",
+    ),
+    (
+        "no dataset",
+        || json!({}),
+        |f| drop(f.datasets.remove("digits-a")),
+        Reason::DatasetNotFound,
+        "Dataset \"digits-a\" not found in namespace \"default\"; create it or correct spec.trainingWorkers[\"a\"].dataset.name",
+    ),
+    (
+        "elsewhere",
+        || json!({}),
+        |f| {
+            f.datasets.extend([dataset("digits-a", "edge1", &[])]);
+        },
+        Reason::DatasetElsewhere,
+        "Dataset \"digits-a\" is on node \"edge1\", not on node edge0",
+    ),
+    (
+        "no labels match",
+        || json!({"trainingWorkers": [{"name": "a", "nodeSelector": {"site": "west"}, "dataset": {"matchLabels": {"app": "x"}}}], "aggregation": {"minWorkers": null}}),
+        no_facts,
+        Reason::DatasetNotFound,
+        "no Dataset with the labels app=x is on an edge node with the labels site=west",
+    ),
+    (
+        "twice",
+        || json!({"trainingWorkers": [{"name": "a-west-1", "nodeName": "edge0", "dataset": {"name": "digits-a"}}, {"name": "a", "nodeName": "edge1", "dataset": {"matchLabels": {"app": "digits"}}}]}),
+        no_facts,
+        Reason::TrainingInvalid,
+        "duplicate training worker \"a-west-1\"",
+    ),
+    (
+        "too few",
+        || json!({"aggregation": {"minWorkers": 4}}),
+        no_facts,
+        Reason::TrainingInvalid,
+        "minWorkers 4 is above the number of training workers (3)",
+    ),
+    (
+        "nothing to run",
+        || json!({"script": null}),
+        no_facts,
+        Reason::TrainingInvalid,
+        "there is nothing to run",
+    ),
+    (
+        "no framework",
+        || json!({"workerSpec": {"frameworkType": "caffe"}}),
+        no_facts,
+        Reason::FrameworkUnknown,
+        "\"caffe\" is not one of",
+    ),
+    (
+        "no image",
+        || json!({"workerSpec": {"frameworkType": null}}),
+        no_facts,
+        Reason::ImageRequired,
+        "spec.workerSpec.image is missing",
+    ),
+    (
+        "reserved",
+        || json!({"workerSpec": {"env": [{"name": "OUTPUT_DIR", "value": "/x"}]}}),
+        no_facts,
+        Reason::EnvInvalid,
+        "is set by Neptune",
+    ),
+    (
+        "code without a digest",
+        || json!({"script": {"sha256sum": null}}),
+        no_facts,
+        Reason::TrainingInvalid,
+        "code from a network is run only with a digest",
+    ),
+    (
+        "script outside",
+        || json!({"script": {"bootFile": "../train.py"}}),
+        no_facts,
+        Reason::ScriptBootFileInvalid,
+        "spec.script.bootFile",
+    ),
+    (
+        "trim",
+        || json!({"aggregation": {"strategy": "TrimmedMean", "trim": "0.5"}}),
+        no_facts,
+        Reason::TrainingInvalid,
+        "trim 0.5 leaves nothing: give less than 0.5",
+    ),
+    (
+        "share",
+        || json!({"aggregation": {"fraction": "2"}}),
+        no_facts,
+        Reason::TrainingInvalid,
+        "spec.aggregation.fraction \"2\" must be a share",
+    ),
+    (
+        "timeout",
+        || json!({"aggregation": {"roundTimeout": "soon"}}),
+        no_facts,
+        Reason::TrainingInvalid,
+        "spec.aggregation.roundTimeout \"soon\" must be a duration",
+    ),
+    (
+        "growth",
+        || json!({"schedule": {"type": "OnGrowth"}}),
+        no_facts,
+        Reason::TrainingInvalid,
+        "OnGrowth needs schedule.dataset and newSamples",
+    ),
+    (
+        "early stop",
+        || json!({"evaluation": null, "earlyStop": {"patience": 1}}),
+        no_facts,
+        Reason::TrainingInvalid,
+        "spec.earlyStop needs spec.evaluation",
+    ),
+    (
+        "initial model",
+        || json!({"initialWeights": {"model": {"name": "big"}}}),
+        no_facts,
+        Reason::ModelNotFound,
+        "Model \"big\" not found",
+    ),
+    (
+        "initial address",
+        || json!({"initialWeights": {"url": "https://h/a.npz"}}),
+        no_facts,
+        Reason::InitialWeightsInvalid,
+        "needs initialWeights.sha256sum",
+    ),
+    (
+        "output",
+        || json!({}),
+        |f| {
+            f.output_model = Some(Arc::new(serde_json::from_value(json!({"apiVersion": "edgeai.io/v1alpha1", "kind": "Model", "spec": {}, "metadata": {"name": "digits-small", "annotations": {"neptune.io/trainingmodel": "other"}}})).unwrap()));
+        },
+        Reason::OutputConflict,
+        "Model \"digits-small\" belongs to TrainingModel \"other\"; name another output",
+    ),
+    (
+        "too many",
+        || json!({"aggregation": {"minWorkers": null}}),
+        |f| {
+            f.datasets
+                .extend((0..300).map(|n| dataset(&format!("d{n}"), "edge1", &[("app", "digits")])));
+        },
+        Reason::TooManyWorkers,
+        "303 workers match, and a run supports 256",
+    ),
+];
+
+#[test]
+fn every_finding_has_its_reason_and_remedy() {
+    for (case, change, of_facts, reason, text) in CASES {
+        let mut facts = fixtures::facts();
+        of_facts(&mut facts);
+        let findings = validate(&with(&change()), &facts).map(|_| ()).unwrap_err();
+        let found = findings.iter().find(|finding| finding.reason == *reason);
+        let message = &found.unwrap_or_else(|| unreachable!("{case}: {findings:#?}")).message;
+        assert!(message.contains(text), "{case}: {message}");
+    }
+}
+
+#[test]
+fn every_obstacle_of_a_training_has_a_case() {
+    let is_of_spec = |reason: &&Reason| {
+        reason.group() == ReasonGroup::TrainingModel
+            && reason.phase() == Phase::Obstacle
+            // Of the API server.
+            && **reason != Reason::AggregatorRefused
+    };
+    for reason in Reason::ALL.iter().filter(is_of_spec) {
+        assert!(CASES.iter().any(|(.., of_case, _)| of_case == reason), "{reason}");
+    }
+}
+
+#[test]
+fn labels_select_one_worker_per_dataset_on_a_matching_node() {
+    let frozen = frozen();
+    let workers: Vec<_> = frozen
+        .settings
+        .workers
+        .iter()
+        .map(|(name, worker)| format!("{name} {} {}", worker.node, worker.dataset))
+        .collect();
+    assert_eq!(workers, ["a edge0 digits-a", "b-west-1 edge1 west-1", "b-west-2 edge2 west-2"]);
+    assert_eq!(frozen.settings.min_workers, 2);
+    let evaluation = frozen.settings.evaluation.clone().unwrap();
+    assert_eq!((evaluation.node.as_str(), evaluation.present), ("edge0", None));
+    let nodes: Vec<_> = frozen.nodes().iter().map(ToString::to_string).collect();
+    assert_eq!(nodes, ["edge0", "edge1", "edge2"]);
+}
+
+#[test]
+fn fewest_updates_are_all_of_three_and_two_thirds_of_more() {
+    for (workers, expected) in [(1, 1), (2, 2), (3, 3), (4, 3), (6, 4), (9, 6), (10, 7)] {
+        let mut facts = fixtures::facts();
+        facts.datasets =
+            (0..workers).map(|n| dataset(&format!("d{n}"), "edge0", &[("app", "d")])).collect();
+        let model = with(&json!({
+            "trainingWorkers": [{"name": "w", "nodeName": "edge0", "dataset": {"matchLabels": {"app": "d"}}}],
+            "aggregation": {"minWorkers": null}, "evaluation": null, "output": null,
+        }));
+        assert_eq!(check(&model, &facts).unwrap().settings.min_workers, expected, "{workers}");
+    }
+}
+
+#[test]
+fn run_is_the_same_after_it_was_kept_as_text() {
+    let frozen = frozen();
+    let again: FrozenRun = serde_json::from_str(&frozen.to_text()).unwrap();
+    assert_eq!(again, frozen);
+    assert_eq!(again.to_text(), frozen.to_text());
+}
+
+#[test]
+fn only_parts_that_a_result_depends_on_change_the_hash_of_a_spec() {
+    let hash = |change: Value| spec_hash(&with(&change).spec);
+    let same = hash(json!({}));
+    for change in [
+        json!({"suspend": true}),
+        json!({"activeDeadline": "1h"}),
+        json!({"output": {"keep": 9}}),
+        json!({"schedule": {"type": "Once"}}),
+        json!({"aggregation": {"service": {"address": "h:1"}, "storageClassName": "fast"}}),
+    ] {
+        assert_eq!(hash(change.clone()), same, "{change}");
+    }
+    for change in [
+        json!({"aggregation": {"seed": 2}}),
+        json!({"workerSpec": {"frameworkVersion": "3.13"}}),
+        json!({"backoffLimit": 1}),
+        json!({"output": {"model": {"name": "x"}}}),
+    ] {
+        assert_ne!(hash(change.clone()), same, "{change}");
+    }
+}
+
+#[test]
+fn volume_has_room_for_the_updates_and_what_is_kept() {
+    let mut settings = frozen().settings;
+    settings.max_update_bytes = 16 << 20;
+    assert_eq!(volume_bytes(&settings, 3), (10 * 16 + 256) << 20);
+    settings.max_update_bytes = 1;
+    assert_eq!(volume_bytes(&settings, 3), 257 << 20);
+    settings.max_update_bytes = u64::MAX;
+    assert!(volume_bytes(&settings, 3) > 1 << 60, "no overflow");
+}
+
+fn inputs<'a>(
+    model: &'a TrainingModel,
+    current: Option<&'a CurrentRun>,
+    next: Option<&'a FrozenRun>,
+    state: Option<&'a RunStatus>,
+) -> StepInputs<'a> {
+    StepInputs {
+        spec: &model.spec,
+        current,
+        next,
+        state,
+        published: None,
+        samples: None,
+        now: at(100),
+    }
+}
+
+#[test]
+fn result_is_published_only_if_it_beats_the_present_one() {
+    let model = fixtures::model();
+    let mut frozen = frozen();
+    frozen.settings.evaluation.as_mut().unwrap().present = Some("01".repeat(32));
+    let result = |best: &str, present: Option<&str>, minimize: bool| {
+        let mut frozen = frozen.clone();
+        frozen.settings.evaluation.as_mut().unwrap().minimize = minimize;
+        let mut state = state(1, RunPhase::Succeeded);
+        state.best = Some(measured(2, best));
+        state.present = present.map(|present| measured(1, present));
+        match step(&inputs(&model, Some(&current(&frozen)), None, Some(&state))) {
+            Step::Publish { .. } => "publish".to_owned(),
+            Step::End(result) => format!("{} {}", result.result, result.message),
+            other => unreachable!("{other:?}"),
+        }
+    };
+    assert_eq!(result("0.951", Some("0.946"), false), "publish", "exactly the improvement");
+    assert_eq!(
+        result("0.941", Some("0.946"), false),
+        "NotBetter accuracy 0.941 does not beat 0.946 of the present model by 0.005: digits-small is left as it is"
+    );
+    assert_eq!(result("0.5", Some("0.6"), true), "publish", "smaller is better");
+    assert!(result("0.6", Some("0.5"), true).starts_with("NotBetter"));
+    assert!(result("0.9", None, false).starts_with("EvaluationFailed"));
+    assert!(result("NaN", Some("0.5"), false).starts_with("EvaluationFailed"));
+}
+
+#[test]
+fn published_run_ends_and_an_unpublished_one_is_published_again() {
+    let (model, frozen) = (fixtures::model(), frozen());
+    let mut state = state(1, RunPhase::Succeeded);
+    state.best = Some(measured(2, "0.9"));
+    let current = current(&frozen);
+    let base = inputs(&model, Some(&current), None, Some(&state));
+    let digest = weights(2).sha256;
+    assert_eq!(step(&base), Step::Publish { sha256: digest.clone() });
+    let other = "ff".repeat(32);
+    assert_eq!(
+        step(&StepInputs { published: Some(&other), ..base }),
+        Step::Publish { sha256: digest.clone() }
+    );
+    let Step::End(result) = step(&StepInputs { published: Some(&digest), ..base }) else {
+        unreachable!()
+    };
+    assert_eq!((&*result.result, result.metric.as_deref()), ("Succeeded", Some("0.9")));
+    assert_eq!(result.message, "run 1 ended after round 2; round 2 is the best with accuracy 0.9");
+}
+
+/// Case, change of the spec, current run, samples, second, expectation.
+type Row<'a> = (&'a str, Value, Option<CurrentRun>, Option<i64>, i64, &'a str);
+
+#[test]
+fn runs_start_by_their_schedule() {
+    let grows = json!({"schedule": {"type": "OnGrowth", "dataset": {"name": "digits-a"},
+        "newSamples": 500, "minInterval": "1h", "maxRuns": 2}});
+    let over = |samples: i64, number: u32| {
+        let mut current = current(&frozen());
+        (current.is_over, current.number) = (true, number);
+        current.frozen.samples = Some(samples);
+        // The schedule does not change what a result depends on.
+        current
+    };
+    let rows: [Row; 10] = [
+        ("once", json!({}), None, None, 0, "start"),
+        ("once, over", json!({}), Some(over(0, 1)), None, 9, "Succeeded"),
+        ("once, changed", json!({"aggregation": {"seed": 9}}), Some(over(0, 1)), None, 9, "start"),
+        ("suspended", json!({"suspend": true}), None, None, 0, "Suspended"),
+        ("uncounted", grows.clone(), None, None, 0, "WaitingForGrowth"),
+        ("too small", grows.clone(), None, Some(499), 0, "WaitingForGrowth"),
+        ("large enough", grows.clone(), None, Some(500), 0, "start"),
+        ("grown too soon", grows.clone(), Some(over(500, 1)), Some(1000), 3599, "WaitingForGrowth"),
+        ("grown", grows.clone(), Some(over(500, 1)), Some(1000), 3600, "start"),
+        ("all runs", grows, Some(over(500, 2)), Some(9000), 9999, "Succeeded"),
+    ];
+    for (case, change, current, samples, now, expected) in rows {
+        let model = with(&change);
+        let next = check(&model, &fixtures::facts()).unwrap();
+        let inputs = StepInputs {
+            samples,
+            now: at(now),
+            ..inputs(&model, current.as_ref(), Some(&next), None)
+        };
+        let found = match step(&inputs) {
+            Step::Start { repeated: false, .. } => "start".to_owned(),
+            Step::Idle(finding) => finding.reason.to_string(),
+            other => unreachable!("{case}: {other:?}"),
+        };
+        assert_eq!(found, expected, "{case}");
+    }
+}
+
+#[test]
+fn run_ends_at_its_deadline_and_repeats_after_a_loss() {
+    let model = fixtures::model();
+    let mut run = current(&frozen());
+    run.frozen.deadline_seconds = Some(100);
+    let open = state(1, RunPhase::Open);
+    let mut at_deadline = inputs(&model, Some(&run), None, Some(&open));
+    let Step::End(result) = step(&at_deadline) else { unreachable!() };
+    assert_eq!(result.result, "DeadlineExceeded");
+    at_deadline.now = at(99);
+    assert_eq!(step(&at_deadline), Step::Active);
+    let lost = state(0, RunPhase::Preparing);
+    let step_of = |run: &CurrentRun| step(&inputs(&model, Some(run), None, Some(&lost)));
+    assert!(matches!(step_of(&run), Step::Start { repeated: true, .. }));
+    run.was_accepted = false;
+    run.frozen.deadline_seconds = None;
+    assert_eq!(step_of(&run), Step::Active, "it was not sent yet");
+}
+
+#[test]
+fn request_waits_for_keys_and_never_repeats_a_run_that_was_lost() {
+    let frozen = frozen();
+    let keys: BTreeMap<NodeName, KeyPin> = ["edge0", "edge1", "edge2", "edge3"]
+        .map(|node| (node.parse().unwrap(), KeyPin(format!("pin of {node}"))))
+        .into();
+    let (open, empty) = (state(1, RunPhase::Open), state(0, RunPhase::Preparing));
+    let sent =
+        |accepted: bool, over: bool, state: Option<&RunStatus>, keys: &BTreeMap<_, _>, settled| {
+            let mut current = current(&frozen);
+            (current.was_accepted, current.is_over) = (accepted, over);
+            request(RequestInputs {
+                uid: UID,
+                current: Some(&current),
+                state,
+                keys: keys.clone(),
+                is_settled: settled,
+                tasks: Vec::new(),
+                is_suspended: false,
+                keep: vec!["k".to_owned()],
+            })
+        };
+    let first = sent(false, false, Some(&empty), &keys, false).unwrap();
+    assert_eq!(first.nodes.len(), 3, "nodes of other objects are not trusted");
+    assert_eq!((first.run, &first.settings), (1, &frozen.settings));
+    assert_eq!(
+        sent(false, false, None, &keys, false),
+        Some(first.clone()),
+        "the state is not needed"
+    );
+    assert_eq!(sent(true, false, None, &keys, true), None, "it may have lost its files");
+    assert_eq!(sent(true, false, Some(&empty), &keys, true), None, "it has");
+    assert_eq!(sent(true, false, Some(&open), &keys, true), Some(first.clone()));
+    assert_eq!(sent(false, true, Some(&empty), &keys, true), None, "it is over");
+    let some = [keys.iter().next().map(|(a, b)| (a.clone(), b.clone())).unwrap()].into();
+    assert_eq!(sent(false, false, Some(&empty), &some, false), None);
+    assert_eq!(sent(false, false, Some(&empty), &some, true).unwrap().nodes.len(), 1);
+}
+
+#[test]
+fn tasks_that_a_node_gave_up_are_sent_once_they_are_open() {
+    let report = |id: &str, state: TaskState| TaskReport {
+        worker: "a".to_owned(),
+        id: TaskId(id.to_owned()),
+        round: 2,
+        state,
+        reason: Some(TrainingReason::ScriptFailed),
+        message: "exit code 1".to_owned(),
+        failures: 3,
+        uploaded_bytes: None,
+        update_bytes: None,
+    };
+    let current = current(&frozen());
+    let tasks = vec![
+        (
+            "edge0".parse().unwrap(),
+            vec![report("t-a", TaskState::Failed), report("old", TaskState::Failed)],
+        ),
+        ("edge1".parse().unwrap(), vec![report("t-b", TaskState::Training)]),
+        // The task of another node.
+        ("edge2".parse().unwrap(), vec![report("t-b", TaskState::Failed)]),
+    ];
+    let open = state(1, RunPhase::Open);
+    let sent = request(RequestInputs {
+        uid: UID,
+        current: Some(&current),
+        state: Some(&open),
+        keys: BTreeMap::new(),
+        is_settled: true,
+        tasks,
+        is_suspended: false,
+        keep: Vec::new(),
+    });
+    let failed = sent.unwrap().failed;
+    let failed: Vec<_> = failed.iter().map(|it| (&*it.id.0, &*it.reason, &*it.message)).collect();
+    assert_eq!(failed, [("t-a", "ScriptFailed", "exit code 1")]);
+}
+
+fn valid(current: Option<CurrentRun>, state: Option<RunStatus>) -> ValidTrainingModel {
+    let facts = fixtures::facts();
+    let mut valid = validate(&fixtures::model(), &facts).unwrap();
+    valid.datasets = facts.datasets;
+    (valid.current, valid.aggregator.state) = (current, state.map(Arc::new));
+    valid
+}
+
+#[test]
+fn each_node_of_a_run_gets_its_tasks_and_its_dataset() {
+    let model = fixtures::model();
+    let valid = valid(Some(current(&frozen())), Some(state(1, RunPhase::Open)));
+    let plan = plan(&model, &valid);
+    assert_eq!((plan.retained, plan.requirements.len()), (None, 3));
+    let of = |node: &str| &plan.requirements[&node.parse::<NodeName>().unwrap()];
+    let brief = |node: &str| {
+        let content = &of(node)[&valid.key];
+        let training = content.training.as_ref().unwrap();
+        let tasks: Vec<_> = training.tasks.iter().map(|task| task.id.0.clone()).collect();
+        (tasks.join(" "), of(node).len())
+    };
+    assert_eq!(brief("edge0"), ("t-a".to_owned(), 3), "the Dataset of the evaluation, too");
+    assert_eq!(brief("edge1"), ("t-b".to_owned(), 2));
+    assert_eq!(brief("edge2"), (String::new(), 2), "it waits for the next round");
+    let content = of("edge0")[&valid.key].training.clone().unwrap();
+    assert_eq!(content.aggregator.url, "https://192.0.2.7:30418");
+    assert!(content.tasks[0].container.as_str().starts_with("digits-a-"));
+    assert!(plan.objects.is_some());
+}
+
+#[test]
+fn nodes_keep_their_tasks_while_the_state_is_unknown_and_lose_them_at_the_end() {
+    let model = fixtures::model();
+    let unknown = plan(&model, &valid(Some(current(&frozen())), None));
+    let retained = unknown.retained.unwrap();
+    assert_eq!((retained.len(), unknown.requirements.len()), (3, 0));
+    assert!(unknown.objects.is_some(), "the aggregator stays");
+    let over = CurrentRun { is_over: true, ..current(&frozen()) };
+    let ended = plan(&model, &valid(Some(over), None));
+    assert_eq!((ended.retained, ended.requirements.len()), (None, 0));
+    assert!(ended.objects.is_some(), "it serves the weights");
+    let earlier = plan(&model, &valid(Some(current(&frozen())), Some(state(0, RunPhase::Open))));
+    let tasks = earlier.requirements.values().flat_map(BTreeMap::values);
+    let tasks = tasks.filter_map(|content| content.training.as_ref()).flat_map(|it| &it.tasks);
+    assert_eq!(tasks.count(), 0, "tasks of another run");
+}
+
+#[test]
+fn invalid_spec_stops_no_run() {
+    let mut model = with(&json!({"script": null}));
+    let facts = fixtures::facts();
+    assert!(validate(&model, &facts).is_err());
+    let status = TrainingModelStatus {
+        run: Some(1),
+        run_settings: Some(frozen().to_text()),
+        start_time: Some(Time(at(0))),
+        ..TrainingModelStatus::default()
+    };
+    model.status = Some(status);
+    let valid = validate(&model, &facts).unwrap();
+    assert!(valid.next.is_err() && valid.current.is_some());
+}
+
+fn training_node(presence: Presence, tasks: Vec<TaskReport>) -> TrainingNode {
+    TrainingNode { agent: AgentState { presence, settled: true }, has_key: true, tasks }
+}
+
+#[test]
+fn rows_have_the_state_of_each_worker_with_problems_first() {
+    let frozen = frozen();
+    let mut state = state(1, RunPhase::Open);
+    state.workers.insert("a".to_owned(), worker_result(ResultState::Accepted));
+    state.workers.insert("b-west-1".to_owned(), worker_result(ResultState::Pending));
+    state.workers.insert(
+        "b-west-2".to_owned(),
+        WorkerResult {
+            reason: Some("ShapeMismatch".to_owned()),
+            message: "tensor \"w1\"".to_owned(),
+            ..worker_result(ResultState::Refused)
+        },
+    );
+    let offline = training_node(Presence::Offline { since: at(0) }, Vec::new());
+    let nodes = [("edge1".parse().unwrap(), offline)].into();
+    let rows = rows(&frozen.settings.workers, &state, &nodes);
+    let brief: Vec<_> =
+        rows.iter().map(|row| (&*row.name, row.state, row.reason.as_deref())).collect();
+    assert_eq!(
+        brief,
+        [
+            ("b-west-1", TrainingWorkerState::Offline, Some("NodeOffline")),
+            ("b-west-2", TrainingWorkerState::Refused, Some("ShapeMismatch")),
+            ("a", TrainingWorkerState::Accepted, None),
+        ]
+    );
+    assert_eq!(rows[1].message.as_deref(), Some("tensor \"w1\""));
+}
+
+#[test]
+fn agent_without_a_key_is_too_old() {
+    let state = state(1, RunPhase::Open);
+    let old = TrainingNode { has_key: false, ..training_node(Presence::Online, Vec::new()) };
+    let nodes = [("edge1".parse().unwrap(), old)].into();
+    let rows = rows(&frozen().settings.workers, &state, &nodes);
+    assert_eq!(rows[0].reason.as_deref(), Some("AgentTooOld"));
+    assert!(rows[0].message.as_deref().unwrap().contains("upgrade neptune-edge"));
+}
+
+#[test]
+fn numbers_have_at_most_four_digits_after_the_point() {
+    for (number, text) in
+        [(0.25, "0.25"), (1.0, "1"), (0.123_456, "0.1235"), (-0.00001, "0"), (1e9, "1000000000")]
+    {
+        assert_eq!(decimal(number), text);
+    }
+}
+
+fn observation(state: Option<RunStatus>) -> TrainingObservation {
+    TrainingObservation {
+        next: Some(Ok(frozen())),
+        url: Some("https://192.0.2.7:30418".to_owned()),
+        state: state.map(Arc::new),
+        keep: 3,
+        ..TrainingObservation::default()
+    }
+}
+
+fn after(
+    previous: &TrainingModelStatus,
+    observed: TrainingObservation,
+    findings: &[Finding],
+    second: i64,
+) -> TrainingModelStatus {
+    let inputs = StatusInputs {
+        generation: Some(1),
+        findings,
+        observed,
+        unreported: &[],
+        is_settled: true,
+        now: at(second),
+    };
+    next(&fixtures::model(), previous, &inputs)
+}
+
+fn condition(status: &TrainingModelStatus, type_: &str) -> String {
+    let found = status.conditions.iter().find(|it| it.type_ == type_).unwrap();
+    format!("{} {}", found.status, found.reason)
+}
+
+#[test]
+fn status_follows_a_run_from_start_to_publication() {
+    let started = after(&TrainingModelStatus::default(), observation(None), &[], 1);
+    assert_eq!((started.run, started.phase), (Some(1), Some(TrainingPhase::Pending)));
+    assert_eq!(started.progress.as_deref(), Some("0/10"));
+    assert_eq!(started.start_time, Some(Time(at(1))));
+    let mut open = state(1, RunPhase::Open);
+    open.workers.insert("a".to_owned(), worker_result(ResultState::Accepted));
+    open.history.push(RoundRecord {
+        round: 1,
+        participants: 3,
+        samples: 1197,
+        loss: Some(0.21),
+        metrics: measured(1, "0.75").metrics,
+        seconds: 21,
+        weights: weights(1),
+    });
+    let running = after(&started, observation(Some(open.clone())), &[], 2);
+    assert_eq!(running.phase, Some(TrainingPhase::Running));
+    assert_eq!(
+        (running.progress.as_deref(), running.participants.as_deref()),
+        (Some("2/10"), Some("1/3"))
+    );
+    let metrics: Vec<_> = running.metrics.iter().map(|it| (&*it.key, &*it.value)).collect();
+    assert_eq!(metrics, [("accuracy", "0.75"), ("loss", "0.21")]);
+    assert_eq!(running.aggregator.as_ref().unwrap().run, Some(1));
+    assert_eq!(after(&running, observation(Some(open)), &[], 3), running, "no change, no write");
+    let unknown = after(&running, observation(None), &[], 3);
+    assert_eq!((unknown.round, unknown.phase), (running.round, running.phase), "after a restart");
+
+    let mut ended = state(1, RunPhase::Succeeded);
+    (ended.best, ended.tasks) = (Some(measured(2, "0.943")), Vec::new());
+    let publishing = after(&running, observation(Some(ended.clone())), &[], 4);
+    let output = publishing.output.clone().unwrap();
+    assert_eq!((output.sha256sum, output.published), (Some(weights(2).sha256), false));
+    assert_eq!(condition(&publishing, "Progressing"), "True Publishing");
+    assert!(publishing.last_run.is_none());
+    let mut observed = observation(Some(ended));
+    observed.published = Some(weights(2).sha256);
+    let published = after(&publishing, observed.clone(), &[], 5);
+    assert_eq!(published.phase, Some(TrainingPhase::Succeeded));
+    let output = published.output.clone().unwrap();
+    assert_eq!((output.published, output.kept), (true, vec![weights(2).sha256]));
+    assert_eq!(published.last_run.as_ref().unwrap().result, "Succeeded");
+    assert_eq!(condition(&published, "Ready"), "True Succeeded");
+    let reasons: Vec<_> =
+        events(&publishing, &published).into_iter().map(|event| event.reason).collect();
+    assert_eq!(reasons, ["ModelPublished", "RunSucceeded"]);
+    let idle = after(&published, observed, &[], 6);
+    assert_eq!(idle.last_run, published.last_run);
+    assert_eq!(condition(&idle, "Progressing"), "False Succeeded");
+}
+
+#[test]
+fn lost_weights_of_a_published_model_are_reported() {
+    let status = TrainingModelStatus {
+        run: Some(1),
+        run_settings: Some(frozen().to_text()),
+        start_time: Some(Time(at(0))),
+        aggregator: Some(neptune_api::AggregatorStatus { run: Some(1), ..Default::default() }),
+        output: Some(TrainingOutputStatus {
+            model: "digits-small".to_owned(),
+            sha256sum: Some("ab".to_owned()),
+            published: true,
+            ..TrainingOutputStatus::default()
+        }),
+        last_run: Some(LastRun {
+            run: 1,
+            result: "Succeeded".to_owned(),
+            message: None,
+            metric: None,
+            finished: Time(at(1)),
+        }),
+        ..TrainingModelStatus::default()
+    };
+    let lost = RunStatus { uid: String::new(), ..state(0, RunPhase::Preparing) };
+    let after = after(&status, observation(Some(lost)), &[], 5);
+    assert_eq!(condition(&after, "Degraded"), "True ContentLost");
+    assert_eq!(after.run, Some(1), "a run that is over is not repeated");
+}
+
+#[test]
+fn problems_are_ordered_by_what_a_user_has_to_do_first() {
+    let started = after(&TrainingModelStatus::default(), observation(None), &[], 1);
+    let mut observed = observation(None);
+    observed.problem = Some(Finding::new(Reason::AggregatorUnreachable, "no answer"));
+    observed.pod = Some("Pod p: ImagePullBackOff".to_owned());
+    let waiting = after(&started, observed.clone(), &[], 2);
+    assert_eq!(condition(&waiting, "Degraded"), "False WaitingForAggregator");
+    observed.pod = None;
+    let away = after(&started, observed.clone(), &[], 2);
+    assert_eq!(condition(&away, "Degraded"), "True AggregatorUnreachable");
+    let taken = [Finding::new(Reason::NameTaken, "taken")];
+    assert_eq!(condition(&after(&started, observed, &taken, 2), "Degraded"), "True NameTaken");
+}
+
+/// What happens to a training.
+#[derive(Debug, Clone)]
+enum Happening {
+    /// The aggregator's state, by how far it is.
+    Aggregator { phase: u8, round: u32 },
+    /// The controller restarted: nothing is known.
+    Restart,
+    /// The aggregator lost its files.
+    Lost,
+    /// The Model received what it should have.
+    Published,
+}
+
+fn happenings() -> impl Strategy<Value = Vec<Happening>> {
+    let one = prop_oneof![
+        6 => (0_u8..5, 1_u32..10).prop_map(|(phase, round)| Happening::Aggregator { phase, round }),
+        2 => Just(Happening::Restart),
+        1 => Just(Happening::Lost),
+        2 => Just(Happening::Published),
+    ];
+    proptest::collection::vec(one, 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn runs_only_count_up_and_their_settings_never_change(all in happenings()) {
+        let mut status = after(&TrainingModelStatus::default(), observation(None), &[], 0);
+        for (second, happening) in (1..).zip(all) {
+            let run = u32::try_from(status.run.unwrap()).unwrap();
+            let mut observed = match happening {
+                Happening::Restart | Happening::Published => observation(None),
+                Happening::Lost => observation(Some(RunStatus {
+                    uid: String::new(), ..state(0, RunPhase::Preparing)
+                })),
+                Happening::Aggregator { phase, round } => {
+                    let phases = [RunPhase::Preparing, RunPhase::Open, RunPhase::Evaluating,
+                        RunPhase::Succeeded, RunPhase::Failed];
+                    let mut state = state(run, phases[usize::from(phase)]);
+                    (state.round, state.best) = (round, Some(measured(2, "0.9")));
+                    observation(Some(state))
+                }
+            };
+            let sent = status.output.as_ref().and_then(|output| output.sha256sum.clone());
+            if matches!(happening, Happening::Published) {
+                observed.published = sent;
+            }
+            let was_over = status.last_run.as_ref().is_some_and(|last| Some(last.run) == status.run);
+            let was_accepted = status.aggregator.as_ref().is_some_and(|it| it.run == status.run);
+            let next = after(&status, observed.clone(), &[], second);
+            let is_lost = matches!(happening, Happening::Lost) && was_accepted && !was_over;
+            prop_assert_eq!(next.run, status.run.map(|run| run + i64::from(is_lost)));
+            if next.run == status.run {
+                prop_assert_eq!(&next.run_settings, &status.run_settings);
+                prop_assert_eq!(&next.start_time, &status.start_time);
+            }
+            if was_over {
+                prop_assert_eq!(&next.last_run, &status.last_run, "a result is final");
+            }
+            if next.output.as_ref().is_some_and(|output| output.published) {
+                prop_assert!(next.last_run.is_some(), "published and over are written together");
+            }
+            // The same inputs again write nothing, unless a step was taken.
+            let again = after(&next, observed, &[], second + 100);
+            if again.run == next.run && again.last_run == next.last_run && !is_lost {
+                prop_assert_eq!(&again.output, &next.output);
+                prop_assert_eq!(&again.history, &next.history);
+            }
+            status = next;
+        }
+    }
+}
+
+#[test]
+fn node_of_another_site_is_not_selected() {
+    let mut facts = fixtures::facts();
+    facts.nodes.extend([node("edge2", &[("site", "east")])]);
+    let workers = check(&fixtures::model(), &facts).unwrap().settings.workers;
+    assert_eq!(workers.keys().collect::<Vec<_>>(), ["a", "b-west-1"]);
+}

@@ -1,0 +1,197 @@
+//! Validates a `TrainingModel` against the cluster, and freezes what its next run depends on. An
+//! invalid spec stops no run that has started. Pure.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use neptune_api::{AggregatorServiceType, Dataset, TrainingModel, TrainingScheduleType};
+use neptune_wire::{
+    ObjectKey, ObjectMetadata, WorkerName,
+    aggregator::{RunSettings, RunStatus},
+};
+
+use super::{
+    aggregator,
+    facts::{AggregatorFacts, TrainingFacts},
+    frozen::{CurrentRun, FrozenRun, spec_hash},
+    numbers, program, settings,
+    workers::{dataset, workers},
+};
+use crate::{
+    finding::Finding, kubernetes::identity::identity, reason::Reason,
+    worker::names::aggregator_name,
+};
+
+/// A `TrainingModel` that is valid, or has a run.
+#[derive(Debug, Clone)]
+pub struct ValidTrainingModel {
+    /// The key in messages.
+    pub key: ObjectKey,
+    /// The metadata in messages.
+    pub metadata: ObjectMetadata,
+    /// The name of the aggregator's objects.
+    pub name: WorkerName,
+    /// What is known of the aggregator.
+    pub aggregator: AggregatorFacts,
+    /// The type of its Service.
+    pub service_type: AggregatorServiceType,
+    /// The size of its volume in bytes.
+    pub volume_bytes: u64,
+    /// How many published weights the aggregator keeps.
+    pub keep: u32,
+    /// What the next run would be started with, or why the spec is invalid.
+    pub next: Result<FrozenRun, Vec<Finding>>,
+    /// The current or last run.
+    pub current: Option<CurrentRun>,
+    /// The Datasets of the current run that exist, by name.
+    pub datasets: BTreeMap<String, Arc<Dataset>>,
+    /// The samples of the Dataset of the schedule.
+    pub samples: Option<i64>,
+}
+
+impl ValidTrainingModel {
+    /// The aggregator's state of the current run.
+    pub fn state(&self) -> Option<&RunStatus> {
+        let current = self.current.as_ref()?;
+        let state = self.aggregator.state.as_deref()?;
+        (state.run == current.number && state.uid == self.metadata.uid).then_some(state)
+    }
+
+    /// `https://host:port` of the aggregator.
+    pub fn url(&self) -> Option<String> {
+        self.aggregator.address.as_ref().map(|address| format!("https://{address}"))
+    }
+}
+
+/// Checks a `TrainingModel` against the facts.
+///
+/// # Errors
+/// All findings, if no run has started.
+pub fn validate(
+    model: &TrainingModel,
+    facts: &TrainingFacts,
+) -> Result<ValidTrainingModel, Vec<Finding>> {
+    let mut findings = Vec::new();
+    let Some((key, metadata)) = identity(model, &mut findings) else { return Err(findings) };
+    let current = model.status.as_ref().and_then(CurrentRun::of);
+    let next = check(model, facts);
+    let next = match next {
+        Err(findings) if current.is_none() => return Err(findings),
+        next => next,
+    };
+    let service = model.spec.aggregation.as_ref().and_then(|it| it.service.as_ref());
+    let name = aggregator_name(key.namespace.as_str(), key.name.as_str());
+    let keep = settings::keep(model, &mut Vec::new());
+    let frozen = current.as_ref().map(|current| &current.frozen).or(next.as_ref().ok());
+    let volume_bytes = frozen.map_or(0, |frozen| aggregator::volume_bytes(&frozen.settings, keep));
+    let datasets = current.iter().flat_map(|current| {
+        let settings = &current.frozen.settings;
+        let of_workers = settings.workers.values().map(|worker| &worker.dataset);
+        of_workers.chain(settings.evaluation.iter().map(|evaluation| &evaluation.dataset))
+    });
+    let datasets = datasets.filter_map(|name| {
+        let name = name.as_str();
+        Some((name.to_owned(), Arc::clone(facts.datasets.get(name)?)))
+    });
+    Ok(ValidTrainingModel {
+        datasets: datasets.collect(),
+        key,
+        metadata,
+        name,
+        aggregator: facts.aggregator.clone(),
+        service_type: service.and_then(|service| service.type_).unwrap_or_default(),
+        volume_bytes,
+        keep,
+        samples: scheduled_samples(model, facts),
+        next,
+        current,
+    })
+}
+
+/// What the next run would be started with.
+///
+/// # Errors
+/// All findings of the spec, not only the first.
+pub fn check(model: &TrainingModel, facts: &TrainingFacts) -> Result<FrozenRun, Vec<Finding>> {
+    let mut findings = Vec::new();
+    let findings = &mut findings;
+    let limits = settings::limits(model, findings);
+    let container = program::container(model, facts, &limits, findings);
+    if model.spec.training_workers.is_empty() {
+        let message = "spec.trainingWorkers is empty; give at least one worker";
+        findings.push(Finding::new(Reason::TrainingInvalid, message));
+    }
+    let before = findings.len();
+    let workers = workers(model, facts, findings);
+    // Without all workers their number is unknown.
+    let mut ignored = Vec::new();
+    let of_rounds = if findings.len() == before { &mut *findings } else { &mut ignored };
+    let rounds = settings::rounds(model, &workers, of_rounds);
+    let rule = settings::rule(model, findings);
+    let initial = settings::initial(model, facts, findings);
+    let present = present(model);
+    let evaluation = settings::evaluation(model, facts, present, findings);
+    let early_stop = settings::early_stop(model, findings);
+    let output = settings::output(model, facts, findings);
+    settings::keep(model, findings);
+    schedule(model, facts, findings);
+    let deadline = model.spec.active_deadline.as_deref();
+    let deadline_seconds =
+        deadline.and_then(|text| numbers::duration("spec.activeDeadline", text, findings));
+    let Some(container) = container.filter(|_| findings.is_empty()) else {
+        return Err(std::mem::take(findings));
+    };
+    let settings = RunSettings {
+        workers,
+        workload: program::workload(&container),
+        rounds: rounds.count,
+        min_workers: rounds.min_workers,
+        round_timeout_seconds: limits.round_timeout_seconds,
+        on_too_few_workers: rounds.on_too_few_workers,
+        fraction: rounds.fraction,
+        rule,
+        seed: rounds.seed,
+        max_update_bytes: limits.max_update_bytes,
+        initial,
+        evaluation,
+        early_stop,
+    };
+    Ok(FrozenRun {
+        spec: spec_hash(&model.spec),
+        settings,
+        container,
+        deadline_seconds,
+        output,
+        samples: scheduled_samples(model, facts),
+    })
+}
+
+/// The digest of the weights that the output Model has now, if the aggregator made them.
+fn present(model: &TrainingModel) -> Option<String> {
+    let output = model.status.as_ref()?.output.as_ref()?;
+    let named = &model.spec.output.as_ref()?.model.name;
+    output.sha256sum.clone().filter(|_| output.published && output.model == *named)
+}
+
+fn schedule(model: &TrainingModel, facts: &TrainingFacts, findings: &mut Vec<Finding>) {
+    let Some(schedule) = &model.spec.schedule else { return };
+    if let Some(text) = &schedule.min_interval {
+        numbers::duration("spec.schedule.minInterval", text, findings);
+    }
+    if schedule.max_runs.is_some_and(|runs| runs < 0) {
+        let message = "spec.schedule.maxRuns must be 0 or above";
+        findings.push(Finding::new(Reason::TrainingInvalid, message));
+    }
+    let grows = schedule.type_ == Some(TrainingScheduleType::OnGrowth);
+    if grows && (schedule.dataset.is_none() || schedule.new_samples.is_none_or(|it| it < 1)) {
+        let message = "OnGrowth needs schedule.dataset and newSamples";
+        findings.push(Finding::new(Reason::TrainingInvalid, message));
+    }
+    if let Some(reference) = &schedule.dataset {
+        dataset(model, &reference.name, "spec.schedule.dataset.name", facts, findings);
+    }
+}
+
+fn scheduled_samples(model: &TrainingModel, facts: &TrainingFacts) -> Option<i64> {
+    let reference = model.spec.schedule.as_ref()?.dataset.as_ref()?;
+    facts.datasets.get(&reference.name)?.status.as_ref()?.number_of_samples
+}

@@ -1,0 +1,248 @@
+//! The task of one `TrainingModel`: key and volume, the run, the state, and the output Model. Every
+//! step can be repeated; a failed one is retried with backoff.
+
+use std::{
+    future::pending,
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use neptune_backoff::{Backoff, Retries};
+use neptune_pinned_tls::TlsKey;
+use neptune_wire::aggregator::{RunRequest, RunStatus};
+use tokio::sync::watch;
+
+use super::{
+    AggregatorTask, AggregatorView, Publication, client::AggregatorClient, provision,
+    publish::publish,
+};
+use crate::{finding::Finding, reason::Reason};
+
+/// The pause after a failed step.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
+
+/// The task of one `TrainingModel`.
+pub struct Driver {
+    client: Client,
+    desired: watch::Receiver<AggregatorTask>,
+    view: Arc<Mutex<AggregatorView>>,
+    notify: Box<dyn Fn() + Send + Sync>,
+    /// The key, once the Secret was read, and the client of the current URL.
+    key: Option<TlsKey>,
+    aggregator: Option<AggregatorClient>,
+    /// The request that the aggregator accepted last.
+    accepted: Option<RunRequest>,
+    /// The revision of the newest state; `None` to get the state at once.
+    revision: Option<u64>,
+    /// The aggregator is behind the accepted request: what to send now is decided again.
+    is_held: bool,
+    /// The time of the last wake-up.
+    woken: Option<Timestamp>,
+}
+
+/// The task was dropped.
+struct Stopped;
+
+impl Driver {
+    pub fn new(
+        client: Client,
+        desired: watch::Receiver<AggregatorTask>,
+        view: Arc<Mutex<AggregatorView>>,
+        notify: Box<dyn Fn() + Send + Sync>,
+    ) -> Self {
+        Self {
+            client,
+            desired,
+            view,
+            notify,
+            key: None,
+            aggregator: None,
+            accepted: None,
+            revision: None,
+            is_held: false,
+            woken: None,
+        }
+    }
+
+    /// Runs until the task is dropped.
+    pub async fn run(mut self) {
+        let mut retries = Retries::new(RETRY);
+        loop {
+            match self.turn().await {
+                Ok(Ok(())) => {
+                    retries.reset();
+                    self.change(|view| view.problem = None);
+                }
+                Ok(Err(problem)) => {
+                    // The Secret may be another one, and the aggregator may have lost its files.
+                    (self.key, self.aggregator, self.revision) = (None, None, None);
+                    tracing::debug!(reason = %problem.reason, problem.message, "retrying");
+                    self.change(|view| view.problem = Some(problem));
+                    let random = RandomState::new().build_hasher().finish();
+                    let pause = tokio::time::sleep(retries.failed(random));
+                    tokio::select! {
+                        () = pause => {}
+                        changed = self.desired.changed() => if changed.is_err() { return },
+                    }
+                }
+                Err(Stopped) => return,
+            }
+        }
+    }
+
+    /// The next step: publishes, sends the run, or waits for the next state.
+    async fn turn(&mut self) -> Result<Result<(), Finding>, Stopped> {
+        if self.desired.has_changed().map_err(|_| Stopped)? {
+            self.is_held = false;
+        }
+        let task = self.desired.borrow_and_update().clone();
+        let aggregator = match self.connect(&task).await {
+            Ok(aggregator) => aggregator,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        if let Some(publication) = task.publication.as_ref().filter(|it| !self.is_published(it)) {
+            return Ok(self.publish(&task, publication).await);
+        }
+        let Some(aggregator) = aggregator else {
+            return self.wait(&task, pending::<()>()).await.map(|_| Ok(()));
+        };
+        if let Some(request) = task.request.as_ref().filter(|request| self.is_new(request)) {
+            return Ok(self.send(&aggregator, request).await);
+        }
+        let after = self.revision;
+        match self.wait(&task, aggregator.state(after)).await? {
+            None => {}
+            Some(Ok(Some(state))) => self.store(state),
+            // An aggregator that lost its files counts its revisions from 0 again.
+            Some(Ok(None)) => self.revision = None,
+            Some(Err(problem)) => return Ok(Err(problem)),
+        }
+        Ok(Ok(()))
+    }
+
+    /// Waits for `answer`, another task, or the time to wake up. `None` in the last two cases.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+    async fn wait<T>(
+        &mut self,
+        task: &AggregatorTask,
+        answer: impl Future<Output = T>,
+    ) -> Result<Option<T>, Stopped> {
+        let wake_at = task.wake_at.filter(|at| self.woken != Some(*at));
+        let until = wake_at.map(|at| Timestamp::now().duration_until(at));
+        let timer = async {
+            match until {
+                Some(until) => tokio::time::sleep(until.try_into().unwrap_or_default()).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            answer = answer => Ok(Some(answer)),
+            changed = self.desired.changed() => {
+                self.is_held = false;
+                // The next turn reads it.
+                self.desired.mark_changed();
+                changed.map(|()| None).map_err(|_| Stopped)
+            }
+            () = timer => {
+                self.woken = wake_at;
+                (self.notify)();
+                Ok(None)
+            }
+        }
+    }
+
+    /// The client of the aggregator, whose key and volume exist then; `None` without a URL.
+    async fn connect(
+        &mut self,
+        task: &AggregatorTask,
+    ) -> Result<Option<AggregatorClient>, Finding> {
+        let key = if let Some(key) = self.key.take() {
+            key
+        } else {
+            let key = provision::key(&self.client, &task.secret).await?;
+            provision::volume(&self.client, &task.volume).await?;
+            self.change(|view| view.pin = Some(key.pin().clone()));
+            key
+        };
+        let key = self.key.insert(key);
+        let Some(url) = &task.url else { return Ok(None) };
+        if self.aggregator.as_ref().is_none_or(|client| client.url() != url) {
+            self.aggregator = Some(AggregatorClient::new(&task.object, url, key)?);
+        }
+        Ok(self.aggregator.clone())
+    }
+
+    fn is_published(&self, publication: &Publication) -> bool {
+        let view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        view.published.as_ref() == Some(&publication.sha256)
+    }
+
+    async fn publish(
+        &mut self,
+        task: &AggregatorTask,
+        publication: &Publication,
+    ) -> Result<(), Finding> {
+        let namespace = task.secret.namespace.as_deref().unwrap_or_default();
+        publish(&self.client, namespace, publication).await?;
+        let digest = publication.sha256.clone();
+        self.change(|view| view.published = Some(digest));
+        Ok(())
+    }
+
+    fn is_new(&self, request: &RunRequest) -> bool {
+        !self.is_held && self.accepted.as_ref() != Some(request)
+    }
+
+    async fn send(
+        &mut self,
+        aggregator: &AggregatorClient,
+        request: &RunRequest,
+    ) -> Result<(), Finding> {
+        match aggregator.put(request).await {
+            Ok(state) => {
+                tracing::debug!(run = request.run, revision = state.revision, "run sent");
+                self.accepted = Some(request.clone());
+                self.store(state);
+                Ok(())
+            }
+            Err(problem) => {
+                // It may have a later run, which only its state says.
+                if problem.reason == Reason::RunEnded
+                    && let Ok(Some(state)) = aggregator.state(None).await
+                {
+                    self.store(state);
+                }
+                Err(problem)
+            }
+        }
+    }
+
+    fn store(&mut self, state: RunStatus) {
+        self.revision = Some(state.revision);
+        if self.accepted.as_ref().is_some_and(|accepted| state.run < accepted.run) {
+            self.accepted = None;
+            self.is_held = true;
+        }
+        self.change(|view| {
+            if view.state.as_deref() != Some(&state) {
+                view.state = Some(Arc::new(state));
+            }
+        });
+    }
+
+    /// Changes the view, and notifies the controller if it is another one then.
+    fn change(&self, change: impl FnOnce(&mut AggregatorView)) {
+        let is_new = {
+            let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = view.clone();
+            change(&mut view);
+            *view != before
+        };
+        if is_new {
+            (self.notify)();
+        }
+    }
+}

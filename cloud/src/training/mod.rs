@@ -1,0 +1,147 @@
+//! The connections to the aggregators of `TrainingModels`: one task per object, which creates the
+//! aggregator's key and volume, sends it the desired run, follows its state, and publishes weights.
+//! What it has to do is decided by `controllers::training_model`.
+
+mod client;
+mod driver;
+mod provision;
+mod publish;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use k8s_openapi::{
+    api::core::v1::PersistentVolumeClaim, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    jiff::Timestamp,
+};
+use kube::Client;
+use neptune_wire::{
+    KeyPin,
+    aggregator::{RunRequest, RunStatus},
+};
+use tokio::{sync::watch, task::AbortHandle};
+
+use crate::finding::Finding;
+use driver::Driver;
+
+pub use publish::conflict;
+
+/// The key of the aggregator's Secret with its private key.
+pub const KEY: &str = "tls.key";
+
+/// What the task of a `TrainingModel` has to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AggregatorTask {
+    /// `namespace/name` of the `TrainingModel`, for messages.
+    pub object: String,
+    /// The metadata of the Secret. It is created once and never replaced.
+    pub secret: ObjectMeta,
+    /// The volume. It is created once and never changed.
+    pub volume: PersistentVolumeClaim,
+    /// `https://host:port` of the aggregator; `None` while it is unknown.
+    pub url: Option<String>,
+    /// The run; `None` while nothing is to be sent.
+    pub request: Option<RunRequest>,
+    /// Whether the known state is one of an earlier run than the request's.
+    pub is_behind: bool,
+    /// The weights that the output Model should have.
+    pub publication: Option<Publication>,
+    /// When the object has to be reconciled although nothing changes.
+    pub wake_at: Option<Timestamp>,
+}
+
+/// Weights for a Model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Publication {
+    /// The name of the Model.
+    pub model: String,
+    /// The name of the `TrainingModel`.
+    pub owner: String,
+    /// The address of the weights.
+    pub url: String,
+    /// Their digest.
+    pub sha256: String,
+    /// Their format, if it is known.
+    pub format: Option<String>,
+}
+
+/// What is known of an aggregator.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AggregatorView {
+    /// The pin of its key, once the key exists.
+    pub pin: Option<KeyPin>,
+    /// Its newest state.
+    pub state: Option<Arc<RunStatus>>,
+    /// What prevents the task from doing its work.
+    pub problem: Option<Finding>,
+    /// The digest of the weights that the output Model received.
+    pub published: Option<String>,
+}
+
+/// The tasks of all `TrainingModels`, by uid. Losing it costs only requests.
+#[derive(Default)]
+pub struct Aggregators(Mutex<HashMap<String, Connection>>);
+
+struct Connection {
+    desired: watch::Sender<AggregatorTask>,
+    view: Arc<Mutex<AggregatorView>>,
+    task: AbortHandle,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Aggregators {
+    /// Sets what the task of the object with this uid has to do, and starts it if necessary. It
+    /// calls `notify` after each change of its view.
+    pub fn set(
+        &self,
+        uid: &str,
+        task: AggregatorTask,
+        client: &Client,
+        notify: impl Fn() + Send + Sync + 'static,
+    ) {
+        let mut connections = self.lock();
+        if let Some(connection) = connections.get(uid) {
+            connection.desired.send_if_modified(|held| {
+                let is_new = *held != task;
+                *held = task;
+                is_new
+            });
+            return;
+        }
+        let view = Arc::<Mutex<AggregatorView>>::default();
+        let (desired, changes) = watch::channel(task);
+        let driver = Driver::new(client.clone(), changes, Arc::clone(&view), Box::new(notify));
+        let task = tokio::spawn(driver.run()).abort_handle();
+        connections.insert(uid.to_owned(), Connection { desired, view, task });
+    }
+
+    /// What is known of the aggregator of the object with this uid.
+    pub fn view(&self, uid: &str) -> AggregatorView {
+        self.lock().get(uid).map_or_else(AggregatorView::default, |connection| {
+            connection.view.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        })
+    }
+
+    /// Stops the task of the object with this uid, if it has one.
+    pub fn forget(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Connection>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Aggregators {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Aggregators").field(&self.lock().len()).finish()
+    }
+}

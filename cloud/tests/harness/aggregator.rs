@@ -1,0 +1,369 @@
+//! An emulator of `neptune-aggregator` for the controller: the routes `/v1/run` and `/v1/state` over
+//! pinned TLS, as strict as the contract. The test decides when a round ends and what it reached.
+
+use std::{
+    convert::Infallible,
+    fmt::Write as _,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::{Bytes, Incoming},
+    service::service_fn,
+};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::ListParams;
+use neptune_harness::eventually_some;
+use neptune_pinned_tls::{TlsKey, pin_of, server_config};
+use neptune_wire::{
+    ContentReference, KeyPin, Metric, TaskId, TaskKind,
+    aggregator::{
+        AggregatorProblem, MeasuredWeights, ResultState, RoundRecord, RunPhase, RunRequest,
+        RunStatus, RunTask, WorkerResult,
+    },
+    canonical_json,
+};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
+use tokio_rustls::TlsAcceptor;
+
+use super::Harness;
+
+/// The key of the aggregator of the only `TrainingModel`, once the controller has made it.
+pub async fn key(harness: &Harness) -> TlsKey {
+    let secret = eventually_some("the Secret of the aggregator", async || {
+        let list = harness.api::<Secret>().list(&ListParams::default()).await.unwrap();
+        list.items.into_iter().next()
+    })
+    .await;
+    assert_eq!(secret.immutable, Some(true));
+    let pem = secret.data.unwrap()["tls.key"].0.clone();
+    TlsKey::from_pem(&String::from_utf8(pem).unwrap(), "the Secret").unwrap()
+}
+
+/// The state that survives a restart, as the volume does.
+#[derive(Clone)]
+pub struct AggregatorFiles(Arc<Mutex<Files>>, watch::Sender<u64>);
+
+struct Files {
+    status: RunStatus,
+    request: Option<RunRequest>,
+}
+
+/// A running aggregator.
+pub struct Aggregator {
+    pub files: AggregatorFiles,
+    server: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Aggregator {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+impl Default for AggregatorFiles {
+    fn default() -> Self {
+        let files = Files { status: empty(), request: None };
+        Self(Arc::new(Mutex::new(files)), watch::channel(0).0)
+    }
+}
+
+fn empty() -> RunStatus {
+    RunStatus {
+        revision: 0,
+        uid: String::new(),
+        run: 0,
+        phase: RunPhase::Preparing,
+        round: 0,
+        base: None,
+        tasks: Vec::new(),
+        workers: [].into(),
+        history: Vec::new(),
+        best: None,
+        present: None,
+        reason: None,
+        message: String::new(),
+    }
+}
+
+impl Aggregator {
+    /// Listens on a port of this machine with the key of the Secret.
+    pub async fn start(key: TlsKey, port: u16, files: AggregatorFiles) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+        let server = tokio::spawn(serve(listener, key, files.clone()));
+        Self { files, server }
+    }
+
+    /// Stops it, and breaks its connections. Its port is free then.
+    pub async fn stop(mut self) {
+        self.server.abort();
+        let _ = (&mut self.server).await;
+    }
+}
+
+impl AggregatorFiles {
+    fn lock(&self) -> MutexGuard<'_, Files> {
+        self.0.lock().unwrap()
+    }
+
+    /// The last accepted request.
+    pub fn request(&self) -> Option<RunRequest> {
+        self.lock().request.clone()
+    }
+
+    pub fn status(&self) -> RunStatus {
+        self.lock().status.clone()
+    }
+
+    /// The volume is gone. Open connections break when the program stops, as the caller does.
+    pub fn lose(&self) {
+        *self.lock() = Files { status: empty(), request: None };
+        self.1.send_replace(0);
+    }
+
+    pub fn change(&self, change: impl FnOnce(&mut RunStatus)) {
+        let mut files = self.lock();
+        change(&mut files.status);
+        files.status.revision += 1;
+        let revision = files.status.revision;
+        drop(files);
+        self.1.send_replace(revision);
+    }
+
+    /// The first weights are there: the first round opens.
+    pub fn initialized(&self) {
+        let request = self.request().unwrap();
+        self.change(|status| open(status, &request, 1, weights(&request, 0)));
+    }
+
+    /// Every open update of the round is accepted, and the new weights are measured: the next round
+    /// opens, or the run ends.
+    pub fn finish_round(&self, metric: &str) {
+        let request = self.request().unwrap();
+        self.change(|status| {
+            let round = status.round;
+            let new = weights(&request, round);
+            let counted =
+                status.workers.values().filter(|it| it.state != ResultState::Failed).count();
+            let metrics = vec![Metric { key: "accuracy".to_owned(), value: metric.to_owned() }];
+            status.history.push(RoundRecord {
+                round,
+                participants: u32::try_from(counted).unwrap(),
+                samples: 100,
+                loss: Some(0.25),
+                metrics: metrics.clone(),
+                seconds: 2,
+                weights: new.clone(),
+            });
+            let value = |metrics: &[Metric]| metrics[0].value.parse::<f64>().unwrap();
+            if status.best.as_ref().is_none_or(|best| value(&metrics) > value(&best.metrics)) {
+                status.best = Some(MeasuredWeights { round, weights: new.clone(), metrics });
+            }
+            if round < request.settings.rounds {
+                open(status, &request, round + 1, new);
+            } else {
+                status.phase = RunPhase::Succeeded;
+                (status.base, status.tasks) = (Some(new), Vec::new());
+            }
+        });
+    }
+
+    /// Measures the weights that are in use.
+    pub fn measured_present(&self, metric: &str) {
+        let request = self.request().unwrap();
+        let sha256 = request.settings.evaluation.unwrap().present.unwrap();
+        self.change(|status| {
+            let metrics = vec![Metric { key: "accuracy".to_owned(), value: metric.to_owned() }];
+            let weights = ContentReference { sha256, bytes: 7 };
+            status.present = Some(MeasuredWeights { round: 0, weights, metrics });
+        });
+    }
+}
+
+/// The weights after a round: other ones in each round of a run.
+fn weights(request: &RunRequest, round: u32) -> ContentReference {
+    let text = format!("{}/{}/{round}", request.settings.seed, request.run);
+    ContentReference { sha256: hex(text.as_bytes()), bytes: 7 }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in Sha256::digest(bytes) {
+        write!(text, "{byte:02x}").unwrap();
+    }
+    text
+}
+
+fn open(status: &mut RunStatus, request: &RunRequest, round: u32, base: ContentReference) {
+    status.phase = RunPhase::Open;
+    status.round = round;
+    let names = request.settings.workers.keys();
+    status.tasks =
+        names.map(|name| task(request, name, TaskKind::Train, round, Some(&base))).collect();
+    let pending = WorkerResult {
+        state: ResultState::Pending,
+        report: None,
+        sha256: None,
+        norm: None,
+        weight: None,
+        reason: None,
+        message: String::new(),
+    };
+    let names = request.settings.workers.keys();
+    status.workers = names.map(|name| (name.clone(), pending.clone())).collect();
+    status.base = Some(base);
+}
+
+fn task(
+    request: &RunRequest,
+    worker: &str,
+    kind: TaskKind,
+    round: u32,
+    base: Option<&ContentReference>,
+) -> RunTask {
+    let settings = &request.settings;
+    let of = &settings.workers[worker];
+    let digest = Sha256::digest(format!("{}/{worker}/{round}", settings.seed));
+    let seed = u64::from_be_bytes(digest[..8].try_into().unwrap()) >> 1;
+    let id = canonical_json(&json!({
+        "uid": request.uid, "run": request.run, "round": round, "kind": kind, "base": base,
+        "worker": worker, "dataset": of.dataset, "workload": settings.workload, "seed": seed,
+    }));
+    RunTask {
+        worker: worker.to_owned(),
+        node: of.node.clone(),
+        dataset: of.dataset.clone(),
+        id: TaskId(hex(id.as_bytes())),
+        kind,
+        round,
+        seed,
+        base: base.cloned(),
+    }
+}
+
+async fn serve(listener: TcpListener, key: TlsKey, files: AggregatorFiles) {
+    let acceptor = TlsAcceptor::from(Arc::new(server_config(&key)));
+    // They break when the server is aborted.
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (acceptor, files, own) = (acceptor.clone(), files.clone(), key.pin().clone());
+        connections.spawn(async move {
+            let Ok(stream) = acceptor.accept(stream).await else { return };
+            let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            let client = certificates.first().and_then(pin_of);
+            let service = service_fn(|request| {
+                let (files, client, own) = (files.clone(), client.clone(), own.clone());
+                async move {
+                    let response = answer(request, &files, client == Some(own)).await;
+                    Ok::<_, Infallible>(response)
+                }
+            });
+            let http = hyper::server::conn::http1::Builder::new();
+            let _ = http.serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    files: &AggregatorFiles,
+    is_controller: bool,
+) -> Response<Full<Bytes>> {
+    if !is_controller {
+        return problem(StatusCode::FORBIDDEN, "NodeNotTrusted", "unknown key");
+    }
+    let path = request.uri().path().to_owned();
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    match (request.method().clone(), path.as_str()) {
+        (Method::PUT, "/v1/run") => {
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            put(files, &serde_json::from_slice(&body).expect("a RunRequest"))
+        }
+        (Method::GET, "/v1/state") => state(files, &query).await,
+        other => panic!("the controller must not call {other:?}"),
+    }
+}
+
+fn put(files: &AggregatorFiles, request: &RunRequest) -> Response<Full<Bytes>> {
+    let held = files.status();
+    if !held.uid.is_empty() && held.uid != request.uid {
+        return problem(StatusCode::CONFLICT, "OtherTrainingModel", "this is another one");
+    }
+    if request.run < held.run {
+        return problem(StatusCode::CONFLICT, "RunEnded", "a later run has started");
+    }
+    let before = files.request();
+    let is_same_run = request.run == held.run;
+    if is_same_run && before.is_some_and(|before| before.settings != request.settings) {
+        return problem(StatusCode::CONFLICT, "RunChanged", "the settings of the run differ");
+    }
+    for node in request.settings.workers.values().map(|worker| &worker.node) {
+        let pin = request.nodes.get(node).map_or("", |KeyPin(pin)| pin.as_str());
+        assert!(pin.is_empty() || pin.len() == 71, "{pin}");
+    }
+    files.lock().request = Some(request.clone());
+    files.change(|status| {
+        if request.run > status.run {
+            let revision = status.revision;
+            *status = RunStatus { revision, uid: request.uid.clone(), run: request.run, ..empty() };
+            if let Some(initial) = &request.settings.initial {
+                let base = ContentReference { sha256: initial.sha256.clone(), bytes: 7 };
+                open(status, request, 1, base);
+            } else {
+                let first = request.settings.workers.keys().next().unwrap();
+                status.tasks = vec![task(request, first, TaskKind::Initialize, 0, None)];
+            }
+        }
+        for failed in &request.failed {
+            let task = status.tasks.iter().find(|task| task.id == failed.id).cloned();
+            if let Some(result) = task.and_then(|task| status.workers.get_mut(&task.worker)) {
+                result.state = ResultState::Failed;
+                result.reason = Some(failed.reason.clone());
+                result.message.clone_from(&failed.message);
+            }
+            status.tasks.retain(|task| task.id != failed.id);
+        }
+        status.phase = match (request.suspended, status.phase) {
+            (true, RunPhase::Preparing | RunPhase::Open) => RunPhase::Suspended,
+            (false, RunPhase::Suspended) => RunPhase::Open,
+            (_, phase) => phase,
+        };
+    });
+    json_of(StatusCode::OK, &files.status())
+}
+
+async fn state(files: &AggregatorFiles, query: &str) -> Response<Full<Bytes>> {
+    let parameter = |name: &str| -> Option<u64> {
+        let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.find(|(key, _)| *key == name).map(|(_, value)| value.parse().unwrap())
+    };
+    if let Some(after) = parameter("after") {
+        let wait = Duration::from_secs(parameter("wait").unwrap_or_default());
+        let mut revisions = files.1.subscribe();
+        let changed = revisions.wait_for(|revision| *revision > after);
+        if files.status().revision <= after && tokio::time::timeout(wait, changed).await.is_err() {
+            let mut response = Response::new(Full::default());
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+            return response;
+        }
+    }
+    json_of(StatusCode::OK, &files.status())
+}
+
+fn problem(status: StatusCode, reason: &str, detail: &str) -> Response<Full<Bytes>> {
+    let problem = AggregatorProblem { reason: reason.to_owned(), detail: detail.to_owned() };
+    json_of(status, &problem)
+}
+
+fn json_of(status: StatusCode, value: &impl serde::Serialize) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(serde_json::to_vec(value).unwrap()));
+    *response.status_mut() = status;
+    response
+}
