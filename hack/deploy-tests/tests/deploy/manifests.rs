@@ -186,6 +186,8 @@ fn model_server_pods_and_gateways_use_the_agents_image() {
             let variable = env.iter().find(|v| v["name"] == name).unwrap();
             assert_eq!(variable["value"], agent["image"], "{overlay}: {name}");
         }
+        let aggregator = env.iter().find(|v| v["name"] == "NEPTUNE_AGGREGATOR_IMAGE").unwrap();
+        assert_eq!(aggregator["value"], controller["image"], "{overlay}");
         for image in [&agent["image"], &controller["image"]] {
             let version = concat!(":", env!("CARGO_PKG_VERSION"));
             assert!(image.as_str().unwrap().ends_with(version), "{overlay}: {image}");

@@ -11,11 +11,13 @@ use serde_json::Value;
 type Right = (&'static str, &'static str, &'static [&'static str]);
 
 /// In all namespaces.
-const EVERYWHERE: [Right; 13] = [
+const EVERYWHERE: [Right; 17] = [
     // cache/mod.rs: `Caches::watch` follows all of them; a watcher lists, then watches.
     // admission/reviewer.rs gets, by name, what a copy does not have yet.
     ("neptune.io", "jointinferenceservices", &["get", "list", "watch"]),
-    ("edgeai.io", "models", &["get", "list", "watch"]),
+    ("sedna.io", "trainingmodels", &["get", "list", "watch"]),
+    // training/publish.rs gets and applies the output Model of a TrainingModel.
+    ("edgeai.io", "models", &["get", "list", "watch", "create", "patch"]),
     ("edgeai.io", "datasets", &["get", "list", "watch"]),
     ("", "nodes", &["get", "list", "watch"]),
     ("", "pods", &["list", "watch"]),
@@ -23,6 +25,7 @@ const EVERYWHERE: [Right; 13] = [
     // InferenceModels of services are created and changed.
     ("neptune.io", "jointinferenceservices/status", &["patch"]),
     ("sedna.io", "inferencemodels/status", &["patch"]),
+    ("sedna.io", "trainingmodels/status", &["patch"]),
     ("edgeai.io", "models/status", &["patch"]),
     ("edgeai.io", "datasets/status", &["patch"]),
     // cache/mod.rs follows them; controllers/runtime/apply.rs: `put` gets what its copy does not
@@ -32,6 +35,9 @@ const EVERYWHERE: [Right; 13] = [
     ("sedna.io", "inferencemodels", &["get", "list", "watch", "create", "patch", "delete"]),
     // The same file applies those of an exposed gateway.
     ("", "endpoints", &["get", "create", "patch"]),
+    // training/provision.rs gets them, and creates them once.
+    ("", "secrets", &["get", "create"]),
+    ("", "persistentvolumeclaims", &["get", "create"]),
 ];
 
 /// Also in all namespaces: an Event is in the namespace of its object.
@@ -76,7 +82,7 @@ const WEBHOOK: (Right, &str) = (
 );
 
 /// The files that call the API server. Another file may need another right above.
-const CALLERS: [&str; 8] = [
+const CALLERS: [&str; 10] = [
     "admission/certificate_store.rs",
     "admission/reviewer.rs",
     "cache/mod.rs",
@@ -84,6 +90,8 @@ const CALLERS: [&str; 8] = [
     "controllers/runtime/events.rs",
     "controllers/runtime/status_writer.rs",
     "kubernetes/leader_election.rs",
+    "training/provision.rs",
+    "training/publish.rs",
     "transport/eventbus/rules/mod.rs",
 ];
 
