@@ -260,7 +260,7 @@ async fn worse_weights_are_not_published_and_the_next_run_has_the_new_spec() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn restarted_controller_takes_no_task_away_and_goes_on() {
+async fn restarted_controller_takes_no_task_away_and_continues() {
     let mut run = Started::opened().await;
     status(&run.harness, "round 1", |s| s.round == Some(1)).await;
     run.harness.kill_controller();

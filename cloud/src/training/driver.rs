@@ -39,8 +39,8 @@ pub struct Driver {
     revision: Option<u64>,
     /// The aggregator is behind the accepted request: what to send now is decided again.
     is_held: bool,
-    /// The time of the last wake-up.
-    woken: Option<Timestamp>,
+    /// The time of the last reconcile that a time caused.
+    reconciled_at: Option<Timestamp>,
 }
 
 /// The task was dropped.
@@ -63,7 +63,7 @@ impl Driver {
             accepted: None,
             revision: None,
             is_held: false,
-            woken: None,
+            reconciled_at: None,
         }
     }
 
@@ -123,15 +123,15 @@ impl Driver {
         Ok(Ok(()))
     }
 
-    /// Waits for `answer`, another task, or the time to wake up. `None` in the last two cases.
+    /// Waits for `answer`, another task, or the time to reconcile. `None` in the last two cases.
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     async fn wait<T>(
         &mut self,
         task: &AggregatorTask,
         answer: impl Future<Output = T>,
     ) -> Result<Option<T>, Stopped> {
-        let wake_at = task.wake_at.filter(|at| self.woken != Some(*at));
-        let until = wake_at.map(|at| Timestamp::now().duration_until(at));
+        let reconcile_at = task.reconcile_at.filter(|at| self.reconciled_at != Some(*at));
+        let until = reconcile_at.map(|at| Timestamp::now().duration_until(at));
         let timer = async {
             match until {
                 Some(until) => tokio::time::sleep(until.try_into().unwrap_or_default()).await,
@@ -147,7 +147,7 @@ impl Driver {
                 changed.map(|()| None).map_err(|_| Stopped)
             }
             () = timer => {
-                self.woken = wake_at;
+                self.reconciled_at = reconcile_at;
                 (self.notify)();
                 Ok(None)
             }
@@ -209,7 +209,7 @@ impl Driver {
                 Ok(())
             }
             Err(problem) => {
-                // It may have a later run, which only its state says.
+                // It may have a later run, which only its state has.
                 if problem.reason == Reason::RunEnded
                     && let Ok(Some(state)) = aggregator.state(None).await
                 {

@@ -50,7 +50,7 @@ pub struct AggregatorTask {
     /// The weights that the output Model should have.
     pub publication: Option<Publication>,
     /// When the object has to be reconciled although nothing changes.
-    pub wake_at: Option<Timestamp>,
+    pub reconcile_at: Option<Timestamp>,
 }
 
 /// Weights for a Model.

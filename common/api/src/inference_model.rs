@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ModelReference, Placement, ResourceRequirements, SecretReference, SecurityContext, Transformer, rules, schema,
+    ModelReference, Placement, ResourceRequirements, SecretReference, SecurityContext, Transformer,
+    rules, schema,
 };
 
 /// InferenceModelSpec describes which model is served, on which node, and by which server.

@@ -30,7 +30,15 @@ pub use inference_model::{
     ServerOverrides, ServingFailure, ServingHealth, ServingProgress, TransitionStatus,
 };
 pub use joint_inference_service::{
-    AgentCounters, Capture, CaptureFormat, CaptureLabels, CaptureStatus, CapturedSamples, CloudWorker, CounterTotals, DatasetReference, EdgeModel, EdgeWorker, EdgeWorkerStatus, Endpoint, EnvironmentVariable, FailedModel, Gateway, GatewayProblemStatus, GatewayStatus, GatewayTimeouts, Goal, HardExampleAlgorithm, InferenceModelReference, JisCondition, JisConditionType, JointInferenceService, JointInferenceServiceReference, JointInferenceServiceSpec, JointInferenceServiceStatus, ModelReference, ModelSelector, ModelServer, ModelUpdate, NeverUpload, NodeGatewayStatus, OnCloudFailure, OnEdgeFailure, RejectedReports, RestartPolicy, SelectedModel, SelectionCause, SelectionMode, ServerProtocol, Streaming, WorkerSpec,
+    AgentCounters, Capture, CaptureFormat, CaptureLabels, CaptureStatus, CapturedSamples,
+    CloudWorker, CounterTotals, DatasetReference, EdgeModel, EdgeWorker, EdgeWorkerStatus,
+    Endpoint, EnvironmentVariable, FailedModel, Gateway, GatewayProblemStatus, GatewayStatus,
+    GatewayTimeouts, Goal, HardExampleAlgorithm, InferenceModelReference, JisCondition,
+    JisConditionType, JointInferenceService, JointInferenceServiceReference,
+    JointInferenceServiceSpec, JointInferenceServiceStatus, ModelReference, ModelSelector,
+    ModelServer, ModelUpdate, NeverUpload, NodeGatewayStatus, OnCloudFailure, OnEdgeFailure,
+    RejectedReports, RestartPolicy, SelectedModel, SelectionCause, SelectionMode, ServerProtocol,
+    Streaming, WorkerSpec,
 };
 pub use key_value::KeyValue;
 pub use model::{

@@ -179,7 +179,13 @@ pub fn spec(
         start: None,
         dns: Vec::new(),
         hosts: BTreeMap::new(),
-        network: Some(ContainerNetwork { name: network.to_owned(), port: None, grpc_port: None }),
+        network: Some(ContainerNetwork {
+            name: network.to_owned(),
+            port: None,
+            grpc_port: None,
+            loopback_port: None,
+        }),
+        network_of: None,
     }
 }
 

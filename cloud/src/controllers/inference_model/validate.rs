@@ -241,7 +241,8 @@ fn port_taken(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use neptune_api::{
-    InferenceModelStatus, Model, ModelReference, ModelSpec, Placement, SecretReference, SecurityContext, ServerOverrides, ServingHealth, Transformer,
+        InferenceModelStatus, Model, ModelReference, ModelSpec, Placement, SecretReference,
+        SecurityContext, ServerOverrides, ServingHealth, Transformer,
     };
 
     use super::*;

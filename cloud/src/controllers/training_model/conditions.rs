@@ -117,7 +117,7 @@ fn degraded(
     };
     let of_aggregator = || {
         let problem = observed.problem.clone()?;
-        // The Pod says why nobody answers.
+        // The status of the Pod has the cause.
         match &observed.pod {
             Some(pod) if problem.reason == Reason::AggregatorUnreachable => {
                 Some(Finding::new(Reason::WaitingForAggregator, pod.clone()))

@@ -140,7 +140,7 @@ pub fn aggregator_task(
             is_suspended: model.spec.suspend == Some(true),
             keep,
         }),
-        wake_at: deadline.into_iter().chain(next_start).min(),
+        reconcile_at: deadline.into_iter().chain(next_start).min(),
     }
 }
 

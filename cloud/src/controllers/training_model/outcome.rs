@@ -20,7 +20,7 @@ pub enum Step {
         /// Whether it repeats the current run.
         repeated: bool,
     },
-    /// The current run goes on.
+    /// The current run continues.
     Active,
     /// The output Model receives these weights.
     Publish {

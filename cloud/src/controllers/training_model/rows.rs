@@ -152,7 +152,7 @@ fn of_node(
         TaskState::Preparing => TrainingWorkerState::Preparing,
         TaskState::Training => TrainingWorkerState::Training,
         TaskState::Verifying => TrainingWorkerState::Verifying,
-        // Accepted: the aggregator's state says so in a moment.
+        // Accepted: the aggregator's state follows in a moment.
         TaskState::Uploading | TaskState::Accepted => TrainingWorkerState::Uploading,
         TaskState::Refused => TrainingWorkerState::Refused,
         TaskState::Failed => TrainingWorkerState::Failed,

@@ -145,7 +145,7 @@ pub struct TrainingModelSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
     /// backoffLimit is how often the container of a worker may fail in a round before the round
-    /// goes on without the worker. Defaults to 3.
+    /// continues without the worker. Defaults to 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
     pub backoff_limit: Option<i32>,

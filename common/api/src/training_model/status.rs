@@ -61,8 +61,8 @@ pub struct TrainingModelStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_settings: Option<String>,
     /// conditions of the training. Ready is True while the last run has a result, Progressing
-    /// while a run is active. Degraded is True while something needs attention; its reason says
-    /// what.
+    /// while a run is active. Degraded is True while something needs attention; its reason names
+    /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -29,7 +29,7 @@ pub struct InitialWeights {
     #[schemars(regex(pattern = schema::SHA256))]
     pub sha256sum: Option<String>,
     /// model is a Model in the same namespace, with an http(s) modelUrl and a sha256sum. It may be
-    /// the Model of spec.output: each run then goes on from the last result.
+    /// the Model of spec.output: each run then continues from the last result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelReference>,
 }
