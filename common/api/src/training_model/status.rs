@@ -214,7 +214,6 @@ pub struct TrainingOutputStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256sum: Option<String>,
     /// published is whether the Model has them.
-    #[serde(default)]
     pub published: bool,
     /// previous is the SHA-256 of the weights that they replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
