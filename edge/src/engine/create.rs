@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn server_behind_a_transformer_is_published_on_loopback_only() {
-        let inputs = WorkerInputs { model: None, dataset: None };
+        let inputs = WorkerInputs { model: None, dataset: None, capture: None };
         let mut spec = resolve_worker(&wanted_gateway(), inputs, &node_context()).container.spec;
         spec.network = Some(ContainerNetwork {
             name: "bridge".into(),
