@@ -133,7 +133,7 @@ deserialize_known!(TrainingNetwork { "none" => None, "bridge" => Bridge } else N
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrainingTask {
-    /// Name of the training worker, unique in the object.
+    /// Name of the training worker, unique in the object; empty for an evaluation.
     pub worker: String,
     /// Name of the container, unique on the node.
     pub container: WorkerName,

@@ -158,7 +158,9 @@ fn task_problem(task: &TrainingTask) -> Result<(), TaskProblem> {
         let id = &task.id.0;
         return Err(refused(format!("invalid task {id:?}; it must be 64 lower-case hex digits")));
     }
-    if task.worker.is_empty() || task.worker.chars().any(char::is_control) {
+    // An evaluation is not of a worker.
+    let has_no_name = task.worker.is_empty() && task.kind != TaskKind::Evaluate;
+    if has_no_name || task.worker.chars().any(char::is_control) {
         let worker = &task.worker;
         return Err(refused(format!("invalid name {worker:?} of a training worker; rename it")));
     }
@@ -236,6 +238,15 @@ pub mod tests {
     }
 
     #[test]
+    fn evaluation_needs_no_worker() {
+        let evaluation = wanted(|content| {
+            content["tasks"][0]["kind"] = json!("evaluate");
+            content["tasks"][0]["worker"] = json!("");
+        });
+        assert_eq!(evaluation.problem, None);
+    }
+
+    #[test]
     fn task_has_its_dataset_and_the_source_of_its_script() {
         let wanted = wanted(|_| {});
         assert_eq!(wanted.dataset.to_string(), "n/datasets/d");
@@ -271,6 +282,7 @@ pub mod tests {
             ),
             ("/tasks/0/id", json!("../../etc"), Reason::ContainerRefused, "invalid task"),
             ("/tasks/0/worker", json!("a\nb"), Reason::ContainerRefused, "training worker"),
+            ("/tasks/0/worker", json!(""), Reason::ContainerRefused, "training worker"),
             ("/tasks/0/base", json!(null), Reason::DownloadFailed, "no weights"),
             (
                 "/tasks/0/base/sha256",

@@ -37,17 +37,20 @@ impl AggregatorProcess {
         let pod = pod(fleet, training).await;
         let [container] = &pod.containers[..] else { panic!("several containers: {pod:#?}") };
         let dir = fleet.dir().join(format!("aggregator-{training}"));
-        let mut args = container.args.clone().unwrap_or_default();
+        let mut mounts = Vec::new();
         for volume in pod.volumes.iter().flatten() {
             let local = dir.join(&volume.name);
             provide(fleet, volume, &local).await;
-            let mount = mount(container, &volume.name);
-            for arg in &mut args {
-                if Path::new(&*arg).starts_with(&mount) {
-                    *arg = arg.replacen(&mount, local.to_str().unwrap(), 1);
-                }
-            }
+            mounts.push((mount(container, &volume.name), local));
         }
+        let local = |arg: &String| {
+            let mount = mounts.iter().find(|(mount, _)| Path::new(arg).starts_with(mount));
+            mount.map_or_else(
+                || arg.clone(),
+                |(mount, local)| arg.replacen(mount, local.to_str().unwrap(), 1),
+            )
+        };
+        let mut args: Vec<String> = container.args.iter().flatten().map(local).collect();
         let listen = args.iter_mut().find(|arg| *arg == PORT).expect("it listens on its port");
         *listen = format!("127.0.0.1:{port}");
         let program = container.command.iter().flatten().next().expect("it names its program");

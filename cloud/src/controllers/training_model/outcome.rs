@@ -118,8 +118,12 @@ fn ended_step(inputs: &StepInputs, current: &CurrentRun, state: &RunStatus) -> S
         return end(reason.unwrap_or(Reason::TrainingFailed), message);
     }
     let Some(best) = best else {
-        let message = format!("run {} ended without weights", current.number);
-        return end(Reason::TrainingFailed, message);
+        let mut message = format!("run {} ended without measured weights", current.number);
+        if !state.message.is_empty() {
+            message = format!("{message}: {}", state.message);
+        }
+        let reason = state.reason.as_deref().and_then(|reason| reason.parse().ok());
+        return end(reason.unwrap_or(Reason::TrainingFailed), message);
     };
     if let Err(finding) = compare(&current.frozen, best, state.present.as_ref()) {
         return end(finding.reason, finding.message);
