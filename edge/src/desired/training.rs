@@ -239,11 +239,11 @@ pub mod tests {
 
     #[test]
     fn evaluation_needs_no_worker() {
-        let evaluation = wanted(|content| {
+        let training = add(&[content(|content| {
             content["tasks"][0]["kind"] = json!("evaluate");
             content["tasks"][0]["worker"] = json!("");
-        });
-        assert_eq!(evaluation.problem, None);
+        })]);
+        assert_eq!((training.tasks.len(), training.refused), (1, BTreeMap::new()));
     }
 
     #[test]

@@ -314,10 +314,10 @@ mod tests {
         gateway.capture_dir = Some(hard.display().to_string());
         gateway.config["capture"] = json!({"maxBytes": 5});
         let refused = node.write(None);
-        let [note] = &refused.notes[..] else { unreachable!("{refused:?}") };
+        let [text] = &refused.notes[..] else { unreachable!("{refused:?}") };
         assert_eq!((refused.written, refused.capture), (Ok(()), None));
         let end = "--allow-capture-dir of neptune-edge; samples are not captured until then";
-        assert!(note.starts_with("gateway.capture: directory /") && note.ends_with(end), "{note}");
+        assert!(text.starts_with("gateway.capture: directory /") && text.ends_with(end), "{text}");
         assert_eq!(node.config().get("capture"), None);
 
         node.context.allowed.captures = vec![hard.parent().unwrap().to_owned()];

@@ -67,15 +67,13 @@ pub fn resolve(
             spec.format
         ));
     }
-    match spec.data_url.trim().parse() {
-        Ok(ArtifactAddress::Path(directory)) => Some(ResolvedCapture { config, directory }),
-        _ => {
-            unsuited(
-                "has no path of the node in its dataUrl, to which the gateway could write; set its spec.dataUrl to the path of a directory".to_owned(),
-            );
-            None
-        }
+    if let Ok(ArtifactAddress::Path(directory)) = spec.data_url.trim().parse() {
+        return Some(ResolvedCapture { config, directory });
     }
+    unsuited(
+        "has no path of the node in its dataUrl, to which the gateway could write; set its spec.dataUrl to the path of a directory".to_owned(),
+    );
+    None
 }
 
 fn config(capture: &Capture, findings: &mut Vec<Finding>) -> Value {

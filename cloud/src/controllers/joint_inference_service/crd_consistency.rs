@@ -269,6 +269,17 @@ fn changes_without_code() -> Vec<Value> {
     for size in ["", "0", "1", "32Mi", "2Gi", "1.5Ki", "a"] {
         changes.push(gateway(json!({ "maxBodyBytes": size })));
     }
+    changes.extend(captures().into_iter().map(gateway));
+    for number in [0, 1, 65_535, 65_536, -1] {
+        changes.push(gateway(json!({ "port": number })));
+        changes.push(gateway(json!({ "maxInFlight": number })));
+    }
+    changes
+}
+
+/// Values of `gateway` with a capture.
+fn captures() -> Vec<Value> {
+    let mut changes = Vec::new();
     for (name, values) in [
         ("dataset", ["hard", "", "Hard", "a/b"]),
         ("maxBytes", ["1Gi", "1", "0", "a"]),
@@ -279,13 +290,11 @@ fn changes_without_code() -> Vec<Value> {
         for value in values {
             let mut capture = json!({"dataset": "hard"});
             capture[name] = value.into();
-            changes.push(gateway(json!({ "capture": capture })));
+            changes.push(json!({ "capture": capture }));
         }
     }
-    for number in [-1, 0, 1, 65_535, 65_536] {
-        changes.push(gateway(json!({"capture": {"dataset": "hard", "maxSamples": number}})));
-        changes.push(gateway(json!({ "port": number })));
-        changes.push(gateway(json!({ "maxInFlight": number })));
+    for number in [-1, 0, 1, 65_536] {
+        changes.push(json!({"capture": {"dataset": "hard", "maxSamples": number}}));
     }
     changes
 }

@@ -120,7 +120,7 @@ pub enum TrainingNetwork {
 #[x_kube(validation = rules::training_worker_placed())]
 pub struct TrainingWorker {
     /// name is the name of the worker. Workers of Datasets that labels select are named
-    /// <name>-<dataset>.
+    /// NAME-DATASET.
     #[schemars(length(max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
     /// nodeName is the name of the node that trains.

@@ -108,7 +108,7 @@ struct Record<'a> {
     label: Option<Label>,
 }
 
-/// What the cloud's model says that the sample is.
+/// The answer of the cloud's model, as a label.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Label {
@@ -258,7 +258,7 @@ mod tests {
         });
         let parse = |line: Option<Vec<u8>>| {
             let line = line.unwrap();
-            assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+            assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1));
             serde_json::from_slice(&line).unwrap()
         };
         written.into_iter().map(parse).collect()

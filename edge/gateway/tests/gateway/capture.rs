@@ -217,6 +217,7 @@ async fn paced(setup: &Setup) -> Vec<Duration> {
         period.tick().await;
         Some(((), period))
     });
+    #[expect(clippy::disallowed_methods, reason = "measures the requests")]
     let requests = ticks.take(2_000).map(|()| async {
         let begin = Instant::now();
         assert_eq!(setup.post(INFER, rows(&[0.6])).await.decision(), ("cloud", "hard"));

@@ -130,7 +130,8 @@ async fn hundred_forged_messages_are_rejected_and_counted() {
     // A valid report first, so that a forged one would change the totals.
     let (victim, events) = connect(broker.as_node("edge0")).await;
     publish(&victim, &status_topic("edge0"), &report(&uid, 1, 42, 7), true).await;
-    until_counted(&cluster, Counters { inference: 42, hard: 7, ..Counters::default() }).await;
+    Box::pin(until_counted(&cluster, Counters { inference: 42, hard: 7, ..Counters::default() }))
+        .await;
 
     drop((victim, events));
 
@@ -167,7 +168,8 @@ async fn hundred_forged_messages_are_rejected_and_counted() {
     // None of them had an effect, neither on the totals nor on the honest node.
     let (victim, _events) = connect(broker.as_node("edge0")).await;
     publish(&victim, &status_topic("edge0"), &report(&uid, 2, 43, 7), true).await;
-    until_counted(&cluster, Counters { inference: 43, hard: 7, ..Counters::default() }).await;
+    Box::pin(until_counted(&cluster, Counters { inference: 43, hard: 7, ..Counters::default() }))
+        .await;
     let nodes = reqwest::get(&metrics).await.unwrap().text().await.unwrap();
     let online = nodes.lines().find(|line| line.contains("nodes{state=\"online\"}")).unwrap();
     // A report with refused counters is a sign of life of the node that may publish on its topic.

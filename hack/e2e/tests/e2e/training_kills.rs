@@ -1,4 +1,4 @@
-//! Kills during a training: whatever is killed at any time, the final weights have the same digest.
+//! Kills during a training: the final weights have the same digest as without them.
 //!
 //! `hack/test-training-kills.sh` repeats this with more runs.
 
