@@ -184,9 +184,11 @@ async fn every_sample_and_example_applies_unchanged() {
     // One of the examples is in the controller's namespace.
     cluster.kubectl(&["create", "namespace", "neptune-system"]);
     for file in files {
-        // Nothing is changed but the placeholder that the examples' instructions name.
+        // Nothing is changed but the placeholders that the examples' instructions name.
         let text = std::fs::read_to_string(&file).unwrap();
         let text = text.replace("${MODEL_SERVER}", "http://192.0.2.1:8000");
+        let text = text.replace("${SCRIPT_SERVER}", "http://192.0.2.1:8000");
+        let text = text.replace("${SCRIPT_SHA256}", &"0".repeat(64));
         let apply = || cluster.try_kubectl(&["apply", "-f", "-"], &text);
         let first = apply();
         assert!(first.ok && first.stderr.is_empty(), "{}: {first:?}", file.display());

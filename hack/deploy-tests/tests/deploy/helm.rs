@@ -181,7 +181,7 @@ fn values_are_rendered_in_their_places() {
             "controller.env.NEPTUNE_LOG_FILTER=debug",
             "Deployment",
             "neptune-cloud",
-            "/containers/0/env/5/value",
+            "/containers/0/env/6/value",
             json!("debug"),
         ),
         (
@@ -360,5 +360,5 @@ async fn upgrade_to_another_transport_keeps_the_controllers_fields() {
     assert_eq!(cluster.kubectl(&brokers).0, "", "the broker was removed");
     done(cluster.helm(&["uninstall", "neptune"]));
     let left = cluster.kubectl(&["get", "crds", "-o", "name"]);
-    assert_eq!(done(left).lines().count(), 4, "with the definitions, every object would go");
+    assert_eq!(done(left).lines().count(), 5, "with the definitions, every object would go");
 }

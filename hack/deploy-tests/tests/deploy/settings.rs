@@ -42,7 +42,7 @@ fn manifests_set_only_variables_that_the_programs_read() {
 
 #[test]
 fn docs_list_every_reason_and_metric() {
-    let pages = ["operations", "joint-inference-service", "models", "datasets"];
+    let pages = ["operations", "joint-inference-service", "models", "datasets", "training"];
     let page = pages.map(|page| text(&format!("docs/{page}.md"))).concat();
     let reasons = text("cloud/src/reason.rs");
     let (_, reasons) = reasons.split_once("reasons! {\n    Shared {").unwrap();
