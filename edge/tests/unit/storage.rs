@@ -239,12 +239,13 @@ fn newer_database_is_rejected() {
 
 #[test]
 fn database_of_an_earlier_layout_is_upgraded() {
-    let third = "DROP TABLE images; PRAGMA user_version = 3;";
-    let second = "DROP TABLE images; DROP TABLE datasets; PRAGMA user_version = 2;";
-    let first = "DROP TABLE images; DROP TABLE datasets; DROP TABLE servings; DROP TABLE models;
+    let fourth = "DROP TABLE training; PRAGMA user_version = 4;";
+    let third = "DROP TABLE training; DROP TABLE images; PRAGMA user_version = 3;";
+    let second = "DROP TABLE training; DROP TABLE images; DROP TABLE datasets; PRAGMA user_version = 2;";
+    let first = "DROP TABLE training; DROP TABLE images; DROP TABLE datasets; DROP TABLE servings; DROP TABLE models;
          CREATE TABLE models (object TEXT, content_key TEXT, PRIMARY KEY (object, content_key)) WITHOUT ROWID;
          PRAGMA user_version = 1;";
-    for earlier in [first, second, third] {
+    for earlier in [first, second, third, fourth] {
         let dir = tempfile::tempdir().unwrap();
         let identity = Store::open(dir.path()).unwrap().start_epoch("a").unwrap();
         database(dir.path()).execute_batch(earlier).unwrap();

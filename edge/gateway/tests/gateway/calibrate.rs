@@ -228,7 +228,7 @@ async fn failures_name_the_server_the_samples_and_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let (edge, cloud) = (Server::start(small_model).await, Server::start(big_model).await);
     let address = edge.address.to_string();
-    let dead = dead_address().await.to_string();
+    let dead = dead_address().to_string();
     let (config, data) = language_model(folder.path(), &address, &cloud.address.to_string());
     let csv = folder.path().join("samples.csv");
     fs::write(&csv, "1,2\n").unwrap();

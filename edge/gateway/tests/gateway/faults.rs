@@ -72,7 +72,7 @@ async fn dead_and_resetting_clouds_fail_no_request() {
             drop(stream);
         }
     });
-    for cloud in [dead_address().await, resetting] {
+    for cloud in [dead_address(), resetting] {
         let setup = Setup::start(edge.address, Some(cloud), json!({})).await;
         for _ in 0..8 {
             let answer = setup.post(INFER, rows(&[0.6])).await;
@@ -117,7 +117,7 @@ async fn request_that_the_cloud_refuses_does_not_open_the_breaker() {
 #[tokio::test]
 async fn failed_cloud_is_an_error_if_configured() {
     let edge = Server::start(edge_model).await;
-    let cloud = dead_address().await;
+    let cloud = dead_address();
     let setup = Setup::start(edge.address, Some(cloud), json!({"onCloudFailure": "Error"})).await;
     let answer = setup.post(INFER, rows(&[0.9, 0.6])).await;
     assert_eq!(answer.status, 502);
@@ -175,7 +175,7 @@ async fn clients_deadline_limits_the_cloud() {
 #[tokio::test]
 async fn cloud_answers_while_the_edge_is_down_within_the_cap() {
     let cloud = Server::start(cloud_model).await;
-    let edge = dead_address().await;
+    let edge = dead_address();
     let changes = json!({"cloud": {"modelName": "big"}, "hardExample": {"maxUploadRatio": 0}});
     let setup = Setup::start(edge, Some(cloud.address), changes).await;
     let answer = setup.post(INFER, rows(&[0.9; 45])).await;
@@ -198,7 +198,7 @@ async fn cloud_answers_while_the_edge_is_down_within_the_cap() {
 
 #[tokio::test]
 async fn both_sides_down_are_named() {
-    let (edge, cloud) = (dead_address().await, dead_address().await);
+    let (edge, cloud) = (dead_address(), dead_address());
     let setup = Setup::start(edge, Some(cloud), json!({})).await;
     let server = format!("the model server at {edge} does not answer (connection refused)");
     for _ in 0..3 {

@@ -51,7 +51,7 @@ async fn broken_cloud_fails_no_request_and_is_left_alone() {
 #[tokio::test]
 async fn dead_cloud_is_left_alone_and_used_again_when_it_works() {
     let edge = GrpcServer::start(edge_model).await;
-    let setup = setup(edge.address, dead_address().await, json!({})).await;
+    let setup = setup(edge.address, dead_address(), json!({})).await;
     for _ in 0..4 {
         let answer = infer(&setup, &[], rows(&[0.5], true)).await.unwrap();
         assert_eq!(decision(&answer), parts("edge", "fallback"));
@@ -89,7 +89,7 @@ async fn cloud_answers_while_the_edge_is_down() {
     let loading = GrpcServer::start(|_| Script::Fail(Status::unavailable("loading"))).await;
     let hanging = GrpcServer::start(|_| Script::Never).await;
     let cloud = GrpcServer::start(cloud_model).await;
-    for edge in [loading.address, hanging.address, dead_address().await] {
+    for edge in [loading.address, hanging.address, dead_address()] {
         let setup = setup(edge, cloud.address, json!({"timeouts": {"edge": "300ms"}})).await;
         let mut request = rows(&[0.875, 0.5], true);
         request.model_version = "3".to_owned();
@@ -102,7 +102,7 @@ async fn cloud_answers_while_the_edge_is_down() {
 
 #[tokio::test]
 async fn nobody_that_answers_is_unavailable_with_the_reason() {
-    let (edge, cloud) = (dead_address().await, dead_address().await);
+    let (edge, cloud) = (dead_address(), dead_address());
     for (changes, end) in [
         (json!({}), "(connection refused), and the cloud did not either"),
         (json!({"onEdgeFailure": "Error"}), "(connection refused), and onEdgeFailure is Error"),
@@ -151,7 +151,7 @@ async fn timeout_of_the_client_shortens_the_waiting() {
 #[tokio::test]
 async fn requests_over_the_limit_are_refused() {
     let edge = GrpcServer::start(|_| Script::Never).await;
-    let cloud = dead_address().await;
+    let cloud = dead_address();
     let changes = json!({"limits": {"maxInFlight": 1}, "timeouts": {"edge": "1s"}});
     let setup = Arc::new(setup(edge.address, cloud, changes).await);
     let shared = Arc::clone(&setup);

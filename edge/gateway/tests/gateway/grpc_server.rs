@@ -304,7 +304,7 @@ pub fn scores(answer: &ModelInferResponse) -> Vec<f32> {
 
 /// A gateway for gRPC between these addresses. Nobody answers its REST addresses.
 pub async fn setup(edge: SocketAddr, cloud: SocketAddr, changes: Value) -> Setup {
-    let nobody = crate::harness::dead_address().await;
+    let nobody = crate::harness::dead_address();
     let mut config = json!({
         "grpcListen": "127.0.0.1:0",
         "edge": {"grpcAddress": edge.to_string()},

@@ -21,7 +21,11 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use neptune_gateway::{cli::ReportArgs, run};
 use serde_json::{Value, json};
-use tokio::{io::AsyncWriteExt as _, net::TcpListener, sync::mpsc};
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::{TcpListener, TcpSocket},
+    sync::mpsc,
+};
 
 /// Of bodies with binary tensors.
 pub const JSON_LENGTH: &str = "inference-header-content-length";
@@ -210,9 +214,14 @@ async fn answer(
     })
 }
 
-/// An address at which nobody listens.
-pub async fn dead_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+/// An address at which nobody listens, also none of the tests that run beside this one: its port
+/// stays taken until the process ends.
+pub fn dead_address() -> SocketAddr {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
+    std::mem::forget(socket);
+    address
 }
 
 /// An answer that a client got.

@@ -104,7 +104,7 @@ async fn answers_with_other_rows_are_a_problem_although_the_cloud_works() {
 
 #[tokio::test]
 async fn edge_that_is_down_is_reported_also_if_clients_get_errors() {
-    let edge = dead_address().await;
+    let edge = dead_address();
     for changes in [json!({"onEdgeFailure": "Error"}), json!({})] {
         let setup = Setup::start(edge, None, changes).await;
         assert_eq!(setup.post(INFER, rows(&[0.9])).await.status, 503);
@@ -132,7 +132,7 @@ async fn deadline_of_a_client_does_not_make_the_edge_down() {
 
 #[tokio::test]
 async fn grpc_of_the_edge_is_down_by_its_own_address() {
-    let (edge, cloud) = (dead_address().await, GrpcServer::start(|_| GrpcScript::Never).await);
+    let (edge, cloud) = (dead_address(), GrpcServer::start(|_| GrpcScript::Never).await);
     let setup = grpc_setup(edge, cloud.address, json!({"onEdgeFailure": "Error"})).await;
     infer(&setup, &[], grpc_rows(&[0.9], true)).await.unwrap_err();
     let found = problems(&setup).await;
