@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, fs, process::Command};
 
 use digits::samples::{Sample, held_out, training};
-use neptune_api::{Model, TrainingModel};
+use neptune_api::TrainingModel;
 use neptune_e2e::{AggregatorProcess, Fleet, GATEWAY_IMAGE, ModelServer, Transport, is_running};
 use neptune_harness::{
     docker::require_image,
@@ -210,7 +210,6 @@ async fn clients(fleet: &Fleet) -> Clients {
     let status = fleet
         .until(NAME, "running with an address", |it| is_running(it) && url(it).is_some())
         .await;
-    fleet.until_status::<Model>(NAME, "present", |model| !model.nodes.is_empty()).await;
     let edge = format!("{NAME}-edge");
     let server = fleet
         .until_model(&edge, "serving", |it| it.serving_version.is_some() && it.url.is_some())
