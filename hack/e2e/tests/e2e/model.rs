@@ -78,7 +78,7 @@ async fn model_shows_metrics_users_and_nodes_and_reloads(transport: Transport) {
     let shown = fleet.kubectl(&["get", "model", SMALL]);
     let heading = shown.lines().next().unwrap();
     let columns: Vec<_> = heading.split_whitespace().collect();
-    assert_eq!(columns, ["NAME", "UPDATEAGE", "METRICS", "NODES", "USEDBY"]);
+    assert_eq!(columns, ["NAME", "UPDATEAGE", "METRICS", "NODES", "PLACED", "USEDBY"]);
     assert!(shown.contains("accuracy") && shown.contains("1/1"), "{shown}");
     assert!(shown.contains(&format!("jointinferenceservices/{NAME}")), "{shown}");
 
