@@ -34,9 +34,10 @@ impl AggregatorProcess {
     /// If the Pod needs what a kubelet would not find: another volume, or a file that its Secret
     /// does not have.
     pub async fn start(fleet: &Fleet, training: &str, port: u16) -> Self {
-        let pod = pod(fleet, training).await;
+        let (uid, pod) = pod(fleet, training).await;
         let [container] = &pod.containers[..] else { panic!("several containers: {pod:#?}") };
-        let dir = fleet.dir().join(format!("aggregator-{training}"));
+        // The volume of a deleted object is deleted, too.
+        let dir = fleet.dir().join(format!("aggregator-{uid}"));
         let mut mounts = Vec::new();
         for volume in pod.volumes.iter().flatten() {
             let local = dir.join(&volume.name);
@@ -79,8 +80,8 @@ fn spawn(name: &str, args: &[String], dir: &Path) -> Process {
     Process::start(name, dir, Command::new(program(name)).args(args))
 }
 
-/// The Pod of the Deployment that this `TrainingModel` owns.
-async fn pod(fleet: &Fleet, training: &str) -> PodSpec {
+/// The UID and the Pod of the Deployment that this `TrainingModel` owns.
+async fn pod(fleet: &Fleet, training: &str) -> (String, PodSpec) {
     let deployments: Api<Deployment> = Api::namespaced(fleet.cluster.client(), &fleet.namespace);
     let is_owned = |deployment: &Deployment| {
         let owners = deployment.metadata.owner_references.iter().flatten();
@@ -91,7 +92,8 @@ async fn pod(fleet: &Fleet, training: &str) -> PodSpec {
         all.items.into_iter().find(is_owned)
     })
     .await;
-    deployment.spec.and_then(|spec| spec.template.spec).expect("a Deployment has a Pod")
+    let uid = deployment.metadata.uid.expect("an object has a UID");
+    (uid, deployment.spec.and_then(|spec| spec.template.spec).expect("a Deployment has a Pod"))
 }
 
 /// Makes the directory of a volume, with the files of a Secret.
