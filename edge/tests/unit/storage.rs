@@ -241,7 +241,8 @@ fn newer_database_is_rejected() {
 fn database_of_an_earlier_layout_is_upgraded() {
     let fourth = "DROP TABLE training; PRAGMA user_version = 4;";
     let third = "DROP TABLE training; DROP TABLE images; PRAGMA user_version = 3;";
-    let second = "DROP TABLE training; DROP TABLE images; DROP TABLE datasets; PRAGMA user_version = 2;";
+    let second =
+        "DROP TABLE training; DROP TABLE images; DROP TABLE datasets; PRAGMA user_version = 2;";
     let first = "DROP TABLE training; DROP TABLE images; DROP TABLE datasets; DROP TABLE servings; DROP TABLE models;
          CREATE TABLE models (object TEXT, content_key TEXT, PRIMARY KEY (object, content_key)) WITHOUT ROWID;
          PRAGMA user_version = 1;";

@@ -83,9 +83,10 @@ fn spawn(name: &str, args: &[String], dir: &Path) -> Process {
 /// The UID and the Pod of the Deployment that this `TrainingModel` owns.
 async fn pod(fleet: &Fleet, training: &str) -> (String, PodSpec) {
     let deployments: Api<Deployment> = Api::namespaced(fleet.cluster.client(), &fleet.namespace);
+    let uid = fleet.kubectl(&["get", "tm", training, "-o", "jsonpath={.metadata.uid}"]);
     let is_owned = |deployment: &Deployment| {
         let owners = deployment.metadata.owner_references.iter().flatten();
-        owners.into_iter().any(|owner| owner.kind == "TrainingModel" && owner.name == training)
+        owners.into_iter().any(|owner| owner.uid == uid)
     };
     let deployment = eventually_some(&format!("the Deployment of {training}"), async || {
         let all = deployments.list(&ListParams::default()).await.unwrap();
