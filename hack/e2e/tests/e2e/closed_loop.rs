@@ -198,6 +198,8 @@ fn apply(fleet: &Fleet, files: &ModelServer, port: u16) {
             ("${SCRIPT_SERVER}", &files.url()),
             ("${SCRIPT_SHA256}", &digest(fleet, "train.py")),
             ("rounds: 5", &rounds),
+            // The samples belong to the user of the agent, which is root in tests.
+            ("frameworkType: python", "frameworkType: python\n    securityContext: {runAsUser: 0}"),
         ],
     ));
 }
