@@ -54,7 +54,6 @@ impl Launcher {
         });
         command.args(["--local-broker", &broker.url(), "--allow-data-dir"]);
         command.arg(data_dir(self.dir.path()));
-        command.arg("--allow-capture-dir").arg(data_dir(self.dir.path()));
         Process::start(node, self.dir.path(), &mut command)
     }
 }

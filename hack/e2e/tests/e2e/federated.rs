@@ -19,8 +19,7 @@ use crate::digits::{self, NAME};
 
 over_each_transport!(three_nodes_train_one_model_that_a_service_takes_over,);
 
-/// The image of the program.
-pub const IMAGE: &str = "neptune/numpy:dev";
+const IMAGE: &str = "neptune/numpy:dev";
 const SMALL: &str = "digits-small";
 /// Rounds of the example, and its epochs per round.
 const ROUNDS: u32 = 10;
@@ -103,7 +102,7 @@ fn accuracy(status: &TrainingModelStatus) -> f64 {
 }
 
 /// Does one task of the program as a user would without Neptune, in its image.
-pub fn task(folder: &Path, task: &str, variables: &BTreeMap<&str, String>) -> serde_json::Value {
+fn task(folder: &Path, task: &str, variables: &BTreeMap<&str, String>) -> serde_json::Value {
     let mount = format!("{}:/work", folder.display());
     let program = format!("{}:/program:ro", example().display());
     let mut command = vec!["run", "--rm", "--network", "none", "-v", &mount, "-v", &program];

@@ -24,7 +24,6 @@ macro_rules! over_each_transport {
     };
 }
 
-mod closed_loop;
 mod dataset;
 mod demo;
 mod digits;
