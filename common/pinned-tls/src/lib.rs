@@ -5,7 +5,7 @@
 //! broker's topic of the node, or the API server.
 //!
 //! # Guarantees
-//! - Whoever completes a handshake has the private key of the certificate.
+//! - The side that completes a handshake has the private key of the certificate.
 //! - Names, dates and signatures of certificates mean nothing, so that a node with a wrong clock can
 //!   connect, and a certificate cannot expire.
 //! - A key is written to the disk before it is used, readable by its owner alone.

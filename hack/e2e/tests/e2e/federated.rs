@@ -103,12 +103,12 @@ fn accuracy(status: &TrainingModelStatus) -> f64 {
 
 /// Does one task of the program as a user would without Neptune, in its image.
 fn task(folder: &Path, task: &str, variables: &BTreeMap<&str, String>) -> serde_json::Value {
-    let mount = format!("{}:/work", folder.display());
+    let mount = format!("{}:/task", folder.display());
     let program = format!("{}:/program:ro", example().display());
     let mut command = vec!["run", "--rm", "--network", "none", "-v", &mount, "-v", &program];
     let mut variables: Vec<String> =
         variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    variables.extend([format!("TASK={task}"), "OUTPUT_DIR=/work".to_owned()]);
+    variables.extend([format!("TASK={task}"), "OUTPUT_DIR=/task".to_owned()]);
     command.extend(variables.iter().flat_map(|variable| ["-e", variable]));
     command.extend([IMAGE, "python3", "/program/train.py"]);
     docker(&command);
@@ -124,13 +124,13 @@ fn alone(fleet: &Fleet, name: &str, samples: &str) -> f64 {
     let mut variables: BTreeMap<_, _> = [
         ("SEED", "1".to_owned()),
         ("EPOCHS", (ROUNDS * EPOCHS).to_string()),
-        ("WEIGHTS_URL", "/work/weights.npz".to_owned()),
-        ("DATASET_URL", "/work/train.csv".to_owned()),
+        ("WEIGHTS_URL", "/task/weights.npz".to_owned()),
+        ("DATASET_URL", "/task/train.csv".to_owned()),
     ]
     .into();
     task(&folder, "initialize", &variables);
     task(&folder, "train", &variables);
-    variables.insert("DATASET_URL", "/work/test.csv".to_owned());
+    variables.insert("DATASET_URL", "/task/test.csv".to_owned());
     task(&folder, "evaluate", &variables)["metrics"]["accuracy"].as_f64().unwrap()
 }
 
