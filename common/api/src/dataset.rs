@@ -21,7 +21,7 @@ use crate::{rules, schema};
     namespaced,
     status = "DatasetStatus",
     derive = "PartialEq",
-    doc = "Dataset is data on a node. The agent of the node counts its samples; the data does not leave the node.",
+    doc = "Dataset is data on a node. The agent of the node counts its samples; the data does not leave the node, except to the nodes of spec.replicas.",
     printcolumn(
         name = "NumberOfSamples",
         type_ = "integer",
@@ -46,10 +46,24 @@ use crate::{rules, schema};
         description = "Reason of the Ready condition: Counted, or why the data is not counted",
         json_path = r#".status.conditions[?(@.type=="Ready")].reason"#
     ),
+    printcolumn(
+        name = "Replicas",
+        type_ = "string",
+        description = "Number of replicas that are in sync, of all of them",
+        json_path = ".status.replicasInSync"
+    ),
+    printcolumn(
+        name = "Lag",
+        type_ = "string",
+        description = "How far the replica that is furthest behind is behind",
+        json_path = ".status.lag",
+        priority = 1
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = schema::never_null)]
+#[x_kube(validation = rules::source_is_no_replica())]
 pub struct DatasetSpec {
     /// dataUrl is the location of the data. Either an absolute path on the node ("/code/data" or
     /// "file:///code/data") in one of the directories that the node's agent allows
@@ -90,6 +104,41 @@ pub struct DatasetSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
     pub member: Option<String>,
+    /// replicas are copies of the data on other nodes. Without it, the data does not leave its
+    /// node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<Box<DatasetReplicas>>,
+}
+
+/// DatasetReplicas are copies of a Dataset on other nodes. The agent of the source must allow it
+/// (--allow-replicate). A replica follows the changes of the source; workers on its node that use
+/// the Dataset read the copy.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::replica_names_not_reserved())]
+pub struct DatasetReplicas {
+    /// nodeNames are the names of the nodes with a copy: edge nodes on which neptune-edge runs,
+    /// other than spec.nodeName. A node that is removed from the list deletes its copy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 63),
+        inner(length(max = schema::MAX_NAME_LENGTH), regex(pattern = schema::SUBDOMAIN)),
+        extend("x-kubernetes-list-type" = "set")
+    )]
+    pub node_names: Vec<String>,
+    /// deletions is what happens to files that the source removes: Follow removes them from the
+    /// replicas, Keep keeps them there. Defaults to Follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletions: Option<DatasetDeletions>,
+}
+
+/// DatasetDeletions is what happens in the replicas to files that the source removes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DatasetDeletions {
+    /// They are removed.
+    Follow,
+    /// They stay.
+    Keep,
 }
 
 /// DatasetStatus is the result of the last count on the node.
@@ -122,11 +171,74 @@ pub struct DatasetStatus {
     /// over all agent starts. Unchanged parts of growing data are not read again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_read: Option<i64>,
+    /// generation is the state of the data that the source offers to its replicas. It grows with
+    /// each change of the data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+    /// root is the hash of the data in that generation: over all paths, lengths and blocks of 1
+    /// MiB. Equal roots mean equal data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root: Option<String>,
+    /// replicas are the states of the copies, by node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<DatasetReplica>,
+    /// replicasInSync is the number of replicas that are in sync, of all of them, such as "2/2".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas_in_sync: Option<String>,
+    /// lag is how far the replica that is furthest behind is behind, such as "12s".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag: Option<String>,
     /// conditions of the dataset. Ready is True while the counts match the current data, and
-    /// Unknown while the node is not connected.
+    /// Unknown while the node is not connected. Replicated is True while all replicas are in sync.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// observedGeneration is the metadata.generation that this status refers to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+}
+
+/// DatasetReplica is the state of a copy of a Dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DatasetReplica {
+    /// node is the name of the node.
+    pub node: String,
+    /// state is the state of the copy.
+    pub state: DatasetReplicaState,
+    /// generation is the generation of the last complete copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+    /// bytesBehind is the number of bytes of the source's newest generation that are missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_behind: Option<i64>,
+    /// samples is the number of samples that the agent counted in the copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<i64>,
+    /// seconds is the time since the copy was equal to the source, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<i64>,
+    /// changed is the number of files of the copy that were changed by somebody else and replaced,
+    /// since the start of the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<i64>,
+    /// message is a human-readable explanation, and the remedy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// DatasetReplicaState is the state of a copy of a Dataset.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub enum DatasetReplicaState {
+    /// The copy has the source's newest generation, or one that was replaced a few seconds ago.
+    InSync,
+    /// Data is missing and is copied.
+    Syncing,
+    /// The node, or the source as seen from it, is not reachable.
+    Offline,
+    /// Source and copy have the same generation and different data.
+    Diverged,
+    /// The data cannot be copied; the message explains it.
+    Failed,
 }

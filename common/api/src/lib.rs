@@ -24,7 +24,10 @@ mod security_context;
 pub mod training_model;
 mod transformer;
 
-pub use dataset::{Dataset, DatasetSpec, DatasetStatus};
+pub use dataset::{
+    Dataset, DatasetDeletions, DatasetReplica, DatasetReplicaState, DatasetReplicas, DatasetSpec,
+    DatasetStatus,
+};
 pub use inference_model::{
     InferenceModel, InferenceModelFile, InferenceModelSpec, InferenceModelStatus, NodeServer,
     ServerOverrides, ServingFailure, ServingHealth, ServingProgress, TransitionStatus,
@@ -38,7 +41,7 @@ pub use joint_inference_service::{
     JointInferenceServiceSpec, JointInferenceServiceStatus, ModelReference, ModelSelector,
     ModelServer, ModelUpdate, NeverUpload, NodeGatewayStatus, OnCloudFailure, OnEdgeFailure,
     RejectedReports, RestartPolicy, SelectedModel, SelectionCause, SelectionMode, ServerProtocol,
-    Streaming, WorkerSpec,
+    Streaming, TierStatus, TotalUploadStatus, WorkerSpec,
 };
 pub use key_value::KeyValue;
 pub use model::{

@@ -215,6 +215,14 @@ pub struct ModelNode {
     /// bytes is the size of the model on the node, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<i64>,
+    /// source is where the node downloaded the model from: `Origin` for the modelUrl, or
+    /// `Peer:<node>`. It is empty for a path of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// rejectedPeers are the nodes that sent this node other bytes than those of the model. Their
+    /// bytes are not used.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rejected_peers: Vec<String>,
     /// reason is a machine-readable CamelCase reason why the model is not present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

@@ -339,6 +339,11 @@ pub(crate) fn one_goal() -> Rule {
         .message("give uploadRatio or agreement, not both: one is held, the other follows")
 }
 
+pub(crate) fn one_ratio() -> Rule {
+    Rule::new("!has(self.totalUploadRatio) || !(has(self.uploadRatio) || has(self.agreement))")
+        .message("give totalUploadRatio, or uploadRatio or agreement: only one is held")
+}
+
 pub(crate) fn cap_above_goal() -> Rule {
     Rule::new(
         "!has(self.uploadRatio) || !has(self.maxUploadRatio) || \
@@ -472,6 +477,22 @@ pub(crate) fn placement_given() -> Rule {
     Rule::new(format!("{BY_NAMES} || {BY_LABELS}"))
         .message("must have nodeNames or nodeSelector; remove placement to keep the model only where it is used")
         .reason(Reason::FieldValueRequired)
+}
+
+/// Requires the replicas of a Dataset to be on other nodes than its data.
+pub(crate) fn source_is_no_replica() -> Rule {
+    Rule::new(
+        "!has(self.replicas) || !has(self.replicas.nodeNames) || !has(self.nodeName) || \
+         !self.replicas.nodeNames.exists(name, name == self.nodeName)",
+    )
+    .field_path(".replicas")
+    .message(Message::Expression(
+        "self.nodeName + ' is the source; name other nodes as replicas'".to_owned(),
+    ))
+}
+
+pub(crate) fn replica_names_not_reserved() -> Rule {
+    placement_names_not_reserved()
 }
 
 pub(crate) fn placement_names_not_reserved() -> Rule {

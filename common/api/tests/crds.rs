@@ -153,6 +153,8 @@ fn printer_columns_are_as_documented() {
             json!(["Node", "string", ".spec.nodeName"]),
             json!(["spec", "string", ".spec"]),
             json!(["Status", "string", r#".status.conditions[?(@.type=="Ready")].reason"#]),
+            json!(["Replicas", "string", ".status.replicasInSync"]),
+            json!(["Lag", "string", ".status.lag"]),
             json!(["Age", "date", ".metadata.creationTimestamp"]),
         ]
     );

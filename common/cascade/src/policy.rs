@@ -9,7 +9,7 @@
 //! # Guarantees
 //! - Uploads, shadows and samples that the cloud answers because the edge's server is down never
 //!   exceed the cap, in any window.
-//! - While the cloud is left alone, and for pinned and unjudged samples, the controller does not
+//! - While the cloud is left alone, and for pinned, unjudged and late samples, the controller does not
 //!   change: nothing is owed after a reconnect, so there is no burst.
 //! - The Random rule is a confidence that is a random number, with its ratio as threshold;
 //!   `CloudOnly` is the threshold 1 with the confidence 0, `EdgeOnly` the threshold 0.
@@ -98,8 +98,11 @@ impl Policy {
         };
         self.state.confidence_drift.observe(confidence);
         let is_hard = self.state.controller.is_hard(self.settings.threshold, confidence, random);
-        if route == Route::CloudLeftAlone {
-            return if is_hard { Decision::Fallback } else { Decision::Easy };
+        match route {
+            Route::CloudLeftAlone if is_hard => return Decision::Fallback,
+            Route::NoTime if is_hard => return Decision::Deadline,
+            Route::CloudLeftAlone | Route::NoTime => return Decision::Easy,
+            Route::Open | Route::Pinned => {}
         }
         self.state.controller.observe(confidence, is_hard);
         if !is_hard {
@@ -119,6 +122,7 @@ impl Policy {
         match route {
             Route::Pinned => Decision::Pinned,
             Route::CloudLeftAlone => Decision::Fallback,
+            Route::NoTime => Decision::Deadline,
             Route::Open if self.state.cap.take() => Decision::EdgeDown,
             Route::Open => Decision::OverBudget,
         }

@@ -9,6 +9,7 @@
 //! | `HEAD`, `PATCH /v1/updates/TASK/SHA256` | agent | resumable upload: 201 with [`UpdateAccepted`], 422, 409 or 410 with [`AggregatorProblem`] |
 //! | `PUT /v1/evaluations/TASK` | agent | [`UpdateReport`]: 201, 409 or 410 with [`AggregatorProblem`] |
 //! | `GET`, `HEAD /v1/content/SHA256` | agent | the file, with `Range` and `ETag` |
+//! | `GET`, `HEAD /v1/content/SHA256/NAME` | agent | the same; the name is that of the downloaded file |
 //!
 //! All of them use TLS 1.3 with certificates on both sides, and keys that are pinned instead of
 //! signed by an authority. The controller has the aggregator's own key. A node may send only the
@@ -204,6 +205,9 @@ pub struct RunStatus {
     pub history: Vec<RoundRecord>,
     /// The best measured weights of this run; the last ones without evaluation.
     pub best: Option<MeasuredWeights>,
+    /// The format of `best`: `npz` or `safetensors`. Absent from earlier aggregators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
     /// What `evaluation.present` reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub present: Option<MeasuredWeights>,

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::TierCounts;
+
 /// The counters of a joint inference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -29,6 +31,12 @@ pub struct Counters {
     /// in `hard`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shadow: u64,
+    /// Number of hard samples that stayed at the edge because the client's time was too short.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub deadline: u64,
+    /// Number of samples that each tier above the gateway answered.
+    #[serde(default, skip_serializing_if = "TierCounts::is_zero")]
+    pub tiers: TierCounts,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
@@ -41,7 +49,7 @@ pub const MAX_COUNTER: u64 = 1 << 53;
 
 impl Counters {
     /// Returns whether a worker can have counted this: at most [`MAX_COUNTER`] samples, not more
-    /// hard or unjudged ones than samples, and not more over budget than hard ones.
+    /// hard or unjudged ones than samples, and not more over budget or too late than hard ones.
     ///
     /// The numbers of gateways are compared in pairs: this stays true for sums, differences and
     /// maxima of possible counters. A sample is compared after it was counted, so differences may
@@ -51,6 +59,8 @@ impl Counters {
             && self.decided_hard <= self.inference
             && self.over_budget <= self.decided_hard
             && self.unjudged <= self.inference
+            && self.deadline <= self.decided_hard
+            && self.tiers.counts().iter().all(|count| *count <= self.inference)
             && self.inference.max(self.shadow) <= MAX_COUNTER
     }
 
@@ -69,6 +79,7 @@ impl Counters {
             || self.over_budget < other.over_budget
             || self.unjudged < other.unjudged
             || self.shadow < other.shadow
+            || self.deadline < other.deadline
     }
 
     /// Returns the difference of each counter, not below zero.
@@ -104,6 +115,8 @@ impl Counters {
             over_budget: of(self.over_budget, other.over_budget),
             unjudged: of(self.unjudged, other.unjudged),
             shadow: of(self.shadow, other.shadow),
+            deadline: of(self.deadline, other.deadline),
+            tiers: self.tiers.with_each(other.tiers, of),
         }
     }
 }
@@ -443,6 +456,8 @@ mod tests {
             Counters { decided_hard: 11, ..gateway },
             Counters { over_budget: 7, ..gateway },
             Counters { unjudged: 11, ..gateway },
+            Counters { deadline: 7, ..gateway },
+            Counters { tiers: [11].into_iter().collect(), ..gateway },
             Counters { shadow: MAX_COUNTER + 1, ..gateway },
         ] {
             assert!(!bad.are_possible(), "{bad:?}");
@@ -461,15 +476,17 @@ mod tests {
 
     /// What a gateway counts between two reports.
     fn step() -> impl Strategy<Value = Counters> {
-        (0u64..50, 0u64..20, 0u64..20, 0u64..20, 0u64..20, 0u64..5).prop_map(
-            |(easy, hard, fallback, over_budget, unjudged, shadow)| Counters {
-                inference: easy + hard + fallback + over_budget + unjudged,
+        (0u64..50, 0u64..20, 0u64..20, 0u64..20, 0u64..20, 0u64..5, 0u64..5).prop_map(
+            |(easy, hard, fallback, over_budget, unjudged, shadow, deadline)| Counters {
+                inference: easy + hard + fallback + over_budget + unjudged + deadline,
                 hard,
                 fallback,
-                decided_hard: hard + fallback + over_budget,
+                decided_hard: hard + fallback + over_budget + deadline,
                 over_budget,
                 unjudged,
                 shadow,
+                deadline,
+                tiers: [hard / 2, hard - hard / 2].into_iter().collect(),
             },
         )
     }

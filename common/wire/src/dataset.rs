@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ContentHash, unknown::deserialize_known};
+use crate::{ContentHash, NodeName, unknown::deserialize_known};
 
 /// The status of a `Dataset` on its node. The counts are those of the last successful count, also
 /// while the state is [`DatasetState::Failed`].
@@ -28,7 +28,87 @@ pub struct DatasetReport {
     /// Bytes that the agent has read to count this object, over all agent starts.
     #[serde(default)]
     pub bytes_read: u64,
+    /// What the node offers to its replicas; absent before its first scan, and without replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<DatasetGeneration>,
+    /// The state of the copy, on a node that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica: Option<Box<ReplicaReport>>,
 }
+
+/// A state of the data.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DatasetGeneration {
+    /// Grows with each change of the data.
+    pub number: u64,
+    /// Hash over all paths, lengths and blocks of 1 MiB, in hex digits.
+    pub root: String,
+    /// Size of all files, in bytes.
+    pub bytes: u64,
+}
+
+/// Where the data of a replica comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicaOf {
+    /// The node with the data.
+    pub node: NodeName,
+    /// What happens to files that the source removes.
+    pub deletions: ReplicaDeletions,
+}
+
+/// What happens in a replica to files that the source removes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub enum ReplicaDeletions {
+    /// They are removed.
+    Follow,
+    /// They stay. Also for a value of a newer controller: a file can be removed later.
+    Keep,
+}
+
+deserialize_known!(ReplicaDeletions { "Follow" => Follow, "Keep" => Keep, } else Keep);
+
+/// The state of a copy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicaReport {
+    /// The state.
+    pub state: ReplicaState,
+    /// The last complete copy; absent before the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<DatasetGeneration>,
+    /// Bytes of the newest known generation that are not here.
+    #[serde(default)]
+    pub bytes_behind: u64,
+    /// Seconds since the copy was equal to the newest known generation. Updated at most every few
+    /// seconds.
+    #[serde(default)]
+    pub seconds: u64,
+    /// Files of the copy that were changed by somebody else and replaced, since the start of the agent.
+    #[serde(default)]
+    pub overwritten: u64,
+    /// Human-readable: what is wrong, and the remedy.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// The state of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum ReplicaState {
+    /// It has the newest known generation, or one that was replaced a few seconds ago.
+    InSync,
+    /// Data is missing.
+    Syncing,
+    /// The source is not reachable.
+    Offline,
+    /// The data cannot be copied.
+    Failed,
+}
+
+deserialize_known!(ReplicaState {
+    "InSync" => InSync, "Syncing" => Syncing, "Offline" => Offline, "Failed" => Failed,
+} else Syncing);
 
 /// The result of a count.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,5 +202,15 @@ mod tests {
         .unwrap();
         assert_eq!(status.reason, Some(DatasetReason::Unknown));
         assert_eq!((status.tally, status.bytes_read), (None, 5));
+        assert_eq!((status.generation, status.replica), (None, None));
+    }
+
+    #[test]
+    fn report_of_a_replica_is_read_back() {
+        let text = r#"{"content":"00ff","state":"Counted","bytesRead":5,"replica":{"state":"InSync","generation":{"number":7,"root":"ab","bytes":9},"bytesBehind":1,"seconds":2,"overwritten":3,"message":"m"}}"#;
+        let report: DatasetReport = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&report).unwrap(), text);
+        let newer: ReplicaReport = serde_json::from_str(r#"{"state":"Verifying"}"#).unwrap();
+        assert_eq!((newer.state, newer.generation), (ReplicaState::Syncing, None));
     }
 }

@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    AgentInstance, ContentHash, ModelServer, Namespace, ObjectKey, ObjectName, Revision,
-    TrainingContent, WorkerName, WorkerUpdateMode, unknown,
+    AgentInstance, AggregatorContent, ContentHash, ModelServer, Namespace, NodeName, ObjectKey,
+    ObjectName, PeerRoster, ReplicaOf, Revision, TrainingContent, WorkerName, WorkerUpdateMode,
+    unknown,
 };
 
 /// The current content of an object: the object as in the API, and its workloads on this node.
@@ -55,6 +56,12 @@ pub struct ObjectContent {
     /// The training tasks of this node, for a `TrainingModel`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub training: Option<Box<TrainingContent>>,
+    /// The aggregator of a `TrainingModel` that this node runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aggregator: Option<Box<AggregatorContent>>,
+    /// The peers of this node. Sent only to agents that report a [`PeerEndpoint`](crate::PeerEndpoint).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peers: Option<Box<PeerRoster>>,
 }
 
 /// The part of an object's `metadata` that a node needs.
@@ -107,6 +114,13 @@ pub struct DatasetContent {
     /// json: the member of the top-level object whose array contains the samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
+    /// The other nodes that copy the data of this node, sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "unknown::list")]
+    pub replicas: Vec<NodeName>,
+    /// Absent: the data is on this node. Otherwise the node keeps a copy, and `url` is empty, which
+    /// earlier agents refuse instead of counting other data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica_of: Option<ReplicaOf>,
 }
 
 /// The role of a worker in a joint inference.
@@ -337,6 +351,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::ReplicaDeletions;
 
     fn content(kind: &str, spec: &Value) -> Value {
         json!({
@@ -389,6 +404,29 @@ mod tests {
             "url": "/data/a.csv", "format": "csv", "header": false, "labelColumn": "3",
         });
         assert_payload(&dataset, expected);
+    }
+
+    #[test]
+    fn replica_has_no_url_and_names_its_source() {
+        let expected = json!({
+            "url": "", "format": "csv",
+            "replicaOf": {"node": "edge0", "deletions": "Keep"},
+        });
+        let content = DatasetContent {
+            format: "csv".to_owned(),
+            replica_of: Some(ReplicaOf {
+                node: "edge0".parse().unwrap(),
+                deletions: ReplicaDeletions::Keep,
+            }),
+            ..DatasetContent::default()
+        };
+        assert_eq!(serde_json::to_value(&content).unwrap(), expected);
+        assert_eq!(serde_json::from_value::<DatasetContent>(expected).unwrap(), content);
+        let earlier: DatasetContent = serde_json::from_value(json!({"url": "/d"})).unwrap();
+        assert_eq!((earlier.replicas, earlier.replica_of), (vec![], None));
+        let newer = json!({"replicaOf": {"node": "edge0", "deletions": "Archive"}});
+        let newer: DatasetContent = serde_json::from_value(newer).unwrap();
+        assert_eq!(newer.replica_of.unwrap().deletions, ReplicaDeletions::Keep);
     }
 
     #[test]

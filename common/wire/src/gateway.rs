@@ -173,6 +173,10 @@ pub enum GatewayProblemReason {
     CloudRefusesToken,
     /// The cloud's server answers in a form that cannot be used.
     CloudAnswerInvalid,
+    /// A request came back to the gateway, or passed too many of them.
+    RequestLoop,
+    /// The gateway in the cloud's place does not call its own cloud.
+    UpperAway,
     /// The cloud's server is not called for a time, after failures.
     CloudLeftAlone,
     /// A changed configuration is invalid, and the one before stays in force.

@@ -25,12 +25,15 @@ mod hash;
 mod lenient;
 mod model;
 mod name;
+mod node_aggregator;
+mod peers;
 pub mod replica;
 mod resource;
 mod revision;
 mod serving;
 mod sorted_map;
 pub mod source;
+mod tiers;
 mod topic;
 mod topic_filter;
 mod training;
@@ -41,7 +44,10 @@ mod worker;
 pub use address::{AddressError, ArtifactAddress, redact};
 pub use batch::{Batch, BatchMessage, MAX_BATCH_MESSAGES, Payload};
 pub use counters::{Counters, MAX_COUNTER, RunReport, RunTotals};
-pub use dataset::{DatasetCounts, DatasetReason, DatasetReport, DatasetState};
+pub use dataset::{
+    DatasetCounts, DatasetGeneration, DatasetReason, DatasetReport, DatasetState, ReplicaDeletions,
+    ReplicaOf, ReplicaReport, ReplicaState,
+};
 pub use decode::{DecodeError, SCHEMA_VERSION, decode, decode_counted, encode};
 pub use downstream::{
     AgentStart, ContainerRights, DatasetContent, Delete, GatewaySpec, Index, IndexEntry, Insert,
@@ -54,19 +60,22 @@ pub use gateway::{
 };
 pub use hash::{ContentHash, canonical_json};
 pub use model::{
-    MAX_METRICS, MAX_MODELS, Metric, ModelOutput, ModelPresenceReport, ModelReload, OutputError,
-    PresenceState, WorkerModel, WorkerUpdateMode,
+    DownloadSource, MAX_METRICS, MAX_MODELS, Metric, ModelOutput, ModelPresenceReport, ModelReload,
+    OutputError, PresenceState, WorkerModel, WorkerUpdateMode,
 };
 pub use name::{NameError, Namespace, NodeName, ObjectKey, ObjectName, WorkerName};
+pub use node_aggregator::{AGGREGATOR_PORT, AggregatorContent, AggregatorReport};
+pub use peers::{PeerEndpoint, PeerRoster, RosterPeer};
 pub use replica::Replica;
 pub use resource::Resource;
 pub use revision::{Revision, RevisionClock};
 pub use serving::{
     DownloadProgress, HealthCheck, LoadFailure, ModelServer, ModelServerReport, ServedModel,
-    ServerUpdateMode, TRANSFORMER_FAILED, Transformer, Transition,
+    ServerUpdateMode, TRANSFORMER_FAILED, Transformer, TransformerProxy, Transition,
 };
 pub use sorted_map::SortedMap;
 pub use source::{EncodedContent, EncodedInsert, Source, SyncNotices};
+pub use tiers::{MAX_TIERS, TierCounts};
 pub use topic::{Topic, TopicError, TopicPrefix};
 pub use topic_filter::{filter_matches, is_topic, is_topic_filter};
 pub use training::{

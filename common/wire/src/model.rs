@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    DownloadProgress, ObjectName, Revision, WorkerInfo, WorkerReason, unknown::deserialize_known,
+    DownloadProgress, NodeName, ObjectName, Revision, WorkerInfo, WorkerReason,
+    unknown::deserialize_known,
 };
 
 /// Maximum number of models in one message. A worker with more models reports them in several
@@ -87,6 +88,16 @@ pub struct ModelPresenceReport {
     /// Size of the present file or directory in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// Where the present file is from. Absent for a path of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<DownloadSource>,
+    /// Peers of the node that sent other bytes than those of the model.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "crate::unknown::list"
+    )]
+    pub rejected_peers: Vec<NodeName>,
     /// The current download.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<DownloadProgress>,
@@ -96,6 +107,46 @@ pub struct ModelPresenceReport {
     /// Human-readable: what is wrong and how to correct it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
+}
+
+/// Where a node downloaded a `Model` from: `Origin`, or `Peer:<node>`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum DownloadSource {
+    /// The address of the `Model`.
+    Origin,
+    /// Another node of its zone.
+    Peer(NodeName),
+    /// A source of a newer version, as text.
+    Unknown(String),
+}
+
+const PEER: &str = "Peer:";
+
+impl fmt::Display for DownloadSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Origin => f.write_str("Origin"),
+            Self::Peer(node) => write!(f, "{PEER}{node}"),
+            Self::Unknown(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<DownloadSource> for String {
+    fn from(source: DownloadSource) -> Self {
+        source.to_string()
+    }
+}
+
+impl From<String> for DownloadSource {
+    fn from(text: String) -> Self {
+        if text == "Origin" {
+            return Self::Origin;
+        }
+        let peer = text.strip_prefix(PEER).and_then(|node| node.parse().ok());
+        peer.map_or(Self::Unknown(text), Self::Peer)
+    }
 }
 
 /// The state of a `Model` on a node.
@@ -428,6 +479,8 @@ mod tests {
             url: "http://h/m.pb".into(),
             sha256: None,
             bytes: None,
+            source: Some(DownloadSource::Peer("edge1".parse().unwrap())),
+            rejected_peers: vec!["edge2".parse().unwrap()],
             progress: Some(DownloadProgress {
                 received_bytes: 1,
                 total_bytes: Some(2),
@@ -443,6 +496,18 @@ mod tests {
             sha256: None,
             revision: Revision(7),
         });
+    }
+
+    #[test]
+    fn source_of_a_download_is_text_and_a_newer_one_is_kept() {
+        for text in ["Origin", "Peer:edge1.site", "Relay:a", "Peer:", ""] {
+            assert_eq!(DownloadSource::from(text.to_owned()).to_string(), text);
+        }
+        assert_eq!(DownloadSource::from("Origin".to_owned()), DownloadSource::Origin);
+        let newer = r#"{"state":"Present","source":"Relay:a","rejectedPeers":["edge2",{"x":1}]}"#;
+        let report: ModelPresenceReport = serde_json::from_str(newer).unwrap();
+        assert_eq!(report.source, Some(DownloadSource::Unknown("Relay:a".to_owned())));
+        assert_eq!(report.rejected_peers, ["edge2".parse().unwrap()]);
     }
 
     #[test]

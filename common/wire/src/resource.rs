@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-/// A resource of the API whose objects are sent to nodes.
+/// A resource whose objects are sent to nodes. All but [`Resource::Peers`] are resources of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
     /// `neptune.io` `JointInferenceService`.
@@ -15,23 +15,27 @@ pub enum Resource {
     InferenceModels,
     /// `sedna.io` `TrainingModel`.
     TrainingModels,
+    /// The [`PeerRoster`](crate::PeerRoster) of each node, which the controller computes. The API
+    /// has no such resource.
+    Peers,
 }
 
 /// The text is not the plural name of a resource that Neptune sends to nodes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not one of jointinferenceservices, models, datasets, inferencemodels, trainingmodels"
+    "{0:?} is not one of jointinferenceservices, models, datasets, inferencemodels, trainingmodels, peers"
 )]
 pub struct UnknownResource(String);
 
 impl Resource {
     /// Every resource, in the order of their declaration.
-    pub const ALL: [Resource; 5] = [
+    pub const ALL: [Resource; 6] = [
         Self::JointInferenceServices,
         Self::Models,
         Self::Datasets,
         Self::InferenceModels,
         Self::TrainingModels,
+        Self::Peers,
     ];
 
     /// Returns the plural name, as in API paths.
@@ -42,6 +46,7 @@ impl Resource {
             Self::Datasets => "datasets",
             Self::InferenceModels => "inferencemodels",
             Self::TrainingModels => "trainingmodels",
+            Self::Peers => "peers",
         }
     }
 }

@@ -61,7 +61,7 @@ pub struct ModelServer {
 }
 
 /// A program before a model server, which changes requests and answers. It listens on the port of
-/// the endpoint.
+/// the endpoint, or behind a proxy that does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Transformer {
@@ -70,10 +70,11 @@ pub struct Transformer {
     /// Replaces the entry point of the image; the image's entry point is used if it is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// Arguments.
+    /// Arguments. The agent replaces `{port}` by the port on which the transformer listens.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// Environment variables. The agent adds `MODEL_URL` (the path of the version) and `NODE_NAME`.
+    /// Environment variables. The agent adds `MODEL_URL` (the path of the version) and `NODE_NAME`,
+    /// and with a proxy `PORT` and `SERVING_PORT`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// The scripts, which are mounted read-only at the same path.
@@ -88,6 +89,20 @@ pub struct Transformer {
     /// Resource limits of the container. Its rights are those of the server.
     #[serde(default)]
     pub resources: ResourceLimits,
+    /// The proxy in front of it. Absent: requests fail while the transformer is replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<TransformerProxy>,
+}
+
+/// A proxy that listens on the port of the endpoint, so that another transformer starts beside the
+/// present one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TransformerProxy {
+    /// Reference of an image with `neptune-gateway`.
+    pub image: String,
+    /// The ports on which transformers listen, one after the other; the agent does not publish them.
+    pub ports: [u16; 2],
 }
 
 /// One version of a served model.

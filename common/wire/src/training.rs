@@ -46,6 +46,26 @@ pub struct AggregatorEndpoint {
 #[serde(transparent)]
 pub struct KeyPin(pub String);
 
+impl KeyPin {
+    /// Hex digits of a shortened pin.
+    const SHORT: usize = 12;
+
+    /// Whether this is a pin: `sha256:` and 64 lower-case hex digits.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        let digest = self.0.strip_prefix("sha256:");
+        digest.is_some_and(|digest| digest.len() == 64 && digest.bytes().all(is_hex))
+    }
+
+    /// Returns the first characters, for messages: `sha256:` and 12 digits.
+    #[must_use]
+    pub fn short(&self) -> &str {
+        let end = self.0.char_indices().nth("sha256:".len() + Self::SHORT);
+        end.map_or(&self.0, |(end, _)| &self.0[..end])
+    }
+}
+
 /// The digest of a task, 64 lower-case hex digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -139,6 +139,23 @@ where
     elements::<D, Box<RawValue>, T>(deserializer, |raw| serde_json::from_str(raw.get()))
 }
 
+/// Decodes a value, or `None` if it is not understood.
+///
+/// # Errors
+/// The text is not JSON.
+pub fn optional<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let Some(value) = Option::<Value>::deserialize(deserializer)? else { return Ok(None) };
+    let known = serde_json::from_value(value).ok();
+    if known.is_none() {
+        skip();
+    }
+    Ok(known)
+}
+
 /// Like [`raw_list`], for lists in a flattened structure, whose text serde does not keep.
 ///
 /// # Errors

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ContentHash, Counters, DatasetReport, GatewayReport, IndexEntry, KeyPin, ModelOutput,
-    ModelPresenceReport, ModelServerReport, ObjectKey, Revision, Role, TrainingReport, WorkerName,
-    gateway, unknown, unknown::deserialize_known,
+    AggregatorReport, ContentHash, Counters, DatasetReport, GatewayReport, IndexEntry, KeyPin,
+    ModelOutput, ModelPresenceReport, ModelServerReport, ObjectKey, PeerEndpoint, Revision, Role,
+    TierCounts, TrainingReport, WorkerName, gateway, unknown, unknown::deserialize_known,
 };
 
 /// Identifies an agent's data directory. `(epoch, seq)` orders the messages of an instance. The
@@ -69,6 +69,9 @@ pub struct StatusReport {
     /// The status of the training tasks, for a `TrainingModel`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub training: Option<Box<TrainingReport>>,
+    /// The status of the aggregator, for a `TrainingModel` whose aggregator this node runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aggregator: Option<Box<AggregatorReport>>,
 }
 
 /// The aggregated state of an object on a node.
@@ -122,6 +125,12 @@ pub struct TaskInfo {
     /// Number of easy samples that the cloud answered as well, for a comparison.
     #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
     pub shadow_number: u64,
+    /// Number of hard samples that stayed at the edge because the client's time was too short.
+    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
+    pub deadline_number: u64,
+    /// Number of samples that each tier above a gateway answered, the next tier first.
+    #[serde(default, skip_serializing_if = "TierCounts::is_zero")]
+    pub tier_numbers: TierCounts,
     /// `hard_example_number` divided by `inference_number`, 0 to 1.
     pub upload_cloud_ratio: f64,
     /// When the first run started, as the worker reported it.
@@ -141,6 +150,8 @@ impl TaskInfo {
             over_budget: self.over_budget_number,
             unjudged: self.unjudged_number,
             shadow: self.shadow_number,
+            deadline: self.deadline_number,
+            tiers: self.tier_numbers,
         }
     }
 }
@@ -285,6 +296,13 @@ pub struct NodeReport {
     /// The public key of the agent's client certificate. Absent in reports of earlier agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_pin: Option<KeyPin>,
+    /// Whether the agent runs aggregators, see [`AggregatorContent`](crate::AggregatorContent).
+    /// Absent in reports of earlier agents.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub runs_aggregators: bool,
+    /// How the agent exchanges content with other nodes. Absent: it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peers: Option<PeerEndpoint>,
 }
 
 /// A problem of a node that concerns all of its objects.
@@ -382,6 +400,12 @@ pub struct DepartedTotals {
     /// Number of easy samples that the cloud answered as well, for a comparison.
     #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
     pub shadow_number: u64,
+    /// Number of hard samples that stayed at the edge because the client's time was too short.
+    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
+    pub deadline_number: u64,
+    /// Number of samples that each tier above a gateway answered, the next tier first.
+    #[serde(default, skip_serializing_if = "TierCounts::is_zero")]
+    pub tier_numbers: TierCounts,
 }
 
 impl DepartedTotals {
@@ -395,6 +419,8 @@ impl DepartedTotals {
             over_budget: self.over_budget_number,
             unjudged: self.unjudged_number,
             shadow: self.shadow_number,
+            deadline: self.deadline_number,
+            tiers: self.tier_numbers,
         }
     }
 }

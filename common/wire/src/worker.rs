@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Counters, DecodeError, GatewayReport, counters::MAX_COUNTER, gateway, lenient};
+use crate::{
+    Counters, DecodeError, GatewayReport, TierCounts, counters::MAX_COUNTER, gateway, lenient,
+};
 
 /// The info message of a worker, published on `neptune/workers/<worker-name>/info`.
 ///
@@ -98,6 +100,16 @@ pub struct WorkerTaskInfo {
         skip_serializing_if = "crate::counters::is_zero"
     )]
     pub shadow_number: u64,
+    /// Number of hard samples that stayed at the edge because the client's time was too short.
+    #[serde(
+        default,
+        deserialize_with = "lenient::whole_number",
+        skip_serializing_if = "crate::counters::is_zero"
+    )]
+    pub deadline_number: u64,
+    /// Number of samples that each tier above a gateway answered, the next tier first.
+    #[serde(default, skip_serializing_if = "TierCounts::is_zero")]
+    pub tier_numbers: TierCounts,
     /// Informative only; the agent computes the ratio from the totals.
     #[serde(default, deserialize_with = "lenient::ratio")]
     pub upload_cloud_ratio: f64,
@@ -171,11 +183,13 @@ impl WorkerTaskInfo {
             over_budget: self.over_budget_number,
             unjudged: self.unjudged_number,
             shadow: self.shadow_number,
+            deadline: self.deadline_number,
+            tiers: self.tier_numbers,
             ..counters
         };
         if !counters.are_possible() {
             return Err(DecodeError::OutOfRange(
-                "taskInfo.hardNumber or unjudgedNumber is above taskInfo.inferenceNumber, overBudgetNumber above hardNumber, or shadowNumber above 2^53",
+                "taskInfo.hardNumber, unjudgedNumber or one of tierNumbers is above taskInfo.inferenceNumber, overBudgetNumber or deadlineNumber above hardNumber, or shadowNumber above 2^53",
             ));
         }
         Ok(counters)
@@ -264,7 +278,8 @@ mod tests {
     #[test]
     fn numbers_of_a_gateway_are_read_and_checked() {
         let text = r#"{"inferenceNumber":20,"hardExampleNumber":3,"fallbackNumber":1,
-            "hardNumber":"6","overBudgetNumber":2.0,"unjudgedNumber":4,"shadowNumber":5}"#;
+            "hardNumber":"6","overBudgetNumber":2.0,"unjudgedNumber":4,"shadowNumber":5,
+            "deadlineNumber":1,"tierNumbers":[2,1]}"#;
         let expected = Counters {
             inference: 20,
             hard: 3,
@@ -273,10 +288,16 @@ mod tests {
             over_budget: 2,
             unjudged: 4,
             shadow: 5,
+            deadline: 1,
+            tiers: [2, 1].into_iter().collect(),
         };
         assert_eq!(task(text).unwrap().counters().unwrap(), expected);
-        for (field, value) in [("hardNumber", 21), ("overBudgetNumber", 1), ("unjudgedNumber", 21)]
-        {
+        for (field, value) in [
+            ("hardNumber", 21),
+            ("overBudgetNumber", 1),
+            ("unjudgedNumber", 21),
+            ("deadlineNumber", 1),
+        ] {
             let text = r#"{"inferenceNumber":20,"hardExampleNumber":0,"#;
             let bad = task(&format!("{text}\"{field}\":{value}}}")).unwrap();
             assert!(bad.counters().is_err(), "{field}");
@@ -333,6 +354,8 @@ mod tests {
             over_budget_number: 0,
             unjudged_number: 0,
             shadow_number: 0,
+            deadline_number: 0,
+            tier_numbers: TierCounts::default(),
             upload_cloud_ratio: 2.0,
             start_time: String::new(),
             update_time: String::new(),

@@ -93,6 +93,7 @@ fn worker_message_of_another_version_is_counted() {
         over_budget: 1,
         unjudged: 2,
         shadow: 3,
+        ..Counters::default()
     };
     assert_eq!(next.task_info.unwrap().counters().unwrap(), expected);
     let gateway = next.gateway.unwrap();

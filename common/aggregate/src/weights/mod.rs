@@ -37,6 +37,30 @@ pub enum Format {
     Npz,
 }
 
+impl Format {
+    /// Number of bytes at the start of a file that [`Format::of_start`] needs.
+    pub const START: usize = 9;
+
+    /// Returns the format of a file that starts with these bytes. The rest may be malformed.
+    pub fn of_start(start: &[u8]) -> Option<Self> {
+        if start.starts_with(b"PK") {
+            Some(Self::Npz)
+        } else if start.get(8) == Some(&b'{') {
+            Some(Self::Safetensors)
+        } else {
+            None
+        }
+    }
+
+    /// Returns its name, which is the usual extension of its files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Safetensors => "safetensors",
+            Self::Npz => "npz",
+        }
+    }
+}
+
 /// The name, type and shape of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
@@ -89,15 +113,12 @@ impl Weights {
     /// The file cannot be read, or is malformed, or exceeds a limit.
     pub fn open(file: File) -> Result<Self, WeightsError> {
         let length = file.metadata()?.len();
-        let mut start = [0; 9];
+        let mut start = [0; Format::START];
         let known = file.read_at(&mut start, 0)?;
-        let (format, header, tensors) = if start[..known].starts_with(b"PK") {
-            (Format::Npz, Vec::new(), npz::read(&file, length)?)
-        } else if known == 9 && start[8] == b'{' {
-            let (header, tensors) = safetensors::read(&file, length)?;
-            (Format::Safetensors, header, tensors)
-        } else {
-            return Err(WeightsError::UnknownFormat);
+        let format = Format::of_start(&start[..known]).ok_or(WeightsError::UnknownFormat)?;
+        let (header, tensors) = match format {
+            Format::Npz => (Vec::new(), npz::read(&file, length)?),
+            Format::Safetensors => safetensors::read(&file, length)?,
         };
         let names = tensors.iter().enumerate();
         let by_name = names.map(|(at, tensor)| (tensor.name.clone(), at)).collect();

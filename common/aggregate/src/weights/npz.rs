@@ -17,7 +17,7 @@ const MAX_RATIO: u64 = 1032;
 pub(super) fn read(file: &File, length: u64) -> Result<Vec<Tensor>, WeightsError> {
     let directory = directory(file, length)?;
     let (mut tensors, mut names) = (Vec::new(), BTreeSet::new());
-    let mut rest = &directory[..];
+    let (mut rest, mut used) = (&directory[..], 0_u64);
     while !rest.is_empty() {
         if tensors.len() == MAX_TENSORS {
             let what = "number of arrays";
@@ -31,6 +31,11 @@ pub(super) fn read(file: &File, length: u64) -> Result<Vec<Tensor>, WeightsError
         };
         if !names.insert(name.to_owned()) {
             return Err(WeightsError::npz(format!("duplicate array {name:?}")));
+        }
+        // Members that share their bytes would inflate to many times the file.
+        used += member.compressed;
+        if used > length {
+            return Err(WeightsError::npz("the files in it overlap"));
         }
         tensors.push(member.tensor(file, length, name)?);
     }
@@ -143,7 +148,9 @@ impl Member {
             fortran_order: header.fortran_order,
             location,
         };
-        if tensor.bytes() != self.uncompressed.checked_sub(header.length) {
+        // An impossible shape has no size, and neither has a member that its header exceeds.
+        let size = self.uncompressed.checked_sub(header.length);
+        if size.is_none() || tensor.bytes() != size {
             return Err(WeightsError::npz(format!(
                 "the size of {name:?} is not that of its shape"
             )));

@@ -7,6 +7,21 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::{file, open, safetensors};
 
+/// An archive of stored members with one content, which is in the file once.
+fn archive(names: &[&str], content: &[u8]) -> Vec<u8> {
+    let size = u32::try_from(content.len()).unwrap().to_le_bytes();
+    let mut file = [b"PK\x03\x04\x14\0", &[0; 12][..], &size, &size, &[0; 4], content].concat();
+    let at = u32::try_from(file.len()).unwrap().to_le_bytes();
+    for name in names {
+        let length = u16::try_from(name.len()).unwrap().to_le_bytes();
+        let sizes = [&[0; 12][..], &size, &size, &length, &[0; 16]].concat();
+        file.extend([b"PK\x01\x02\x14\0\x14\0", &sizes[..], name.as_bytes()].concat());
+    }
+    let directory = u32::try_from(file.len()).unwrap() - u32::from_le_bytes(at);
+    file.extend([b"PK\x05\x06", &[0; 8][..], &directory.to_le_bytes(), &at, &[0; 2]].concat());
+    file
+}
+
 /// Written by tests/data/make.py with `NumPy` 2.4.6 and safetensors 0.8.0.
 const STORED: &[u8] = include_bytes!("../../tests/data/stored.npz");
 const DEFLATED: &[u8] = include_bytes!("../../tests/data/deflated.npz");
@@ -67,6 +82,37 @@ fn copy_of_a_file_has_its_layout_and_data() {
     let from_stored = copy(&open(STORED).unwrap());
     assert_eq!(copy(&open(DEFLATED).unwrap()), from_stored, "compression leaves no trace");
     assert_eq!(copy(&open(&from_stored).unwrap()), from_stored);
+}
+
+#[test]
+fn impossible_shape_with_reversed_offsets_is_refused() {
+    let huge = r#""b":{"dtype":"U8","shape":[9223372036854775808,4],"data_offsets":[1,0]}"#;
+    let header = format!(r#"{{"a":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}},{huge}}}"#);
+    let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[7]].concat();
+    let error = open(&bytes).unwrap_err().to_string();
+    assert!(error.contains("data_offsets of \"b\" do not match its shape"), "{error}");
+}
+
+#[test]
+fn impossible_shape_with_a_header_behind_its_member_is_refused() {
+    let array = super::npy::header("|u1", false, &[1 << 63, 4]);
+    let mut bytes = archive(&["a.npy"], &array);
+    assert!(open(&bytes).unwrap_err().to_string().contains("the size of \"a\""));
+    // The directory gives the member 64 bytes.
+    let entry = bytes.windows(4).rposition(|it| it == b"PK\x01\x02").unwrap();
+    for at in [20, 24] {
+        bytes[entry + at..entry + at + 4].copy_from_slice(&64_u32.to_le_bytes());
+    }
+    let error = open(&bytes).unwrap_err().to_string();
+    assert!(error.contains("the size of \"a\" is not that of its shape"), "{error}");
+}
+
+#[test]
+fn members_that_share_their_bytes_are_refused() {
+    let array = [&super::npy::header("|u1", false, &[500])[..], &[1; 500]].concat();
+    assert_eq!(open(&archive(&["a.npy"], &array)).unwrap().tensors().len(), 1);
+    let error = open(&archive(&["a.npy", "b.npy", "c.npy"], &array)).unwrap_err().to_string();
+    assert!(error.contains("the files in it overlap"), "{error}");
 }
 
 #[test]

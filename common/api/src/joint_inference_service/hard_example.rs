@@ -25,16 +25,26 @@ pub struct HardExampleAlgorithm {
     pub goal: Option<Box<Goal>>,
 }
 
-/// Goal is what a gateway holds. Either uploadRatio or agreement is set, or none of them for a cap
-/// on the uploads of a fixed threshold.
+/// Goal is what a gateway holds. One of uploadRatio, totalUploadRatio and agreement is set, or none
+/// of them for a cap on the uploads of a fixed threshold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::one_goal(), validation = rules::cap_above_goal())]
+#[x_kube(
+    validation = rules::one_goal(),
+    validation = rules::one_ratio(),
+    validation = rules::cap_above_goal()
+)]
 pub struct Goal {
     /// uploadRatio is the share of samples that the cloud answers, 0 to 1 in quotes: "0.2".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), regex(pattern = schema::SHARE))]
     pub upload_ratio: Option<String>,
+    /// totalUploadRatio is for the last service of a chain: the share of the samples of the first
+    /// services that the cloud of the last one answers, 0 to 1 in quotes: "0.05". Neptune sets the
+    /// uploadRatio of the service from the counters of the services below.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), regex(pattern = schema::SHARE))]
+    pub total_upload_ratio: Option<String>,
     /// agreement is the share of answers that equal those of the cloud, 0 to 1 in quotes: "0.97".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), regex(pattern = schema::SHARE))]

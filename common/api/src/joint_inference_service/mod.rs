@@ -30,7 +30,7 @@ pub use self::{
     status::{
         AgentCounters, CaptureStatus, CounterTotals, EdgeWorkerStatus, GatewayProblemStatus,
         GatewayStatus, JisCondition, JisConditionType, JointInferenceServiceStatus,
-        NodeGatewayStatus, RejectedReports,
+        NodeGatewayStatus, RejectedReports, TierStatus, TotalUploadStatus,
     },
     worker_spec::{EnvironmentVariable, ModelUpdate, RestartPolicy, WorkerSpec},
 };

@@ -28,8 +28,8 @@ pub struct JointInferenceServiceStatus {
     pub failed: Option<i32>,
     /// metrics are the totals over the lifetime of the service: inferenceNumber, hardExampleNumber
     /// and uploadCloudRatio, and fallbackNumber if it is not 0. A service with a gateway also has
-    /// hardNumber, overBudgetNumber, unjudgedNumber and shadowNumber, and its present agreement and
-    /// threshold.
+    /// hardNumber, overBudgetNumber, unjudgedNumber and shadowNumber, deadlineNumber if it is not 0,
+    /// and its present agreement and threshold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<KeyValue>,
     /// metricsTime is when the controller last saw metrics change.
@@ -52,6 +52,13 @@ pub struct JointInferenceServiceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["node"]))]
     pub edge_workers: Vec<EdgeWorkerStatus>,
+    /// tiers are the tiers of a chain of services and how many samples of this service each one
+    /// answered, this service first. Only services with cloudWorker.service have them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tiers: Vec<TierStatus>,
+    /// totalUpload is what holds goal.totalUploadRatio.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_upload: Option<Box<TotalUploadStatus>>,
     /// gateway is the state of the gateways of the edge worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Box<GatewayStatus>>,
@@ -61,6 +68,33 @@ pub struct JointInferenceServiceStatus {
     /// rejected are the messages of workers and nodes that were rejected and not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejected: Vec<RejectedReports>,
+}
+
+/// TotalUploadStatus is what the last service of a chain sends up to hold goal.totalUploadRatio.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TotalUploadStatus {
+    /// goal is the goal.totalUploadRatio that it holds.
+    pub goal: String,
+    /// uploadRatio is the share of its own samples that the service sends up. It changes by at most
+    /// a tenth per hour.
+    pub upload_ratio: String,
+    /// since is when uploadRatio was set.
+    pub since: Time,
+}
+
+/// TierStatus is one tier of a chain of services.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TierStatus {
+    /// service is the name of the service. The last tier is the cloud of the last service, as
+    /// NAME/cloud.
+    pub service: String,
+    /// answered is the number of samples of the first service that this tier answered.
+    #[schemars(schema_with = "total")]
+    pub answered: u64,
+    /// share is the share of these samples in all samples of the first service. The shares of all
+    /// tiers sum to exactly 1.
+    pub share: String,
 }
 
 /// EdgeWorkerStatus is the edge worker of one node.
@@ -236,10 +270,20 @@ pub struct AgentCounters {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "total")]
     pub shadow_number: u64,
+    /// deadlineNumber is the number of hard samples that stayed at the edge because the time of the
+    /// client was too short for an answer of the cloud.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(schema_with = "total")]
+    pub deadline_number: u64,
+    /// tierNumbers are the numbers of samples that each tier above the gateway answered, the next
+    /// tier first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "totals")]
+    pub tier_numbers: Vec<u64>,
 }
 
 /// CounterTotals are the totals of several agents.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CounterTotals {
     /// inferenceNumber is the number of samples inferred.
@@ -271,6 +315,16 @@ pub struct CounterTotals {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(schema_with = "total")]
     pub shadow_number: u64,
+    /// deadlineNumber is the number of hard samples that stayed at the edge because the time of the
+    /// client was too short for an answer of the cloud.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(schema_with = "total")]
+    pub deadline_number: u64,
+    /// tierNumbers are the numbers of samples that each tier above the gateway answered, the next
+    /// tier first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "totals")]
+    pub tier_numbers: Vec<u64>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
@@ -281,6 +335,10 @@ fn is_zero(number: &u64) -> bool {
 // API servers warn about the format that schemars uses for u64.
 fn total(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "type": "integer", "format": "int64", "minimum": 0 })
+}
+
+fn totals(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({ "type": "array", "items": total(generator) })
 }
 
 /// JisCondition is a current or previous state of a JointInferenceService.

@@ -73,6 +73,12 @@ pub struct Aggregation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub seed: Option<i64>,
+    /// nodeName is the node whose agent runs the aggregator as a container, with the weights in the
+    /// agent's data directory. The controller reaches it through the agent. Defaults to a Deployment
+    /// in the cloud.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = schema::MAX_NAME_LENGTH), regex(pattern = schema::SUBDOMAIN))]
+    pub node_name: Option<String>,
     /// service is how nodes reach the aggregator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<AggregatorService>,

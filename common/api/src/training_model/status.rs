@@ -197,6 +197,9 @@ pub struct AggregatorStatus {
     /// url is its address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
+    /// node is the node that runs it; empty for a Deployment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// pin is the SHA-256 of its public key, which nodes and the controller require.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<String>,
@@ -213,6 +216,9 @@ pub struct TrainingOutputStatus {
     /// sha256sum is the SHA-256 of the weights that it received last, or receives now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256sum: Option<String>,
+    /// format is the format of these weights: npz or safetensors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
     /// published is whether the Model has them.
     pub published: bool,
     /// previous is the SHA-256 of the weights that they replaced.

@@ -9,6 +9,8 @@ pub enum Route {
     Open,
     /// The cloud is left alone, see [`crate::breaker::Breaker::refusal`].
     CloudLeftAlone,
+    /// The client's time is too short for an answer of the cloud.
+    NoTime,
     /// The client keeps this sample at the edge.
     Pinned,
 }
@@ -24,6 +26,8 @@ pub enum Decision {
     Fallback,
     /// Hard, and the cap is reached: the edge's answer is used.
     OverBudget,
+    /// Hard, and the client's time is too short: the edge's answer is used.
+    Deadline,
     /// The client keeps the sample at the edge.
     Pinned,
     /// There is no confidence: the edge's answer is used.
@@ -40,6 +44,7 @@ impl Decision {
             Self::Hard => "hard",
             Self::Fallback => "fallback",
             Self::OverBudget => "over-budget",
+            Self::Deadline => "deadline",
             Self::Pinned => "pinned",
             Self::Unjudged(_) => "unjudged",
             Self::EdgeDown => "edge-down",
@@ -53,7 +58,7 @@ impl Decision {
 
     /// Whether the sample was judged to be hard.
     pub const fn is_hard(self) -> bool {
-        matches!(self, Self::Hard | Self::Fallback | Self::OverBudget)
+        matches!(self, Self::Hard | Self::Fallback | Self::OverBudget | Self::Deadline)
     }
 }
 
