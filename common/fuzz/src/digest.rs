@@ -1,0 +1,1 @@
+../../content/src/digest.rs

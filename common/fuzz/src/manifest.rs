@@ -1,0 +1,1 @@
+../../../edge/replicas/src/manifest.rs
