@@ -1,6 +1,9 @@
 //! Records samples for training: takes them from requests without waiting, and writes them with a
 //! thread of its own. `sample.rs` decides which ones, `segments.rs` where.
 
+mod binary;
+mod image_index;
+mod images;
 mod sample;
 mod segments;
 mod store;

@@ -5,7 +5,7 @@
     reason = "the comments are help texts for a terminal, not Markdown"
 )]
 
-use std::{path::PathBuf, str::FromStr};
+use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -26,6 +26,10 @@ pub enum Command {
     Run(RunArgs),
     /// Check a configuration file and exit.
     Check(CheckArgs),
+    /// Pass each HTTP request to the program whose address is in a file, until SIGTERM.
+    ///
+    /// Agents run it in front of transformers, so that another one starts beside the present one.
+    Proxy(ProxyArgs),
     /// Ask both model servers about labelled samples, and print what each threshold does.
     ///
     /// Each sample is sent to the model server of the node and to the one in the cloud, which
@@ -39,6 +43,17 @@ pub struct CheckArgs {
     /// The configuration file.
     #[arg(long)]
     pub config: PathBuf,
+}
+
+/// Options of `proxy`.
+#[derive(Debug, Args)]
+pub struct ProxyArgs {
+    /// Address on which clients connect, such as 0.0.0.0:8501.
+    #[arg(long)]
+    pub listen: SocketAddr,
+    /// File with the address of the program, such as 127.0.0.1:13001. It is read with each request.
+    #[arg(long)]
+    pub target_file: PathBuf,
 }
 
 /// Options of `calibrate`.

@@ -12,8 +12,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::{
     calibrate::calibrate,
-    cli::{Cli, Command, RunArgs},
+    cli::{Cli, Command, ProxyArgs, RunArgs},
     error::Error,
+    proxy,
     run::{check, start},
 };
 
@@ -34,6 +35,7 @@ pub fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
         Command::Run(args) => serve(&args),
         Command::Check(args) => check(&args.config),
+        Command::Proxy(args) => serve_proxy(&args),
         Command::Calibrate(args) => calibrate(&args),
     };
     match result {
@@ -54,5 +56,16 @@ async fn serve(args: &RunArgs) -> Result<(), Error> {
     tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
     info!("stopping: requests in flight are answered first");
     running.stop().await;
+    Ok(())
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn serve_proxy(args: &ProxyArgs) -> Result<(), Error> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let stop = async move {
+        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+    };
+    proxy::start(args.listen, &args.target_file, stop).await?.ended().await;
     Ok(())
 }

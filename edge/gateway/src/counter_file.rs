@@ -20,7 +20,7 @@ use crate::decision::Totals;
 /// The format that this program writes and reads.
 const FORMAT: u32 = 1;
 /// The bytes of a record: more than the longest one, and within one page.
-const SIZE: usize = 512;
+const SIZE: usize = 1024;
 /// The identity of the machine's boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -269,6 +269,8 @@ mod tests {
             unjudged: all,
             shadow: all,
             agreed: all,
+            deadline: all,
+            tiers: std::iter::repeat_n(all, neptune_wire::MAX_TIERS).collect(),
         };
         let folder = tempfile::tempdir().unwrap();
         let boot = "01234567-89ab-cdef-0123-456789abcdef";

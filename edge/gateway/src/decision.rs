@@ -1,12 +1,14 @@
 //! The decisions of the gateway: combines the policy, the breaker, the retry budget and the
 //! counters of one service. Pure: time and random numbers are arguments.
 
+mod chain;
 mod cloud_state;
 mod invalid;
+mod latency;
 mod retry;
 mod totals;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use neptune_cascade::{
     Signal, Unjudged,
@@ -15,14 +17,16 @@ use neptune_cascade::{
     policy::{Decision, Policy, PolicyState, Route, Settings, Upload},
 };
 
+use self::{
+    chain::Chain,
+    invalid::InvalidAnswers,
+    latency::Latency,
+    retry::RetryBudget,
+    totals::{Recent, UnjudgedRun},
+};
 pub use self::{
     cloud_state::CloudState,
     totals::{Outcome, Totals},
-};
-use self::{
-    invalid::InvalidAnswers,
-    retry::RetryBudget,
-    totals::{Recent, UnjudgedRun},
 };
 
 /// The state of the service.
@@ -40,6 +44,8 @@ pub struct Decisions {
     /// The address of the edge's model server that did not answer the last request.
     edge_down: Option<String>,
     invalid: InvalidAnswers,
+    latency: Latency,
+    chain: Chain,
 }
 
 impl Decisions {
@@ -57,6 +63,8 @@ impl Decisions {
             unjudged: UnjudgedRun::default(),
             edge_down: None,
             invalid: InvalidAnswers::default(),
+            latency: Latency::default(),
+            chain: Chain::default(),
         }
     }
 
@@ -98,15 +106,17 @@ impl Decisions {
         is_other
     }
 
-    /// Where a sample may go now.
-    pub fn route(&self, is_pinned: bool, now: Instant) -> Route {
+    /// Where a sample may go now. `deadline` is when the client gives up, if that is known.
+    pub fn route(&self, is_pinned: bool, deadline: Option<Instant>, now: Instant) -> Route {
         if is_pinned {
-            Route::Pinned
-        } else if self.has_cloud && self.breaker.refusal(now).is_none() {
-            Route::Open
-        } else {
-            Route::CloudLeftAlone
+            return Route::Pinned;
         }
+        if !self.has_cloud || self.breaker.refusal(now).is_some() {
+            return Route::CloudLeftAlone;
+        }
+        let rest = deadline.map(|deadline| deadline.saturating_duration_since(now));
+        let is_late = |rest| self.latency.median(now).is_some_and(|median| rest < median);
+        if rest.is_some_and(is_late) { Route::NoTime } else { Route::Open }
     }
 
     /// Decides about the samples of a request.
@@ -172,6 +182,11 @@ impl Decisions {
         }
     }
 
+    /// Counts a sample that a tier above answered; 0 is the next one.
+    pub fn count_tier(&mut self, distance: usize) {
+        self.totals.tiers.add(distance);
+    }
+
     /// Counts an answered sample.
     pub fn count(&mut self, outcome: Outcome) {
         self.totals.count(outcome);
@@ -214,6 +229,28 @@ impl Decisions {
         self.retries.take(now)
     }
 
+    /// The cloud's whole answer took this time. Whether it is a gateway that does not call its own
+    /// cloud now.
+    pub fn answered(&mut self, time: Duration, is_upper_away: bool, now: Instant) {
+        self.latency.push(time, now);
+        self.chain.is_upper_away = is_upper_away;
+    }
+
+    /// A request came back to this gateway, or passed too many.
+    pub fn refused(&mut self, why: String, now: Instant) {
+        self.chain.refused(why, now);
+    }
+
+    /// Why a request of the last minute was refused: the services are a loop.
+    pub fn refusal(&self, now: Instant) -> Option<&str> {
+        self.chain.refusal(now)
+    }
+
+    /// Whether the next gateway does not call its own cloud.
+    pub const fn is_upper_away(&self) -> bool {
+        self.chain.is_upper_away
+    }
+
     /// The cloud answered a call.
     pub fn succeeded(&mut self, permit: Permit) {
         self.breaker.succeeded(permit);
@@ -234,6 +271,7 @@ impl Decisions {
     /// The token or the address of the cloud changed.
     pub fn reset_breaker(&mut self) {
         self.forget_invalid_answers();
+        self.chain.is_upper_away = false;
         self.breaker.reset();
     }
 

@@ -215,9 +215,13 @@ impl Gateway {
     }
 
     /// Counts the answered samples of a request. They are on record when this returns, so call it
-    /// before the client gets its answer.
-    pub fn count(&self, outcomes: &[Outcome]) {
+    /// before the client gets its answer. `tiers` has which tier above answered, for those that one
+    /// did.
+    pub fn count(&self, outcomes: &[Outcome], tiers: &[usize]) {
         let mut decisions = self.decisions();
+        for tier in tiers {
+            decisions.count_tier(*tier);
+        }
         for outcome in outcomes {
             decisions.count(*outcome);
             self.metrics.sample(outcome.as_str());

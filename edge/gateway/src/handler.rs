@@ -39,7 +39,7 @@ use crate::{
         path::{self, Task, is_shared_memory, unpinned},
     },
     server::{Answer, BodyError, Held, Paced, Wire, boxed, collect, error, finished, grpc_error},
-    upstream::{CLIENT_TIMEOUT, CloudClient, EdgeClient, Hops},
+    upstream::{CLIENT_TIMEOUT, CloudClient, EdgeClient, Hops, Upper},
 };
 
 /// The time that a client of gRPC gives the gateway.
@@ -62,6 +62,8 @@ pub struct Exchange {
     pub trailers: HeaderMap,
     /// How the request came here.
     pub hops: Hops,
+    /// What the cloud's answer shows of the gateways above.
+    pub upper: Upper,
 }
 
 impl Exchange {
@@ -71,9 +73,12 @@ impl Exchange {
         self.client_deadline(head).map_or(total, |client| total.min(client))
     }
 
-    /// When the client gives up, if the request states it.
+    /// When the client gives up, if the request states it. A gateway that passed the request on gets
+    /// its answer in time, also if the cloud does not answer.
     fn client_deadline(&self, head: &Parts) -> Option<Instant> {
-        client_timeout(head).and_then(|limit| self.started.checked_add(limit))
+        let limit = client_timeout(head)?;
+        let limit = if self.hops.is_passed_on() { limit * 4 / 5 } else { limit };
+        self.started.checked_add(limit)
     }
 
     /// How long the edge may take.
@@ -137,14 +142,22 @@ fn client_timeout(head: &Parts) -> Option<Duration> {
 /// Answers one request.
 pub async fn handle(gateway: Arc<Gateway>, wire: Wire, request: Request<Incoming>) -> Answer {
     let service = gateway.service();
-    let (started, waited, trailers) = (clock::now(), Duration::ZERO, HeaderMap::new());
     let hops = Hops::of(request.headers(), service.config.id.as_deref());
-    let mut exchange =
-        Exchange { wire, gateway, service, started, waited, trailers, hops: Hops::default() };
+    let mut exchange = Exchange {
+        wire,
+        gateway,
+        service,
+        started: clock::now(),
+        waited: Duration::ZERO,
+        trailers: HeaderMap::new(),
+        hops: Hops::default(),
+        upper: Upper::default(),
+    };
     match hops {
         Ok(hops) => exchange.hops = hops,
         Err(problem) => {
             let answer = exchange.error(StatusCode::LOOP_DETECTED, &problem.to_string());
+            exchange.gateway.decisions().refused(problem.to_string(), exchange.started);
             return exchange.finish(answer);
         }
     }

@@ -13,6 +13,7 @@
 //! | `capture` | `config`, `decision`, `metrics`, `protocol`, `server` |
 //! | `gateway` | all of these |
 //! | `handler`, `probe`, `report`, `reload` | `gateway` |
+//! | `proxy` | `server`, `upstream` |
 //! | `run`, `calibrate` | all of these |
 
 #![deny(missing_docs)]
@@ -32,6 +33,7 @@ pub mod metrics;
 mod probe;
 mod problems;
 pub mod protocol;
+pub mod proxy;
 mod reload;
 mod report;
 pub mod run;

@@ -1,6 +1,9 @@
 //! Prometheus metrics of the gateway.
 
-use std::{sync::atomic::AtomicU64, time::Duration};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -14,6 +17,9 @@ use crate::decision::{CloudState, Decisions};
 const ADDED: [f64; 10] = [5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.05, 0.25];
 /// Upper bounds of upstream times, in seconds.
 const UPSTREAM: [f64; 12] = [1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0, 20.0, 120.0];
+
+/// Series for gateways of a chain: eight gateways with seven decisions each.
+const MAX_TIER_SERIES: u64 = 64;
 
 type Number = Gauge<f64, AtomicU64>;
 
@@ -36,6 +42,12 @@ struct ByRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByDecision {
     decision: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByTier {
+    tier: String,
+    decision: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -89,6 +101,9 @@ pub struct Metrics {
     registry: Registry,
     requests: Family<ByRequest, Counter>,
     samples: Family<ByDecision, Counter>,
+    tiers: Family<ByTier, Counter>,
+    /// Series of `tiers`: their names come from other gateways.
+    tier_series: AtomicU64,
     added: Histogram,
     upstream: Family<BySide, Histogram>,
     first_token: Family<BySide, Histogram>,
@@ -122,6 +137,8 @@ impl Default for Metrics {
             registry: Registry::with_prefix("neptune"),
             requests: Family::default(),
             samples: Family::default(),
+            tiers: Family::default(),
+            tier_series: AtomicU64::default(),
             added: Histogram::new(ADDED),
             upstream: Family::new_with_constructor(upstream),
             first_token: Family::new_with_constructor(upstream),
@@ -167,6 +184,9 @@ impl Metrics {
         r.register("tokens", "Tokens that the answers report", self.tokens.clone());
         let help = "Population stability index of the confidences";
         r.register("psi", help, self.psi.clone());
+        let r = self.registry.sub_registry_with_prefix("tier");
+        let help = "Samples of a chain of gateways, by gateway and its decision";
+        r.register("samples", help, self.tiers.clone());
         let r = self.registry.sub_registry_with_prefix("capture");
         let help = "Samples to capture, by result";
         r.register("samples", help, self.capture.samples.clone());
@@ -184,6 +204,15 @@ impl Metrics {
     /// A sample was answered.
     pub fn sample(&self, decision: &'static str) {
         self.samples.get_or_create(&ByDecision { decision }).inc();
+    }
+
+    /// A gateway of the chain decided about a sample.
+    pub fn tier(&self, tier: &str, decision: &str) {
+        let labels = ByTier { tier: tier.to_owned(), decision: decision.to_owned() };
+        let is_known = self.tiers.get(&labels).is_some();
+        if is_known || self.tier_series.fetch_add(1, Ordering::Relaxed) < MAX_TIER_SERIES {
+            self.tiers.get_or_create(&labels).inc();
+        }
     }
 
     /// A sample was judged.

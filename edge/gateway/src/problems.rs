@@ -44,6 +44,10 @@ pub struct Facts<'a> {
     pub edge_down: Option<&'a str>,
     /// What is wrong with the cloud's answers, if several in a row could not be used.
     pub invalid_answers: Option<&'a str>,
+    /// Why requests are refused: the services are a loop.
+    pub refusal: Option<&'a str>,
+    /// Whether the gateway in the cloud's place does not call its own cloud.
+    pub is_upper_away: bool,
     /// Why captured samples cannot be written.
     pub capture: Option<&'a str>,
     /// What is wrong with the changed configuration, if it is not used.
@@ -79,13 +83,15 @@ pub fn problems(facts: &Facts<'_>) -> Vec<GatewayProblem> {
     use GatewayProblemReason::{
         CaptureFailing, CloudAnswerInvalid, CloudLeftAlone, CloudRefusesToken,
         ConfigurationInvalid, Drifting, ModelServerDown, OutputsDiffer, OverBudget,
-        ProtocolMismatch, SignalMissing,
+        ProtocolMismatch, RequestLoop, SignalMissing, UpperAway,
     };
     let found = [
         (ModelServerDown, model_server_down(facts)),
         (ProtocolMismatch, protocol_mismatch(facts)),
         (CloudRefusesToken, cloud_refuses_token(facts)),
         (CloudAnswerInvalid, cloud_answer_invalid(facts)),
+        (RequestLoop, facts.refusal.map(|why| format!("{why}; such requests get the status 508"))),
+        (UpperAway, upper_away(facts)),
         (CloudLeftAlone, cloud_left_alone(facts)),
         (ConfigurationInvalid, configuration_invalid(facts)),
         (SignalMissing, signal_missing(facts)),
@@ -163,6 +169,16 @@ fn cloud_left_alone(facts: &Facts<'_>) -> Option<String> {
          is called again after a pause of about {seconds} s, or as long as it asks for",
         host(facts)
     ))
+}
+
+fn upper_away(facts: &Facts<'_>) -> Option<String> {
+    (facts.is_upper_away && facts.cloud() == GatewayCloud::Reachable).then(|| {
+        format!(
+            "the gateway at {} does not reach its own cloud, and answers hard samples with its own \
+             model; see the service that cloudWorker.service names",
+            host(facts)
+        )
+    })
 }
 
 /// The scheme, host and port of the cloud's address.
@@ -270,6 +286,8 @@ mod tests {
             difference: None,
             edge_down: None,
             invalid_answers: None,
+            refusal: None,
+            is_upper_away: false,
             capture: None,
             configuration: None,
         }
@@ -338,6 +356,17 @@ mod tests {
                 "samples cannot be captured (No space left on device (os error 28)): they are \
                  dropped and counted, and requests are answered; check the directory of the \
                  Dataset of gateway.capture and the space on its disk",
+            ),
+            (
+                Facts { refusal: Some("this request came back over a, b"), ..healthy() },
+                GatewayProblemReason::RequestLoop,
+                "this request came back over a, b; such requests get the status 508",
+            ),
+            (
+                Facts { is_upper_away: true, ..healthy() },
+                GatewayProblemReason::UpperAway,
+                "the gateway at https://llm.example does not reach its own cloud, and answers hard \
+                 samples with its own model; see the service that cloudWorker.service names",
             ),
             (
                 Facts { edge_down: Some("127.0.0.1:9001"), ..healthy() },

@@ -7,7 +7,7 @@ mod error;
 pub mod frames;
 pub mod grpc;
 pub mod json;
-mod numbers;
+pub mod numbers;
 pub mod oip;
 pub mod path;
 mod payload;

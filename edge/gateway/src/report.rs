@@ -197,6 +197,8 @@ pub fn gateway_report(
         difference: service.difference(),
         edge_down: decisions.edge_down(),
         invalid_answers: decisions.invalid_answers(BreakerSettings::DEFAULT.opens_at),
+        refusal: decisions.refusal(clock::now()),
+        is_upper_away: decisions.is_upper_away(),
         capture: capture.and_then(|capture| capture.problem.as_deref()),
         configuration,
     };
@@ -259,6 +261,8 @@ fn message(
             over_budget_number: totals.over_budget,
             unjudged_number: totals.unjudged,
             shadow_number: totals.shadow,
+            deadline_number: totals.deadline,
+            tier_numbers: totals.tiers,
             upload_cloud_ratio: ratio,
             start_time: format!("{started:.3}"),
             update_time: format!("{now:.3}"),
@@ -282,6 +286,8 @@ const fn counters(totals: &Totals) -> Counters {
         over_budget: totals.over_budget,
         unjudged: totals.unjudged,
         shadow: totals.shadow,
+        deadline: totals.deadline,
+        tiers: totals.tiers,
     }
 }
 

@@ -312,6 +312,7 @@ fn status(gateway: &Gateway, cloud: CloudState) -> Value {
             "inference": totals.inference, "cloud": totals.cloud, "hard": totals.hard,
             "fallback": totals.fallback, "overBudget": totals.over_budget,
             "unjudged": totals.unjudged, "shadow": totals.shadow, "agreed": totals.agreed,
+            "deadline": totals.deadline, "tiers": totals.tiers,
         },
         "capture": report.capture,
         "time": clock::timestamp().to_string(),

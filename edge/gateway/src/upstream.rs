@@ -6,11 +6,13 @@ mod edge;
 mod failure;
 mod headers;
 mod hops;
+mod path;
 
 pub use self::{
-    cloud::{CLIENT_TIMEOUT, CloudClient, CloudRequest, CloudStream, read_token},
+    cloud::{CLIENT_TIMEOUT, CloudAnswer, CloudClient, CloudRequest, CloudStream, read_token},
     edge::{EdgeClient, EdgeError},
     failure::{CloudError, failed},
     headers::{forwarded, to_cloud},
     hops::{Hops, PURPOSE, SHADOW},
+    path::{AWAY, PATH, UPPER, Upper, UpperSample, header as path_header},
 };

@@ -1,7 +1,7 @@
 //! The edge worker's counters, and the message that reports them. Pure; clocks are arguments.
 
 use jiff::Timestamp;
-use neptune_wire::{Counters, WorkerInfo, WorkerTaskInfo};
+use neptune_wire::{Counters, TierCounts, WorkerInfo, WorkerTaskInfo};
 use serde_json::json;
 
 use crate::evaluate::Quality;
@@ -93,6 +93,8 @@ impl WorkerCounters {
                 over_budget_number: 0,
                 unjudged_number: 0,
                 shadow_number: 0,
+                deadline_number: 0,
+                tier_numbers: TierCounts::default(),
                 upload_cloud_ratio: self.counters.upload_cloud_ratio(),
                 start_time: format!("{:.3}", self.started),
                 update_time: format!("{:.3}", self.updated),

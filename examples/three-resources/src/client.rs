@@ -24,6 +24,7 @@ const CONNECT: Duration = Duration::from_secs(1);
 const REQUEST: Duration = Duration::from_secs(20);
 
 /// A model on a model server.
+#[derive(Clone)]
 pub struct Client {
     infer: Uri,
     pool: Pool<HttpConnector, Full<Bytes>>,

@@ -88,7 +88,8 @@ impl<'a> Servers<'a> {
                 body: cloud.1.clone().into(),
                 deadline: clock::now() + self.service.config.cloud_total(),
             };
-            self.cloud.call(&request).await.map_err(|error| of_cloud(&error))
+            let answer = self.cloud.call(&request).await;
+            answer.map(|answer| answer.payload).map_err(|error| of_cloud(&error))
         });
         let (edge, cloud) = tokio::join!(edge, cloud);
         let edge = edge.map_err(|reason| self.edge_failed(what, reason))?;

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::binary::{BinaryFile, extract};
 use crate::{
     config::{Labels, Protocol, What},
     decision::Outcome,
@@ -124,13 +125,22 @@ struct Bodies {
     label: Option<Label>,
 }
 
-/// The records of a sample's rows, each a line that ends with a line feed. `None` for a row that
-/// has no form in JSON. `id` returns a new identity.
+/// A record, and the binary values of its request.
+#[derive(Debug, PartialEq, Eq)]
+pub struct CaptureRecord {
+    /// A line that ends with a line feed.
+    pub line: Vec<u8>,
+    /// The files to which it refers.
+    pub files: Vec<BinaryFile>,
+}
+
+/// The records of a sample's rows. `None` for a row that has no form in JSON. `id` returns a new
+/// identity.
 pub fn records(
     sample: &Sample,
     labels: Labels,
     mut id: impl FnMut() -> String,
-) -> Vec<Option<Vec<u8>>> {
+) -> Vec<Option<CaptureRecord>> {
     let mut written = Vec::with_capacity(sample.rows.len());
     let mut push = |row: &SampleRow, bodies: Option<Bodies>| {
         written.push(bodies.and_then(|bodies| line(sample, labels, row, bodies, &id())));
@@ -192,12 +202,13 @@ fn line(
     row: &SampleRow,
     bodies: Bodies,
     id: &str,
-) -> Option<Vec<u8>> {
+) -> Option<CaptureRecord> {
+    let (request, files) = extract(bodies.request);
     let cloud_model = sample.cloud_model.as_deref().filter(|_| bodies.cloud.is_some());
     let record = Record {
         id,
         time: format!("{:.3}", sample.time),
-        request: serde_json::from_slice(&bodies.request).ok()?,
+        request: serde_json::from_slice(&request).ok()?,
         edge: json(bodies.edge.as_deref()).ok()?,
         cloud: json(bodies.cloud.as_deref()).ok()?,
         confidence: row.confidence,
@@ -210,7 +221,7 @@ fn line(
     // Within JSON they are white space between values: in a text they are escaped.
     line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
     line.push(b'\n');
-    Some(line)
+    Some(CaptureRecord { line, files })
 }
 
 /// A body as JSON, if there is one.
@@ -256,8 +267,8 @@ mod tests {
             next += 1;
             next.to_string()
         });
-        let parse = |line: Option<Vec<u8>>| {
-            let line = line.unwrap();
+        let parse = |record: Option<CaptureRecord>| {
+            let line = record.unwrap().line;
             assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1));
             serde_json::from_slice(&line).unwrap()
         };

@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use super::image_index::Moved;
+
 /// The maximum size of a segment and of a record, in bytes.
 pub const SEGMENT_BYTES: u64 = 16 * 1024 * 1024;
 /// The segments that a small bound is divided into, so that removing the oldest one keeps most
@@ -41,8 +43,16 @@ pub struct Segment {
     pub id: u64,
     /// Its size.
     pub bytes: u64,
+    /// The size of the files of binary values that count to it.
+    pub images: u64,
     /// Its samples; 0 for those of earlier processes while there is no bound of samples.
     pub samples: u64,
+}
+
+impl Segment {
+    fn size(&self) -> u64 {
+        self.bytes + self.images
+    }
 }
 
 /// The segments of a directory, the oldest first. Only the last one grows.
@@ -78,7 +88,7 @@ impl Segments {
         Self { bounds, is_open: !found.is_empty(), all: found.into(), last_id }
     }
 
-    /// The place of a record of this size. `now` are milliseconds since 1970.
+    /// The place of a record of this size, with its files of binary values. `now` are milliseconds since 1970.
     ///
     /// # Errors
     /// It fits no segment.
@@ -87,7 +97,7 @@ impl Segments {
             return Err(TooLarge);
         }
         let fits = |open: &Segment| {
-            open.bytes + bytes <= self.bounds.segment_bytes()
+            open.size() + bytes <= self.bounds.segment_bytes()
                 && open.samples < self.bounds.segment_samples()
         };
         // A record that is larger than a segment of a small bound has one of its own.
@@ -98,7 +108,7 @@ impl Segments {
             if self.bounds.permits(left.0, left.1) {
                 break;
             }
-            left = (left.0 - oldest.bytes, left.1 - oldest.samples);
+            left = (left.0 - oldest.size(), left.1 - oldest.samples);
             remove.push(oldest.id);
         }
         let is_kept = has_room && remove.len() < self.all.len();
@@ -108,7 +118,7 @@ impl Segments {
 
     /// A segment was created. Records go there from now on.
     pub fn created(&mut self, id: u64) {
-        self.all.push_back(Segment { id, bytes: 0, samples: 0 });
+        self.all.push_back(Segment { id, bytes: 0, images: 0, samples: 0 });
         self.last_id = self.last_id.max(id);
         self.is_open = true;
     }
@@ -118,6 +128,18 @@ impl Segments {
         if let Some(open) = self.all.back_mut() {
             open.bytes += bytes;
             open.samples += 1;
+        }
+    }
+
+    /// Files count to a segment that did not, or counted to another one.
+    pub fn moved(&mut self, moved: Moved) {
+        for segment in &mut self.all {
+            if moved.from == Some(segment.id) {
+                segment.images -= moved.bytes;
+            }
+            if moved.to == segment.id {
+                segment.images += moved.bytes;
+            }
         }
     }
 
@@ -142,9 +164,9 @@ impl Segments {
         self.all.iter()
     }
 
-    /// The size of all segments.
+    /// The size of all segments and their files.
     pub fn bytes(&self) -> u64 {
-        self.all.iter().map(|segment| segment.bytes).sum()
+        self.all.iter().map(Segment::size).sum()
     }
 
     fn samples(&self) -> u64 {

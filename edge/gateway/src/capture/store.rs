@@ -10,7 +10,11 @@ use std::{
 
 use tracing::{info, warn};
 
-use super::segments::{Bounds, Segment, Segments, TooLarge, complete, file_name, id_of};
+use super::{
+    binary::{BinaryFile, references},
+    images::{Found, Images},
+    segments::{Bounds, Segment, Segments, TooLarge, complete, file_name, id_of},
+};
 
 /// Its lock keeps two gateways from writing to one directory.
 const LOCK: &str = ".neptune-capture.lock";
@@ -22,6 +26,7 @@ const BLOCK: usize = 64 * 1024;
 pub struct Store {
     directory: PathBuf,
     segments: Segments,
+    images: Images,
     open: Option<File>,
     /// Records since the last sync.
     unsynced: u32,
@@ -59,39 +64,62 @@ impl Store {
             TryLockError::WouldBlock => io::Error::other("another gateway writes to it"),
             TryLockError::Error(error) => error,
         })?;
-        let counts_samples = bounds.max_samples > 0;
-        let mut found = Vec::new();
-        for id in ids(directory)? {
+        let mut images = Found::list(directory)?;
+        let is_read = bounds.max_samples > 0 || !images.is_empty();
+        let (mut found, mut moved, mut ids) = (Vec::new(), Vec::new(), ids(directory)?);
+        ids.sort_unstable();
+        for id in ids {
             let path = directory.join(file_name(id));
             let bytes = repair(&path)?;
-            let samples = if counts_samples { lines(&path)? } else { 0 };
-            found.push(Segment { id, bytes, samples });
+            let refer = |name: &str| moved.extend(images.refer(name, id));
+            let samples = if is_read { read_lines(&path, refer)? } else { 0 };
+            let samples = if bounds.max_samples > 0 { samples } else { 0 };
+            found.push(Segment { id, bytes, images: 0, samples });
         }
-        let segments = Segments::new(bounds, found);
+        let mut segments = Segments::new(bounds, found);
+        for moved in moved {
+            segments.moved(moved);
+        }
+        let images = images.finish()?;
         let newest = segments.open().map(|id| directory.join(file_name(id)));
         let open = newest.map(|path| OpenOptions::new().append(true).open(path)).transpose()?;
-        Ok(Self { directory: directory.to_owned(), segments, open, unsynced: 0, _lock: lock })
+        Ok(Self {
+            directory: directory.to_owned(),
+            segments,
+            images,
+            open,
+            unsynced: 0,
+            _lock: lock,
+        })
     }
 
-    /// Appends a record, which ends with a line feed. `now` are milliseconds since 1970.
+    /// Appends a record, which ends with a line feed, after the files to which it refers. `now` are
+    /// milliseconds since 1970.
     ///
     /// # Errors
-    /// See [`AppendError`]. The files are then as before, but for segments that had to go.
-    pub fn append(&mut self, record: &[u8], now: u64) -> Result<(), AppendError> {
+    /// See [`AppendError`]. The records are then as before, but for segments that had to go.
+    pub fn append(
+        &mut self,
+        record: &[u8],
+        files: &[BinaryFile],
+        now: u64,
+    ) -> Result<(), AppendError> {
         let bytes = record.len() as u64;
-        let placement =
-            self.segments.place(bytes, now).map_err(|TooLarge| AppendError::TooLarge)?;
+        // A file that is there counts to this record from now on.
+        let size = bytes + files.iter().map(|file| file.content.len() as u64).sum::<u64>();
+        let placement = self.segments.place(size, now).map_err(|TooLarge| AppendError::TooLarge)?;
         for id in placement.remove {
-            if self.segments.open() == Some(id) {
-                self.open = None;
-            }
             remove(&self.directory.join(file_name(id)))?;
-            self.segments.removed(id);
+            self.forget(id)?;
         }
         if let Some(id) = placement.create {
             self.create(id)?;
         }
         let gone = || io::Error::from(io::ErrorKind::NotFound);
+        let open = self.segments.open().ok_or_else(gone)?;
+        for file in files {
+            self.segments.moved(self.images.put(file, open)?);
+        }
         let file = self.open.as_mut().ok_or_else(gone)?;
         if let Err(error) = file.write_all(record) {
             let length = self.segments.iter().last().map_or(0, |segment| segment.bytes);
@@ -104,6 +132,18 @@ impl Store {
         }
         self.segments.appended(bytes);
         self.unsynced += 1;
+        Ok(())
+    }
+
+    /// A segment is gone, and with it the files that only its records refer to.
+    fn forget(&mut self, id: u64) -> io::Result<()> {
+        if self.segments.open() == Some(id) {
+            self.open = None;
+        }
+        self.segments.removed(id);
+        for moved in self.images.remove_segment(id)? {
+            self.segments.moved(moved);
+        }
         Ok(())
     }
 
@@ -145,15 +185,12 @@ impl Store {
         let found = ids(&self.directory)?;
         let known: Vec<u64> = self.segments.iter().map(|segment| segment.id).collect();
         for id in known.into_iter().filter(|id| !found.contains(id)) {
-            if self.segments.open() == Some(id) {
-                self.open = None;
-            }
-            self.segments.removed(id);
+            self.forget(id)?;
         }
         Ok(())
     }
 
-    /// The size of all segments.
+    /// The size of all segments and their files.
     pub fn bytes(&self) -> u64 {
         self.segments.bytes()
     }
@@ -195,11 +232,11 @@ fn repair(path: &Path) -> io::Result<u64> {
     Ok(kept)
 }
 
-/// The number of records of a repaired file.
-fn lines(path: &Path) -> io::Result<u64> {
+/// The number of records of a repaired file. `refer` gets the names of the files to which they refer.
+fn read_lines(path: &Path, mut refer: impl FnMut(&str)) -> io::Result<u64> {
     let mut found = 0;
     for line in BufReader::new(File::open(path)?).split(b'\n') {
-        line?;
+        references(&line?).for_each(&mut refer);
         found += 1;
     }
     Ok(found)
@@ -234,7 +271,7 @@ mod tests {
         let directory = folder.path().join("hard");
         let mut store = Store::open(&directory, BOUNDS).unwrap();
         for number in 0..1_000 {
-            store.append(format!("{{\"n\":{number:04}}}\n").as_bytes(), 5).unwrap();
+            store.append(format!("{{\"n\":{number:04}}}\n").as_bytes(), &[], 5).unwrap();
             assert!(store.bytes() <= 8_000);
         }
         store.sync().unwrap();
@@ -248,7 +285,7 @@ mod tests {
         for id in ids(&directory).unwrap() {
             assert_eq!(mode(&directory.join(file_name(id))), 0o600);
         }
-        assert!(matches!(store.append(&[b'x'; 9_000], 5), Err(AppendError::TooLarge)));
+        assert!(matches!(store.append(&[b'x'; 9_000], &[], 5), Err(AppendError::TooLarge)));
     }
 
     #[test]
@@ -263,7 +300,7 @@ mod tests {
             let bounds = Bounds { max_bytes: 1 << 30, max_samples: 0 };
             let mut store = Store::open(folder.path(), bounds).unwrap();
             assert_eq!((store.bytes(), &*content(folder.path())), (kept.len() as u64, kept));
-            store.append(b"next\n", 1).unwrap();
+            store.append(b"next\n", &[], 1).unwrap();
             assert_eq!(content(folder.path()), format!("{kept}next\n"));
         }
         assert_eq!(fs::read_to_string(folder.path().join("own.jsonl")).unwrap(), "not ours");
@@ -276,7 +313,7 @@ mod tests {
         for start in 0..5 {
             let mut store = Store::open(folder.path(), bounds).unwrap();
             for number in 0..10 {
-                store.append(format!("{start}{number}\n").as_bytes(), 1).unwrap();
+                store.append(format!("{start}{number}\n").as_bytes(), &[], 1).unwrap();
                 assert!(content(folder.path()).lines().count() <= 16);
             }
         }
@@ -288,14 +325,94 @@ mod tests {
     fn removed_segments_are_forgotten_and_the_next_record_has_a_file() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = Store::open(folder.path(), BOUNDS).unwrap();
-        store.append(b"one\n", 1).unwrap();
+        store.append(b"one\n", &[], 1).unwrap();
         fs::remove_file(folder.path().join(file_name(1))).unwrap();
         store.refresh().unwrap();
         assert_eq!(store.bytes(), 0);
-        store.append(b"two\n", 1).unwrap();
+        store.append(b"two\n", &[], 1).unwrap();
         assert_eq!(content(folder.path()), "two\n");
         fs::remove_dir_all(folder.path()).unwrap();
         assert!(store.refresh().is_err());
+    }
+
+    fn image(number: usize) -> (String, BinaryFile) {
+        let name = format!("{number:064x}.png");
+        let record = format!("{{\"url\":\"images/{name}\"}}\n");
+        (record, BinaryFile { name, content: vec![b'i'; 100] })
+    }
+
+    /// The files of binary values, and those to which records refer, each in order.
+    fn images(directory: &Path) -> (Vec<String>, Vec<String>) {
+        let entries = fs::read_dir(directory.join("images")).unwrap();
+        let mut files: Vec<_> =
+            entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+        let text = content(directory);
+        let mut referred: Vec<_> = references(text.as_bytes()).map(str::to_owned).collect();
+        for names in [&mut files, &mut referred] {
+            names.sort();
+            names.dedup();
+        }
+        (files, referred)
+    }
+
+    #[test]
+    fn images_are_within_the_bound_and_go_with_their_records() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(folder.path(), BOUNDS).unwrap();
+        for number in 0..300 {
+            // Each third one was sent before.
+            let (record, file) = image(if number % 3 == 0 { number / 2 } else { number });
+            store.append(record.as_bytes(), &[file], 5).unwrap();
+            assert!(store.bytes() <= 8_000);
+            let (files, referred) = images(folder.path());
+            assert_eq!(files, referred);
+            let size = files.len() * 100 + content(folder.path()).len();
+            assert_eq!(store.bytes(), size as u64);
+            if number % 100 == 50 {
+                drop(store);
+                store = Store::open(folder.path(), BOUNDS).unwrap();
+                assert_eq!(store.bytes(), size as u64);
+            }
+        }
+        // Somebody takes all but the oldest segment.
+        let mut found = ids(folder.path()).unwrap();
+        found.sort_unstable();
+        for id in &found[1..] {
+            fs::remove_file(folder.path().join(file_name(*id))).unwrap();
+        }
+        store.refresh().unwrap();
+        let (files, referred) = images(folder.path());
+        assert_eq!(files, referred);
+        assert!(!files.is_empty());
+    }
+
+    #[test]
+    fn images_without_a_record_are_removed_at_the_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(folder.path(), BOUNDS).unwrap();
+        let (record, file) = image(1);
+        store.append(record.as_bytes(), std::slice::from_ref(&file), 5).unwrap();
+        drop(store);
+        // A kill after the file and before the record, one within the file, and a file of another.
+        let (cut, other) = image(2);
+        let path = |name: &str| folder.path().join("images").join(name);
+        fs::write(path(&other.name), "complete").unwrap();
+        fs::write(path(&format!(".new-{}", other.name)), "cut").unwrap();
+        fs::write(path("notes.txt"), "not ours").unwrap();
+        let segment = folder.path().join(file_name(ids(folder.path()).unwrap()[0]));
+        let mut segment = OpenOptions::new().append(true).open(segment).unwrap();
+        segment.write_all(&cut.as_bytes()[..cut.len() - 1]).unwrap();
+        let mut store = Store::open(folder.path(), BOUNDS).unwrap();
+        assert_eq!(images(folder.path()).0, [file.name.clone(), "notes.txt".into()]);
+
+        // Somebody removed the file: the next record of the image writes it again.
+        fs::remove_file(path(&file.name)).unwrap();
+        store.append(record.as_bytes(), std::slice::from_ref(&file), 5).unwrap();
+        assert_eq!(fs::read(path(&file.name)).unwrap(), file.content);
+        let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!([mode(folder.path().join("images")), mode(path(&file.name))], [0o700, 0o600]);
+        let large = BinaryFile { content: vec![0; 9_000], ..file };
+        assert!(matches!(store.append(b"x\n", &[large], 5), Err(AppendError::TooLarge)));
     }
 
     #[test]

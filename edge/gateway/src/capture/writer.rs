@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     CaptureResult, Queued, Shared,
-    sample::{Sample, records},
+    sample::{CaptureRecord, Sample, records},
     segments::Bounds,
     store::{AppendError, Store},
 };
@@ -98,10 +98,10 @@ impl Writer {
         }
     }
 
-    fn append(&mut self, record: &[u8]) -> CaptureResult {
+    fn append(&mut self, record: &CaptureRecord) -> CaptureResult {
         let Some(store) = &mut self.store else { return CaptureResult::Failed };
         let now = u64::try_from(clock::timestamp().as_millisecond()).unwrap_or_default();
-        match store.append(record, now) {
+        match store.append(&record.line, &record.files, now) {
             Ok(()) => {
                 self.shared.set_problem(None);
                 if store.unsynced() >= SYNC_RECORDS {

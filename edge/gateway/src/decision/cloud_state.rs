@@ -45,6 +45,11 @@ impl CloudState {
 }
 
 impl CloudState {
+    /// Whether it is configured, and not called now.
+    pub const fn is_away(self) -> bool {
+        matches!(self, Self::LeftAlone { .. } | Self::CallPending | Self::TokenRefused)
+    }
+
     /// The name in the status.
     pub const fn name(self) -> &'static str {
         match self {

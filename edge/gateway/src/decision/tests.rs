@@ -33,7 +33,7 @@ fn answer(
     now: Instant,
     random: &mut impl FnMut() -> f64,
 ) -> Outcome {
-    let route = decisions.route(false, now);
+    let route = decisions.route(false, None, now);
     let decision = decisions.decide(&[signal], route, &mut *random)[0];
     let outcome = if decision == Decision::Hard {
         match decisions.permit(now) {
@@ -159,8 +159,8 @@ fn cloud_state_names_its_time() {
         decisions.cloud_state(now).to_string(),
         "the cloud is left alone for another 1 s after 3 failures"
     );
-    assert_eq!(decisions.route(false, now), Route::CloudLeftAlone);
-    assert_eq!(decisions.route(true, now), Route::Pinned);
+    assert_eq!(decisions.route(false, None, now), Route::CloudLeftAlone);
+    assert_eq!(decisions.route(true, None, now), Route::Pinned);
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn samples_in_a_row_without_a_confidence_are_noticed() {
 fn edge_is_down_until_it_answers_or_is_back() {
     let now = clock::now();
     let mut decisions = Decisions::new(ratio(20), true, now);
-    let route = decisions.route(false, now);
+    let route = decisions.route(false, None, now);
     decisions.edge_failed("127.0.0.1:9001");
     let _ = decisions.decide_edge_down(1, route);
     decisions.count(Outcome::Cloud(Decision::EdgeDown));

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use neptune_cascade::{Unjudged, policy::Decision};
+use neptune_wire::TierCounts;
 use serde::{Deserialize, Serialize};
 
 /// Samples over which the recent ratio is computed.
@@ -17,6 +18,9 @@ pub enum Outcome {
     Edge(Decision),
     /// By the cloud: it was hard, or the edge's model server is down.
     Cloud(Decision),
+    /// By a gateway in the cloud's place with its own model: it was hard for each gateway above, and
+    /// none of them got an answer from its cloud.
+    FallbackAbove,
     /// By the edge, because the cloud did not answer.
     Fallback,
 }
@@ -26,14 +30,19 @@ impl Outcome {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Edge(decision) | Self::Cloud(decision) => decision.as_str(),
-            Self::Fallback => Decision::Fallback.as_str(),
+            Self::Fallback | Self::FallbackAbove => Decision::Fallback.as_str(),
         }
+    }
+
+    /// Whether the answer came from the cloud.
+    pub const fn is_from_cloud(self) -> bool {
+        matches!(self, Self::Cloud(_) | Self::FallbackAbove)
     }
 
     /// Which side answered.
     pub const fn side(self) -> &'static str {
         match self {
-            Self::Cloud(_) => "cloud",
+            Self::Cloud(_) | Self::FallbackAbove => "cloud",
             Self::Edge(_) | Self::Fallback => "edge",
         }
     }
@@ -64,12 +73,18 @@ pub struct Totals {
     pub shadow: u64,
     /// Those of them with the same answer.
     pub agreed: u64,
+    /// Hard, and the client's time was too short.
+    #[serde(default)]
+    pub deadline: u64,
+    /// Answered by each tier above, in a chain of gateways.
+    #[serde(default)]
+    pub tiers: TierCounts,
 }
 
 impl Totals {
     /// The sum of each.
     #[must_use]
-    pub const fn plus(&self, other: &Self) -> Self {
+    pub fn plus(&self, other: &Self) -> Self {
         Self {
             inference: self.inference.saturating_add(other.inference),
             hard: self.hard.saturating_add(other.hard),
@@ -79,6 +94,8 @@ impl Totals {
             unjudged: self.unjudged.saturating_add(other.unjudged),
             shadow: self.shadow.saturating_add(other.shadow),
             agreed: self.agreed.saturating_add(other.agreed),
+            deadline: self.deadline.saturating_add(other.deadline),
+            tiers: self.tiers.plus(other.tiers),
         }
     }
 
@@ -89,12 +106,16 @@ impl Totals {
                 self.cloud += 1;
                 self.hard += u64::from(decision.is_hard());
             }
-            Outcome::Fallback | Outcome::Edge(Decision::Fallback) => {
+            Outcome::Fallback | Outcome::FallbackAbove | Outcome::Edge(Decision::Fallback) => {
                 self.fallback += 1;
                 self.hard += 1;
             }
             Outcome::Edge(Decision::OverBudget) => {
                 self.over_budget += 1;
+                self.hard += 1;
+            }
+            Outcome::Edge(Decision::Deadline) => {
+                self.deadline += 1;
                 self.hard += 1;
             }
             Outcome::Edge(Decision::Unjudged(_)) => self.unjudged += 1,
@@ -127,7 +148,7 @@ enum Answered {
 impl Recent {
     pub(super) fn push(&mut self, outcome: Outcome) {
         let answered = match outcome {
-            Outcome::Cloud(_) => Answered::Uploaded,
+            Outcome::Cloud(_) | Outcome::FallbackAbove => Answered::Uploaded,
             Outcome::Edge(Decision::OverBudget) => Answered::OverBudget,
             Outcome::Edge(_) | Outcome::Fallback => Answered::AtEdge,
         };

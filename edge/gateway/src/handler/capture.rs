@@ -37,8 +37,9 @@ impl Exchange {
         let mut cloud_rows = 0;
         let mut rows = Vec::new();
         for (row, outcome) in outcomes.iter().enumerate() {
+            // The answer of a gateway that fell back is no label.
             let cloud_row = matches!(outcome, Outcome::Cloud(_)).then_some(cloud_rows);
-            cloud_rows += usize::from(cloud_row.is_some());
+            cloud_rows += usize::from(outcome.is_from_cloud());
             let is_later = is_shadow.get(row) == Some(&true);
             if !is_later && capture.takes(*outcome, request.is_pinned, clock::random()) {
                 let confidence = judged.signals.get(row).and_then(|signal| signal.ok());

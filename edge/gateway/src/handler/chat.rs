@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hyper::{HeaderMap, StatusCode};
 use neptune_cascade::{compare::same_text, policy::Decision};
 
-use super::{Exchange, completion::Completion, respond::Verdict};
+use super::{Exchange, completion::Completion};
 use crate::{
     config::OnCloudFailure,
     decision::Outcome,
@@ -58,7 +58,8 @@ async fn judge(
     let reply = Reply::of(&body);
     exchange.count_tokens(Side::Edge, &reply);
     let signal = exchange.signal(&reply, completion.request.max_tokens);
-    let (decision, route) = exchange.decide_one(signal, completion.is_pinned);
+    let deadline = exchange.client_deadline(completion.head);
+    let (decision, route) = exchange.decide_one(signal, completion.is_pinned, deadline);
     let mut outcome = Outcome::Edge(decision);
     let (mut cloud_answer, mut is_shadow) = (None, false);
     if decision == Decision::Hard {
@@ -70,7 +71,8 @@ async fn judge(
             text(cloud).and_then(|cloud| same_text(reply.text(), &cloud, labels))
         });
         exchange.record_upload(signal, agreed.map_err(|reason| *reason));
-        outcome = if answer.is_ok() { Outcome::Cloud(decision) } else { Outcome::Fallback };
+        outcome =
+            if answer.is_ok() { exchange.of_cloud(decision, 1)[0] } else { Outcome::Fallback };
         cloud_answer = answer.ok();
     } else if decision == Decision::Easy {
         let call = || exchange.completion_at_cloud(completion, false);
@@ -83,8 +85,9 @@ async fn judge(
     }
     exchange.count(&[outcome]);
     if !is_shadow {
-        let edge = Some(&body);
-        exchange.capture_completion(completion, edge, cloud_answer.as_ref(), outcome, signal.ok());
+        // The answer of a gateway that fell back is no label.
+        let label = cloud_answer.as_ref().filter(|_| outcome != Outcome::FallbackAbove);
+        exchange.capture_completion(completion, Some(&body), label, outcome, signal.ok());
     }
     let body = if let Some(cloud) = cloud_answer {
         exchange.count_tokens(Side::Cloud, &Reply::of(&cloud));
@@ -94,6 +97,6 @@ async fn judge(
         stripped.map_or(body, Bytes::from)
     };
     let mut answer = exchange.answer_with(status, headers, body);
-    Verdict::of(&[outcome], Some(&[signal])).describe(&mut answer);
+    exchange.verdict(&[outcome], Some(&[signal])).describe(&mut answer);
     answer
 }

@@ -16,7 +16,9 @@ use crate::{
     gateway::{Gateway, Service},
     metrics::Side,
     protocol::Payload,
-    upstream::{CloudClient, CloudError, CloudRequest, CloudStream, failed, to_cloud},
+    upstream::{
+        CloudAnswer, CloudClient, CloudError, CloudRequest, CloudStream, Upper, failed, to_cloud,
+    },
 };
 
 /// Permission for a call. If the client goes away meanwhile, the next one may call.
@@ -35,6 +37,8 @@ pub struct OpenedStream {
     has_ended: bool,
     permission: Permission,
     url: String,
+    /// What its head shows of the gateways above.
+    pub upper: Upper,
 }
 
 impl OpenedStream {
@@ -134,7 +138,7 @@ pub async fn ask(
     service: &Service,
     request: &CloudRequest,
     is_answer: impl Fn(&Payload) -> bool,
-) -> Result<Payload, Unanswered> {
+) -> Result<CloudAnswer, Unanswered> {
     let client = service.cloud.as_ref().ok_or(Unanswered::NotSent)?;
     let mut permission = Permission::ask(gateway).ok_or(Unanswered::NotSent)?;
     let asked = clock::now();
@@ -142,11 +146,20 @@ pub async fn ask(
     if is_repeated(gateway, request, &answer) {
         answer = attempt(gateway, client, request).await;
     }
-    let answer = answer.and_then(|body| {
-        let received = || received(request.wire, &body);
-        if is_answer(&body) { Ok(body) } else { Err(CloudError::Invalid { received: received() }) }
+    let answer = answer.and_then(|answer| {
+        let received = || received(request.wire, &answer.payload);
+        if is_answer(&answer.payload) {
+            Ok(answer)
+        } else {
+            Err(CloudError::Invalid { received: received() })
+        }
     });
-    gateway.metrics.upstream(Side::Cloud, clock::now().saturating_duration_since(asked));
+    let now = clock::now();
+    let time = now.saturating_duration_since(asked);
+    gateway.metrics.upstream(Side::Cloud, time);
+    if let Ok(answer) = &answer {
+        gateway.decisions().answered(time, answer.upper.is_away, now);
+    }
     let expected = expected(service.protocol(), request.wire);
     let call = Call { service, url: client.url(request.wire), request, expected };
     let answer = call.conclude(&mut permission, answer);
@@ -179,6 +192,7 @@ pub async fn ask_stream(
     let answer = call.conclude(&mut permission, answer).ok_or(Unanswered::Failed)?;
     let (stream, first) = answer;
     Ok(OpenedStream {
+        upper: Upper::of(stream.headers()),
         stream,
         held: Some(first),
         has_ended: false,
@@ -191,7 +205,7 @@ async fn attempt(
     gateway: &Gateway,
     client: &CloudClient,
     request: &CloudRequest,
-) -> Result<Payload, CloudError> {
+) -> Result<CloudAnswer, CloudError> {
     gateway.metrics.uploaded(request.body.body.len());
     client.call(request).await
 }
@@ -309,7 +323,8 @@ impl Exchange {
         CloudRequest { wire, path, headers, body, deadline }
     }
 
-    /// Calls the cloud, and counts the time as waiting.
+    /// Calls the cloud, and counts the time as waiting. Keeps what the answer shows of the gateways
+    /// above.
     pub(super) async fn ask_cloud(
         &mut self,
         request: &CloudRequest,
@@ -318,6 +333,8 @@ impl Exchange {
         let asked = clock::now();
         let answer = ask(&self.gateway, &self.service, request, is_answer).await;
         self.waited += clock::now().saturating_duration_since(asked);
-        answer
+        let CloudAnswer { payload, upper } = answer?;
+        self.upper = upper;
+        Ok(payload)
     }
 }

@@ -1,5 +1,7 @@
 //! What whole and streamed completions have in common: bodies, confidences, and their counting.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use hyper::{StatusCode, http::request::Parts};
 use neptune_cascade::{
@@ -102,9 +104,15 @@ impl Exchange {
         signal
     }
 
-    pub(super) fn decide_one(&self, signal: Signal, is_pinned: bool) -> (Decision, Route) {
+    /// Decides about a completion. `deadline` is when the client gives up, if that matters.
+    pub(super) fn decide_one(
+        &self,
+        signal: Signal,
+        is_pinned: bool,
+        deadline: Option<Instant>,
+    ) -> (Decision, Route) {
         let mut decisions = self.gateway.decisions();
-        let route = decisions.route(is_pinned, clock::now());
+        let route = decisions.route(is_pinned, deadline, clock::now());
         if self.hops.is_shadow {
             // No sample: the policy does not see it.
             return (Decision::Pinned, route);

@@ -9,7 +9,7 @@ use hyper::{
 };
 use neptune_cascade::{Unjudged, policy::Decision};
 
-use super::{Exchange, grpc, respond::Verdict};
+use super::{Exchange, grpc};
 use crate::{
     clock,
     decision::Outcome,
@@ -91,7 +91,7 @@ impl Exchange {
         if status.is_success() {
             let outcomes = [Outcome::Edge(Decision::Unjudged(Unjudged::Missing))];
             self.count(&outcomes);
-            Verdict::of(&outcomes, None).describe(&mut answer);
+            self.verdict(&outcomes, None).describe(&mut answer);
         }
         answer
     }

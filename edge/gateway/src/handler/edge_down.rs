@@ -3,7 +3,7 @@
 use hyper::{HeaderMap, StatusCode, header::CONTENT_TYPE};
 use neptune_cascade::policy::Decision;
 
-use super::{Exchange, respond::Verdict};
+use super::Exchange;
 use crate::{
     clock,
     config::OnEdgeFailure,
@@ -45,7 +45,7 @@ impl Exchange {
         }
         let now = clock::now();
         let mut decisions = self.gateway.decisions();
-        let route = decisions.route(false, now);
+        let route = decisions.route(false, None, now);
         let cloud = decisions.cloud_state(now);
         match decisions.decide_edge_down(samples, route) {
             Ok(()) => Ok(()),
@@ -81,7 +81,7 @@ impl Exchange {
             answer.headers_mut().insert(CONTENT_TYPE, payload.content_type());
             payload.describe(answer.headers_mut());
         }
-        Verdict::of(&outcomes, None).describe(&mut answer);
+        self.verdict(&outcomes, None).describe(&mut answer);
         answer
     }
 

@@ -39,7 +39,7 @@ pub async fn pass(
             if is_sample && answer.status().is_success() {
                 let outcome = Outcome::Edge(Decision::Unjudged(Unjudged::Missing));
                 exchange.count(&[outcome]);
-                Verdict::of(&[outcome], None).describe(&mut answer);
+                exchange.verdict(&[outcome], None).describe(&mut answer);
             }
             if head.uri.path() == EMBEDDINGS {
                 Verdict::explain(

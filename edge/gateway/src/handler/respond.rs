@@ -1,10 +1,14 @@
 //! Counts samples, and describes in headers who answered them and why.
 
 use hyper::header::{HeaderName, HeaderValue};
-use neptune_cascade::Signal;
+use neptune_cascade::{Signal, policy::Decision};
 
 use super::Exchange;
-use crate::{decision::Outcome, server::Answer};
+use crate::{
+    decision::Outcome,
+    server::Answer,
+    upstream::{AWAY, PATH, UPPER, UpperSample, path_header},
+};
 
 const ANSWERED_BY: HeaderName = HeaderName::from_static("x-neptune-answered-by");
 const DECISION: HeaderName = HeaderName::from_static("x-neptune-decision");
@@ -19,6 +23,10 @@ pub struct Verdict {
     answered_by: String,
     decision: String,
     confidence: Option<String>,
+    /// How the samples came through the chain of gateways, if there is one.
+    path: Option<HeaderValue>,
+    /// Whether this gateway does not call its own cloud, for the gateway that asked.
+    is_away: bool,
 }
 
 impl Verdict {
@@ -29,6 +37,8 @@ impl Verdict {
             answered_by: listed(outcomes, |outcome| outcome.side()),
             decision: listed(outcomes, |outcome| outcome.as_str()),
             confidence: least.map(|confidence| format!("{confidence:.4}")),
+            path: None,
+            is_away: false,
         }
     }
 
@@ -46,6 +56,12 @@ impl Verdict {
                 answer.headers_mut().insert(name, value);
             }
         }
+        if let Some(path) = &self.path {
+            answer.headers_mut().insert(PATH, path.clone());
+        }
+        if self.is_away {
+            answer.headers_mut().insert(UPPER, AWAY);
+        }
     }
 
     /// Adds a sentence for the reader of the answer.
@@ -55,7 +71,7 @@ impl Verdict {
 
     /// As a comment of a stream.
     pub fn comment(&self) -> String {
-        let Self { answered_by, decision, confidence } = self;
+        let Self { answered_by, decision, confidence, .. } = self;
         let confidence = confidence.as_deref().unwrap_or("none");
         format!(": answered-by={answered_by} decision={decision} confidence={confidence}\n\n")
     }
@@ -84,15 +100,63 @@ pub fn least(signals: &[Signal]) -> Option<Signal> {
 impl Exchange {
     /// Counts answered samples. The comparisons of another gateway are none.
     pub(super) fn count(&self, outcomes: &[Outcome]) {
-        if !self.hops.is_shadow {
-            self.gateway.count(outcomes);
+        if self.hops.is_shadow {
+            return;
+        }
+        if self.service.config.id.is_none() {
+            self.gateway.count(outcomes, &[]);
+            return;
+        }
+        let above = self.upper.samples(answered_above(outcomes));
+        let tiers: Vec<usize> = above.iter().map(|sample| sample.distance).collect();
+        self.gateway.count(outcomes, &tiers);
+        let metrics = &self.gateway.metrics;
+        for outcome in outcomes {
+            metrics.tier(&self.service.config.service, outcome.as_str());
+        }
+        for (tier, decision) in above.iter().flat_map(UpperSample::entries) {
+            metrics.tier(tier, decision);
         }
     }
+
+    /// How so many samples that the cloud answered count: a gateway in its place may show that no
+    /// gateway above got help.
+    pub(super) fn of_cloud(&self, decision: Decision, count: usize) -> Vec<Outcome> {
+        if self.service.config.id.is_none() {
+            return vec![Outcome::Cloud(decision); count];
+        }
+        let of = |sample: UpperSample<'_>| {
+            if sample.has_fallen_back { Outcome::FallbackAbove } else { Outcome::Cloud(decision) }
+        };
+        self.upper.samples(count).into_iter().map(of).collect()
+    }
+
+    /// Describes the outcomes of this request, in a chain with those of the gateways above.
+    pub(super) fn verdict(&self, outcomes: &[Outcome], signals: Option<&[Signal]>) -> Verdict {
+        let verdict = Verdict::of(outcomes, signals);
+        let config = &self.service.config;
+        if config.id.is_none() {
+            return verdict;
+        }
+        let mut above = self.upper.samples(answered_above(outcomes)).into_iter();
+        let samples = outcomes.iter().map(|outcome| {
+            let above = if outcome.is_from_cloud() { above.next() } else { None };
+            (outcome.as_str(), above)
+        });
+        let path = path_header(&config.service, samples);
+        let is_away = self.hops.is_passed_on() && self.gateway.cloud_state().is_away();
+        Verdict { path, is_away, ..verdict }
+    }
+}
+
+/// The samples that the cloud answered.
+fn answered_above(outcomes: &[Outcome]) -> usize {
+    outcomes.iter().filter(|outcome| outcome.is_from_cloud()).count()
 }
 
 #[cfg(test)]
 mod tests {
-    use neptune_cascade::{Unjudged, policy::Decision};
+    use neptune_cascade::Unjudged;
 
     use super::*;
 

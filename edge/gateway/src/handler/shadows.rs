@@ -49,6 +49,7 @@ async fn agreements(
             let Ok(answer) = ask(gateway, service, &shadow.request, is_answer).await else {
                 return (Vec::new(), None);
             };
+            let answer = answer.payload;
             let Some(read) = batch.read(&answer) else { return (Vec::new(), None) };
             let cloud = batch.scores(&read, output, edge.count());
             let agree = |row| edge.agree(row, &cloud, row, &service.rule);
@@ -57,6 +58,7 @@ async fn agreements(
         EdgeAnswer::Text(edge) => {
             let is_answer = |payload: &Payload| completion::is_answer(&payload.body);
             let answer = ask(gateway, service, &shadow.request, is_answer).await;
+            let answer = answer.map(|answer| answer.payload);
             let text = answer.as_ref().ok().and_then(|answer| completion::text(&answer.body));
             let labels = &service.config.hard_example.labels;
             (vec![text.and_then(|cloud| same_text(edge, &cloud, labels))], answer.ok())

@@ -14,7 +14,7 @@ use neptune_cascade::policy::Decision;
 use tokio::{sync::oneshot, time::timeout};
 
 use self::director::{Director, relay_cloud};
-use super::{Exchange, cloud::ask_stream, completion::Completion, respond::Verdict};
+use super::{Exchange, cloud::ask_stream, completion::Completion};
 use crate::{
     clock,
     config::{Rule, Streaming},
@@ -22,7 +22,7 @@ use crate::{
     metrics::Side,
     protocol::{completion::Request, frames::Frames},
     server::{Answer, Paced, boxed, collect, error, stream_body},
-    upstream::forwarded,
+    upstream::{Upper, forwarded},
 };
 
 /// The tokens on which `Prefix` decides.
@@ -93,6 +93,7 @@ async fn begin(
             wire: exchange.wire,
             trailers: HeaderMap::new(),
             hops: exchange.hops.clone(),
+            upper: Upper::default(),
         },
     };
     tokio::spawn(director.run(edge));
@@ -148,11 +149,16 @@ async fn whole_answer(exchange: &mut Exchange, answer: Response<Incoming>) -> An
 }
 
 /// The cloud's stream while the edge does not answer.
-async fn cloud_instead(exchange: &Exchange, completion: &Completion<'_>, reason: &str) -> Answer {
+async fn cloud_instead(
+    exchange: &mut Exchange,
+    completion: &Completion<'_>,
+    reason: &str,
+) -> Answer {
     let call = exchange.completion_at_cloud(completion, true);
     let Ok(stream) = ask_stream(&exchange.gateway, &exchange.service, &call).await else {
         return exchange.nobody_answered(reason);
     };
+    exchange.upper = stream.upper.clone();
     let outcomes = [Outcome::Cloud(Decision::EdgeDown)];
     exchange.count(&outcomes);
     let (out, body) = stream_body();
@@ -162,7 +168,7 @@ async fn cloud_instead(exchange: &Exchange, completion: &Completion<'_>, reason:
     });
     let mut answer = Response::new(boxed(body));
     event_stream(answer.headers_mut());
-    Verdict::of(&outcomes, None).describe(&mut answer);
+    exchange.verdict(&outcomes, None).describe(&mut answer);
     answer
 }
 

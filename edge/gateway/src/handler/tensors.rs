@@ -126,7 +126,7 @@ pub async fn answer(exchange: &mut Exchange, request: &Tensors<'_>, payload: Pay
         }
     };
     let mut answer = exchange.answer_with(status, headers, body);
-    Verdict::of(&outcomes, Some(&judged.signals)).describe(&mut answer);
+    exchange.verdict(&outcomes, Some(&judged.signals)).describe(&mut answer);
     answer
 }
 
@@ -174,7 +174,8 @@ impl Exchange {
     ) -> Decided {
         let (decisions, route) = {
             let mut decisions = self.gateway.decisions();
-            let route = decisions.route(request.is_pinned, clock::now());
+            let deadline = self.client_deadline(request.head);
+            let route = decisions.route(request.is_pinned, deadline, clock::now());
             if self.hops.is_shadow {
                 // No sample: the policy does not see it.
                 (vec![Decision::Pinned; judged.signals.len()], route)
@@ -205,11 +206,10 @@ impl Exchange {
             Ok(_) => Err(Unanswered::Failed),
             Err(reason) => Err(*reason),
         };
-        self.record_uploads(judged, &hard, used);
-        if merged.is_none() {
-            for row in hard.chosen() {
-                outcomes[*row] = Outcome::Fallback;
-            }
+        let of_cloud = self.of_cloud(Decision::Hard, hard.chosen().len());
+        self.record_uploads(judged, &hard, used, &of_cloud);
+        for (row, outcome) in hard.chosen().iter().zip(of_cloud) {
+            outcomes[*row] = if merged.is_some() { outcome } else { Outcome::Fallback };
         }
         let cloud = uploaded.ok().filter(|_| merged.is_some());
         Decided { merged, outcomes, cloud, is_shadow }
@@ -262,6 +262,7 @@ impl Exchange {
         judged: &EdgeBatch<'_>,
         hard: &Selection,
         used: Result<&Payload, Unanswered>,
+        of_cloud: &[Outcome],
     ) {
         let output = self.service.config.hard_example.output.as_deref();
         let rows = hard.chosen().len();
@@ -277,7 +278,10 @@ impl Exchange {
             let upload = match &scores {
                 Err(Unanswered::NotSent) => Upload::NotSent,
                 Err(Unanswered::Failed) => Upload::Failed,
-                Ok(_) if judged.is_whole => Upload::Answered(None),
+                // The answer of a gateway that fell back is not the one to compare with.
+                Ok(_) if judged.is_whole || of_cloud[index] == Outcome::FallbackAbove => {
+                    Upload::Answered(None)
+                }
                 Ok(cloud) => {
                     let rule = &self.service.rule;
                     Upload::Answered(judged.scores.agree(*row, cloud, index, rule))

@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     cloud_grpc::GrpcClient,
     failure::{CloudError, chain, classified, failed, retry_after},
+    path::Upper,
 };
 use crate::{
     config::Config,
@@ -58,6 +59,15 @@ pub struct CloudRequest {
     pub body: Payload,
     /// When the whole answer has to be there.
     pub deadline: std::time::Instant,
+}
+
+/// A whole answer.
+#[derive(Debug, Clone)]
+pub struct CloudAnswer {
+    /// Its body.
+    pub payload: Payload,
+    /// What it shows of the gateways above.
+    pub upper: Upper,
 }
 
 /// A streamed answer.
@@ -171,7 +181,7 @@ impl CloudClient {
     ///
     /// # Errors
     /// There is none in time, or it is not one.
-    pub async fn call(&self, request: &CloudRequest) -> Result<Payload, CloudError> {
+    pub async fn call(&self, request: &CloudRequest) -> Result<CloudAnswer, CloudError> {
         if request.wire == Wire::Grpc {
             let token = self.token.read().unwrap_or_else(PoisonError::into_inner).clone();
             return match &self.grpc {
@@ -188,7 +198,9 @@ impl CloudClient {
             }
             body.extend_from_slice(&chunk);
         }
+        let upper = Upper::of(stream.headers());
         Payload::new(stream.headers(), body.freeze())
+            .map(|payload| CloudAnswer { payload, upper })
             .map_err(|error| CloudError::Invalid { received: error.to_string() })
     }
 

@@ -25,8 +25,9 @@ use tonic::{
 };
 
 use super::{
-    cloud::CloudRequest,
+    cloud::{CloudAnswer, CloudRequest},
     failure::{CloudError, chain, classified, failed, retry_after},
+    path::Upper,
 };
 use crate::{
     config::{Cloud, Config},
@@ -83,7 +84,7 @@ impl GrpcClient {
         &self,
         request: &CloudRequest,
         token: Option<HeaderValue>,
-    ) -> Result<Payload, CloudError> {
+    ) -> Result<CloudAnswer, CloudError> {
         let deadline = Instant::from_std(request.deadline);
         #[expect(clippy::disallowed_methods, reason = "I/O: the deadline of the first byte")]
         let now = Instant::now();
@@ -141,7 +142,7 @@ fn build(
     Ok(call)
 }
 
-async fn read(answer: Response<Body>, max: usize) -> Result<Payload, CloudError> {
+async fn read(answer: Response<Body>, max: usize) -> Result<CloudAnswer, CloudError> {
     let (head, mut body) = answer.into_parts();
     if !head.status.is_success() {
         return Err(classified(head.status, retry_after(&head.headers), String::new()));
@@ -162,7 +163,10 @@ async fn read(answer: Response<Body>, max: usize) -> Result<Payload, CloudError>
     }
     match Status::from_header_map(&trailers) {
         Some(status) if status.code() == Code::Ok => message(bytes.freeze())
-            .map(|message: Bytes| Payload::from(message))
+            .map(|message: Bytes| CloudAnswer {
+                payload: Payload::from(message),
+                upper: Upper::of(&head.headers),
+            })
             .map_err(|error| CloudError::Invalid { received: error.to_string() }),
         Some(status) => Err(of_status(&status)),
         None => Err(failed(false, "the answer has no status".to_owned())),

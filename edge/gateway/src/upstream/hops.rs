@@ -60,6 +60,11 @@ impl Hops {
         Ok(Self { via, is_shadow })
     }
 
+    /// Whether another gateway passed the request on.
+    pub fn is_passed_on(&self) -> bool {
+        !self.via.is_empty()
+    }
+
     /// Adds the headers for the next gateway.
     pub fn describe(&self, own: Option<&str>, headers: &mut HeaderMap) {
         let via: Vec<&str> = self.via.iter().map(String::as_str).chain(own).collect();

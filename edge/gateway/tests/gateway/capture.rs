@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures::stream::{self, StreamExt as _};
 use neptune_datasets::{FormatOptions, LocalDataset, PathPolicy, ReadMeter};
 use neptune_harness::{Process, free_port, wait::eventually};
@@ -210,6 +211,36 @@ async fn completion_is_recorded_with_the_text_as_its_label() {
     assert_eq!((&record["edge"]["id"], &record["cloud"]["id"]), (&json!("edge"), &json!("cloud")));
 }
 
+#[tokio::test]
+async fn image_of_a_request_is_a_file_beside_its_record() {
+    use crate::completions::{CHAT, question, servers, setup};
+    let (edge, cloud) = servers().await;
+    let folder = tempfile::tempdir().unwrap();
+    let mut setup = setup(&edge, &cloud, json!({"capture": {"directory": folder.path()}})).await;
+    let image = b"\x89PNG\r\n\x1a\nof a test";
+    let mut request = question(0.3);
+    // Beside the message that the model servers of these tests read.
+    let url = format!("data:image/png;base64,{}", STANDARD.encode(image));
+    request["attachment"] = json!([{"type": "image_url", "image_url": {"url": url}}]);
+    for _ in 0..2 {
+        setup.post(CHAT, request.clone()).await;
+    }
+    let is_captured = |status: &Value| status["capture"]["captured"] == 2;
+    setup.until("the records", is_captured).await;
+    setup.stop().await;
+    let records = records(folder.path());
+    let path = records[0]["request"]["attachment"][0]["image_url"]["url"].as_str().unwrap();
+    let kind = path.strip_prefix("images/").and_then(|name| name.split_once('.')).unwrap();
+    assert_eq!((kind.0.len(), kind.1), (64, "png"), "{path}");
+    assert_eq!(fs::read(folder.path().join(path)).unwrap(), image);
+    assert_eq!(fs::read_dir(folder.path().join("images")).unwrap().count(), 1);
+    assert_eq!(records[1]["request"], records[0]["request"]);
+    // The model servers got the image itself.
+    let is_sent =
+        |sent: &crate::harness::Received| sent.json()["attachment"] == request["attachment"];
+    assert_eq!(cloud.received().iter().filter(|sent| is_sent(sent)).count(), 2);
+}
+
 /// The sorted times of 2,000 requests at 1,000 per second, of which each is hard.
 async fn paced(setup: &Setup) -> Vec<Duration> {
     let period = tokio::time::interval(Duration::from_millis(1));
@@ -245,10 +276,13 @@ async fn thousand_requests_per_second_are_answered_while_all_are_captured() {
     setup.reconfigure(json!({}));
     setup.until("nothing is captured", |status| status["capture"].is_null()).await;
     let plain = paced(&setup).await;
+    let at = |times: &[Duration], percent: usize| times[times.len() * percent / 100];
     for (name, times) in [("with", &capturing), ("without", &plain)] {
-        let at = |percent: usize| times[times.len() * percent / 100];
-        println!("{name} capture: p50 {:?}, p99 {:?}", at(50), at(99));
+        println!("{name} capture: p50 {:?}, p99 {:?}", at(times, 50), at(times, 99));
     }
+    let ratio = at(&capturing, 99).as_secs_f64() / at(&plain, 99).as_secs_f64();
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    println!("ratio of p99: {ratio:.3}; load of the machine: {}", load.trim());
     let page = setup.page("/metrics").await;
     setup.stop().await;
     let count = |result: &str| -> usize {

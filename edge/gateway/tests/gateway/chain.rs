@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::{
+    grpc_server::{self, GrpcServer},
     harness::{Server, Setup, ok, status},
     oip::{INFER, edge_model, rows},
 };
@@ -12,7 +13,8 @@ use crate::{
 /// A gateway with this identity whose model answers with this confidence at most.
 async fn gateway(id: &str, edge: &Server, cloud: std::net::SocketAddr) -> Setup {
     let changes = json!({
-        "id": id, "cloud": {"modelName": "small"}, "hardExample": {"maxUploadRatio": 1},
+        "id": id, "service": id, "cloud": {"modelName": "small"},
+        "hardExample": {"maxUploadRatio": 1},
         "timeouts": {"cloudTotal": "5s", "cloudFirstByte": "5s"},
     });
     Setup::start(edge.address, Some(cloud), changes).await
@@ -31,6 +33,7 @@ async fn three_tiers_answer_each_sample_once_within_its_deadline() {
     let limits = [("x-request-timeout-ms", "3000"), ("x-request-id", "7")];
     let answer = low.post_with(INFER, &limits, rows(&[0.9, 0.6, 0.95])).await;
     assert_eq!(answer.decision(), ("edge,cloud,edge", "easy,hard,easy"));
+    assert_eq!(answer.header("x-neptune-path"), "low=easy;low=hard,middle=hard;low=easy");
     let [received] = &top.received()[..] else { panic!("{:?}", top.received()) };
     assert_eq!(received.headers["x-neptune-via"], "low,middle");
     assert_eq!(received.headers["x-request-id"], "7");
@@ -42,11 +45,24 @@ async fn three_tiers_answer_each_sample_once_within_its_deadline() {
     for (setup, samples) in [(&low, 3), (&middle, 1)] {
         assert_eq!(setup.status().await["samples"]["inference"], samples);
     }
-    // Without the top the middle answers, so that the low tier has no fallback of its own.
+    // Without the top the middle answers, so that the low tier does not use its own row. It counts
+    // a fallback, because no tier was sure.
     top.become_script(|_| status(500, "broken"));
     let answer = low.post(INFER, rows(&[0.6])).await;
-    assert_eq!((answer.status.as_u16(), answer.decision()), (200, ("cloud", "hard")));
+    assert_eq!((answer.status.as_u16(), answer.decision()), (200, ("cloud", "fallback")));
+    assert_eq!(answer.header("x-neptune-path"), "low=fallback,middle=fallback");
     assert_eq!(middle.status().await["samples"]["fallback"], 1);
+    let samples = low.status().await["samples"].clone();
+    assert_eq!((&samples["fallback"], &samples["cloud"]), (&json!(1), &json!(1)));
+    assert_eq!(samples["tiers"], json!([1, 1]), "the middle answered one, the top the other");
+    let page = low.page("/metrics").await;
+    for line in [
+        "neptune_tier_samples_total{tier=\"low\",decision=\"easy\"} 2",
+        "neptune_tier_samples_total{tier=\"middle\",decision=\"hard\"} 1",
+        "neptune_tier_samples_total{tier=\"middle\",decision=\"fallback\"} 1",
+    ] {
+        assert!(page.text().lines().any(|found| found == line), "{line} in {}", page.text());
+    }
 }
 
 #[tokio::test]
@@ -57,7 +73,7 @@ async fn loop_of_gateways_is_refused_and_the_edge_answers() {
     let second = gateway("second", &edge, first.running().address).await;
     first.reconfigure(json!({"cloud": {"url": format!("http://{}", second.running().address)}}));
     let answered = tokio::time::timeout(Duration::from_secs(20), async {
-        while first.post(INFER, rows(&[0.6])).await.decision() != ("cloud", "hard") {}
+        while first.post(INFER, rows(&[0.6])).await.decision() != ("cloud", "fallback") {}
     });
     answered.await.unwrap();
     // The second one fell back, because the first one refused.
@@ -70,6 +86,10 @@ async fn loop_of_gateways_is_refused_and_the_edge_answers() {
         "this request came back over first, second: the services are a loop; point \
          cloudWorker.service of one of them elsewhere"
     );
+    let problems = first.status().await["problems"].clone();
+    let text = problems[0]["message"].as_str().unwrap();
+    assert_eq!(problems[0]["reason"], "RequestLoop");
+    assert!(text.starts_with("this request came back over first, second"), "{text}");
     let long = [("x-neptune-via", "a,b,c,d,e,f,g,h,i")];
     let refused = first.post_with(INFER, &long, rows(&[0.9])).await;
     assert!(refused.error().contains("passed 9 gateways, and at most 8"), "{}", refused.error());
@@ -93,4 +113,78 @@ async fn shadow_of_another_gateway_is_answered_and_is_no_sample() {
     assert_eq!((hard.status.as_u16(), hard.decision()), (200, ("edge", "pinned")));
     assert_eq!(middle.status().await["samples"]["inference"], 0);
     assert!(top.received().is_empty());
+}
+
+#[tokio::test]
+async fn tier_whose_cloud_is_away_answers_and_the_lower_one_keeps_its_budget() {
+    let edges = [Server::start(edge_model).await, Server::start(edge_model).await];
+    let top = Server::start(|_| status(500, "broken")).await;
+    let middle = gateway("middle", &edges[1], top.address).await;
+    let low = gateway("low", &edges[0], middle.running().address).await;
+    for _ in 0..3 {
+        low.post(INFER, rows(&[0.6])).await;
+    }
+    // Now the breaker of the middle is open, and that of the low tier is not.
+    let answer = low.post(INFER, rows(&[0.6, 0.9])).await;
+    assert_eq!(answer.decision(), ("cloud,edge", "fallback,easy"));
+    assert_eq!(answer.header("x-neptune-upper"), "", "only a gateway gets it");
+    let via = [("x-neptune-via", "low")];
+    let of_middle = middle.post_with(INFER, &via, rows(&[0.9])).await;
+    assert_eq!(of_middle.header("x-neptune-upper"), "away");
+    let state = low.status().await;
+    assert_eq!(state["cloud"], "Reachable", "{state}");
+    assert_eq!(state["problems"][0]["reason"], "UpperAway", "{state}");
+    assert_eq!(state["samples"]["fallback"], 4);
+}
+
+#[tokio::test]
+async fn sample_without_the_time_of_the_cloud_stays_at_the_edge() {
+    let edge = Server::start(edge_model).await;
+    let slow = Server::start(|request| {
+        std::thread::sleep(Duration::from_millis(120));
+        edge_model(request)
+    })
+    .await;
+    let low = gateway("low", &edge, slow.address).await;
+    for _ in 0..8 {
+        assert_eq!(low.post(INFER, rows(&[0.6])).await.decision(), ("cloud", "hard"));
+    }
+    let asked = slow.received().len();
+    let short = [("x-request-timeout-ms", "60")];
+    let answer = low.post_with(INFER, &short, rows(&[0.6, 0.9])).await;
+    assert_eq!((answer.status.as_u16(), answer.decision()), (200, ("edge", "deadline,easy")));
+    assert_eq!(slow.received().len(), asked, "the cloud is not asked");
+    let long = [("x-request-timeout-ms", "3000")];
+    assert_eq!(low.post_with(INFER, &long, rows(&[0.6])).await.decision(), ("cloud", "hard"));
+    let samples = low.status().await["samples"].clone();
+    assert_eq!((&samples["deadline"], &samples["hard"]), (&json!(1), &json!(10)));
+}
+
+#[tokio::test]
+async fn path_deadline_and_loop_work_over_grpc() {
+    let edge = GrpcServer::start(grpc_server::edge_model).await;
+    let sure = |first: f32| if first > 0.6 { 0.95 } else { first };
+    let near = GrpcServer::start(move |request| grpc_server::model("small", request, sure)).await;
+    let top = GrpcServer::start(grpc_server::cloud_model).await;
+    let of = |id: &str, model: &str| {
+        json!({"id": id, "service": id, "cloud": {"modelName": model},
+            "hardExample": {"maxUploadRatio": 1}})
+    };
+    let middle = grpc_server::setup(near.address, top.address, of("middle", "big")).await;
+    let address = middle.running().grpc_address.unwrap();
+    let low = grpc_server::setup(edge.address, address, of("low", "small")).await;
+    let request = grpc_server::rows(&[0.875, 0.5, 0.625], true);
+    let limit = [("grpc-timeout", "3000m")];
+    let answer = grpc_server::infer(&low, &limit, request.clone()).await.unwrap();
+    let path = answer.metadata().get("x-neptune-path").unwrap();
+    assert_eq!(path, "low=easy;low=hard,middle=hard;low=hard,middle=easy");
+    assert_eq!(low.status().await["samples"]["tiers"], json!([1, 1]));
+    let left = |headers: &hyper::HeaderMap| -> u64 {
+        headers["grpc-timeout"].to_str().unwrap().trim_end_matches('m').parse().unwrap()
+    };
+    let (at_middle, at_top) = (&near.received()[0].0, &top.received()[0].0);
+    assert!(left(at_middle) <= 3_000 && left(at_top) <= 2_400, "a fifth is kept");
+    assert_eq!(at_top["x-neptune-via"], "low,middle");
+    let refused = grpc_server::infer(&low, &[("x-neptune-via", "low,middle")], request).await;
+    assert_eq!(refused.unwrap_err().code(), tonic::Code::FailedPrecondition);
 }

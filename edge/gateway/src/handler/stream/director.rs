@@ -94,7 +94,7 @@ impl Director {
         let is_complete = matches!(end, End::Complete);
         self.exchange.count_tokens(Side::Edge, &self.frames.reply);
         let signal = self.exchange.signal(&self.frames.reply, self.max_tokens);
-        let (decision, route) = self.exchange.decide_one(signal, self.is_pinned);
+        let (decision, route) = self.exchange.decide_one(signal, self.is_pinned, None);
         let mut outcome = Outcome::Edge(decision);
         if decision == Decision::Hard {
             // The edge's stream waits meanwhile: it is the fallback.
@@ -107,7 +107,9 @@ impl Director {
             self.exchange.record_upload(signal, answered);
             if let Ok(stream) = asked? {
                 drop(edge);
-                self.decide(Outcome::Cloud(decision), &[signal]).await?;
+                self.exchange.upper = stream.upper.clone();
+                let outcome = self.exchange.of_cloud(decision, 1)[0];
+                self.decide(outcome, &[signal]).await?;
                 return relay_cloud(stream, &self.out).await;
             }
             outcome = Outcome::Fallback;
@@ -199,6 +201,7 @@ impl Director {
             let text = self.exchange.nobody_text(reason);
             return self.refuse(StatusCode::SERVICE_UNAVAILABLE, text).await;
         };
+        self.exchange.upper = stream.upper.clone();
         self.decide(Outcome::Cloud(Decision::EdgeDown), &[]).await?;
         relay_cloud(stream, &self.out).await
     }
@@ -210,7 +213,7 @@ impl Director {
         signals: &[neptune_cascade::Signal],
     ) -> Result<(), Gone> {
         self.exchange.count(&[outcome]);
-        let verdict = Verdict::of(&[outcome], Some(signals));
+        let verdict = self.exchange.verdict(&[outcome], Some(signals));
         let comment = verdict.comment();
         let head = self.head.take().ok_or(Gone)?;
         if head.send(Ok(verdict)).is_err() {
