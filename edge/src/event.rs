@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 
 use neptune_link::LinkEvent;
+use neptune_peers::ContentEvent;
 use neptune_wire::{ObjectKey, TaskId, WorkerName};
 
 use crate::{
     Error,
     domain::{
+        aggregator::AggregatorEvent,
         artifact::{ArtifactSource, DownloadEvent, ImageEvent, LocalModelEvent},
         gateway_files::WrittenGateways,
         observed_container::ObservedContainer,
@@ -57,8 +59,14 @@ pub enum AgentEvent {
     ClearsPublished(BTreeSet<ObjectKey>),
     /// The files of the gateways were written, or their secrets changed.
     GatewayFiles(WrittenGateways),
+    /// A peer waits for a content, or the copy of one is damaged.
+    Content(ContentEvent),
     /// An activity of a training task reports something.
     Training { task: TaskId, event: TaskEvent },
+    /// The supervision of the aggregator of this `TrainingModel` reports something.
+    Aggregator { uid: String, event: AggregatorEvent },
+    /// What unknown aggregators left behind was removed.
+    AggregatorsSwept,
     /// What unknown training tasks left behind was removed.
     TrainingSwept(SweepState),
     /// The embedded broker has other remarks on the workers.

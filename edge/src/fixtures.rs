@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use neptune_wire::{AgentInstance, ModelServer, ObjectKey, TopicPrefix};
+use neptune_wire::{AgentInstance, ModelServer, ObjectKey, TopicPrefix, TransformerProxy};
 use serde_json::json;
 
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
         allowed_dirs::AllowedDirs,
         artifact::LocalArtifact,
         container::ContainerDefaults,
-        node_context::{NodeContext, WorkerBroker},
+        node_context::{NONROOT, NodeContext, WorkerBroker},
         observed_container::{ContainerIdentity, ContainerState, ObservedContainer},
         served_version::ServedVersion,
     },
@@ -29,6 +29,7 @@ pub fn node_context() -> NodeContext {
         broker: WorkerBroker::External("mqtt://127.0.0.1:1884".into()),
         data_dir: "/var/lib/neptune".into(),
         agent_user: 0,
+        gateway_user: NONROOT,
         docker_socket: "/var/run/docker.sock".into(),
         dns: Vec::new(),
         network: None,
@@ -126,6 +127,16 @@ pub fn transformed(version: &str, reload: &str) -> ModelServer {
         "image": "t", "serverPort": 13_501, "healthPath": "/ready", "env": {"PORT": "8501"},
     }));
     ModelServer { transformer: Some(transformer.unwrap()), ..serving(version, reload) }
+}
+
+/// As [`transformed`], with this image and a proxy.
+pub fn proxied(image: &str, version: &str, reload: &str) -> ModelServer {
+    let mut serving = transformed(version, reload);
+    let transformer = serving.transformer.as_mut().unwrap();
+    image.clone_into(&mut transformer.image);
+    transformer.proxy =
+        Some(TransformerProxy { image: "neptune-edge".into(), ports: [13_502, 13_503] });
+    serving
 }
 
 pub fn served_version(version: &str, reload: &str) -> ServedVersion {

@@ -14,6 +14,7 @@
 //! | `artifacts` | `domain`, `desired`, `storage` |
 //! | `model_server` | `domain`, `desired`, `plan`, `artifacts`, `engine` |
 //! | `training` | `domain`, `desired`, `artifacts`, `engine` |
+//! | `aggregator` | `domain`, `engine`, `training` |
 //! | `agent` | all of these |
 //! | `broker` | `config`, `domain` |
 //! | `sidecar` | `broker` |
@@ -29,14 +30,17 @@ pub mod model_server;
 pub mod storage;
 
 mod agent;
+mod aggregator;
 mod artifacts;
 mod backoff;
 mod broker;
 mod engine;
 mod event;
 mod gateway;
+mod peers;
 mod plan;
 mod random;
+mod replication;
 mod report;
 mod sidecar;
 mod startup;

@@ -10,15 +10,17 @@ use std::{
 };
 
 use jiff::Timestamp;
+use neptune_models::{ModelStore, PeerFetch, StorePolicy};
+use rustix::thread::CapabilitySet;
 use tokio::{net::TcpListener, sync::mpsc};
 use tracing::info;
 
 use crate::{
     Error,
     agent::{
-        Agent, CloudSession, Containers, DesiredState, DroppedMessages, Gateways, ImageCollector,
-        LoopSchedule, ModelServers, NodeArtifacts, NodeKey, ServiceNotifier, Training, WorkerPool,
-        executor::Executor,
+        Agent, Aggregators, CloudSession, Containers, DesiredState, DroppedMessages, Gateways,
+        ImageCollector, LoopSchedule, ModelServers, NodeArtifacts, NodeKey, ServiceNotifier,
+        Training, WorkerPool, executor::Executor,
     },
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
     broker::{
@@ -28,22 +30,24 @@ use crate::{
     config::Config,
     domain::{
         identity::AgentIdentity,
-        node_context::{DOWNLOADS_DIR, GATEWAYS_DIR, NodeContext},
+        node_context::{DOWNLOADS_DIR, GATEWAYS_DIR, NONROOT, NodeContext},
     },
     engine::{docker::Docker, former_nodes, image_pulls::ImagePulls, watch},
     event::AgentEvent,
     gateway::{
-        metrics,
+        metrics::{self, NodePage},
         writer::{self, WriterDirs},
     },
+    peers::{ModelContents, PeerService, metrics::origin_page},
     random::unique_id,
+    replication::{ReplicaMetrics, Replication, ReplicationSettings},
     report::{
         batches::Batches,
         publisher::{CloudPublisher, EventBusChannel, PublishingNode},
         reporter::Reporter,
     },
     storage::Store,
-    training::activity::TrainingNode,
+    training::{activity::TrainingNode, metrics::TrainingMetrics},
     worker::counts::Counts,
 };
 
@@ -88,6 +92,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let seq = Timestamp::now().as_millisecond().unsigned_abs();
     let key = NodeKey::load(&config.data_dir);
     let node = publishing_node(&config, &identity, &key);
+    let peers = start_peers(&config, &key, &sender);
     let (link, local) = start_links(&config, node.offline(), &sender)?;
     let batches = Batches::new(identity.clone(), config.heartbeat).starting_after(seq);
     let channel = |rules| EventBusChannel::new(rules, batches, config.heartbeat);
@@ -102,12 +107,15 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         tokio::spawn(former_nodes::remove_containers(docker, instance, former));
     }
     let context = Arc::new(node_context(&config));
+    let training_metrics = Arc::<TrainingMetrics>::default();
     let training = TrainingNode {
         docker: Arc::clone(&docker),
         context: Arc::clone(&context),
         instance: identity.instance.clone(),
         events: sender.clone(),
+        metrics: Arc::clone(&training_metrics),
     };
+    let aggregators = Aggregators::new(training.clone());
     let training = Training::new(training, config.training_slots, store.training_tasks()?);
     let reporter = Reporter::new(identity).starting_after(seq);
     let replica = store.replica()?;
@@ -115,20 +123,27 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         replica.objects().values().map(|it| it.content.metadata.uid.as_str()).collect();
     let counts = Counts::restore(store.counts()?, &uids);
     let durable = uids.iter().map(|uid| ((*uid).to_owned(), counts.total(uid))).collect();
+    let replicas = Arc::<ReplicaMetrics>::default();
+    let exchange = (peers.as_ref(), &replicas);
+    let artifacts = artifacts(&config, &store, &docker, &context, exchange, &sender)?;
+    let page = node_page(&artifacts, peers.clone(), replicas, training_metrics);
+    let gateways = gateways(&config, &context, &sender, page).await?;
     let agent = Agent {
         desired: DesiredState::new(replica),
         cloud: CloudSession::new(publisher, reporter, store.pending_clears()?, durable, &config),
         workers: WorkerPool::new(counts, local.clone(), config.prefix.clone(), boot_id()),
         servers: ModelServers::default(),
-        artifacts: artifacts(&config, &store, &docker, &context, &sender)?,
+        artifacts,
         images: ImageCollector::new(config.image_gc, store.pulled_images()?),
-        gateways: gateways(&config, &context, &sender).await?,
+        gateways,
         containers: Containers::new(
             Executor { docker, context, events: sender, credentials },
             Instant::now(),
         ),
+        peers,
         key,
         training,
+        aggregators,
         dropped: DroppedMessages::default(),
         schedule: LoopSchedule::default(),
         store,
@@ -174,16 +189,39 @@ fn publishing_node(config: &Config, identity: &AgentIdentity, key: &NodeKey) -> 
         agent: identity.clone(),
         heartbeat: config.heartbeat,
         key_pin: key.pin(),
+        peers: config.peers,
     }
 }
 
+/// Starts the exchange of contents with other nodes, if it is on and the node has a key.
+fn start_peers(
+    config: &Config,
+    key: &NodeKey,
+    events: &mpsc::Sender<AgentEvent>,
+) -> Option<PeerService> {
+    let (peers, mut contents) = PeerService::new(config.node.clone(), config.peers?);
+    if let Ok(key) = key.get() {
+        peers.start(key);
+    }
+    let events = events.clone();
+    tokio::spawn(async move {
+        while let Some(event) = contents.recv().await {
+            // The receiver is dropped only when the process exits.
+            let _ = events.send(AgentEvent::Content(event)).await;
+        }
+    });
+    Some(peers)
+}
+
 fn node_context(config: &Config) -> NodeContext {
+    let agent_user = rustix::process::geteuid().as_raw();
     NodeContext {
         node: config.node.clone(),
         prefix: config.prefix.clone(),
         broker: config.worker_broker.clone(),
         data_dir: config.data_dir.clone(),
-        agent_user: rustix::process::geteuid().as_raw(),
+        agent_user,
+        gateway_user: gateway_user(agent_user),
         docker_socket: config.docker_socket.clone(),
         dns: config.dns.clone(),
         network: config.worker_network.clone(),
@@ -192,11 +230,21 @@ fn node_context(config: &Config) -> NodeContext {
     }
 }
 
+/// The user of gateways: that of the agent, or one without rights if the agent is root and can give
+/// files to it and read them afterwards.
+fn gateway_user(agent: u32) -> u32 {
+    let needed = CapabilitySet::CHOWN | CapabilitySet::DAC_OVERRIDE;
+    let has_needed =
+        || rustix::thread::capabilities(None).is_ok_and(|found| found.effective.contains(needed));
+    if agent == 0 && has_needed() { NONROOT } else { agent }
+}
+
 /// Starts the task that writes the files of the gateways, and the one that serves their metrics.
 async fn gateways(
     config: &Config,
     context: &NodeContext,
     events: &mpsc::Sender<AgentEvent>,
+    page: NodePage,
 ) -> Result<Gateways, Error> {
     let dirs = WriterDirs {
         gateways: context.data_dir.join(GATEWAYS_DIR),
@@ -208,7 +256,7 @@ async fn gateways(
     if let Some(listen) = config.metrics_listen {
         let listener = TcpListener::bind(listen).await;
         let listener = listener.map_err(|source| Error::MetricsListen { listen, source })?;
-        tokio::spawn(metrics::serve(listener, gateways.subscribe()));
+        tokio::spawn(metrics::serve(listener, gateways.subscribe(), page));
     }
     Ok(gateways)
 }
@@ -218,18 +266,48 @@ fn artifacts(
     store: &Store,
     docker: &Arc<Docker>,
     context: &Arc<NodeContext>,
+    (peers, replicas): (Option<&PeerService>, &Arc<ReplicaMetrics>),
     events: &mpsc::Sender<AgentEvent>,
 ) -> Result<NodeArtifacts, Error> {
     let data_policy = neptune_datasets::PathPolicy { allowed_roots: context.allowed.data.clone() };
-    let downloads = neptune_models::ModelStore::open(
-        &config.data_dir.join(DOWNLOADS_DIR),
-        config.policy.clone(),
-    )?;
+    let replication = ReplicationSettings {
+        data_dir: config.data_dir.clone(),
+        reserve: config.policy.reserve_bytes,
+        is_allowed: config.peers.is_some_and(|peers| peers.allows_replicas),
+        peers: peers.cloned(),
+        metrics: Arc::clone(replicas),
+    };
+    let replication = Replication::new(replication, events.clone());
+    let shared = peers.filter(|_| config.peers.is_some_and(|it| it.shares_models));
+    let shared = shared.map(|peers| Arc::clone(peers.models()));
+    let policy = StorePolicy { peers: shared.clone().map(peer_fetch), ..config.policy.clone() };
+    let downloads = ModelStore::open(&config.data_dir.join(DOWNLOADS_DIR), policy)?;
     Ok(NodeArtifacts {
         models: Models::new(store, Arc::clone(context), events.clone())?,
-        datasets: Datasets::new(data_policy, events.clone()),
-        downloads: Downloads::new(downloads, events.clone(), config.keep_unused),
+        datasets: Datasets::new(data_policy, replication, events.clone()),
+        downloads: Downloads::new(downloads, events.clone(), config.keep_unused, shared),
         images: ImagePulls::new(Arc::clone(docker), events.clone()),
+    })
+}
+
+fn peer_fetch(contents: Arc<ModelContents>) -> PeerFetch {
+    PeerFetch::new(move |request| {
+        let contents = Arc::clone(&contents);
+        async move { contents.fetch(request).await }
+    })
+}
+
+/// The metrics of what the node downloads, exchanges and trains.
+fn node_page(
+    artifacts: &NodeArtifacts,
+    peers: Option<PeerService>,
+    replicas: Arc<ReplicaMetrics>,
+    training: Arc<TrainingMetrics>,
+) -> NodePage {
+    let store = artifacts.downloads.store().clone();
+    Arc::new(move || {
+        let peers = peers.as_ref().map(|peers| peers.counters().page()).unwrap_or_default();
+        peers + &origin_page(store.origin_bytes()) + &replicas.text() + &training.page()
     })
 }
 

@@ -7,7 +7,7 @@ mod harness;
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown},
     path::PathBuf,
     process::Command,
     sync::{
@@ -246,6 +246,12 @@ impl Node {
         dirs.into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
     }
 
+    /// The user of gateways: one without rights, if the agent is root.
+    fn gateway_user(&self) -> u32 {
+        let agent = fs::metadata(self.agent.data_dir()).unwrap().uid();
+        if agent == 0 { 65_532 } else { agent }
+    }
+
     fn dir(&self) -> PathBuf {
         let [dir] = &self.dirs()[..] else { panic!("{:?}", self.dirs()) };
         dir.clone()
@@ -362,7 +368,7 @@ async fn gateway_follows_configuration_secrets_and_model_without_a_restart() {
     let mut asked = node.asked("the edge's answer", |it| it.decision == "easy").await;
     let container = node.container();
     let format = "{{.HostConfig.NetworkMode}} {{.HostConfig.ReadonlyRootfs}} {{.Config.User}}";
-    let user = fs::metadata(node.agent.data_dir()).unwrap().uid();
+    let user = node.gateway_user();
     assert_eq!(
         docker(&["inspect", "--format", format, &container]),
         format!("host true {user}:{user}")
@@ -511,7 +517,7 @@ async fn captured_samples_are_counted_by_their_dataset() {
         node.cloud.status(DATASET, "the captured samples", is_counted).await
     };
     counted(asked.cloud).await;
-    let user = fs::metadata(node.agent.data_dir()).unwrap().uid();
+    let user = node.gateway_user();
     for entry in fs::read_dir(&directory).unwrap() {
         let found = entry.unwrap().metadata().unwrap();
         assert_eq!((found.permissions().mode() & 0o777, found.uid()), (0o600, user));
@@ -528,6 +534,22 @@ async fn captured_samples_are_counted_by_their_dataset() {
     eventually("the next container", || node.container_is_other(&container)).await;
     asked += node.asked("the answer after the kill", |it| it.by == "cloud").await;
     counted(asked.cloud).await;
+
+    // What a gateway of an earlier version left, which ran as the agent's user, and with it root.
+    let container = node.container();
+    node.agent.kill();
+    docker(&["rm", "--force", &container]);
+    let agent = fs::metadata(node.agent.data_dir()).unwrap().uid();
+    for dir in [directory.clone(), node.dir().join("state")] {
+        for entry in fs::read_dir(&dir).unwrap() {
+            lchown(entry.unwrap().path(), Some(agent), Some(agent)).unwrap();
+        }
+        lchown(&dir, Some(agent), Some(agent)).unwrap();
+    }
+    node.agent.start();
+    asked += node.asked("the answer after the upgrade", |it| it.by == "cloud").await;
+    counted(asked.cloud).await;
+    node.counted(asked).await;
 
     // A directory that the operator does not allow.
     node.capture = Some(node.agent.dir.path().join("elsewhere"));

@@ -10,15 +10,11 @@ use std::{
     net::IpAddr,
     path::{Path, PathBuf},
     process::Command,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use harness::{
-    Agent, Broker, BusyboxImage, Cloud, FileServer, docker, docker::docker as run_docker,
+    Agent, Broker, BusyboxImage, Cloud, FileServer, Load, docker, docker::docker as run_docker,
     eventually, free_port, unique,
 };
 use neptune_harness::docker::{engine, require_image};
@@ -27,12 +23,12 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
-    task::JoinHandle,
     time::{sleep, timeout},
 };
 
 const OBJECT: &str = "default/inferencemodels/m";
 const PYTHON: &str = "neptune/python:dev";
+const GATEWAY: &str = "neptune/gateway:dev";
 
 fn example() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/transformer").canonicalize().unwrap()
@@ -50,20 +46,40 @@ async fn version(name: &str, is_healthy: bool) -> (String, FileServer) {
     (name.to_owned(), FileServer::serve(&tar.stdout).await)
 }
 
-/// A model server behind a transformer.
+/// A model server behind a transformer and its proxy.
 struct Pair {
     name: String,
     image: String,
     port: u16,
     server_port: u16,
+    transformer_ports: [u16; 2],
     reload: &'static str,
 }
 
 impl Pair {
     fn new(image: &BusyboxImage, reload: &'static str) -> Self {
         require_image(PYTHON, "hack/build-python-image.sh");
-        let (port, server_port) = (free_port(), free_port());
-        Self { name: unique("m"), image: image.0.clone(), port, server_port, reload }
+        require_image(GATEWAY, "hack/build-gateway-image.sh");
+        Self {
+            name: unique("m"),
+            image: image.0.clone(),
+            port: free_port(),
+            server_port: free_port(),
+            transformer_ports: [free_port(), free_port()],
+            reload,
+        }
+    }
+
+    /// The containers of its transformers.
+    fn transformers(&self, agent: &Agent) -> Vec<String> {
+        let names = ["transformer", "transformer-2"].map(|part| format!("{}-{part}", self.name));
+        names.iter().filter_map(|name| container_or_none(agent, name)).collect()
+    }
+
+    /// The container of the only transformer, once requests in flight at the previous one ended.
+    async fn transformer(&self, agent: &Agent) -> String {
+        eventually("one transformer", || self.transformers(agent).len() == 1).await;
+        self.transformers(agent).remove(0)
     }
 
     /// The server listens on this port.
@@ -90,7 +106,7 @@ exec busybox httpd -f -p {{host}}:{port} -h /"#
             },
             "health": {
                 "httpPath": "/models/m/{version}/health", "periodMs": 100, "timeoutMs": 1000,
-                "startWithinMs": 5000, "probationMs": 700,
+                "startWithinMs": 20_000, "probationMs": 700,
             },
         }})
     }
@@ -104,39 +120,58 @@ exec busybox httpd -f -p {{host}}:{port} -h /"#
             "scripts": {"dir": dir, "bootFile": "transform.py"},
             "serverPort": self.server_port, "healthPath": "/models/m/{version}/health",
             "env": {
-                "DIVISOR": divisor.to_string(), "PORT": self.port.to_string(),
+                "DIVISOR": divisor.to_string(),
                 "PREDICTOR_URL": format!("http://127.0.0.1:{}", self.server_port),
             },
+            "proxy": {"image": GATEWAY, "ports": self.transformer_ports},
         });
+        content
+    }
+
+    /// As [`Pair::of`], without the proxy.
+    fn without_proxy(&self, version: &(String, FileServer), divisor: u32) -> Value {
+        let mut content = self.of(version, divisor);
+        let transformer = content["serving"]["transformer"].as_object_mut().unwrap();
+        transformer.remove("proxy");
+        transformer["env"]["PORT"] = json!(self.port.to_string());
         content
     }
 
     /// The version and the numbers that the server received, if the pair answers.
     async fn ask(&self) -> Option<Answer> {
-        ask(self.port).await
+        ask(self.port).await.ok()
     }
 }
 
-/// Asks for two numbers, 8 and 16.
-async fn ask(port: u16) -> Option<Answer> {
+/// Asks for two numbers, 8 and 16. The error is what came instead of an answer.
+async fn ask(port: u16) -> Result<Answer, String> {
     let body = r#"{"inputs": [{"name": "x", "data": [8, 16]}]}"#;
     let request = format!(
         "POST /cgi-bin/predict HTTP/1.0\r\nContent-Length: {}\r\nContent-Type: application/json\r\n\r\n{body}",
         body.len()
     );
     let ask = async {
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
-        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        let answer: Value = serde_json::from_str(body).ok().filter(|_| head.contains(" 200 "))?;
-        let numbers = answer["received"]["inputs"][0]["data"].as_array()?.clone();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let numbers = numbers.iter().filter_map(Value::as_f64).map(|number| number as u32);
-        Some((answer["version"].as_str()?.to_owned(), numbers.collect()))
+        stream.read_to_string(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer)
     };
-    timeout(Duration::from_secs(5), ask).await.ok().flatten()
+    let answer = match timeout(Duration::from_secs(10), ask).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => return Err(error.to_string()),
+        Err(_) => return Err("no answer in time".to_owned()),
+    };
+    parse(&answer).ok_or(answer)
+}
+
+fn parse(answer: &str) -> Option<Answer> {
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let answer: Value = serde_json::from_str(body).ok().filter(|_| head.contains(" 200 "))?;
+    let numbers = answer["received"]["inputs"][0]["data"].as_array()?.clone();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let numbers = numbers.iter().filter_map(Value::as_f64).map(|number| number as u32);
+    Some((answer["version"].as_str()?.to_owned(), numbers.collect()))
 }
 
 type Answer = (String, Vec<u32>);
@@ -145,57 +180,9 @@ fn answer(version: &str, numbers: [u32; 2]) -> Answer {
     (version.to_owned(), numbers.to_vec())
 }
 
-/// Sends requests at 200 per second.
-struct Load {
-    stop: Arc<AtomicBool>,
-    task: JoinHandle<LoadResult>,
-}
-
-#[derive(Debug, Default)]
-struct LoadResult {
-    answers: Vec<Answer>,
-    sent: u32,
-    failed: u32,
-    longest_outage: Duration,
-}
-
-impl Load {
-    fn on(port: u16) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let task = tokio::spawn(async move {
-            let mut ticks = tokio::time::interval(Duration::from_millis(5));
-            let mut requests = tokio::task::JoinSet::new();
-            while !stopped.load(Ordering::Relaxed) {
-                ticks.tick().await;
-                requests.spawn(async move { (ask(port).await, Instant::now()) });
-            }
-            let mut done = requests.join_all().await;
-            done.sort_by_key(|(_, at)| *at);
-            let mut result = LoadResult::default();
-            let mut last_good = done.first().map(|(_, at)| *at);
-            for (answer, at) in done {
-                result.sent += 1;
-                let Some(answer) = answer else {
-                    result.failed += 1;
-                    continue;
-                };
-                let outage = at.duration_since(last_good.unwrap_or(at));
-                result.longest_outage = result.longest_outage.max(outage);
-                last_good = Some(at);
-                if !result.answers.contains(&answer) {
-                    result.answers.push(answer);
-                }
-            }
-            result
-        });
-        Self { stop, task }
-    }
-
-    async fn end(self) -> LoadResult {
-        self.stop.store(true, Ordering::Relaxed);
-        self.task.await.unwrap()
-    }
+fn load(pair: &Pair) -> Load<Answer> {
+    let port = pair.port;
+    Load::of(move || ask(port))
 }
 
 fn serving(report: &StatusReport) -> ModelServerReport {
@@ -251,52 +238,26 @@ async fn pair_switches_versions_without_failed_request() {
     let cloud = Cloud::connect(&agent);
     let (three, four) = (version("3", true).await, version("4", true).await);
     let pair = Pair::new(&image, "watch");
-    let transformer = format!("{}-transformer", pair.name);
+    let first = format!("{}-transformer", pair.name);
     apply(&cloud, &pair.of(&three, 8), "serving 3", settled("3")).await;
     assert_eq!(pair.ask().await, Some(answer("3", [1, 2])));
-    let containers = [container(&agent, &pair.name), container(&agent, &transformer)];
+    let containers = agent.containers();
+    assert_eq!(containers.len(), 3, "the server, the transformer and the proxy");
     let mounts = "{{range .Mounts}}{{.Destination}} {{.RW}} {{end}}";
-    let mounts = run_docker(&["inspect", "--format", mounts, &containers[1]]);
+    let mounts = run_docker(&["inspect", "--format", mounts, &container(&agent, &first)]);
     assert!(mounts.contains("/models/m false"), "{mounts}");
     assert!(mounts.contains(&format!("{} false", example().display())), "{mounts}");
 
-    let load = Load::on(pair.port);
+    let load = load(&pair);
     apply(&cloud, &pair.of(&four, 8), "serving 4", settled("4")).await;
     let result = load.end().await;
     println!("switch of the version under load: {result:?}");
     assert!(result.sent > 100 && result.failed == 0, "{result:?}");
     assert_eq!(result.answers, [answer("3", [1, 2]), answer("4", [1, 2])]);
-    let same = [container(&agent, &pair.name), container(&agent, &transformer)];
-    assert_eq!(same, containers, "both containers are kept");
-
-    // Another transformer: the server is kept.
-    let load = Load::on(pair.port);
-    apply(&cloud, &pair.of(&four, 4), "serving 4 again", settled("4")).await;
-    assert_ne!(container(&agent, &transformer), containers[1]);
-    let result = load.end().await;
-    println!("switch of the transformer under load: {result:?}");
-    assert_eq!(pair.ask().await, Some(answer("4", [2, 4])));
-    assert!(result.longest_outage < Duration::from_secs(5), "{result:?}");
-    assert_eq!(container(&agent, &pair.name), containers[0]);
-
-    // One that never becomes ready, and one that exits.
-    let script = "import time; time.sleep(3600)";
-    for (script, text) in [(script, "transformer"), ("raise SystemExit('no labels')", "no labels")]
-    {
-        let mut failing = pair.of(&four, 4);
-        failing["serving"]["transformer"]["command"] = json!(["python3", "-c", script]);
-        let what = "returned to the previous transformer";
-        let report = apply(&cloud, &failing, what, blocked("TransformerFailed")).await;
-        let message = report.message;
-        assert!(message.contains(text), "{message}");
-        assert!(message.contains("returned to the previous transformer"), "{message}");
-        assert_eq!(pair.ask().await, Some(answer("4", [2, 4])));
-        assert_eq!(container(&agent, &pair.name), containers[0]);
-    }
+    assert_eq!(agent.containers(), containers, "all containers are kept");
 
     // Both are restarted, each alone, and found by another agent.
-    apply(&cloud, &pair.of(&four, 4), "serving 4 after the correction", settled("4")).await;
-    for killed in [&transformer, &pair.name] {
+    for killed in [&first, &pair.name, &format!("{}-proxy", pair.name)] {
         let before = container(&agent, killed);
         docker(&["kill", &before]);
         eventually("the restart", || {
@@ -304,25 +265,102 @@ async fn pair_switches_versions_without_failed_request() {
         })
         .await;
         cloud.status(OBJECT, "serving after a kill", settled("4")).await;
-        eventually_answer(&pair, answer("4", [2, 4])).await;
+        eventually_answer(&pair, answer("4", [1, 2])).await;
     }
     let containers = agent.containers();
     agent.kill();
-    assert_eq!(pair.ask().await, Some(answer("4", [2, 4])), "without the agent");
+    assert_eq!(pair.ask().await, Some(answer("4", [1, 2])), "without the agent");
     agent.start();
     let is_next = |report: &StatusReport| report.epoch == 2 && settled("4")(report);
     cloud.status(OBJECT, "found by the next agent", is_next).await;
     assert_eq!(agent.containers(), containers);
 
-    // Without a transformer the server takes its port; and back.
+    // Without a transformer the server takes its port; back, without a proxy; and with one.
     let what = "serving without a transformer";
     apply(&cloud, &pair.server(pair.port, &four), what, settled("4")).await;
     assert_eq!(agent.containers().len(), 1);
     eventually_answer(&pair, answer("4", [8, 16])).await;
-    cloud.insert(OBJECT, &pair.of(&four, 8));
+    let what = "serving without a proxy";
+    apply(&cloud, &pair.without_proxy(&four, 8), what, settled("4")).await;
+    assert_eq!(agent.containers().len(), 2);
     eventually_answer(&pair, answer("4", [1, 2])).await;
+    apply(&cloud, &pair.of(&four, 4), "serving with a proxy", settled("4")).await;
+    assert_eq!(agent.containers().len(), 3);
+    eventually_answer(&pair, answer("4", [2, 4])).await;
     cloud.delete(OBJECT);
     eventually("the removal", || agent.containers().is_empty()).await;
+}
+
+#[tokio::test]
+async fn transformers_are_replaced_and_rolled_back_without_failed_request() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
+    let mut agent = agent_with_scripts(&broker);
+    agent.start();
+    let cloud = Cloud::connect(&agent);
+    let four = version("4", true).await;
+    let pair = Pair::new(&image, "replace");
+    apply(&cloud, &pair.of(&four, 8), "serving", settled("4")).await;
+    let server = container(&agent, &pair.name);
+    let mut previous = pair.transformer(&agent).await;
+
+    // Back and forth: each one starts in the place that the other one left.
+    for (divisor, before, after) in [(4, [1, 2], [2, 4]), (8, [2, 4], [1, 2])] {
+        let load = load(&pair);
+        apply(&cloud, &pair.of(&four, divisor), "serving with another one", settled("4")).await;
+        let result = load.end().await;
+        println!("change of the transformer under load: {result:?}");
+        assert!(result.sent > 100 && result.failed == 0, "{result:?}");
+        assert_eq!(result.answers, [answer("4", before), answer("4", after)]);
+        let next = pair.transformer(&agent).await;
+        assert_ne!(next, previous);
+        assert_eq!(container(&agent, &pair.name), server, "the server keeps its model");
+        previous = next;
+    }
+
+    // One that never becomes ready, one that exits, and one that fails in its probation.
+    let ready_for_a_moment = "import functools, http.server as s, os, threading\n\
+        os.makedirs('/tmp/models/m/4'); open('/tmp/models/m/4/health', 'w')\n\
+        threading.Timer(0.4, lambda: os.remove('/tmp/models/m/4/health')).start()\n\
+        handler = functools.partial(s.SimpleHTTPRequestHandler, directory='/tmp')\n\
+        s.ThreadingHTTPServer(('', int(os.environ['PORT'])), handler).serve_forever()";
+    let hangs = "import time; time.sleep(3600)";
+    let exits = "raise SystemExit('no labels')";
+    for (script, text, may_fail) in [
+        (hangs, "connection refused", false),
+        (exits, "no labels", false),
+        (ready_for_a_moment, "404", true),
+    ] {
+        let mut failing = pair.of(&four, 4);
+        failing["serving"]["transformer"]["command"] = json!(["python3", "-c", script]);
+        let load = load(&pair);
+        let what = "returned to the previous transformer";
+        let report = apply(&cloud, &failing, what, blocked("TransformerFailed")).await;
+        let result = load.end().await;
+        println!("failed transformer under load: {result:?}");
+        let message = report.message.to_lowercase();
+        assert!(message.contains(text), "{message}");
+        assert!(message.contains("returned to the previous transformer"), "{message}");
+        assert_eq!(result.answers, [answer("4", [1, 2])], "it answers no request");
+        // Requests that reach one during its probation get its answers.
+        assert!(result.failed == 0 || may_fail, "{result:?}");
+        assert_eq!(pair.ask().await, Some(answer("4", [1, 2])));
+        assert_eq!(pair.transformer(&agent).await, previous);
+        assert_eq!(container(&agent, &pair.name), server);
+    }
+
+    // The agent is killed while both run, and finishes the switch.
+    let load = load(&pair);
+    cloud.insert(OBJECT, &pair.of(&four, 4));
+    eventually("both", || pair.transformers(&agent).len() == 2).await;
+    agent.kill();
+    agent.start();
+    let is_next = |report: &StatusReport| report.epoch == 2 && settled("4")(report);
+    cloud.status(OBJECT, "finished by the next agent", is_next).await;
+    let result = load.end().await;
+    println!("kill of the agent during a change: {result:?}");
+    assert!(result.sent > 100 && result.failed == 0, "{result:?}");
+    eventually_answer(&pair, answer("4", [2, 4])).await;
+    assert_ne!(pair.transformer(&agent).await, previous);
 }
 
 fn container_or_none(agent: &Agent, worker: &str) -> Option<String> {
@@ -384,17 +422,26 @@ async fn pair_on_a_docker_network_shares_one_loopback() {
         let id = container(&agent, worker);
         run_docker(&["inspect", "--format", "{{.HostConfig.NetworkMode}}", &id])
     };
-    let transformer = format!("{}-transformer", pair.name);
+    let first = format!("{}-transformer", pair.name);
     assert_eq!(network(&pair.name), "bridge");
-    assert_eq!(network(&transformer), format!("container:{}", container(&agent, &pair.name)));
+    let beside = format!("container:{}", container(&agent, &pair.name));
+    assert_eq!([network(&first), network(&format!("{}-proxy", pair.name))], [&*beside; 2]);
     let published = TcpStream::connect((gateway, pair.port)).await;
     let internal = TcpStream::connect((gateway, pair.server_port)).await;
     assert!(published.is_ok() && internal.is_err(), "the server's port is on loopback only");
 
-    // The next container of the server has another network, and the transformer follows.
+    // Another transformer, in the network of the same container.
+    let load = load(&pair);
+    apply(&cloud, &pair.of(&three, 4), "serving with another one", settled("3")).await;
+    let result = load.end().await;
+    println!("change of the transformer on a Docker network: {result:?}");
+    assert!(result.sent > 100 && result.failed == 0, "{result:?}");
+    assert_eq!(result.answers, [answer("3", [1, 2]), answer("3", [2, 4])]);
+
+    // The next container of the server has another network, and the others follow.
     apply(&cloud, &pair.of(&four, 8), "serving 4", settled("4")).await;
     assert_eq!(pair.ask().await, Some(answer("4", [1, 2])));
-    assert_eq!(network(&transformer), format!("container:{}", container(&agent, &pair.name)));
+    assert_eq!(network(&first), format!("container:{}", container(&agent, &pair.name)));
     docker(&["kill", &container(&agent, &pair.name)]);
     sleep(Duration::from_millis(200)).await;
     eventually_answer(&pair, answer("4", [1, 2])).await;

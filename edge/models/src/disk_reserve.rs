@@ -24,6 +24,13 @@ pub struct DiskReserve {
 }
 
 impl DiskReserve {
+    /// Number of bytes that can be written without the reserve.
+    pub fn available(&self) -> Result<u64, ModelError> {
+        let free = free_bytes(&self.dir)
+            .map_err(|source| ModelError::StoreIo { path: self.dir.clone(), source })?;
+        Ok(free.saturating_sub(self.bytes))
+    }
+
     /// Checks that `more` bytes fit without the reserve.
     pub fn check(&self, more: u64) -> Result<(), ModelError> {
         let free = free_bytes(&self.dir)

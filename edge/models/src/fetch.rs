@@ -20,12 +20,14 @@ use crate::{
     disk_reserve::DiskReserve,
     inventory::{Inventory, lock},
     location::ArtifactLocation,
+    peer_fetch,
     request::Packaging,
     sources::FetchSources,
     storage::{
         content_store::ArtifactMeta,
         durable::remove,
         partial::{CompleteDownload, PartialDownload},
+        partial_record::adopt,
     },
     transfer::{
         connector::Connector,
@@ -183,6 +185,7 @@ impl FetchTask {
     }
 
     async fn attempt(&mut self) -> Result<Artifact, ModelError> {
+        self.ask_peers().await?;
         let mut partial = match self.partial.take().filter(PartialDownload::has_writer) {
             Some(partial) => partial,
             None => self.open_partial().await?,
@@ -204,6 +207,49 @@ impl FetchTask {
         });
         let (complete, guard) = partial.complete().await?;
         self.finish(complete, guard).await
+    }
+
+    /// Asks other nodes for the content. If one sent it, the partial download is complete.
+    async fn ask_peers(&mut self) -> Result<(), ModelError> {
+        let is_local = matches!(self.request.location, ArtifactLocation::File(_));
+        let is_complete = self.partial.as_ref().is_some_and(PartialDownload::is_complete);
+        let Some(digest) = self.request.sha256.filter(|_| !is_local && !is_complete) else {
+            return Ok(());
+        };
+        if self.inventory.policy.peers.is_none() {
+            return Ok(());
+        }
+        let key = self.request.key();
+        // A partial download that is open has the lock.
+        let guard = match &self.partial {
+            Some(_) => None,
+            None => Some(self.inventory.lock_partial(&key).await),
+        };
+        let file = peer_fetch::complete_file(&self.inventory, &key);
+        let mut peer = None;
+        if !file.exists() {
+            let available = self.reserve().available()?;
+            let is_plain = self.request.packaging == Packaging::Plain;
+            let limit = if is_plain { available } else { available / 2 };
+            let content = (digest, key.as_str());
+            peer = peer_fetch::ask(&self.inventory, content, limit, &self.progress).await?;
+            if peer.is_none() {
+                return Ok(());
+            }
+        }
+        self.partial = None;
+        let guard = match guard {
+            Some(guard) => guard,
+            None => self.inventory.lock_partial(&key).await,
+        };
+        let dir = self.inventory.partial_dir(&key);
+        let reserve = self.reserve();
+        let adopted = spawn_blocking(move || {
+            let result = adopt(&dir, &file, digest, peer);
+            drop(guard);
+            result.map_err(|source| reserve.write_error(&dir, source, 0))
+        });
+        adopted.await.expect("renaming a file does not panic")
     }
 
     async fn open_partial(&self) -> Result<PartialDownload, ModelError> {
@@ -248,7 +294,8 @@ impl FetchTask {
             self.connector = Some(created.await.expect("creating a client does not panic")?);
         }
         let connector = self.connector.as_ref().expect("created above");
-        http::download(connector, &object, partial, &self.progress).await
+        let received = &self.inventory.origin_bytes;
+        http::download(connector, &object, partial, (&self.progress, received)).await
     }
 
     /// Verifies the digest, and moves the artifact to the content store.
@@ -299,9 +346,13 @@ fn store(
             (Packaging::Zip, None) => unpack_zip(inventory, reserve, &dir, &complete.raw)?,
             (_, None) => (complete.raw, bytes),
         };
-        let meta = ArtifactMeta { bytes, size, fetched: milliseconds() };
+        let is_archive = request.packaging != Packaging::Plain;
+        let archive = (is_archive && inventory.policy.peers.is_some()).then(|| dir.join("raw"));
+        let size = if archive.is_some() { size + bytes } else { size };
+        let meta = ArtifactMeta { bytes, size, fetched: milliseconds(), peer: complete.peer };
+        let files = (model.as_path(), archive.as_deref());
         let staging = dir.join("new");
-        let stored = inventory.content.put(&model, digest, request.packaging, meta, &staging);
+        let stored = inventory.content.put(files, digest, request.packaging, &meta, &staging);
         stored.map_err(write_error)?;
         info!(url = reserve.url, %digest, bytes, size, "artifact stored");
     }

@@ -6,10 +6,11 @@ use std::{
     fs::{self, File},
     io,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicU64},
     time::{Duration, SystemTime},
 };
 
+use neptune_wire::NodeName;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::{
@@ -36,6 +37,8 @@ pub struct Artifact {
     pub path: PathBuf,
     /// Size of the download, in bytes.
     pub bytes: u64,
+    /// The node that sent it; `None` if it is from its URL.
+    pub peer: Option<NodeName>,
     _in_use: InUse,
 }
 
@@ -49,6 +52,8 @@ pub struct Inventory {
     pub content: ContentStore,
     partial_locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     in_use: Mutex<HashMap<Digest, Weak<Mutex<()>>>>,
+    /// Bytes that servers sent.
+    pub origin_bytes: AtomicU64,
     /// Locked while the store is open.
     _lock: File,
 }
@@ -69,6 +74,7 @@ impl Inventory {
             policy,
             partial_locks: Mutex::default(),
             in_use: Mutex::default(),
+            origin_bytes: AtomicU64::new(0),
             _lock: lock,
         };
         inventory.remove_leftovers()?;
@@ -96,7 +102,7 @@ impl Inventory {
         in_use: InUse,
     ) -> Option<Artifact> {
         let (path, meta) = self.content.find(digest, packaging)?;
-        Some(Artifact { digest, path, bytes: meta.bytes, _in_use: in_use })
+        Some(Artifact { digest, path, bytes: meta.bytes, peer: meta.peer, _in_use: in_use })
     }
 
     /// Protects the artifact of `digest` from removal while the result exists.
@@ -177,8 +183,9 @@ impl Inventory {
         for entry in fs::read_dir(self.dir.join("partial"))? {
             let entry = entry?;
             let is_locked = entry.file_name().to_str().is_some_and(|name| locks.contains_key(name));
-            let modified = fs::metadata(entry.path().join("raw")).and_then(|raw| raw.modified());
-            let is_old = modified.map_or(true, |modified| {
+            let files = ["raw", "peer", "peer-complete"].map(|name| entry.path().join(name));
+            let modified = files.iter().filter_map(|path| fs::metadata(path).ok()?.modified().ok());
+            let is_old = modified.max().is_none_or(|modified| {
                 let age = SystemTime::now().duration_since(modified);
                 age.is_ok_and(|age| age > MAX_PARTIAL_AGE)
             });

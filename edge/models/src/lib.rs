@@ -18,7 +18,7 @@
 //! # Disk writes
 //! A plain file is written once. An archive is written as received, so that the download can be
 //! resumed, and once more unpacked. The received archive is removed when the unpacked one is in
-//! place.
+//! place, unless the store fetches from other nodes: then it is kept for them.
 
 #![deny(missing_docs)]
 
@@ -29,6 +29,7 @@ mod error;
 mod fetch;
 mod inventory;
 mod location;
+mod peer_fetch;
 mod policy;
 mod progress;
 mod request;
@@ -43,8 +44,9 @@ pub use archive::ArchiveLimits;
 pub use error::{ModelError, ModelErrorClass};
 pub use inventory::Artifact;
 pub use neptune_content::{Digest, InvalidDigest};
+pub use peer_fetch::{PeerFetch, PeerFetchRequest};
 pub use policy::StorePolicy;
 pub use progress::{FetchPhase, FetchProgress};
 pub use request::ArtifactRequest;
-pub use store::ModelStore;
+pub use store::{ModelStore, StoredContent};
 pub use transfer::{S3Config, S3Credentials};

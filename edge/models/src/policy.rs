@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use crate::{AllowedAddress, ArchiveLimits, S3Config};
+use crate::{AllowedAddress, ArchiveLimits, PeerFetch, S3Config};
 
 /// What a store may fetch, and how much.
 #[derive(Debug, Clone)]
@@ -23,6 +23,9 @@ pub struct StorePolicy {
     /// A server that sends nothing for this time is considered unavailable. Does not limit the
     /// duration of a download. Default: 30 s.
     pub stall_timeout: Duration,
+    /// Asks other nodes for contents with a digest before their URL is used. Received archives are
+    /// kept then. Default: none.
+    pub peers: Option<PeerFetch>,
 }
 
 impl Default for StorePolicy {
@@ -35,6 +38,7 @@ impl Default for StorePolicy {
             s3: S3Config::default(),
             ca_file: None,
             stall_timeout: Duration::from_secs(30),
+            peers: None,
         }
     }
 }

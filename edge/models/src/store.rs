@@ -4,8 +4,9 @@
 use std::{
     collections::{BTreeSet, HashMap},
     fs::{self, File, TryLockError},
-    path::Path,
-    sync::{Arc, Mutex},
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, atomic::Ordering},
 };
 
 use futures::{
@@ -19,6 +20,7 @@ use crate::{
     fetch::FetchTask,
     inventory::{Inventory, lock},
     sources::{FetchSources, WaitingCaller},
+    storage::content_store::remove_all,
 };
 
 /// The artifacts of a node.
@@ -33,6 +35,17 @@ use crate::{
 pub struct ModelStore {
     inventory: Arc<Inventory>,
     active: Arc<ActiveFetches>,
+}
+
+/// A content of the store, as it was downloaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredContent {
+    /// Its digest.
+    pub digest: Digest,
+    /// The file.
+    pub path: PathBuf,
+    /// Length of the file, in bytes.
+    pub bytes: u64,
 }
 
 type FetchFuture = BoxFuture<'static, Result<Artifact, Arc<ModelError>>>;
@@ -161,8 +174,40 @@ impl ModelStore {
         keep_newest: usize,
     ) -> Result<u64, ModelError> {
         let collected = self.inventory.collect_garbage(keep, keep_newest);
-        let path = || self.inventory.dir.clone();
-        collected.map_err(|source| ModelError::StoreIo { path: path(), source })
+        collected.map_err(|source| self.io_error(source))
+    }
+
+    /// The contents as they were downloaded, for other nodes. An archive is one only if it was kept.
+    /// Blocking.
+    ///
+    /// # Errors
+    /// [`ModelError::StoreIo`].
+    pub fn contents(&self) -> Result<Vec<StoredContent>, ModelError> {
+        let content = &self.inventory.content;
+        let digests = content.digests().map_err(|source| self.io_error(source))?;
+        let file = |digest| {
+            let (path, bytes) = content.file(digest)?;
+            Some(StoredContent { digest, path, bytes })
+        };
+        Ok(digests.into_iter().filter_map(file).collect())
+    }
+
+    /// Removes a damaged content, also if it is in use. Blocking.
+    ///
+    /// # Errors
+    /// [`ModelError::StoreIo`].
+    pub fn discard(&self, digest: Digest) -> Result<(), ModelError> {
+        let trash = self.inventory.content.discard(digest);
+        trash.and_then(remove_all).map_err(|source| self.io_error(source))
+    }
+
+    /// Bytes that servers sent to this process.
+    pub fn origin_bytes(&self) -> u64 {
+        self.inventory.origin_bytes.load(Ordering::Relaxed)
+    }
+
+    fn io_error(&self, source: io::Error) -> ModelError {
+        ModelError::StoreIo { path: self.inventory.dir.clone(), source }
     }
 
     /// Removes the partial download of this request. Waits until a fetch of it has ended.

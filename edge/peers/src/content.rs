@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use neptune_content::Digest;
 use neptune_wire::NodeName;
 
+/// Bytes of the description of a dataset at most.
+pub const MAX_DESCRIPTION: u64 = 16 * 1024;
+
 /// A part of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileRange {
@@ -41,4 +44,13 @@ pub trait ContentSource: Send + Sync {
 
     /// A peer received bytes that do not have the digest: the copy of this node may be damaged.
     fn scrub(&self, digest: &Digest, peer: &NodeName);
+
+    /// Returns a description of the newest state of a dataset, if this node offers it to the peer.
+    /// At most [`MAX_DESCRIPTION`] bytes.
+    fn describe(&self, _dataset: &Digest, _peer: &NodeName) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// This many bytes of the source's contents are about to be sent.
+    fn on_sent(&self, _bytes: u64) {}
 }

@@ -27,7 +27,7 @@ pub mod rendezvous;
 mod roster;
 mod server;
 
-pub use content::{ContentSource, ContentState, FileRange};
+pub use content::{ContentSource, ContentState, FileRange, MAX_DESCRIPTION};
 pub use content_table::{ContentEvent, ContentTable};
 pub use fetch::{FetchOutcome, FetchRequest, FetchResult, PeerFetcher};
 pub use fetch_state::{FetchTimes, OriginReason};

@@ -7,6 +7,7 @@
 //!                            -> 200, 206 | 404 | 416 | 503 Retry-After: 1
 //! POST /v1/want/<sha256>     -> 202 | 403
 //! POST /v1/scrub/<sha256>    -> 202
+//! GET  /v1/dataset/<sha256>  -> 200 | 404
 //! ```
 
 use http::{
@@ -31,6 +32,8 @@ pub enum Route {
     Want(Digest),
     /// `POST /v1/scrub/<sha256>`
     Scrub(Digest),
+    /// `GET /v1/dataset/<sha256>`: the newest state of a dataset, which is named by a digest.
+    Dataset(Digest),
 }
 
 impl Route {
@@ -43,6 +46,7 @@ impl Route {
             (&Method::GET, "content") => Some(Self::Get(digest)),
             (&Method::POST, "want") => Some(Self::Want(digest)),
             (&Method::POST, "scrub") => Some(Self::Scrub(digest)),
+            (&Method::GET, "dataset") => Some(Self::Dataset(digest)),
             _ => None,
         }
     }
@@ -54,6 +58,7 @@ impl Route {
             Self::Get(digest) => (Method::GET, format!("/v1/content/{digest}")),
             Self::Want(digest) => (Method::POST, format!("/v1/want/{digest}")),
             Self::Scrub(digest) => (Method::POST, format!("/v1/scrub/{digest}")),
+            Self::Dataset(digest) => (Method::GET, format!("/v1/dataset/{digest}")),
         }
     }
 }
@@ -141,9 +146,13 @@ mod tests {
     #[test]
     fn routes_and_states_are_read_back_and_others_refused() {
         let digest = Digest::of_bytes(b"x");
-        for route in
-            [Route::Head(digest), Route::Get(digest), Route::Want(digest), Route::Scrub(digest)]
-        {
+        for route in [
+            Route::Head(digest),
+            Route::Get(digest),
+            Route::Want(digest),
+            Route::Scrub(digest),
+            Route::Dataset(digest),
+        ] {
             let (method, path) = route.format();
             assert_eq!(Route::parse(&method, &path), Some(route));
             for bad in [path.to_uppercase(), format!("{path}/"), path[..path.len() - 1].to_owned()]

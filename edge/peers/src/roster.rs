@@ -7,8 +7,8 @@ use neptune_wire::{KeyPin, NodeName};
 
 use crate::rendezvous::ranked;
 
-/// Members that a node talks to at most.
-pub const MAX_MEMBERS: usize = 64;
+/// Members that a node talks to at most: 64 of its site, and 64 with which it replicates datasets.
+pub const MAX_MEMBERS: usize = 128;
 /// Addresses of a member that are tried at most.
 pub const MAX_ADDRESSES: usize = 4;
 

@@ -1,14 +1,15 @@
 //! Fetches single blocks, and what a sync reports.
 
-use std::{io, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
+use crate::{
+    manifest::{FileBlocks, InvalidManifest},
+    progress::SyncProgress,
+};
 use neptune_peers::client::{
     connection::{PeerConnection, PeerError},
     download::{DownloadError, read},
 };
-use tokio::task::spawn_blocking;
-
-use crate::manifest::{FileBlocks, InvalidManifest};
 
 /// The longest pause while the source serves others.
 const MAX_BUSY_PAUSE: Duration = Duration::from_secs(1);
@@ -22,9 +23,24 @@ pub enum ReplicaError {
     /// The manifest cannot be used.
     #[error("manifest of the source: {0}")]
     Manifest(#[from] InvalidManifest),
-    /// The replica's disk failed, or is full.
+    /// The replica's disk failed.
     #[error("replica: {0}")]
     Io(#[from] io::Error),
+    /// The file system has too little free space.
+    #[error("{free} bytes are free, and {reserve} of them stay free")]
+    DiskFull {
+        /// Its free bytes.
+        free: u64,
+        /// The bytes that stay free.
+        reserve: u64,
+    },
+}
+
+impl ReplicaError {
+    /// Whether the connection failed, or the source has another generation now.
+    pub fn is_of_source(&self) -> bool {
+        matches!(self, Self::Source(_))
+    }
 }
 
 impl From<PeerError> for ReplicaError {
@@ -50,6 +66,7 @@ pub struct SyncReport {
 pub struct BlockFetch<'a> {
     pub connection: &'a mut PeerConnection,
     pub report: &'a mut SyncReport,
+    pub progress: Arc<SyncProgress>,
 }
 
 impl BlockFetch<'_> {
@@ -70,18 +87,16 @@ impl BlockFetch<'_> {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(MAX_BUSY_PAUSE);
                 }
-                result => break result?,
+                Ok(bytes) => break bytes,
+                Err(error) => {
+                    self.progress.count_resent();
+                    return Err(error.into());
+                }
             }
         };
+        self.progress.count_sent();
         self.report.fetched_blocks += 1;
         self.report.fetched_bytes += length - present;
         Ok(bytes.filter(|bytes| bytes.len() as u64 == length))
     }
-}
-
-/// Runs blocking file access.
-pub async fn blocking<T: Send + 'static>(
-    task: impl FnOnce() -> Result<T, ReplicaError> + Send + 'static,
-) -> Result<T, ReplicaError> {
-    spawn_blocking(task).await.expect("file access does not panic")
 }

@@ -1,4 +1,4 @@
-//! Copies a directory of one node to others, in blocks of 1 MiB that are named by their sha256.
+//! Copies a directory or a file of one node to others, in blocks of 1 MiB that are named by their sha256.
 //!
 //! The source hashes its files and offers a manifest and the blocks to its replicas, through the
 //! server of `neptune-peers`. A replica compares the manifest with its own blocks, and fetches the
@@ -19,8 +19,10 @@
 
 mod block_fetch;
 mod compare;
+mod directory_lock;
 mod files;
 mod manifest;
+mod progress;
 mod replica;
 mod source;
 mod staging;
@@ -28,5 +30,6 @@ mod staging;
 pub use block_fetch::{ReplicaError, SyncReport};
 pub use compare::{BlockOrigin, FileChange, SyncPlan, compare};
 pub use manifest::{BLOCK, FileBlocks, InvalidManifest, MAX_FILES, Manifest, RelativePath};
+pub use progress::SyncProgress;
 pub use replica::{Deletions, Replica};
-pub use source::{DatasetSource, FileEnd, Generation};
+pub use source::{DatasetDescription, DatasetSource, FileEnd, Generation, SourceData};

@@ -17,6 +17,12 @@ pub const BLOCK: u64 = 1024 * 1024;
 pub const MAX_FILES: usize = 1_000_000;
 /// Bytes of a decoded manifest at most.
 const MAX_DECODED: u64 = 1024 * 1024 * 1024;
+/// Bytes of a decoded manifest that is compressed at any ratio.
+const MAX_INFLATED: u64 = 64 * 1024 * 1024;
+/// How much larger a longer one may become: digests do not compress.
+const MAX_RATIO: u64 = 16;
+/// The largest window of the decompressor, as a power of two: 16 MiB.
+const MAX_WINDOW: u32 = 24;
 /// Bytes of a path at most.
 const MAX_PATH: usize = 1024;
 
@@ -108,6 +114,9 @@ pub enum InvalidManifest {
     /// The text cannot be decoded.
     #[error("cannot decode: {0}")]
     Encoding(#[from] io::Error),
+    /// The text is too long, or much longer than its encoding.
+    #[error("the manifest inflates beyond {0} bytes")]
+    TooLarge(u64),
 }
 
 impl Manifest {
@@ -142,8 +151,14 @@ impl Manifest {
     /// # Errors
     /// It is malformed, too large, or describes files outside the directory.
     pub fn decode(bytes: &[u8]) -> Result<Self, InvalidManifest> {
+        let limit = MAX_INFLATED.max(bytes.len() as u64 * MAX_RATIO).min(MAX_DECODED);
+        let mut decoder = zstd::Decoder::new(bytes)?;
+        decoder.window_log_max(MAX_WINDOW)?;
         let mut text = Vec::new();
-        zstd::Decoder::new(bytes)?.take(MAX_DECODED).read_to_end(&mut text)?;
+        decoder.take(limit + 1).read_to_end(&mut text)?;
+        if text.len() as u64 > limit {
+            return Err(InvalidManifest::TooLarge(limit));
+        }
         let manifest: Self = serde_json::from_slice(&text).map_err(io::Error::from)?;
         manifest.check()?;
         Ok(manifest)
@@ -209,6 +224,15 @@ mod tests {
         for bad in [short, conflict, outside] {
             assert!(Manifest::decode(&bad.encode().unwrap()).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn small_encoding_of_a_huge_text_is_refused() {
+        let spaces = vec![b' '; usize::try_from(MAX_INFLATED).unwrap() + 1];
+        let bomb = zstd::encode_all(spaces.as_slice(), 1).unwrap();
+        assert!(bomb.len() < 1 << 20, "{}", bomb.len());
+        let error = Manifest::decode(&bomb).unwrap_err().to_string();
+        assert_eq!(error, "the manifest inflates beyond 67108864 bytes");
     }
 
     #[test]

@@ -5,25 +5,27 @@ use std::{
     fs::{self, File},
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use neptune_content::Digest;
-use neptune_peers::{
-    Peer,
-    client::{
-        connection::{PeerConnection, PeerError},
-        download::download,
-        partial::PartialFile,
-    },
+use neptune_peers::client::{
+    connection::{PeerConnection, PeerError},
+    download::download,
+    partial::PartialFile,
 };
-use neptune_pinned_tls::TlsKey;
+use neptune_wire::NodeName;
 use serde::{Deserialize, Serialize};
+use tokio::task::spawn_blocking;
 
 use crate::{
-    block_fetch::{BlockFetch, ReplicaError, SyncReport, blocking},
+    DatasetDescription, Generation,
+    block_fetch::{BlockFetch, ReplicaError, SyncReport},
     compare::{BlockOrigin, FileChange, compare, origins_of},
+    directory_lock::DirectoryLock,
     files::{FileVersion, hash_blocks, read_at, read_json, walk, write_at, write_json},
     manifest::{BLOCK, FileBlocks, Manifest, RelativePath},
+    progress::SyncProgress,
     staging::{put, remove_leftovers, staged_blocks},
 };
 
@@ -44,11 +46,15 @@ pub enum Deletions {
 pub struct Replica {
     root: PathBuf,
     state: PathBuf,
+    lock: DirectoryLock,
     deletions: Deletions,
-    generation: u64,
+    /// Bytes of the file system that stay free.
+    reserve: u64,
+    committed: Option<DatasetDescription>,
     files: BTreeMap<RelativePath, FileBlocks>,
-    /// Bytes to fetch for the manifest of the last sync.
-    missing_bytes: u64,
+    /// Files that differed from the last commit when the directory was read.
+    local_changes: usize,
+    progress: Arc<SyncProgress>,
     /// The file that a sync was writing when it failed, and its blocks so far.
     staged: Option<(RelativePath, Vec<Digest>)>,
 }
@@ -56,13 +62,15 @@ pub struct Replica {
 /// What a restart reads.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Committed {
-    generation: u64,
+    description: Option<DatasetDescription>,
     files: BTreeMap<RelativePath, (FileVersion, FileBlocks)>,
 }
 
 impl Replica {
     /// Opens the copy in `root`. `state` is a directory in the same file system, outside of `root`.
-    /// Files that changed since the last commit are hashed; with `is_full`, all of them. Blocking.
+    /// Files that changed since the last commit are hashed; with `is_full`, all of them. A sync
+    /// leaves `reserve` bytes of the file system free. Blocking: waits until no other replica uses
+    /// `state`.
     ///
     /// # Errors
     /// The directories cannot be created or read.
@@ -70,31 +78,61 @@ impl Replica {
         root: &Path,
         state: &Path,
         deletions: Deletions,
+        reserve: u64,
         is_full: bool,
     ) -> io::Result<Self> {
         fs::create_dir_all(root)?;
         fs::create_dir_all(state.join("new"))?;
-        let committed: Committed = read_json(&state.join("replica.json")).unwrap_or_default();
-        let mut files = BTreeMap::new();
-        for (path, version) in walk(root)? {
-            let known =
-                committed.files.get(&path).filter(|(known, _)| !is_full && *known == version);
-            let content = if let Some((_, content)) = known {
-                content.clone()
-            } else {
-                let blocks = hash_blocks(&path.below(root), 0, version.bytes)?;
-                FileBlocks { bytes: version.bytes, blocks }
-            };
-            files.insert(path, content);
-        }
-        let (root, state) = (root.to_owned(), state.to_owned());
-        let generation = committed.generation;
-        Ok(Self { root, state, deletions, generation, files, missing_bytes: 0, staged: None })
+        let replica = Self {
+            lock: DirectoryLock::take(state)?,
+            root: root.to_owned(),
+            state: state.to_owned(),
+            deletions,
+            reserve,
+            committed: None,
+            files: BTreeMap::new(),
+            local_changes: 0,
+            progress: Arc::default(),
+            staged: None,
+        };
+        replica.reopen(is_full)
     }
 
-    /// Returns the last complete generation; 0 if there is none.
-    pub fn generation(&self) -> u64 {
-        self.generation
+    /// Reads the directory again, as [`Replica::open`] does. Blocking.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn reopen(mut self, is_full: bool) -> io::Result<Self> {
+        let committed: Committed = read_json(&self.state.join("replica.json")).unwrap_or_default();
+        // A sync that was interrupted has changed files itself.
+        let is_settled = committed.description.is_some() && !self.marker().exists();
+        let (mut files, mut changes) = (BTreeMap::new(), 0);
+        for (path, version) in walk(&self.root)? {
+            let known = committed.files.get(&path);
+            let same = known.filter(|(known, _)| !is_full && *known == version);
+            let content = if let Some((_, content)) = same {
+                content.clone()
+            } else {
+                let blocks = hash_blocks(&path.below(&self.root), 0, version.bytes)?;
+                FileBlocks { bytes: version.bytes, blocks }
+            };
+            changes += usize::from(known.is_none_or(|(_, known)| *known != content));
+            files.insert(path, content);
+        }
+        changes += committed.files.keys().filter(|path| !files.contains_key(*path)).count();
+        self.local_changes = if is_settled { changes } else { 0 };
+        (self.committed, self.files, self.staged) = (committed.description, files, None);
+        Ok(self)
+    }
+
+    /// Returns the last complete generation; `None` before the first one.
+    pub fn generation(&self) -> Option<Generation> {
+        self.committed.as_ref().map(|committed| committed.generation)
+    }
+
+    /// Returns what the source described when the last generation was complete.
+    pub fn description(&self) -> Option<&DatasetDescription> {
+        self.committed.as_ref()
     }
 
     /// Returns the hash of the files as they are, see [`Manifest::root`].
@@ -102,29 +140,67 @@ impl Replica {
         Manifest { generation: 0, files: self.files.clone() }.root()
     }
 
-    /// Returns the bytes that the last sync has still to fetch.
-    pub fn bytes_behind(&self) -> u64 {
-        self.missing_bytes
+    /// Returns the number of files that differed from the last commit when the directory was read
+    /// last. Somebody else changed them, and the next sync replaces them.
+    pub fn local_changes(&self) -> usize {
+        self.local_changes
     }
 
-    /// Makes the files equal to the manifest with this digest.
+    /// What the replica does, readable while it syncs.
+    pub fn progress(&self) -> &Arc<SyncProgress> {
+        &self.progress
+    }
+
+    /// The file that exists from the first change of a sync to its commit.
+    fn marker(&self) -> PathBuf {
+        self.state.join("syncing")
+    }
+
+    /// Runs blocking file access. It ends also if the future is dropped, and holds the lock until
+    /// then.
+    fn blocking<T, F>(&self, task: F) -> impl Future<Output = Result<T, ReplicaError>> + use<T, F>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> Result<T, ReplicaError> + Send + 'static,
+    {
+        let lock = self.lock.clone();
+        let access = spawn_blocking(move || {
+            let result = task();
+            drop(lock);
+            result
+        });
+        async move { access.await.expect("file access does not panic") }
+    }
+
+    /// Makes the files equal to a generation of the source. If the future is dropped, what has
+    /// arrived stays; call [`Replica::reopen`] before the next sync.
     ///
     /// # Errors
-    /// See [`ReplicaError`]. Call it again, with the newest manifest.
+    /// See [`ReplicaError`]. Call it again, with the newest generation.
     pub async fn sync(
         &mut self,
-        key: &TlsKey,
-        source: &Peer,
-        manifest: &Digest,
+        connection: &mut PeerConnection,
+        source: &NodeName,
+        described: &DatasetDescription,
     ) -> Result<SyncReport, ReplicaError> {
-        let mut connection = PeerConnection::open(key, source).await?;
-        let wanted = self.manifest(&mut connection, source, manifest).await?;
+        let generation = &described.generation;
+        let wanted = self.manifest(connection, source, &generation.manifest).await?;
+        if wanted.root() != generation.root {
+            return Err(PeerError::Invalid("the manifest does not have its root").into());
+        }
         let plan = compare(&self.files, &wanted);
-        self.missing_bytes = plan.missing_bytes;
+        self.progress.set_behind(plan.missing_bytes);
+        let marker = self.marker();
+        self.blocking(move || {
+            File::create(marker)?;
+            Ok(())
+        })
+        .await?;
         let mut report = SyncReport { generation: wanted.generation, ..SyncReport::default() };
         for (path, change) in &plan.changes {
             let file = &wanted.files[path];
-            let mut fetch = BlockFetch { connection: &mut connection, report: &mut report };
+            let progress = Arc::clone(&self.progress);
+            let mut fetch = BlockFetch { connection, report: &mut report, progress };
             match change {
                 FileChange::Append(first) => {
                     if !self.append(&mut fetch, path, file, *first).await? {
@@ -142,27 +218,27 @@ impl Replica {
                 self.delete(path)?;
             }
         }
-        self.commit(wanted.generation).await?;
+        self.commit(described.clone()).await?;
         Ok(report)
     }
 
     async fn manifest(
         &self,
         connection: &mut PeerConnection,
-        source: &Peer,
+        source: &NodeName,
         digest: &Digest,
     ) -> Result<Manifest, ReplicaError> {
         let path = self.state.join(format!("manifest-{digest}"));
         let mut partial = PartialFile::open(&path).await?;
         if !partial.has_digest(digest) {
-            download(connection, &source.node, digest, &mut partial, MAX_MANIFEST).await?;
+            download(connection, source, digest, &mut partial, MAX_MANIFEST).await?;
         }
         if !partial.has_digest(digest) {
             partial.restart().await?;
             return Err(PeerError::Invalid("the manifest does not have its digest").into());
         }
         drop(partial);
-        blocking(move || Ok(Manifest::decode(&fs::read(path)?)?)).await
+        self.blocking(move || Ok(Manifest::decode(&fs::read(path)?)?)).await
     }
 
     /// Writes the new blocks of a file that grew. Returns false if its end was changed as well.
@@ -180,17 +256,18 @@ impl Replica {
             let (read_from, present) = (target.clone(), own.saturating_sub(start));
             let prefix = match present {
                 0 => Vec::new(),
-                _ => blocking(move || Ok(read_at(&read_from, start, present)?)).await?,
+                _ => self.blocking(move || Ok(read_at(&read_from, start, present)?)).await?,
             };
             let length = prefix.len();
             let Some(bytes) = fetch.block(file, index, prefix).await? else { return Ok(false) };
             let target = target.clone();
-            blocking(move || Ok(write_at(&target, own, &bytes[length..])?)).await?;
+            self.check_space().await?;
+            self.blocking(move || Ok(write_at(&target, own, &bytes[length..])?)).await?;
             let own = self.files.entry(path.clone()).or_default();
             own.blocks.truncate(index);
             own.blocks.push(file.blocks[index]);
             own.bytes = start + file.block_length(index);
-            self.missing_bytes = self.missing_bytes.saturating_sub(file.block_length(index));
+            self.progress.arrived(file.block_length(index));
         }
         Ok(true)
     }
@@ -209,7 +286,7 @@ impl Replica {
             Some((known, blocks)) if known == *path => blocks,
             _ => {
                 let staging = staging.clone();
-                blocking(move || Ok(staged_blocks(&staging)?)).await?
+                self.blocking(move || Ok(staged_blocks(&staging)?)).await?
             }
         };
         let wanted = file.blocks.iter();
@@ -219,8 +296,7 @@ impl Replica {
         for (index, origin) in origins.iter().enumerate() {
             if index < present {
                 if *origin == BlockOrigin::Source {
-                    self.missing_bytes =
-                        self.missing_bytes.saturating_sub(file.block_length(index));
+                    self.progress.arrived(file.block_length(index));
                 }
                 continue;
             }
@@ -229,29 +305,32 @@ impl Replica {
                     let (from, offset) = (from.below(&self.root), *at as u64 * BLOCK);
                     let (length, digest) = (file.block_length(index), file.blocks[index]);
                     // The file may have been changed by this sync already, or by somebody else.
-                    let bytes = blocking(move || Ok(read_at(&from, offset, length).ok())).await?;
+                    let bytes =
+                        self.blocking(move || Ok(read_at(&from, offset, length).ok())).await?;
                     bytes.filter(|bytes| Digest::of_bytes(bytes) == digest)
                 }
                 BlockOrigin::Source => None,
             };
             let bytes = if let Some(bytes) = local {
                 fetch.report.reused_blocks += 1;
+                self.progress.count_reused();
                 bytes
             } else {
                 let bytes = fetch.block(file, index, Vec::new()).await?;
                 let bytes = bytes.ok_or(PeerError::Invalid("a block does not have its digest"))?;
-                self.missing_bytes = self.missing_bytes.saturating_sub(file.block_length(index));
+                self.progress.arrived(file.block_length(index));
                 bytes
             };
             let target = staging.clone();
-            blocking(move || Ok(write_at(&target, index as u64 * BLOCK, &bytes)?)).await?;
+            self.check_space().await?;
+            self.blocking(move || Ok(write_at(&target, index as u64 * BLOCK, &bytes)?)).await?;
             if let Some((_, staged)) = &mut self.staged {
                 staged.push(file.blocks[index]);
             }
         }
         self.staged = None;
         let (root, path_below, bytes) = (self.root.clone(), path.clone(), file.bytes);
-        blocking(move || Ok(put(&staging, &root, &path_below, bytes)?)).await?;
+        self.blocking(move || Ok(put(&staging, &root, &path_below, bytes)?)).await?;
         self.files.insert(path.clone(), file.clone());
         Ok(())
     }
@@ -281,24 +360,40 @@ impl Replica {
         Ok(())
     }
 
+    /// Whether the file system has more than the reserve.
+    async fn check_space(&self) -> Result<(), ReplicaError> {
+        let (root, reserve) = (self.root.clone(), self.reserve);
+        self.blocking(move || {
+            let found = rustix::fs::statvfs(&root).map_err(io::Error::from)?;
+            let free = found.f_bavail.saturating_mul(found.f_frsize);
+            if free < reserve + BLOCK {
+                Err(ReplicaError::DiskFull { free, reserve })
+            } else {
+                Ok(())
+            }
+        })
+        .await
+    }
+
     /// Syncs everything to the disk, then records the generation.
-    async fn commit(&mut self, generation: u64) -> Result<(), ReplicaError> {
-        let (root, state) = (self.root.clone(), self.state.clone());
-        let contents = self.files.clone();
-        blocking(move || {
+    async fn commit(&mut self, described: DatasetDescription) -> Result<(), ReplicaError> {
+        let (root, state, marker) = (self.root.clone(), self.state.clone(), self.marker());
+        let (contents, committed) = (self.files.clone(), Some(described.clone()));
+        self.blocking(move || {
             rustix::fs::syncfs(File::open(&root)?).map_err(io::Error::from)?;
             let versions = walk(&root)?.into_iter();
             let files = versions.filter_map(|(path, version)| {
                 let content = contents.get(&path)?.clone();
                 Some((path, (version, content)))
             });
-            let committed = Committed { generation, files: files.collect() };
+            let committed = Committed { description: committed, files: files.collect() };
             write_json(&state.join("replica.json"), &committed)?;
+            fs::remove_file(marker)?;
             Ok(remove_leftovers(&state)?)
         })
         .await?;
-        self.generation = generation;
-        self.missing_bytes = 0;
+        (self.committed, self.local_changes) = (Some(described), 0);
+        self.progress.set_behind(0);
         Ok(())
     }
 }

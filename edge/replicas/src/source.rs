@@ -13,6 +13,7 @@ use neptune_wire::NodeName;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    directory_lock::DirectoryLock,
     files::{FileVersion, hash_blocks, last_line_end, read_json, walk, write_json},
     manifest::{BLOCK, FileBlocks, InvalidManifest, MAX_FILES, Manifest, RelativePath},
 };
@@ -29,8 +30,19 @@ pub enum FileEnd {
     LastLine,
 }
 
-/// A state of the directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a source answers to its replicas.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatasetDescription {
+    /// The newest generation.
+    #[serde(flatten)]
+    pub generation: Generation,
+    /// The name of the only file; `None` if the data is a directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<RelativePath>,
+}
+
+/// A state of the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generation {
     /// Grows with each change, also over restarts.
     pub number: u64,
@@ -42,11 +54,49 @@ pub struct Generation {
     pub bytes: u64,
 }
 
-/// A directory that other nodes copy.
+/// The data of a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourceData {
+    /// The files below a directory.
+    Directory(PathBuf),
+    /// One file, which the replicas have under this name.
+    File(PathBuf, RelativePath),
+}
+
+impl SourceData {
+    fn walk(&self) -> io::Result<BTreeMap<RelativePath, FileVersion>> {
+        match self {
+            Self::Directory(root) => walk(root),
+            Self::File(path, name) => {
+                let version = FileVersion::from(&fs::metadata(path)?);
+                Ok([(name.clone(), version)].into())
+            }
+        }
+    }
+
+    fn path(&self, of: &RelativePath) -> PathBuf {
+        match self {
+            Self::Directory(root) => of.below(root),
+            Self::File(path, _) => path.clone(),
+        }
+    }
+
+    fn file(&self) -> Option<RelativePath> {
+        match self {
+            Self::Directory(_) => None,
+            Self::File(_, name) => Some(name.clone()),
+        }
+    }
+}
+
+/// Data that other nodes copy.
 #[derive(Debug)]
 pub struct DatasetSource {
-    root: PathBuf,
+    data: SourceData,
+    /// By which the replicas ask for the dataset.
+    name: Digest,
     state: PathBuf,
+    _lock: DirectoryLock,
     end: FileEnd,
     /// One scan at a time.
     scanned: Mutex<Scanned>,
@@ -76,17 +126,17 @@ struct Offered {
 }
 
 impl DatasetSource {
-    /// Opens the directory `root`. `state` is a directory for what the source remembers, outside of
-    /// `root`. Blocking.
+    /// Opens the data. `name` is how replicas ask for it, and `state` a directory for what the source
+    /// remembers, outside of the data. Blocking: waits until no other source uses `state`.
     ///
     /// # Errors
     /// `state` cannot be created.
-    pub fn open(root: &Path, state: &Path, end: FileEnd) -> io::Result<Self> {
+    pub fn open(data: SourceData, name: Digest, state: &Path, end: FileEnd) -> io::Result<Self> {
         fs::create_dir_all(state)?;
+        let lock = DirectoryLock::take(state)?;
         let scanned = read_json(&state.join("source.json")).unwrap_or_default();
-        let (root, state) = (root.to_owned(), state.to_owned());
-        let (scanned, offered) = (Mutex::new(scanned), Mutex::default());
-        Ok(Self { root, state, end, scanned, offered })
+        let (state, scanned, offered) = (state.to_owned(), Mutex::new(scanned), Mutex::default());
+        Ok(Self { data, name, state, _lock: lock, end, scanned, offered })
     }
 
     /// Sets the nodes that may fetch the data. Others see nothing of it.
@@ -105,7 +155,7 @@ impl DatasetSource {
     /// The directory cannot be read, or has too many files.
     pub fn scan(&self, is_full: bool) -> io::Result<Generation> {
         let mut scanned = lock(&self.scanned);
-        let versions = walk(&self.root)?;
+        let versions = self.data.walk()?;
         if versions.len() > MAX_FILES {
             return Err(io::Error::other(InvalidManifest::TooManyFiles(versions.len())));
         }
@@ -143,7 +193,7 @@ impl DatasetSource {
         version: FileVersion,
         known: Option<&ScannedFile>,
     ) -> io::Result<FileBlocks> {
-        let file = path.below(&self.root);
+        let file = self.data.path(path);
         if let Some(known) = known.filter(|known| known.version == version) {
             return Ok(known.content.clone());
         }
@@ -172,7 +222,7 @@ impl DatasetSource {
         let generation = Generation { number, root, manifest: digest, bytes: manifest.bytes() };
         let mut blocks = HashMap::new();
         for (path, file) in &manifest.files {
-            let path = path.below(&self.root);
+            let path = self.data.path(path);
             for (index, digest) in file.blocks.iter().enumerate() {
                 let (offset, length) = (index as u64 * BLOCK, file.block_length(index));
                 blocks.insert(*digest, FileRange { path: path.clone(), offset, length });
@@ -226,6 +276,14 @@ impl ContentSource for DatasetSource {
 
     // A block that differs is one of a file that changed: the next scan has it.
     fn scrub(&self, _digest: &Digest, _peer: &NodeName) {}
+
+    fn describe(&self, dataset: &Digest, peer: &NodeName) -> Option<Vec<u8>> {
+        let offered = lock(&self.offered);
+        let is_known = *dataset == self.name && offered.replicas.contains(peer);
+        let generation = offered.current.filter(|_| is_known)?;
+        let description = DatasetDescription { generation, file: self.data.file() };
+        serde_json::to_vec(&description).ok()
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

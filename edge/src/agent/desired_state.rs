@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use neptune_link::Message;
-use neptune_wire::{ObjectKey, Replica, Revision, replica::ReplicaChange};
+use neptune_wire::{ObjectKey, PeerRoster, Replica, Resource, Revision, replica::ReplicaChange};
 use tracing::info;
 
 use super::worker_pool::WorkerPool;
@@ -41,6 +41,14 @@ impl DesiredState {
     /// Derives the desired state from the objects again.
     pub fn recompute(&mut self) {
         self.desired = from_replica(&self.replica);
+    }
+
+    /// The peers of this node. `None` if the cloud has not sent them, for example because the
+    /// controller has just started: the agent keeps those that it has.
+    pub fn roster(&self) -> Option<&PeerRoster> {
+        let mut objects = self.replica.objects().iter();
+        let (_, object) = objects.find(|(key, _)| key.resource == Resource::Peers)?;
+        object.content.peers.as_deref()
     }
 
     /// The revision of the newest index, and whether this node has every object of it.

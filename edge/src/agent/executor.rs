@@ -28,6 +28,7 @@ use crate::{
         mounts::{is_below, is_of_agent},
     },
     event::AgentEvent,
+    gateway::ownership,
 };
 
 /// Executes steps.
@@ -97,11 +98,35 @@ impl Executor {
                 let cancel_pull = may_pull.then_some(cancel_pull);
                 // Before anything is removed: it may be missing for long.
                 match self.docker.ensure_image(&spec.image, cancel_pull, &self.events).await {
-                    Ok(()) => self.docker.start(identity, (spec, login), remove).await,
-                    Err(outcome) => outcome,
+                    Ok(()) => {}
+                    Err(outcome) => return outcome,
                 }
+                if let Err(outcome) = self.give_directories(spec, remove).await {
+                    return outcome;
+                }
+                self.docker.start(identity, (spec, login), remove).await
             }
         }
+    }
+
+    /// Gives the directories of a gateway to its user, after the container that used them has ended.
+    async fn give_directories(
+        &self,
+        spec: &ContainerSpec,
+        remove: &[String],
+    ) -> Result<(), StepOutcome> {
+        if spec.directories.is_empty() {
+            return Ok(());
+        }
+        match self.docker.remove(remove).await {
+            StepOutcome::Removed => {}
+            failed => return Err(failed),
+        }
+        let (spec, context) = (spec.clone(), Arc::clone(&self.context));
+        let given = spawn_blocking(move || ownership::give(&spec, &context)).await;
+        given.expect("changing an owner does not panic").map_err(|message| {
+            StepOutcome::Failed(Problem { reason: WorkerReason::ContainerRefused, message })
+        })
     }
 
     async fn place(&self, dir: &Path, versions: &BTreeMap<String, LocalArtifact>) -> StepOutcome {

@@ -28,7 +28,7 @@ impl Agent {
     /// Removes pulled images that nothing uses. Not without the cloud: what was removed may then not
     /// be available. Returns when to do so again.
     pub(super) fn collect_images(&mut self, now: Instant) -> Option<Instant> {
-        let Self { cloud, desired, containers, servers, images, .. } = self;
+        let Self { cloud, desired, containers, servers, images, aggregators, .. } = self;
         let is_known = cloud.is_up
             && desired.is_complete()
             && containers.observer.latest().is_ok()
@@ -41,6 +41,7 @@ impl Agent {
                 .chain(containers.pulling())
                 .chain(servers.images(&desired.desired))
                 .chain(desired.desired.training.images())
+                .chain(aggregators.images())
                 .cloned()
                 .collect()
         };

@@ -12,9 +12,12 @@
 //! | `WorkerPool` | workers: counters, messages, health, reloads |
 //! | `Gateways` | gateways: their files |
 //! | `Training` | training tasks: their states and activities |
+//! | `Aggregators` | aggregators: their supervision and reports |
 //! | `NodeKey` | the key for connections to aggregators |
+//! | `PeerService` | the exchange of contents with other nodes |
 //! | `ModelServers` | model servers: rollouts and probes |
 
+mod aggregators;
 mod cloud_session;
 mod containers;
 mod desired_state;
@@ -48,16 +51,18 @@ use tokio::sync::mpsc;
 use tracing::{debug, info, info_span};
 
 pub use self::{
-    cloud_session::CloudSession, containers::Containers, desired_state::DesiredState,
-    dropped::DroppedMessages, gateways::Gateways, image_collector::ImageCollector,
-    model_servers::ModelServers, node_artifacts::NodeArtifacts, node_key::NodeKey,
-    service_notifier::ServiceNotifier, training::Training, worker_pool::WorkerPool,
+    aggregators::Aggregators, cloud_session::CloudSession, containers::Containers,
+    desired_state::DesiredState, dropped::DroppedMessages, gateways::Gateways,
+    image_collector::ImageCollector, model_servers::ModelServers, node_artifacts::NodeArtifacts,
+    node_key::NodeKey, service_notifier::ServiceNotifier, training::Training,
+    worker_pool::WorkerPool,
 };
 use self::{model_reloads::ReloadContext, model_servers::ServerContext};
 use crate::{
     Error,
     config::Config,
     event::AgentEvent,
+    peers::PeerService,
     plan::{NodeFacts, NodePlan, remove_unwanted},
     storage::Store,
     worker::{container::resolve_workers, plan::plan_workers},
@@ -80,8 +85,10 @@ pub struct Agent {
     pub workers: WorkerPool,
     pub servers: ModelServers,
     pub gateways: Gateways,
+    pub peers: Option<PeerService>,
     pub key: NodeKey,
     pub training: Training,
+    pub aggregators: Aggregators,
     pub dropped: DroppedMessages,
     pub schedule: LoopSchedule,
 }
@@ -232,6 +239,11 @@ impl Agent {
             observed: self.containers.observer.latest(),
             attempts: &self.containers.attempts,
         };
+        if let (true, Ok((containers, _))) = (facts.is_complete, facts.observed) {
+            let mounts = containers.iter().flat_map(|container| &container.sources);
+            let mounts: Vec<_> = mounts.map(String::as_str).collect();
+            datasets.replication().gc(&desired.datasets, &mounts);
+        }
         let mut plan = NodePlan::default();
         remove_unwanted(&mut plan, &facts, now);
         plan_workers(&mut plan, &facts, &resolved, &reloads, &self.workers.counts, now);
@@ -271,6 +283,7 @@ impl Agent {
             &self.servers,
             &self.artifacts,
             &self.training,
+            &self.aggregators,
         );
         self.cloud.publish_reports(&mut objects, &mut self.store, now);
     }

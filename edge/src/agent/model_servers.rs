@@ -10,7 +10,7 @@ use std::{
 use jiff::Timestamp;
 use neptune_wire::ObjectKey;
 use tokio::sync::mpsc;
-use tracing::error;
+use tracing::{error, info};
 
 use super::{
     containers::Containers,
@@ -26,14 +26,16 @@ use crate::{
         observed_container::ObservedContainer,
         rollout::RolloutState,
         served_version::{ServedVersion, VERSIONS_DIR},
-        server_part::{ProbeFailure, transformer_name},
+        server_part::{ProbeFailure, ServerPart, part_name},
     },
     engine::image_pulls::ImagePulls,
     event::AgentEvent,
     model_server::{
-        instance::{InstanceFacts, ModelServerInstance, ObservedServer, images_of},
+        container::proxy_dir,
+        instance::{InstanceFacts, ModelServerInstance, ObservedServer, Route, images_of},
         plan::plan_server,
         probe::http,
+        route_file,
     },
     plan::{NodeFacts, NodePlan, attempts::Attempts},
     storage::Store,
@@ -43,6 +45,8 @@ use crate::{
 const MAX_DECISIONS: usize = 4;
 /// Between a failed write of a decision and the next attempt.
 const STORE_RETRY: Duration = Duration::from_secs(1);
+/// After the proxy passes requests to another transformer, until the previous one is stopped.
+const DRAIN: Duration = Duration::from_secs(10);
 
 /// The model servers of the node, by object.
 #[derive(Default)]
@@ -131,16 +135,47 @@ impl ModelServers {
         let desired = node.desired;
         let times = desired.servers.iter().filter_map(|(key, wanted)| {
             self.instances.get_mut(key)?.resolve(node.downloads, node.context);
+            let mut next_at = None;
             for _ in 0..MAX_DECISIONS {
-                if let ServerDecision::Settled(next_at) =
+                if let ServerDecision::Settled(at) =
                     self.decide_once(key, wanted, node, containers, now)
                 {
-                    return next_at;
+                    next_at = at;
+                    break;
                 }
             }
-            None
+            [next_at, self.update_route(key, node.context, now)].into_iter().flatten().min()
         });
         times.min()
+    }
+
+    /// Lets the proxy of a server pass requests to the right transformer. Returns when to try again
+    /// after a failure.
+    fn update_route(
+        &mut self,
+        key: &ObjectKey,
+        context: &NodeContext,
+        now: Instant,
+    ) -> Option<Instant> {
+        let server = self.instances.get_mut(key)?;
+        let Some((slot, port)) = server.wanted_route() else {
+            server.route = None;
+            return None;
+        };
+        let previous = server.route.as_ref();
+        if previous.is_some_and(|route| (route.slot, route.port) == (slot, port)) {
+            return None;
+        }
+        if let Err(error) = route_file::write(&proxy_dir(&server.uid, &context.data_dir), port) {
+            error!(%error, object = %key, "failed to write the target of the proxy; it keeps the previous one");
+            return Some(now + STORE_RETRY);
+        }
+        let is_other = previous.is_some_and(|route| route.slot != slot);
+        if is_other {
+            info!(object = %key, port, "requests are passed to the other transformer");
+        }
+        server.route = Some(Route { slot, port, drained_at: is_other.then_some(now + DRAIN) });
+        None
     }
 
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
@@ -155,19 +190,22 @@ impl ModelServers {
         let Some(server) = self.instances.get_mut(key) else {
             return ServerDecision::Settled(None);
         };
-        let (name, transformer) = (&wanted.serving.name, transformer_name(&wanted.serving.name));
+        let name = &wanted.serving.name;
+        let names = ServerPart::ALL.map(|part| (part, part_name(name, part)));
         let engine_problem = containers.observer.latest().err().map(str::to_owned);
         if engine_problem.is_none() {
-            let [servers, transformers] =
-                [name, &transformer].map(|name| containers.observed_of(name).collect::<Vec<_>>());
-            let observed = ObservedServer { servers: &servers, transformers: &transformers };
-            server.observe(observed, node.context, now);
+            let observed = names.iter();
+            let observed: ObservedServer = observed
+                .map(|(part, name)| (*part, containers.observed_of(name).collect()))
+                .collect();
+            server.observe(&observed, node.context, now);
         }
         let idle = Attempts::default();
         let attempts = |name| containers.attempts.get(name).unwrap_or(&idle);
+        let [_, beside @ ..] = &names;
         let facts = InstanceFacts {
             attempts: attempts(name),
-            transformer: attempts(&transformer),
+            beside: &beside.iter().map(|(part, name)| (*part, attempts(name))).collect(),
             engine_problem: engine_problem.as_deref(),
             now,
             wall: &format!("{:.3}", Timestamp::now()),
@@ -184,7 +222,7 @@ impl ModelServers {
             return ServerDecision::Settled(Some(now + STORE_RETRY));
         }
         if log_switch(key, &server.rollout, &decision) {
-            for name in [name, &transformer] {
+            for (_, name) in &names {
                 containers.attempts_of(name).reset_failures();
             }
         }
@@ -206,8 +244,10 @@ impl ModelServers {
             if let Some(container) = server.and_then(ModelServerInstance::container) {
                 containers.set_target(&wanted.serving.name, &container.hash);
             }
-            if let Some(hash) = server.and_then(|server| server.transformer_hash.as_ref()) {
-                containers.set_target(&transformer_name(&wanted.serving.name), hash);
+            for (part, hash) in server.iter().flat_map(|server| &server.hashes) {
+                if *part != ServerPart::Server {
+                    containers.set_target(&part_name(&wanted.serving.name, *part), hash);
+                }
             }
         }
     }
@@ -239,9 +279,10 @@ impl ModelServers {
         let mut next: Option<Instant> = None;
         for (key, server) in &mut self.instances {
             for version in server.rollout.probed_versions() {
+                let is_routed = server.is_routed(version);
                 let Some((run, probes)) = server.probes.get_mut(version.id()) else { continue };
                 if probes.is_due(now) {
-                    send_probe(key, version, run, events);
+                    send_probe(key, (version, is_routed), run, events);
                 } else if let Some(at) = probes.next_at() {
                     next = Some(next.map_or(at, |next| next.min(at)));
                 }
@@ -292,6 +333,7 @@ impl ModelServers {
         for server in self.instances.values() {
             let versions = server.rollout.kept_versions();
             kept.extend(versions.map(|version| version.versions_dir(&server.uid, data_dir)));
+            kept.extend(server.route.iter().map(|_| proxy_dir(&server.uid, data_dir)));
         }
         let uids = self.instances.values().map(|server| server.uid.clone()).collect();
         version_directory::gc_changed(&root, &uids, kept, &mut self.gc_kept);
@@ -300,13 +342,13 @@ impl ModelServers {
 
 fn send_probe(
     key: &ObjectKey,
-    version: &ServedVersion,
+    (version, is_routed): (&ServedVersion, bool),
     run: &str,
     events: &mpsc::Sender<AgentEvent>,
 ) {
     let (events, key) = (events.clone(), key.clone());
     let (id, run) = (version.id().to_owned(), run.to_owned());
-    let checks = version.checks();
+    let checks = version.checks(is_routed);
     let timeout = Duration::from_millis(version.serving.health.timeout_ms.max(1));
     tokio::spawn(async move {
         let mut answer = Ok(());

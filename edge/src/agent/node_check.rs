@@ -14,6 +14,9 @@ impl Agent {
         let check_at = self.store.check(now);
         if self.key.retry(now) {
             self.cloud.publisher.node.key_pin = self.key.pin();
+            if let Some((peers, key)) = self.peers.as_ref().zip(self.key.get().ok()) {
+                peers.start(key);
+            }
             self.cloud.heartbeat_at = self.cloud.heartbeat_at.map(|_| now);
             self.schedule.is_plan_stale = true;
         }

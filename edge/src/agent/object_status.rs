@@ -5,8 +5,8 @@ use neptune_wire::{
 };
 
 use super::{
-    desired_state::DesiredState, model_servers::ModelServers, node_artifacts::NodeArtifacts,
-    training::Training, worker_pool::WorkerPool,
+    aggregators::Aggregators, desired_state::DesiredState, model_servers::ModelServers,
+    node_artifacts::NodeArtifacts, training::Training, worker_pool::WorkerPool,
 };
 use crate::{
     domain::health::WorkerHealth,
@@ -20,6 +20,7 @@ pub fn object_statuses<'a>(
     servers: &ModelServers,
     artifacts: &NodeArtifacts,
     training: &Training,
+    aggregators: &Aggregators,
 ) -> Vec<ObjectStatus<'a>> {
     let objects = desired.replica.objects().iter().filter(|(key, object)| is_reported(key, object));
     let status = |(key, object): (&'a ObjectKey, &'a StoredObject)| {
@@ -49,6 +50,7 @@ pub fn object_statuses<'a>(
                 .training
                 .as_deref()
                 .map(|content| training.report(key, content, &desired.desired.training)),
+            aggregator: object.content.aggregator.is_some().then(|| aggregators.report(uid)),
         }
     };
     objects.map(status).collect()
@@ -67,6 +69,7 @@ fn is_reported(key: &ObjectKey, object: &StoredObject) -> bool {
     matches!(key.resource, Resource::Models | Resource::Datasets)
         || object.content.serving.is_some()
         || object.content.training.is_some()
+        || object.content.aggregator.is_some()
         || !object.content.workers.is_empty()
 }
 

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use neptune_link::{LinkEvent, Message};
+use neptune_peers::ContentEvent;
 use neptune_wire::{WorkerName, WorkerReason};
-use tracing::error;
+use tracing::{debug, error, warn};
 
 use super::{Agent, worker_pool::NodeView};
 use crate::{
@@ -32,6 +33,9 @@ impl Agent {
                 | AgentEvent::ClearsPublished(_)
                 | AgentEvent::Training { .. }
                 | AgentEvent::TrainingSwept(_)
+                | AgentEvent::Aggregator { .. }
+                | AgentEvent::AggregatorsSwept
+                | AgentEvent::Content(_)
         );
         self.schedule.is_plan_stale |= !changes_no_plan;
         match event {
@@ -72,6 +76,7 @@ impl Agent {
             AgentEvent::Download { source, found } => {
                 self.artifacts.downloads.on_event(&source, found);
             }
+            AgentEvent::Content(event) => self.on_content(event),
             AgentEvent::ImagePulled { image, id } => {
                 self.images.on_pulled(image, id, &mut self.store);
             }
@@ -86,6 +91,8 @@ impl Agent {
                 let desired = &self.desired.desired;
                 self.training.on_event(&task, event, desired, &mut self.store, now);
             }
+            AgentEvent::Aggregator { uid, event } => self.aggregators.on_event(&uid, event),
+            AgentEvent::AggregatorsSwept => self.aggregators.on_swept(),
             AgentEvent::TrainingSwept(state) => self.training.on_swept(state),
             AgentEvent::GatewayFiles(written) => self.gateways.on_written(written),
             AgentEvent::OwnAddress(address) => {
@@ -154,12 +161,16 @@ impl Agent {
     /// Applies the stored objects to the artifacts and the model servers.
     pub(super) fn apply_desired_state(&mut self) {
         self.desired.recompute();
+        if let Some((peers, roster)) = self.peers.as_ref().zip(self.desired.roster()) {
+            peers.set_roster(roster);
+        }
         let desired = &self.desired.desired;
         self.containers.cancel_outdated_pulls(desired);
         self.artifacts.models.set_wanted(&desired.models);
         self.artifacts.datasets.set_wanted(&desired.datasets, &self.store);
         self.servers.set_wanted(&desired.servers, &self.store);
         self.training.set_wanted(&desired.training);
+        self.aggregators.set_wanted(&desired.aggregators, self.desired.is_complete());
         self.artifacts.sync_downloads(self.servers.needs(desired));
         self.schedule.is_plan_stale = true;
     }
@@ -224,6 +235,22 @@ impl Agent {
         self.servers.gc(observed, data_dir);
         self.gateways.gc(observed, data_dir);
         self.workers.reloads.gc(&self.desired.desired, observed, &self.containers.executor.context);
+    }
+
+    fn on_content(&mut self, event: ContentEvent) {
+        match event {
+            // A content that an object names is being fetched already.
+            ContentEvent::Requested(digest) => debug!(%digest, "a peer waits for a content"),
+            ContentEvent::Damaged(digest, path) => {
+                let path = path.display();
+                warn!(%digest, %path, "a stored content is damaged; downloading it again");
+                if let Some(peers) = &self.peers {
+                    peers.counters().on_damaged();
+                }
+                self.artifacts.downloads.replace_damaged(&digest);
+                self.schedule.is_plan_stale = true;
+            }
+        }
     }
 
     fn on_step_done(

@@ -4,12 +4,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
 use jiff::Timestamp;
 use neptune_models::{Artifact, ArtifactRequest, Digest, FetchProgress, ModelError, ModelStore};
-use neptune_wire::{DownloadProgress, WorkerReason};
+use neptune_wire::{DownloadProgress, NodeName, WorkerReason};
 use tokio::{
     sync::{mpsc, watch},
     task::{AbortHandle, spawn_blocking},
@@ -23,6 +24,7 @@ use crate::{
         problem::Problem,
     },
     event::AgentEvent,
+    peers::ModelContents,
     random::random,
 };
 
@@ -38,6 +40,8 @@ pub struct Downloads {
     keep_unused: usize,
     /// The digests that were in use at the last garbage collection.
     gc_used: Option<BTreeSet<String>>,
+    /// What peers see of the store; `None` if there are none.
+    peers: Option<Arc<ModelContents>>,
 }
 
 struct DownloadEntry {
@@ -57,16 +61,40 @@ enum DownloadEntryState {
 }
 
 impl Downloads {
-    pub fn new(store: ModelStore, events: mpsc::Sender<AgentEvent>, keep_unused: usize) -> Self {
-        Self { store, events, entries: BTreeMap::new(), keep_unused, gc_used: None }
+    pub fn new(
+        store: ModelStore,
+        events: mpsc::Sender<AgentEvent>,
+        keep_unused: usize,
+        peers: Option<Arc<ModelContents>>,
+    ) -> Self {
+        let entries = BTreeMap::new();
+        let downloads = Self { store, events, entries, keep_unused, gc_used: None, peers };
+        downloads.offer_contents();
+        downloads
+    }
+
+    /// The store of the downloads.
+    pub fn store(&self) -> &ModelStore {
+        &self.store
+    }
+
+    /// Updates what peers see of the store.
+    fn offer_contents(&self) {
+        if let Some(peers) = &self.peers {
+            offer_contents(&self.store, peers);
+        }
     }
 
     /// Sets the sources to download and to hold. Sources with an invalid URL or digest are skipped.
     pub fn set_sources(&mut self, sources: &BTreeSet<ArtifactSource>) {
+        let peers = self.peers.as_deref();
         self.entries.retain(|source, entry| {
             let is_wanted = sources.contains(source);
             if let Some(task) = entry.task.as_ref().filter(|_| !is_wanted) {
                 task.abort();
+                if let Some((peers, digest)) = peers.zip(digest_of(source)) {
+                    peers.set_ended(digest);
+                }
             }
             is_wanted
         });
@@ -92,6 +120,9 @@ impl Downloads {
                 progress,
             };
         }
+        if let Some((peers, digest)) = self.peers.as_ref().zip(want.sha256()) {
+            peers.set_wanted(digest);
+        }
         let task = DownloadTask {
             source: source.clone(),
             want,
@@ -107,13 +138,21 @@ impl Downloads {
     pub fn on_event(&mut self, source: &ArtifactSource, found: DownloadEvent) {
         let (Some(entry), Ok(want)) = (self.entries.get_mut(source), source.want()) else { return };
         match found {
-            DownloadEvent::Progressed => {}
+            DownloadEvent::Progressed => {
+                if let Some((peers, digest)) = self.peers.as_ref().zip(want.sha256()) {
+                    peers.set_received(digest, entry.progress.borrow().received);
+                }
+            }
             DownloadEvent::Ready(artifact) => {
                 info!(url = want.redacted_url(), path = %artifact.path.display(), bytes = artifact.bytes, "download completed");
                 let local_artifact = local_artifact(&artifact, &want);
                 entry.state = DownloadEntryState::Present(artifact, local_artifact);
+                self.offer_contents();
             }
             DownloadEvent::Failed(error) => {
+                if let Some((peers, digest)) = self.peers.as_ref().zip(want.sha256()) {
+                    peers.set_ended(digest);
+                }
                 let problem = problem(&error);
                 warn!(reason = ?problem.reason, problem = problem.message, "download failed");
                 let time = match &entry.state {
@@ -137,6 +176,19 @@ impl Downloads {
         }
     }
 
+    /// Downloads a content again whose stored copy is damaged.
+    pub fn replace_damaged(&mut self, digest: &Digest) {
+        if let Err(error) = self.store.discard(*digest) {
+            warn!(%error, %digest, "cannot remove a damaged content");
+        }
+        self.offer_contents();
+        let is_damaged = |entry: &DownloadEntry| matches!(&entry.state, DownloadEntryState::Present(artifact, _) if artifact.digest == *digest);
+        let damaged = self.entries.iter().filter(|(_, entry)| is_damaged(entry));
+        for source in damaged.map(|(source, _)| source.clone()).collect::<Vec<_>>() {
+            self.refetch(&source);
+        }
+    }
+
     /// The artifact, if it is on the node.
     pub fn local_artifact(&self, source: &ArtifactSource) -> Option<&LocalArtifact> {
         match &self.entries.get(source)?.state {
@@ -145,14 +197,18 @@ impl Downloads {
         }
     }
 
-    /// The digest and the size in bytes of the artifact, if it is on the node.
-    pub fn content(&self, source: &ArtifactSource) -> Option<(String, u64)> {
+    /// What was downloaded, if it is on the node.
+    pub fn artifact(&self, source: &ArtifactSource) -> Option<&Artifact> {
         match &self.entries.get(source)?.state {
-            DownloadEntryState::Present(artifact, _) => {
-                Some((artifact.digest.to_string(), artifact.bytes))
-            }
+            DownloadEntryState::Present(artifact, _) => Some(artifact),
             DownloadEntryState::Pending | DownloadEntryState::Failed { .. } => None,
         }
+    }
+
+    /// The peers that sent other bytes than those of this download.
+    pub fn wrong_peers(&self, source: &ArtifactSource) -> Vec<NodeName> {
+        let digest = self.peers.as_ref().zip(digest_of(source));
+        digest.map_or_else(Vec::new, |(peers, digest)| peers.wrong_peers(&digest))
     }
 
     /// The state of a download.
@@ -194,13 +250,28 @@ impl Downloads {
             return;
         }
         self.gc_used = Some(used);
-        let (store, newest) = (self.store.clone(), self.keep_unused);
-        spawn_blocking(move || match store.collect_garbage(&keep, newest) {
-            Ok(0) => {}
-            Ok(bytes) => info!(bytes, "unused downloads removed"),
-            Err(error) => warn!(%error, "cannot remove unused downloads"),
+        let (store, newest, peers) = (self.store.clone(), self.keep_unused, self.peers.clone());
+        spawn_blocking(move || {
+            match store.collect_garbage(&keep, newest) {
+                Ok(0) => return,
+                Ok(bytes) => info!(bytes, "unused downloads removed"),
+                Err(error) => warn!(%error, "cannot remove unused downloads"),
+            }
+            if let Some(peers) = peers {
+                offer_contents(&store, &peers);
+            }
         });
     }
+}
+
+fn offer_contents(store: &ModelStore, peers: &ModelContents) {
+    if let Err(error) = peers.set_held(|| store.contents()) {
+        warn!(%error, "cannot list the downloads for the peers");
+    }
+}
+
+fn digest_of(source: &ArtifactSource) -> Option<Digest> {
+    source.want().ok()?.sha256()
 }
 
 /// The digest in a path of the store, if the path is one.
@@ -304,7 +375,7 @@ mod tests {
             let runtime = runtime.unwrap();
             let state = runtime.block_on(async {
                 let (events, _events) = mpsc::channel(1);
-                let mut downloads = Downloads::new(store, events, 0);
+                let mut downloads = Downloads::new(store, events, 0, None);
                 let source = ArtifactSource { url, sha256: None };
                 downloads.set_sources(&[source.clone()].into());
                 // The task of the download has started.

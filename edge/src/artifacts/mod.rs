@@ -1,6 +1,7 @@
 //! Models and datasets on this node: downloads, local files, counting, and the directories of
 //! versions.
 
+pub mod access;
 pub mod datasets;
 pub mod downloads;
 pub mod host_path;

@@ -4,7 +4,9 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use neptune_wire::{ModelPresenceReport, ObjectKey, PresenceState, WorkerReason, redact};
+use neptune_wire::{
+    DownloadSource, ModelPresenceReport, ObjectKey, PresenceState, WorkerReason, redact,
+};
 use tokio::{sync::mpsc, task::AbortHandle};
 use tracing::{info, warn};
 
@@ -197,19 +199,25 @@ impl ModelEntry {
             url: self.wanted.shown_url.clone(),
             sha256: None,
             bytes: None,
+            source: None,
+            rejected_peers: remote.map_or_else(Vec::new, |source| downloads.wrong_peers(source)),
             progress: None,
             reason: problem.as_ref().map(|problem| problem.reason),
             message: problem.map(|problem| problem.message).unwrap_or_default(),
         };
         if usable.is_some() {
-            let content = remote.and_then(|source| downloads.content(source)).unzip();
+            let artifact = remote.and_then(|source| downloads.artifact(source));
             let found = match &self.found {
                 Some(LocalModelEvent::Ready { bytes }) => *bytes,
                 Some(LocalModelEvent::Problem(_)) | None => None,
             };
             presence.state = PresenceState::Present;
-            presence.sha256 = content.0.or_else(|| self.wanted.sha256.clone());
-            presence.bytes = content.1.or(found);
+            let digest = artifact.map(|artifact| artifact.digest.to_string());
+            presence.sha256 = digest.or_else(|| self.wanted.sha256.clone());
+            presence.bytes = artifact.map(|artifact| artifact.bytes).or(found);
+            presence.source = artifact.map(|artifact| {
+                artifact.peer.clone().map_or(DownloadSource::Origin, DownloadSource::Peer)
+            });
         } else if let Some(DownloadState::Downloading { progress, .. }) =
             remote.map(|from| downloads.state(from))
         {

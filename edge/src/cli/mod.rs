@@ -10,6 +10,7 @@ mod containers;
 mod doctor;
 mod fetch;
 mod models;
+mod peers;
 mod run;
 mod sidecar;
 
@@ -20,6 +21,7 @@ pub use self::{
     doctor::DoctorArgs,
     fetch::FetchArgs,
     models::ModelArgs,
+    peers::PeerArgs,
     run::RunArgs,
     sidecar::SidecarArgs,
 };

@@ -7,7 +7,7 @@ use std::{
 
 use clap::Args;
 
-use super::{ContainerArgs, ImageGcArgs, ModelArgs, Transport};
+use super::{ContainerArgs, ImageGcArgs, ModelArgs, PeerArgs, Transport};
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -141,7 +141,7 @@ pub struct RunArgs {
         default_value = "/etc/neptune/secrets"
     )]
     pub secret_dir: PathBuf,
-    /// Address of the metrics of this node's gateways, at /metrics. Off by default.
+    /// Address of the metrics of this node's gateways and training tasks, at /metrics. Off by default.
     #[arg(long, env = "NEPTUNE_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
     pub metrics_listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -154,4 +154,6 @@ pub struct RunArgs {
     pub image_gc: ImageGcArgs,
     #[command(flatten)]
     pub models: ModelArgs,
+    #[command(flatten)]
+    pub peers: PeerArgs,
 }

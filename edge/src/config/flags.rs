@@ -11,9 +11,14 @@ use neptune_wire::NodeName;
 
 use crate::{
     Error,
-    cli::{ContainerArgs, ImageGcArgs},
-    domain::{container::ContainerDefaults, pulled_image::ImageGcLimits},
+    cli::{ContainerArgs, ImageGcArgs, PeerArgs},
+    domain::{
+        container::ContainerDefaults, peer_settings::PeerSettings, pulled_image::ImageGcLimits,
+    },
 };
+
+/// The port of `--peers-listen` without one.
+const PEER_PORT: u16 = 8417;
 
 /// Resolvers use at most three name servers.
 const MAX_NAME_SERVERS: usize = 3;
@@ -72,6 +77,41 @@ pub fn worker_network(
         }
         _ => Ok(Some(name.to_owned())),
     }
+}
+
+/// The exchange of contents with other nodes; `None` if it is off.
+pub fn peers(args: &PeerArgs) -> Result<Option<PeerSettings>, Error> {
+    let minimum = neptune_peers::limits::MIN_RATE;
+    if args.peer_rate < minimum {
+        let problem = format!("{} is less than {minimum} bytes per second", args.peer_rate);
+        return Err(invalid("--peer-rate", problem, "increase it, or omit --peers-listen"));
+    }
+    // A variable that is set and empty counts as not set.
+    let text = args.peers_listen.as_deref().filter(|text| !text.is_empty());
+    let listen = text.map(|text| {
+        let with_port = || Some(SocketAddr::new(text.parse().ok()?, PEER_PORT));
+        let address = text.parse().ok().or_else(with_port);
+        address.filter(|it: &SocketAddr| it.port() != 0).ok_or_else(|| {
+            let remedy = "use an address of this node in the network of its zone, such as 10.0.0.7";
+            invalid("--peers-listen", format!("{text:?} is not IP or IP:PORT"), remedy)
+        })
+    });
+    let listen = listen.transpose()?;
+    if !args.peers && !args.allow_replicate {
+        return match listen {
+            Some(_) => {
+                let remedy = "add --peers to share models, or --allow-replicate to replicate Datasets, or omit it";
+                Err(invalid("--peers-listen", "given, but nothing is shared", remedy))
+            }
+            None => Ok(None),
+        };
+    }
+    Ok(Some(PeerSettings {
+        shares_models: args.peers,
+        allows_replicas: args.allow_replicate,
+        listen,
+        bytes_per_second: args.peer_rate,
+    }))
 }
 
 pub fn heartbeat(seconds: Option<u32>, is_event_bus: bool) -> Result<Duration, Error> {

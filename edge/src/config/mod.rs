@@ -16,15 +16,15 @@ use neptune_wire::{Namespace, NodeName, TopicPrefix};
 pub use self::flags::EDGE_MESH_DNS;
 use self::flags::{
     absolute, advertised_address, broker, check_ca_file, container_defaults, data_dir,
-    docker_socket, heartbeat, image_gc, invalid, local_listen, name_servers, node_name, secret_dir,
-    worker_network,
+    docker_socket, heartbeat, image_gc, invalid, local_listen, name_servers, node_name, peers,
+    secret_dir, worker_network,
 };
 use crate::{
     Error,
     cli::{ModelArgs, RunArgs, Transport},
     domain::{
         allowed_dirs::AllowedDirs, container::ContainerDefaults, listen_address::reachable,
-        node_context::WorkerBroker, pulled_image::ImageGcLimits,
+        node_context::WorkerBroker, peer_settings::PeerSettings, pulled_image::ImageGcLimits,
     },
 };
 
@@ -74,6 +74,8 @@ pub struct Config {
     pub defaults: ContainerDefaults,
     /// Number of training containers that run at a time.
     pub training_slots: usize,
+    /// The exchange of contents with other nodes; `None` if it is off.
+    pub peers: Option<PeerSettings>,
 }
 
 /// The credentials for the cloud's broker. Files are read again for each connection.
@@ -155,6 +157,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         allowed,
         defaults: container_defaults(&args.containers),
         training_slots: args.containers.max_training_containers as usize,
+        peers: peers(&args.peers)?,
     })
 }
 
@@ -298,6 +301,10 @@ mod tests {
             ["--allow-capture-dir", "hard"],
             ["--image-gc-max-age", "23h"],
             ["--secret-dir", "secrets"],
+            ["--peers-listen", "edge0:8417"],
+            ["--peers-listen", "10.0.0.1:0"],
+            ["--peers-listen", "10.0.0.1"],
+            ["--peer-rate", "262143"],
             ["--secret-dir", "/"],
         ] {
             let error = parse(&extra).unwrap_err();
@@ -305,6 +312,21 @@ mod tests {
             assert!(error.to_string().starts_with(flag), "{extra:?}: {error}");
             assert_eq!(error.class(), crate::error::ErrorClass::Configuration);
         }
+    }
+
+    #[test]
+    fn peers_are_off_by_default_and_listen_on_the_default_port() {
+        assert_eq!(parse(&[]).unwrap().peers, None);
+        let peers = |extra: &[&str]| parse(extra).unwrap().peers.unwrap();
+        let fetching = peers(&["--peers"]);
+        assert_eq!((fetching.listen, fetching.bytes_per_second), (None, 50_000_000));
+        assert!(fetching.shares_models && !fetching.allows_replicas);
+        let source = peers(&["--allow-replicate", "--peers-listen", "10.0.0.1:9"]);
+        assert!(!source.shares_models && source.allows_replicas);
+        assert_eq!(source.listen, Some("10.0.0.1:9".parse().unwrap()));
+        let short = peers(&["--peers", "--peers-listen", "fd00::1", "--peer-rate", "262144"]);
+        assert_eq!(short.listen, Some("[fd00::1]:8417".parse().unwrap()));
+        assert_eq!(peers(&["--peers", "--peers-listen", ""]).listen, None);
     }
 
     #[test]

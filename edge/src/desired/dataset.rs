@@ -1,10 +1,12 @@
 //! Decides how a Dataset object is read and counted on this node, or why it cannot be. Watching and
 //! counting are left to `artifacts/datasets`.
 
-use std::path::PathBuf;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use neptune_datasets::{CsvColumn, DatasetError, DatasetFormat, FormatOptions};
-use neptune_wire::{ArtifactAddress, ContentHash, DatasetContent, DatasetReason, ObjectContent};
+use neptune_wire::{
+    ArtifactAddress, ContentHash, DatasetContent, DatasetReason, NodeName, ObjectContent, ReplicaOf,
+};
 
 use crate::{desired::model::NO_CONTENT, domain::artifact::ArtifactSource};
 
@@ -16,6 +18,8 @@ pub struct WantedDataset {
     pub content: ContentHash,
     /// `spec.format` as written, which workers receive.
     pub format: String,
+    /// The nodes that may copy the data.
+    pub replicas: BTreeSet<NodeName>,
     /// The location of the data, or why it is invalid.
     pub source: Result<DataSource, DatasetProblem>,
     /// The format and options for counting, or why they are invalid.
@@ -29,6 +33,8 @@ pub enum DataSource {
     Remote(ArtifactSource),
     /// An absolute path on the node.
     Local(PathBuf),
+    /// A copy of the data of another node.
+    Replica(ReplicaOf),
 }
 
 /// Why a dataset cannot be counted. The message names the field or path, and the remedy.
@@ -99,6 +105,7 @@ pub fn wanted_dataset(content: &ObjectContent, hash: &ContentHash) -> WantedData
             uid: content.metadata.uid.clone(),
             content: hash.clone(),
             format: String::new(),
+            replicas: BTreeSet::new(),
             source: Err(missing.clone()),
             counting: Err(missing),
         };
@@ -107,7 +114,11 @@ pub fn wanted_dataset(content: &ObjectContent, hash: &ContentHash) -> WantedData
         uid: content.metadata.uid.clone(),
         content: hash.clone(),
         format: dataset.format.trim().to_owned(),
-        source: source(dataset.url.trim()),
+        replicas: dataset.replicas.iter().cloned().collect(),
+        source: match &dataset.replica_of {
+            Some(of) => Ok(DataSource::Replica(of.clone())),
+            None => source(dataset.url.trim()),
+        },
         counting: counting(dataset),
     }
 }
@@ -184,6 +195,18 @@ mod tests {
             assert_eq!(problem.reason, DatasetReason::DataUrlInvalid, "{url}");
             assert!(problem.message.contains("spec.dataUrl"), "{}", problem.message);
         }
+    }
+
+    #[test]
+    fn replica_has_its_source_in_place_of_a_path() {
+        let wanted = of(&json!({
+            "url": "", "format": "jsonl", "replicaOf": {"node": "edge0", "deletions": "Follow"},
+        }));
+        let Ok(DataSource::Replica(of_node)) = wanted.source else { unreachable!() };
+        assert_eq!(of_node.node.as_str(), "edge0");
+        assert!(wanted.counting.is_ok());
+        let source = of(&json!({"url": "/d", "format": "csv", "replicas": ["edge1"]}));
+        assert_eq!(source.replicas.len(), 1);
     }
 
     #[test]

@@ -22,8 +22,9 @@ pub use self::{
 };
 use self::{dataset::wanted_dataset, model::wanted_model, model_server::refusal};
 use crate::domain::{
+    aggregator::WantedAggregator,
     artifact::ArtifactSource,
-    server_part::{ServerPart, transformer_name},
+    server_part::{ServerPart, part_name},
 };
 
 /// The desired state of the node.
@@ -34,6 +35,8 @@ pub struct Desired {
     pub servers: BTreeMap<ObjectKey, WantedServer>,
     pub datasets: BTreeMap<ObjectKey, WantedDataset>,
     pub training: WantedTraining,
+    /// By the UID of the `TrainingModel`.
+    pub aggregators: BTreeMap<String, WantedAggregator>,
     /// Workers whose name another object already uses: the owner, the worker, and the other object.
     pub clashes: Vec<(ObjectKey, Worker, ObjectKey)>,
 }
@@ -60,21 +63,22 @@ impl Desired {
         self.workers.insert(worker.name.clone(), wanted);
     }
 
-    /// Whether a worker, a model server or the transformer of one has this name. A server whose spec
-    /// has no transformer may still run the one of its last good version.
+    /// Whether a worker or a part of a model server has this name. A server whose spec has no
+    /// transformer may still run the one of its last good version.
     pub fn contains(&self, name: &WorkerName) -> bool {
         self.workers.contains_key(name) || self.part_named(name).is_some()
     }
 
     /// The object and the part of its model server that has this name, unless a worker has it.
     pub fn part_named(&self, name: &WorkerName) -> Option<(&ObjectKey, ServerPart)> {
-        if let Some(key) = self.server_named(name) {
-            return Some((key, ServerPart::Server));
+        if self.workers.contains_key(name) {
+            return None;
         }
-        let has_name = |server: &&WantedServer| transformer_name(&server.serving.name) == *name;
-        let mut servers = self.servers.iter().filter(|(_, server)| has_name(server));
-        let key = servers.next().map(|(key, _)| key).filter(|_| !self.workers.contains_key(name));
-        key.map(|key| (key, ServerPart::Transformer))
+        ServerPart::ALL.into_iter().find_map(|part| {
+            let has_name = |server: &WantedServer| part_name(&server.serving.name, part) == *name;
+            let mut servers = self.servers.iter().filter(|(_, server)| has_name(server));
+            servers.next().map(|(key, _)| (key, part))
+        })
     }
 
     /// The object whose model server has this name, unless a worker has the name.
@@ -120,7 +124,8 @@ pub fn from_replica(replica: &Replica) -> Desired {
             }
             Resource::JointInferenceServices
             | Resource::InferenceModels
-            | Resource::TrainingModels => {}
+            | Resource::TrainingModels
+            | Resource::Peers => {}
         }
         for worker in &object.content.workers {
             desired.add_worker(key, &object.content.metadata.uid, worker);
@@ -139,14 +144,28 @@ pub fn from_replica(replica: &Replica) -> Desired {
         }
     }
     desired.training = training;
+    for (key, object) in replica.objects() {
+        let uid = &object.content.metadata.uid;
+        if let Some(content) = object.content.aggregator.as_deref()
+            && is_directory_name(uid)
+        {
+            let (owner, uid, content) = (key.clone(), uid.clone(), content.clone());
+            desired.aggregators.insert(uid.clone(), WantedAggregator { owner, uid, content });
+        }
+    }
     desired
+}
+
+/// Whether the UID can name a directory. Those of Kubernetes can.
+fn is_directory_name(uid: &str) -> bool {
+    !uid.is_empty() && uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 fn wanted_server(desired: &Desired, uid: &str, serving: &ModelServer) -> WantedServer {
     let has_name = |other: &&WantedServer| other.serving.name == serving.name;
     let name_taken = || {
-        let is_taken = desired.workers.contains_key(&serving.name)
-            || desired.workers.contains_key(&transformer_name(&serving.name))
+        let is_worker = |part| desired.workers.contains_key(&part_name(&serving.name, part));
+        let is_taken = ServerPart::ALL.into_iter().any(is_worker)
             || desired.servers.values().any(|other| has_name(&other));
         is_taken.then(|| {
             format!("container name {} is already used by another object on this node; rename one of the two", serving.name)

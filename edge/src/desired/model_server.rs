@@ -1,6 +1,9 @@
 //! Validates a model server's specification, independent of the node.
 
-use std::path::{Component, Path, PathBuf};
+use std::{
+    collections::BTreeSet,
+    path::{Component, Path, PathBuf},
+};
 
 use neptune_wire::ModelServer;
 
@@ -29,6 +32,15 @@ pub fn refusal(uid: &str, serving: &ModelServer) -> Option<String> {
     if transformer.is_some_and(|it| it.server_port == 0 || it.server_port == serving.port) {
         return Some(
             "the server behind a transformer needs a port of its own; set spec.transformer.port to a free port".to_owned(),
+        );
+    }
+    let ports = transformer.and_then(|it| Some((it.proxy.as_ref()?.ports, it.server_port)));
+    if ports.is_some_and(|([first, second], server_port)| {
+        let all = BTreeSet::from([0, serving.port, server_port, first, second]);
+        all.len() < 5
+    }) {
+        return Some(
+            "the transformer behind a proxy needs two ports of its own; set spec.transformer.port to another port".to_owned(),
         );
     }
     let of_transformer = transformer.and_then(|it| it.health_path.as_deref());
@@ -64,7 +76,7 @@ pub fn refusal(uid: &str, serving: &ModelServer) -> Option<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::fixtures::serving;
+    use crate::fixtures::{proxied, serving};
 
     #[test]
     fn spec_with_an_unsafe_name_or_path_is_invalid() {
@@ -86,5 +98,19 @@ mod tests {
         assert!(with(&|s| s.port = 0).is_some());
         assert!(with(&|s| s.health.http_path = Some("/a b".into())).is_some());
         assert!(refusal("../uid", &serving("4", "watch")).is_some());
+    }
+
+    #[test]
+    fn programs_behind_a_proxy_have_ports_of_their_own() {
+        let with = |ports| {
+            let mut serving = proxied("t", "4", "watch");
+            let transformer = serving.transformer.as_mut().unwrap();
+            transformer.proxy.as_mut().unwrap().ports = ports;
+            refusal("uid", &serving)
+        };
+        assert_eq!(with([13_502, 13_503]), None);
+        for ports in [[0, 1], [1, 1], [8501, 1], [1, 13_501]] {
+            assert!(with(ports).is_some_and(|why| why.contains("two ports")), "{ports:?}");
+        }
     }
 }

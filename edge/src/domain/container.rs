@@ -121,9 +121,9 @@ pub struct ContainerNetwork {
     /// A second one, for gRPC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grpc_port: Option<u16>,
-    /// One that is published on a loopback address of the node only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub loopback_port: Option<u16>,
+    /// Those that are published on a loopback address of the node only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub loopback_ports: Vec<u16>,
 }
 
 /// A read-only bind mount.

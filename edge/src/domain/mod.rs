@@ -1,5 +1,6 @@
 //! Value types without I/O that the other folders exchange. Depends on no other folder.
 
+pub mod aggregator;
 pub mod allowed_dirs;
 pub mod artifact;
 pub mod broker_login;
@@ -12,6 +13,7 @@ pub mod listen_address;
 pub mod node_context;
 pub mod observed_container;
 pub mod outcome;
+pub mod peer_settings;
 pub mod problem;
 pub mod pulled_image;
 pub mod registry_config;

@@ -22,8 +22,17 @@ pub const GATEWAYS_DIR: &str = "gateways";
 
 /// Below the data directory, the key with which the node connects to aggregators.
 pub const KEY_FILE: &str = "tls.key";
+/// Below the data directory, a directory for each copy of a dataset of another node.
+pub const REPLICAS_DIR: &str = "replicas";
+/// Below the data directory, what this node remembers of each dataset that others copy.
+pub const REPLICA_SOURCES_DIR: &str = "replica-sources";
+/// Below the data directory, a directory of files for each aggregator.
+pub const AGGREGATORS_DIR: &str = "aggregators";
 /// Below the data directory, a directory of files for each training task.
 pub const TRAINING_DIR: &str = "training";
+
+/// The user of containers without rights, as in the images of Neptune.
+pub const NONROOT: u32 = 65_532;
 
 /// The settings that all containers of this node share.
 #[derive(Debug, Clone)]
@@ -34,6 +43,8 @@ pub struct NodeContext {
     pub data_dir: PathBuf,
     /// The user ID of the agent, which owns the files below `data_dir`.
     pub agent_user: u32,
+    /// The user ID of gateways. Other than that of the agent, it is [`NONROOT`].
+    pub gateway_user: u32,
     pub docker_socket: PathBuf,
     /// The containers' name servers; the node's if empty.
     pub dns: Vec<IpAddr>,
@@ -48,8 +59,20 @@ pub struct NodeContext {
 impl NodeContext {
     /// The network of a container that serves this port; `None` for the node's network.
     pub fn container_network(&self, port: Option<u16>) -> Option<ContainerNetwork> {
-        let network = |name| ContainerNetwork { name, port, grpc_port: None, loopback_port: None };
+        let loopback_ports = Vec::new();
+        let network = |name| ContainerNetwork { name, port, grpc_port: None, loopback_ports };
         self.network.clone().map(network)
+    }
+
+    /// The user ID of a program that names none and needs no rights: that of gateways, so that a
+    /// training reads what they captured, but never root.
+    pub fn program_user(&self) -> u32 {
+        if self.gateway_user == 0 { NONROOT } else { self.gateway_user }
+    }
+
+    /// The group of gateways, if they run as another user than the agent.
+    pub fn gateway_group(&self) -> Option<u32> {
+        Some(self.gateway_user).filter(|user| *user != self.agent_user)
     }
 }
 

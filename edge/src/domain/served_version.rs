@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use neptune_wire::{ContentHash, ModelServer, ServedModel, ServerUpdateMode};
 use serde::{Deserialize, Serialize};
 
-use crate::domain::server_part::ServerPart;
+use crate::domain::server_part::{ServerPart, Slot};
 
 /// Placeholder for the version in arguments and health check paths.
 const VERSION: &str = "{version}";
@@ -23,6 +23,9 @@ pub struct ServedVersion {
     /// The number of its version directory. Versions in the same directory share a container.
     #[serde(rename = "lineage")]
     pub directory_generation: u64,
+    /// The place of its transformer.
+    #[serde(default, skip_serializing_if = "Slot::is_first")]
+    pub slot: Slot,
     /// As [`id`] of `serving`.
     id: String,
 }
@@ -31,7 +34,13 @@ impl ServedVersion {
     /// The version of a server's spec, whether or not the switch is held.
     pub fn new(serving: &ModelServer, directory_generation: u64) -> Self {
         let serving = ModelServer { hold: false, ..serving.clone() };
-        Self { id: id(&serving), serving, directory_generation }
+        Self { id: id(&serving), serving, directory_generation, slot: Slot::First }
+    }
+
+    /// The version with its transformer in this place.
+    #[must_use]
+    pub fn in_slot(self, slot: Slot) -> Self {
+        Self { slot, ..self }
     }
 
     /// Identifies the version: the hash of everything that defines the server and its model.
@@ -71,14 +80,23 @@ impl ServedVersion {
     }
 
     /// The health checks of the server and of its transformer, in the order of the requests: the
-    /// part, its port and its path.
-    pub fn checks(&self) -> Vec<(ServerPart, u16, Option<String>)> {
-        let server = (ServerPart::Server, self.server_port(), self.health_path());
-        let transformer = self.serving.transformer.as_ref().map(|transformer| {
+    /// part, its port and its path. The proxy is checked if it passes requests to this transformer.
+    pub fn checks(&self, is_routed: bool) -> Vec<(ServerPart, u16, Option<String>)> {
+        let mut checks = vec![(ServerPart::Server, self.server_port(), self.health_path())];
+        if let (Some(transformer), Some(port)) = (&self.serving.transformer, self.listen_port()) {
             let path = transformer.health_path.as_ref().map(|path| self.fill(path));
-            (ServerPart::Transformer, self.serving.port, path)
-        });
-        [server].into_iter().chain(transformer).collect()
+            checks.push((ServerPart::Transformer(self.slot), port, path.clone()));
+            if transformer.proxy.is_some() && is_routed {
+                checks.push((ServerPart::Proxy, self.serving.port, path));
+            }
+        }
+        checks
+    }
+
+    /// The port on which its transformer listens, if it has one.
+    pub fn listen_port(&self) -> Option<u16> {
+        let proxy = self.serving.transformer.as_ref()?.proxy.as_ref();
+        Some(proxy.map_or(self.serving.port, |proxy| self.slot.of(proxy.ports)))
     }
 
     /// The port of the server: that of the endpoint, unless a transformer listens there.
@@ -143,7 +161,7 @@ pub mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::fixtures::{serving, transformed};
+    use crate::fixtures::{proxied, serving, transformed};
 
     #[test]
     fn server_with_the_file_in_its_arguments_is_replaced() {
@@ -165,13 +183,21 @@ pub mod tests {
         assert_eq!(server_id(&plain), server_id(&transformed));
         assert_eq!(server_id(&plain), id(&plain), "as agents without transformers stored it");
         let version = ServedVersion::new(&transformed, 1);
-        let expected = [
-            (ServerPart::Server, 13_501, Some("/v/4".to_owned())),
-            (ServerPart::Transformer, 8501, Some("/ready".to_owned())),
-        ];
-        assert_eq!(version.checks(), expected);
+        let check = |part, port, path: &str| (part, port, Some(path.to_owned()));
+        let first = ServerPart::Transformer(Slot::First);
+        let expected = [check(ServerPart::Server, 13_501, "/v/4"), check(first, 8501, "/ready")];
+        assert_eq!(version.checks(true), expected);
         let version = ServedVersion::new(&plain, 1);
-        assert_eq!(version.checks(), [(ServerPart::Server, 8501, Some("/v/4".to_owned()))]);
+        assert_eq!(version.checks(true), [check(ServerPart::Server, 8501, "/v/4")]);
+    }
+
+    #[test]
+    fn proxy_is_checked_once_requests_reach_the_transformer() {
+        let mut version = ServedVersion::new(&proxied("t", "4", "watch"), 1);
+        version.slot = Slot::Second;
+        let ports = |is_routed| version.checks(is_routed).into_iter().map(|it| it.1);
+        assert_eq!(ports(false).collect::<Vec<_>>(), [13_501, 13_503]);
+        assert_eq!(ports(true).collect::<Vec<_>>(), [13_501, 13_503, 8501]);
     }
 
     #[test]

@@ -107,7 +107,8 @@ fn published_ports(
 ) -> impl Iterator<Item = (String, Option<Vec<models::PortBinding>>)> {
     let ports = spec.network.iter().flat_map(|network| {
         let public = [network.port, network.grpc_port].map(|port| (port, None));
-        public.into_iter().chain([(network.loopback_port, Some(LOOPBACK))])
+        let loopback = network.loopback_ports.iter().map(|port| (Some(*port), Some(LOOPBACK)));
+        public.into_iter().chain(loopback)
     });
     ports.filter_map(|(port, address)| Some((port?, address))).map(|(port, address)| {
         let host_ip = address.map(str::to_owned);
@@ -264,7 +265,7 @@ mod tests {
             name: "bridge".into(),
             port: Some(8501),
             grpc_port: None,
-            loopback_port: Some(13_501),
+            loopback_ports: vec![13_501],
         });
         let request = create_request(&container_identity(), &spec, None);
         let bindings = request.host_config.unwrap().port_bindings.unwrap();

@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use crate::domain::{
-    node_context::{DOWNLOADS_DIR, NodeContext, WORKERS_DIR},
+    node_context::{DOWNLOADS_DIR, NodeContext, REPLICAS_DIR, WORKERS_DIR},
     served_version::VERSIONS_DIR,
 };
 
@@ -44,15 +44,15 @@ pub fn may_be_mounted(path: &Path, context: &NodeContext) -> Result<(), String> 
     Ok(())
 }
 
-/// Whether the agent itself placed this path below its data directory: a download, or a directory
-/// with versions of a model.
+/// Whether the agent itself placed this path below its data directory: a download, a directory with
+/// versions of a model, or the copy of a dataset.
 pub fn is_of_agent(path: &Path, context: &NodeContext) -> bool {
     let plain = path.components().all(|part| !matches!(part, Component::ParentDir));
     let below = |dir: &str| {
         let dir = context.data_dir.join(dir);
         path.starts_with(&dir) && path != dir
     };
-    plain && [DOWNLOADS_DIR, WORKERS_DIR, VERSIONS_DIR].into_iter().any(below)
+    plain && [DOWNLOADS_DIR, WORKERS_DIR, VERSIONS_DIR, REPLICAS_DIR].into_iter().any(below)
 }
 
 /// Whether the boot file is a plain path below the script directory.
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn only_downloads_and_versions_of_the_data_directory_are_the_agents() {
         let is_of_agent = |path: &str| is_of_agent(Path::new(path), &node_context());
-        for path in ["models/sha256/a/m", "workers/uid/w", "serving/uid/1"] {
+        for path in ["models/sha256/a/m", "workers/uid/w", "serving/uid/1", "replicas/uid/data"] {
             assert!(is_of_agent(&format!("/var/lib/neptune/{path}")), "{path}");
         }
         for path in

@@ -4,17 +4,18 @@
 use std::{
     fs::{self, DirBuilder},
     io,
-    os::unix::fs::DirBuilderExt as _,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
 
 use crate::{
+    artifacts::access::{READ, SEARCH, WRITE, permits},
     domain::{allowed_dirs::PathUse, node_context::NodeContext},
     engine::mounts::may_be_mounted,
 };
 
-/// Creates the directory if it is absent, for the user of the agent, as whom gateways run. Returns
-/// its path with all links resolved.
+/// Creates the directory if it is absent. It belongs to the agent until a gateway gets it. Returns its
+/// path with all links resolved.
 ///
 /// # Errors
 /// The reason as text, to follow the path in a message.
@@ -27,7 +28,11 @@ pub fn prepare(path: &Path, context: &NodeContext) -> Result<PathBuf, String> {
     for dir in dirs {
         let Ok(below) = path.strip_prefix(dir) else { continue };
         match create(dir, below) {
-            Ok(real) => return may_be_mounted(&real, context).map(|()| real),
+            Ok(real) => {
+                may_be_mounted(&real, context)?;
+                is_writable(&real, context)?;
+                return Ok(real);
+            }
             Err(why) => problem = why,
         }
     }
@@ -53,6 +58,24 @@ fn create(dir: &Path, below: &Path) -> Result<PathBuf, String> {
     if real.is_dir() { Ok(real) } else { Err("is not a directory; remove the file".to_owned()) }
 }
 
+/// Whether the gateway can write the directory, or gets it from the agent.
+fn is_writable(dir: &Path, context: &NodeContext) -> Result<(), String> {
+    let user = context.gateway_user;
+    let found = fs::metadata(dir).map_err(|error| format!("cannot be used: {error}"))?;
+    if permits(dir, &found, user, READ | WRITE | SEARCH) {
+        return Ok(());
+    }
+    let is_read_only = rustix::fs::statvfs(dir)
+        .is_ok_and(|found| found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
+    if found.uid() == context.agent_user && !is_read_only {
+        return Ok(());
+    }
+    Err(format!(
+        "belongs to user {}, and the gateway runs as user {user}, which cannot write it; make {user} its owner, or remove it",
+        found.uid()
+    ))
+}
+
 fn unless_exists(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
 }
@@ -76,12 +99,12 @@ mod tests {
         symlink(root.join("other"), root.join("hard/link")).unwrap();
         let captures = vec![root.join("absent"), root.join("hard")];
         let allowed = AllowedDirs { captures, ..AllowedDirs::default() };
-        let context = NodeContext { allowed, ..node_context() };
+        let own = fs::metadata(&root).unwrap().uid();
+        let context = NodeContext { allowed, agent_user: own, gateway_user: own, ..node_context() };
 
         let created = prepare(&root.join("hard/a/b"), &context).unwrap();
         assert_eq!(created, root.join("hard/a/b"));
         let found = fs::metadata(&created).unwrap();
-        let own = fs::metadata(&root).unwrap().uid();
         assert_eq!((found.permissions().mode() & 0o777, found.uid()), (0o700, own));
         assert!(
             prepare(&created, &context).is_ok() && prepare(&root.join("hard"), &context).is_ok()
@@ -99,6 +122,15 @@ mod tests {
             assert!(why.contains(problem), "{path}: {why}");
         }
         assert_eq!(fs::read_dir(root.join("other")).unwrap().count(), 0);
+        let (agent, gateway) = (own + 1, own + 2);
+        let foreign = NodeContext { agent_user: agent, gateway_user: gateway, ..context };
+        let why = prepare(&created, &foreign).unwrap_err();
+        assert_eq!(
+            why,
+            format!(
+                "belongs to user {own}, and the gateway runs as user {gateway}, which cannot write it; make {gateway} its owner, or remove it"
+            )
+        );
         let why = prepare(&root.join("hard"), &node_context()).unwrap_err();
         assert!(
             why.contains("(none)") && why.contains("--allow-capture-dir of neptune-edge"),

@@ -24,8 +24,8 @@ const STOP_GRACE: u32 = 30;
 
 /// The container of a gateway, from that of a worker with the same image and environment.
 ///
-/// It uses the node's network, because the model server's port is one of the node. It runs as the
-/// user of the agent, who owns its files, so that nobody else can read the secrets. `capture`: the
+/// It uses the node's network, because the model server's port is one of the node. It runs as a
+/// user that can read its files, and whose captured samples a training can read. `capture`: the
 /// directory of the node for captured samples.
 pub fn gateway_container(
     spec: ContainerSpec,
@@ -41,7 +41,7 @@ pub fn gateway_container(
     };
     ContainerSpec {
         network: None,
-        user: Some(context.agent_user),
+        user: Some(context.gateway_user),
         writable_root: false,
         stop_grace_seconds: Some(STOP_GRACE),
         directories: [
@@ -84,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn gateway_uses_network_of_node_and_user_of_agent() {
+    fn gateway_uses_network_of_node_and_its_own_user() {
         let defaults = ContainerDefaults {
             user: Some(1000),
             read_only_root: false,
             ..ContainerDefaults::default()
         };
         let network = Some("bridge".to_owned());
-        let context = NodeContext { network, defaults, agent_user: 998, ..node_context() };
+        let context = NodeContext { network, defaults, gateway_user: 998, ..node_context() };
         let spec = container(|wanted| wanted.worker.rights.run_as_user = Some(0), &context).spec;
         assert_eq!((spec.network, spec.user, spec.writable_root), (None, Some(998), false));
         assert_eq!(spec.stop_grace_seconds, Some(30));

@@ -26,8 +26,8 @@ struct Family<'a> {
     samples: Vec<String>,
 }
 
-/// The page of all gateways.
-pub fn merge(pages: &[GatewayPage]) -> String {
+/// The page of all gateways, and the metrics of the agent itself.
+pub fn merge(pages: &[GatewayPage], node: &str) -> String {
     let mut families: BTreeMap<&str, Family<'_>> = BTreeMap::new();
     for page in pages {
         let mut name = "";
@@ -60,6 +60,7 @@ pub fn merge(pages: &[GatewayPage]) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{}", labelled(&format!("neptune_edge_gateway_up {is_up}"), page));
     }
+    text.push_str(node);
     text.push_str("# EOF\n");
     text
 }
@@ -101,11 +102,12 @@ mod tests {
         let text = "# HELP requests Answered requests.\n# TYPE requests counter\n\
             requests_total{service=\"a\",code=\"200\"} 3\n# HELP threshold Threshold.\n\
             # TYPE threshold gauge\nthreshold 0.5\n# EOF\n";
-        let merged = merge(&[
+        let pages = [
             page("a", Some(text)),
             page("b", Some(&text.replace("\"a\"", "\"b\""))),
             page("c", None),
-        ]);
+        ];
+        let merged = merge(&pages, "node_total 1\n");
         let expected = "# HELP requests Answered requests.\n# TYPE requests counter\n\
             requests_total{namespace=\"shop\",worker=\"a-edge\",service=\"a\",code=\"200\"} 3\n\
             requests_total{namespace=\"shop\",worker=\"b-edge\",service=\"b\",code=\"200\"} 3\n\
@@ -116,7 +118,8 @@ mod tests {
             # TYPE neptune_edge_gateway_up gauge\n\
             neptune_edge_gateway_up{namespace=\"shop\",worker=\"a-edge\",service=\"a\"} 1\n\
             neptune_edge_gateway_up{namespace=\"shop\",worker=\"b-edge\",service=\"b\"} 1\n\
-            neptune_edge_gateway_up{namespace=\"shop\",worker=\"c-edge\",service=\"c\"} 0\n# EOF\n";
+            neptune_edge_gateway_up{namespace=\"shop\",worker=\"c-edge\",service=\"c\"} 0\n\
+            node_total 1\n# EOF\n";
         assert_eq!(merged, expected);
     }
 

@@ -1,4 +1,5 @@
-//! Serves the metrics of the node's gateways on one address, by reading their sockets.
+//! Serves the metrics of the agent and of the node's gateways on one address. Those of the gateways
+//! are read from their sockets.
 
 use std::{convert::Infallible, io, path::Path, sync::Arc, time::Duration};
 
@@ -37,8 +38,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Serves until the task ends.
-pub async fn serve(listener: TcpListener, gateways: watch::Receiver<WantedGateways>) {
+/// Returns the metrics of the agent itself.
+pub type NodePage = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// Serves the metrics of the gateways and of the agent, until the task ends.
+pub async fn serve(
+    listener: TcpListener,
+    gateways: watch::Receiver<WantedGateways>,
+    node: NodePage,
+) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -50,10 +58,10 @@ pub async fn serve(listener: TcpListener, gateways: watch::Receiver<WantedGatewa
                 continue;
             }
         };
-        let gateways = gateways.clone();
+        let (gateways, node) = (gateways.clone(), Arc::clone(&node));
         let service = service_fn(move |request| {
-            let gateways = gateways.clone();
-            async move { Ok::<_, Infallible>(answer(&request, &gateways).await) }
+            let (gateways, node) = (gateways.clone(), Arc::clone(&node));
+            async move { Ok::<_, Infallible>(answer(&request, &gateways, &node).await) }
         });
         let connection = server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -71,6 +79,7 @@ pub async fn serve(listener: TcpListener, gateways: watch::Receiver<WantedGatewa
 async fn answer(
     request: &Request<Incoming>,
     gateways: &watch::Receiver<WantedGateways>,
+    node: &NodePage,
 ) -> Response<Full<Bytes>> {
     if request.uri().path() != "/metrics" {
         let mut answer = Response::new(Full::from("see /metrics\n"));
@@ -90,7 +99,7 @@ async fn answer(
         }
         GatewayPage { service, worker, text: text.ok() }
     });
-    let mut answer = Response::new(Full::from(merge(&join_all(pages).await)));
+    let mut answer = Response::new(Full::from(merge(&join_all(pages).await, &node())));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(OPEN_METRICS));
     answer
 }
@@ -173,7 +182,7 @@ mod tests {
             watch::channel(WantedGateways { gateways, ..WantedGateways::default() });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(serve(listener, gateways));
+        tokio::spawn(serve(listener, gateways, Arc::new(|| "node_total 1\n".to_owned())));
 
         let page = get(address, "/metrics").await;
         assert!(page.starts_with("HTTP/1.1 200 OK\r\n") && page.contains(OPEN_METRICS), "{page}");
@@ -183,6 +192,7 @@ mod tests {
             let sample = format!("\nneptune_edge_gateway_up{{{}}} {is_up}\n", of(name));
             assert!(page.contains(&sample), "{sample} is not in {page}");
         }
+        assert!(page.contains("\nnode_total 1\n# EOF"), "{page}");
         assert!(get(address, "/").await.starts_with("HTTP/1.1 404 "));
     }
 }

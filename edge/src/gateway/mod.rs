@@ -5,6 +5,7 @@ pub mod container;
 pub mod files;
 mod merge;
 pub mod metrics;
+pub mod ownership;
 pub mod report_paths;
 pub mod secrets;
 pub mod writer;

@@ -5,7 +5,7 @@
 use std::{
     fs::{self, File, OpenOptions, Permissions},
     io::{self, Read as _, Write as _},
-    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown},
     path::{Path, PathBuf},
 };
 
@@ -45,13 +45,15 @@ pub fn read(dir: &Path, name: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Replaces a file if its content differs: another process reads the old or the new content. Returns
-/// whether it was replaced.
+/// Replaces a file if its content or group differs: another process reads the old or the new
+/// content. `group`: the file's, if it is not that of the agent. Returns whether it was replaced.
 ///
 /// # Errors
 /// It cannot be written.
-pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<bool> {
-    if fs::read(path).is_ok_and(|before| before == content) {
+pub fn replace(path: &Path, content: &[u8], mode: u32, group: Option<u32>) -> io::Result<bool> {
+    let has_group =
+        group.is_none_or(|group| fs::metadata(path).is_ok_and(|found| found.gid() == group));
+    if has_group && fs::read(path).is_ok_and(|before| before == content) {
         return Ok(false);
     }
     let temporary = temporary(path);
@@ -59,6 +61,9 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<bool> {
     remove(&temporary)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
     file.write_all(content)?;
+    if group.is_some() {
+        fchown(&file, None, group)?;
+    }
     // Independent of the umask.
     file.set_permissions(Permissions::from_mode(mode))?;
     file.sync_all()?;
@@ -129,7 +134,7 @@ mod tests {
         let path = dir.path().join("llm");
         fs::write(dir.path().join(".new-llm"), "of a killed agent").unwrap();
         for (content, is_replaced) in [(b"one", true), (b"one", false), (b"two", true)] {
-            assert_eq!(replace(&path, content, 0o400).unwrap(), is_replaced);
+            assert_eq!(replace(&path, content, 0o400, None).unwrap(), is_replaced);
         }
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o400);

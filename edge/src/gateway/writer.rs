@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, DirBuilder, Permissions},
     io,
-    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -105,7 +105,8 @@ fn write(dir: &GatewayDir, files: &GatewayFiles, dirs: &WriterDirs) -> WrittenFi
     });
     let copies = copies.collect();
     let is_captured = matches!(capture, Some(Ok(_)));
-    let written = write_files(dir, files, ca, is_captured, &copies).map_err(|error| {
+    let group = dirs.context.gateway_group();
+    let written = write_files(dir, files, (ca, is_captured, &copies), group).map_err(|error| {
         format!("cannot write the gateway's files in {}: {error}; retrying", dir.0.display())
     });
     let notes =
@@ -122,25 +123,26 @@ fn write(dir: &GatewayDir, files: &GatewayFiles, dirs: &WriterDirs) -> WrittenFi
 fn write_files(
     dir: &GatewayDir,
     files: &GatewayFiles,
-    ca: Option<&str>,
-    captures: bool,
-    copies: &BTreeMap<String, Vec<u8>>,
+    (ca, captures, copies): (Option<&str>, bool, &BTreeMap<String, Vec<u8>>),
+    group: Option<u32>,
 ) -> io::Result<()> {
-    // Only the owner reads and writes state and secrets; others see at most the configuration.
-    for (path, mode) in [
-        (dir.0.clone(), 0o755),
-        (dir.config(), 0o755),
-        (dir.state(), 0o700),
-        (dir.secrets(), 0o700),
+    // Only agent and gateway see state and secrets; others see at most the configuration. The state
+    // is given to the gateway's user with its container.
+    let (dir_mode, secret_mode) = if group.is_some() { (0o750, 0o440) } else { (0o700, 0o400) };
+    for (path, mode, group) in [
+        (dir.0.clone(), 0o755, None),
+        (dir.config(), 0o755, None),
+        (dir.state(), 0o700, None),
+        (dir.secrets(), dir_mode, group),
     ] {
-        create_dir(&path, mode)?;
+        create_dir(&path, mode, group)?;
     }
     for (name, content) in copies {
-        secrets::replace(&dir.secrets().join(name), content, 0o400)?;
+        secrets::replace(&dir.secrets().join(name), content, secret_mode, group)?;
     }
     let path = dir.config_file();
     let before = fs::read(&path).unwrap_or_default();
-    if secrets::replace(&path, &config_content(files, ca, captures, &before), 0o644)? {
+    if secrets::replace(&path, &config_content(files, ca, captures, &before), 0o644, None)? {
         info!(worker = %files.worker, path = %path.display(), "gateway configuration written");
     }
     // Last, because the configuration before names them.
@@ -153,9 +155,13 @@ fn write_files(
     Ok(())
 }
 
-fn create_dir(path: &Path, mode: u32) -> io::Result<()> {
+fn create_dir(path: &Path, mode: u32, group: Option<u32>) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(mode).create(path)?;
-    if fs::metadata(path)?.permissions().mode() & 0o777 == mode {
+    let found = fs::metadata(path)?;
+    if group.is_some_and(|group| found.gid() != group) {
+        chown(path, None, group)?;
+    }
+    if found.permissions().mode() & 0o777 == mode {
         return Ok(());
     }
     fs::set_permissions(path, Permissions::from_mode(mode))
@@ -184,7 +190,7 @@ mod tests {
     use super::*;
     use crate::{
         desired::WantedWorker,
-        domain::node_context::GATEWAYS_DIR,
+        domain::node_context::{GATEWAYS_DIR, NONROOT},
         fixtures::{node_context, wanted_gateway},
         gateway::files::{gateway_dir, gateway_files},
     };
@@ -199,7 +205,13 @@ mod tests {
         fn new() -> Self {
             let temp = tempfile::tempdir().unwrap();
             fs::create_dir(temp.path().join("secrets")).unwrap();
-            let context = NodeContext { data_dir: temp.path().join("data"), ..node_context() };
+            let user = rustix::process::geteuid().as_raw();
+            let context = NodeContext {
+                data_dir: temp.path().join("data"),
+                agent_user: user,
+                gateway_user: if user == 0 { NONROOT } else { user },
+                ..node_context()
+            };
             Self { temp, context, wanted: wanted_gateway() }
         }
 
@@ -299,10 +311,31 @@ mod tests {
         assert_ne!(inode(), first);
         let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let dir = node.dir();
-        assert_eq!(
-            [mode(dir.config_file()), mode(dir.state()), mode(dir.secrets())],
-            [0o644, 0o700, 0o700]
-        );
+        assert_eq!([mode(dir.config_file()), mode(dir.state())], [0o644, 0o700]);
+    }
+
+    #[test]
+    fn gateway_of_another_user_reads_secrets_and_cannot_change_them() {
+        let mut node = Node::new();
+        fs::write(node.secret("llm"), "token").unwrap();
+        // Those of an agent that shares its user with the gateway.
+        let shared = node.context.agent_user;
+        let separate = std::mem::replace(&mut node.context.gateway_user, shared);
+        let (dir, copy) = (node.dir().secrets(), node.dir().secrets().join("llm"));
+        let modes = || {
+            [&dir, &copy].map(|path| {
+                let found = fs::metadata(path).unwrap();
+                assert_eq!(found.uid(), shared);
+                (found.permissions().mode() & 0o777, found.gid())
+            })
+        };
+        node.write(None);
+        assert_eq!(modes().map(|(mode, _)| mode), [0o700, 0o400]);
+        node.context.gateway_user = separate;
+        if separate != shared {
+            node.write(None);
+            assert_eq!(modes(), [(0o750, separate), (0o440, separate)]);
+        }
     }
 
     #[test]

@@ -1,19 +1,38 @@
-//! Decides the container specs of one version of a model server and of its transformer. Pure.
+//! Decides the container specs of one version of a model server, of its transformer and of the
+//! proxy in front of that. Pure.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
-use neptune_wire::{ModelServer, ServedModel, Transformer};
+use neptune_wire::{
+    ContainerRights, ModelServer, ResourceLimits, ServedModel, Transformer, TransformerProxy,
+};
 
 use crate::domain::{
     artifact::LocalArtifact,
-    container::{BindMount, ContainerNetwork, ContainerSpec, ScriptMount, TargetContainer},
+    container::{
+        BindMount, ContainerNetwork, ContainerSpec, DirectoryMount, ScriptMount, TargetContainer,
+    },
     node_context::NodeContext,
-    served_version::ServedVersion,
+    served_version::{ServedVersion, versions_dir},
+    server_part::{ServerPart, Slot},
 };
 
 /// Seconds between SIGTERM and SIGKILL of a model server. Requests take less, and the next version
 /// waits for the port.
 const STOP_GRACE: u32 = 1;
+
+/// Placeholder for the port on which a transformer listens, in its arguments.
+const PORT: &str = "{port}";
+/// The program of a proxy, in its image.
+const PROXY_PROGRAM: &str = "neptune-gateway";
+/// The directory with the address of the transformer, in the container of a proxy.
+const PROXY_DIR: &str = "/etc/neptune-proxy";
+/// The file in it.
+pub const PROXY_TARGET: &str = "target";
 
 /// Placeholder for the address on which a server listens, in its arguments.
 const HOST: &str = "{host}";
@@ -24,6 +43,31 @@ pub struct VersionContainers {
     pub server: TargetContainer,
     /// As if it were on the node's network; see [`beside`].
     pub transformer: Option<TargetContainer>,
+    /// The place of the transformer.
+    pub slot: Slot,
+    /// The proxy in front of the transformer, as that.
+    pub proxy: Option<TargetContainer>,
+}
+
+impl VersionContainers {
+    /// The container of a part, if the version has it.
+    pub fn part(&self, part: ServerPart) -> Option<&TargetContainer> {
+        match part {
+            ServerPart::Server => Some(&self.server),
+            ServerPart::Transformer(slot) => {
+                self.transformer.as_ref().filter(|_| slot == self.slot)
+            }
+            ServerPart::Proxy => self.proxy.as_ref(),
+        }
+    }
+
+    /// Whether the transformers of both versions can run beside each other: before one container
+    /// of the server, behind one proxy.
+    pub fn can_coexist(&self, other: &Self) -> bool {
+        self.slot != other.slot
+            && self.server.hash == other.server.hash
+            && self.proxy.as_ref().zip(other.proxy.as_ref()).is_some_and(|(a, b)| a.hash == b.hash)
+    }
 }
 
 /// The containers of this version. `model` is the version's model on the node, if it has one.
@@ -34,26 +78,29 @@ pub fn version_containers(
     context: &NodeContext,
 ) -> VersionContainers {
     let transformer = version.serving.transformer.as_deref();
+    let proxy = transformer.and_then(|transformer| transformer.proxy.as_ref());
     VersionContainers {
         server: server_container(version, uid, model, context).into(),
         transformer: transformer
             .map(|it| transformer_container(it, version, (uid, model), context).into()),
+        slot: version.slot,
+        proxy: proxy.map(|it| proxy_container(it, version, uid, context).into()),
     }
 }
 
-/// The container of a transformer beside the container of its server that has this ID. On a Docker
+/// The container of a transformer or a proxy beside the container of its server that has this ID. On a Docker
 /// network it uses the network of the server's container, so that both have one loopback address;
 /// another container of the server means another one of the transformer.
 pub fn beside<'a>(
-    transformer: &'a TargetContainer,
+    container: &'a TargetContainer,
     server_id: &str,
     context: &NodeContext,
 ) -> Cow<'a, TargetContainer> {
     if context.network.is_none() {
-        return Cow::Borrowed(transformer);
+        return Cow::Borrowed(container);
     }
     let network_of = Some(server_id.to_owned());
-    Cow::Owned(ContainerSpec { network_of, ..transformer.spec.clone() }.into())
+    Cow::Owned(ContainerSpec { network_of, ..container.spec.clone() }.into())
 }
 
 /// The container spec of this version. `model` is the version's model on the node, if it has one.
@@ -99,12 +146,16 @@ pub fn server_container(
 }
 
 /// The network of a server's container. The port of the endpoint is published there, also if the
-/// transformer listens on it.
+/// transformer or a proxy listens on it.
 fn network(version: &ServedVersion, context: &NodeContext) -> Option<ContainerNetwork> {
     let serving = &version.serving;
     let network = context.container_network(Some(serving.port))?;
-    let loopback_port = serving.transformer.as_ref().map(|transformer| transformer.server_port);
-    Some(ContainerNetwork { grpc_port: serving.grpc_port, loopback_port, ..network })
+    let transformer = serving.transformer.as_ref();
+    let behind_proxy = transformer.and_then(|it| it.proxy.as_ref()).map(|proxy| proxy.ports);
+    let server_port = transformer.map(|transformer| transformer.server_port);
+    let loopback_ports = server_port.into_iter().chain(behind_proxy.into_iter().flatten());
+    let loopback_ports = loopback_ports.collect();
+    Some(ContainerNetwork { grpc_port: serving.grpc_port, loopback_ports, ..network })
 }
 
 fn transformer_container(
@@ -116,15 +167,19 @@ fn transformer_container(
     let Transformer { image, command, args, env, scripts, resources, .. } = transformer;
     let restrictions = context.defaults.restrict(&version.serving.rights, resources);
     let model = model_mount(version, uid, model, context);
+    let port = version.listen_port().unwrap_or(version.serving.port).to_string();
     let mut env = env.clone();
     env.insert("NODE_NAME".to_owned(), context.node.to_string());
     env.extend(model.iter().map(model_url));
+    if transformer.proxy.is_some() {
+        env.extend(["PORT", "SERVING_PORT"].map(|name| (name.to_owned(), port.clone())));
+    }
     let scripts = scripts.as_ref();
     ContainerSpec {
         uid: uid.to_owned(),
         image: image.clone(),
         command: command.clone(),
-        args: args.clone(),
+        args: args.iter().map(|arg| arg.replace(PORT, &port)).collect(),
         env,
         scripts: scripts
             .map(|it| ScriptMount { dir: it.dir.clone().into(), boot_file: it.boot_file.clone() }),
@@ -136,7 +191,8 @@ fn transformer_container(
         user: restrictions.user,
         writable_root: restrictions.writable_root,
         init: restrictions.init,
-        stop_grace_seconds: Some(STOP_GRACE),
+        // Behind a proxy nothing waits for the port, and requests may take long.
+        stop_grace_seconds: transformer.proxy.is_none().then_some(STOP_GRACE),
         start: None,
         // In the network of another container, that container's name servers apply.
         dns: if context.network.is_none() { context.dns.clone() } else { Vec::new() },
@@ -144,6 +200,50 @@ fn transformer_container(
         network: None,
         network_of: None,
     }
+}
+
+fn proxy_container(
+    proxy: &TransformerProxy,
+    version: &ServedVersion,
+    uid: &str,
+    context: &NodeContext,
+) -> ContainerSpec {
+    let restrictions =
+        context.defaults.restrict(&ContainerRights::default(), &ResourceLimits::default());
+    let listen = format!("0.0.0.0:{}", version.serving.port);
+    let file = format!("{PROXY_DIR}/{PROXY_TARGET}");
+    let args = ["proxy", "--listen", &listen, "--target-file", &file].map(str::to_owned);
+    ContainerSpec {
+        uid: uid.to_owned(),
+        image: proxy.image.clone(),
+        command: vec![PROXY_PROGRAM.to_owned()],
+        args: args.into(),
+        env: BTreeMap::new(),
+        scripts: None,
+        model: None,
+        dataset: None,
+        directories: vec![DirectoryMount {
+            source: proxy_dir(uid, &context.data_dir),
+            target: PROXY_DIR.to_owned(),
+            writable: false,
+        }],
+        cpu_millis: restrictions.cpu_millis,
+        memory_bytes: restrictions.memory_bytes,
+        user: restrictions.user,
+        writable_root: false,
+        init: restrictions.init,
+        stop_grace_seconds: Some(STOP_GRACE),
+        start: None,
+        dns: Vec::new(),
+        hosts: BTreeMap::new(),
+        network: None,
+        network_of: None,
+    }
+}
+
+/// The directory on the node with the address to which an object's proxy passes requests.
+pub fn proxy_dir(uid: &str, data_dir: &Path) -> PathBuf {
+    versions_dir(uid, data_dir).join("proxy")
 }
 
 /// The mount of a version's model: its directory of versions if the server watches that, otherwise
@@ -179,12 +279,10 @@ fn path_in_container(served: &ServedModel, model: &LocalArtifact) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::path::Path;
-
     use neptune_wire::Scripts;
 
     use super::*;
-    use crate::fixtures::{node_context, served_version, transformed};
+    use crate::fixtures::{node_context, proxied, served_version, transformed};
 
     fn local_artifact(file: Option<&str>) -> LocalArtifact {
         LocalArtifact { path: "/data/x".into(), file: file.map(str::to_owned) }
@@ -267,7 +365,7 @@ mod tests {
         let server = containers.server.spec;
         assert_eq!(server.args, ["--host=0.0.0.0"]);
         let network = server.network.unwrap();
-        assert_eq!((network.port, network.loopback_port), (Some(8501), Some(13_501)));
+        assert_eq!((network.port, network.loopback_ports), (Some(8501), vec![13_501]));
         let transformer = containers.transformer.unwrap();
         let context = NodeContext { network: Some("bridge".into()), ..node_context() };
         let [first, second] =
@@ -275,6 +373,34 @@ mod tests {
         assert_eq!(first.spec.network_of.as_deref(), Some("s1"));
         assert_eq!((first.spec.network.is_none(), first.spec.dns.len()), (true, 0));
         assert_ne!(first.hash, second.hash, "the network of a removed container is gone");
+    }
+
+    #[test]
+    fn transformers_behind_a_proxy_coexist_before_one_server() {
+        for network in [None, Some("bridge")] {
+            let network = network.map(str::to_owned);
+            let context = NodeContext { network, ..node_context() };
+            let of = |image, version, slot| {
+                let mut serving = proxied(image, version, "watch");
+                serving.transformer.as_mut().unwrap().args = vec!["--http_port={port}".into()];
+                let version = ServedVersion::new(&serving, 1).in_slot(slot);
+                version_containers(&version, "uid", Some(&local_artifact(None)), &context)
+            };
+            let (first, second) = (of("t", "4", Slot::First), of("u", "4", Slot::Second));
+            assert!(first.can_coexist(&second) && !first.can_coexist(&first));
+            for (containers, port) in [(&first, "13502"), (&second, "13503")] {
+                let spec = &containers.transformer.as_ref().unwrap().spec;
+                assert_eq!(spec.args, [format!("--http_port={port}")]);
+                assert_eq!((&*spec.env["PORT"], &*spec.env["SERVING_PORT"]), (port, port));
+            }
+            let published = first.server.spec.network.map(|network| network.loopback_ports);
+            assert_eq!(published, context.network.as_ref().map(|_| vec![13_501, 13_502, 13_503]));
+            let proxy = &first.proxy.as_ref().unwrap().spec;
+            assert_eq!(proxy.args[1..3], ["--listen", "0.0.0.0:8501"]);
+            let mount = &proxy.directories[0];
+            assert_eq!(mount.source, Path::new("/var/lib/neptune/serving/uid/proxy"));
+            assert!(!mount.writable && mount.target == PROXY_DIR);
+        }
     }
 
     #[test]

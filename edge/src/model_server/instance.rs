@@ -17,7 +17,7 @@ use crate::{
         observed_container::ObservedContainer,
         rollout::RolloutState,
         served_version::ServedVersion,
-        server_part::{ServerPart, transformer_name},
+        server_part::{ServerPart, Slot, part_name},
     },
     engine::image_pulls::ImagePulls,
     model_server::{
@@ -42,26 +42,34 @@ pub struct ModelServerInstance {
     pub report: ModelServerReport,
     /// What to restart because it does not answer.
     pub restart: Option<ServerPart>,
-    /// The hash that the container of the current version's transformer must have; `None` while it
-    /// waits for a container of the server.
-    pub transformer_hash: Option<ContentHash>,
+    /// The transformer that gets the requests, if the current version has a proxy.
+    pub route: Option<Route>,
+    /// The hashes that the containers must have. A container that waits for one of the server has
+    /// none.
+    pub hashes: BTreeMap<ServerPart, ContentHash>,
     /// By version ID: the containers of the kept versions whose models are on the node.
     containers: BTreeMap<String, VersionContainers>,
 }
 
-/// The observed containers of a server and of its transformer.
-#[derive(Clone, Copy)]
-pub struct ObservedServer<'a> {
-    pub servers: &'a [&'a ObservedContainer],
-    pub transformers: &'a [&'a ObservedContainer],
+/// To which transformer the proxy passes requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    pub slot: Slot,
+    /// The port of that transformer.
+    pub port: u16,
+    /// Requests in flight at the other transformer end before this time.
+    pub drained_at: Option<Instant>,
 }
+
+/// The observed containers of a server, by part.
+pub type ObservedServer<'a> = BTreeMap<ServerPart, Vec<&'a ObservedContainer>>;
 
 /// The facts of a decision beside the stored state.
 #[derive(Clone, Copy)]
 pub struct InstanceFacts<'a> {
     pub attempts: &'a Attempts,
-    /// Those of the transformer.
-    pub transformer: &'a Attempts,
+    /// Those of the transformers and of the proxy.
+    pub beside: &'a BTreeMap<ServerPart, &'a Attempts>,
     /// Why the containers could not be observed.
     pub engine_problem: Option<&'a str>,
     pub now: Instant,
@@ -107,12 +115,43 @@ impl ModelServerInstance {
         let containers = current.and_then(|it| containers_of(it, &self.uid, downloads, context));
         containers.is_some_and(|containers| match part {
             ServerPart::Server => containers.server.hash.as_str() != hash,
-            ServerPart::Transformer => {
-                let target = self.transformer_hash.as_ref();
-                containers.transformer.is_none()
-                    || target.is_some_and(|target| target.as_str() != hash)
-            }
+            _ => match self.hashes.get(&part) {
+                Some(target) => target.as_str() != hash,
+                None => containers.part(part).is_none(),
+            },
         })
+    }
+
+    /// The containers of the last good version, if its transformer runs beside that of the current
+    /// one during the trial.
+    fn kept(&self) -> Option<&VersionContainers> {
+        let good = self.containers.get(self.rollout.last_good.as_ref()?.id())?;
+        self.current().filter(|current| current.can_coexist(good)).map(|_| good)
+    }
+
+    /// The container of a part that must run.
+    fn part(&self, part: ServerPart) -> Option<&TargetContainer> {
+        let current = self.current()?;
+        current.part(part).or_else(|| self.kept()?.part(part))
+    }
+
+    /// The transformer that must get the requests: that of the current version, unless that is on
+    /// trial, not healthy, and the previous one still runs. With its port.
+    pub fn wanted_route(&self) -> Option<(Slot, u16)> {
+        let current = self.rollout.current.as_ref()?;
+        self.current()?.proxy.as_ref()?;
+        let is_healthy = || {
+            let probes = self.probes.get(current.id());
+            probes.is_some_and(|(_, probes)| probes.healthy_since.is_some())
+        };
+        let good = self.rollout.last_good.as_ref().filter(|_| self.kept().is_some());
+        let version = good.filter(|_| !is_healthy()).unwrap_or(current);
+        Some((version.slot, version.listen_port()?))
+    }
+
+    /// Whether requests reach the transformer of this version.
+    pub fn is_routed(&self, version: &ServedVersion) -> bool {
+        self.route.as_ref().is_some_and(|route| route.slot == version.slot)
     }
 
     /// The target of the plan.
@@ -132,13 +171,19 @@ impl ModelServerInstance {
                 .filter_map(|it| Some((it.version().to_owned(), model(it, downloads)?.clone())))
                 .collect(),
         });
+        let parts = ServerPart::ALL.into_iter().filter(|part| match part {
+            // Its directory has no file yet.
+            ServerPart::Proxy => self.route.is_some(),
+            _ => true,
+        });
+        let draining = self.route.as_ref().and_then(|it| Some((it.slot.other(), it.drained_at?)));
         ServerTarget {
             owner,
             uid: &self.uid,
             name: &wanted.serving.name,
-            transformer_name: transformer_name(&wanted.serving.name),
-            container: self.container(),
-            transformer: self.current().and_then(|containers| containers.transformer.as_ref()),
+            names: ServerPart::ALL.map(|part| (part, part_name(&wanted.serving.name, part))).into(),
+            parts: parts.filter_map(|part| Some((part, self.part(part)?))).collect(),
+            draining: draining.map(|(slot, at)| (ServerPart::Transformer(slot), at)),
             watched,
             placed: self.placed.as_ref(),
             restart: self.restart,
@@ -146,15 +191,21 @@ impl ModelServerInstance {
     }
 
     /// Starts the probes of versions whose containers came up, and drops those of the others.
-    pub fn observe(&mut self, containers: ObservedServer<'_>, context: &NodeContext, now: Instant) {
-        self.transformer_hash = self.current().and_then(|current| {
-            let transformer = current.transformer.as_ref()?;
-            if context.network.is_none() {
-                return Some(transformer.hash.clone());
+    pub fn observe(
+        &mut self,
+        containers: &ObservedServer<'_>,
+        context: &NodeContext,
+        now: Instant,
+    ) {
+        let server = self.container().and_then(|it| live(containers, ServerPart::Server, &it.hash));
+        let hash = |part| {
+            let container = self.part(part)?;
+            if part == ServerPart::Server || context.network.is_none() {
+                return Some((part, container.hash.clone()));
             }
-            let server = live(containers.servers, &current.server.hash)?;
-            Some(beside(transformer, &server.id, context).hash.clone())
-        });
+            Some((part, beside(container, &server?.id, context).hash.clone()))
+        };
+        self.hashes = ServerPart::ALL.into_iter().filter_map(hash).collect();
         let run_of = |version| self.run_of(version, containers, context);
         // A draining version was removed from the directory; the running container still answers
         // with it.
@@ -174,7 +225,7 @@ impl ModelServerInstance {
     fn run_of(
         &self,
         version: &ServedVersion,
-        observed: ObservedServer<'_>,
+        observed: &ObservedServer<'_>,
         context: &NodeContext,
     ) -> Option<String> {
         let containers = self.containers.get(version.id())?;
@@ -183,10 +234,12 @@ impl ModelServerInstance {
                 placed.dir == version.versions_dir(&self.uid, &context.data_dir)
                     && placed.names.contains(version.version())
             });
-        let server = live(observed.servers, &containers.server.hash).filter(|_| is_placed)?;
+        let server = live(observed, ServerPart::Server, &containers.server.hash);
+        let server = server.filter(|_| is_placed)?;
         let Some(transformer) = &containers.transformer else { return Some(server.run_name()) };
         let transformer = beside(transformer, &server.id, context);
-        let transformer = live(observed.transformers, &transformer.hash)?;
+        let part = ServerPart::Transformer(containers.slot);
+        let transformer = live(observed, part, &transformer.hash)?;
         Some(format!("{}+{}", server.run_name(), transformer.run_name()))
     }
 
@@ -232,7 +285,10 @@ impl ModelServerInstance {
             current: state(&self.rollout.current),
             last_good: state(&self.rollout.last_good),
             draining: state(&self.rollout.draining),
-            failures: facts.attempts.failures.max(facts.transformer.failures),
+            failures: facts
+                .beside
+                .values()
+                .fold(facts.attempts.failures, |most, attempts| most.max(attempts.failures)),
             now: facts.now,
             wall: facts.wall,
         };
@@ -266,17 +322,20 @@ impl ModelServerInstance {
         }
     }
 
-    /// Why the transformer does not run; `None` without a problem.
+    /// Why the transformer or its proxy does not run; `None` without a problem.
     fn state_of_transformer<'a>(&self, facts: &InstanceFacts<'a>) -> Option<InstanceState<'a>> {
-        let problem = facts.transformer.problem.as_ref().filter(|_| {
-            let current = self.current();
-            current.is_some_and(|containers| containers.transformer.is_some())
+        let current = self.current()?;
+        let parts = [ServerPart::Transformer(current.slot), ServerPart::Proxy];
+        let mut parts = parts.into_iter().filter(|part| current.part(*part).is_some());
+        let (part, attempts, problem) = parts.find_map(|part| {
+            let attempts = *facts.beside.get(&part)?;
+            Some((part, attempts, attempts.problem.as_ref()?))
         })?;
         let down = |message| InstanceState::Down { reason: TRANSFORMER_FAILED, message };
         Some(match problem.reason {
             WorkerReason::ContainerRefused | WorkerReason::ScriptMissing => down(&problem.message),
             WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory => {
-                match exit_message(facts.transformer, self.transformer_hash.as_ref()) {
+                match exit_message(attempts, self.hashes.get(&part)) {
                     Some(message) => down(message),
                     None => InstanceState::Absent(Some(&problem.message)),
                 }
@@ -292,19 +351,22 @@ fn exit_message<'a>(attempts: &'a Attempts, hash: Option<&ContentHash>) -> Optio
     attempts.ending.as_deref().filter(|_| started == hash.map(ContentHash::as_str))
 }
 
-/// The live container with this hash.
+/// The live container of a part with this hash.
 fn live<'a>(
-    containers: &[&'a ObservedContainer],
+    containers: &ObservedServer<'a>,
+    part: ServerPart,
     hash: &ContentHash,
 ) -> Option<&'a ObservedContainer> {
     let is_target =
         |container: &&&ObservedContainer| container.is_alive() && container.has_spec(hash);
-    containers.iter().find(is_target).copied()
+    containers.get(&part)?.iter().find(is_target).copied()
 }
 
-/// The images of a server and of its transformer.
+/// The images of a server, of its transformer and of the proxy.
 pub fn images_of(serving: &ModelServer) -> impl Iterator<Item = &String> {
-    let transformer = serving.transformer.iter().map(|transformer| &transformer.image);
+    let transformer = serving.transformer.iter().flat_map(|transformer| {
+        [&transformer.image].into_iter().chain(transformer.proxy.iter().map(|proxy| &proxy.image))
+    });
     [&serving.image].into_iter().chain(transformer)
 }
 

@@ -6,3 +6,4 @@ pub mod instance;
 pub mod plan;
 pub mod probe;
 pub mod rollout;
+pub mod route_file;

@@ -9,9 +9,11 @@
 //! | exists | alive with its spec | right | keep it, or replace it if it hangs; remove duplicates |
 //! | exists | other or none | right | after the backoff: replace it by one with its spec |
 //!
-//! The transformer follows its server: it is started once the container of the server runs. One that
-//! the current version does not have is removed before the server is started, because the server may
-//! need its port. Of the two, at most one has a step in flight.
+//! The transformer and its proxy follow their server: they are started once the container of the
+//! server runs. Those that the current version does not have are removed before the server is
+//! started, because the server may need their port. While another transformer is on trial before
+//! the same container of the server, both run. The one that gets no requests any more is kept until
+//! its last requests are answered. Of all parts, at most one has a step in flight.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,11 +39,13 @@ pub struct ServerTarget<'a> {
     pub owner: &'a ObjectKey,
     pub uid: &'a str,
     pub name: &'a WorkerName,
-    pub transformer_name: WorkerName,
-    /// `None` while no version is chosen, or its model is not on the node.
-    pub container: Option<&'a TargetContainer>,
-    /// The container of its transformer, if the version has one.
-    pub transformer: Option<&'a TargetContainer>,
+    /// The names of all parts, also of those that it does not have.
+    pub names: BTreeMap<ServerPart, WorkerName>,
+    /// The containers that must run; none while no version is chosen, or its model is not on the
+    /// node.
+    pub parts: BTreeMap<ServerPart, &'a TargetContainer>,
+    /// The transformer that gets no requests any more, and when its last ones are answered.
+    pub draining: Option<(ServerPart, Instant)>,
     /// The directory that it watches.
     pub watched: Option<WatchedDirectory>,
     /// The versions in that directory; `None` if unknown.
@@ -73,18 +77,18 @@ pub fn plan_server(
     now: Instant,
 ) {
     let idle = Attempts::default();
-    let [attempts, of_transformer] = [server.name, &server.transformer_name]
-        .map(|name| facts.attempts.get(name).unwrap_or(&idle));
-    let is_settled = facts.is_settled(attempts) && facts.is_settled(of_transformer);
+    let attempts_of = |name: &WorkerName| facts.attempts.get(name).unwrap_or(&idle);
+    let is_settled = server.names.values().all(|name| facts.is_settled(attempts_of(name)));
     if facts.observed.is_err() || !is_settled {
         return;
     }
-    let transformer_name = &server.transformer_name;
-    let Some(container) = server.container else {
-        plan.keep_alive(facts, (server.name, server.uid), attempts, now);
-        plan.keep_alive(facts, (transformer_name, server.uid), of_transformer, now);
+    let Some(container) = server.parts.get(&ServerPart::Server) else {
+        for name in server.names.values() {
+            plan.keep_alive(facts, (name, server.uid), attempts_of(name), now);
+        }
         return;
     };
+    let attempts = attempts_of(server.name);
     if let Some(WatchedDirectory { dir, versions }) =
         server.watched.as_ref().filter(|watched| !watched.is_placed(server.placed))
     {
@@ -97,51 +101,76 @@ pub fn plan_server(
         container,
         restart: server.restart == Some(ServerPart::Server),
     };
-    let transformers = facts.containers(transformer_name);
-    if let Some(stale) = stale_transformers(facts, server, &target, &transformers) {
-        return plan.remove(transformer_name, stale, of_transformer, now);
+    let starts = target.running(&facts.containers(server.name)).is_none();
+    for (part, name) in server.names.iter().filter(|(part, _)| **part != ServerPart::Server) {
+        let stale = stale(facts, server, *part, name, starts);
+        if stale.is_empty() {
+            continue;
+        }
+        if let Some(drained_at) = server.drained_at(*part, now).filter(|_| !starts) {
+            plan.schedule(drained_at);
+            continue;
+        }
+        return plan.remove(name, stale, attempts_of(name), now);
     }
     // The health of a model server comes from its probes, not from its convergence.
     let Convergence::Running(running) = plan.converge(facts, &target, attempts, now) else {
         return;
     };
-    if let Some(transformer) = server.transformer {
+    for (part, container) in server.parts.iter().filter(|(part, _)| **part != ServerPart::Server) {
+        let name = &server.names[part];
         let target = Target {
-            name: transformer_name,
-            container: &beside(transformer, &running.id, facts.context),
-            restart: server.restart == Some(ServerPart::Transformer),
+            name,
+            container: &beside(container, &running.id, facts.context),
+            restart: server.restart == Some(*part),
             ..target
         };
-        let _ = plan.converge(facts, &target, of_transformer, now);
+        let containers = facts.containers(name);
+        let is_live = containers.iter().any(|container| container.is_alive());
+        if target.running(&containers).is_none()
+            && let Some(drained_at) = server.drained_at(*part, now).filter(|_| is_live)
+        {
+            plan.schedule(drained_at);
+            continue;
+        }
+        match plan.converge(facts, &target, attempts_of(name), now) {
+            Convergence::Running(_) | Convergence::BackingOff => {}
+            Convergence::Starting | Convergence::Removing => return,
+        }
     }
 }
 
-/// The containers of transformers to remove before anything else: all of them if the version has
-/// none, and live ones of other versions before the server is started.
-fn stale_transformers(
+impl ServerTarget<'_> {
+    /// When the last requests at this part are answered, if that is in the future.
+    fn drained_at(&self, part: ServerPart, now: Instant) -> Option<Instant> {
+        let draining = self.draining.filter(|(draining, at)| *draining == part && *at > now);
+        draining.map(|(_, at)| at)
+    }
+}
+
+/// The containers of a transformer or a proxy to remove before anything else: all of them if the
+/// version does not have it, and live ones of other versions before the server is started.
+fn stale(
     facts: &NodeFacts<'_>,
     server: &ServerTarget<'_>,
-    target: &Target<'_>,
-    transformers: &[&ObservedContainer],
-) -> Option<Vec<String>> {
-    let is_stale = |container: &&&ObservedContainer| match server.transformer {
+    part: ServerPart,
+    name: &WorkerName,
+    starts: bool,
+) -> Vec<String> {
+    let wanted = server.parts.get(&part);
+    let is_hanging = server.restart == Some(ServerPart::Server);
+    let is_stale = |container: &&&ObservedContainer| match wanted {
         None => true,
         // A hanging server is replaced first.
-        Some(_) if target.restart => false,
-        // On a Docker network a transformer cannot use the next container of its server.
-        Some(transformer) => {
-            let is_kept = facts.context.network.is_none() && container.has_spec(&transformer.hash);
+        Some(_) if !starts || is_hanging => false,
+        // On a Docker network, none can use the next container of its server.
+        Some(wanted) => {
+            let is_kept = facts.context.network.is_none() && container.has_spec(&wanted.hash);
             container.is_alive() && !is_kept
         }
     };
-    let starts =
-        server.transformer.is_none() || target.running(&facts.containers(target.name)).is_none();
-    let stale: Vec<String> = transformers
-        .iter()
-        .filter(|container| starts && is_stale(container))
-        .map(|container| container.id.clone())
-        .collect();
-    (!stale.is_empty()).then_some(stale)
+    let containers = facts.containers(name);
+    containers.iter().filter(is_stale).map(|container| container.id.clone()).collect()
 }
 
 #[cfg(test)]
@@ -163,8 +192,14 @@ mod tests {
             problem::Problem,
             step::Step,
         },
-        domain::{node_context::NodeContext, served_version::ServedVersion},
-        fixtures::{node_context, observed_container, served_version, serving, transformed},
+        domain::{
+            node_context::NodeContext,
+            served_version::ServedVersion,
+            server_part::{Slot, part_name},
+        },
+        fixtures::{
+            node_context, observed_container, proxied, served_version, serving, transformed,
+        },
         model_server::container::{VersionContainers, server_container, version_containers},
     };
 
@@ -188,6 +223,10 @@ mod tests {
         server_container(&version, "uid", Some(&model), &node_context())
     }
 
+    fn names(server: &WorkerName) -> BTreeMap<ServerPart, WorkerName> {
+        ServerPart::ALL.map(|part| (part, part_name(server, part))).into()
+    }
+
     /// The planned steps as text, and when to plan again.
     fn planned(
         containers: &[ObservedContainer],
@@ -202,9 +241,9 @@ mod tests {
             owner: &owner,
             uid: "uid",
             name: &name,
-            transformer_name: "m-server-1-transformer".parse().unwrap(),
-            container: Some(&container),
-            transformer: None,
+            names: names(&name),
+            parts: [(ServerPart::Server, &container)].into(),
+            draining: None,
             watched: None,
             placed,
             restart: None,
@@ -245,11 +284,11 @@ mod tests {
         assert_eq!(steps(&[], |_| ()), ["start, remove []"]);
         assert_eq!(steps(std::slice::from_ref(&old), |_| ()), [r#"start, remove ["old"]"#]);
         assert_eq!(
-            steps(std::slice::from_ref(&old), |wanted| wanted.container = None),
+            steps(std::slice::from_ref(&old), |wanted| wanted.parts.clear()),
             nothing,
             "its model is not on the node"
         );
-        let without_model = steps(&[old.clone(), unknown], |wanted| wanted.container = None);
+        let without_model = steps(&[old.clone(), unknown], |wanted| wanted.parts.clear());
         assert_eq!(without_model, [r#"remove ["unknown"]"#]);
         assert_eq!(steps(std::slice::from_ref(&right), |_| ()), nothing);
         assert_eq!(steps(&[right.clone(), old], |_| ()), [r#"remove ["old"]"#]);
@@ -263,20 +302,23 @@ mod tests {
         assert_eq!(steps(&[draining], |_| ()), nothing, "waits for Docker's event");
     }
 
-    /// The containers of a server with the transformer `image`, on this network.
-    fn pair(image: Option<&str>, network: Option<&str>) -> VersionContainers {
-        let mut serving = match image {
-            Some(_) => transformed("4", "replace"),
-            None => serving("4", "replace"),
+    /// The containers of a server with the transformer `image` in this place, behind a proxy or not.
+    fn pair(image: Option<&str>, slot: Option<Slot>, network: Option<&str>) -> VersionContainers {
+        let mut serving = match (image, slot) {
+            (Some(image), Some(_)) => proxied(image, "4", "replace"),
+            (Some(_), None) => transformed("4", "replace"),
+            (None, _) => serving("4", "replace"),
         };
         if let (Some(transformer), Some(image)) = (&mut serving.transformer, image) {
-            transformer.image = image.to_owned();
+            image.clone_into(&mut transformer.image);
         }
         let context = NodeContext { network: network.map(str::to_owned), ..node_context() };
         let model = LocalArtifact { path: "/data/x".into(), file: None };
         // The server behind a transformer listens on another port.
         serving.args = vec![format!("--port={}", if image.is_some() { 13_501 } else { 8501 })];
-        version_containers(&ServedVersion::new(&serving, 1), "uid", Some(&model), &context)
+        let slot = slot.unwrap_or_default();
+        let version = ServedVersion::new(&serving, 1).in_slot(slot);
+        version_containers(&version, "uid", Some(&model), &context)
     }
 
     /// An engine that executes planned steps.
@@ -284,30 +326,40 @@ mod tests {
         containers: Vec<ObservedContainer>,
         created: usize,
         context: NodeContext,
+        draining: Option<(ServerPart, Instant)>,
     }
 
     impl Engine {
         fn new(network: Option<&str>) -> Self {
             let context = NodeContext { network: network.map(str::to_owned), ..node_context() };
-            Self { containers: Vec::new(), created: 0, context }
+            Self { containers: Vec::new(), created: 0, context, draining: None }
         }
 
-        fn named(&self, name: &str) -> Vec<&ObservedContainer> {
-            let has_name = |it: &&ObservedContainer| it.identity.worker.as_str() == name;
-            self.containers.iter().filter(has_name).collect()
+        fn named(&self, part: ServerPart) -> Vec<&ObservedContainer> {
+            let name = part_name(&"m-server-1".parse().unwrap(), part);
+            self.containers.iter().filter(|it| it.identity.worker == name).collect()
         }
 
         /// Plans and executes one turn. Returns the steps as text.
-        fn turn(&mut self, target: &VersionContainers, restart: Option<ServerPart>) -> Vec<String> {
+        fn turn(
+            &mut self,
+            target: &VersionContainers,
+            kept: Option<&VersionContainers>,
+            restart: Option<ServerPart>,
+        ) -> Vec<String> {
             let owner = "d/inferencemodels/m".parse().unwrap();
             let name = "m-server-1".parse().unwrap();
+            let part = |part| {
+                let kept = kept.filter(|kept| target.can_coexist(kept));
+                Some((part, target.part(part).or_else(|| kept?.part(part))?))
+            };
             let server = ServerTarget {
                 owner: &owner,
                 uid: "uid",
                 name: &name,
-                transformer_name: "m-server-1-transformer".parse().unwrap(),
-                container: Some(&target.server),
-                transformer: target.transformer.as_ref(),
+                names: names(&name),
+                parts: ServerPart::ALL.into_iter().filter_map(part).collect(),
+                draining: self.draining,
                 watched: None,
                 placed: None,
                 restart,
@@ -323,12 +375,14 @@ mod tests {
             };
             let mut plan = NodePlan::default();
             plan_server(&mut plan, &facts, &server, Instant::now());
+            let is_scheduled = plan.next_at.is_some();
+            assert!(!is_scheduled || plan.next_at == self.draining.map(|(_, at)| at));
             plan.steps.into_iter().map(|step| self.execute(step)).collect()
         }
 
         fn execute(&mut self, step: Step) -> String {
-            let is_transformer = step.worker().as_str().ends_with("-transformer");
-            let part = if is_transformer { "transformer" } else { "server" };
+            let part = step.worker().as_str().trim_start_matches("m-server-1");
+            let part = if part.is_empty() { "server" } else { &part[1..] }.to_owned();
             match step {
                 Step::Start { identity, spec, remove, .. } => {
                     self.containers.retain(|it| !remove.contains(&it.id));
@@ -340,9 +394,9 @@ mod tests {
                     };
                     let others = self.containers.iter().filter(listens);
                     let ports: Vec<_> = others.map(|it| it.sources[0].clone()).collect();
-                    let own = match spec.args.first() {
-                        Some(flag) => flag.clone(),
-                        None => format!("--port={}", spec.env["PORT"]),
+                    let own = match spec.args.get(2).or(spec.args.first()) {
+                        Some(flag) => flag.rsplit(['=', ':']).next().unwrap().to_owned(),
+                        None => spec.env["PORT"].clone(),
                     };
                     assert!(!ports.contains(&own), "port conflict: {own}");
                     self.created += 1;
@@ -364,10 +418,14 @@ mod tests {
             }
         }
 
-        fn settle(&mut self, target: &VersionContainers) -> Vec<String> {
+        fn settle(
+            &mut self,
+            target: &VersionContainers,
+            kept: Option<&VersionContainers>,
+        ) -> Vec<String> {
             let mut all = Vec::new();
-            for _ in 0..8 {
-                let steps = self.turn(target, None);
+            for _ in 0..10 {
+                let steps = self.turn(target, kept, None);
                 if steps.is_empty() {
                     return all;
                 }
@@ -378,17 +436,20 @@ mod tests {
         }
     }
 
+    const FIRST: ServerPart = ServerPart::Transformer(Slot::First);
+    const SECOND: ServerPart = ServerPart::Transformer(Slot::Second);
+
     #[test]
     fn another_transformer_keeps_the_container_of_the_server() {
         for network in [None, Some("bridge")] {
             let mut engine = Engine::new(network);
-            let pairs = ["t1", "t2"].map(|image| pair(Some(image), network));
-            assert_eq!(engine.settle(&pairs[0]), ["start server", "start transformer"]);
-            assert_eq!(engine.settle(&pairs[1]), ["start transformer"]);
-            let hanging = engine.turn(&pairs[1], Some(ServerPart::Transformer));
-            assert_eq!(hanging, ["start transformer"]);
-            assert_eq!(engine.turn(&pairs[1], Some(ServerPart::Server))[0], "start server");
-            let steps = engine.settle(&pairs[1]);
+            let pairs = ["t1", "t2"].map(|image| pair(Some(image), None, network));
+            assert_eq!(engine.settle(&pairs[0], None), ["start server", "start transformer"]);
+            assert_eq!(engine.settle(&pairs[1], None), ["start transformer"]);
+            assert_eq!(engine.turn(&pairs[1], None, Some(FIRST)), ["start transformer"]);
+            let hanging = engine.turn(&pairs[1], None, Some(ServerPart::Server));
+            assert_eq!(hanging[0], "start server");
+            let steps = engine.settle(&pairs[1], None);
             match network {
                 None => assert_eq!(steps.len(), 0, "it reaches the next server at the same port"),
                 Some(_) => assert_eq!(steps, ["start transformer"]),
@@ -397,12 +458,45 @@ mod tests {
     }
 
     #[test]
+    fn next_transformer_starts_beside_the_one_that_answers() {
+        for network in [None, Some("bridge")] {
+            let mut engine = Engine::new(network);
+            let old = pair(Some("t1"), Some(Slot::First), network);
+            let new = pair(Some("t2"), Some(Slot::Second), network);
+            let first = engine.settle(&old, None);
+            assert_eq!(first, ["start server", "start transformer", "start proxy"]);
+            assert_eq!(engine.settle(&new, Some(&old)), ["start transformer-2"]);
+            assert_eq!((engine.named(FIRST).len(), engine.named(SECOND).len()), (1, 1));
+            // The trial is passed: the old one answers its last requests.
+            engine.draining = Some((FIRST, Instant::now() + Duration::from_secs(60)));
+            assert_eq!(engine.settle(&new, Some(&new)).len(), 0);
+            engine.draining = Some((FIRST, Instant::now()));
+            assert_eq!(engine.settle(&new, Some(&new)), ["remove transformer"]);
+            // Back, and the trial of a third one that replaces a failed second one.
+            let again = pair(Some("t3"), Some(Slot::First), network);
+            assert_eq!(engine.settle(&again, Some(&new)), ["start transformer"]);
+            let third = pair(Some("t4"), Some(Slot::First), network);
+            engine.draining = Some((FIRST, Instant::now() + Duration::from_secs(60)));
+            assert_eq!(engine.settle(&third, Some(&new)).len(), 0, "it drains first");
+            engine.draining = None;
+            assert_eq!(engine.settle(&third, Some(&new)), ["start transformer"]);
+            assert_eq!(engine.settle(&new, Some(&new)), ["remove transformer"]);
+        }
+    }
+
+    #[test]
     fn transformer_leaves_the_port_before_its_server_takes_it() {
         let mut engine = Engine::new(None);
-        let (plain, transformed) = (pair(None, None), pair(Some("t1"), None));
-        assert_eq!(engine.settle(&plain), ["start server"]);
-        assert_eq!(engine.settle(&transformed), ["start server", "start transformer"]);
-        assert_eq!(engine.settle(&plain), ["remove transformer", "start server"]);
+        let (plain, transformed) = (pair(None, None, None), pair(Some("t1"), None, None));
+        let proxied = pair(Some("t1"), Some(Slot::Second), None);
+        assert_eq!(engine.settle(&plain, None), ["start server"]);
+        assert_eq!(engine.settle(&transformed, None), ["start server", "start transformer"]);
+        let steps = engine.settle(&proxied, None);
+        assert_eq!(steps, ["remove transformer", "start transformer-2", "start proxy"]);
+        // Nothing waits for requests in flight that the change of the server ends.
+        engine.draining = Some((SECOND, Instant::now() + Duration::from_secs(60)));
+        let steps = engine.settle(&plain, None);
+        assert_eq!(steps, ["remove transformer-2", "remove proxy", "start server"]);
     }
 
     proptest::proptest! {
@@ -411,16 +505,21 @@ mod tests {
         #[test]
         fn pair_converges_after_any_faults(
             on_network in proptest::bool::ANY,
-            events in proptest::collection::vec((0..4usize, 0..4usize, 0..3usize), 1..12),
+            events in proptest::collection::vec((0..6usize, 0..6usize, 0..5usize, 0..4usize), 1..12),
         ) {
             let network = on_network.then_some("bridge");
-            let targets = [None, Some("t1"), Some("t2"), Some("t3")].map(|it| pair(it, network));
+            let (first, second) = (Some(Slot::First), Some(Slot::Second));
+            let targets = [
+                (None, None), (Some("t1"), None), (Some("t2"), None),
+                (Some("t1"), first), (Some("t2"), second), (Some("t3"), first),
+            ];
+            let targets = targets.map(|(image, slot)| pair(image, slot, network));
             let mut engine = Engine::new(network);
-            let mut last = &targets[0];
-            for (target, victim, turns) in events {
-                last = &targets[target];
+            let (mut last, mut kept) = (&targets[0], None);
+            for (target, good, victim, turns) in events {
+                (last, kept) = (&targets[target], Some(&targets[good]));
                 for _ in 0..turns {
-                    let _ = engine.turn(last, None);
+                    let _ = engine.turn(last, kept, None);
                 }
                 if let Some(container) = engine.containers.get_mut(victim) {
                     let log_tail = String::new();
@@ -428,14 +527,56 @@ mod tests {
                     container.state = ContainerState::Exited(exit);
                 }
             }
-            engine.settle(last);
-            let [server] = engine.named("m-server-1")[..] else { unreachable!("one server") };
-            proptest::prop_assert!(server.is_alive() && server.has_spec(&last.server.hash));
-            let transformers = engine.named("m-server-1-transformer");
-            proptest::prop_assert_eq!(transformers.len(), usize::from(last.transformer.is_some()));
-            for (found, wanted) in transformers.iter().zip(&last.transformer) {
-                let wanted = beside(wanted, &server.id, &engine.context);
-                proptest::prop_assert!(found.is_alive() && found.has_spec(&wanted.hash));
+            engine.settle(last, kept);
+            let kept = kept.filter(|kept| last.can_coexist(kept));
+            let [server] = engine.named(ServerPart::Server)[..] else { unreachable!("one server") };
+            for part in ServerPart::ALL {
+                let found = engine.named(part);
+                let wanted = last.part(part).or_else(|| kept?.part(part));
+                proptest::prop_assert_eq!(found.len(), usize::from(wanted.is_some()));
+                for (found, wanted) in found.iter().zip(wanted) {
+                    let is_server = part == ServerPart::Server;
+                    let beside = beside(wanted, &server.id, &engine.context);
+                    let hash = if is_server { &wanted.hash } else { &beside.hash };
+                    proptest::prop_assert!(found.is_alive() && found.has_spec(hash));
+                }
+            }
+        }
+
+        /// With any order of changes and rollbacks behind one proxy, the transformer that gets the
+        /// requests runs, and one that drains is not removed.
+        #[test]
+        fn routed_transformer_always_runs(
+            on_network in proptest::bool::ANY,
+            events in proptest::collection::vec((0..4usize, proptest::bool::ANY, 0..4usize), 1..16),
+        ) {
+            let network = on_network.then_some("bridge");
+            let of = |number: usize, slot| pair(Some(["t1", "t2", "t3", "t4"][number]), Some(slot), network);
+            let mut engine = Engine::new(network);
+            let (mut good, mut slot) = (of(0, Slot::First), Slot::First);
+            engine.settle(&good, None);
+            let forever = Instant::now() + Duration::from_secs(3600);
+            for (number, passes, turns) in events {
+                let next = of(number, slot.other());
+                // The previous trial is over.
+                engine.draining = None;
+                for _ in 0..turns {
+                    let _ = engine.turn(&next, Some(&good), None);
+                    let routed = engine.named(ServerPart::Transformer(slot));
+                    proptest::prop_assert!(routed.len() == 1 && routed[0].is_alive());
+                }
+                if passes {
+                    engine.settle(&next, Some(&good));
+                    (good, slot) = (next, slot.other());
+                    let drained = ServerPart::Transformer(slot.other());
+                    engine.draining = Some((drained, forever));
+                    engine.settle(&good, Some(&good));
+                    proptest::prop_assert_eq!(engine.named(drained).len(), 1);
+                } else {
+                    engine.settle(&good, Some(&good));
+                    proptest::prop_assert_eq!(engine.named(ServerPart::Transformer(slot.other())).len(), 0);
+                }
+                proptest::prop_assert_eq!(engine.named(ServerPart::Transformer(slot)).len(), 1);
             }
         }
     }

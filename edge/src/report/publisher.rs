@@ -16,7 +16,7 @@ use serde::Serialize;
 use tracing::warn;
 
 use crate::{
-    domain::identity::AgentIdentity,
+    domain::{identity::AgentIdentity, peer_settings::PeerSettings},
     random::random,
     report::{batches::Batches, capacity::capacity, uptime::uptime_ms},
 };
@@ -56,6 +56,8 @@ pub struct PublishingNode {
     pub heartbeat: Duration,
     /// The pin of the node's key, while it has one.
     pub key_pin: Option<KeyPin>,
+    /// The exchange of contents with other nodes; `None` if it is off.
+    pub peers: Option<PeerSettings>,
 }
 
 impl PublishingNode {
@@ -75,6 +77,7 @@ impl PublishingNode {
         capacity: Option<Capacity>,
         problems: Vec<NodeProblem>,
     ) -> Message {
+        let peers = self.peers.and_then(|it| it.endpoint(address.as_deref()));
         let report = NodeReport {
             instance: self.agent.instance.clone(),
             epoch: self.agent.epoch,
@@ -85,6 +88,8 @@ impl PublishingNode {
             capacity,
             problems,
             key_pin: self.key_pin.clone(),
+            peers,
+            runs_aggregators: true,
         };
         self.message(&Topic::Node(self.node.clone()), true, &report)
     }

@@ -9,7 +9,7 @@ use std::{
 
 use jiff::Timestamp;
 use neptune_wire::{
-    DatasetReport, DatasetState, GatewayReport, ModelOutput, ModelPresenceReport,
+    AggregatorReport, DatasetReport, DatasetState, GatewayReport, ModelOutput, ModelPresenceReport,
     ModelServerReport, ObjectKey, Phase, PresenceState, RejectedMessages, ReportOutput, Role,
     StatusReport, TaskInfo, TaskReport, TaskState, TrainingReport, Transition, WorkerReason,
     WorkerReport, WorkerState, replica::StoredObject,
@@ -54,6 +54,8 @@ pub struct ObjectStatus<'a> {
     pub dataset: Option<DatasetReport>,
     /// The tasks of a `TrainingModel`.
     pub training: Option<TrainingReport>,
+    /// The aggregator of a `TrainingModel`.
+    pub aggregator: Option<AggregatorReport>,
 }
 
 /// A start, download or count that takes less than this is reported once, when it is complete.
@@ -173,7 +175,16 @@ impl Reporter {
 
     fn report(&self, subject: &ObjectStatus<'_>) -> StatusReport {
         let ObjectStatus {
-            object, workers, total, server, outputs, model, dataset, training, ..
+            object,
+            workers,
+            total,
+            server,
+            outputs,
+            model,
+            dataset,
+            training,
+            aggregator,
+            ..
         } = subject;
         let task_info = total.has_counted.then(|| TaskInfo {
             inference_number: total.counters.inference,
@@ -183,6 +194,8 @@ impl Reporter {
             over_budget_number: total.counters.over_budget,
             unjudged_number: total.counters.unjudged,
             shadow_number: total.counters.shadow,
+            deadline_number: total.counters.deadline,
+            tier_numbers: total.counters.tiers,
             upload_cloud_ratio: total.counters.upload_cloud_ratio(),
             start_time: total.first_start.clone(),
             current_time: String::new(),
@@ -221,6 +234,7 @@ impl Reporter {
             model: model.clone().map(Box::new),
             dataset: dataset.clone().map(Box::new),
             training: training.clone().map(Box::new),
+            aggregator: aggregator.clone().map(Box::new),
         }
     }
 }
@@ -349,6 +363,7 @@ mod tests {
             model: None,
             dataset: None,
             training: None,
+            aggregator: None,
         }
     }
 
@@ -465,6 +480,8 @@ mod tests {
             url: "http://h/m".into(),
             sha256: None,
             bytes: None,
+            source: None,
+            rejected_peers: Vec::new(),
             progress: None,
             reason: None,
             message: String::new(),

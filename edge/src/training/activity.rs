@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use super::{
     container::{self, TaskInputs, TrainingIdentity},
+    metrics::TrainingMetrics,
     output::{Expected, TaskFiles},
     prepare::{self, engine_problem},
     run, upload,
@@ -51,6 +52,7 @@ pub struct TrainingNode {
     pub context: Arc<NodeContext>,
     pub instance: AgentInstance,
     pub events: mpsc::Sender<AgentEvent>,
+    pub metrics: Arc<TrainingMetrics>,
 }
 
 /// An activity with its input.
@@ -80,6 +82,7 @@ impl TaskJob {
                     unless(&cancel, uploaded).await
                 }
             };
+            self.node.metrics.on_event(&event);
             self.report(event).await;
         });
     }

@@ -26,8 +26,6 @@ const OBJECT: &str = "io.neptune.training-object";
 const WORKER: &str = "io.neptune.training-worker";
 const NAME: &str = "io.neptune.training-name";
 
-/// The user of a program that names none, when the agent is root.
-const NONROOT: u32 = 65_532;
 /// Seconds between SIGTERM and SIGKILL. An output that was not finished is not used.
 const STOP_GRACE: u32 = 1;
 /// The directory of a downloaded program in the container.
@@ -113,8 +111,8 @@ pub fn name(wanted: &WantedTask, context: &NodeContext) -> String {
 
 /// The user of the program: that of the object or of the node, else one without rights.
 pub fn user(wanted: &WantedTask, context: &NodeContext) -> u32 {
-    let own = if context.agent_user == 0 { NONROOT } else { context.agent_user };
-    wanted.container.rights.run_as_user.or(context.defaults.user).unwrap_or(own)
+    let rights = &wanted.container.rights;
+    rights.run_as_user.or(context.defaults.user).unwrap_or_else(|| context.program_user())
 }
 
 /// The limit of each file that the program writes, in bytes.
@@ -183,7 +181,7 @@ pub fn spec(
             name: network.to_owned(),
             port: None,
             grpc_port: None,
-            loopback_port: None,
+            loopback_ports: Vec::new(),
         }),
         network_of: None,
     }
@@ -256,7 +254,7 @@ mod tests {
     use super::*;
     use crate::{
         desired::training::tests::wanted,
-        domain::observed_container::ContainerIdentity,
+        domain::{node_context::NONROOT, observed_container::ContainerIdentity},
         fixtures::{local_file, node_context},
     };
 
@@ -328,8 +326,10 @@ mod tests {
         let spec = spec_of(&wanted, &node_context());
         assert_eq!((&*spec.env["OMP_NUM_THREADS"], &*spec.env["SEED"]), ("4", "3"));
         assert_eq!((spec.user, spec.network.unwrap().name.as_str()), (Some(1000), "bridge"));
-        let agent = NodeContext { agent_user: 998, ..node_context() };
+        let agent = NodeContext { agent_user: 998, gateway_user: 998, ..node_context() };
         assert_eq!(user(&a_task(), &agent), 998);
+        let confined = NodeContext { gateway_user: 0, ..node_context() };
+        assert_eq!(user(&a_task(), &confined), NONROOT);
     }
 
     #[test]

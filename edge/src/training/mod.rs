@@ -3,8 +3,10 @@
 pub mod activity;
 pub mod aggregator_client;
 pub mod container;
+pub mod metrics;
 pub mod output;
 pub mod prepare;
+mod readable;
 pub mod result;
 pub mod run;
 pub mod task;

@@ -9,12 +9,10 @@ use neptune_wire::{TrainingReason, TrainingScript, WorkerReason};
 use reqwest::StatusCode;
 use tokio::{fs, task::spawn_blocking};
 
-use super::{activity::TaskJob, output::TaskFiles};
+use super::{activity::TaskJob, container, output::TaskFiles, readable};
 use crate::{
     artifacts::host_path,
-    domain::{
-        allowed_dirs::PathUse, artifact::LocalArtifact, problem::Problem, training::TaskProblem,
-    },
+    domain::{allowed_dirs::PathUse, problem::Problem, training::TaskProblem},
 };
 
 /// Prepares the task once. What was downloaded is kept if something else fails.
@@ -74,7 +72,7 @@ pub fn engine_problem(problem: Problem) -> TaskProblem {
 
 async fn check_paths(job: &TaskJob) -> Result<(), TaskProblem> {
     let inputs = job.inputs.as_ref().map_err(Clone::clone)?;
-    check_dataset(job, &inputs.dataset).await?;
+    check_dataset(job, inputs).await?;
     let problem = |message: String| Err(TaskProblem::new(TrainingReason::ScriptMissing, message));
     match &job.wanted.container.script {
         None => Ok(()),
@@ -114,8 +112,8 @@ async fn is_file(path: &Path) -> bool {
     fs::metadata(path).await.is_ok_and(|found| found.is_file())
 }
 
-async fn check_dataset(job: &TaskJob, dataset: &LocalArtifact) -> Result<(), TaskProblem> {
-    let path = &dataset.path;
+async fn check_dataset(job: &TaskJob, inputs: &container::TaskInputs) -> Result<(), TaskProblem> {
+    let path = &inputs.dataset.path;
     let problem = |why: String| {
         let message = format!("dataset path {} {why}", path.display());
         TaskProblem::new(TrainingReason::DatasetUnavailable, message)
@@ -123,8 +121,16 @@ async fn check_dataset(job: &TaskJob, dataset: &LocalArtifact) -> Result<(), Tas
     if !crate::engine::mounts::is_of_agent(path, &job.node.context) {
         host_path::check(path, PathUse::Dataset, &job.node.context).await.map_err(problem)?;
     }
-    let found = fs::metadata(path).await;
-    found.map(drop).map_err(|_| problem("no longer exists on the node; retrying".to_owned()))
+    // An agent of an earlier version may not know the format, and cannot count the dataset then.
+    let Ok(format) = inputs.format.parse() else { return Ok(()) };
+    let user = container::user(&job.wanted, &job.node.context);
+    let dataset = path.clone();
+    let found = spawn_blocking(move || readable::first_unreadable(&dataset, format, user)).await;
+    match found.expect("reading permissions does not panic") {
+        Ok(None) => Ok(()),
+        Ok(Some(unreadable)) => Err(problem(unreadable.message(user))),
+        Err(_) => Err(problem("no longer exists on the node; retrying".to_owned())),
+    }
 }
 
 /// Downloads the weights of the round from the aggregator, unless another task of the node has them.

@@ -13,6 +13,7 @@ use serde::Deserialize as _;
 
 use super::{
     activity::TaskJob,
+    metrics::SentBlocks,
     prepare::{not_trusted, unreachable},
 };
 use crate::{
@@ -76,11 +77,12 @@ async fn attempt(job: &TaskJob, output: &TaskOutput) -> Result<Verdict, TaskProb
 
 async fn send(job: &TaskJob, upload: &Upload) -> Result<Verdict, TaskProblem> {
     let origin = &job.wanted.aggregator.url;
-    let mut confirmed = 0;
+    let (mut confirmed, mut sent) = (0, SentBlocks::default());
     let observe = |observation: Observation<'_>| {
         let problem = match observation {
             Observation::Confirmed(bytes) => {
                 confirmed = bytes;
+                job.node.metrics.on_block(sent.block(bytes, upload.length));
                 None
             }
             Observation::Interrupted(Some(StatusCode::INSUFFICIENT_STORAGE), _) => {

@@ -292,6 +292,8 @@ impl Counts {
                 over_budget_number: total.over_budget,
                 unjudged_number: total.unjudged,
                 shadow_number: total.shadow,
+                deadline_number: total.deadline,
+                tier_numbers: total.tiers,
             };
             (uid.clone(), totals)
         };

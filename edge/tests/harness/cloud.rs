@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use neptune_harness::{TIMEOUT, unique, within};
@@ -31,6 +32,8 @@ pub struct Cloud {
     received: watch::Receiver<BTreeMap<String, Vec<u8>>>,
     /// Whether a total was lower than before.
     pub has_decreased: Arc<AtomicBool>,
+    /// How long to wait for a message.
+    pub timeout: Duration,
     revision: AtomicU64,
 }
 
@@ -50,8 +53,10 @@ pub fn add_typed_content(resource: Resource, object: &mut Value) {
             dataset["url"] = spec["dataUrl"].clone();
             object["dataset"] = dataset;
         }
-        Resource::JointInferenceServices | Resource::InferenceModels | Resource::TrainingModels => {
-        }
+        Resource::JointInferenceServices
+        | Resource::InferenceModels
+        | Resource::TrainingModels
+        | Resource::Peers => {}
     }
 }
 
@@ -88,6 +93,7 @@ impl Cloud {
             link,
             received,
             has_decreased,
+            timeout: TIMEOUT,
             revision: AtomicU64::new(1),
         }
     }
@@ -148,7 +154,7 @@ impl Cloud {
         let newest = |received: &BTreeMap<String, Vec<u8>>| parse(received.get(&topic)?);
         let mut received = self.received.clone();
         let waiting = received.wait_for(|received| newest(received).is_some());
-        if let Ok(Ok(received)) = timeout(TIMEOUT, waiting).await {
+        if let Ok(Ok(received)) = timeout(self.timeout, waiting).await {
             return newest(&received).expect("it was parsed before");
         }
         let last = self.received.borrow().get(&topic).cloned();

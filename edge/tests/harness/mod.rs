@@ -8,6 +8,7 @@ mod agent;
 mod cloud;
 mod engine_proxy;
 mod file_server;
+mod load;
 pub mod raw_mqtt;
 mod registry;
 mod small_disk;
@@ -17,6 +18,7 @@ pub use agent::Agent;
 pub use cloud::{Cloud, add_typed_content};
 pub use engine_proxy::EngineProxy;
 pub use file_server::FileServer;
+pub use load::{Load, LoadResult};
 pub use neptune_harness::{
     Broker, MqttClient,
     docker::{self, BusyboxImage, IDLE, UnmanagedContainer, docker},

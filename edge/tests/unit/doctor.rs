@@ -10,8 +10,8 @@ use neptune_edge::commands::doctor::{
         CallError, CallFacts, CertificateFacts, CertificateFile, Checked, CloudLinkFacts,
         CloudWorkerFacts, DataDirFacts, DataState, DatabaseState, DiskFacts, DoctorFacts,
         EdgeMeshFacts, EngineFacts, LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts,
-        NeededSecret, Network, NetworkFacts, RegistryFacts, SecretAccess, SecretDir,
-        SecretDirFacts, SecretFile,
+        NeededSecret, Network, NetworkFacts, PeerListenFacts, RegistryFacts, SecretAccess,
+        SecretDir, SecretDirFacts, SecretFile,
     },
     report::{Level, has_errors, json, text},
 };
@@ -68,6 +68,7 @@ fn healthy() -> DoctorFacts {
             access: LocalBrokerAccess::LoginPerWorker,
             answer: LocalBrokerAnswer::Connected(Ok(())),
         },
+        peers: None,
         cloud: CloudLinkFacts {
             url: "mqtts://edge0:***@broker.example.org:30883".into(),
             filter: "neptune/edge0/downstream/#".into(),
@@ -190,6 +191,24 @@ fn assert_finding(change: impl FnOnce(&mut DoctorFacts), level: Level, seen: &st
     assert_eq!(found.level, level, "{found:?}");
     let others = findings.iter().filter(|finding| *finding != found);
     assert_eq!(others.filter(|finding| finding.level != Level::Ok).count(), 0, "{findings:#?}");
+}
+
+#[test]
+fn address_for_peers_is_checked_with_and_without_an_agent() {
+    let peers = |state, is_running| {
+        move |facts: &mut DoctorFacts| {
+            facts.peers = Some(PeerListenFacts { listen: "10.0.0.7:8417".parse().unwrap(), state });
+            if let Ok(DataState::Present { is_in_use, .. }) = &mut facts.data.state {
+                *is_in_use = is_running;
+            }
+        }
+    };
+    assert_finding(peers(Ok(true), true), Level::Ok, "accepts connections");
+    assert_finding(peers(Ok(false), true), Level::Warning, "does not listen on 10.0.0.7:8417");
+    assert_finding(peers(Ok(false), false), Level::Ok, "10.0.0.7:8417 is free");
+    assert_finding(peers(Ok(true), false), Level::Error, "10.0.0.7:8417 is in use");
+    let missing = || Err("Cannot assign requested address".to_owned());
+    assert_finding(peers(missing(), true), Level::Error, "cannot fetch from 10.0.0.7:8417");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use neptune_edge::{
         problem::Problem,
         rollout::RolloutState,
         served_version::ServedVersion,
-        server_part::{ProbeFailure, ServerPart},
+        server_part::{ProbeFailure, ServerPart, Slot},
     },
     model_server::{
         probe::ProbeHistory,
@@ -21,8 +21,8 @@ use neptune_edge::{
     },
 };
 use neptune_wire::{
-    ContentHash, DownloadProgress, ModelServer, ModelServerReport, ServerUpdateMode, Transition,
-    WorkerReason,
+    ContentHash, DownloadProgress, ModelServer, ModelServerReport, ServerUpdateMode,
+    TransformerProxy, Transition, WorkerReason,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -662,6 +662,43 @@ fn another_transformer_keeps_the_server_and_its_directory() {
     assert_eq!((generations(&state), state.watched_versions().len()), ([1, 1], 2));
 }
 
+const TRANSFORMER: ServerPart = ServerPart::Transformer(Slot::First);
+
+#[test]
+fn changed_transformer_behind_a_proxy_takes_the_other_slot() {
+    let of = |image: &str, version: &str, ports: Option<[u16; 2]>| {
+        let mut serving = transformed(version, "watch", image);
+        let proxy = ports.map(|ports| TransformerProxy { image: "p".into(), ports });
+        serving.transformer.as_mut().unwrap().proxy = proxy;
+        serving
+    };
+    let (ports, others) = (Some([13_502, 13_503]), Some([13_504, 13_505]));
+    let slot = |state: &RolloutState| state.current.as_ref().unwrap().slot;
+    let mut state = RolloutState::default();
+    state.start_trial(&of("t1", "4", ports));
+    assert_eq!(slot(&state), Slot::First);
+    state.pass_trial();
+    // Each trial takes the slot that the last good one does not have.
+    for image in ["t2", "t3"] {
+        state.start_trial(&of(image, "4", ports));
+        assert_eq!(slot(&state), Slot::Second);
+    }
+    state.pass_trial();
+    state.start_trial(&of("t4", "4", ports));
+    assert_eq!(slot(&state), Slot::First);
+    let stored = serde_json::to_value(&state).unwrap();
+    assert_eq!(serde_json::from_value::<RolloutState>(stored).unwrap(), state);
+    state.fail_trial("other", "r".into(), "m".into(), "t");
+    assert_eq!(slot(&state), Slot::Second);
+    // Another version keeps the container of the transformer, another proxy replaces all.
+    state.start_trial(&of("t3", "5", ports));
+    assert_eq!(slot(&state), Slot::Second);
+    state.start_trial(&of("t5", "5", others));
+    assert_eq!(slot(&state), Slot::First);
+    state.start_trial(&of("t5", "5", None));
+    assert_eq!(slot(&state), Slot::First);
+}
+
 #[test]
 fn failed_transformer_is_rolled_back_with_its_reason() {
     let now = Instant::now();
@@ -671,7 +708,7 @@ fn failed_transformer_is_rolled_back_with_its_reason() {
     state.pass_trial();
     state.start_trial(&two);
     let mut probes = ProbeHistory::new(now);
-    let failed = ProbeFailure { part: ServerPart::Transformer, message: "GET /ready: 501".into() };
+    let failed = ProbeFailure { part: TRANSFORMER, message: "GET /ready: 501".into() };
     probes.record(Err(failed), &two.health, now);
     let decide_at = |state: &RolloutState, current, now| {
         let facts = RolloutFacts {
@@ -708,12 +745,12 @@ fn failed_transformer_is_rolled_back_with_its_reason() {
     // A transformer that hangs is replaced alone.
     let mut hanging = healthy.clone();
     for _ in 0..3 {
-        let failed = ProbeFailure { part: ServerPart::Transformer, message: "no".into() };
+        let failed = ProbeFailure { part: TRANSFORMER, message: "no".into() };
         hanging.record(Err(failed), &one.health, now);
     }
     let later = now + Duration::from_secs(61);
     let decision = decide_at(&failed.state, InstanceState::Up(&hanging), later);
-    assert_eq!(decision.restart, Some(ServerPart::Transformer));
+    assert_eq!(decision.restart, Some(TRANSFORMER));
 }
 
 /// The database of an earlier release has these names. They must not change.

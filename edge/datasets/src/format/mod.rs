@@ -58,7 +58,8 @@ impl DatasetFormat {
 
     /// Whether a file of a directory has a name of this format: one of its extensions, in any letter
     /// case. `TFRecord` files also have the names of shards, such as `train.tfrecord-00000-of-00010`.
-    pub(crate) fn has_file_name(self, path: &Path) -> bool {
+    #[must_use]
+    pub fn has_file_name(self, path: &Path) -> bool {
         let extensions: &[&str] = match self {
             Self::Csv => &["csv", "tsv"],
             Self::Txt => &["txt"],

@@ -4,6 +4,7 @@
 //! ```text
 //! sha256/<digest>/plain/model      the file as downloaded
 //!                /unpacked/model/  the content of the archive
+//!                /unpacked/archive the archive, if it is kept for other nodes
 //!                /*/meta.json      sizes and time
 //! known/<url>.json                 the digest found for a URL that was requested without one
 //! trash/                           entries that are being removed
@@ -18,6 +19,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use neptune_wire::NodeName;
 use serde::{Deserialize, Serialize};
 
 use super::durable::{read_json, remove, write_json};
@@ -37,7 +39,7 @@ pub struct ContentStore {
 }
 
 /// Metadata of an artifact.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ArtifactMeta {
     /// Size of the download, in bytes.
     pub bytes: u64,
@@ -45,6 +47,9 @@ pub struct ArtifactMeta {
     pub size: u64,
     /// When the download was complete, in milliseconds since 1970.
     pub fetched: u64,
+    /// The node that sent the content; `None` if it is from its URL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<NodeName>,
 }
 
 /// The digest of the content of a URL.
@@ -88,6 +93,24 @@ impl ContentStore {
         is_valid.then_some((model, meta))
     }
 
+    /// The file with the content of this digest as it was downloaded, and its length. `None` if it is
+    /// not stored, or only unpacked.
+    pub fn file(&self, digest: Digest) -> Option<(PathBuf, u64)> {
+        if let Some((path, meta)) = self.find(digest, Packaging::Plain) {
+            return Some((path, meta.bytes));
+        }
+        let (_, meta) = self.find(digest, Packaging::Tar)?;
+        let archive = self.dir_of(digest).join(Packaging::Tar.directory_name()).join("archive");
+        let found = fs::symlink_metadata(&archive).ok()?;
+        (found.is_file() && found.len() == meta.bytes).then_some((archive, meta.bytes))
+    }
+
+    /// Moves what is stored of this digest to the trash. Returns the path that remains to be
+    /// removed.
+    pub fn discard(&self, digest: Digest) -> io::Result<Option<PathBuf>> {
+        self.move_to_trash(&self.dir_of(digest))
+    }
+
     /// The digest that an earlier fetch of this request found. For a local file, `now` is its
     /// current validator, and the digest is returned only if the file is unchanged.
     pub fn known_digest(
@@ -113,13 +136,13 @@ impl ContentStore {
     }
 
     /// Syncs a verified file or directory to disk, and then makes it visible. `staging` is the path
-    /// of a directory to create.
+    /// of a directory to create; `archive` is the archive to keep.
     pub fn put(
         &self,
-        model: &Path,
+        (model, archive): (&Path, Option<&Path>),
         digest: Digest,
         packaging: Packaging,
-        meta: ArtifactMeta,
+        meta: &ArtifactMeta,
         staging: &Path,
     ) -> io::Result<()> {
         let target = self.dir_of(digest).join(packaging.directory_name());
@@ -133,7 +156,11 @@ impl ContentStore {
             sync_all(model)?;
             fs::rename(model, staging.join("model"))?;
         }
-        write_json(staging, "meta.json", &meta)?;
+        if let Some(archive) = archive {
+            fs::hard_link(archive, staging.join("archive"))?;
+            File::open(archive)?.sync_all()?;
+        }
+        write_json(staging, "meta.json", meta)?;
         fs::create_dir_all(self.dir_of(digest))?;
         // An existing entry is damaged: otherwise `find` would have returned it.
         remove_all(self.move_to_trash(&target)?)?;
@@ -189,7 +216,8 @@ impl ContentStore {
         Ok(())
     }
 
-    fn digests(&self) -> io::Result<Vec<Digest>> {
+    /// The digests that are stored.
+    pub fn digests(&self) -> io::Result<Vec<Digest>> {
         let mut digests = Vec::new();
         for entry in fs::read_dir(self.dir.join("sha256"))? {
             digests

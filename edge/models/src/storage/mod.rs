@@ -3,5 +3,5 @@
 pub mod content_store;
 pub mod durable;
 pub mod partial;
-mod partial_record;
+pub mod partial_record;
 mod writer;

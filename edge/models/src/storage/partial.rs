@@ -4,6 +4,7 @@
 use std::{fs::OpenOptions, io, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
+use neptune_wire::NodeName;
 use sha2::{Digest as _, Sha256};
 use tokio::{
     io::AsyncReadExt as _,
@@ -58,6 +59,8 @@ pub struct CompleteDownload {
     /// The directory with the unpacked content of a tar.
     pub tree: Option<(PathBuf, UnpackedTree)>,
     pub validator: Option<Validator>,
+    /// The node that sent it; `None` if it is from its URL.
+    pub peer: Option<NodeName>,
 }
 
 impl PartialDownload {
@@ -136,7 +139,7 @@ impl PartialDownload {
         validator: Option<Validator>,
     ) -> Result<(), ModelError> {
         self.stop_writer().await;
-        self.version = PartialVersion { validator, total, ..self.version.clone() };
+        self.version = PartialVersion { validator, total, peer: None, ..self.version.clone() };
         self.hash = Sha256::new();
         self.received = 0;
         self.is_resumed = false;
@@ -202,6 +205,7 @@ impl PartialDownload {
             raw: self.dir.join("raw"),
             tree: unpacked.map(|tree| (self.dir.join("tree"), tree)),
             validator: self.version.validator,
+            peer: self.version.peer,
         };
         Ok((complete, self.lock))
     }

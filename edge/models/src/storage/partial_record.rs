@@ -7,6 +7,8 @@
 //!              /synced.json    number of bytes of raw that are synced to disk
 //!              /tree           the unpacked content so far; created again by each process
 //!              /new            the complete artifact, before it moves to the content store
+//!              /peer           what other nodes sent, see `peer_fetch`
+//!              /peer-complete  the complete content that other nodes sent
 //! ```
 
 use std::{
@@ -16,6 +18,7 @@ use std::{
     path::Path,
 };
 
+use neptune_wire::NodeName;
 use serde::{Deserialize, Serialize};
 
 use super::durable::{read_json, remove, write_json};
@@ -30,6 +33,9 @@ pub struct PartialVersion {
     pub validator: Option<Validator>,
     /// Total bytes of the download.
     pub total: Option<u64>,
+    /// The node that sent the content; `None` if it is from its URL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<NodeName>,
     /// Boot ID of the machine. After a reboot, only synced bytes are used.
     pub boot: String,
 }
@@ -79,9 +85,23 @@ pub fn recover(dir: &Path, request: Digest) -> io::Result<(PartialVersion, u64)>
         }
     }
     clear(dir)?;
-    let version = PartialVersion { request, validator: None, total: None, boot };
+    let version = PartialVersion { request, validator: None, total: None, peer: None, boot };
     version.write(dir)?;
     Ok((version, 0))
+}
+
+/// Makes a verified file the complete download of `request`, in place of what was received.
+pub fn adopt(dir: &Path, file: &Path, request: Digest, peer: Option<NodeName>) -> io::Result<()> {
+    let bytes = fs::metadata(file)?.len();
+    let raw = dir.join("raw");
+    // In this order: without the raw file, the version and the length mean nothing.
+    remove(&raw)?;
+    remove(&dir.join("tree"))?;
+    let (validator, total, boot) = (None, Some(bytes), boot_id()?);
+    PartialVersion { request, validator, total, peer, boot }.write(dir)?;
+    write_synced(dir, bytes)?;
+    fs::rename(file, raw)?;
+    File::open(dir)?.sync_all()
 }
 
 /// Discards the received bytes.

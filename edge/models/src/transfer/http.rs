@@ -1,7 +1,10 @@
 //! Downloads the missing bytes of a partial download over http(s), including S3, and reports the
 //! progress.
 
-use std::time::Instant;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
+};
 
 use reqwest::{
     Response, Url,
@@ -32,12 +35,13 @@ pub struct HttpObject {
     pub signature: Option<HeaderMap>,
 }
 
-/// Sends one request, and appends the response until the download is complete.
+/// Sends one request, and appends the response until the download is complete. Counts the bytes in
+/// `received`.
 pub async fn download(
     connector: &Connector,
     object: &HttpObject,
     partial: &mut PartialDownload,
-    progress: &watch::Sender<FetchProgress>,
+    (progress, received): (&watch::Sender<FetchProgress>, &AtomicU64),
 ) -> Result<(), ModelError> {
     let range = partial.range_request();
     let mut headers = object.signature.clone().unwrap_or_default();
@@ -74,7 +78,7 @@ pub async fn download(
         ResponseAction::Fail => return Err(status_error(connector, object, response).await),
     }
     partial.check_disk_space()?;
-    receive_body(connector, object, response, partial, progress).await
+    receive_body(connector, object, response, partial, (progress, received)).await
 }
 
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
@@ -83,7 +87,7 @@ async fn receive_body(
     object: &HttpObject,
     mut response: Response,
     partial: &mut PartialDownload,
-    progress: &watch::Sender<FetchProgress>,
+    (progress, received): (&watch::Sender<FetchProgress>, &AtomicU64),
 ) -> Result<(), ModelError> {
     let mut rate = TransferRate::new(Instant::now());
     report(progress, partial, 0);
@@ -105,6 +109,7 @@ async fn receive_body(
         let Some(chunk) = next else { break };
         stalled_at = Instant::now() + connector.stall_timeout;
         let more = chunk.len() as u64;
+        received.fetch_add(more, Ordering::Relaxed);
         if partial.total().is_some_and(|total| partial.received() + more > total) {
             partial.restart(None, None).await?;
             let reason = "server sent more bytes than announced".to_owned();

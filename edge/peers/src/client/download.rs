@@ -20,6 +20,7 @@ use super::{
     partial::PartialFile,
 };
 use crate::{
+    MAX_DESCRIPTION,
     limits::{IDLE_TIMEOUT, SpeedWatch},
     protocol::{Route, content_range, etag},
 };
@@ -128,12 +129,40 @@ pub async fn read(
         (StatusCode::SERVICE_UNAVAILABLE, _) => return Err(PeerError::Busy.into()),
         (status, _) => return Err(PeerError::Status(status).into()),
     }
-    let length = response.body().size_hint().exact();
-    let length = length.ok_or(PeerError::Invalid("it has no length"))?.saturating_add(present);
+    let content = collect(response.into_body(), prefix, limit).await?;
+    Ok((Digest::of_bytes(&content) == *digest).then_some(content))
+}
+
+/// Reads what the peer describes of a dataset, see
+/// [`ContentSource::describe`](crate::ContentSource::describe). `None` if it does not offer it.
+///
+/// # Errors
+/// See [`DownloadError`].
+pub async fn describe(
+    connection: &mut PeerConnection,
+    dataset: &Digest,
+) -> Result<Option<Vec<u8>>, DownloadError> {
+    let response = connection.send(Route::Dataset(*dataset), HeaderMap::new()).await?;
+    match response.status() {
+        StatusCode::OK => {
+            collect(response.into_body(), Vec::new(), MAX_DESCRIPTION).await.map(Some)
+        }
+        StatusCode::NOT_FOUND => Ok(None),
+        status => Err(PeerError::Status(status).into()),
+    }
+}
+
+/// Reads a body into memory, after `prefix`.
+async fn collect(
+    mut body: Incoming,
+    prefix: Vec<u8>,
+    limit: u64,
+) -> Result<Vec<u8>, DownloadError> {
+    let length = body.size_hint().exact().ok_or(PeerError::Invalid("it has no length"))?;
+    let length = length.saturating_add(prefix.len() as u64);
     if length > limit {
         return Err(DownloadError::TooLarge { length, limit });
     }
-    let mut body = response.into_body();
     let mut content = prefix;
     while let Some(frame) =
         timeout(IDLE_TIMEOUT, body.frame()).await.map_err(PeerError::NoAnswer)?
@@ -142,7 +171,7 @@ pub async fn read(
             content.extend_from_slice(&bytes);
         }
     }
-    Ok((Digest::of_bytes(&content) == *digest).then_some(content))
+    Ok(content)
 }
 
 /// The partial file has at least as many bytes as the peer's copy.

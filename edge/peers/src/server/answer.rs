@@ -7,7 +7,7 @@ use http::{
     HeaderValue, Request, Response, StatusCode,
     header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, ETAG, RETRY_AFTER},
 };
-use http_body_util::{Either, Empty, StreamBody};
+use http_body_util::{Either, Full, StreamBody};
 use hyper::body::Incoming;
 use neptune_content::Digest;
 use neptune_wire::{KeyPin, NodeName};
@@ -17,12 +17,12 @@ use super::{
     upload::{self, Upload, UploadMeter},
 };
 use crate::{
-    content::{ContentState, FileRange},
+    content::{ContentSource, ContentState, FileRange},
     fetch_state::Availability,
     protocol::{CONTENT_STATE, Route, Selection, etag, format_state, select},
 };
 
-type Answer = Response<Either<StreamBody<Upload>, Empty<Bytes>>>;
+type Answer = Response<Either<StreamBody<Upload>, Full<Bytes>>>;
 
 /// Answers a request of the member with this key.
 pub async fn answer(
@@ -44,15 +44,22 @@ pub async fn answer(
             shared.sources.iter().for_each(|source| source.scrub(&digest, &node));
             StatusCode::ACCEPTED
         }
+        Some(Route::Dataset(name)) => {
+            let mut described = shared.sources.iter().filter_map(|it| it.describe(&name, &node));
+            return match described.next() {
+                Some(description) => Response::new(Either::Right(Full::from(description))),
+                None => empty(StatusCode::NOT_FOUND),
+            };
+        }
         Some(Route::Head(digest)) => {
             return match find(shared, &digest, &node) {
-                Ok(range) => described(empty(StatusCode::OK), &digest, range.length),
+                Ok((range, _)) => described(empty(StatusCode::OK), &digest, range.length),
                 Err(availability) => absent(availability),
             };
         }
         Some(Route::Get(digest)) => {
             return match find(shared, &digest, &node) {
-                Ok(range) => content(shared, meter, &request, &digest, range).await,
+                Ok(found) => content(shared, meter, &request, &digest, found).await,
                 Err(availability) => absent(availability),
             };
         }
@@ -60,14 +67,17 @@ pub async fn answer(
     empty(status)
 }
 
+/// Where a content is, and whose it is.
+type FoundContent = (FileRange, Arc<dyn ContentSource>);
+
 /// Returns where the content is, or what is here instead.
-fn find(shared: &Shared, digest: &Digest, node: &NodeName) -> Result<FileRange, Availability> {
-    let mut states = shared.sources.iter().map(|source| source.find(digest, node));
-    match states.find(|state| *state != ContentState::Absent) {
-        Some(ContentState::Held(range)) => Ok(range),
-        Some(ContentState::Fetching(received)) => Err(Availability::Fetching(received)),
-        Some(ContentState::Wanted) => Err(Availability::Wanted),
-        Some(ContentState::Absent) | None => Err(Availability::Absent),
+fn find(shared: &Shared, digest: &Digest, node: &NodeName) -> Result<FoundContent, Availability> {
+    let mut states = shared.sources.iter().map(|source| (source.find(digest, node), source));
+    match states.find(|(state, _)| *state != ContentState::Absent) {
+        Some((ContentState::Held(range), source)) => Ok((range, Arc::clone(source))),
+        Some((ContentState::Fetching(received), _)) => Err(Availability::Fetching(received)),
+        Some((ContentState::Wanted, _)) => Err(Availability::Wanted),
+        Some((ContentState::Absent, _)) | None => Err(Availability::Absent),
     }
 }
 
@@ -83,7 +93,7 @@ async fn content(
     meter: &Arc<UploadMeter>,
     request: &Request<Incoming>,
     digest: &Digest,
-    range: FileRange,
+    (range, source): FoundContent,
 ) -> Answer {
     let total = range.length;
     let (status, first, length) = match select(request.headers(), digest, total) {
@@ -101,7 +111,7 @@ async fn content(
         return answer;
     };
     let part = FileRange { path: range.path, offset: range.offset + first, length };
-    match upload::open(shared, meter, &part, place).await {
+    match upload::open(shared, meter, (&part, source), place).await {
         Ok(body) => {
             let mut answer = Response::new(Either::Left(body));
             *answer.status_mut() = status;
@@ -132,7 +142,7 @@ fn insert_range(answer: &mut Answer, text: String) {
 }
 
 fn empty(status: StatusCode) -> Answer {
-    let mut answer = Response::new(Either::Right(Empty::new()));
+    let mut answer = Response::new(Either::Right(Full::default()));
     *answer.status_mut() = status;
     answer
 }

@@ -4,7 +4,7 @@
 use std::{
     convert::Infallible,
     net::SocketAddr,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -39,6 +39,7 @@ pub async fn serve(shared: Arc<Shared>, stream: TcpStream, address: SocketAddr) 
     };
     let Some(pin) = pin(&stream) else { return };
     if shared.roster.borrow().by_pin(&pin).is_none() {
+        shared.refused.fetch_add(1, Ordering::Relaxed);
         return tracing::debug!(%address, pin = pin.0, "refused a key that is not in the roster");
     }
     let meter = Arc::new(UploadMeter::default());

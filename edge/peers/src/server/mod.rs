@@ -8,7 +8,7 @@ mod upload;
 use std::{
     io,
     net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
@@ -42,6 +42,8 @@ struct Shared {
     sources: Vec<Arc<dyn ContentSource>>,
     uploads: Arc<Semaphore>,
     rate: Mutex<RateBucket>,
+    /// Connections with a key that is not in the roster.
+    refused: Arc<AtomicU64>,
 }
 
 /// What a node offers to its site.
@@ -65,8 +67,14 @@ impl PeerServer {
             sources,
             uploads: Arc::new(Semaphore::new(MAX_UPLOADS)),
             rate: Mutex::new(RateBucket::new(bytes_per_second, Instant::now())),
+            refused: Arc::default(),
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Counts the connections with a key that is not in the roster.
+    pub fn refused(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.shared.refused)
     }
 
     /// Serves until `shutdown` ends, then ends the connections.

@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use super::Shared;
-use crate::content::FileRange;
+use crate::content::{ContentSource, FileRange};
 
 /// Bytes that are read at once.
 const PIECE: usize = 64 * 1024;
@@ -72,7 +72,7 @@ impl Stream for Upload {
 pub async fn open(
     shared: &Arc<Shared>,
     meter: &Arc<UploadMeter>,
-    range: &FileRange,
+    (range, source): (&FileRange, Arc<dyn ContentSource>),
     place: OwnedSemaphorePermit,
 ) -> io::Result<StreamBody<Upload>> {
     let mut file = File::open(&range.path).await?;
@@ -86,16 +86,19 @@ pub async fn open(
     meter.number.fetch_add(1, Ordering::Relaxed);
     meter.sent.store(0, Ordering::Relaxed);
     meter.is_active.store(true, Ordering::Relaxed);
-    let state = (file, range.length, Arc::clone(shared), Arc::clone(meter));
-    let pieces = unfold(state, |(mut file, left, shared, meter)| async move {
+    let state = (file, range.length, (Arc::clone(shared), Arc::clone(meter), source));
+    let pieces = unfold(state, |(mut file, left, shared)| async move {
         if left == 0 {
             return None;
         }
         // After an error nothing is left to read.
-        let piece = read(&mut file, left, &shared).await;
+        let piece = read(&mut file, left, &shared.0).await;
         let read = piece.as_ref().map_or(left, |piece| piece.len() as u64);
-        meter.sent.fetch_add(read, Ordering::Relaxed);
-        Some((piece.map(Frame::data), (file, left - read, shared, meter)))
+        if piece.is_ok() {
+            shared.2.on_sent(read);
+        }
+        shared.1.sent.fetch_add(read, Ordering::Relaxed);
+        Some((piece.map(Frame::data), (file, left - read, shared)))
     });
     let meter = Arc::clone(meter);
     Ok(StreamBody::new(Upload { pieces: pieces.boxed(), meter, _place: place }))

@@ -36,13 +36,13 @@ async fn key_outside_the_roster_is_refused_by_both_sides() {
     let members = site(2);
     let digest = Digest::of_bytes(b"x");
     members[0].hold(digest, b"x");
-    let stranger = TlsKey::generate();
+    let unknown = TlsKey::generate();
     // The handshake of TLS 1.3 ends for the client before the server knows its key.
     let answer =
-        async { head(&mut PeerConnection::open(&stranger, &members[0].peer).await?, digest).await };
+        async { head(&mut PeerConnection::open(&unknown, &members[0].peer).await?, digest).await };
     assert!(answer.await.is_err());
 
-    let other = Peer { pin: stranger.pin().clone(), ..members[0].peer.clone() };
+    let other = Peer { pin: unknown.pin().clone(), ..members[0].peer.clone() };
     let error = PeerConnection::open(&members[1].key, &other).await.err().unwrap();
     assert!(matches!(error, PeerError::Connect { .. }), "{error}");
 }

@@ -77,6 +77,7 @@ async fn each_of_20_cuts_costs_at_most_one_block() {
         }
         // A restart of the agent, which hashes the file that it was writing.
         if cuts % 5 == 0 {
+            drop(replica);
             replica = fixture.replica(Deletions::Follow, false);
         }
     }

@@ -2,9 +2,13 @@
 
 use std::{collections::BTreeSet, fs, os::unix::fs::symlink};
 
-use neptune_replicas::{Deletions, FileEnd};
+use neptune_content::Digest;
+use neptune_peers::{ContentSource as _, client::download::describe};
+use neptune_replicas::{
+    DatasetDescription, DatasetSource, Deletions, FileEnd, Replica, ReplicaError, SourceData,
+};
 
-use crate::fixture::{Fixture, files, noise};
+use crate::fixture::{Fixture, files, name, noise};
 
 const MIB: usize = 1024 * 1024;
 
@@ -79,7 +83,10 @@ async fn kept_files_stay_after_a_deletion_at_the_source() {
     let generation = fixture.scan(false).await;
     fixture.sync(&mut replica, &generation).await.unwrap();
     assert_eq!(files(&fixture.copy()).len(), 2);
-    assert_eq!(replica.generation(), generation.number);
+    assert_eq!(replica.generation(), Some(generation));
+    drop(replica);
+    let replica = fixture.replica(Deletions::Keep, true);
+    assert_eq!(replica.local_changes(), 0, "a kept file is no change");
 }
 
 #[tokio::test]
@@ -111,13 +118,78 @@ async fn local_change_is_found_by_a_full_open_and_overwritten() {
     fs::write(fixture.copy().join("a"), "changed").unwrap();
     fs::remove_file(fixture.copy().join("b")).unwrap();
     fs::write(fixture.copy().join("d"), "of somebody else").unwrap();
-    let mut replica = fixture.replica(Deletions::Follow, true);
+    let mut replica = replica.reopen(true).unwrap();
+    assert_eq!(replica.local_changes(), 3);
     assert_ne!(replica.root(), generation.root);
     let report = fixture.sync(&mut replica, &generation).await.unwrap();
     // One block is fetched to see that "changed" is not the beginning of the file.
     let blocks = (report.fetched_blocks, report.reused_blocks);
     assert_eq!(blocks, (1, 4), "c has the same blocks");
     assert_eq!(files(&fixture.copy()), files(&fixture.data()));
+    assert_eq!(replica.reopen(true).unwrap().local_changes(), 0);
+}
+
+#[tokio::test]
+async fn change_of_an_interrupted_sync_is_no_local_change() {
+    let fixture = Fixture::start(FileEnd::Whole).await;
+    let mut replica = fixture.replica(Deletions::Follow, false);
+    fs::write(fixture.data().join("a"), noise(MIB, 1)).unwrap();
+    fixture.update(&mut replica).await;
+    fs::write(fixture.data().join("a"), [noise(MIB, 1), noise(4 * MIB, 2)].concat()).unwrap();
+    let generation = fixture.scan(false).await;
+    fixture.link.cut_after(2 * MIB as u64);
+    fixture.sync(&mut replica, &generation).await.unwrap_err();
+    fixture.link.restore();
+    assert_eq!(replica.progress().resent(), 1);
+    let mut replica = replica.reopen(true).unwrap();
+    assert_eq!(replica.local_changes(), 0);
+    fixture.sync(&mut replica, &generation).await.unwrap();
+    assert_eq!(files(&fixture.copy()), files(&fixture.data()));
+}
+
+#[tokio::test]
+async fn single_file_is_copied_under_its_name_and_described() {
+    let fixture = Fixture::start(FileEnd::Whole).await;
+    let path = fixture.directory.path().join("by-digest");
+    fs::write(&path, noise(MIB, 1)).unwrap();
+    let data = SourceData::File(path, "log.jsonl".parse().unwrap());
+    let state = fixture.directory.path().join("file");
+    let source = DatasetSource::open(data, name(), &state, FileEnd::Whole).unwrap();
+    let (me, other) = ("replica".parse().unwrap(), "other".parse().unwrap());
+    source.set_replicas(BTreeSet::from(["replica".parse().unwrap()]));
+    assert_eq!(source.describe(&name(), &me), None, "before the first scan");
+    let generation = source.scan(false).unwrap();
+    let described: DatasetDescription =
+        serde_json::from_slice(&source.describe(&name(), &me).unwrap()).unwrap();
+    let file = Some("log.jsonl".parse().unwrap());
+    assert_eq!(described, DatasetDescription { generation, file });
+    assert_eq!(source.describe(&name(), &other), None);
+    assert_eq!(source.describe(&Digest::of_bytes(b"another"), &me), None);
+}
+
+#[tokio::test]
+async fn replica_asks_its_source_for_the_newest_generation() {
+    let fixture = Fixture::start(FileEnd::Whole).await;
+    let mut connection = fixture.connect().await.unwrap();
+    assert_eq!(describe(&mut connection, &name()).await.unwrap(), None, "before the first scan");
+    fs::write(fixture.data().join("a"), "a").unwrap();
+    let generation = fixture.scan(false).await;
+    let described = describe(&mut connection, &name()).await.unwrap().unwrap();
+    let described: DatasetDescription = serde_json::from_slice(&described).unwrap();
+    assert_eq!(described, DatasetDescription { generation, file: None });
+}
+
+#[tokio::test]
+async fn full_disk_ends_the_sync_before_a_block_is_written() {
+    let fixture = Fixture::start(FileEnd::Whole).await;
+    fs::write(fixture.data().join("a"), "a").unwrap();
+    let generation = fixture.scan(false).await;
+    let state = fixture.directory.path().join("replica");
+    let copy = fixture.copy();
+    let mut replica = Replica::open(&copy, &state, Deletions::Follow, u64::MAX / 2, false).unwrap();
+    let error = fixture.sync(&mut replica, &generation).await.unwrap_err();
+    assert!(matches!(error, ReplicaError::DiskFull { .. }), "{error}");
+    assert!(files(&copy).is_empty());
 }
 
 #[tokio::test]
@@ -155,11 +227,12 @@ async fn generation_grows_over_restarts_and_only_with_changes() {
     fs::write(fixture.data().join("a"), "a").unwrap();
     let first = fixture.scan(false).await;
     assert_eq!(fixture.scan(false).await, first);
-    let state = fixture.directory.path().join("source");
-    let again = neptune_replicas::DatasetSource::open(&fixture.data(), &state, FileEnd::Whole);
-    let again = again.unwrap();
+    let (data, directory) = (fixture.data(), fixture.stop().await);
+    let state = directory.path().join("source");
+    let files = SourceData::Directory(data.clone());
+    let again = DatasetSource::open(files, name(), &state, FileEnd::Whole).unwrap();
     assert_eq!(again.scan(true).unwrap(), first);
-    fs::write(fixture.data().join("a"), "b").unwrap();
+    fs::write(data.join("a"), "b").unwrap();
     assert_eq!(again.scan(true).unwrap().number, first.number + 1);
 }
 
@@ -171,8 +244,8 @@ async fn block_that_changed_since_the_manifest_is_refused() {
     let generation = fixture.scan(false).await;
     fs::write(fixture.data().join("a"), noise(100, 2)).unwrap();
     assert!(fixture.sync(&mut replica, &generation).await.is_err());
-    assert_eq!(replica.bytes_behind(), 100);
+    assert_eq!(replica.progress().bytes_behind(), 100);
     assert!(files(&fixture.copy()).is_empty());
     fixture.update(&mut replica).await;
-    assert_eq!(replica.bytes_behind(), 0);
+    assert_eq!(replica.progress().bytes_behind(), 0);
 }

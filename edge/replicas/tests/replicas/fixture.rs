@@ -11,10 +11,14 @@ use std::{
 };
 
 use neptune_content::Digest;
-use neptune_peers::{ContentSource, Peer, PeerServer, Roster, bind};
+use neptune_peers::{
+    ContentSource, Peer, PeerServer, Roster, bind,
+    client::connection::{PeerConnection, PeerError},
+};
 use neptune_pinned_tls::TlsKey;
 use neptune_replicas::{
-    DatasetSource, Deletions, FileEnd, Generation, Replica, ReplicaError, SyncReport,
+    DatasetDescription, DatasetSource, Deletions, FileEnd, Generation, Replica, ReplicaError,
+    SourceData, SyncReport,
 };
 use tempfile::TempDir;
 use tokio::{
@@ -25,7 +29,7 @@ use tokio::{
 };
 
 pub struct Fixture {
-    pub directory: TempDir,
+    pub directory: Arc<TempDir>,
     pub source: Arc<DatasetSource>,
     pub link: Link,
     key: TlsKey,
@@ -45,7 +49,9 @@ impl Fixture {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path().join("data");
         std::fs::create_dir(&data).unwrap();
-        let source = DatasetSource::open(&data, &directory.path().join("source"), end).unwrap();
+        let state = directory.path().join("source");
+        let files = SourceData::Directory(data);
+        let source = DatasetSource::open(files, name(), &state, end).unwrap();
         source.set_replicas(BTreeSet::from(["replica".parse().unwrap()]));
         let source = Arc::new(source);
         let (server_key, key) = (TlsKey::generate(), TlsKey::generate());
@@ -62,7 +68,15 @@ impl Fixture {
         let offered: Arc<dyn ContentSource> = Arc::<DatasetSource>::clone(&source);
         let server = PeerServer::new(&server_key, rosters, vec![offered], 1 << 40);
         let server = tokio::spawn(server.run(listener, std::future::pending()));
+        let directory = Arc::new(directory);
         Self { directory, source, link, key, peer, server, _roster: roster }
+    }
+
+    /// Stops the server, so that another source can use the directory.
+    pub async fn stop(mut self) -> Arc<TempDir> {
+        self.server.abort();
+        let _ = (&mut self.server).await;
+        Arc::clone(&self.directory)
     }
 
     pub fn data(&self) -> PathBuf {
@@ -75,7 +89,7 @@ impl Fixture {
 
     pub fn replica(&self, deletions: Deletions, is_full: bool) -> Replica {
         let state = self.directory.path().join("replica");
-        Replica::open(&self.copy(), &state, deletions, is_full).unwrap()
+        Replica::open(&self.copy(), &state, deletions, 0, is_full).unwrap()
     }
 
     pub async fn scan(&self, is_full: bool) -> Generation {
@@ -88,7 +102,13 @@ impl Fixture {
         replica: &mut Replica,
         generation: &Generation,
     ) -> Result<SyncReport, ReplicaError> {
-        replica.sync(&self.key, &self.peer, &generation.manifest).await
+        let mut connection = self.connect().await?;
+        let described = DatasetDescription { generation: *generation, file: None };
+        replica.sync(&mut connection, &self.peer.node, &described).await
+    }
+
+    pub async fn connect(&self) -> Result<PeerConnection, PeerError> {
+        PeerConnection::open(&self.key, &self.peer).await
     }
 
     /// Scans and syncs. Returns what the sync did.
@@ -98,9 +118,14 @@ impl Fixture {
         assert_eq!(replica.root(), generation.root);
         assert_eq!(files(&self.copy()), files(&self.data()));
         let state = files(&self.directory.path().join("replica"));
-        assert_eq!(state.len(), 1, "nothing is left but replica.json: {state:?}");
+        assert_eq!(state.len(), 2, "nothing is left but lock and replica.json: {state:?}");
         report
     }
+}
+
+/// The name of the dataset.
+pub fn name() -> Digest {
+    Digest::of_bytes(b"name")
 }
 
 /// The files below a directory, with their digests.

@@ -10,3 +10,4 @@
 mod appended;
 mod changed;
 mod fixture;
+mod races;

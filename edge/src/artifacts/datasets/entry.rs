@@ -120,6 +120,11 @@ impl DatasetEntry {
         self.counted = None;
     }
 
+    /// The counts, which change with the data.
+    pub(super) fn counts(&self) -> Option<&latest::Receiver<CountReport>> {
+        self.watching.as_ref()?.reports.as_ref()
+    }
+
     fn report(&self) -> Option<CountReport> {
         let reports = self.watching.as_ref()?.reports.as_ref()?;
         Some(reports.borrow().clone())
@@ -194,8 +199,14 @@ impl DatasetEntry {
 
     /// The state of data that is not on the node yet.
     fn download_progress(&self, downloads: &Downloads) -> (DatasetState, Option<DatasetProblem>) {
-        let Ok(DataSource::Remote(source)) = &self.wanted.source else {
-            return (DatasetState::Counting, None);
+        let source = match &self.wanted.source {
+            Ok(DataSource::Remote(source)) => source,
+            Ok(DataSource::Replica(of)) => {
+                let message = format!("copying from node {}", of.node);
+                let problem = DatasetProblem::new(DatasetReason::DatasetDownloading, message);
+                return (DatasetState::Counting, Some(problem));
+            }
+            Ok(DataSource::Local(_)) | Err(_) => return (DatasetState::Counting, None),
         };
         let unavailable =
             |message: String| Some(DatasetProblem::new(DatasetReason::DatasetUnavailable, message));
@@ -248,7 +259,9 @@ impl DatasetEntry {
                 // container.
                 let local_artifact = match &self.wanted.source {
                     Ok(DataSource::Remote(source)) => downloads.local_artifact(source).cloned(),
-                    Ok(DataSource::Local(_)) | Err(_) => Some(local_artifact.clone()),
+                    Ok(DataSource::Local(_) | DataSource::Replica(_)) | Err(_) => {
+                        Some(local_artifact.clone())
+                    }
                 };
                 Availability { usable: local_artifact, ..Availability::default() }
             }

@@ -21,6 +21,7 @@ use crate::{
     desired::dataset::{DataSource, WantedDataset},
     domain::artifact::{ArtifactSource, Availability},
     event::AgentEvent,
+    replication::Replication,
     storage::Store,
 };
 
@@ -30,18 +31,30 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(30);
 /// The datasets of this node.
 pub struct Datasets {
     policy: PathPolicy,
+    replication: Replication,
     events: mpsc::Sender<AgentEvent>,
     entries: BTreeMap<ObjectKey, DatasetEntry>,
     availability: BTreeMap<ObjectKey, Availability>,
 }
 
 impl Datasets {
-    pub fn new(policy: PathPolicy, events: mpsc::Sender<AgentEvent>) -> Self {
-        Self { policy, events, entries: BTreeMap::new(), availability: BTreeMap::new() }
+    pub fn new(
+        policy: PathPolicy,
+        replication: Replication,
+        events: mpsc::Sender<AgentEvent>,
+    ) -> Self {
+        let (entries, availability) = (BTreeMap::new(), BTreeMap::new());
+        Self { policy, replication, events, entries, availability }
+    }
+
+    /// The copies of datasets, and what this node offers to others.
+    pub fn replication(&self) -> &Replication {
+        &self.replication
     }
 
     /// Sets the datasets to count. Others are dropped.
     pub fn set_wanted(&mut self, wanted: &BTreeMap<ObjectKey, WantedDataset>, store: &Store) {
+        self.replication.set_wanted(wanted);
         let mut before = std::mem::take(&mut self.entries);
         self.availability.retain(|key, _| wanted.contains_key(key));
         for (key, wanted) in wanted {
@@ -69,7 +82,7 @@ impl Datasets {
     pub fn sources(&self) -> impl Iterator<Item = ArtifactSource> {
         self.entries.values().filter_map(|entry| match &entry.wanted.source {
             Ok(DataSource::Remote(source)) => Some(source.clone()),
-            Ok(DataSource::Local(_)) | Err(_) => None,
+            Ok(DataSource::Local(_) | DataSource::Replica(_)) | Err(_) => None,
         })
     }
 
@@ -103,6 +116,10 @@ impl Datasets {
                         (local_artifact.path.clone(), policy)
                     })
                 }
+                Ok(DataSource::Replica(_)) => self.replication.location(key).map(|path| {
+                    let root = self.replication.directory(&entry.wanted.uid);
+                    (path, PathPolicy { allowed_roots: vec![root] })
+                }),
                 Err(_) => None,
             };
             if entry.watching.as_ref().map(|watched| &watched.path)
@@ -113,8 +130,15 @@ impl Datasets {
                     entry.watch(key, path, policy, self.events.clone());
                 }
             }
+            let tally = entry.status.tally.clone();
             entry.refresh(key, downloads);
+            if entry.status.tally != tally {
+                self.replication.recheck(key);
+            }
             let available = entry.availability(key, downloads);
+            let counts = entry.counts();
+            self.replication.set_data(key, &entry.wanted, available.usable.as_ref(), counts);
+            self.replication.add_to(key, &entry.wanted, &mut entry.status);
             self.availability.insert(key.clone(), available);
         }
     }

@@ -51,7 +51,17 @@ pub fn dataset_status(
         None if state == DatasetState::Counting => (Some(DatasetReason::Counting), String::new()),
         None => (None, remark),
     };
-    DatasetReport { content: wanted.content.clone(), state, reason, message, tally, bytes_read }
+    DatasetReport {
+        content: wanted.content.clone(),
+        state,
+        reason,
+        message,
+        tally,
+        bytes_read,
+        // `replication` adds them.
+        generation: None,
+        replica: None,
+    }
 }
 
 /// The reported counts. Columns and labels are limited in number; the most frequent labels are

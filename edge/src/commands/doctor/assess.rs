@@ -10,7 +10,7 @@ use crate::commands::doctor::{
     engine::{engine, network, registries},
     facts::{
         CertificateFile, CloudLinkFacts, DataDirFacts, DataState, DatabaseState, DoctorFacts,
-        LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts,
+        LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts, PeerListenFacts,
     },
     report::Finding,
     secrets::secrets,
@@ -36,6 +36,7 @@ pub fn assess(facts: &DoctorFacts) -> Vec<Finding> {
     findings.extend(facts.registries.iter().map(registries));
     findings.extend(facts.network.iter().map(network));
     findings.push(local(&facts.local));
+    findings.extend(facts.peers.iter().map(|it| peers(it, &facts.data)));
     findings.extend(agent(&facts.data));
     findings.extend(facts.certificates.iter().map(|file| certificates(file, facts.now)));
     // A doctor of root may check an agent of another user, which owns its data.
@@ -88,6 +89,30 @@ fn clock(facts: &DoctorFacts) -> Finding {
 fn after(now: Timestamp, time: Duration) -> Timestamp {
     let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
     now.saturating_add(time).unwrap_or(Timestamp::MAX)
+}
+
+fn peers(PeerListenFacts { listen, state }: &PeerListenFacts, data: &DataDirFacts) -> Finding {
+    const CHECK: &str = "peers";
+    let is_running = matches!(&data.state, Ok(DataState::Present { is_in_use: true, .. }));
+    match (state, is_running) {
+        (Ok(true), true) => Finding::ok(CHECK, format!("{listen} accepts connections")),
+        (Ok(false), false) => Finding::ok(CHECK, format!("{listen} is free for the agent")),
+        (Ok(false), true) => Finding::warning(
+            CHECK,
+            format!("the agent does not listen on {listen} yet"),
+            "run doctor again in some seconds; restart the agent if --peers-listen was changed",
+        ),
+        (Ok(true), false) => Finding::error(
+            CHECK,
+            format!("{listen} is in use by another process"),
+            "free the port, or use another with --peers-listen",
+        ),
+        (Err(why), _) => Finding::error(
+            CHECK,
+            format!("other nodes cannot fetch from {listen}: {why}"),
+            "use an address of this node in the network of its zone with --peers-listen",
+        ),
+    }
 }
 
 fn local(LocalBrokerFacts { url, access, answer }: &LocalBrokerFacts) -> Finding {

@@ -31,6 +31,8 @@ pub struct DoctorFacts {
     /// The pin of the node's key; `None` before the agent's first start.
     pub key_pin: Checked<Option<String>>,
     pub local: LocalBrokerFacts,
+    /// `None` if other nodes cannot fetch from this one.
+    pub peers: Option<PeerListenFacts>,
     pub cloud: CloudLinkFacts,
     /// Whether the machine's clock is synchronized; `None` if unknown.
     pub is_synchronized: Option<bool>,
@@ -58,6 +60,14 @@ pub struct NetworkFacts {
     pub listen: Option<SocketAddr>,
     /// `None` if it does not exist.
     pub state: Checked<Option<Network>>,
+}
+
+/// The address of `--peers-listen`.
+#[derive(Debug, Clone)]
+pub struct PeerListenFacts {
+    pub listen: SocketAddr,
+    /// Whether a program listens there; an error if none can.
+    pub state: Checked<bool>,
 }
 
 /// The file with the credentials for registries.

@@ -23,7 +23,7 @@ use crate::{
         CertificateFacts, Checked, DataState, DatabaseState, DiskFacts, NeededSecret, SecretAccess,
         SecretDir, SecretFile,
     },
-    domain::{gateway_files::secret_name, node_context::KEY_FILE},
+    domain::{gateway_files::secret_name, listen_address::reachable, node_context::KEY_FILE},
     gateway::secrets,
     storage::Store,
 };
@@ -173,6 +173,17 @@ pub async fn broker(options: LinkOptions) -> Checked<()> {
 /// Whether no process listens on this address.
 pub async fn is_free(address: SocketAddr) -> bool {
     TcpStream::connect(address).await.is_err()
+}
+
+/// Whether a program listens for peers on this address.
+///
+/// # Errors
+/// None does, and none can.
+pub async fn peer_listener(listen: SocketAddr) -> Checked<bool> {
+    if !is_free(reachable(listen)).await {
+        return Ok(true);
+    }
+    neptune_peers::bind(listen).map(|_| false).map_err(|error| error.to_string())
 }
 
 /// Whether the clock is synchronized according to systemd, with any NTP client.

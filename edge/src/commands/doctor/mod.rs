@@ -38,7 +38,8 @@ use crate::{
         facts::{
             CertificateFile, Checked, CloudLinkFacts, CloudWorkerFacts, DataDirFacts, DataState,
             DiskFacts, DoctorFacts, EdgeMeshFacts, EngineFacts, LocalBrokerAccess,
-            LocalBrokerAnswer, LocalBrokerFacts, NetworkFacts, RegistryFacts, SecretDirFacts,
+            LocalBrokerAnswer, LocalBrokerFacts, NetworkFacts, PeerListenFacts, RegistryFacts,
+            SecretDirFacts,
         },
         report::Finding,
     },
@@ -92,6 +93,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             version,
             registries,
             network,
+            peers,
             answer,
             is_synchronized,
             certificates,
@@ -102,6 +104,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             engine(config, &pending),
             registries(config, &pending),
             network(config, &pending),
+            peers(config, &pending),
             pending.check(
                 "cloud link",
                 inspect::broker(cloud_options(config, client_id(config, "cloud")))
@@ -123,6 +126,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             disk,
             key_pin,
             local,
+            peers,
             cloud: CloudLinkFacts {
                 url: config.mqtt_url.to_string(),
                 filter: config.prefix.downstream_filter(&config.node),
@@ -269,6 +273,12 @@ async fn network(config: &Config, pending: &PendingChecks) -> Option<NetworkFact
     let state = async { docker.network(&name).await.map_err(|problem| problem.message) };
     let state = pending.check("worker network", state).await;
     Some(NetworkFacts { name, listen: config.embedded, state })
+}
+
+async fn peers(config: &Config, pending: &PendingChecks) -> Option<PeerListenFacts> {
+    let listen = config.peers?.listen?;
+    let state = pending.check("peers", inspect::peer_listener(listen)).await;
+    Some(PeerListenFacts { listen, state })
 }
 
 /// Not the agent's client ID, so that a running agent keeps its connection.

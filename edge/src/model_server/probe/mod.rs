@@ -87,7 +87,7 @@ impl ProbeHistory {
     pub fn failure_reason(&self) -> &'static str {
         match self.failed_part {
             ServerPart::Server => HEALTH_CHECK_FAILED,
-            ServerPart::Transformer => TRANSFORMER_FAILED,
+            ServerPart::Transformer(_) | ServerPart::Proxy => TRANSFORMER_FAILED,
         }
     }
 
@@ -116,7 +116,7 @@ mod tests {
         assert!(probes.is_due(start));
         assert!(!probes.is_due(start) && probes.next_at().is_none());
         let failure = |part| Err(ProbeFailure { part, message: "no".into() });
-        probes.record(failure(ServerPart::Transformer), &health, start);
+        probes.record(failure(ServerPart::Proxy), &health, start);
         assert_eq!(probes.failure_reason(), "TransformerFailed");
         assert_eq!(probes.next_at(), Some(start + STARTING_PERIOD));
         assert!(!probes.is_healthy());

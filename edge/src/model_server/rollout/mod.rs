@@ -18,7 +18,7 @@ use crate::{
         artifact::{DownloadState, ImageState},
         rollout::RolloutState,
         served_version::{ServedVersion, id, server_id, server_port, watched_model},
-        server_part::ServerPart,
+        server_part::{ServerPart, Slot},
     },
     model_server::probe::{FAILURE_THRESHOLD, ProbeHistory},
 };
@@ -241,7 +241,25 @@ impl RolloutState {
             self.used_names.clear();
         }
         self.used_names.insert(version, server_id(target));
-        self.current = Some(ServedVersion::new(target, self.directory_generation));
+        let slot = self.slot_for(target);
+        self.current = Some(ServedVersion::new(target, self.directory_generation).in_slot(slot));
+    }
+
+    /// The place of the target's transformer. Another transformer behind the same proxy starts
+    /// beside the last good one.
+    fn slot_for(&self, target: &ModelServer) -> Slot {
+        let next = target.transformer.as_deref();
+        let good = self.last_good.as_ref();
+        let good = good.and_then(|good| Some((good.slot, good.serving.transformer.as_deref()?)));
+        match (good, next) {
+            (Some((slot, good)), Some(next)) if good == next => slot,
+            (Some((slot, good)), Some(next))
+                if next.proxy.is_some() && good.proxy == next.proxy =>
+            {
+                slot.other()
+            }
+            _ => Slot::First,
+        }
     }
 
     /// The part of the current version that hangs, if no other version can replace it.

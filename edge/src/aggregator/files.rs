@@ -1,0 +1,81 @@
+//! The directory of an aggregator below the data directory of the agent, with its key.
+
+use std::{
+    fs, io,
+    os::unix::fs::{DirBuilderExt as _, chown},
+    path::{Path, PathBuf},
+};
+
+use neptune_pinned_tls::{KeyError, TlsKey};
+
+use crate::domain::node_context::AGGREGATORS_DIR;
+
+/// The key of the aggregator, as the program expects it.
+const KEY: &str = "tls.key";
+
+/// The directory of the aggregator of a `TrainingModel`.
+pub fn directory(data_dir: &Path, uid: &str) -> PathBuf {
+    data_dir.join(AGGREGATORS_DIR).join(uid)
+}
+
+/// Creates the directory and the key, unless they exist, for a program of this user. `agent`: the
+/// user of the agent.
+///
+/// # Errors
+/// A file cannot be created, or the key is damaged.
+pub fn prepare(directory: &Path, user: u32, agent: u32) -> Result<TlsKey, KeyError> {
+    let path = directory.join(KEY);
+    let failed = |source| KeyError::File { path: path.clone(), source };
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    let key = TlsKey::load_or_generate(&path)?;
+    if agent == 0 {
+        for path in [&path, directory] {
+            chown(path, Some(user), Some(user)).map_err(failed)?;
+        }
+    }
+    Ok(key)
+}
+
+/// Removes the directory.
+///
+/// # Errors
+/// A file cannot be removed.
+pub fn remove(directory: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// The UIDs that have a directory.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn uids(data_dir: &Path) -> io::Result<Vec<String>> {
+    let listed = match fs::read_dir(data_dir.join(AGGREGATORS_DIR)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        listed => listed?,
+    };
+    let names = listed.map(|entry| Ok(entry?.file_name().into_string().ok()));
+    names.filter_map(Result::transpose).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn key_stays_until_the_directory_is_removed() {
+        let data_dir = tempfile::tempdir().unwrap();
+        let directory = directory(data_dir.path(), "uid-1");
+        let user = rustix::process::geteuid().as_raw();
+        let pin = prepare(&directory, user, user).unwrap().pin().clone();
+        assert_eq!(prepare(&directory, user, user).unwrap().pin(), &pin);
+        assert_eq!(uids(data_dir.path()).unwrap(), ["uid-1"]);
+        remove(&directory).unwrap();
+        remove(&directory).unwrap();
+        assert!(uids(data_dir.path()).unwrap().is_empty());
+        assert_ne!(prepare(&directory, user, user).unwrap().pin(), &pin);
+    }
+}

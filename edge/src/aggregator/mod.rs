@@ -1,0 +1,10 @@
+//! Runs the aggregators of this node as containers, and relays between them and the controller. The
+//! agent has their keys, so that it is their controller on the node.
+
+mod connection;
+mod container;
+mod files;
+mod relay;
+mod status;
+pub mod supervisor;
+pub mod sweep;

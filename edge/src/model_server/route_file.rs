@@ -1,0 +1,41 @@
+//! Writes the file with the address to which the proxy of a model server passes requests.
+
+use std::{
+    fs::{self, Permissions},
+    io,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+};
+
+use super::container::PROXY_TARGET;
+
+/// Makes the proxy with this directory pass requests to this port of loopback. The user of the
+/// proxy can read the file. Blocking.
+pub fn write(dir: &Path, port: u16) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    fs::set_permissions(dir, Permissions::from_mode(0o755))?;
+    let temporary = dir.join("new");
+    fs::write(&temporary, format!("127.0.0.1:{port}\n"))?;
+    fs::set_permissions(&temporary, Permissions::from_mode(0o644))?;
+    fs::rename(&temporary, dir.join(PROXY_TARGET))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn file_has_the_newest_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let proxy = dir.path().join("uid/proxy");
+        for port in [13_502, 13_503] {
+            write(&proxy, port).unwrap();
+            let text = fs::read_to_string(proxy.join(PROXY_TARGET)).unwrap();
+            assert_eq!(text, format!("127.0.0.1:{port}\n"));
+        }
+        assert_eq!(fs::read_dir(&proxy).unwrap().count(), 1);
+        let mode = fs::metadata(proxy.join(PROXY_TARGET)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o644);
+    }
+}
