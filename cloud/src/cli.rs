@@ -16,7 +16,7 @@ use std::{
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::SignedDuration;
 use neptune_link::BrokerUrl;
-use neptune_wire::{Namespace, TopicPrefix};
+use neptune_wire::{KeyPin, Namespace, NodeName, TopicPrefix};
 
 use crate::transport::BaseUrl;
 
@@ -62,6 +62,15 @@ Examples:
   kubectl neptune status digits -n default
   kubectl neptune status im/mnist -o json")]
     Status(Status),
+    /// Trust the new key of a node, or the first key before the node connects.
+    ///
+    /// With --require-known-keys a node's new key waits until it is trusted: the node cannot send
+    /// training results meanwhile. Compare the key with that of `neptune-edge doctor` on the node.
+    #[command(after_help = "\
+Examples:
+  kubectl neptune trust edge0
+  kubectl neptune trust edge0 --pin sha256:5f0c...")]
+    Trust(Trust),
     /// Print the CustomResourceDefinitions, or write one file per definition.
     #[command(after_help = "\
 Examples:
@@ -94,6 +103,38 @@ pub struct Status {
     /// Context of the kubeconfig. Default: its current context.
     #[arg(long, value_name = "NAME", env = "NEPTUNE_CONTEXT")]
     pub context: Option<String>,
+}
+
+/// The flags of `trust`.
+#[derive(Debug, Args)]
+pub struct Trust {
+    /// Name of the node.
+    #[arg(value_name = "NODE")]
+    pub node: NodeName,
+    /// Pin of the key, as `neptune-edge doctor` shows it on the node. Default: the key that waits.
+    #[arg(long, value_name = "PIN", env = "NEPTUNE_PIN", value_parser = key_pin)]
+    pub pin: Option<KeyPin>,
+    /// Namespace of the controller.
+    #[arg(
+        short,
+        long,
+        value_name = "NAME",
+        env = "NEPTUNE_NAMESPACE",
+        default_value = "neptune-system"
+    )]
+    pub namespace: String,
+    /// Path of the kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the service account of
+    /// the Pod.
+    #[arg(long, value_name = "FILE", env = "NEPTUNE_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig. Default: its current context.
+    #[arg(long, value_name = "NAME", env = "NEPTUNE_CONTEXT")]
+    pub context: Option<String>,
+}
+
+fn key_pin(text: &str) -> Result<KeyPin, String> {
+    let pin = KeyPin(text.to_owned());
+    if pin.is_valid() { Ok(pin) } else { Err("not sha256: and 64 lower-case hex digits".into()) }
 }
 
 /// The object that `status` shows.
@@ -136,6 +177,7 @@ pub enum Output {
 }
 
 /// The flags of `run`.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[derive(Debug, Args)]
 pub struct Run {
     /// Transport between controller and agents. Must match the agents' transport.
@@ -245,6 +287,11 @@ pub struct Run {
     /// Allow Pods on control-plane nodes, for a cluster that has no other nodes.
     #[arg(long, env = "NEPTUNE_ALLOW_CONTROL_PLANE")]
     pub allow_control_plane: bool,
+    /// Use only keys of nodes that are recorded in the ConfigMap neptune-node-keys. The first key
+    /// of a node is recorded; another one waits for: neptune-cloud trust NODE. Default: a node's
+    /// new key replaces the recorded one, with the Event NodeKeyChanged.
+    #[arg(long, env = "NEPTUNE_REQUIRE_KNOWN_KEYS")]
+    pub require_known_keys: bool,
     /// Address on which to serve the admission webhook over HTTPS, such as 0.0.0.0:9443. Default:
     /// no webhook; mistakes are then reported in status conditions only.
     #[arg(long, value_name = "ADDRESS", env = "NEPTUNE_WEBHOOK_LISTEN")]

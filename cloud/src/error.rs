@@ -91,6 +91,9 @@ pub enum Error {
         /// The error of the certificate library.
         source: rcgen::Error,
     },
+    /// No key of a node can be trusted.
+    #[error("{0}")]
+    Trust(String),
     /// A CRD could not be written.
     #[error("{path}: {source}")]
     Write {
@@ -142,6 +145,7 @@ impl Error {
             | Self::Webhook { .. }
             | Self::WebhookUrl { .. }
             | Self::Certificate { .. }
+            | Self::Trust(_)
             | Self::Write { .. } => Class::Configuration,
             Self::Issue { .. } => Class::Refused,
             Self::Api { source: kube::Error::Api(status), .. } => match status.code {

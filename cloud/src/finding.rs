@@ -73,6 +73,7 @@ impl Finding {
             Resource::Datasets => "Dataset",
             Resource::InferenceModels => "InferenceModel",
             Resource::TrainingModels => "TrainingModel",
+            Resource::Peers => "PeerRoster",
         };
         let message = format!(
             "{kind} {name:?} not found in namespace {namespace:?}; create it or correct {field}"

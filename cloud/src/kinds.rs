@@ -39,7 +39,7 @@ macro_rules! each_kind_body {
 }
 
 /// Evaluates an expression for the kind of a resource: `with_kind!(key.resource, K =>
-/// enqueue::<K>(key))`.
+/// enqueue::<K>(key))`. For a resource without a kind the value is the default.
 macro_rules! with_kind {
     ($of:expr, $alias:ident => $body:expr) => { for_each_kind!(with_kind_body!($of, $alias => $body)) };
 }
@@ -51,6 +51,8 @@ macro_rules! with_kind_body {
                 type $alias = neptune_api::$kind;
                 $body
             })*
+            // The API has no objects of it.
+            neptune_wire::Resource::Peers => Default::default(),
         }
     };
 }

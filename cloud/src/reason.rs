@@ -210,6 +210,12 @@ reasons! {
         OutputsDiffer: Problem => Running,
         /// A gateway cannot write the samples that it captures.
         CaptureFailing: Problem => Running,
+        /// A request came back to a gateway, or passed too many of them.
+        RequestLoop: Problem => Running,
+        /// The services below send up less than goal.totalUploadRatio needs.
+        TotalUploadUnreachable: Problem => Running,
+        /// The gateway of the next service does not reach its own cloud.
+        UpperAway: Problem => Running,
         /// The node's messages arrive late over `EventBus`.
         ReportsDelayed: Problem => Running,
         /// The container is created and was not observed running yet.
@@ -304,6 +310,18 @@ reasons! {
         DataMalformed: Problem => Failed,
         /// A newer agent reports a reason that this controller does not know.
         DatasetNotCounted: Problem => Pending,
+        /// All replicas are in sync.
+        ReplicasInSync: Progress => Running,
+        /// A replica lacks data, which is copied.
+        ReplicasSyncing: Progress => Pending,
+        /// The agent of the source does not allow replicas.
+        ReplicationNotAllowed: Problem => Pending,
+        /// A replica's node, or the source as seen from it, is not reachable.
+        ReplicaOffline: Problem => Pending,
+        /// A replica has other data than the source.
+        ReplicaDiverged: Problem => Failed,
+        /// A replica cannot be copied.
+        ReplicaFailed: Problem => Failed,
     }
     Model {
         /// The model's URL is invalid.
@@ -356,6 +374,10 @@ reasons! {
         RunEnded: Problem => Pending,
         /// The aggregator does not know the key of a node.
         NodeNotTrusted: Problem => Pending,
+        /// A node reports another key than the trusted one.
+        NodeKeyChanged: Problem => Pending,
+        /// The first key of a node is not recorded yet.
+        NodeKeyNotRecorded: Problem => Pending,
         /// The agent of a node is too old to train.
         AgentTooOld: Problem => Pending,
         /// The dataset has no sample.
@@ -422,6 +444,8 @@ impl Reason {
                 | Self::Drifting
                 | Self::OutputsDiffer
                 | Self::CaptureFailing
+                | Self::RequestLoop
+                | Self::UpperAway
         )
     }
 
@@ -478,6 +502,8 @@ impl From<GatewayProblemReason> for Reason {
             GatewayProblemReason::Drifting => Self::Drifting,
             GatewayProblemReason::OutputsDiffer => Self::OutputsDiffer,
             GatewayProblemReason::CaptureFailing => Self::CaptureFailing,
+            GatewayProblemReason::RequestLoop => Self::RequestLoop,
+            GatewayProblemReason::UpperAway => Self::UpperAway,
             GatewayProblemReason::Unknown => Self::WorkerDegraded,
         }
     }

@@ -67,6 +67,9 @@ pub async fn run(flags: Run) -> Result<(), Error> {
     let registry = metrics.registry(services, trainings);
     let health_state = HealthState::new(publisher.clone(), registry);
     let fleet = Fleet::new(transport.heartbeat_seconds());
+    if flags.require_known_keys {
+        fleet.lock().require_known_keys();
+    }
     let upstream = Upstream {
         caches: caches.clone(),
         fleet: fleet.clone(),
@@ -75,7 +78,6 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         changes: send_report,
         prefix: flags.topic_prefix.clone(),
     };
-    let status_writes = flags.status_writes_per_second;
     let target = report_target(&flags)?;
     let worker_reports = match &target {
         None => None,
@@ -88,26 +90,22 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         }
     };
     let pods = pod_settings(&flags, target.clone());
-    let context = Context::new(
-        client.clone(),
-        caches.clone(),
-        fleet,
-        publisher,
-        metrics,
-        pods,
-        status_writes,
-    );
+    let writes = flags.status_writes_per_second;
+    let context = Context::new(client, caches.clone(), fleet, publisher, metrics, pods, writes);
     let elected = OnceCell::new();
     let work = async {
         // Before the caches are complete, objects and nodes that exist may be missing in them.
         caches.ready().await;
         runtime::synced(&mut changes);
+        context.load_node_keys();
         tracing::info!("caches are synced");
         // A standby replica follows objects and nodes, and publishes nothing before its initial
         // sync. Separate tasks: planning delays neither messages nor changes.
         let mut follow = JoinSet::new();
         follow.spawn(runtime::dispatch(changes, reports, context.clone()));
         follow.spawn(upstream::listen(events, upstream));
+        let rosters = context.clone();
+        follow.spawn(async move { runtime::publish_rosters(&rosters).await });
         if let Some((receiver, listener)) = worker_reports {
             follow.spawn(receiver.serve(listener));
         }
@@ -182,9 +180,11 @@ async fn lead(
         context.metrics().set_leads(true);
         let mut tasks = JoinSet::new();
         let (controllers, transport) = (context.clone(), context.clone());
-        let publisher = context.clone();
+        let (publisher, recorder) = (context.clone(), context.clone());
+        let namespace = flags.namespace.clone();
         tasks.spawn(async move { runtime::run_all(&controllers).await });
         tasks.spawn(async move { runtime::publish_waiting(&publisher).await });
+        tasks.spawn(async move { runtime::record_node_keys(&recorder, &namespace).await });
         tasks.spawn(async move {
             let nodes = transport.caches().nodes.store();
             transport.publisher().transport().run(transport.client(), nodes).await;

@@ -29,11 +29,30 @@ fn edge() -> Value {
     json!({"node-role.kubernetes.io/edge": "", "kubernetes.io/hostname": NODE})
 }
 
-/// Creates the sample, changed by a merge patch.
+/// Creates the sample with a merge patch, in one request: the controller never sees it without.
 async fn apply(harness: &Harness, change: Value) -> InferenceModel {
-    let sample: InferenceModel = serde_saphyr::from_str(SAMPLE).unwrap();
-    harness.api().create(&PostParams::default(), &sample).await.unwrap();
-    patch(harness, change).await
+    let mut sample: Value = serde_saphyr::from_str(SAMPLE).unwrap();
+    merge(&mut sample, &change);
+    let sample: InferenceModel = serde_json::from_value(sample).unwrap();
+    harness.api().create(&PostParams::default(), &sample).await.unwrap()
+}
+
+/// RFC 7386.
+fn merge(value: &mut Value, change: &Value) {
+    let Some(fields) = change.as_object() else {
+        *value = change.clone();
+        return;
+    };
+    if !value.is_object() {
+        *value = json!({});
+    }
+    for (name, change) in fields {
+        if change.is_null() {
+            value.as_object_mut().unwrap().remove(name);
+        } else {
+            merge(&mut value[name.as_str()], change);
+        }
+    }
 }
 
 async fn patch(harness: &Harness, change: Value) -> InferenceModel {

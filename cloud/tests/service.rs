@@ -177,6 +177,8 @@ async fn departed_totals_count_and_uids_that_are_gone_are_answered() {
             over_budget_number: 0,
             unjudged_number: 0,
             shadow_number: 0,
+            deadline_number: 0,
+            tier_numbers: neptune_wire::TierCounts::default(),
         };
         (uid.to_owned(), totals)
     };

@@ -121,7 +121,10 @@ struct Started {
 
 impl Started {
     async fn new(change: impl FnOnce(&mut Value)) -> Self {
-        let harness = Harness::start().await;
+        Self::on(Harness::start().await, change).await
+    }
+
+    async fn on(harness: Harness, change: impl FnOnce(&mut Value)) -> Self {
         nodes_and_datasets(&harness).await;
         let port = free_port();
         let mut spec = spec(port);
@@ -201,7 +204,7 @@ async fn run_goes_from_apply_to_the_output_model() {
         status(&run.harness, "the end", |s| s.phase == Some(TrainingPhase::Succeeded)).await;
     let best = run.files().status().best.unwrap().weights.sha256;
     let model = run.harness.api::<Model>().get("digits-small").await.unwrap();
-    let url = format!("http://127.0.0.1:{}/v1/content/{best}", run.port);
+    let url = format!("http://127.0.0.1:{}/v1/content/{best}/weights.npz", run.port);
     assert_eq!((model.spec.model_url, model.spec.sha256sum), (url, Some(best.clone())));
     assert!(model.metadata.owner_references.is_none(), "it stays");
     assert_eq!(ended.metrics[0].value, "0.943");
@@ -219,6 +222,48 @@ async fn run_goes_from_apply_to_the_output_model() {
     run.edge0.until("the tasks to be removed", gone).await;
     eventually_some("the weights to be kept", async || {
         run.files().request().filter(|request| request.keep == [best.clone()])
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changed_key_waits_until_it_is_trusted() {
+    let flags = ["--namespace", "default", "--require-known-keys"];
+    let mut harness = Harness::without_controller().await;
+    harness.start_controller_with(&flags);
+    let mut run = Started::on(harness, |_| {}).await;
+    run.files().initialized();
+    run.has_round(1).await;
+    let key_of = |run: &Started| {
+        run.files().request().unwrap().nodes.get(&"edge0".parse().unwrap()).cloned()
+    };
+    assert_eq!(key_of(&run), Some(pin("a")));
+
+    // A new data directory.
+    run.edge0 = Agent::connect(&run.harness, "edge0", "c", 1).await;
+    let is_waiting = |s: &TrainingModelStatus| degraded(s) == "True NodeKeyChanged";
+    let waiting = status(&run.harness, "the changed key", is_waiting).await;
+    let message = condition(&waiting, "Degraded").1;
+    assert!(message.ends_with("is trusted: kubectl neptune trust edge0"), "{message}");
+    run.harness.event("NodeKeyChanged").await;
+
+    // The record survives the controller. The other node has the record of its first key.
+    run.harness.kill_controller();
+    run.edge1 = Agent::connect(&run.harness, "edge1", "d", 1).await;
+    run.harness.start_controller_with(&flags);
+    let both = |s: &TrainingModelStatus| {
+        let reasons = s.workers.iter().filter_map(|row| row.reason.as_deref());
+        reasons.filter(|reason| *reason == "NodeKeyChanged").count() == 2
+    };
+    status(&run.harness, "both changed keys", both).await;
+    assert_eq!(key_of(&run), Some(pin("a")));
+
+    run.harness.neptune(&["trust", "edge0", "--namespace", "default"]);
+    run.harness.neptune(&["trust", "edge1", "--namespace", "default", "--pin", &pin("d").0]);
+    status(&run.harness, "trusted keys", |s| degraded(s).starts_with("False")).await;
+    eventually_some("the new keys at the aggregator", async || {
+        let nodes = run.files().request().unwrap().nodes;
+        nodes.values().eq(&[pin("c"), pin("d")]).then_some(())
     })
     .await;
 }

@@ -4,10 +4,12 @@
 use std::{
     collections::{BTreeMap, HashMap},
     fs,
+    io::Read as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use neptune_aggregate::weights::Format;
 use neptune_content::{Digest, uploads::Uploads};
 use neptune_wire::{
     TaskId,
@@ -189,10 +191,13 @@ impl Aggregator {
         self.current.borrow().clone()
     }
 
-    /// Returns what the controller sees.
+    /// Returns what the controller sees. Reads the first bytes of the best weights.
     pub fn status(&self) -> RunStatus {
         let Current { revision, run, .. } = self.current();
-        run.map_or_else(|| status::of_none(revision), |it| it.status(revision))
+        let status = run.map_or_else(|| status::of_none(revision), |it| it.status(revision));
+        let best = status.best.as_ref().and_then(|best| self.content(&best.weights.sha256));
+        let format = best.and_then(|path| format_of(&path)).map(|it| it.name().to_owned());
+        RunStatus { format, ..status }
     }
 
     /// Returns a receiver of states.
@@ -273,6 +278,14 @@ fn new_result(run: &Run, result: &TaskResult) -> Option<(u32, String, TaskResult
     let known = run.results.get(&task.worker).map(|it| &it.verdict);
     let is_new = matches!(known, None | Some(Verdict::Failed(_)));
     is_new.then(|| (task.round, task.worker, result.clone()))
+}
+
+/// The format of a file of weights.
+fn format_of(path: &Path) -> Option<Format> {
+    let mut start = Vec::new();
+    let file = fs::File::open(path).ok()?;
+    file.take(Format::START as u64).read_to_end(&mut start).ok()?;
+    Format::of_start(&start)
 }
 
 /// Logs a run, round or phase that begins.

@@ -106,9 +106,9 @@ impl Reviewer {
         let client = self.context.client().clone();
         let lookup = async {
             match referent {
-                Referent::Object(resource) => with_kind!(*resource, K => {
-                    is_absent::<K>(Api::namespaced(client, namespace), name).await
-                }),
+                Referent::Object(resource) => Ok(with_kind!(*resource, K => {
+                    is_absent::<K>(Api::namespaced(client, namespace), name).await?
+                })),
                 Referent::Node => is_absent::<Node>(Api::all(client), name).await,
             }
         };

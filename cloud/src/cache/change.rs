@@ -57,6 +57,8 @@ pub enum Change {
     },
     /// The framework table was created, changed or deleted.
     Frameworks,
+    /// The trusted keys of the nodes were created, changed or deleted.
+    NodeKeys,
     /// A watch listed its objects again: any change may have been missed.
     Relisted,
 }

@@ -41,6 +41,7 @@ use crate::{
     kubernetes::{
         identity::reference,
         labels::{MANAGED_BY, owner_annotation},
+        node_keys::NODE_KEYS,
     },
     worker::frameworks::CONFIG_MAP,
 };
@@ -70,6 +71,8 @@ macro_rules! define_caches {
             pub api_server: Arc<ApiServer>,
             /// The framework table, if it exists.
             pub frameworks: IndexedStore<ConfigMap>,
+            /// The trusted keys of the nodes, if they exist.
+            pub node_keys: IndexedStore<ConfigMap>,
             /// The parsed framework table.
             parsed_frameworks: Arc<Mutex<Option<framework_table::ParsedTable>>>,
         }
@@ -84,7 +87,7 @@ macro_rules! define_caches {
             /// Starts all watches. They stop when the receiver of `changes` is dropped.
             ///
             /// Objects are watched in the namespace `only`, or in all namespaces; the framework
-            /// table in `namespace`.
+            /// table and the keys of the nodes in `namespace`.
             pub fn watch(
                 client: &Client,
                 only: Option<&str>,
@@ -93,8 +96,8 @@ macro_rules! define_caches {
             ) -> Self {
                 let managed = format!("{}={}", MANAGED_BY.0, MANAGED_BY.1);
                 let managed = watcher::Config::default().labels(&managed);
-                let table = watcher::Config::default().fields(&format!("metadata.name={CONFIG_MAP}"));
-                let table_api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+                let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
+                let own = Api::<ConfigMap>::namespaced(client.clone(), namespace);
                 let all = watcher::Config::default;
                 let api_server = Arc::<ApiServer>::default();
                 let changes = (changes, &api_server);
@@ -109,7 +112,8 @@ macro_rules! define_caches {
                     deployments: watch_workloads(scoped(client, only), managed.clone(), changes),
                     services: watch_workloads(scoped(client, only), managed.clone(), changes),
                     pods: watch(scoped(client, only), managed, changes, |pod, _| on_pod(pod)),
-                    frameworks: watch(table_api, table, changes, |_, _| Some(Change::Frameworks)),
+                    frameworks: watch(own.clone(), named(CONFIG_MAP), changes, |_, _| Some(Change::Frameworks)),
+                    node_keys: watch(own, named(NODE_KEYS), changes, |_, _| Some(Change::NodeKeys)),
                     parsed_frameworks: Arc::default(),
                     api_server: Arc::clone(&api_server),
                 }
@@ -129,6 +133,7 @@ impl Caches {
         let _ = self.deployments.wait_until_ready().await;
         let _ = self.services.wait_until_ready().await;
         let _ = self.frameworks.wait_until_ready().await;
+        let _ = self.node_keys.wait_until_ready().await;
     }
 
     /// An object by its namespace and name.

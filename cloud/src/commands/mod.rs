@@ -2,6 +2,8 @@
 
 mod crds;
 mod status;
+mod trust;
 
 pub use crds::crds;
 pub use status::status;
+pub use trust::trust;

@@ -6,10 +6,12 @@ mod counters;
 mod delays;
 mod desired;
 mod evaluations;
+mod node_keys;
 pub mod observed;
 mod presence;
 mod publisher;
 mod reports;
+mod rosters;
 mod state;
 mod sync_queue;
 pub mod upstream;
@@ -26,8 +28,10 @@ pub use self::{
     counters::{CounterReport, may_count},
     desired::{Requirements, Retained},
     evaluations::Evaluation,
+    node_keys::{KeyChange, NodeKey},
     presence::Presence,
     publisher::Publisher,
+    rosters::{PeerFacts, PeerPair, Rosters},
     state::{FleetState, RefusedCounters},
 };
 

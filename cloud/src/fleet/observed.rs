@@ -23,7 +23,7 @@ pub enum Observed<T> {
 }
 
 /// What is known of the agent of a node.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AgentState {
     /// Whether it is connected.
     pub presence: Presence,

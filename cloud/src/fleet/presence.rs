@@ -13,7 +13,7 @@ use std::{
 };
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use neptune_wire::{AgentInstance, KeyPin, NodeName, NodeReport, SortedMap};
+use neptune_wire::{AgentInstance, KeyPin, NodeName, NodeReport, PeerEndpoint, SortedMap};
 
 /// A node that misses this many heartbeats is offline: one may be lost, two may be late.
 const MAX_MISSED_HEARTBEATS: u32 = 3;
@@ -55,6 +55,9 @@ struct NodePresence {
     heartbeat: u32,
     address: Option<String>,
     key_pin: Option<KeyPin>,
+    peers: Option<PeerEndpoint>,
+    /// Whether it runs aggregators.
+    runs_aggregators: bool,
 }
 
 /// Whether a node's agent is connected.
@@ -100,7 +103,7 @@ impl Nodes {
     }
 
     /// Processes a birth, a heartbeat or a last will. One that is not `live` was retained by the
-    /// broker. Returns whether the node's presence, address or key changed.
+    /// broker. Returns whether the node's presence, address, key or peer endpoint changed.
     pub fn on_node_report(
         &mut self,
         node: &NodeName,
@@ -116,6 +119,8 @@ impl Nodes {
             heartbeat_seconds,
             problems,
             key_pin,
+            peers,
+            runs_aggregators,
             ..
         } = report;
         if self.is_outdated(node, &instance, epoch) {
@@ -136,7 +141,9 @@ impl Nodes {
             return false;
         }
         let state = |known: &NodePresence| {
-            (known.online, known.address.clone(), known.current.clone(), known.key_pin.clone())
+            let NodePresence { online, address, current, key_pin, peers, .. } = known;
+            let agent = (known.runs_aggregators, key_pin.clone(), peers.clone());
+            (*online, address.clone(), current.clone(), agent)
         };
         let before = known.map(state);
         let after = self.record(node, &instance, (epoch, 0), now, |entry| {
@@ -149,6 +156,10 @@ impl Nodes {
             // An agent that is online without a key is an earlier version.
             if online || key_pin.is_some() {
                 entry.key_pin = key_pin;
+                entry.runs_aggregators = runs_aggregators;
+            }
+            if online || peers.is_some() {
+                entry.peers = peers;
             }
             state(entry)
         });
@@ -265,9 +276,24 @@ impl Nodes {
         self.nodes.get(node)?.address.as_deref()
     }
 
+    /// Whether a node's agent runs aggregators.
+    pub fn runs_aggregators(&self, node: &NodeName) -> bool {
+        self.nodes.get(node).is_some_and(|known| known.runs_aggregators)
+    }
+
     /// The key that a node's agent reports.
     pub fn key_pin(&self, node: &NodeName) -> Option<&KeyPin> {
         self.nodes.get(node)?.key_pin.as_ref()
+    }
+
+    /// How a node's agent exchanges content with other nodes; `None` if it does not.
+    pub fn peers(&self, node: &NodeName) -> Option<&PeerEndpoint> {
+        self.nodes.get(node)?.peers.as_ref()
+    }
+
+    /// The keys that agents report, by node.
+    pub fn key_pins(&self) -> impl Iterator<Item = (&NodeName, &KeyPin)> {
+        self.nodes.iter().filter_map(|(name, node)| Some((name, node.key_pin.as_ref()?)))
     }
 
     /// How many nodes are online and offline.
@@ -317,6 +343,8 @@ impl Nodes {
             heartbeat,
             address: None,
             key_pin: None,
+            peers: None,
+            runs_aggregators: false,
         });
         if entry.online {
             self.expiries.remove(&(entry.expires_at(), node.clone()));

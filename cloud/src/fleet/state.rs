@@ -1,12 +1,12 @@
 //! What the nodes report: presence, the newest status per object, counters and metrics that are not
 //! in a status yet. In memory only: retained messages and the agents' repetitions restore it. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_wire::{
     AgentInstance, Batch, Counters, KeyPin, ModelOutput, NodeName, NodeReport, ObjectKey,
-    StatusReport,
+    PeerEndpoint, StatusReport,
 };
 
 use super::{
@@ -14,10 +14,12 @@ use super::{
     counters::{CounterReport, UnreportedCounters},
     delays::Delays,
     evaluations::{Evaluation, Evaluations},
+    node_keys::{KeyChange, NodeKey, NodeKeys},
     observed::AgentState,
     presence::{MessageOrder, NodeCounts, Nodes, Presence, offline_after},
     reports::{Place, Reports},
 };
+use crate::kubernetes::node_keys::KeyRecords;
 
 /// Reports of a node whose counters were refused, since the last accepted ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,6 +42,7 @@ pub struct FleetState {
     unreported: UnreportedCounters,
     evaluations: Evaluations,
     cloud_workers: CloudWorkerReports,
+    keys: NodeKeys,
 }
 
 /// Which objects a message affects.
@@ -75,7 +78,18 @@ impl FleetState {
             unreported: UnreportedCounters::default(),
             evaluations: Evaluations::default(),
             cloud_workers: CloudWorkerReports::default(),
+            keys: NodeKeys::default(),
         }
+    }
+
+    /// Uses the key of a node only if it is recorded.
+    pub fn require_known_keys(&mut self) {
+        self.keys = NodeKeys::new(true);
+    }
+
+    /// Replaces the recorded keys. Returns the nodes whose record changed.
+    pub fn set_key_records(&mut self, records: KeyRecords) -> BTreeSet<NodeName> {
+        self.keys.replace(records)
     }
 
     /// Processes a birth, a heartbeat or a last will. One that is not `live` was retained by the
@@ -272,9 +286,30 @@ impl FleetState {
         self.nodes.address(node)
     }
 
-    /// The key that a node's agent reports.
-    pub fn key_pin(&self, node: &NodeName) -> Option<&KeyPin> {
-        self.nodes.key_pin(node)
+    /// The state of a node's key.
+    pub fn node_key(&self, node: &NodeName) -> NodeKey {
+        self.keys.of(node, self.nodes.key_pin(node))
+    }
+
+    /// The key by which others know a node: aggregators, and the other nodes of its site.
+    pub fn trusted_pin(&self, node: &NodeName) -> Option<KeyPin> {
+        self.node_key(node).trusted().cloned()
+    }
+
+    /// What to record of the reported keys.
+    pub fn key_changes(&self) -> Vec<KeyChange> {
+        let reported = self.nodes.key_pins();
+        reported.filter_map(|(node, pin)| self.keys.change(node, pin)).collect()
+    }
+
+    /// How a node's agent exchanges content with other nodes; `None` if it does not.
+    pub fn peers(&self, node: &NodeName) -> Option<&PeerEndpoint> {
+        self.nodes.peers(node)
+    }
+
+    /// Whether a node's agent runs aggregators.
+    pub fn runs_aggregators(&self, node: &NodeName) -> bool {
+        self.nodes.runs_aggregators(node)
     }
 
     /// The newest report on an object of the node's connected agent.
@@ -350,6 +385,8 @@ mod tests {
             heartbeat_seconds: None,
             problems: Vec::new(),
             key_pin: None,
+            runs_aggregators: true,
+            peers: None,
         }
     }
 

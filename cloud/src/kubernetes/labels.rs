@@ -12,6 +12,9 @@ pub const CONTROL_PLANE_LABELS: [&str; 2] =
 /// The label of a node whose agent runs all workers, including cloud workers.
 pub const RUNTIME_LABEL: (&str, &str) = ("neptune.io/runtime", "agent");
 
+/// The label of the site of a node.
+pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+
 /// The label that names the program that manages an object, and its value on objects of this
 /// controller.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "neptune-cloud");

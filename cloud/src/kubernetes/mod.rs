@@ -6,6 +6,7 @@ pub mod identity;
 pub mod kubeconfig;
 pub mod labels;
 pub mod leader_election;
+pub mod node_keys;
 pub mod node_selector;
 pub mod nodes;
 pub mod placement;

@@ -16,8 +16,8 @@ use neptune_wire::aggregator::{RunRequest, RunStatus};
 use tokio::sync::watch;
 
 use super::{
-    AggregatorTask, AggregatorView, Publication, client::AggregatorClient, provision,
-    publish::publish,
+    AggregatorTask, AggregatorView, Publication, ReportedAggregator, client::AggregatorClient,
+    provision, publish::publish,
 };
 use crate::{finding::Finding, reason::Reason};
 
@@ -74,7 +74,9 @@ impl Driver {
             match self.turn().await {
                 Ok(Ok(())) => {
                     retries.reset();
-                    self.change(|view| view.problem = None);
+                    if self.desired.borrow().node.is_none() {
+                        self.change(|view| view.problem = None);
+                    }
                 }
                 Ok(Err(problem)) => {
                     // The Secret may be another one, and the aggregator may have lost its files.
@@ -99,6 +101,9 @@ impl Driver {
             self.is_held = false;
         }
         let task = self.desired.borrow_and_update().clone();
+        if let Some(reported) = &task.node {
+            return self.relay(&task, reported).await;
+        }
         let aggregator = match self.connect(&task).await {
             Ok(aggregator) => aggregator,
             Err(problem) => return Ok(Err(problem)),
@@ -121,6 +126,38 @@ impl Driver {
             Some(Err(problem)) => return Ok(Err(problem)),
         }
         Ok(Ok(()))
+    }
+
+    /// The next step if a node runs the aggregator: takes over what the node reports and what it has
+    /// to send, publishes, or waits for another task.
+    async fn relay(
+        &mut self,
+        task: &AggregatorTask,
+        reported: &ReportedAggregator,
+    ) -> Result<Result<(), Finding>, Stopped> {
+        (self.key, self.aggregator, self.accepted, self.revision) = (None, None, None, None);
+        let ReportedAggregator { report, problem } = reported;
+        let publication = task.publication.as_ref().filter(|it| !self.is_published(it));
+        self.change(|view| {
+            view.pin = report.pin.clone().or(view.pin.take());
+            if let Some(state) = &report.state
+                && view.state.as_deref() != Some(state)
+            {
+                view.state = Some(Arc::new(state.clone()));
+            }
+            view.request.clone_from(&task.request);
+            // The problem of a failed publication stays until another attempt.
+            if problem.is_some() || publication.is_none() {
+                view.problem.clone_from(problem);
+            }
+        });
+        if let Some(publication) = publication {
+            return Ok(self.publish(task, publication).await);
+        }
+        match self.wait(task, pending::<()>()).await {
+            Ok(_) => Ok(Ok(())),
+            Err(stopped) => Err(stopped),
+        }
     }
 
     /// Waits for `answer`, another task, or the time to reconcile. `None` in the last two cases.

@@ -19,7 +19,7 @@ use k8s_openapi::{
 };
 use kube::Client;
 use neptune_wire::{
-    KeyPin,
+    AggregatorReport, KeyPin,
     aggregator::{RunRequest, RunStatus},
 };
 use tokio::{sync::watch, task::AbortHandle};
@@ -37,6 +37,9 @@ pub const KEY: &str = "tls.key";
 pub struct AggregatorTask {
     /// `namespace/name` of the `TrainingModel`, for messages.
     pub object: String,
+    /// What the node that runs the aggregator reports; `None` for a Deployment. The agent of the node
+    /// sends the run to it.
+    pub node: Option<ReportedAggregator>,
     /// The metadata of the Secret. It is created once and never replaced.
     pub secret: ObjectMeta,
     /// The volume. It is created once and never changed.
@@ -51,6 +54,15 @@ pub struct AggregatorTask {
     pub publication: Option<Publication>,
     /// When the object has to be reconciled although nothing changes.
     pub reconcile_at: Option<Timestamp>,
+}
+
+/// What a node reports of its aggregator.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReportedAggregator {
+    /// Its report.
+    pub report: AggregatorReport,
+    /// Why it cannot be used.
+    pub problem: Option<Finding>,
 }
 
 /// Weights for a Model.
@@ -75,6 +87,8 @@ pub struct AggregatorView {
     pub pin: Option<KeyPin>,
     /// Its newest state.
     pub state: Option<Arc<RunStatus>>,
+    /// What the node of the aggregator has to send to it.
+    pub request: Option<RunRequest>,
     /// What prevents the task from doing its work.
     pub problem: Option<Finding>,
     /// The digest of the weights that the output Model received.

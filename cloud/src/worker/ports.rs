@@ -15,6 +15,9 @@ const COUNT: u16 = 10_000;
 /// The range of model servers behind a transformer, below the ports of cloud workers.
 const FIRST_BEHIND: u16 = 12_000;
 const COUNT_BEHIND: u16 = 8_000;
+/// Ports per model: of the server, of two transformers, and one for another of these that is the
+/// port of the endpoint.
+const STEP_BEHIND: u16 = 4;
 
 /// The port of a gateway whose spec names none.
 const DEFAULT_GATEWAY_PORT: u16 = 8080;
@@ -109,11 +112,22 @@ pub fn gateway_ports(gateway: &Gateway) -> impl Iterator<Item = u16> {
     [Some(gateway_port(gateway)), valid(gateway.grpc_port)].into_iter().flatten()
 }
 
-/// The ports of a model server: of its endpoint, for gRPC if it has one, and its own if that is
-/// behind a transformer.
+/// The ports of a model server: of its endpoint, for gRPC if it has one, and behind a transformer
+/// its own and those of the transformers.
 pub fn model_ports(model: &InferenceModel) -> impl Iterator<Item = u16> {
     let spec = &model.spec;
-    [valid(spec.serving_port), valid(spec.grpc_port), port_behind(model)].into_iter().flatten()
+    let own = [valid(spec.serving_port), valid(spec.grpc_port), port_behind(model)];
+    own.into_iter().flatten().chain(transformer_ports(model).into_iter().flatten())
+}
+
+/// The two ports on which transformers listen behind their proxy, one after the other: those after
+/// the port of the server. `None` without a transformer, or if that port is invalid.
+pub fn transformer_ports(model: &InferenceModel) -> Option<[u16; 2]> {
+    let behind = port_behind(model)?;
+    let endpoint = valid(model.spec.serving_port);
+    let after = (behind..=u16::MAX).skip(1);
+    let mut ports = after.chain((1..behind).rev()).filter(|port| Some(*port) != endpoint);
+    Some([ports.next()?, ports.next()?])
 }
 
 /// The port of a model server behind a transformer; `None` without a transformer, or if the given
@@ -124,11 +138,10 @@ pub fn port_behind(model: &InferenceModel) -> Option<u16> {
     if number != 0 {
         return valid(Some(number));
     }
-    // The last port of the range is for a model whose endpoint has the chosen one.
-    let hash = name_hash(&model.metadata) % u64::from(COUNT_BEHIND - 1);
-    let chosen = FIRST_BEHIND + u16::try_from(hash).expect("COUNT_BEHIND fits");
+    let hash = name_hash(&model.metadata) % u64::from(COUNT_BEHIND / STEP_BEHIND);
+    let chosen = FIRST_BEHIND + STEP_BEHIND * u16::try_from(hash).expect("COUNT_BEHIND fits");
     let is_taken = valid(model.spec.serving_port) == Some(chosen);
-    Some(if is_taken { FIRST_BEHIND + COUNT_BEHIND - 1 } else { chosen })
+    Some(if is_taken { chosen + 1 } else { chosen })
 }
 
 /// The nodes whose agents serve a model, by its status, or else by its spec.
@@ -317,14 +330,22 @@ mod tests {
         model.spec.transformer = Some(Box::default());
         let chosen = port_behind(&model).unwrap();
         assert!((FIRST_BEHIND..FIRST).contains(&chosen));
-        assert_eq!(of_model(&model).iter().map(|it| it.port).collect::<Vec<_>>(), [8501, chosen]);
+        let all = [8501, chosen, chosen + 1, chosen + 2];
+        assert_eq!(of_model(&model).iter().map(|it| it.port).collect::<Vec<_>>(), all);
+        model.spec.serving_port = Some((chosen + 1).into());
+        assert_eq!(transformer_ports(&model), Some([chosen + 2, chosen + 3]));
         model.spec.serving_port = Some(chosen.into());
         let other = port_behind(&model).unwrap();
         assert!(other != chosen && (FIRST_BEHIND..FIRST).contains(&other));
+        assert_eq!(transformer_ports(&model), Some([chosen + 2, chosen + 3]));
         for (given, expected) in [(0, Some(other)), (9000, Some(9000)), (-1, None), (70_000, None)]
         {
             model.spec.transformer.as_mut().unwrap().port = Some(given);
             assert_eq!(port_behind(&model), expected, "{given}");
+        }
+        for (given, expected) in [(65_535, [65_534, 65_533]), (65_534, [65_535, 65_533])] {
+            model.spec.transformer.as_mut().unwrap().port = Some(given);
+            assert_eq!(transformer_ports(&model), Some(expected), "{given}");
         }
     }
 

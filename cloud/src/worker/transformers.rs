@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use neptune_api::{ServerProtocol, Transformer, TransformerStyle};
-use neptune_wire::{ResourceLimits, Scripts};
+use neptune_wire::{ResourceLimits, Scripts, TransformerProxy};
 
 use crate::{
     finding::Finding,
@@ -18,6 +18,9 @@ use crate::{
 
 /// The framework whose transformers get the arguments of `KServe`.
 const KSERVE: &str = "kserve";
+
+/// Placeholder for the port on which a transformer listens, in its arguments.
+const PORT: &str = "{port}";
 
 /// Seconds that a transformer of `KServe` waits for an answer of the model server, unless `args` has
 /// another value. Its own default of 600 s would occupy it for ten minutes.
@@ -34,8 +37,11 @@ pub struct Endpoint<'a> {
     pub object: (&'a str, &'a str),
     /// The name under which the model is served.
     pub model_name: &'a str,
-    /// The port on which the transformer listens.
+    /// The port of the endpoint.
     pub port: u16,
+    /// The image of the proxy that listens there, and the ports of the transformers behind it;
+    /// `None` if the transformer listens there itself.
+    pub proxy: Option<(&'a str, [u16; 2])>,
     /// The port of the model server.
     pub server_port: u16,
     /// The protocol of the model server, if it is known.
@@ -79,8 +85,9 @@ fn resolved(
     variables: &BTreeMap<String, String>,
     resources: ResourceLimits,
 ) -> neptune_wire::Transformer {
+    let port = endpoint.listen_port();
     let fill = |arg: &String| {
-        arg.replace("{port}", &endpoint.port.to_string())
+        arg.replace(PORT, &port)
             .replace("{serverPort}", &endpoint.server_port.to_string())
             .replace("{modelName}", endpoint.model_name)
     };
@@ -90,7 +97,6 @@ fn resolved(
     }
     let address = format!("127.0.0.1:{}", endpoint.server_port);
     let (namespace, name) = endpoint.object;
-    let port = endpoint.port.to_string();
     let mut env = environment(
         &transformer.parameters,
         variables,
@@ -100,10 +106,11 @@ fn resolved(
             ("MODEL_NAME", endpoint.model_name.to_owned()),
             ("PREDICTOR_URL", format!("http://{address}")),
             ("PREDICTOR_HOST", address),
-            ("SERVING_PORT", port.clone()),
-            ("PORT", port),
         ],
     );
+    if endpoint.proxy.is_none() {
+        env.extend(["PORT", "SERVING_PORT"].map(|name| (name.to_owned(), port.clone())));
+    }
     let protocol = endpoint.protocol.map(protocol_name);
     env.extend(protocol.map(|name| ("PREDICTOR_PROTOCOL".to_owned(), name.to_owned())));
     neptune_wire::Transformer {
@@ -115,6 +122,16 @@ fn resolved(
         server_port: endpoint.server_port,
         health_path: health_path(endpoint),
         resources,
+        proxy: endpoint
+            .proxy
+            .map(|(image, ports)| TransformerProxy { image: image.to_owned(), ports }),
+    }
+}
+
+impl Endpoint<'_> {
+    /// The port on which the transformer listens. Behind a proxy, the agent chooses it.
+    fn listen_port(&self) -> String {
+        if self.proxy.is_some() { PORT.to_owned() } else { self.port.to_string() }
     }
 }
 
@@ -155,7 +172,7 @@ fn add_kserve_args(args: &mut Vec<String>, endpoint: Endpoint<'_>) {
         ("--model_name", Some(endpoint.model_name.to_owned())),
         ("--predictor_host", Some(format!("127.0.0.1:{}", endpoint.server_port))),
         ("--predictor_protocol", protocol.map(|it| protocol_name(it).to_owned())),
-        ("--http_port", Some(endpoint.port.to_string())),
+        ("--http_port", Some(endpoint.listen_port())),
         ("--predictor_request_timeout_seconds", Some(PREDICTOR_TIMEOUT.to_string())),
     ];
     for (flag, value) in all {
@@ -309,6 +326,7 @@ mod tests {
             object: ("default", "signs"),
             model_name: "m",
             port: 8601,
+            proxy: None,
             server_port: 13_601,
             protocol: Some(protocol),
             is_tcp: false,
@@ -407,6 +425,24 @@ mod tests {
                 "60"
             ]
         );
+    }
+
+    #[test]
+    fn agent_fills_in_the_port_of_a_transformer_behind_a_proxy() {
+        let transformer = Transformer {
+            args: vec!["--listen={port}".into()],
+            style: Some(TransformerStyle::KServe),
+            ..by_image()
+        };
+        let proxy = Some(("neptune-edge", [13_602, 13_603]));
+        let endpoint = Endpoint { proxy, ..endpoint(ServerProtocol::Oip) };
+        let resolved = resolve_with(&transformer, endpoint).unwrap();
+        assert_eq!(resolved.args[0], "--listen={port}");
+        let flag = resolved.args.iter().position(|arg| arg == "--http_port").unwrap();
+        assert_eq!(resolved.args[flag + 1], "{port}");
+        assert!(!resolved.env.contains_key("PORT") && !resolved.env.contains_key("SERVING_PORT"));
+        let proxy = resolved.proxy.unwrap();
+        assert_eq!((proxy.image.as_str(), proxy.ports), ("neptune-edge", [13_602, 13_603]));
     }
 
     #[test]

@@ -3,8 +3,9 @@
 
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use neptune_wire::{
-    AgentInstance, KeyPin, NodeName, NodeReport, ObjectContent, ObjectKey, Replica, Role, Topic,
-    TopicPrefix, Worker, WorkerReason, WorkerState, decode, encode, replica::ReplicaChange,
+    AgentInstance, KeyPin, NodeName, NodeReport, ObjectContent, ObjectKey, PeerEndpoint, Replica,
+    Role, Topic, TopicPrefix, Worker, WorkerReason, WorkerState, decode, encode,
+    replica::ReplicaChange,
 };
 use serde_json::{Value, json};
 
@@ -63,6 +64,12 @@ impl Agent {
         };
         agent.sync();
         agent
+    }
+
+    /// Publishes how it exchanges content with other nodes.
+    pub fn report_peers(&self, peers: PeerEndpoint) {
+        let report = NodeReport { peers: Some(peers), ..report(&self.instance, self.epoch, true) };
+        self.publish(&Topic::Node(self.node.clone()), encode(&report), true);
     }
 
     /// Publishes a sync: the objects that it has.
@@ -159,6 +166,18 @@ impl Agent {
         self.publish(&topic, report.to_string().into_bytes(), true);
     }
 
+    /// Reports the aggregator of a `TrainingModel`.
+    pub fn report_aggregator(&mut self, content: &ObjectContent, key: &ObjectKey, report: &Value) {
+        self.seq += 1;
+        let report = json!({
+            "schemaVersion": 1, "instance": self.instance, "epoch": self.epoch, "seq": self.seq,
+            "uid": content.metadata.uid, "revision": 1, "phase": "Running", "status": "",
+            "output": {"models": []}, "aggregator": report,
+        });
+        let topic = Topic::Status(self.node.clone(), key.clone());
+        self.publish(&topic, report.to_string().into_bytes(), true);
+    }
+
     /// Reports the workers of a task as running, with the totals of the edge worker.
     pub fn report_running(&mut self, task: &ObjectContent, counted: Option<(u64, u64)>) {
         self.report(task, WorkerState::Running, None, counted);
@@ -236,6 +255,8 @@ fn report(instance: &str, epoch: u64, online: bool) -> NodeReport {
         heartbeat_seconds: None,
         problems: Vec::new(),
         key_pin: Some(pin(instance)),
+        runs_aggregators: true,
+        peers: None,
     }
 }
 

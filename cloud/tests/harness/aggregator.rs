@@ -86,6 +86,7 @@ fn empty() -> RunStatus {
         workers: [].into(),
         history: Vec::new(),
         best: None,
+        format: Some("npz".to_owned()),
         present: None,
         reason: None,
         message: String::new(),
@@ -134,6 +135,12 @@ impl AggregatorFiles {
         let revision = files.status.revision;
         drop(files);
         self.1.send_replace(revision);
+    }
+
+    /// Receives a request as the program does.
+    pub fn receive(&self, request: &RunRequest) {
+        let response = put(self, request);
+        assert!(response.status().is_success(), "{request:?}");
     }
 
     /// The first weights are there: the first round opens.

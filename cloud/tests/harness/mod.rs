@@ -7,7 +7,7 @@ pub mod aggregator;
 mod faulty_api;
 mod status;
 
-use std::{fmt::Debug, fs, net::IpAddr, time::Duration};
+use std::{fmt::Debug, fs, net::IpAddr, process::Command, time::Duration};
 
 pub use agent::Agent;
 pub use faulty_api::FaultyApi;
@@ -31,6 +31,7 @@ use neptune_harness::{
     Broker, Cluster, Process, TIMEOUT,
     cluster::{KubectlOutput, impersonate, write_kubeconfig},
     eventually_async, eventually_some, programs,
+    workspace::run,
 };
 pub use neptune_harness::{free_port, within};
 use serde::{Serialize, de::DeserializeOwned};
@@ -332,6 +333,13 @@ impl Harness {
         command.args(self.transport.clone().unwrap_or_else(broker)).args(flags);
         command.env("RUST_LOG", "warn,neptune_cloud=debug");
         Process::start(CONTROLLER, self.directory.path(), &mut command)
+    }
+
+    /// Runs a command of the built program with the rights of an administrator.
+    pub fn neptune(&self, args: &[&str]) {
+        let kubeconfig = self.directory.path().join(CONTROLLER_KUBECONFIG);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_neptune-cloud"));
+        run(command.args(args).arg("--kubeconfig").arg(kubeconfig));
     }
 
     /// Sends SIGKILL.

@@ -1,4 +1,4 @@
-//! `GET` and `HEAD /v1/content/SHA256`: a content or a part of it.
+//! `GET` and `HEAD /v1/content/SHA256`, also with a name behind it: a content or a part of it.
 
 use std::io::SeekFrom;
 
@@ -55,6 +55,17 @@ pub async fn get(
         Ok((file, length)) => respond(&method, &headers, &sha256, file, length).await,
         Err(error) => response::error(&Error::file(path)(error)),
     }
+}
+
+/// Handles the request of a content by any name.
+pub async fn get_named(
+    state: State<Shared>,
+    peer: Extension<Peer>,
+    method: Method,
+    Path((sha256, _)): Path<(Digest, String)>,
+    headers: HeaderMap,
+) -> Response<Body> {
+    get(state, peer, method, Path(sha256), headers).await
 }
 
 fn is_readable(peer: &Peer, run: &Run, sha256: &str) -> bool {

@@ -68,6 +68,8 @@ pub fn without_tls(shared: Shared) -> Router {
 fn public() -> Router<Shared> {
     Router::new()
         .route("/v1/content/{sha256}", get(content::get))
+        // Downloads are named by the last segment, and model servers go by the extension.
+        .route("/v1/content/{sha256}/{name}", get(content::get_named))
         .route("/healthz", get(|| std::future::ready("ok\n")))
         .route("/metrics", get(metrics))
 }

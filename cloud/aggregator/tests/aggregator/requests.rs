@@ -47,8 +47,9 @@ async fn nodes_train_rounds_and_anybody_downloads_the_result() {
         }
     }
     let status = controller.wait_for_phase(RunPhase::Succeeded).await;
+    assert_eq!(status.format.as_deref(), Some("npz"));
     let best = status.best.unwrap().weights;
-    let url = server.plain(&format!("/v1/content/{}", best.sha256));
+    let url = server.plain(&format!("/v1/content/{}/weights.npz", best.sha256));
     let content = reqwest::get(url).await.unwrap().bytes().await.unwrap();
     assert_eq!(Digest::of_bytes(&content).to_string(), best.sha256);
     assert_eq!(content.len() as u64, best.bytes);
@@ -88,10 +89,10 @@ async fn node_may_send_only_results_of_its_own_tasks() {
     let task = &status.tasks[0];
     let base = format!("/v1/content/{}", status.base.unwrap().sha256);
     let bytes = trained(task);
-    let stranger = server.node(&TlsKey::generate());
+    let unknown = server.node(&TlsKey::generate());
     let other = server.node(&keys[1 - node_of(task)]);
     let expected = (StatusCode::FORBIDDEN, "NodeNotTrusted".to_owned());
-    for peer in [&stranger, &other, &controller] {
+    for peer in [&unknown, &other, &controller] {
         let report = peer.report(&task.id, &bytes, &report()).await;
         assert_eq!(refusal(report).await, expected);
         let patch = peer.patch(&task.id, &bytes, 0, bytes.len()).await;
@@ -101,11 +102,11 @@ async fn node_may_send_only_results_of_its_own_tasks() {
             peer.put(&format!("/v1/evaluations/{}", task.id.0), &UpdateReport::default()).await;
         assert_eq!(refusal(evaluation).await, expected);
     }
-    for peer in [&stranger, &other] {
+    for peer in [&unknown, &other] {
         assert_eq!(refusal(peer.put("/v1/run", &request(2, 2)).await).await, expected);
         assert_eq!(refusal(peer.get("/v1/state").await).await, expected);
     }
-    assert_eq!(refusal(stranger.get(&base).await).await, expected);
+    assert_eq!(refusal(unknown.get(&base).await).await, expected);
     // Updates of others are private, also between nodes.
     let own = server.node(&keys[node_of(task)]);
     own.train(task).await;

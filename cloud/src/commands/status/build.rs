@@ -10,9 +10,10 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 use neptune_api::{
-    EdgeWorkerStatus, InferenceModel, JisConditionType, JointInferenceService, Model,
-    ModelNodeState,
+    EdgeWorkerStatus, InferenceModel, InferenceModelStatus, JisConditionType,
+    JointInferenceService, Model, ModelNodeState, TransitionStatus,
 };
+use neptune_wire::TRANSFORMER_FAILED;
 
 use super::{
     cascade::Cascade,
@@ -177,6 +178,7 @@ pub fn of_inference_model(model: &InferenceModel, related: &RelatedObjects) -> P
             advice.push(message);
         }
     }
+    let transformer = transformer(model, &status, is_ready);
     Page {
         kind: "InferenceModel",
         namespace: model.namespace().unwrap_or_default(),
@@ -194,6 +196,7 @@ pub fn of_inference_model(model: &InferenceModel, related: &RelatedObjects) -> P
         cascade: None,
         training: None,
         serving: Some(Endpoint {
+            transformer,
             url: or_none(status.url.or(urls).as_deref()),
             serving_version: or_none(status.serving_version.as_deref()),
             target_version: or_none(status.target_version.as_deref()),
@@ -205,6 +208,27 @@ pub fn of_inference_model(model: &InferenceModel, related: &RelatedObjects) -> P
         events: event_lines(related),
         advice,
     }
+}
+
+/// The program of the transformer and its state, if the spec has one.
+fn transformer(
+    model: &InferenceModel,
+    status: &InferenceModelStatus,
+    is_ready: bool,
+) -> Option<String> {
+    let spec = model.spec.transformer.as_deref()?;
+    let script = spec.script_boot_file.as_deref().filter(|file| !file.is_empty());
+    let program = or_none(script.or(spec.image.as_deref()));
+    let is_blocked = status.transition_status == Some(TransitionStatus::BlockedByFailedLoad);
+    let failure = status.last_failure.as_ref().filter(|_| is_blocked);
+    let has_failed = failure.is_some_and(|failure| failure.reason == TRANSFORMER_FAILED);
+    let state = match (has_failed, is_ready) {
+        (true, true) => "failed; the previous one is used",
+        (true, false) => "failed",
+        (false, true) => "running",
+        (false, false) => "not ready",
+    };
+    Some(format!("transformer {program}: {state}"))
 }
 
 impl Report {

@@ -26,6 +26,20 @@ pub struct Cascade {
     /// The last upload ratios, the newest last.
     pub history: Vec<String>,
     pub problems: Vec<String>,
+    /// The tiers of the chain that begins here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tiers: Vec<Tier>,
+}
+
+/// A tier of a chain of services.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Tier {
+    pub service: String,
+    pub answered: u64,
+    /// The share of all samples that it answered.
+    pub share: String,
+    /// The share of all samples that arrives above it.
+    pub above: String,
 }
 
 /// Shares of all samples, from the exact totals.
@@ -48,6 +62,7 @@ impl Cascade {
         };
         Some(Self {
             shares: Shares::of(status),
+            tiers: tiers(status),
             problems: gateway.problems.iter().map(problem).collect(),
             url: gateway.url,
             grpc_url: gateway.grpc_url,
@@ -92,11 +107,34 @@ impl Cascade {
             "          uploads {line}{} of the last 1000 samples",
             known(&self.upload_ratio)
         );
+        for (index, tier) in self.tiers.iter().enumerate() {
+            let label = if index == 0 { "Tiers" } else { "" };
+            let Tier { service, answered, share, above } = tier;
+            let _ = writeln!(text, "{label:<9} {service}: {answered} ({share}), above it {above}");
+        }
         for problem in &self.problems {
             let _ = writeln!(text, "          {problem}");
         }
         text
     }
+}
+
+/// The tiers, with the share of samples that arrives above each.
+fn tiers(status: &JointInferenceServiceStatus) -> Vec<Tier> {
+    let all: u64 = status.tiers.iter().map(|tier| tier.answered).sum();
+    #[expect(clippy::cast_precision_loss, reason = "shown with two decimals")]
+    let percent = |part: u64| format!("{:.2} %", part as f64 / all.max(1) as f64 * 100.0);
+    let mut rest = all;
+    let tier = |tier: &neptune_api::TierStatus| {
+        rest = rest.saturating_sub(tier.answered);
+        Tier {
+            service: tier.service.clone(),
+            answered: tier.answered,
+            share: percent(tier.answered),
+            above: percent(rest),
+        }
+    };
+    status.tiers.iter().map(tier).collect()
 }
 
 impl Shares {
@@ -149,6 +187,21 @@ mod tests {
         assert_eq!(line(&["0.000", "0.000"]), "▁▁");
         assert_eq!(line(&["0.000", "0.100", "0.200", "high"]), "▁▄█");
         assert_eq!(line(&["0.200", "0.200"]), "██");
+    }
+
+    #[test]
+    fn tiers_show_what_arrives_above_each() {
+        let tier = |service: &str, answered| neptune_api::TierStatus {
+            service: service.to_owned(),
+            answered,
+            share: String::new(),
+        };
+        let rows = vec![tier("cam", 480), tier("box", 90), tier("box/cloud", 30)];
+        let status = JointInferenceServiceStatus { tiers: rows, ..Default::default() };
+        let rows: Vec<_> =
+            tiers(&status).into_iter().map(|tier| (tier.share, tier.above)).collect();
+        let expected = [("80.00 %", "20.00 %"), ("15.00 %", "5.00 %"), ("5.00 %", "0.00 %")];
+        assert_eq!(rows, expected.map(|(share, above)| (share.to_owned(), above.to_owned())));
     }
 
     #[test]

@@ -93,6 +93,9 @@ pub struct Endpoint {
     /// Download progress of the target version.
     pub progress: Option<String>,
     pub last_failure: Option<String>,
+    /// The transformer and its state, if the spec has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transformer: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -185,6 +185,36 @@ fn serving() -> Page {
     of_inference_model(&read(model), &RelatedObjects { nodes, ..RelatedObjects::default() })
 }
 
+#[test]
+fn page_of_a_model_shows_the_state_of_its_transformer() {
+    let page = |ready: &str, transition: &str, failure: &str| {
+        let model = json!({
+            "metadata": {"name": "mnist", "namespace": "default", "uid": "u", "generation": 4},
+            "spec": {"modelName": "mnist", "deployToLayer": "edge", "frameworkType": "onnx",
+                "nodeName": "edge0", "transformer": {"image": "resize:1"}},
+            "status": {
+                "transitionStatus": transition,
+                "lastFailure": {"version": "3", "reason": failure, "message": "m"},
+                "conditions": [{"type": "Ready", "status": ready, "reason": "r", "message": "",
+                    "lastTransitionTime": "2026-07-30T12:00:00Z"}],
+            },
+        });
+        of_inference_model(&read(model), &RelatedObjects::default())
+    };
+    for (ready, transition, failure, expected) in [
+        ("True", "UpToDate", "TransformerFailed", "running"),
+        ("False", "InProgress", "LoadFailed", "not ready"),
+        ("True", "BlockedByFailedLoad", "LoadFailed", "running"),
+        ("True", "BlockedByFailedLoad", "TransformerFailed", "failed; the previous one is used"),
+        ("False", "BlockedByFailedLoad", "TransformerFailed", "failed"),
+    ] {
+        let text = text(&page(ready, transition, failure), now());
+        let line = format!("Before it transformer resize:1: {expected}\n");
+        assert!(text.contains(&line), "{line}{text}");
+    }
+    assert!(!text(&serving(), now()).contains("transformer"));
+}
+
 fn serving_on_all() -> Page {
     let server = |node: &str, version: Option<&str>, ready: &str, reason: &str| {
         json!({"node": node, "url": format!("http://{node}:8501"), "servingVersion": version,

@@ -45,6 +45,9 @@ pub fn text(page: &Page, now: Timestamp) -> String {
         if let Some(failure) = &serving.last_failure {
             let _ = writeln!(text, "Failed    {failure}");
         }
+        if let Some(transformer) = &serving.transformer {
+            let _ = writeln!(text, "Before it {transformer}");
+        }
         text.push('\n');
     }
     if let Some(counted) = &page.counted {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use neptune_api::Dataset;
+use neptune_api::{Dataset, DatasetReplicas};
 
 use crate::controllers::dataset::validate::DatasetFacts;
 
@@ -18,5 +18,14 @@ pub fn dataset() -> Dataset {
 }
 
 pub fn facts() -> DatasetFacts {
-    DatasetFacts { node: Some(Arc::new(Node::default())) }
+    DatasetFacts { node: Some(Arc::new(Node::default())), replicas: Vec::new() }
+}
+
+/// The sample with replicas on these nodes.
+pub fn replicated(nodes: &[&str]) -> Dataset {
+    let mut dataset = dataset();
+    let node_names = nodes.iter().map(|node| (*node).to_owned()).collect();
+    let replicas = DatasetReplicas { node_names, ..DatasetReplicas::default() };
+    dataset.spec.replicas = Some(Box::new(replicas));
+    dataset
 }

@@ -6,7 +6,9 @@ mod events;
 #[cfg(test)]
 pub mod fixtures;
 mod observed;
+mod place;
 mod plan;
+mod replicas;
 mod status;
 mod validate;
 
@@ -14,10 +16,15 @@ use k8s_openapi::jiff::Timestamp;
 use neptune_api::{Dataset, DatasetStatus, TrainingModel};
 use neptune_wire::{NodeName, ObjectKey, Resource};
 
-pub use self::plan::{content, object_key};
 use self::{
-    observed::{DatasetOnNode, ReportedDataset, observe},
+    observed::{DatasetObservation, DatasetOnNode, observe, refusal},
+    place::PlacedDataset,
+    replicas::{ReplicaObservation, ReplicasObservation},
     validate::DatasetFacts,
+};
+pub use self::{
+    place::is_on,
+    plan::{content, object_key},
 };
 use super::runtime::{
     Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
@@ -25,30 +32,33 @@ use super::runtime::{
 use crate::{
     cache::{IndexKey, Indexed},
     finding::Finding,
-    fleet::{Retained, observed::Observed},
+    fleet::{Presence, Retained, observed::Observed},
     reason::Reason,
 };
 
 impl Controller for Dataset {
     type Facts = DatasetFacts;
-    /// The node of the dataset.
-    type Valid = NodeName;
-    type Placed = NodeName;
-    type Observation = Observed<ReportedDataset>;
+    type Valid = PlacedDataset;
+    type Placed = PlacedDataset;
+    type Observation = DatasetObservation;
 
     const MESSAGES: ControllerMessages =
         ControllerMessages { shorten: "shorten it", workload: None };
 
     fn facts(&self, context: &Context) -> DatasetFacts {
-        DatasetFacts { node: context.caches().node(&self.spec.node_name) }
+        let node = |name: &String| (name.clone(), context.caches().node(name));
+        DatasetFacts {
+            node: context.caches().node(&self.spec.node_name),
+            replicas: place::names(self).iter().map(node).collect(),
+        }
     }
 
-    fn validate(&self, facts: &DatasetFacts) -> Result<NodeName, Vec<Finding>> {
+    fn validate(&self, facts: &DatasetFacts) -> Result<PlacedDataset, Vec<Finding>> {
         validate::validate(self, facts)
     }
 
-    fn plan(&self, node: &NodeName, _fetch_image: &str) -> ObjectPlan {
-        plan::plan(self, node)
+    fn plan(&self, placed: &PlacedDataset, _fetch_image: &str) -> ObjectPlan {
+        plan::plan(self, placed)
     }
 
     fn retained(&self, key: &ObjectKey) -> Retained {
@@ -58,32 +68,51 @@ impl Controller for Dataset {
     fn observe(
         &self,
         key: &ObjectKey,
-        valid: Option<&NodeName>,
+        valid: Option<&PlacedDataset>,
         context: &Context,
         now: Timestamp,
-    ) -> Observed<ReportedDataset> {
+    ) -> DatasetObservation {
         let Ok(node) = self.spec.node_name.parse::<NodeName>() else {
             // The finding of `validate` takes precedence.
-            return Observed::Pending(Finding::new(
-                Reason::NodeRequired,
-                "spec.nodeName is not a node name",
-            ));
+            let why = Finding::new(Reason::NodeRequired, "spec.nodeName is not a node name");
+            return DatasetObservation { source: Observed::Pending(why), replicas: None };
         };
         let uid = self.metadata.uid.as_deref().unwrap_or_default();
         let fleet = context.fleet();
-        observe(DatasetOnNode {
+        let source = observe(DatasetOnNode {
             node: &node,
-            content: valid.map(|_| content(self, key).hash()),
+            content: valid.map(|_| content(self, key, &node).hash()),
             agent: fleet.agent(&node, now),
             report: fleet.report(&node, key, uid),
             connected: context.publisher().transport().is_connected(),
-        })
+        });
+        let replica = |node: &NodeName| {
+            let hash = content(self, key, node).hash();
+            let report = fleet.report(node, key, uid).and_then(|report| report.dataset.clone());
+            ReplicaObservation {
+                agent: fleet.agent(node, now),
+                has_peers: fleet.peers(node).is_some(),
+                report: report.filter(|report| report.content == hash),
+                node: node.clone(),
+            }
+        };
+        let replicas = valid.filter(|_| !place::names(self).is_empty());
+        let replicas = replicas.map(|placed| ReplicasObservation {
+            refusal: if fleet.presence(&node) == Presence::Online {
+                refusal(&node, fleet.peers(&node))
+            } else {
+                None
+            },
+            nodes: placed.replicas.iter().map(replica).collect(),
+            unusable: placed.unusable.clone(),
+        });
+        DatasetObservation { source, replicas }
     }
 
     fn next_status(
         &self,
         previous: &DatasetStatus,
-        inputs: &StatusInputs<Observed<ReportedDataset>>,
+        inputs: &StatusInputs<DatasetObservation>,
     ) -> DatasetStatus {
         status::next(previous, inputs)
     }
@@ -98,6 +127,17 @@ impl Controller for Dataset {
 
     fn events(previous: &DatasetStatus, next: &DatasetStatus) -> Vec<ObjectEvent> {
         events::events(previous, next)
+    }
+
+    /// Makes the source and its replicas peers, if the source allows it.
+    fn drive(&self, key: &ObjectKey, placed: Option<&PlacedDataset>, context: &Context) {
+        let allowed = placed.filter(|placed| {
+            context.fleet().peers(&placed.source).is_some_and(|endpoint| endpoint.allows_replicas)
+        });
+        let pairs = allowed.into_iter().flat_map(|placed| {
+            placed.replicas.iter().map(|replica| (placed.source.clone(), replica.clone()))
+        });
+        context.rosters().set_pairs(key, pairs.collect());
     }
 
     /// Enqueues the services whose edge worker uses the dataset.
@@ -122,7 +162,8 @@ impl Controller for Dataset {
 
 impl Indexed for Dataset {
     fn index_keys(&self) -> Vec<IndexKey> {
-        vec![IndexKey::Node(self.spec.node_name.clone())]
+        let nodes = place::names(self).iter().chain([&self.spec.node_name]);
+        nodes.cloned().map(IndexKey::Node).collect()
     }
 }
 

@@ -1,9 +1,11 @@
 //! The state of a dataset, from the report of its node's agent. Pure.
 
 use neptune_wire::{
-    ContentHash, DatasetCounts, DatasetReport, DatasetState, NodeName, StatusReport,
+    ContentHash, DatasetCounts, DatasetGeneration, DatasetReport, DatasetState, NodeName,
+    PeerEndpoint, StatusReport,
 };
 
+use super::replicas::ReplicasObservation;
 use crate::{
     finding::Finding,
     fleet::observed::{self, AgentMessages, AgentState, Observed},
@@ -21,6 +23,17 @@ pub struct ReportedDataset {
     pub counts: Option<DatasetCounts>,
     /// The bytes that the agent read to count.
     pub bytes_read: u64,
+    /// What the node offers to its replicas.
+    pub generation: Option<DatasetGeneration>,
+}
+
+/// The observation of a dataset.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DatasetObservation {
+    /// The data.
+    pub source: Observed<ReportedDataset>,
+    /// The copies; `None` if the spec names none.
+    pub replicas: Option<ReplicasObservation>,
 }
 
 /// The inputs of [`observe`].
@@ -77,7 +90,24 @@ fn reported(node: &NodeName, status: &DatasetReport) -> ReportedDataset {
         finding: Finding::new(reason, message),
         counts: status.tally.clone(),
         bytes_read: status.bytes_read,
+        generation: status.generation.clone(),
     }
+}
+
+/// Why the agent of a source that is online offers nothing to replicas.
+pub fn refusal(node: &NodeName, endpoint: Option<&PeerEndpoint>) -> Option<Finding> {
+    let message = match endpoint {
+        Some(endpoint) if endpoint.allows_replicas && !endpoint.addresses.is_empty() => {
+            return None;
+        }
+        Some(endpoint) if endpoint.allows_replicas => format!(
+            "the agent of node {node} listens on no address for its replicas; start it with --peers-listen"
+        ),
+        _ => format!(
+            "the agent of node {node} does not allow copies of its data; start it with --allow-replicate and --peers-listen, and upgrade it if it does not know these options"
+        ),
+    };
+    Some(Finding::new(Reason::ReplicationNotAllowed, message))
 }
 
 #[cfg(test)]

@@ -5,28 +5,33 @@ use neptune_api::DatasetStatus;
 use neptune_wire::DatasetCounts;
 
 use crate::{
-    controllers::{dataset::observed::ReportedDataset, runtime::StatusInputs},
+    controllers::{
+        dataset::{
+            observed::{DatasetObservation, ReportedDataset},
+            replicas,
+        },
+        runtime::StatusInputs,
+    },
     finding::Finding,
     fleet::observed::Observed,
     kubernetes::conditions::condition,
     reason::Reason,
 };
 
-/// The type of the only condition.
+/// Condition type: the counts match the data.
 pub const READY: &str = "Ready";
+/// Condition type: all replicas are in sync.
+pub const REPLICATED: &str = "Replicated";
 
 /// The next status.
 #[must_use]
-pub fn next(
-    previous: &DatasetStatus,
-    inputs: &StatusInputs<Observed<ReportedDataset>>,
-) -> DatasetStatus {
+pub fn next(previous: &DatasetStatus, inputs: &StatusInputs<DatasetObservation>) -> DatasetStatus {
     let is_same_spec = previous.observed_generation == inputs.generation;
     if keeps_previous(previous, inputs) {
         return previous.clone();
     }
-    let mut next = match &inputs.observed {
-        Observed::Reported(report) => counts(report.counts.as_ref(), report.bytes_read),
+    let mut next = match &inputs.observed.source {
+        Observed::Reported(report) => counts(report),
         // The last counts stay until newer ones of this spec are reported.
         _ if is_same_spec => previous.clone(),
         _ => DatasetStatus::default(),
@@ -34,31 +39,52 @@ pub fn next(
     let (status, finding) = ready(inputs);
     next.observed_generation = inputs.generation;
     let before = &previous.conditions;
-    next.conditions =
-        vec![condition(before, READY, status, finding, inputs.generation, inputs.now)];
+    let rows = inputs.observed.replicas.as_ref();
+    let rows = rows.map(|observed| replicas::rows(previous, observed, &inputs.observed.source));
+    let replicated = rows.as_ref().map(|rows| match Finding::join(inputs.findings) {
+        Some(finding) => ("False", finding),
+        None => rows.condition.clone(),
+    });
+    let conditions = [
+        Some((READY, status, finding)),
+        replicated.map(|(status, finding)| (REPLICATED, status, finding)),
+    ];
+    let conditions = conditions.into_iter().flatten().map(|(type_, status, finding)| {
+        condition(before, type_, status, finding, inputs.generation, inputs.now)
+    });
+    next.conditions = conditions.collect();
+    if let Some(rows) = rows {
+        next.replicas = rows.rows;
+        next.replicas_in_sync = Some(rows.in_sync);
+        next.lag = rows.lag;
+    } else {
+        (next.generation, next.root) = (None, None);
+        next.replicas = Vec::new();
+        (next.replicas_in_sync, next.lag) = (None, None);
+    }
     next
 }
 
 /// Whether the status stays: the controller started recently and the agent has not reported yet.
-fn keeps_previous(
-    previous: &DatasetStatus,
-    inputs: &StatusInputs<Observed<ReportedDataset>>,
-) -> bool {
+fn keeps_previous(previous: &DatasetStatus, inputs: &StatusInputs<DatasetObservation>) -> bool {
     let reason = previous.conditions.first().and_then(|ready| ready.reason.parse().ok());
     let was_about_data = reason.is_some_and(|reason: Reason| !reason.is_obstacle());
     inputs.findings.is_empty()
-        && matches!(inputs.observed, Observed::Unknown(_))
+        && matches!(inputs.observed.source, Observed::Unknown(_))
         && previous.observed_generation == inputs.generation
         && was_about_data
 }
 
-fn counts(counts: Option<&DatasetCounts>, bytes_read: u64) -> DatasetStatus {
+fn counts(report: &ReportedDataset) -> DatasetStatus {
     let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let some = |count: u64| (count > 0).then(|| number(count));
-    let bytes_read = Some(number(bytes_read));
-    let Some(counts) = counts else {
-        return DatasetStatus { bytes_read, ..DatasetStatus::default() };
+    let offered = DatasetStatus {
+        bytes_read: Some(number(report.bytes_read)),
+        generation: report.generation.as_ref().map(|it| number(it.number)),
+        root: report.generation.as_ref().map(|it| it.root.clone()),
+        ..DatasetStatus::default()
     };
+    let Some(counts) = &report.counts else { return offered };
     let columns = counts.columns.iter().take(DatasetCounts::MAX_COLUMNS);
     let labels = counts.labels.iter().take(DatasetCounts::MAX_LABELS);
     DatasetStatus {
@@ -70,17 +96,16 @@ fn counts(counts: Option<&DatasetCounts>, bytes_read: u64) -> DatasetStatus {
         labels: labels.map(|(label, count)| (label.clone(), number(*count))).collect(),
         other_labels: some(counts.other_labels),
         skipped_files: some(counts.skipped),
-        bytes_read,
-        ..DatasetStatus::default()
+        ..offered
     }
 }
 
 /// Status, reason and message of the condition.
-fn ready(inputs: &StatusInputs<Observed<ReportedDataset>>) -> (&'static str, Finding) {
+fn ready(inputs: &StatusInputs<DatasetObservation>) -> (&'static str, Finding) {
     if let Some(obstacle) = Finding::join(inputs.findings) {
         return ("False", obstacle);
     }
-    match &inputs.observed {
+    match &inputs.observed.source {
         Observed::Reported(report) if report.is_counted => ("True", report.finding.clone()),
         Observed::Reported(report) => ("False", report.finding.clone()),
         Observed::Pending(finding) => ("False", finding.clone()),
@@ -92,6 +117,7 @@ fn ready(inputs: &StatusInputs<Observed<ReportedDataset>>) -> (&'static str, Fin
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::controllers::dataset::replicas::ReplicasObservation;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -114,18 +140,19 @@ mod tests {
             finding: Finding::new(reason, "why"),
             counts,
             bytes_read: 7,
+            generation: None,
         })
     }
 
     fn inputs(
-        observed: Observed<ReportedDataset>,
+        source: Observed<ReportedDataset>,
         second: i64,
-    ) -> StatusInputs<'static, Observed<ReportedDataset>> {
+    ) -> StatusInputs<'static, DatasetObservation> {
         let now = at(second);
         StatusInputs {
             generation: Some(1),
             findings: &[],
-            observed,
+            observed: DatasetObservation { source, replicas: None },
             unreported: &[],
             is_settled: true,
             now,
@@ -196,6 +223,29 @@ mod tests {
         assert_eq!(status.conditions[0].message, "bad url; no node");
         let healed = next(&status, &inputs(observed, 30));
         assert_eq!(brief(&healed), "Unknown AwaitingAgent 5", "a resolved obstacle is not kept");
+    }
+
+    #[test]
+    fn replicas_have_their_own_condition_and_disappear_with_the_spec() {
+        let refusal = Finding::new(Reason::ReplicationNotAllowed, "no");
+        let replicas = ReplicasObservation {
+            refusal: Some(refusal),
+            nodes: Vec::new(),
+            unusable: vec![("edge9".to_owned(), Finding::new(Reason::NodeNotFound, "gone"))],
+        };
+        let mut with = inputs(reported(Reason::Counted, Some(sample_counts(5))), 20);
+        with.observed.replicas = Some(replicas);
+        let status = next(&counted(5), &with);
+        let conditions: Vec<_> =
+            status.conditions.iter().map(|it| (&*it.type_, &*it.status, &*it.reason)).collect();
+        let expected =
+            [("Ready", "True", "Counted"), ("Replicated", "False", "ReplicationNotAllowed")];
+        assert_eq!(conditions, expected);
+        assert_eq!(status.replicas_in_sync.as_deref(), Some("0/1"));
+        let without = inputs(Observed::Unreachable(Finding::new(Reason::NodeOffline, "o")), 30);
+        let status = next(&status, &without);
+        assert_eq!((status.replicas_in_sync, status.replicas.len()), (None, 0));
+        assert_eq!(status.conditions.len(), 1);
     }
 
     #[test]

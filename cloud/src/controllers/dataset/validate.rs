@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use neptune_api::Dataset;
 use neptune_wire::{ArtifactAddress, NodeName, redact};
 
+use super::place::{self, PlacedDataset};
 use crate::{finding::Finding, kubernetes::identity::identity, reason::Reason};
 
 /// The inputs of `validate` from the cluster.
@@ -14,13 +15,15 @@ use crate::{finding::Finding, kubernetes::identity::identity, reason::Reason};
 pub struct DatasetFacts {
     /// The node of `spec.nodeName`, if it exists.
     pub node: Option<Arc<Node>>,
+    /// The nodes of `spec.replicas`; `None` for one that does not exist.
+    pub replicas: Vec<(String, Option<Arc<Node>>)>,
 }
 
-/// Validates a dataset. Returns its node.
+/// Validates a dataset. Returns its nodes.
 ///
 /// # Errors
 /// All findings, not only the first.
-pub fn validate(dataset: &Dataset, facts: &DatasetFacts) -> Result<NodeName, Vec<Finding>> {
+pub fn validate(dataset: &Dataset, facts: &DatasetFacts) -> Result<PlacedDataset, Vec<Finding>> {
     let mut findings = Vec::new();
     let _ = identity(dataset, &mut findings);
     let node = node(&dataset.spec.node_name, facts, &mut findings);
@@ -28,7 +31,9 @@ pub fn validate(dataset: &Dataset, facts: &DatasetFacts) -> Result<NodeName, Vec
         let message = format!("spec.dataUrl {:?}: {error}", redact(&dataset.spec.data_url));
         findings.push(Finding::new(Reason::DataUrlInvalid, message));
     }
-    node.filter(|_| findings.is_empty()).ok_or(findings)
+    findings.extend(place::check(dataset));
+    let node = node.filter(|_| findings.is_empty()).ok_or(findings)?;
+    Ok(place::place(node, &facts.replicas))
 }
 
 fn node(name: &str, facts: &DatasetFacts, findings: &mut Vec<Finding>) -> Option<NodeName> {
@@ -64,7 +69,8 @@ mod tests {
         for url in urls {
             let mut dataset = fixtures::dataset();
             url.clone_into(&mut dataset.spec.data_url);
-            assert_eq!(validate(&dataset, &fixtures::facts()).unwrap().as_str(), "edge0", "{url}");
+            let placed = validate(&dataset, &fixtures::facts()).unwrap();
+            assert_eq!(placed.source.as_str(), "edge0", "{url}");
         }
     }
 
@@ -90,6 +96,11 @@ mod tests {
             (|d, _| d.spec.data_url = "file://h/d".into(), Reason::DataUrlInvalid, "absolute"),
             (|d, _| d.spec.data_url = "/a/../b".into(), Reason::DataUrlInvalid, "\"..\""),
             (|d, _| d.metadata.name = Some("A".into()), Reason::NameInvalid, "metadata"),
+            (
+                |d, _| d.spec.replicas = fixtures::replicated(&["edge0"]).spec.replicas,
+                Reason::ReplicasInvalid,
+                "edge0 is the source; name other nodes as replicas",
+            ),
         ];
         for (change, reason, text) in cases {
             let (mut dataset, mut facts) = (fixtures::dataset(), fixtures::facts());

@@ -30,6 +30,7 @@ pub fn facts(model: &InferenceModel, context: &Context) -> InferenceModelFacts {
         frameworks: caches.framework_table(),
         deployed: deployment.as_deref().and_then(workload::deployed),
         pod_policy: context.pod_policy().clone(),
+        gateway_image: context.gateway_image().to_owned(),
     }
 }
 

@@ -48,6 +48,7 @@ pub fn facts() -> InferenceModelFacts {
         deployed: None,
         used_ports: Vec::new(),
         pod_policy: PodPolicy::default(),
+        gateway_image: "neptune-edge:1".to_owned(),
     }
 }
 

@@ -86,6 +86,8 @@ fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent
         workers: Vec::new(),
         serving: Some(Box::new(serving)),
         training: None,
+        aggregator: None,
+        peers: None,
     }
 }
 
@@ -238,7 +240,9 @@ mod tests {
         let transformer = serving.transformer.as_deref().unwrap();
         assert_eq!((transformer.image.as_str(), transformer.server_port), ("resize:1", 13_501));
         assert_eq!(transformer.resources.memory_bytes, Some(64 << 20));
-        assert_eq!(transformer.env["SERVING_PORT"], "8501");
+        assert_eq!(transformer.env.get("SERVING_PORT"), None, "the agent sets it");
+        let proxy = transformer.proxy.as_ref().unwrap();
+        assert_eq!((proxy.image.as_str(), proxy.ports), ("neptune-edge:1", [13_502, 13_503]));
         assert!(transformer.args.contains(&"127.0.0.1:13501".to_owned()));
         let path = "/v2/models/facialexpression/ready";
         assert_eq!(transformer.health_path.as_deref(), Some(path));

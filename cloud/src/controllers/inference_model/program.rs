@@ -9,6 +9,7 @@ use crate::{
     kubernetes::quantities,
     reason::Reason,
     worker::{
+        ports::transformer_ports,
         serving_runtimes::{ANY_HOST, FILE, GRPC_PORT, HOST, Server, ServerPorts, fill},
         transformers::{self, Endpoint},
     },
@@ -168,6 +169,10 @@ fn transformer(
         ),
         model_name: &model.spec.model_name,
         port: listen.endpoint,
+        // Kubernetes replaces Pods one after the other.
+        proxy: transformer_ports(model)
+            .filter(|_| !listen.in_pod)
+            .map(|ports| (facts.gateway_image.as_str(), ports)),
         server_port: listen.behind.unwrap_or(1),
         protocol: server.and_then(|server| server.protocol),
         is_tcp: model.spec.health.as_ref().is_some_and(|health| health.tcp == Some(true)),

@@ -30,6 +30,8 @@ pub struct InferenceModelFacts {
     pub used_ports: Vec<NodePort>,
     /// What the operator allows in Pods.
     pub pod_policy: PodPolicy,
+    /// The image of the proxy before a transformer on a node.
+    pub gateway_image: String,
 }
 
 /// What a Deployment serves.

@@ -16,7 +16,7 @@ use crate::{
     reason::Reason,
     worker::{
         names::server_name,
-        ports::{NodePort, port_behind},
+        ports::{NodePort, port_behind, transformer_ports},
     },
 };
 
@@ -67,9 +67,10 @@ pub fn validate(
     let on_node = !nodes.is_empty();
     let grpc_port = grpc_port(&model.spec, findings);
     let behind = transformer_port(model, grpc_port, findings);
-    for (field, port) in
-        [("servingPort", port), ("grpcPort", grpc_port), ("transformer.port", behind)]
-    {
+    let fields = [("servingPort", port), ("grpcPort", grpc_port), ("transformer.port", behind)];
+    let after =
+        transformer_ports(model).unwrap_or_default().map(|port| ("transformer.port", Some(port)));
+    for (field, port) in fields.into_iter().chain(after) {
         port_taken(field, port, nodes, &facts.used_ports, findings);
     }
     let in_pod = place.is_some() && !on_node;
@@ -297,6 +298,15 @@ mod tests {
             },
             Reason::ServingPortTaken,
             "spec.transformer.port 13501 is already used by InferenceModel default/b on node precision-5820",
+        ),
+        (
+            "port of a transformer behind the proxy",
+            |m, f| {
+                transformer(m, |t| t.port = Some(13_501));
+                f.used_ports = vec![fixtures::used_port("precision-5820", "b", 13_503)];
+            },
+            Reason::ServingPortTaken,
+            "spec.transformer.port 13503 is already used by InferenceModel default/b on node precision-5820",
         ),
         (
             "transformer without a program",

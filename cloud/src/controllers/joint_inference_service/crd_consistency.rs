@@ -211,6 +211,8 @@ fn changes_without_code() -> Vec<Value> {
         goal(json!({"agreement": "0.9"})),
         goal(json!({"uploadRatio": null, "agreement": "0.9"})),
         goal(json!({"uploadRatio": null})),
+        goal(json!({"totalUploadRatio": "0.1"})),
+        goal(json!({"uploadRatio": null, "totalUploadRatio": "0.1"})),
         goal(json!({"maxUploadRatio": "0.1"})),
         goal(json!({"maxUploadRatio": "0.20"})),
         gateway(json!({"neverUpload": {"headers": []}})),
@@ -238,7 +240,7 @@ fn changes_without_code() -> Vec<Value> {
         changes.push(with_grpc(&json!({"cloudWorker": {"endpoint": { "grpcUrl": url }}})));
     }
     for share in ["", "0", "1", "0.2", "0.", ".5", "1.0", "1.01", "00.1", "-0.1", "1e-1", "20%"] {
-        for name in ["uploadRatio", "maxUploadRatio", "shadowRatio"] {
+        for name in ["uploadRatio", "totalUploadRatio", "maxUploadRatio", "shadowRatio"] {
             changes.push(goal(json!({ name: share })));
         }
     }

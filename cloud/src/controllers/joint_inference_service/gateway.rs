@@ -50,6 +50,8 @@ pub struct CloudTarget {
     pub model_name: Option<String>,
     /// Its protocol, if it is known.
     pub protocol: Option<ServerProtocol>,
+    /// Whether it is the gateway of another service.
+    pub is_gateway: bool,
     /// Whether `http://` is permitted: the address is one of the cluster.
     pub allow_plain_http: bool,
     /// Host entries.
@@ -59,6 +61,9 @@ pub struct CloudTarget {
     /// The name of the file with certificates.
     pub ca_file: Option<String>,
 }
+
+/// Characters of a UID that identify a gateway.
+const ID_LENGTH: usize = 12;
 
 /// The settings of `spec.gateway`.
 pub fn settings(service: &JointInferenceService) -> Gateway {
@@ -148,6 +153,9 @@ pub fn config(
         "cloud": {"url": cloud.url},
         "hardExample": hard_example,
     });
+    if let Some(id) = id(service, &gateway) {
+        config["id"] = id.into();
+    }
     if let Some(name) = &cloud.model_name {
         config["cloud"]["modelName"] = name.as_str().into();
     }
@@ -189,7 +197,7 @@ pub fn config(
         config["neverUpload"] = json!({"headers": never_upload.headers});
     }
     for (name, members) in [
-        ("timeouts", timeouts(gateway.timeouts.as_ref(), findings)),
+        ("timeouts", timeouts(gateway.timeouts.as_ref(), slowest(protocol, cloud), findings)),
         ("limits", limits(&gateway, findings)),
     ] {
         if !members.is_empty() {
@@ -197,6 +205,17 @@ pub fn config(
         }
     }
     (findings.len() == before).then_some(config)
+}
+
+/// The identity of the gateway among others: the beginning of the service's UID. Only a gateway that
+/// another one may call, or that may call another one, has one.
+fn id(service: &JointInferenceService, gateway: &Gateway) -> Option<String> {
+    let cloud = &service.spec.cloud_worker;
+    let is_in_a_chain =
+        gateway.expose == Some(true) || cloud.service.is_some() || cloud.endpoint.is_some();
+    let uid = service.metadata.uid.as_deref().filter(|_| is_in_a_chain)?;
+    let id: String = uid.chars().filter(char::is_ascii_alphanumeric).take(ID_LENGTH).collect();
+    Some(id).filter(|id| !id.is_empty())
 }
 
 /// Adds a finding on a field of `spec.gateway`.
@@ -220,8 +239,23 @@ fn headers(headers: &[String], findings: &mut Vec<Finding>) {
     }
 }
 
-fn timeouts(timeouts: Option<&GatewayTimeouts>, findings: &mut Vec<Finding>) -> Map<String, Value> {
-    let timeouts = timeouts.cloned().unwrap_or_default();
+/// How long another gateway may take for the first byte of its answer, by default as long as for all
+/// of it: it answers when it has asked its own cloud.
+fn slowest(protocol: ServerProtocol, cloud: &CloudTarget) -> Option<&'static str> {
+    let total = if protocol == ServerProtocol::Openai { "120s" } else { "5s" };
+    cloud.is_gateway.then_some(total)
+}
+
+fn timeouts(
+    timeouts: Option<&GatewayTimeouts>,
+    slowest: Option<&str>,
+    findings: &mut Vec<Finding>,
+) -> Map<String, Value> {
+    let mut timeouts = timeouts.cloned().unwrap_or_default();
+    if let (Some(slowest), None) = (slowest, &timeouts.cloud_first_byte) {
+        let total = timeouts.cloud_total.as_deref().unwrap_or(slowest);
+        timeouts.cloud_first_byte = Some(total.to_owned());
+    }
     let mut members = Map::new();
     for (name, value) in [
         ("edge", timeouts.edge),
@@ -460,7 +494,7 @@ mod tests {
             json!({
                 "service": "assistant", "protocol": "openai", "listen": "0.0.0.0:9",
                 "edge": {"address": "127.0.0.1:9001", "model": "m"},
-                "cloud": {"url": "https://llm.example"},
+                "id": "uidofassista", "cloud": {"url": "https://llm.example"},
                 "hardExample": {"algorithm": "LogProb", "goal": {"uploadRatio": 0.2}},
                 "onCloudFailure": "Error", "neverUpload": {"headers": ["x-private: yes"]},
                 "timeouts": {"cloudTotal": "1m"}, "limits": {"maxBodyBytes": 8_388_608},

@@ -9,16 +9,17 @@ use std::{
 use k8s_openapi::api::core::v1::Node;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 use neptune_api::{Dataset, InferenceModel, JointInferenceService, ServerProtocol};
-use neptune_wire::{NodeName, Role};
+use neptune_wire::{NodeName, Resource, Role};
 
 use super::{
-    gateway, place, served_file,
+    chain, gateway, hard_example, place, served_file,
     server::owned_name,
     shape::{CloudForm, EdgeForm, cloud_form, edge_form, has_gateway},
-    validate::{CloudService, GatewayFacts, OtherService},
+    total_upload::{self, Held, Tier},
+    validate::{CloudService, GatewayFacts, OtherService, TotalUpload},
 };
 use crate::{
-    cache::Caches,
+    cache::{Cached as _, Caches, IndexKey},
     controllers::runtime::Context,
     kubernetes::nodes::{internal_address, is_agent_node},
     worker::{
@@ -26,9 +27,6 @@ use crate::{
         ports::{NodePort, model_nodes},
     },
 };
-
-/// The maximum number of services in a chain.
-const MAX_CHAIN: usize = 8;
 
 /// What the gateway of the service needs; nothing if it has none.
 /// `edge_nodes` are the nodes that may get the edge worker.
@@ -61,6 +59,7 @@ pub fn gateway_facts<'a>(
         }),
         cloud_server,
         other: other(service, context),
+        total: total_upload(service, context),
         capture_dataset: gateway::settings(service)
             .capture
             .and_then(|capture| caches.get::<Dataset>(&namespace, &capture.dataset)),
@@ -106,6 +105,120 @@ pub fn other_name(service: &JointInferenceService) -> Option<&str> {
     }
 }
 
+/// The service that each service of the namespace names. This one may be newer than the cached one.
+fn next_of<'a>(
+    service: &'a JointInferenceService,
+    caches: &'a Caches,
+) -> impl Fn(&str) -> Option<String> + 'a {
+    let namespace = service.namespace().unwrap_or_default();
+    move |name| {
+        if name == service.name_any() {
+            return other_name(service).map(str::to_owned);
+        }
+        let found = caches.get::<JointInferenceService>(&namespace, name)?;
+        other_name(&found).map(str::to_owned)
+    }
+}
+
+/// The services that name this one.
+pub fn callers(
+    service: &JointInferenceService,
+    caches: &Caches,
+) -> Vec<Arc<JointInferenceService>> {
+    let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
+    let key = IndexKey::Uses(Resource::JointInferenceServices, namespace, name);
+    JointInferenceService::cache(caches).with_key(&key)
+}
+
+/// The services that name this one, or one that names it, and so on. Each once.
+pub fn all_callers(
+    service: &JointInferenceService,
+    caches: &Caches,
+) -> Vec<Arc<JointInferenceService>> {
+    let mut found = callers(service, caches);
+    let mut at = 0;
+    while let Some(caller) = found.get(at).cloned() {
+        for next in callers(&caller, caches) {
+            let is_known = |known: &Arc<JointInferenceService>| known.name_any() == next.name_any();
+            if !found.iter().any(is_known) {
+                found.push(next);
+            }
+        }
+        at += 1;
+    }
+    found
+}
+
+/// The text of a loop that the service is part of.
+fn returns_here(service: &JointInferenceService, caches: &Caches) -> Option<String> {
+    let next = next_of(service, caches);
+    let names = chain::follow(&service.name_any(), &next);
+    chain::loop_of(&names, names.last().and_then(|last| next(last)).as_deref())
+}
+
+/// The names of the tiers of the chain that begins with the service: services, and what answers the
+/// hard samples of the last one. Empty for a service that names no other one.
+pub fn tier_names(service: &JointInferenceService, caches: &Caches) -> Vec<String> {
+    if other_name(service).is_none() {
+        return Vec::new();
+    }
+    let mut names = chain::follow(&service.name_any(), next_of(service, caches));
+    names.extend(names.last().map(|last| format!("{last}/cloud")));
+    names
+}
+
+/// The last service of the chain that begins with this one.
+pub fn last_of_chain(
+    service: &JointInferenceService,
+    caches: &Caches,
+) -> Option<Arc<JointInferenceService>> {
+    let names = chain::follow(&service.name_any(), next_of(service, caches));
+    caches.get(&service.namespace().unwrap_or_default(), names.last()?)
+}
+
+/// What holds `goal.totalUploadRatio`.
+fn total_upload(service: &JointInferenceService, context: &Context) -> Option<TotalUpload> {
+    let total = hard_example::total(service)?;
+    let tiers = tiers_below(service, context.caches(), &mut vec![service.name_any()]);
+    let held = service.status.as_ref().and_then(|status| {
+        let held = status.total_upload.as_deref()?;
+        let (total, ratio) = (held.goal.parse().ok()?, held.upload_ratio.parse().ok()?);
+        Some(Held { total, ratio, since: held.since.0 })
+    });
+    let held = total_upload::next(total, &tiers, held, context.fleet_now());
+    Some(TotalUpload { held, unreachable: total_upload::unreachable(total, &tiers) })
+}
+
+/// The services below, each once: a loop ends there.
+fn tiers_below(
+    service: &JointInferenceService,
+    caches: &Caches,
+    seen: &mut Vec<String>,
+) -> Vec<Tier> {
+    let mut tiers = Vec::new();
+    for caller in callers(service, caches) {
+        let name = caller.name_any();
+        if seen.contains(&name) {
+            continue;
+        }
+        seen.push(name.clone());
+        let status = caller.status.as_ref();
+        let total = |key: &str| {
+            let mut metrics = status.iter().flat_map(|status| &status.metrics);
+            metrics.find(|metric| metric.key == key)?.value.parse().ok()
+        };
+        let above = status.iter().flat_map(|status| status.tiers.iter().skip(1));
+        tiers.push(Tier {
+            goal: hard_example::upload_ratio(&caller),
+            samples: total("inferenceNumber").unwrap_or(0),
+            sent_up: above.map(|tier| tier.answered).sum(),
+            below: tiers_below(&caller, caches, seen),
+            name,
+        });
+    }
+    tiers
+}
+
 /// The node whose agent serves a model, if an agent does.
 fn agent_node(model: &InferenceModel, caches: &Caches) -> Option<String> {
     let named = model
@@ -131,24 +244,13 @@ fn other(service: &JointInferenceService, context: &Context) -> Option<OtherServ
     let namespace = service.namespace().unwrap_or_default();
     let get = |name: &str| caches.get::<JointInferenceService>(&namespace, name);
     let other = get(other_name(service)?)?;
-    let own_name = service.name_any();
-    let mut next = Some(Arc::clone(&other));
-    let mut returns_here = false;
-    for _ in 0..MAX_CHAIN {
-        let Some(current) = next else { break };
-        if current.name_any() == own_name {
-            returns_here = true;
-            break;
-        }
-        next = other_name(&current).and_then(get);
-    }
     let settings = gateway::settings(&other);
     let node = place::placed_nodes(&other).next().or(other.spec.edge_worker.node_name.as_deref());
     let address = node.and_then(|node| address(node, context));
     let (model_name, protocol) = edge_model(&other, caches);
     Some(OtherService {
         is_exposed: has_gateway(&other) && settings.expose == Some(true),
-        returns_here,
+        returns_here: returns_here(service, caches),
         url: address.as_ref().and_then(|it| gateway::gateway_url(&settings, Some(it))),
         has_grpc: settings.grpc_port.is_some(),
         grpc_url: address.and_then(|it| gateway::grpc_url(&settings, Some(&it))),

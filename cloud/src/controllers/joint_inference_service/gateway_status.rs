@@ -93,7 +93,7 @@ pub fn of_node(report: &GatewayReport) -> NodeGatewayStatus {
 
 /// The metrics that only gateways have.
 pub fn metrics(totals: Counters, gateway: Option<&GatewayStatus>) -> Vec<KeyValue> {
-    let Counters { decided_hard, over_budget, unjudged, shadow, .. } = totals;
+    let Counters { decided_hard, over_budget, unjudged, shadow, deadline, .. } = totals;
     let numbers = [
         ("hardNumber", decided_hard),
         ("overBudgetNumber", over_budget),
@@ -104,6 +104,9 @@ pub fn metrics(totals: Counters, gateway: Option<&GatewayStatus>) -> Vec<KeyValu
     let mut metrics = Vec::new();
     if has_counted || gateway.is_some() {
         metrics.extend(numbers.map(|(key, number)| KeyValue::new(key, number.to_string())));
+    }
+    if deadline > 0 {
+        metrics.push(KeyValue::new("deadlineNumber", deadline.to_string()));
     }
     let agreement = gateway.and_then(|gateway| gateway.agreement.as_deref());
     let agreement = agreement.and_then(|text| text.split(' ').next());
@@ -250,6 +253,8 @@ mod tests {
             gateway: report.map(Box::new),
         };
         ServiceObservation {
+            tier_names: Vec::new(),
+            total: None,
             edges: edges.into_iter().map(edge).collect(),
             is_selected: true,
             cloud: ObservedWorker::Running,

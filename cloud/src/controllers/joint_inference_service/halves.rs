@@ -14,7 +14,10 @@ use crate::{
         plan::SERVICE_PORT,
         server::{self, ResolvedServer, ServerPlace},
         shape::{CloudForm, EdgeForm},
-        validate::{CloudHalf, CloudRuntime, ServiceFacts, ValidCloudWorker, planned_edge_model},
+        validate::{
+            CloudHalf, CloudRuntime, ServiceFacts, TotalUpload, ValidCloudWorker,
+            planned_edge_model,
+        },
         worker,
     },
     finding::Finding,
@@ -65,6 +68,9 @@ pub fn gateway(
     let dataset = facts.gateway.capture_dataset.as_deref();
     let capture = capture::resolve(service, nodes, dataset, findings);
     let mut config = gateway::config(service, protocol, &server, cloud, findings)?;
+    if let Some(total) = &facts.gateway.total {
+        total_upload(service, total, &mut config, findings);
+    }
     if let Some(capture) = &capture {
         config["capture"] = capture.config.clone();
     }
@@ -85,6 +91,25 @@ pub fn gateway(
         exposed,
     };
     Some((gateway, server))
+}
+
+/// Sets what the last service of a chain sends up, within its cap.
+fn total_upload(
+    service: &JointInferenceService,
+    total: &TotalUpload,
+    config: &mut serde_json::Value,
+    findings: &mut Vec<Finding>,
+) {
+    if let Some(other) = &service.spec.cloud_worker.service {
+        let message = format!(
+            "spec.edgeWorker.hardExampleAlgorithm.goal: totalUploadRatio is for the last service of a chain, and cloudWorker.service names {:?}; set uploadRatio here, and totalUploadRatio there",
+            other.name
+        );
+        findings.push(Finding::new(Reason::GoalInvalid, message));
+    }
+    let hard_example = &mut config["hardExample"];
+    let cap = hard_example["maxUploadRatio"].as_f64().unwrap_or(1.0);
+    hard_example["goal"] = serde_json::json!({"uploadRatio": total.held.ratio.min(cap)});
 }
 
 fn edge_server(
@@ -324,11 +349,8 @@ fn other_service(
         ));
         return None;
     };
-    let (reason, message) = if other.returns_here {
-        let message = format!(
-            "{field}: the cloud of JointInferenceService {name:?} leads back to this service; name another one"
-        );
-        (Reason::ServiceCycle, message)
+    let (reason, message) = if let Some(text) = &other.returns_here {
+        (Reason::ServiceCycle, text.clone())
     } else if !other.is_exposed {
         let message = format!(
             "{field}: the gateway of JointInferenceService {name:?} is not exposed; set its spec.gateway.expose to true"
@@ -346,6 +368,7 @@ fn other_service(
             model_name: other.model_name.clone(),
             protocol: other.protocol,
             allow_plain_http: true,
+            is_gateway: true,
             ..CloudTarget::default()
         });
     } else {

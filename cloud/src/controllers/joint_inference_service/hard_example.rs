@@ -1,7 +1,7 @@
 //! The hard example algorithm of a gateway: from the strings of the spec to the configuration, and
 //! whether it fits the protocol. Pure: a part of `validate`.
 
-use neptune_api::{Goal, HardExampleAlgorithm, KeyValue, ServerProtocol};
+use neptune_api::{Goal, HardExampleAlgorithm, JointInferenceService, KeyValue, ServerProtocol};
 use serde_json::{Map, Value, json};
 
 use crate::{finding::Finding, reason::Reason};
@@ -50,12 +50,24 @@ pub fn share(text: &str) -> Option<f64> {
     text.parse().ok().filter(|share| is_decimal && (0.0..=1.0).contains(share))
 }
 
+/// The share of all samples of a chain that the cloud of its last service answers.
+pub fn total(service: &JointInferenceService) -> Option<f64> {
+    let goal = service.spec.edge_worker.hard_example_algorithm.goal.as_ref()?;
+    share(goal.total_upload_ratio.as_ref()?)
+}
+
+/// The share of its own samples that a service sends up, if that is its goal.
+pub fn upload_ratio(service: &JointInferenceService) -> Option<f64> {
+    let goal = service.spec.edge_worker.hard_example_algorithm.goal.as_ref()?;
+    share(goal.upload_ratio.as_ref()?)
+}
+
 /// What a user gets to know although the spec is valid: which threshold decides.
 pub fn warning(algorithm: &HardExampleAlgorithm) -> Option<String> {
-    let has_goal = algorithm
-        .goal
-        .as_ref()
-        .is_some_and(|goal| goal.upload_ratio.is_some() || goal.agreement.is_some());
+    let has_goal = algorithm.goal.as_ref().is_some_and(|goal| {
+        let goals = [&goal.upload_ratio, &goal.agreement, &goal.total_upload_ratio];
+        goals.iter().any(|goal| goal.is_some())
+    });
     let has_threshold = algorithm.parameters.iter().any(|p| THRESHOLDS.contains(&p.key.as_str()));
     let name = &algorithm.name;
     let (_, reads) = ALGORITHMS.iter().find(|(known, _)| known == name)?;
@@ -165,7 +177,8 @@ fn goal(
     let mut invalid = |why: String| {
         findings.push(Finding::new(Reason::GoalInvalid, format!("{FIELD}.goal: {why}")));
     };
-    let Goal { upload_ratio, agreement, max_upload_ratio, shadow_ratio } = &*goal;
+    let Goal { upload_ratio, total_upload_ratio, agreement, max_upload_ratio, shadow_ratio } =
+        &*goal;
     let mut read = |name: &str, text: &Option<String>| {
         let text = text.as_ref()?;
         let read = share(text);
@@ -175,6 +188,7 @@ fn goal(
         read
     };
     let ratio = read("uploadRatio", upload_ratio);
+    let total = read("totalUploadRatio", total_upload_ratio);
     let held = read("agreement", agreement);
     let cap = read("maxUploadRatio", max_upload_ratio);
     let shadow = read("shadowRatio", shadow_ratio);
@@ -183,12 +197,15 @@ fn goal(
             "give uploadRatio or agreement, not both: one is held, the other follows".to_owned(),
         );
     }
+    if total.is_some() && (ratio.is_some() || held.is_some()) {
+        invalid("give totalUploadRatio, or uploadRatio or agreement: only one is held".to_owned());
+    }
     if let (Some(cap), Some(ratio)) = (cap, ratio)
         && cap < ratio
     {
         invalid(format!("maxUploadRatio {cap} is below uploadRatio {ratio}"));
     }
-    if algorithm.name == "Random" && ratio.is_none() {
+    if algorithm.name == "Random" && ratio.or(total).is_none() {
         invalid("Random needs uploadRatio".to_owned());
     }
     let held = [("uploadRatio", ratio), ("agreement", held)];

@@ -2,6 +2,7 @@
 //! a Deployment.
 
 mod capture;
+mod chain;
 #[cfg(test)]
 mod crd_consistency;
 mod events;
@@ -27,12 +28,12 @@ mod server_ports;
 mod server_transformer;
 mod shape;
 mod status;
+mod total_upload;
 mod validate;
 mod worker;
 mod workload;
 
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt as _;
 use neptune_api::{InferenceModel, JointInferenceService, JointInferenceServiceStatus};
 use neptune_wire::{ObjectKey, Resource};
 
@@ -160,6 +161,13 @@ impl Controller for JointInferenceService {
         if self.status.as_ref().and_then(url) != url(next) {
             enqueue_callers(self, context);
         }
+        if gateway_facts::other_name(self).is_some()
+            && let Some(last) = gateway_facts::last_of_chain(self, context.caches())
+            && hard_example::total(&last).is_some()
+        {
+            // What it sends up follows the counters of the services below.
+            context.enqueue(&*last);
+        }
     }
 }
 
@@ -221,14 +229,12 @@ fn awaits_port(model: &InferenceModel) -> bool {
     conditions.into_iter().any(|condition| condition.reason == taken)
 }
 
-/// Enqueues the services whose cloud is the gateway of this one.
+/// Enqueues the services whose cloud is the gateway of this one, also through others: they may be a
+/// loop, or the chain of their tiers is another one.
 fn enqueue_callers(service: &JointInferenceService, context: &Context) {
-    let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
-    context.enqueue_key::<JointInferenceService>(&IndexKey::Uses(
-        Resource::JointInferenceServices,
-        namespace,
-        name,
-    ));
+    for caller in gateway_facts::all_callers(service, context.caches()) {
+        context.enqueue(&*caller);
+    }
 }
 
 /// Whether the current state of a service has this reason.

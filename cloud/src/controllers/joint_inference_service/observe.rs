@@ -7,7 +7,7 @@ use neptune_api::{InferenceModel, JointInferenceService, RejectedReports};
 use neptune_wire::{GatewayReport, NodeName, ObjectKey, Role};
 
 use super::{
-    gateway_facts::cloud_model_name,
+    gateway_facts::{cloud_model_name, tier_names},
     observed::{
         AgentWorker, EdgeObservation, ObservedWorker, ServiceObservation, gateway_report, of_agent,
         of_deployment, rejected_reports, with_report,
@@ -54,12 +54,22 @@ pub fn observation(
     } else {
         kubelet_worker(service, context)
     };
+    let total = placed.and_then(|placed| placed.total.as_deref());
+    let unreachable = total.and_then(|total| total.unreachable.as_deref());
+    let cloud_worker = match unreachable {
+        Some(text) if cloud_worker == ObservedWorker::Running => {
+            ObservedWorker::Degraded(Finding::new(Reason::TotalUploadUnreachable, text))
+        }
+        _ => cloud_worker,
+    };
     ServiceObservation {
         edges: edges.collect(),
         is_selected: edge.node_name.is_none(),
         cloud: cloud_worker,
         rejected: rejected(service, key, edge_nodes, context),
         model: placed.and_then(|placed| placed.model.clone()),
+        tier_names: tier_names(service, caches),
+        total: total.map(|total| total.held),
         gateway_address: placed.and_then(|placed| placed.gateway.as_deref()).cloned(),
     }
 }

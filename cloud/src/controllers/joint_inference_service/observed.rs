@@ -8,6 +8,7 @@ use neptune_wire::{
     WorkerName, WorkerReason, WorkerReport, WorkerState,
 };
 
+use super::total_upload::Held;
 use crate::{
     finding::Finding,
     fleet::{
@@ -42,7 +43,7 @@ pub enum ObservedWorker {
 }
 
 /// What is observed of a service.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ServiceObservation {
     /// The edge worker, on each of its nodes.
     pub edges: Vec<EdgeObservation>,
@@ -57,6 +58,10 @@ pub struct ServiceObservation {
     pub gateway_address: Option<GatewayAddress>,
     /// The choice of the edge worker's model, if labels select it.
     pub model: Option<Box<SelectedModel>>,
+    /// What holds `goal.totalUploadRatio`, if it is a goal of the service.
+    pub total: Option<Held>,
+    /// The names of the tiers, if the service names another one.
+    pub tier_names: Vec<String>,
 }
 
 /// Where clients connect to the gateways of a service, and how.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use neptune_api::{JointInferenceService, Placement};
+use neptune_api::{Dataset, JointInferenceService, Placement};
 use neptune_wire::NodeName;
 
 use crate::{
-    controllers::joint_inference_service::validate::ServiceFacts,
+    controllers::{dataset, joint_inference_service::validate::ServiceFacts},
     finding::Finding,
     kubernetes::{
         labels::{EDGE_LABEL, RUNTIME_LABEL},
@@ -82,13 +82,23 @@ fn selected_nodes(
     if worker.placement == Some(Placement::All) {
         return all(field, &nodes, findings);
     }
-    // The worker reads its dataset on the dataset's node.
-    let data_node = facts.edge_dataset.as_ref().map(|dataset| &dataset.spec.node_name);
-    let with_data = nodes.iter().find(|node| node.metadata.name.as_ref() == data_node);
-    let nodes = with_data.filter(|_| data_node.is_some()).map_or(nodes.clone(), |node| vec![*node]);
+    let nodes = with_data(nodes, facts.edge_dataset.as_deref());
     let uid = service.metadata.uid.as_deref().unwrap_or_default();
     let node = choose(uid, &nodes, placed_nodes(service).next(), online, |_| true)?;
     Some(vec![node])
+}
+
+/// The nodes on which the worker can read its dataset: the one with the data, or else those with a
+/// copy. All nodes if there is none, which `validate` reports.
+fn with_data<'a>(nodes: Vec<&'a Node>, dataset: Option<&Dataset>) -> Vec<&'a Node> {
+    let Some(dataset) = dataset else { return nodes };
+    let name = |node: &Node| node.metadata.name.clone().unwrap_or_default();
+    if let Some(source) = nodes.iter().find(|node| name(node) == dataset.spec.node_name) {
+        return vec![*source];
+    }
+    let copies: Vec<_> =
+        nodes.iter().filter(|node| dataset::is_on(dataset, &name(node))).copied().collect();
+    if copies.is_empty() { nodes } else { copies }
 }
 
 fn named_node(

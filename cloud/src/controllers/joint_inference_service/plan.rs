@@ -73,7 +73,10 @@ pub fn plan(
     }
     plan.requirements = tasks
         .into_iter()
-        .map(|(node, workers)| (node, contents(service, valid, workers)))
+        .map(|(node, workers)| {
+            let contents = contents(service, valid, &node, workers);
+            (node, contents)
+        })
         .collect();
     plan
 }
@@ -120,6 +123,7 @@ pub fn retained(
 fn contents(
     service: &JointInferenceService,
     valid: &ValidService,
+    node: &NodeName,
     workers: Vec<PlannedWorker>,
 ) -> BTreeMap<ObjectKey, ObjectContent> {
     let models =
@@ -130,7 +134,7 @@ fn contents(
     if let Some(data) = valid.dataset.as_deref() {
         let keys = used.into_iter().map(|name| dataset::object_key(&valid.key, name));
         contents.extend(keys.map(|key| {
-            let content = dataset::content(data, &key);
+            let content = dataset::content(data, &key, node);
             (key, content)
         }));
     }
@@ -144,6 +148,8 @@ fn contents(
         workers: workers.into_iter().map(|(worker, _)| worker).collect(),
         serving: None,
         training: None,
+        aggregator: None,
+        peers: None,
     };
     contents.insert(valid.key.clone(), task);
     contents
@@ -464,7 +470,8 @@ mod tests {
         let [model] = &plan.owned.models[..] else { unreachable!("one model") };
         assert_eq!(model.spec.transformer.as_deref(), Some(&transformer));
         let ports: Vec<u16> = crate::worker::ports::model_ports(model).collect();
-        let [endpoint, behind] = ports[..] else { unreachable!("two ports: {ports:?}") };
+        let [endpoint, behind, ..] = ports[..] else { unreachable!("two ports: {ports:?}") };
+        assert_eq!(ports[2..], [behind + 1, behind + 2], "of the transformers");
         assert!((21_000..30_000).contains(&endpoint) && (12_000..20_000).contains(&behind));
         let content = serde_json::to_string(&plan.requirements).unwrap();
         assert!(
@@ -854,8 +861,9 @@ mod tests {
             ServiceFacts { edge_dataset: Some(dataset.clone()), ..fixtures::facts_with_agent() };
         let plan = planned(&service, &facts);
         let key: ObjectKey = "default/datasets/frames".parse().unwrap();
-        let edge = &plan.requirements[&"edge0".parse::<NodeName>().unwrap()];
-        assert_eq!(edge[&key], dataset::content(&dataset, &key));
+        let node = "edge0".parse::<NodeName>().unwrap();
+        let edge = &plan.requirements[&node];
+        assert_eq!(edge[&key], dataset::content(&dataset, &key, &node));
         assert_eq!(task(&plan, "edge0").workers[0].dataset, Some(key.name.clone()));
         assert!(!keys(&plan, "solar-corona-cloud").contains(&key.to_string()));
         let service_key = "default/jointinferenceservices/helmet-detection-demo".parse().unwrap();

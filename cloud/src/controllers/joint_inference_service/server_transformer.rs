@@ -37,6 +37,7 @@ pub fn check_transformer(
         object: (service.metadata.namespace.as_deref().unwrap_or_default(), name),
         model_name: name,
         port: 1,
+        proxy: None,
         server_port: 2,
         protocol,
         is_tcp: false,

@@ -4,15 +4,16 @@
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{
     AgentCounters, CounterTotals, EdgeWorkerStatus, JisCondition, JisConditionType,
-    JointInferenceServiceStatus, KeyValue,
+    JointInferenceServiceStatus, KeyValue, TotalUploadStatus,
 };
 use neptune_wire::Counters;
 
 use crate::{
     controllers::{
         joint_inference_service::{
-            gateway_status,
+            chain, gateway_status,
             observed::{EdgeObservation, ObservedWorker, ServiceObservation},
+            total_upload::Held,
         },
         runtime::StatusInputs,
     },
@@ -77,12 +78,26 @@ pub fn next(
         folded,
         nodes,
         edge_workers: edge_workers(previous, inputs),
+        total_upload: match (inputs.observed.total, inputs.findings) {
+            (None, [_, ..]) => previous.total_upload.clone(),
+            (held, _) => held.map(total_upload).map(Box::new),
+        },
+        tiers: chain::tiers(&inputs.observed.tier_names, &totals),
         gateway,
         model: match (&inputs.observed.model, inputs.findings) {
             (None, [_, ..]) => previous.model.clone(),
             (model, _) => model.clone(),
         },
         rejected: inputs.observed.rejected.clone(),
+    }
+}
+
+fn total_upload(held: Held) -> TotalUploadStatus {
+    let Held { total, ratio, since } = held;
+    TotalUploadStatus {
+        goal: total.to_string(),
+        upload_ratio: ratio.to_string(),
+        since: Time(Timestamp::from_second(since.as_second()).unwrap_or(since)),
     }
 }
 
@@ -321,8 +336,10 @@ fn add_counts(
         report.over_budget_number = highest.over_budget;
         report.unjudged_number = highest.unjudged;
         report.shadow_number = highest.shadow;
+        report.deadline_number = highest.deadline;
+        report.tier_numbers = highest.tiers.counts().to_vec();
     }
-    let mut folded = previous.folded.map_or_else(Counters::default, |folded| Counters {
+    let mut folded = previous.folded.as_ref().map_or_else(Counters::default, |folded| Counters {
         inference: folded.inference_number,
         hard: folded.hard_example_number,
         fallback: folded.fallback_number,
@@ -330,6 +347,8 @@ fn add_counts(
         over_budget: folded.over_budget_number,
         unjudged: folded.unjudged_number,
         shadow: folded.shadow_number,
+        deadline: folded.deadline_number,
+        tiers: folded.tier_numbers.iter().copied().collect(),
     });
     while let Some(position) = position_to_fold(&reports, is_dropped) {
         folded = folded.plus(counters_of(&reports.remove(position)));
@@ -343,6 +362,8 @@ fn add_counts(
         over_budget_number: folded.over_budget,
         unjudged_number: folded.unjudged,
         shadow_number: folded.shadow,
+        deadline_number: folded.deadline,
+        tier_numbers: folded.tiers.counts().to_vec(),
     });
     (reports, folded, totals)
 }
@@ -356,6 +377,8 @@ fn counters_of(report: &AgentCounters) -> Counters {
         over_budget: report.over_budget_number,
         unjudged: report.unjudged_number,
         shadow: report.shadow_number,
+        deadline: report.deadline_number,
+        tiers: report.tier_numbers.iter().copied().collect(),
     }
 }
 
@@ -451,6 +474,8 @@ mod tests {
             generation: Some(1),
             findings: &[],
             observed: ServiceObservation {
+                tier_names: Vec::new(),
+                total: None,
                 edges: vec![on("edge0", edge)],
                 is_selected: false,
                 cloud,

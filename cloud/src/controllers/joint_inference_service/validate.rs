@@ -11,14 +11,18 @@ use neptune_api::{
 use neptune_wire::{NodeName, ObjectKey, ObjectMetadata, Resource, Role};
 
 use crate::{
-    controllers::joint_inference_service::{
-        gateway::{self, ValidGateway},
-        halves,
-        observed::GatewayAddress,
-        place, pod,
-        selected::Selection,
-        shape::{self, CloudForm, EdgeForm},
-        worker::{ResolvedWorker, WorkerInput, algorithm, resolve},
+    controllers::{
+        dataset::is_on,
+        joint_inference_service::{
+            gateway::{self, ValidGateway},
+            halves,
+            observed::GatewayAddress,
+            place, pod,
+            selected::Selection,
+            shape::{self, CloudForm, EdgeForm},
+            total_upload::Held,
+            worker::{ResolvedWorker, WorkerInput, algorithm, resolve},
+        },
     },
     finding::Finding,
     kubernetes::{
@@ -84,10 +88,21 @@ pub struct GatewayFacts {
     pub cloud_server_service: Option<CloudService>,
     /// The service that `spec.cloudWorker.service` names.
     pub other: Option<OtherService>,
+    /// What holds `goal.totalUploadRatio`, if it is a goal of the service.
+    pub total: Option<TotalUpload>,
     /// The Dataset that takes captured samples.
     pub capture_dataset: Option<Arc<Dataset>>,
     /// The ports that are used on nodes, but for those of the servers that the service owns.
     pub ports: Vec<NodePort>,
+}
+
+/// What the last service of a chain sends up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TotalUpload {
+    /// What is set.
+    pub held: Held,
+    /// Why the goal cannot be reached.
+    pub unreachable: Option<String>,
 }
 
 /// A service whose gateway answers in the cloud's place.
@@ -95,8 +110,8 @@ pub struct GatewayFacts {
 pub struct OtherService {
     /// Whether its gateway is exposed.
     pub is_exposed: bool,
-    /// Whether its own cloud leads back to this service.
-    pub returns_here: bool,
+    /// The text of the loop, if its own cloud leads back to this service.
+    pub returns_here: Option<String>,
     /// The URL of its gateway, if the address of its node is known.
     pub url: Option<String>,
     /// Whether its gateway has gRPC.
@@ -131,6 +146,8 @@ pub struct ValidService {
     pub gateway_url: Option<String>,
     /// The same for gRPC, if the gateway has it.
     pub gateway_grpc_url: Option<String>,
+    /// What holds `goal.totalUploadRatio`, if it is a goal of the service.
+    pub total: Option<TotalUpload>,
 }
 
 /// What runs on the edge nodes.
@@ -183,6 +200,8 @@ pub struct PlacedService {
     pub model: Option<Box<SelectedModel>>,
     /// Where clients connect to its gateways; `None` without a gateway.
     pub gateway: Option<Box<GatewayAddress>>,
+    /// What holds `goal.totalUploadRatio`, if it is a goal of the service.
+    pub total: Option<Box<TotalUpload>>,
 }
 
 impl From<ValidService> for PlacedService {
@@ -196,7 +215,8 @@ impl From<ValidService> for PlacedService {
             EdgeHalf::Worker(_) => None,
         };
         let model = valid.selection.and_then(|selection| selection.status);
-        Self { edge_nodes: valid.edge_nodes.into_boxed_slice(), model, gateway }
+        let total = valid.total.map(Box::new);
+        Self { edge_nodes: valid.edge_nodes.into_boxed_slice(), model, gateway, total }
     }
 }
 
@@ -296,6 +316,7 @@ pub fn validate(
         dataset,
         gateway_url,
         gateway_grpc_url,
+        total: facts.gateway.total.clone(),
     })
 }
 
@@ -385,11 +406,11 @@ fn dataset(
         return;
     };
     let data_node = &dataset.spec.node_name;
-    if let Some(node) = nodes.into_iter().flatten().find(|node| node.as_str() != data_node) {
+    if let Some(node) = nodes.into_iter().flatten().find(|node| !is_on(dataset, node.as_str())) {
         findings.push(Finding::new(
             Reason::DatasetElsewhere,
             format!(
-                "{field}: Dataset {name:?} is on node {data_node:?} but the edge worker is on node \"{node}\"; set both nodeName fields to the same node, or use a nodeSelector with placement One that matches it"
+                "{field}: Dataset {name:?} is on node {data_node:?} but the edge worker is on node \"{node}\"; set both nodeName fields to the same node, or use a nodeSelector with placement One that matches it, or add the node to spec.replicas of the Dataset"
             ),
         ));
     }
@@ -522,7 +543,7 @@ mod tests {
         facts.gateway.other = change.map(|change| {
             let mut other = OtherService {
                 is_exposed: true,
-                returns_here: false,
+                returns_here: None,
                 url: Some("http://192.0.2.20:8080".to_owned()),
                 has_grpc: true,
                 grpc_url: Some("http://192.0.2.20:8082".to_owned()),
@@ -574,6 +595,32 @@ mod tests {
             (fixtures::facts().cloud_node, fixtures::facts().cloud_model);
         let url = config(&s, &f)["cloud"]["url"].as_str().unwrap().to_owned();
         assert!(url.starts_with("http://assistant-") && url.ends_with(":5000"), "{url}");
+    }
+
+    fn total_upload() -> TotalUpload {
+        let since = k8s_openapi::jiff::Timestamp::UNIX_EPOCH;
+        TotalUpload { held: Held { total: 0.1, ratio: 0.25, since }, unreachable: None }
+    }
+
+    #[test]
+    fn gateway_of_a_chain_has_an_identity_and_time_for_the_next_one() {
+        let (mut s, mut f) = (fixtures::assistant(), fixtures::assistant_facts());
+        other_service(&mut s, &mut f, Some(|_| {}));
+        s.metadata.uid = Some("0a1b2c3d-4e5f-6789-abcd-ef0123456789".to_owned());
+        let found = config(&s, &f);
+        assert_eq!(found["id"], "0a1b2c3d4e5f");
+        assert_eq!(found["timeouts"], serde_json::json!({"cloudFirstByte": "120s"}));
+        cloud_inference_model(&mut s, &mut f, "vllm");
+        s.spec.cloud_worker.service = None;
+        let alone = config(&s, &f);
+        assert_eq!((alone.get("id"), alone.get("timeouts")), (None, None), "no chain");
+        s.spec.gateway = Some(Box::new(Gateway { expose: Some(true), ..Gateway::default() }));
+        assert_eq!(config(&s, &f)["id"], "0a1b2c3d4e5f", "another one may call it");
+        goal(&mut s).upload_ratio = None;
+        goal(&mut s).max_upload_ratio = Some("0.2".to_owned());
+        f.gateway.total = Some(total_upload());
+        let hard = config(&s, &f)["hardExample"].clone();
+        assert_eq!(hard["goal"], serde_json::json!({"uploadRatio": 0.2}), "within the cap");
     }
 
     #[test]
@@ -741,6 +788,26 @@ mod tests {
             },
             Reason::GoalInvalid,
             "give uploadRatio or agreement, not both: one is held, the other follows",
+        ),
+        (
+            "goal of the tier and of the chain",
+            |s, f| {
+                assistant(s, f);
+                goal(s).total_upload_ratio = Some("0.1".into());
+            },
+            Reason::GoalInvalid,
+            "give totalUploadRatio, or uploadRatio or agreement: only one is held",
+        ),
+        (
+            "goal of the chain below its end",
+            |s, f| {
+                other_service(s, f, Some(|_| {}));
+                goal(s).upload_ratio = None;
+                goal(s).total_upload_ratio = Some("0.1".into());
+                f.gateway.total = Some(total_upload());
+            },
+            Reason::GoalInvalid,
+            "totalUploadRatio is for the last service of a chain, and cloudWorker.service names \"site\"",
         ),
         (
             "goal that is no share",
@@ -1016,9 +1083,15 @@ mod tests {
         ),
         (
             "service that leads back",
-            |s, f| other_service(s, f, Some(|other| other.returns_here = true)),
+            |s, f| {
+                let returns = |other: &mut OtherService| {
+                    let text = "jointinferenceservices a -> b -> a: this is a loop; point one of them elsewhere";
+                    other.returns_here = Some(text.to_owned());
+                };
+                other_service(s, f, Some(returns));
+            },
             Reason::ServiceCycle,
-            "leads back to this service",
+            "jointinferenceservices a -> b -> a: this is a loop; point one of them elsewhere",
         ),
         (
             "service without an address",
@@ -1061,6 +1134,21 @@ mod tests {
             },
             Reason::DatasetElsewhere,
             "is on node \"edge1\" but the edge worker is on node \"edge0\"",
+        ),
+        (
+            "dataset with a copy on another node",
+            |s, f| {
+                name_dataset(s);
+                let mut dataset = Arc::unwrap_or_clone(fixtures::dataset("frames", "edge1"));
+                let replicas = neptune_api::DatasetReplicas {
+                    node_names: vec!["edge2".to_owned()],
+                    ..neptune_api::DatasetReplicas::default()
+                };
+                dataset.spec.replicas = Some(Box::new(replicas));
+                f.edge_dataset = Some(Arc::new(dataset));
+            },
+            Reason::DatasetElsewhere,
+            "or add the node to spec.replicas of the Dataset",
         ),
         (
             "edge node missing",

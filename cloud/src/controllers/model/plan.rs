@@ -39,6 +39,8 @@ pub fn content(model: &Model, key: &ObjectKey) -> ObjectContent {
         workers: Vec::new(),
         serving: None,
         training: None,
+        aggregator: None,
+        peers: None,
     }
 }
 

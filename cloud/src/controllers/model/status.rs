@@ -23,6 +23,8 @@ const EVALUATED: &str = "Evaluated";
 /// The maximum number of services and of nodes in a status. Their total numbers are separate
 /// fields.
 const MAX_LISTED: usize = 32;
+/// Maximum number of rejected peers that the entry of a node lists.
+const MAX_PEERS: usize = 8;
 
 /// The observation of a model.
 #[derive(Debug, Clone)]
@@ -130,6 +132,8 @@ fn unusable((node, finding): &(String, Finding)) -> ModelNode {
         state: ModelNodeState::Unknown,
         sha256sum: None,
         bytes: None,
+        source: None,
+        rejected_peers: Vec::new(),
         reason: Some(finding.reason.to_string()),
         message: Some(finding.message.clone()),
     }
@@ -150,6 +154,8 @@ fn listed(
             state,
             sha256sum: None,
             bytes: None,
+            source: None,
+            rejected_peers: Vec::new(),
             reason,
             message,
         }
@@ -165,7 +171,9 @@ fn listed(
             ),
         };
     };
-    let ModelPresenceReport { state, sha256, bytes, reason, message, .. } = &**presence;
+    let ModelPresenceReport {
+        state, sha256, bytes, source, rejected_peers, reason, message, ..
+    } = &**presence;
     let is_current = is_same_address(&presence.url, &spec.model_url)
         && (*state != PresenceState::Present || spec.sha256.is_none() || spec.sha256 == *sha256);
     let reported = |default: Reason| {
@@ -185,7 +193,13 @@ fn listed(
         PresenceState::Failed => entry(ModelNodeState::Failed, reported(Reason::ModelUnavailable)),
     };
     let bytes = bytes.and_then(|bytes| i64::try_from(bytes).ok());
-    ModelNode { sha256sum: sha256.clone(), bytes, ..listed }
+    ModelNode {
+        sha256sum: sha256.clone(),
+        bytes,
+        source: source.as_ref().map(ToString::to_string),
+        rejected_peers: rejected_peers.iter().take(MAX_PEERS).map(ToString::to_string).collect(),
+        ..listed
+    }
 }
 
 /// Whether a report is about the file in the spec of the model.
@@ -314,6 +328,8 @@ mod tests {
             url: URL.to_owned(),
             sha256: Some("ab".repeat(32)),
             bytes: Some(7),
+            source: None,
+            rejected_peers: Vec::new(),
             progress: None,
             reason: None,
             message: String::new(),

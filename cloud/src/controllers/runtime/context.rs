@@ -2,7 +2,7 @@
 //! controller state.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -10,9 +10,11 @@ use std::{
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt as _, runtime::reflector::ObjectRef};
 use neptune_wire::{NodeName, ObjectKey};
+use tokio::sync::Notify;
 
 use super::{
     controller::Controller,
+    rosters::PeerRosters,
     state::{ObjectState, States},
     write_budget::WriteBudget,
 };
@@ -43,7 +45,9 @@ struct Inner {
     pods: PodSettings,
     states: States,
     aggregators: Aggregators,
+    rosters: PeerRosters,
     write_budget: Mutex<WriteBudget>,
+    key_reports: Notify,
 }
 
 impl Context {
@@ -67,7 +71,9 @@ impl Context {
             pods,
             states: States::default(),
             aggregators: Aggregators::default(),
+            rosters: PeerRosters::default(),
             write_budget: Mutex::new(WriteBudget::new(status_writes, Instant::now())),
+            key_reports: Notify::new(),
         };
         Self(Arc::new(inner))
     }
@@ -156,9 +162,19 @@ impl Context {
         })
     }
 
+    /// Notified when the key of a node, or what is recorded of it, may have changed.
+    pub fn key_reports(&self) -> &Notify {
+        &self.0.key_reports
+    }
+
     /// The connections to the aggregators.
     pub fn aggregators(&self) -> &Aggregators {
         &self.0.aggregators
+    }
+
+    /// The peers of the nodes.
+    pub fn rosters(&self) -> &PeerRosters {
+        &self.0.rosters
     }
 
     /// The state of the controllers.
@@ -221,6 +237,7 @@ impl Context {
         if let Some(key) = key(object) {
             self.publisher().remove(&key);
             self.fleet().forget(&key, &uid);
+            self.rosters().set_pairs(&key, BTreeSet::new());
         }
         self.aggregators().forget(&uid);
         K::state(self.states()).forget(&uid);

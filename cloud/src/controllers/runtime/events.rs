@@ -6,12 +6,15 @@ use std::{
 };
 
 use k8s_openapi::{
-    api::events::v1::Event,
+    api::{
+        core::v1::{Node, ObjectReference},
+        events::v1::Event,
+    },
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
     jiff::Timestamp,
 };
 use kube::{
-    Api, ResourceExt as _,
+    Api, Resource as _, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
 };
 use serde_json::json;
@@ -20,6 +23,9 @@ use super::{apply::FIELD_MANAGER, context::Context, controller::Controller};
 
 /// The maximum length of the note of an Event in Kubernetes, in bytes.
 const MAX_NOTE: usize = 1024;
+
+/// The namespace of Events about objects without a namespace.
+const NODE_EVENTS: &str = "default";
 
 /// An Event to publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,22 +123,8 @@ pub async fn publish_event<K: Controller>(object: &K, event: ObjectEvent, contex
         let series = json!({"series": {"count": count, "lastObservedTime": MicroTime(now)}});
         api.patch(&name, &PatchParams::default(), &Patch::Merge(&series)).await
     } else {
-        let event = Event {
-            metadata: ObjectMeta {
-                name: Some(name),
-                namespace: Some(namespace),
-                ..ObjectMeta::default()
-            },
-            type_: Some(if warning { "Warning" } else { "Normal" }.to_owned()),
-            reason: Some(reason.clone()),
-            note: Some(note),
-            action: Some("Reconcile".to_owned()),
-            event_time: Some(MicroTime(now)),
-            reporting_controller: Some(FIELD_MANAGER.to_owned()),
-            reporting_instance: Some(FIELD_MANAGER.to_owned()),
-            regarding: Some(regarding),
-            ..Event::default()
-        };
+        let event = ObjectEvent { warning, reason: reason.clone(), note };
+        let event = to_kubernetes(event, name, namespace, regarding, now);
         api.create(&PostParams::default(), &event).await
     };
     if let Err(error) = result {
@@ -140,6 +132,46 @@ pub async fn publish_event<K: Controller>(object: &K, event: ObjectEvent, contex
         if !context.caches().api_server.failed("publish an Event", &error) {
             tracing::warn!(%error, reason, "cannot publish Event");
         }
+    }
+}
+
+/// Publishes an Event about a Node. A failure is only logged.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+pub async fn publish_node_event(node: &Node, event: ObjectEvent, context: &Context) {
+    let now = Timestamp::now();
+    let name = format!("{}.{:x}", node.name_any(), now.as_nanosecond());
+    let api: Api<Event> = Api::namespaced(context.client().clone(), NODE_EVENTS);
+    let reason = event.reason.clone();
+    let event = to_kubernetes(event, name, NODE_EVENTS.to_owned(), node.object_ref(&()), now);
+    if let Err(error) = api.create(&PostParams::default(), &event).await
+        && !context.caches().api_server.failed("publish an Event", &error)
+    {
+        tracing::warn!(%error, reason, "cannot publish Event");
+    }
+}
+
+fn to_kubernetes(
+    event: ObjectEvent,
+    name: String,
+    namespace: String,
+    regarding: ObjectReference,
+    now: Timestamp,
+) -> Event {
+    Event {
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: Some(namespace),
+            ..ObjectMeta::default()
+        },
+        type_: Some(if event.warning { "Warning" } else { "Normal" }.to_owned()),
+        reason: Some(event.reason),
+        note: Some(event.note),
+        action: Some("Reconcile".to_owned()),
+        event_time: Some(MicroTime(now)),
+        reporting_controller: Some(FIELD_MANAGER.to_owned()),
+        reporting_instance: Some(FIELD_MANAGER.to_owned()),
+        regarding: Some(regarding),
+        ..Event::default()
     }
 }
 

@@ -7,8 +7,10 @@ mod controller;
 mod events;
 mod execute;
 mod merge_patch;
+mod node_keys;
 mod queue;
 mod reconcile;
+mod rosters;
 mod state;
 mod status_writer;
 #[cfg(test)]
@@ -22,6 +24,8 @@ pub use self::{
     controller::{Cause, Controller, ControllerMessages, StatusInputs, WorkloadMessages},
     events::ObjectEvent,
     execute::ObjectPlan,
+    node_keys::record_node_keys,
     queue::{publish_waiting, run_all},
+    rosters::publish_rosters,
     triggers::{dispatch, synced},
 };

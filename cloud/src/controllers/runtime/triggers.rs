@@ -46,7 +46,11 @@ pub async fn dispatch(
                 }
                 each_kind!(K => context.metrics().set_objects::<K>(K::cache(context.caches()).len()));
             }
-            Either::Right((Some(FleetChange::Node(node)), _)) => context.enqueue_node(&node),
+            Either::Right((Some(FleetChange::Node(node)), _)) => {
+                context.update_peer(&node);
+                context.key_reports().notify_one();
+                context.enqueue_node(&node);
+            }
             Either::Right((Some(FleetChange::Object(key)), _)) => {
                 with_kind!(key.resource, K => context.enqueue_status::<K>(&key));
             }
@@ -127,15 +131,22 @@ fn on_change(change: Change, context: &Context) {
             object.enqueue_related(Cause::Spec, context);
         }),
         Change::Node(name) => {
+            context.key_reports().notify_one();
             context.publisher().transport().on_nodes_changed();
+            if let Ok(node) = name.parse() {
+                context.update_peer(&node);
+            }
             each_kind!(K => on_node_changed::<K>(&name, context));
         }
         Change::Workload { owner, namespace, name, deleted } => {
             with_kind!(owner, K => on_workload_changed::<K>(&namespace, &name, deleted, context));
         }
         Change::Frameworks => context.enqueue_all(),
+        Change::NodeKeys => context.load_node_keys(),
         Change::Relisted => {
+            context.load_node_keys();
             context.publisher().transport().on_nodes_changed();
+            context.update_peers();
             each_kind!(K => forget_missing::<K>(context));
             context.enqueue_all();
         }
@@ -203,6 +214,7 @@ fn forget_missing<K: Controller>(context: &Context) {
     for key in context.publisher().objects() {
         if key.resource == K::RESOURCE && cache.get(&reference::<K>(&key)).is_none() {
             context.publisher().remove(&key);
+            context.rosters().set_pairs(&key, BTreeSet::new());
         }
     }
     let uids = cache.state().iter().filter_map(|cached| cached.uid()).collect();

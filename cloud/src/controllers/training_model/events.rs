@@ -3,7 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use neptune_api::{TrainingModelStatus, TrainingWorkerState, TrainingWorkerStatus};
 
-use super::{conditions::DEGRADED, observation::has_result};
+use neptune_wire::{aggregator::InitialWeights, redact};
+
+use super::{conditions::DEGRADED, frozen::CurrentRun, observation::has_result};
 use crate::{controllers::runtime::ObjectEvent, reason::Reason};
 
 /// The most Events about workers of one change.
@@ -67,8 +69,9 @@ fn started(previous: &TrainingModelStatus, next: &TrainingModelStatus) -> Object
         && previous.last_run.as_ref().is_none_or(|last| Some(last.run) != previous.run);
     if was_active {
         let note = format!(
-            "the aggregator lost the files of run {}; run {run} begins with the first weights",
-            previous.run.unwrap_or_default()
+            "the aggregator lost the files of run {}; run {run} begins with {}",
+            previous.run.unwrap_or_default(),
+            repeated_with(previous, next)
         );
         return ObjectEvent::warning(&Reason::RoundRepeated.to_string(), note);
     }
@@ -76,6 +79,20 @@ fn started(previous: &TrainingModelStatus, next: &TrainingModelStatus) -> Object
         "RunStarted",
         format!("run {run} of {} rounds", next.rounds.unwrap_or_default()),
     )
+}
+
+/// The weights that a repeated run begins with.
+fn repeated_with(previous: &TrainingModelStatus, next: &TrainingModelStatus) -> String {
+    let initial = |status| CurrentRun::of(status)?.frozen.settings.initial;
+    let (first, now): (Option<InitialWeights>, _) = (initial(previous), initial(next));
+    match now {
+        Some(now) if first.is_none_or(|first| first.sha256 != now.sha256) => format!(
+            "the weights of round {}, from {}",
+            previous.round.unwrap_or(1).saturating_sub(1),
+            now.url.as_deref().map(redact).unwrap_or_default()
+        ),
+        _ => "the first weights".to_owned(),
+    }
 }
 
 /// Whether an update was refused, or a worker failed, in this change.

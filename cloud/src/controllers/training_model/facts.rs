@@ -5,9 +5,15 @@ use std::{collections::BTreeMap, sync::Arc};
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 use neptune_api::{Dataset, Model, TrainingModel};
-use neptune_wire::{KeyPin, aggregator::RunStatus};
+use neptune_wire::{
+    KeyPin, NodeName,
+    aggregator::{RunRequest, RunStatus},
+};
 
-use super::aggregator::{PORT, deployed_pin};
+use super::{
+    aggregator::{PORT, deployed_pin},
+    on_node,
+};
 use crate::{
     cache::{Cached as _, Caches},
     controllers::runtime::Context,
@@ -45,6 +51,10 @@ pub struct AggregatorFacts {
     pub pin: Option<KeyPin>,
     /// Its newest state.
     pub state: Option<Arc<RunStatus>>,
+    /// The node that runs it; `None` for a Deployment.
+    pub node: Option<NodeName>,
+    /// What its node has to send to it.
+    pub request: Option<RunRequest>,
 }
 
 /// The Datasets, nodes, frameworks and Models of a `TrainingModel`, and its aggregator.
@@ -59,11 +69,17 @@ pub fn facts(model: &TrainingModel, context: &Context) -> TrainingFacts {
     let named = spec.training_workers.iter().filter_map(|worker| worker.node_name.clone());
     let evaluating = spec.evaluation.iter().filter_map(|it| it.node_name.clone());
     let with_data = datasets.values().map(|dataset| dataset.spec.node_name.clone());
-    let nodes = named.chain(evaluating).chain(with_data);
+    let aggregating = on_node::spec_node(model).map(str::to_owned);
+    let nodes = named.chain(evaluating).chain(with_data).chain(aggregating);
     let nodes = nodes.filter_map(|name| Some((name.clone(), caches.node(&name)?))).collect();
     let model_named = |name: &String| caches.get::<Model>(&namespace, name);
     let initial = spec.initial_weights.as_ref().and_then(|weights| weights.model.as_ref());
     let output = spec.output.as_ref().map(|output| &output.model.name);
+    let node = on_node::placement(model);
+    let address = match &node {
+        Some(node) => on_node::address(model, context.fleet().address(node)),
+        None => address(model, caches, context.cluster_domain()),
+    };
     let view = context.aggregators().view(model.metadata.uid.as_deref().unwrap_or_default());
     TrainingFacts {
         datasets,
@@ -74,9 +90,11 @@ pub fn facts(model: &TrainingModel, context: &Context) -> TrainingFacts {
         aggregator: AggregatorFacts {
             image: context.aggregator_image().to_owned(),
             allow_control_plane: context.pod_policy().allow_control_plane,
-            address: address(model, caches, context.cluster_domain()),
+            address,
             pin: view.pin.or_else(|| known_pin(model, caches)),
             state: view.state,
+            node,
+            request: view.request,
         },
     }
 }

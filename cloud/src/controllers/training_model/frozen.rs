@@ -23,6 +23,9 @@ pub struct FrozenRun {
     pub settings: RunSettings,
     /// The containers.
     pub container: TrainingContainer,
+    /// The node that runs the aggregator; `None` for a Deployment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aggregator_node: Option<NodeName>,
     /// Seconds that the run may take; `None` for any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_seconds: Option<u64>,
@@ -42,9 +45,6 @@ pub struct FrozenOutput {
     pub model: String,
     /// By how much the metric must beat the present one.
     pub min_improvement: f64,
-    /// The format of the weights, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub format: Option<String>,
 }
 
 /// The current or last run of an object.

@@ -13,9 +13,11 @@ mod frozen;
 mod numbers;
 mod observation;
 mod observe;
+mod on_node;
 mod outcome;
 mod plan;
 mod program;
+mod repeat;
 mod request;
 mod rows;
 mod settings;
@@ -105,10 +107,12 @@ impl Controller for TrainingModel {
         events::events(previous, next)
     }
 
-    /// A run that starts or ends changes the tasks of its nodes.
+    /// A run that starts or ends changes the tasks of its nodes. One that the aggregator has must not
+    /// begin again.
     fn enqueue_by_status(&self, next: &TrainingModelStatus, context: &Context) {
         let runs = |status: &TrainingModelStatus| {
-            (status.run, status.last_run.as_ref().map(|last| last.run))
+            let accepted = status.aggregator.as_ref().and_then(|aggregator| aggregator.run);
+            (status.run, accepted, status.last_run.as_ref().map(|last| last.run))
         };
         if self.status.as_ref().map(runs) != Some(runs(next)) {
             context.enqueue(self);

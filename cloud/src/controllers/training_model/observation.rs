@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use neptune_api::LastRun;
-use neptune_wire::{NodeName, aggregator::RunStatus};
+use neptune_wire::{
+    NodeName,
+    aggregator::{InitialWeights, RunStatus},
+};
 
 use super::{frozen::FrozenRun, rows::TrainingNode};
 use crate::{finding::Finding, reason::Reason};
@@ -22,12 +25,16 @@ pub struct TrainingObservation {
     pub state: Option<Arc<RunStatus>>,
     /// Why it cannot be used.
     pub problem: Option<Finding>,
+    /// The node that runs it; `None` for a Deployment.
+    pub node: Option<NodeName>,
     /// Why its Pod is not ready; `None` if it is.
     pub pod: Option<String>,
     /// The digest of the weights that the output Model received.
     pub published: Option<String>,
     /// The digest of the output Model now.
     pub output_digest: Option<String>,
+    /// The files of weights that the Models of the spec name.
+    pub origins: Vec<InitialWeights>,
     /// How many published weights the aggregator keeps.
     pub keep: usize,
     /// The samples of the Dataset of the schedule.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
-use neptune_api::TrainingModel;
-use neptune_wire::ObjectKey;
+use neptune_api::{Model, TrainingModel};
+use neptune_wire::{NodeName, ObjectKey, aggregator::InitialWeights};
 
 use super::{
     frozen::CurrentRun,
     observation::TrainingObservation,
+    on_node::{self, AggregatorNode},
     outcome::earliest,
     request::{RequestInputs, request},
     rows::TrainingNode,
@@ -21,7 +22,7 @@ use crate::{
     kubernetes::pods::{
         available_replicas, deployment_problem, is_current, pod_pending, pod_problem,
     },
-    training::{AggregatorTask, Publication},
+    training::{AggregatorTask, Publication, ReportedAggregator},
 };
 
 /// What is known of the training and its nodes.
@@ -36,9 +37,11 @@ pub fn observe(
     let uid = model.metadata.uid.as_deref().unwrap_or_default();
     let view = context.aggregators().view(uid);
     let caches = context.caches();
-    let output = model.spec.output.as_ref().and_then(|output| {
-        caches.get::<neptune_api::Model>(key.namespace.as_str(), &output.model.name)
-    });
+    let model_named = |name: &String| caches.get::<Model>(key.namespace.as_str(), name);
+    let output = model.spec.output.as_ref().map(|output| &output.model.name);
+    let output = output.and_then(model_named);
+    let initial = model.spec.initial_weights.as_ref().and_then(|weights| weights.model.as_ref());
+    let initial = initial.and_then(|reference| model_named(&reference.name));
     let current = model.status.as_ref().and_then(CurrentRun::of);
     let fleet = context.fleet();
     let nodes = current.iter().filter(|current| !current.is_over);
@@ -46,7 +49,7 @@ pub fn observe(
         let report = fleet.report(node, key, uid).and_then(|report| report.training.as_deref());
         let observed = TrainingNode {
             agent: fleet.agent(node, now),
-            has_key: fleet.key_pin(node).is_some(),
+            key: fleet.node_key(node),
             tasks: report.map(|report| report.tasks.clone()).unwrap_or_default(),
         };
         (node.clone(), observed)
@@ -58,12 +61,22 @@ pub fn observe(
         pin: view.pin.map(|pin| pin.0),
         state: view.state,
         problem: view.problem,
-        pod: not_ready(model, caches),
+        node: valid.aggregator.node.clone(),
+        pod: valid.aggregator.node.is_none().then(|| not_ready(model, caches)).flatten(),
         published: view.published,
+        origins: initial.iter().chain(&output).filter_map(|model| weights(model)).collect(),
         output_digest: output.and_then(|model| model.spec.sha256sum.clone()),
         keep: usize::try_from(valid.keep).unwrap_or(usize::MAX),
         samples: valid.samples,
     }
+}
+
+/// The file that a Model names, if it names its digest.
+fn weights(model: &Model) -> Option<InitialWeights> {
+    let url = model.spec.model_url.clone();
+    let sha256 = model.spec.sha256sum.as_ref()?.to_ascii_lowercase();
+    let is_web = ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme));
+    is_web.then_some(InitialWeights { url: Some(url), sha256 })
 }
 
 /// Why the Pod of the aggregator is not ready; `None` if it is.
@@ -100,8 +113,7 @@ pub fn aggregator_task(
         let (fleet, now) = (context.fleet(), context.fleet_now());
         let nodes = current.iter().flat_map(|current| current.frozen.nodes());
         let nodes: Vec<_> = nodes.cloned().collect();
-        let keys =
-            nodes.iter().filter_map(|node| Some((node.clone(), fleet.key_pin(node)?.clone())));
+        let keys = nodes.iter().filter_map(|node| Some((node.clone(), fleet.trusted_pin(node)?)));
         let tasks = nodes.iter().filter_map(|node| {
             let report = fleet.report(node, key, uid)?.training.as_deref()?;
             Some((node.clone(), report.tasks.clone()))
@@ -123,6 +135,7 @@ pub fn aggregator_task(
     let next_start = over.and_then(|over| earliest(&model.spec, Some(over)));
     AggregatorTask {
         object: format!("{}/{}", key.namespace, key.name),
+        node: valid.aggregator.node.as_ref().map(|node| reported(node, key, valid, context)),
         secret: workload::secret(model, valid),
         volume: workload::volume(model, valid),
         url: valid.url(),
@@ -144,6 +157,29 @@ pub fn aggregator_task(
     }
 }
 
+/// What the node of the aggregator reports, and why it cannot be used.
+fn reported(
+    node: &NodeName,
+    key: &ObjectKey,
+    valid: &ValidTrainingModel,
+    context: &Context,
+) -> ReportedAggregator {
+    let (fleet, now) = (context.fleet(), context.fleet_now());
+    let report = fleet.report(node, key, &valid.metadata.uid);
+    let report = report.and_then(|report| report.aggregator.as_deref()).cloned();
+    let found = AggregatorNode {
+        name: node.clone(),
+        exists: context.caches().node(node.as_str()).is_some(),
+        agent: fleet.agent(node, now),
+        is_capable: fleet.runs_aggregators(node),
+        report: report.clone(),
+    };
+    ReportedAggregator {
+        problem: on_node::problem(&found, valid.aggregator.address.as_deref()),
+        report: report.unwrap_or_default(),
+    }
+}
+
 /// The weights that the output Model should have.
 fn publication(
     valid: &ValidTrainingModel,
@@ -151,14 +187,17 @@ fn publication(
     output: Option<&neptune_api::TrainingOutputStatus>,
 ) -> Option<Publication> {
     let (current, output) = (current.filter(|current| !current.is_over)?, output?);
-    let frozen = current.frozen.output.as_ref().filter(|frozen| frozen.model == output.model)?;
+    current.frozen.output.as_ref().filter(|frozen| frozen.model == output.model)?;
     let sha256 = output.sha256sum.clone().filter(|_| !output.published)?;
     let address = valid.aggregator.address.as_ref()?;
+    // The last segment names the downloaded file, and model servers go by its extension. Earlier
+    // aggregators report no format and serve no names.
+    let name = output.format.as_ref().map_or_else(String::new, |it| format!("/weights.{it}"));
     Some(Publication {
         model: output.model.clone(),
         owner: valid.key.name.to_string(),
-        url: format!("http://{address}/v1/content/{sha256}"),
+        url: format!("http://{address}/v1/content/{sha256}{name}"),
         sha256,
-        format: frozen.format.clone(),
+        format: output.format.clone(),
     })
 }

@@ -7,7 +7,10 @@ use neptune_wire::{
     aggregator::{MeasuredWeights, RunPhase, RunStatus},
 };
 
-use super::frozen::{CurrentRun, DEADLINE, FrozenRun};
+use super::{
+    frozen::{CurrentRun, DEADLINE, FrozenRun},
+    repeat::{Origins, repeated},
+};
 use crate::{finding::Finding, kubernetes::quantities, reason::Reason};
 
 /// The next step of an object's runs.
@@ -26,6 +29,8 @@ pub enum Step {
     Publish {
         /// Their digest.
         sha256: String,
+        /// Their format: `npz` or `safetensors`. Unknown from earlier aggregators.
+        format: Option<String>,
     },
     /// The current run ends.
     End(RunResult),
@@ -59,6 +64,8 @@ pub struct StepInputs<'a> {
     pub published: Option<&'a str>,
     /// The samples of the Dataset of the schedule.
     pub samples: Option<i64>,
+    /// What is known of weights that the aggregator lost.
+    pub origins: Origins<'a>,
     /// The current time.
     pub now: Timestamp,
 }
@@ -75,12 +82,12 @@ pub fn step(inputs: &StepInputs) -> Step {
 fn active_step(inputs: &StepInputs, current: &CurrentRun) -> Step {
     let is_lost = inputs.state.is_some_and(|state| state.run < current.number);
     if is_lost && current.was_accepted {
-        // The weights of the aggregator are gone too.
-        let mut frozen = current.frozen.clone();
-        if let Some(evaluation) = &mut frozen.settings.evaluation {
-            evaluation.present = None;
-        }
-        return Step::Start { frozen: Box::new(frozen), repeated: true };
+        return match repeated(current, inputs.origins) {
+            Ok(frozen) => Step::Start { frozen: Box::new(frozen), repeated: true },
+            Err(Finding { reason, message, .. }) => {
+                Step::End(RunResult { result: reason.to_string(), message, metric: None })
+            }
+        };
     }
     // A status from a copy: the aggregator has run more since.
     if inputs.state.is_some_and(|state| state.run > current.number) {
@@ -130,7 +137,8 @@ fn ended_step(inputs: &StepInputs, current: &CurrentRun, state: &RunStatus) -> S
     }
     let is_published = inputs.published == Some(best.weights.sha256.as_str());
     if current.frozen.output.is_some() && !is_published {
-        return Step::Publish { sha256: best.weights.sha256.clone() };
+        let (sha256, format) = (best.weights.sha256.clone(), state.format.clone());
+        return Step::Publish { sha256, format };
     }
     end(Reason::Succeeded, succeeded(current, state, metric.as_deref()))
 }

@@ -10,15 +10,18 @@ use neptune_wire::{
     TrainingTask,
 };
 
-use super::{frozen::CurrentRun, validate::ValidTrainingModel, workload};
+use super::{frozen::CurrentRun, on_node, validate::ValidTrainingModel, workload};
 use crate::{
     controllers::{dataset, runtime::ObjectPlan},
-    fleet::Retained,
+    fleet::{Requirements, Retained},
     worker::names::training_name,
 };
 
 /// The plan of a `TrainingModel` that is valid or has a run.
 pub fn plan(model: &TrainingModel, valid: &ValidTrainingModel) -> ObjectPlan {
+    if let Some(node) = &valid.aggregator.node {
+        return plan_on_node(model, valid, node);
+    }
     // Without its key the aggregator could not start, and no node could trust it.
     let Some(pin) = &valid.aggregator.pin else {
         return ObjectPlan { retained: Some(run_objects(valid)), ..ObjectPlan::default() };
@@ -26,15 +29,43 @@ pub fn plan(model: &TrainingModel, valid: &ValidTrainingModel) -> ObjectPlan {
     let objects = Some(workload::objects(model, valid, pin));
     let active = valid.current.as_ref().filter(|current| !current.is_over);
     let Some(current) = active else { return ObjectPlan { objects, ..ObjectPlan::default() } };
-    let (Some(url), true) = (valid.url(), valid.aggregator.state.is_some()) else {
+    let Some(requirements) = requirements(model, valid, current) else {
         // A controller that has just started does not know the tasks yet: they go on.
         return ObjectPlan { objects, retained: Some(run_objects(valid)), ..ObjectPlan::default() };
     };
-    let aggregator = AggregatorEndpoint { url, pin: pin.clone() };
+    ObjectPlan { requirements, objects, ..ObjectPlan::default() }
+}
+
+/// The plan if a node runs the aggregator.
+fn plan_on_node(model: &TrainingModel, valid: &ValidTrainingModel, node: &NodeName) -> ObjectPlan {
+    let active = valid.current.as_ref().filter(|current| !current.is_over);
+    let known = active.map(|current| (current, requirements(model, valid, current)));
+    let mut requirements = match known {
+        Some((current, None)) if current.was_accepted => {
+            return ObjectPlan { retained: Some(run_objects(valid)), ..ObjectPlan::default() };
+        }
+        // It does not run yet, so that no task is open.
+        Some((_, None)) | None => Requirements::new(),
+        Some((_, Some(requirements))) => requirements,
+    };
+    let contents = requirements.entry(node.clone()).or_default();
+    let content = contents.entry(valid.key.clone()).or_insert_with(|| object_content(model, valid));
+    content.aggregator = Some(Box::new(on_node::content(model, valid)));
+    ObjectPlan { requirements, ..ObjectPlan::default() }
+}
+
+/// What each node of a run needs; `None` while the open tasks or the aggregator's key are unknown.
+fn requirements(
+    model: &TrainingModel,
+    valid: &ValidTrainingModel,
+    current: &CurrentRun,
+) -> Option<Requirements> {
+    valid.aggregator.state.as_ref()?;
+    let aggregator = AggregatorEndpoint { url: valid.url()?, pin: valid.aggregator.pin.clone()? };
     let nodes = current.frozen.nodes().into_iter();
-    let requirements =
+    let contents =
         nodes.map(|node| (node.clone(), contents(model, valid, current, node, &aggregator)));
-    ObjectPlan { requirements: requirements.collect(), objects, ..ObjectPlan::default() }
+    Some(contents.collect())
 }
 
 /// The objects that nodes retain while the spec is invalid: without a run they have none.
@@ -55,6 +86,9 @@ fn objects_of(current: &CurrentRun, key: &ObjectKey) -> Retained {
     for (node, name) in datasets(current) {
         let keys = [key.clone(), dataset::object_key(key, name.clone())];
         objects.entry(node.clone()).or_default().extend(keys);
+    }
+    if let Some(node) = &current.frozen.aggregator_node {
+        objects.entry(node.clone()).or_default().insert(key.clone());
     }
     objects
 }
@@ -78,9 +112,9 @@ fn contents(
         .filter_map(|(_, name)| {
             let found = valid.datasets.get(name.as_str())?;
             let key = dataset::object_key(&valid.key, name.clone());
-            let content = dataset::content(found, &key);
+            let content = dataset::content(found, &key, node);
             // A Dataset that was moved is another node's.
-            (found.spec.node_name == node.as_str()).then_some((key, content))
+            dataset::is_on(found, node.as_str()).then_some((key, content))
         })
         .collect();
     let training = TrainingContent {
@@ -89,7 +123,15 @@ fn contents(
         container: current.frozen.container.clone(),
         tasks: tasks(valid, current, node),
     };
-    let content = ObjectContent {
+    let content =
+        ObjectContent { training: Some(Box::new(training)), ..object_content(model, valid) };
+    contents.insert(valid.key.clone(), content);
+    contents
+}
+
+/// The object without anything for a node.
+fn object_content(model: &TrainingModel, valid: &ValidTrainingModel) -> ObjectContent {
+    ObjectContent {
         api_version: TrainingModel::api_version(&()).into_owned(),
         kind: TrainingModel::kind(&()).into_owned(),
         metadata: valid.metadata.clone(),
@@ -98,10 +140,10 @@ fn contents(
         dataset: None,
         workers: Vec::new(),
         serving: None,
-        training: Some(Box::new(training)),
-    };
-    contents.insert(valid.key.clone(), content);
-    contents
+        training: None,
+        aggregator: None,
+        peers: None,
+    }
 }
 
 /// The open tasks of a node, in the order of their workers.

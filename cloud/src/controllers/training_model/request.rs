@@ -19,7 +19,7 @@ pub struct RequestInputs<'a> {
     pub current: Option<&'a CurrentRun>,
     /// The newest state of the aggregator.
     pub state: Option<&'a RunStatus>,
-    /// The keys of the nodes that have reported one.
+    /// The trusted keys of the nodes that have reported one.
     pub keys: BTreeMap<NodeName, KeyPin>,
     /// Whether a node without a key has none: the controller has listened long enough.
     pub is_settled: bool,

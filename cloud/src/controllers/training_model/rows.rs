@@ -12,9 +12,10 @@ use super::request::reason;
 use crate::{
     finding::Finding,
     fleet::{
-        Presence,
+        NodeKey, Presence,
         observed::{AgentMessages, AgentState, missing_report},
     },
+    kubernetes::node_keys::NODE_KEYS,
     reason::Reason,
 };
 
@@ -29,8 +30,8 @@ const MAX_MESSAGE: usize = 512;
 pub struct TrainingNode {
     /// Its agent.
     pub agent: AgentState,
-    /// Whether its agent has reported a key.
-    pub has_key: bool,
+    /// The key that its agent reports.
+    pub key: NodeKey,
     /// What it reports of its tasks.
     pub tasks: Vec<TaskReport>,
 }
@@ -138,15 +139,9 @@ fn of_node(
         Presence::NeverSeen => return (TrainingWorkerState::Pending, None),
         Presence::Online => {}
     }
-    if !node.has_key {
-        let message = format!(
-            "the agent of node {} has no key: it is too old to train; upgrade neptune-edge on it",
-            task.node
-        );
-        return (TrainingWorkerState::Pending, Some(Finding::new(Reason::AgentTooOld, message)));
-    }
+    let key_problem = of_key(&task.node, &node.key);
     let Some(report) = node.tasks.iter().find(|report| report.id == task.id) else {
-        return (TrainingWorkerState::Pending, None);
+        return (TrainingWorkerState::Pending, key_problem);
     };
     let row_state = match report.state {
         TaskState::Preparing => TrainingWorkerState::Preparing,
@@ -159,7 +154,36 @@ fn of_node(
     };
     let is_problem = report.reason.is_some()
         || matches!(row_state, TrainingWorkerState::Refused | TrainingWorkerState::Failed);
-    (row_state, is_problem.then(|| Finding::new(reason(report), &*report.message)))
+    let of_report = || is_problem.then(|| Finding::new(reason(report), &*report.message));
+    (row_state, key_problem.or_else(of_report))
+}
+
+/// Why the aggregator does not accept the key that a node presents.
+fn of_key(name: &NodeName, key: &NodeKey) -> Option<Finding> {
+    let (reason, message) = match key {
+        NodeKey::Trusted(_) => return None,
+        NodeKey::Missing => (
+            Reason::AgentTooOld,
+            format!(
+                "the agent of node {name} has no key: it is too old to train; upgrade neptune-edge on it"
+            ),
+        ),
+        NodeKey::Unrecorded => (
+            Reason::NodeKeyNotRecorded,
+            format!(
+                "the first key of node {name} is not in ConfigMap {NODE_KEYS} yet; if this stays, see the log of the controller"
+            ),
+        ),
+        NodeKey::Changed { trusted, reported } => (
+            Reason::NodeKeyChanged,
+            format!(
+                "the key of node {name} changed from {} to {}; its uploads wait until the new key is trusted: kubectl neptune trust {name}",
+                trusted.short(),
+                reported.short()
+            ),
+        ),
+    };
+    Some(Finding::new(reason, message))
 }
 
 /// A number with at most 4 digits after the point.

@@ -7,17 +7,23 @@ use kube::ResourceExt as _;
 use neptune_api::{
     Aggregation, AggregationStrategy, MetricMode, TooFewWorkers, TrainingModel, UpdateWeights,
 };
-use neptune_wire::aggregator::{
-    AggregationRule, EarlyStop, InitialWeights, OnTooFewWorkers, RunEvaluation, RunWorker,
+use neptune_wire::{
+    NodeName,
+    aggregator::{
+        AggregationRule, EarlyStop, InitialWeights, OnTooFewWorkers, RunEvaluation, RunWorker,
+    },
 };
 
 use super::{
     facts::TrainingFacts,
     frozen::FrozenOutput,
     numbers::{decimal, duration, invalid, is_digest, share, whole},
+    on_node,
     workers::{check_node, dataset},
 };
-use crate::{finding::Finding, kubernetes::quantities, reason::Reason, training};
+use crate::{
+    controllers::dataset::is_on, finding::Finding, kubernetes::quantities, reason::Reason, training,
+};
 
 const DEFAULT_ROUNDS: u32 = 10;
 const DEFAULT_ROUND_SECONDS: u64 = 3600;
@@ -242,7 +248,7 @@ pub fn evaluation(
     if !check_node(node, "spec.evaluation.nodeName", facts, findings) {
         return None;
     }
-    if *node != dataset.spec.node_name {
+    if !is_on(dataset, node) {
         let message = format!(
             "{field}: Dataset {:?} is on node {:?}, not on node {node}; correct spec.evaluation.nodeName",
             dataset.name_any(),
@@ -290,17 +296,19 @@ pub fn output(
     let min_improvement = decimal(field, output.min_improvement.clone(), 0.0, findings);
     let owner = model.metadata.name.as_deref().unwrap_or_default();
     findings.extend(facts.output_model.iter().filter_map(|it| training::conflict(it, owner)));
-    let url = model.spec.initial_weights.as_ref().and_then(|weights| weights.url.as_deref());
-    let path = url.map(|url| url.split(['?', '#']).next().unwrap_or(url));
-    let formats = ["npz", "safetensors"];
-    let format = formats.iter().find(|format| {
-        path.is_some_and(|path| path.strip_suffix(**format).is_some_and(|it| it.ends_with('.')))
-    });
-    Some(FrozenOutput {
-        model: output.model.name.clone(),
-        min_improvement,
-        format: format.map(|format| (*format).to_owned()),
-    })
+    Some(FrozenOutput { model: output.model.name.clone(), min_improvement })
+}
+
+/// The node that runs the aggregator; `None` for a Deployment.
+pub fn aggregator_node(
+    model: &TrainingModel,
+    facts: &TrainingFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<NodeName> {
+    let name = on_node::spec_node(model)?;
+    check_node(name, "spec.aggregation.nodeName", facts, findings)
+        .then(|| name.parse().ok())
+        .flatten()
 }
 
 /// How many published weights the aggregator keeps.

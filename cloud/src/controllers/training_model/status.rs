@@ -18,6 +18,7 @@ use super::{
     frozen::{CurrentRun, FrozenRun},
     observation::{TrainingObservation, has_result},
     outcome::{RunResult, Step, StepInputs, named, step},
+    repeat::Origins,
     rows::{TrainingNode, decimal, participants, rows},
 };
 use crate::controllers::runtime::StatusInputs;
@@ -44,6 +45,11 @@ pub fn next(
         state,
         published: observed.published.as_deref(),
         samples: observed.samples,
+        origins: Origins {
+            base: previous.base.as_ref().map(|base| base.sha256sum.as_str()),
+            models: &observed.origins,
+            aggregator: observed.url.as_deref(),
+        },
         now: inputs.now,
     });
     let mut next = previous.clone();
@@ -56,7 +62,9 @@ pub fn next(
     }
     match &step {
         Step::Start { frozen, .. } => start(&mut next, frozen, state, inputs.now),
-        Step::Publish { sha256 } => publish(&mut next, current.as_ref(), sha256, observed),
+        Step::Publish { sha256, format } => {
+            publish(&mut next, current.as_ref(), (sha256, format.as_ref()), observed);
+        }
         Step::End(result) => end(&mut next, current.as_ref(), result, observed, inputs.now),
         Step::Active | Step::Idle(_) => {}
     }
@@ -73,6 +81,7 @@ fn aggregator(
 ) -> Option<AggregatorStatus> {
     let mut aggregator = previous.aggregator.clone().unwrap_or_default();
     aggregator.url = observed.url.clone().or(aggregator.url);
+    aggregator.node = observed.node.as_ref().map(ToString::to_string);
     aggregator.pin = observed.pin.clone().or(aggregator.pin);
     if let Some(current) = current
         && state.is_some_and(|state| state.run == current.number)
@@ -172,7 +181,7 @@ fn metrics(round: &RoundRecord, name: Option<&str>) -> Vec<KeyValue> {
 fn publish(
     next: &mut TrainingModelStatus,
     current: Option<&CurrentRun>,
-    sha256: &str,
+    (sha256, format): (&str, Option<&String>),
     observed: &TrainingObservation,
 ) {
     let Some(output) = current.and_then(|current| current.frozen.output.as_ref()) else { return };
@@ -185,6 +194,7 @@ fn publish(
     next.output = Some(TrainingOutputStatus {
         model: output.model.clone(),
         sha256sum: Some(sha256.to_owned()),
+        format: format.cloned(),
         published: false,
         previous: before.or(held.previous),
         kept: held.kept,

@@ -29,15 +29,16 @@ use super::{
     observation::TrainingObservation,
     outcome::{Step, StepInputs, step},
     plan::plan,
+    repeat::Origins,
     request::{RequestInputs, request},
-    rows::{TrainingNode, decimal, rows},
+    rows::{TrainingNode, decimal, problem, rows},
     status::next,
     validate::{ValidTrainingModel, check, validate},
 };
 use crate::{
     controllers::runtime::StatusInputs,
     finding::Finding,
-    fleet::{Presence, observed::AgentState},
+    fleet::{NodeKey, Presence, observed::AgentState},
     reason::{Phase, Reason, ReasonGroup},
 };
 
@@ -115,6 +116,7 @@ fn state(run: u32, phase: RunPhase) -> RunStatus {
         workers: BTreeMap::new(),
         history: Vec::new(),
         best: None,
+        format: Some("npz".to_owned()),
         present: None,
         reason: None,
         message: String::new(),
@@ -414,6 +416,7 @@ fn inputs<'a>(
         state,
         published: None,
         samples: None,
+        origins: Origins::default(),
         now: at(100),
     }
 }
@@ -454,11 +457,12 @@ fn published_run_ends_and_an_unpublished_one_is_published_again() {
     let current = current(&frozen);
     let base = inputs(&model, Some(&current), None, Some(&state));
     let digest = weights(2).sha256;
-    assert_eq!(step(&base), Step::Publish { sha256: digest.clone() });
+    let format = Some("npz".to_owned());
+    assert_eq!(step(&base), Step::Publish { sha256: digest.clone(), format: format.clone() });
     let other = "ff".repeat(32);
     assert_eq!(
         step(&StepInputs { published: Some(&other), ..base }),
-        Step::Publish { sha256: digest.clone() }
+        Step::Publish { sha256: digest.clone(), format }
     );
     let Step::End(result) = step(&StepInputs { published: Some(&digest), ..base }) else {
         unreachable!()
@@ -671,7 +675,8 @@ fn invalid_spec_stops_no_run() {
 }
 
 fn training_node(presence: Presence, tasks: Vec<TaskReport>) -> TrainingNode {
-    TrainingNode { agent: AgentState { presence, settled: true }, has_key: true, tasks }
+    let key = NodeKey::Trusted(KeyPin(format!("sha256:{}", "a".repeat(64))));
+    TrainingNode { agent: AgentState { presence, settled: true }, key, tasks }
 }
 
 #[test]
@@ -707,11 +712,28 @@ fn rows_have_the_state_of_each_worker_with_problems_first() {
 #[test]
 fn agent_without_a_key_is_too_old() {
     let state = state(1, RunPhase::Open);
-    let old = TrainingNode { has_key: false, ..training_node(Presence::Online, Vec::new()) };
+    let old = TrainingNode { key: NodeKey::Missing, ..training_node(Presence::Online, Vec::new()) };
     let nodes = [("edge1".parse().unwrap(), old)].into();
     let rows = rows(&frozen().settings.workers, &state, &nodes);
     assert_eq!(rows[0].reason.as_deref(), Some("AgentTooOld"));
     assert!(rows[0].message.as_deref().unwrap().contains("upgrade neptune-edge"));
+}
+
+#[test]
+fn changed_key_is_named_with_the_command_that_trusts_it() {
+    let mut state = state(1, RunPhase::Open);
+    state.workers.insert("a".to_owned(), worker_result(ResultState::Accepted));
+    let pin = |digit: &str| KeyPin(format!("sha256:{}", digit.repeat(64)));
+    let key = NodeKey::Changed { trusted: pin("a"), reported: pin("b") };
+    let changed = TrainingNode { key, ..training_node(Presence::Online, Vec::new()) };
+    let rows =
+        rows(&frozen().settings.workers, &state, &[("edge1".parse().unwrap(), changed)].into());
+    let finding = problem(&rows).unwrap();
+    assert_eq!(finding.reason, Reason::NodeKeyChanged);
+    assert_eq!(
+        finding.message,
+        "worker \"b-west-1\" on node edge1: the key of node edge1 changed from sha256:aaaaaaaaaaaa to sha256:bbbbbbbbbbbb; its uploads wait until the new key is trusted: kubectl neptune trust edge1"
+    );
 }
 
 #[test]
@@ -875,7 +897,7 @@ fn happenings() -> impl Strategy<Value = Vec<Happening>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
     fn runs_only_count_up_and_their_settings_never_change(all in happenings()) {

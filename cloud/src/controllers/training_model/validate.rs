@@ -132,6 +132,7 @@ pub fn check(model: &TrainingModel, facts: &TrainingFacts) -> Result<FrozenRun, 
     let evaluation = settings::evaluation(model, facts, present, findings);
     let early_stop = settings::early_stop(model, findings);
     let output = settings::output(model, facts, findings);
+    let aggregator_node = settings::aggregator_node(model, facts, findings);
     settings::keep(model, findings);
     schedule(model, facts, findings);
     let deadline = model.spec.active_deadline.as_deref();
@@ -159,6 +160,7 @@ pub fn check(model: &TrainingModel, facts: &TrainingFacts) -> Result<FrozenRun, 
         spec: spec_hash(&model.spec),
         settings,
         container,
+        aggregator_node,
         deadline_seconds,
         output,
         samples: scheduled_samples(model, facts),

@@ -8,6 +8,7 @@ use neptune_wire::{NodeName, ObjectName, Resource, aggregator::RunWorker};
 
 use super::facts::TrainingFacts;
 use crate::{
+    controllers::dataset::is_on,
     finding::Finding,
     kubernetes::{
         labels::{EDGE_LABEL, RUNTIME_LABEL},
@@ -74,7 +75,7 @@ fn of_entry(
                 findings.push(elsewhere(&field, entry, dataset));
                 return Vec::new();
             }
-            worker(dataset).map(|worker| (entry.name.clone(), worker)).into_iter().collect()
+            worker(entry, dataset).map(|worker| (entry.name.clone(), worker)).into_iter().collect()
         }
         (None, Some(labels)) if !labels.is_empty() => {
             let selected: Vec<_> = facts
@@ -85,7 +86,10 @@ fn of_entry(
                 })
                 .filter(|dataset| is_placed(entry, dataset, facts))
                 .filter_map(|dataset| {
-                    Some((format!("{}-{}", entry.name, dataset.name_any()), worker(dataset)?))
+                    Some((
+                        format!("{}-{}", entry.name, dataset.name_any()),
+                        worker(entry, dataset)?,
+                    ))
                 })
                 .collect();
             if selected.is_empty() {
@@ -159,7 +163,7 @@ pub fn check_node(
 fn is_placed(entry: &TrainingWorker, dataset: &Dataset, facts: &TrainingFacts) -> bool {
     let node = &dataset.spec.node_name;
     match (&entry.node_name, &entry.node_selector) {
-        (Some(name), _) => name == node,
+        (Some(name), _) => is_on(dataset, name),
         (None, Some(labels)) => facts
             .nodes
             .get(node)
@@ -187,7 +191,9 @@ fn place(entry: &TrainingWorker) -> String {
     }
 }
 
-fn worker(dataset: &Dataset) -> Option<RunWorker> {
+/// The worker of an entry: on its node, which may have a copy of the data, or where the data is.
+fn worker(entry: &TrainingWorker, dataset: &Dataset) -> Option<RunWorker> {
     let name: ObjectName = dataset.name_any().parse().ok()?;
-    Some(RunWorker { node: dataset.spec.node_name.parse().ok()?, dataset: name })
+    let node = entry.node_name.as_ref().unwrap_or(&dataset.spec.node_name);
+    Some(RunWorker { node: node.parse().ok()?, dataset: name })
 }

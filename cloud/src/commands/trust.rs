@@ -1,0 +1,90 @@
+//! The `trust` command: records the key of a node that the controller shall use.
+
+use std::io::Write as _;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, ResourceExt as _};
+use neptune_wire::{KeyPin, NodeName};
+
+use crate::{
+    cli::Trust,
+    error::Error,
+    kubernetes::{
+        kubeconfig,
+        node_keys::{KeyRecord, NODE_KEYS, parse, save},
+    },
+};
+
+/// Records the key of one node.
+///
+/// # Errors
+/// No usable kubeconfig, no answer from the API server, or no key that waits.
+pub async fn trust(flags: Trust) -> Result<(), Error> {
+    let config = kubeconfig::config(flags.kubeconfig.as_deref(), flags.context.as_deref()).await?;
+    let client = kubeconfig::client(config)?;
+    let (namespace, node) = (&*flags.namespace, flags.node);
+    let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+    let step = format!("get ConfigMap {namespace}/{NODE_KEYS}");
+    let held = api.get_opt(NODE_KEYS).await.map_err(Error::api(step))?;
+    let (mut records, _) = parse(held.as_ref());
+    let before = records.remove(&node);
+    let record = decide(&node, before.as_ref(), flags.pin).map_err(Error::Trust)?;
+    let text = match before.filter(|before| before.trusted != record.trusted) {
+        Some(before) => {
+            format!("node {node}: {} replaces {}\n", record.trusted.0, before.trusted.0)
+        }
+        None => format!("node {node}: {} is trusted\n", record.trusted.0),
+    };
+    let version = held.and_then(|held| held.resource_version());
+    save(&client, namespace, version.as_deref(), &[(node, record)].into()).await?;
+    // A closed pipe is not an error.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(())
+}
+
+/// The next record of a node.
+fn decide(
+    node: &NodeName,
+    before: Option<&KeyRecord>,
+    pin: Option<KeyPin>,
+) -> Result<KeyRecord, String> {
+    if let Some(trusted) = pin {
+        return Ok(KeyRecord { trusted, waiting: None });
+    }
+    let Some(before) = before else {
+        return Err(format!(
+            "no key of node {node} is recorded: the controller records it when the node connects; to record it before, add --pin"
+        ));
+    };
+    match &before.waiting {
+        Some(waiting) => Ok(KeyRecord { trusted: waiting.clone(), waiting: None }),
+        None => Err(format!(
+            "no key of node {node} waits: {} is trusted; to trust another key, add --pin",
+            before.trusted.0
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn pin(digit: char) -> KeyPin {
+        KeyPin(format!("sha256:{}", digit.to_string().repeat(64)))
+    }
+
+    #[test]
+    fn waiting_key_or_the_given_one_is_trusted() {
+        let node: NodeName = "edge0".parse().unwrap();
+        let waiting = KeyRecord { trusted: pin('a'), waiting: Some(pin('b')) };
+        let trusted = |digit| Ok(KeyRecord { trusted: pin(digit), waiting: None });
+        assert_eq!(decide(&node, Some(&waiting), None), trusted('b'));
+        assert_eq!(decide(&node, Some(&waiting), Some(pin('c'))), trusted('c'));
+        assert_eq!(decide(&node, None, Some(pin('c'))), trusted('c'));
+        let error = decide(&node, None, None).unwrap_err();
+        assert!(error.starts_with("no key of node edge0 is recorded"), "{error}");
+        let error = decide(&node, Some(&trusted('a').unwrap()), None).unwrap_err();
+        assert!(error.starts_with("no key of node edge0 waits"), "{error}");
+    }
+}

@@ -1,0 +1,129 @@
+//! Keeps the peers of each node up to date, and publishes those that changed. What they are is
+//! decided by `fleet::rosters`.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use kube::ResourceExt as _;
+use neptune_wire::{NodeName, ObjectContent, ObjectKey, ObjectMetadata, PeerEndpoint, PeerRoster};
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use super::context::Context;
+use crate::{
+    fleet::{PeerFacts, PeerPair, Rosters},
+    kubernetes::{labels::ZONE_LABEL, nodes::label},
+};
+
+/// Changes are collected for this time. After a restart of the controller, the nodes of a zone
+/// report one after the other, and each report changes the rosters of its neighbours.
+const COLLECT: Duration = Duration::from_secs(1);
+
+/// The peers of the nodes, shared by the triggers and the Dataset controller.
+#[derive(Debug, Default)]
+pub struct PeerRosters {
+    state: Mutex<Rosters>,
+    changed: Notify,
+}
+
+impl PeerRosters {
+    /// Sets the pairs of nodes that need a connection because of `object`, with their agents'
+    /// consent: the source and each replica of a Dataset. Empty if it needs none any more.
+    pub fn set_pairs(&self, object: &ObjectKey, pairs: BTreeSet<PeerPair>) {
+        self.change(|rosters| rosters.set_pairs(object, pairs));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Rosters)) {
+        let mut rosters = self.lock();
+        change(&mut rosters);
+        if rosters.is_changed() {
+            self.changed.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Rosters> {
+        // Each change is one step, so a panic of another thread leaves no inconsistent value.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Context {
+    /// A report or a label of this node changed.
+    pub fn update_peer(&self, node: &NodeName) {
+        let cached = self.caches().node(node.as_str());
+        let facts = cached.and_then(|cached| {
+            let fleet = self.fleet();
+            let endpoint = fleet.peers(node)?;
+            Some(PeerFacts {
+                zone: label(&cached, ZONE_LABEL).filter(|it| !it.is_empty()).map(str::to_owned),
+                pin: fleet.trusted_pin(node)?,
+                endpoint: valid(endpoint),
+            })
+        });
+        self.rosters().change(|rosters| rosters.set_node(node, facts));
+    }
+
+    /// Any node may have been changed or deleted.
+    pub fn update_peers(&self) {
+        let known: BTreeSet<_> = self.rosters().lock().nodes().cloned().collect();
+        let existing = self.caches().nodes.state();
+        let existing = existing.iter().filter_map(|node| node.name_any().parse().ok());
+        for node in known.into_iter().chain(existing).collect::<BTreeSet<NodeName>>() {
+            self.update_peer(&node);
+        }
+    }
+}
+
+/// Publishes changed rosters, indefinitely.
+pub async fn publish_rosters(context: &Context) {
+    loop {
+        context.rosters().changed.notified().await;
+        tokio::time::sleep(COLLECT).await;
+        let changed = context.rosters().lock().take_changed();
+        for node in changed {
+            // Not one lock for all: reports of nodes must not wait for it.
+            let roster = context.rosters().lock().roster(&node);
+            publish(context, &node, roster);
+        }
+    }
+}
+
+fn publish(context: &Context, node: &NodeName, roster: Option<PeerRoster>) {
+    let key = PeerRoster::key(node);
+    let Some(roster) = roster else { return context.publisher().remove(&key) };
+    let requirements = [(node.clone(), [(key.clone(), content(&key, roster))].into())].into();
+    for problem in context.publisher().set(&key, requirements) {
+        tracing::error!(%node, problem, "the roster of the node is not published");
+    }
+}
+
+fn content(key: &ObjectKey, roster: PeerRoster) -> ObjectContent {
+    ObjectContent {
+        api_version: "neptune.io/v1alpha1".to_owned(),
+        kind: "PeerRoster".to_owned(),
+        metadata: ObjectMetadata {
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            uid: key.to_string(),
+        },
+        spec: Value::Null,
+        model: None,
+        dataset: None,
+        workers: Vec::new(),
+        serving: None,
+        training: None,
+        aggregator: None,
+        peers: Some(Box::new(roster)),
+    }
+}
+
+/// The endpoint without more addresses than an agent may have.
+fn valid(endpoint: &PeerEndpoint) -> PeerEndpoint {
+    let addresses =
+        endpoint.addresses.iter().filter(|it| it.parse::<std::net::SocketAddr>().is_ok());
+    let addresses = addresses.take(PeerEndpoint::MAX_ADDRESSES).cloned().collect();
+    PeerEndpoint { addresses, ..endpoint.clone() }
+}

@@ -1,0 +1,216 @@
+//! Which key of a node is used: the one that is recorded, or that is recorded next. Pure.
+//!
+//! The first key of a node is trusted. Another key is trusted in its place, unless known keys are
+//! required: then it waits until a person records it.
+
+use std::collections::BTreeSet;
+
+use neptune_wire::{KeyPin, NodeName};
+
+use crate::kubernetes::node_keys::{KeyRecord, KeyRecords};
+
+/// The recorded keys, and whether others are used.
+#[derive(Debug, Clone, Default)]
+pub struct NodeKeys {
+    is_required: bool,
+    records: KeyRecords,
+}
+
+/// The state of a node's key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodeKey {
+    /// The node's agent has not reported one.
+    Missing,
+    /// It is the first key of the node, and is used as soon as it is recorded.
+    Unrecorded,
+    /// The key is used.
+    Trusted(KeyPin),
+    /// The node reports another key than the recorded one, which is not used.
+    Changed {
+        /// The key that is used.
+        trusted: KeyPin,
+        /// The key that waits.
+        reported: KeyPin,
+    },
+}
+
+/// A record to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyChange {
+    /// The node.
+    pub node: NodeName,
+    /// The next record.
+    pub record: KeyRecord,
+    /// The message of the Event, if another key was recorded before.
+    pub note: Option<String>,
+}
+
+impl NodeKeys {
+    /// Nothing is recorded. Whether a key is used only if it is recorded.
+    pub fn new(is_required: bool) -> Self {
+        Self { is_required, ..Self::default() }
+    }
+
+    /// Replaces the records. Returns the nodes whose record changed.
+    pub fn replace(&mut self, records: KeyRecords) -> BTreeSet<NodeName> {
+        let before = std::mem::replace(&mut self.records, records);
+        let nodes: BTreeSet<_> = before.keys().chain(self.records.keys()).collect();
+        let is_changed = |node: &&&NodeName| before.get(**node) != self.records.get(**node);
+        nodes.iter().filter(is_changed).map(|node| (*node).clone()).collect()
+    }
+
+    /// The state of a node's key, by the one that its agent reports.
+    pub fn of(&self, node: &NodeName, reported: Option<&KeyPin>) -> NodeKey {
+        let Some(reported) = reported else { return NodeKey::Missing };
+        if !self.is_required {
+            return NodeKey::Trusted(reported.clone());
+        }
+        match self.records.get(node) {
+            None => NodeKey::Unrecorded,
+            Some(record) if record.trusted == *reported => NodeKey::Trusted(reported.clone()),
+            Some(record) => {
+                NodeKey::Changed { trusted: record.trusted.clone(), reported: reported.clone() }
+            }
+        }
+    }
+
+    /// What to record of a node that reports this key; `None` if nothing changes.
+    pub fn change(&self, node: &NodeName, reported: &KeyPin) -> Option<KeyChange> {
+        let trusted = |pin: &KeyPin| KeyRecord { trusted: pin.clone(), waiting: None };
+        let change = |record, note| Some(KeyChange { node: node.clone(), record, note });
+        if !reported.is_valid() {
+            return None;
+        }
+        let Some(known) = self.records.get(node) else { return change(trusted(reported), None) };
+        if known.trusted == *reported {
+            return known.waiting.as_ref().and_then(|_| change(trusted(reported), None));
+        }
+        let what = format!(
+            "the key of node {node} changed from {} to {}",
+            known.trusted.short(),
+            reported.short()
+        );
+        if !self.is_required {
+            let text =
+                format!("{what}; the new key is accepted, because --require-known-keys is not set");
+            return change(trusted(reported), Some(text));
+        }
+        if known.waiting.as_ref() == Some(reported) {
+            return None;
+        }
+        let text = format!("{what}; the new key is not used before: kubectl neptune trust {node}");
+        let waiting = Some(reported.clone());
+        change(KeyRecord { trusted: known.trusted.clone(), waiting }, Some(text))
+    }
+}
+
+impl NodeKey {
+    /// The key to use for the node.
+    pub fn trusted(&self) -> Option<&KeyPin> {
+        match self {
+            Self::Trusted(pin) | Self::Changed { trusted: pin, .. } => Some(pin),
+            Self::Missing | Self::Unrecorded => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pin(digit: u8) -> KeyPin {
+        KeyPin(format!("sha256:{}", digit.to_string().repeat(64)))
+    }
+
+    fn node() -> NodeName {
+        "edge0".parse().unwrap()
+    }
+
+    /// Writes what has to be recorded. Returns the note.
+    #[expect(clippy::option_option, reason = "a change without a note is not no change")]
+    fn record(keys: &mut NodeKeys, reported: u8) -> Option<Option<String>> {
+        let change = keys.change(&node(), &pin(reported))?;
+        keys.records.insert(change.node, change.record);
+        Some(change.note)
+    }
+
+    #[test]
+    fn changed_key_is_accepted_with_a_note() {
+        let mut keys = NodeKeys::new(false);
+        assert_eq!(record(&mut keys, 1), Some(None), "the first one");
+        assert_eq!(record(&mut keys, 1), None);
+        let note = record(&mut keys, 2).unwrap().unwrap();
+        assert_eq!(
+            note,
+            "the key of node edge0 changed from sha256:111111111111 to sha256:222222222222; the new key is accepted, because --require-known-keys is not set"
+        );
+        assert_eq!(record(&mut keys, 2), None, "reported once");
+        assert_eq!(keys.of(&node(), Some(&pin(2))), NodeKey::Trusted(pin(2)));
+    }
+
+    #[test]
+    fn changed_key_waits_if_known_keys_are_required() {
+        let mut keys = NodeKeys::new(true);
+        assert_eq!(keys.of(&node(), None), NodeKey::Missing);
+        assert_eq!(keys.of(&node(), Some(&pin(1))), NodeKey::Unrecorded);
+        record(&mut keys, 1);
+        let note = record(&mut keys, 2).unwrap().unwrap();
+        assert!(note.ends_with("before: kubectl neptune trust edge0"), "{note}");
+        assert_eq!(record(&mut keys, 2), None, "reported once");
+        let waits = keys.of(&node(), Some(&pin(2)));
+        assert_eq!(waits, NodeKey::Changed { trusted: pin(1), reported: pin(2) });
+        assert_eq!(waits.trusted(), Some(&pin(1)));
+        assert_eq!(record(&mut keys, 1), Some(None), "the trusted one is back");
+        assert_eq!(keys.records[&node()].waiting, None);
+    }
+
+    #[test]
+    fn key_that_is_no_pin_is_never_recorded() {
+        let keys = NodeKeys::new(true);
+        let forged = KeyPin(format!("{} {}", pin(1).0, pin(2).0));
+        assert_eq!(keys.change(&node(), &forged), None);
+        assert_eq!(keys.of(&node(), Some(&forged)).trusted(), None);
+    }
+
+    #[test]
+    fn replaced_records_name_the_nodes_that_changed() {
+        let mut keys = NodeKeys::new(true);
+        record(&mut keys, 1);
+        let record = KeyRecord { trusted: pin(2), waiting: None };
+        assert_eq!(keys.replace([(node(), record.clone())].into()), [node()].into());
+        assert_eq!(keys.replace([(node(), record)].into()), BTreeSet::new());
+        assert_eq!(keys.replace(KeyRecords::new()), [node()].into());
+    }
+
+    proptest! {
+        /// Reports, writes that may fail, and a person who trusts the waiting key, in any order.
+        #[test]
+        fn only_the_first_key_and_trusted_ones_are_used(
+            steps in proptest::collection::vec((1_u8..4, any::<bool>(), any::<bool>()), 1..60),
+        ) {
+            let mut keys = NodeKeys::new(true);
+            let mut allowed = BTreeSet::new();
+            for (reported, is_written, is_trusted) in steps {
+                if let Some(change) = keys.change(&node(), &pin(reported)).filter(|_| is_written) {
+                    if allowed.is_empty() {
+                        allowed.insert(change.record.trusted.clone());
+                    }
+                    keys.records.insert(change.node, change.record);
+                }
+                if let Some(record) = keys.records.get_mut(&node()).filter(|_| is_trusted)
+                    && let Some(waiting) = record.waiting.take()
+                {
+                    allowed.insert(waiting.clone());
+                    record.trusted = waiting;
+                }
+                let key = keys.of(&node(), Some(&pin(reported)));
+                if let Some(used) = key.trusted() {
+                    prop_assert!(allowed.contains(used));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The `ConfigMap` with the trusted keys of the nodes: parses and writes it.
+//!
+//! One entry per node: the pin of the trusted key, and after a space the pin of another key that
+//! the node reports and that waits for `neptune-cloud trust`.
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use neptune_wire::{KeyPin, NodeName};
+use serde_json::json;
+
+use crate::error::Error;
+
+/// Its name, in the controller's namespace.
+pub const NODE_KEYS: &str = "neptune-node-keys";
+
+/// The keys of all recorded nodes.
+pub type KeyRecords = BTreeMap<NodeName, KeyRecord>;
+
+/// What is recorded of a node's key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRecord {
+    /// The key that is used.
+    pub trusted: KeyPin,
+    /// Another key that the node reports, and that is not used.
+    pub waiting: Option<KeyPin>,
+}
+
+impl fmt::Display for KeyRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.trusted.0)?;
+        self.waiting.iter().try_for_each(|pin| write!(f, " {}", pin.0))
+    }
+}
+
+impl FromStr for KeyRecord {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut pins = text.split_whitespace().map(|pin| KeyPin(pin.to_owned()));
+        let trusted = pins.next().ok_or("is empty")?;
+        let record = Self { trusted, waiting: pins.next() };
+        let invalid = std::iter::once(&record.trusted).chain(&record.waiting);
+        if let Some(pin) = invalid.into_iter().find(|pin| !pin.is_valid()) {
+            return Err(format!("{:?} is not sha256: and 64 lower-case hex digits", pin.0));
+        }
+        match pins.next() {
+            Some(_) => Err("has more than two pins".to_owned()),
+            None => Ok(record),
+        }
+    }
+}
+
+/// The records of a `ConfigMap`, and what is wrong with entries that cannot be used.
+pub fn parse(config_map: Option<&ConfigMap>) -> (KeyRecords, Vec<String>) {
+    let (mut records, mut problems) = (KeyRecords::new(), Vec::new());
+    let data = config_map.and_then(|config_map| config_map.data.as_ref());
+    for (name, text) in data.into_iter().flatten() {
+        let node = name.parse::<NodeName>().map_err(|error| error.to_string());
+        match node.and_then(|node| Ok((node, text.parse::<KeyRecord>()?))) {
+            Ok((node, record)) => drop(records.insert(node, record)),
+            Err(why) => problems.push(format!("{name}: {why}")),
+        }
+    }
+    (records, problems)
+}
+
+/// Writes these entries, if the `ConfigMap` still has this resource version; creates it without
+/// one. Entries of other nodes stay.
+///
+/// # Errors
+/// The API server rejects the request, with [`crate::error::Class::Conflict`] if the `ConfigMap`
+/// changed meanwhile.
+pub async fn save(
+    client: &Client,
+    namespace: &str,
+    version: Option<&str>,
+    entries: &KeyRecords,
+) -> Result<(), Error> {
+    let data: BTreeMap<String, String> =
+        entries.iter().map(|(node, record)| (node.to_string(), record.to_string())).collect();
+    let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+    let result = if let Some(version) = version {
+        let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "data": data}));
+        api.patch(NODE_KEYS, &PatchParams::default(), &patch).await
+    } else {
+        let metadata = ObjectMeta { name: Some(NODE_KEYS.to_owned()), ..ObjectMeta::default() };
+        let config_map = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
+        api.create(&PostParams::default(), &config_map).await
+    };
+    result.map(drop).map_err(Error::api(format!("write ConfigMap {namespace}/{NODE_KEYS}")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn pin(digit: char) -> KeyPin {
+        KeyPin(format!("sha256:{}", digit.to_string().repeat(64)))
+    }
+
+    #[test]
+    fn record_is_parsed_from_its_text() {
+        for waiting in [None, Some(pin('b'))] {
+            let record = KeyRecord { trusted: pin('a'), waiting };
+            assert_eq!(record.to_string().parse(), Ok(record));
+        }
+        let three = ['a', 'b', 'c'].map(|digit| pin(digit).0).join(" ");
+        for text in ["", " ", "sha256:ab", "ab", &three, &pin('A').0] {
+            assert!(text.parse::<KeyRecord>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn invalid_entry_is_named_and_the_others_are_used() {
+        let data = [("edge0", pin('a').0), ("edge1", "x".to_owned()), ("Edge", pin('a').0)];
+        let data = data.map(|(node, text)| (node.to_owned(), text));
+        let config_map = ConfigMap { data: Some(data.into()), ..ConfigMap::default() };
+        let (records, problems) = parse(Some(&config_map));
+        assert_eq!(records.keys().map(NodeName::as_str).collect::<Vec<_>>(), ["edge0"]);
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert!(problems[1].starts_with("edge1: \"x\" is not sha256:"), "{problems:?}");
+        assert_eq!(parse(None), (KeyRecords::new(), Vec::new()));
+    }
+}
