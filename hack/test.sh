@@ -92,6 +92,7 @@ doc_tests() { cargo test --workspace --doc --quiet; }
 build() { cargo build --workspace --all-targets --quiet; }
 images() {
     ./hack/build-digits-image.sh
+    ./hack/build-aggregator-image.sh
     ./hack/build-gateway-image.sh
     ./hack/build-model-server-image.sh
     ./hack/build-python-image.sh

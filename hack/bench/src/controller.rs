@@ -279,6 +279,8 @@ fn birth() -> NodeReport {
         heartbeat_seconds: None,
         problems: Vec::new(),
         key_pin: None,
+        runs_aggregators: true,
+        peers: None,
     }
 }
 

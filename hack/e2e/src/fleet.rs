@@ -1,6 +1,7 @@
 //! A fleet on one machine: controller, broker, an edge node and a cloud node.
 
 use std::{
+    collections::BTreeMap,
     fmt::Debug,
     path::{Path, PathBuf},
 };
@@ -17,7 +18,7 @@ use neptune_api::{
 use neptune_harness::{
     Broker, Cluster, MqttClient, Process, Proxy, TIMEOUT,
     docker::{self, docker},
-    eventually, eventually_async, eventually_some, unique,
+    eventually, eventually_async, eventually_some, free_port, unique,
     workspace::root,
 };
 use neptune_wire::Counters;
@@ -45,6 +46,7 @@ pub struct Fleet {
     /// The nodes: edge, cloud, and the further ones.
     nodes: Vec<FleetNode>,
     launcher: Launcher,
+    metrics: BTreeMap<String, u16>,
 }
 
 /// A node with its agent.
@@ -87,6 +89,30 @@ impl Fleet {
 
     /// As [`Fleet::start`], with a number of further edge nodes.
     pub async fn with_more_nodes(transport: Transport, more: usize) -> Self {
+        Self::with_agents(transport, more, |_| Vec::new(), "").await
+    }
+
+    /// As [`Fleet::with_more_nodes`], and all edge nodes are in one zone and share models. Each
+    /// serves its metrics at [`Fleet::metrics_port`].
+    pub async fn with_peers(transport: Transport, more: usize) -> Self {
+        let flags = |metrics: u16| {
+            let listen = format!("127.0.0.1:{}", free_port());
+            let metrics = format!("127.0.0.1:{metrics}");
+            let flags = ["--peers", "--peers-listen", &listen, "--metrics-listen", &metrics];
+            flags.map(str::to_owned).to_vec()
+        };
+        let zone = format!(", topology.kubernetes.io/zone: {}", unique("zone"));
+        Self::with_agents(transport, more, flags, &zone).await
+    }
+
+    /// `flags` are those of an edge node's agent whose metrics have this port; `labels` are further
+    /// labels of edge nodes.
+    async fn with_agents(
+        transport: Transport,
+        more: usize,
+        flags: impl Fn(u16) -> Vec<String>,
+        labels: &str,
+    ) -> Self {
         let dir = tempfile::Builder::new().prefix("neptune-e2e-").tempdir().unwrap();
         std::fs::create_dir(launch::data_dir(dir.path())).unwrap();
         let cluster = Cluster::start(dir.path()).await;
@@ -96,7 +122,10 @@ impl Fleet {
         let crds = root().join("crds");
         let crds = crds.to_str().unwrap();
         cluster.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", crds]);
-        cluster.apply(&node_manifests(&namespace, &edge, &cloud, &others));
+        cluster.apply(&node_manifests(&namespace, &edge, &cloud, &others, labels));
+        let edges = std::iter::once(&edge).chain(&others);
+        let metrics: BTreeMap<_, _> = edges.map(|node| (node.clone(), free_port())).collect();
+        let agent_flags = metrics.iter().map(|(node, port)| (node.clone(), flags(*port)));
         let mut own_brokers = Vec::new();
         let transport = match transport {
             Transport::Mqtt => RunningTransport::Mqtt(Proxy::start(broker.port()).await),
@@ -120,6 +149,7 @@ impl Fleet {
             kubeconfig,
             transport,
             dir,
+            agent_flags: agent_flags.collect(),
         };
         let mut own_brokers = own_brokers.into_iter();
         let mut nodes = Vec::new();
@@ -129,12 +159,33 @@ impl Fleet {
             nodes.push(FleetNode { name: name.clone(), broker: own, agent });
         }
         let controller = launcher.controller(&broker);
-        Self { cluster, broker, namespace, edge, cloud, controller, nodes, launcher }
+        Self { cluster, broker, namespace, edge, cloud, controller, nodes, launcher, metrics }
     }
 
     /// The name of a further edge node, from 0.
     pub fn other(&self, number: usize) -> &str {
         &self.nodes[2 + number].name
+    }
+
+    /// The names of the edge nodes.
+    pub fn edges(&self) -> Vec<&str> {
+        let others = self.nodes.iter().skip(2).map(|node| &*node.name);
+        std::iter::once(&*self.edge).chain(others).collect()
+    }
+
+    /// The port of an edge node's metrics, in a fleet of [`Fleet::with_peers`].
+    pub fn metrics_port(&self, node: &str) -> u16 {
+        self.metrics[node]
+    }
+
+    /// The data directory of a node's agent.
+    pub fn agent_dir(&self, node: &str) -> PathBuf {
+        self.launcher.dir.path().join(node)
+    }
+
+    /// The log of a node's agent.
+    pub fn agent_log(&self, node: &str) -> String {
+        std::fs::read_to_string(self.dir().join(format!("{node}.log"))).unwrap_or_default()
     }
 
     /// The test's folder.
@@ -190,6 +241,11 @@ impl Fleet {
     /// The folder of the nodes' datasets.
     pub fn data_dir(&self) -> PathBuf {
         launch::data_dir(self.launcher.dir.path())
+    }
+
+    /// The folder of the nodes' scripts.
+    pub fn script_dir(&self) -> PathBuf {
+        launch::script_dir(self.launcher.dir.path())
     }
 
     /// An example's manifest for this fleet's nodes, with these texts replaced.
@@ -338,6 +394,15 @@ impl Fleet {
         self.restart_agent(&name);
     }
 
+    /// Kills the agent of a node. Its containers keep running.
+    ///
+    /// # Panics
+    /// If the fleet has no node of that name.
+    pub fn kill_agent(&mut self, name: &str) {
+        let node = self.nodes.iter_mut().find(|node| node.name == name);
+        node.unwrap_or_else(|| panic!("no node {name}")).agent.kill();
+    }
+
     /// Kills the agent of a node and starts it again. Its containers keep running.
     ///
     /// # Panics
@@ -434,18 +499,27 @@ pub fn totals(status: &JointInferenceServiceStatus) -> Counters {
         over_budget: metric("overBudgetNumber"),
         unjudged: metric("unjudgedNumber"),
         shadow: metric("shadowNumber"),
+        deadline: metric("deadlineNumber"),
+        ..Counters::default()
     }
 }
 
-fn node_manifests(namespace: &str, edge: &str, cloud: &str, others: &[String]) -> String {
+fn node_manifests(
+    namespace: &str,
+    edge: &str,
+    cloud: &str,
+    others: &[String],
+    labels: &str,
+) -> String {
     let node = |name: &str, label: &str| {
         format!(
             "---\napiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{{label}}}}}\n"
         )
     };
     let edges = std::iter::once(edge).chain(others.iter().map(String::as_str));
-    let edges: String =
-        edges.map(|edge| node(edge, r#"node-role.kubernetes.io/edge: """#)).collect();
+    let edges =
+        edges.map(|edge| node(edge, &format!(r#"node-role.kubernetes.io/edge: ""{labels}"#)));
+    let edges: String = edges.collect();
     let cloud = node(cloud, "neptune.io/runtime: agent");
     format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {namespace}}}\n{cloud}{edges}")
 }

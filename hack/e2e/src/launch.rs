@@ -1,12 +1,17 @@
 //! Starts the programs of a fleet, with either transport.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use neptune_harness::{Broker, Process, Proxy, free_port, programs, workspace::program};
 use tempfile::TempDir;
 
 use crate::KubeEdge;
 
+/// The image of aggregators on nodes, which `hack/build-aggregator-image.sh` builds.
+const AGGREGATOR_IMAGE: &str = "neptune/aggregator:dev";
 /// The image of gateways, which `hack/build-gateway-image.sh` builds.
 pub const GATEWAY_IMAGE: &str = "neptune/gateway:dev";
 
@@ -17,6 +22,8 @@ pub struct Launcher {
     pub kubeconfig: PathBuf,
     pub transport: RunningTransport,
     pub dir: TempDir,
+    /// Further flags of the agents, by node.
+    pub agent_flags: BTreeMap<String, Vec<String>>,
 }
 
 /// What runs between the controller and the nodes.
@@ -39,7 +46,7 @@ impl Launcher {
         command.args(["--watch-namespace", &self.namespace]);
         // The table of frameworks is in the test's namespace, too.
         command.args(["--namespace", &self.namespace]);
-        command.args(["--gateway-image", GATEWAY_IMAGE]);
+        command.args(["--gateway-image", GATEWAY_IMAGE, "--aggregator-image", AGGREGATOR_IMAGE]);
         Process::start("neptune-cloud", self.dir.path(), &mut command)
     }
 
@@ -54,6 +61,9 @@ impl Launcher {
         });
         command.args(["--local-broker", &broker.url(), "--allow-data-dir"]);
         command.arg(data_dir(self.dir.path()));
+        command.arg("--allow-script-dir").arg(script_dir(self.dir.path()));
+        command.args(self.agent_flags.get(node).into_iter().flatten());
+        command.arg("--allow-capture-dir").arg(data_dir(self.dir.path()));
         Process::start(node, self.dir.path(), &mut command)
     }
 }
@@ -61,4 +71,9 @@ impl Launcher {
 /// The folder of the nodes' datasets.
 pub fn data_dir(dir: &Path) -> PathBuf {
     dir.join("datasets")
+}
+
+/// The folder of the nodes' scripts.
+pub fn script_dir(dir: &Path) -> PathBuf {
+    dir.join("scripts")
 }

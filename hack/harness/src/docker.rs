@@ -77,6 +77,16 @@ pub fn running_node_containers(node: &str) -> Vec<String> {
     ids.lines().map(str::to_owned).collect()
 }
 
+/// The ID of a training container of a node that runs now. Training containers are not among the
+/// node's other containers.
+///
+/// # Panics
+/// If `docker` fails.
+pub fn running_training_container(node: &str) -> Option<String> {
+    let ids = docker(&["ps", "-q", "--no-trunc", "--filter", &training_filter(node)]);
+    ids.lines().next().map(str::to_owned)
+}
+
 /// Removes all containers of a node, as far as possible.
 pub fn remove_node_containers(node: &str) {
     for id in try_node_containers(node).unwrap_or_default() {
@@ -87,6 +97,11 @@ pub fn remove_node_containers(node: &str) {
 /// The filter of `docker ps` for a node's containers.
 pub fn node_filter(node: &str) -> String {
     format!("label=io.neptune.node={node}")
+}
+
+/// The filter of `docker ps` for a node's training containers.
+pub fn training_filter(node: &str) -> String {
+    format!("label=io.neptune.training-node={node}")
 }
 
 /// An image of a static busybox, made without a registry. It is removed when dropped.

@@ -49,6 +49,13 @@ const EVENTS: Right = ("events.k8s.io", "events", &["create", "patch"]);
 // cache/mod.rs: `Caches::watch` follows the one ConfigMap by a field selector on its name.
 const TABLE: (Right, &str) = (("", "configmaps", &["list", "watch"]), "neptune-frameworks");
 
+/// The keys of the nodes, in the same namespace. An empty name stands for any.
+// cache/mod.rs follows it; kubernetes/node_keys.rs creates it when it is missing, and patches it.
+const KEYS: [(Right, &str); 2] = [
+    (("", "configmaps", &["list", "watch", "patch"]), "neptune-node-keys"),
+    (("", "configmaps", &["create"]), ""),
+];
+
 /// The Lease of the leader, in the same namespace. An empty name stands for any.
 // kubernetes/leader_election.rs gets it, creates it when it is missing, and patches it.
 const LEASE: [(Right, &str); 2] = [
@@ -82,7 +89,7 @@ const WEBHOOK: (Right, &str) = (
 );
 
 /// The files that call the API server. Another file may need another right above.
-const CALLERS: [&str; 10] = [
+const CALLERS: [&str; 11] = [
     "admission/certificate_store.rs",
     "admission/reviewer.rs",
     "cache/mod.rs",
@@ -90,6 +97,7 @@ const CALLERS: [&str; 10] = [
     "controllers/runtime/events.rs",
     "controllers/runtime/status_writer.rs",
     "kubernetes/leader_election.rs",
+    "kubernetes/node_keys.rs",
     "training/provision.rs",
     "training/publish.rs",
     "transport/eventbus/rules/mod.rs",
@@ -150,7 +158,7 @@ fn roles_allow_exactly_what_the_controller_calls() {
         let everywhere = expand(EVERYWHERE.iter().chain([&EVENTS]), "");
         let everywhere = &everywhere | &expand([&WEBHOOK.0], WEBHOOK.1);
         assert_eq!(allowed(&objects, "ClusterRole"), everywhere, "{overlay}");
-        let own = [TABLE, CERTIFICATE].into_iter().chain(LEASE);
+        let own = [TABLE, CERTIFICATE].into_iter().chain(LEASE).chain(KEYS);
         let mut own: BTreeSet<_> = own.flat_map(|(right, name)| expand([&right], name)).collect();
         if overlay == "kubeedge" {
             own.append(&mut expand(&RULES, ""));
@@ -184,9 +192,8 @@ fn no_other_file_of_the_controller_calls_the_api_server() {
     let root = repository("cloud/src");
     let mut callers = BTreeSet::new();
     visit(&root, &mut |path, text| {
-        // `status` is a user's command with the user's rights; the others are compiled for tests
-        // only.
-        if path.starts_with(root.join("commands/status"))
+        // Commands have the rights of their user; the others are compiled for tests only.
+        if path.starts_with(root.join("commands"))
             || path.ends_with("controllers/crd_consistency.rs")
             || path.ends_with("controllers/runtime/tests.rs")
         {
@@ -198,6 +205,9 @@ fn no_other_file_of_the_controller_calls_the_api_server() {
             "Api::all(",
             "Api::all_with(",
             "Api::default_namespaced(",
+            // `Api::<Kind>::namespaced(`.
+            ">::namespaced(",
+            ">::all(",
         ]
         .iter()
         .any(|call| text.contains(call))

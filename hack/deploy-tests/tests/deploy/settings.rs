@@ -20,7 +20,7 @@ fn agent_options(files: &[&str]) -> String {
 fn agents_settings_file_lists_every_option_of_run() {
     let file = text("build/systemd/edge.env");
     assert!(file.lines().all(|line| line.is_empty() || line.starts_with('#')), "all is commented");
-    let run = agent_options(&["mod", "run", "containers", "models"]);
+    let run = agent_options(&["mod", "run", "containers", "models", "peers"]);
     assert_eq!(
         variables(&file),
         variables(&run),
@@ -31,7 +31,7 @@ fn agents_settings_file_lists_every_option_of_run() {
 #[test]
 fn manifests_set_only_variables_that_the_programs_read() {
     let cloud = text("cloud/src/cli.rs");
-    let edge = agent_options(&["mod", "run", "containers", "models", "fetch", "doctor"]);
+    let edge = agent_options(&["mod", "run", "containers", "models", "peers", "fetch", "doctor"]);
     let known = &variables(&cloud) | &variables(&edge);
     for overlay in OVERLAYS {
         let shown = serde_json::to_string(&objects(overlay)).unwrap();
@@ -57,6 +57,13 @@ fn docs_list_every_reason_and_metric() {
     let names = metrics.split("registry.register(").skip(1);
     for name in names.map(|call| call.split('"').nth(1).unwrap()) {
         let row = format!("| `neptune_controller_{name}");
+        assert!(page.contains(&row), "no row in docs/ begins with {row}");
+    }
+    // Of the agent's training tasks.
+    let metrics = text("edge/src/training/metrics.rs");
+    let (metrics, _tests) = metrics.split_once("#[cfg(test)]").unwrap();
+    for name in metrics.split('"').filter(|quoted| quoted.starts_with("neptune_training_")) {
+        let row = format!("| `{name}_total` |");
         assert!(page.contains(&row), "no row in docs/ begins with {row}");
     }
 }

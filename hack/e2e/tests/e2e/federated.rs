@@ -19,7 +19,8 @@ use crate::digits::{self, NAME};
 
 over_each_transport!(three_nodes_train_one_model_that_a_service_takes_over,);
 
-const IMAGE: &str = "neptune/numpy:dev";
+/// The image of the program.
+pub const IMAGE: &str = "neptune/numpy:dev";
 const SMALL: &str = "digits-small";
 /// Rounds of the example, and its epochs per round.
 const ROUNDS: u32 = 10;
@@ -33,37 +34,49 @@ pub struct Federated {
 }
 
 impl Federated {
-    /// Shares the digits among the nodes, and applies datasets and training. Its output is the Model
-    /// of this name.
+    /// Applies the example and runs its aggregator. Its output is the Model of this name.
     pub async fn start(fleet: &Fleet, output: &str, replace: &[(&str, &str)]) -> Self {
-        require_image(IMAGE, "hack/build-python-image.sh --numpy");
-        share_digits(&fleet.data_dir());
-        let scripts = ModelServer::start(&example()).await;
-        fleet.apply(&fleet.manifest(
-            "examples/federated/datasets.yaml",
-            &[
-                ("/code/data/federated", fleet.data_dir().to_str().unwrap()),
-                ("edge1", fleet.other(0)),
-                ("edge2", fleet.other(1)),
-            ],
-        ));
         let port = free_port();
-        let digest = run(Command::new("sha256sum").arg(example().join("train.py")));
-        let service = format!("rounds: {ROUNDS}\n    service: {{address: \"127.0.0.1:{port}\"}}");
-        let url = scripts.url();
-        let mut all = vec![
-            ("${SCRIPT_SERVER}", &*url),
-            ("${SCRIPT_SHA256}", digest.split_whitespace().next().unwrap()),
-            ("edge1", fleet.other(0)),
-            ("edge2", fleet.other(1)),
-            ("digits-federated", output),
-        ];
-        all.extend(replace);
-        all.push(("rounds: 10", &service));
-        fleet.apply(&fleet.manifest("examples/federated/training.yaml", &all));
+        let aggregation = format!("service: {{address: \"127.0.0.1:{port}\"}}");
+        let scripts = apply_example(fleet, output, replace, &aggregation).await;
         let aggregator = AggregatorProcess::start(fleet, NAME, port).await;
         Self { aggregator, port, _scripts: scripts }
     }
+}
+
+/// Shares the digits among the nodes, and applies datasets and training with this aggregation.
+/// Returns the server of its program.
+pub async fn apply_example(
+    fleet: &Fleet,
+    output: &str,
+    replace: &[(&str, &str)],
+    aggregation: &str,
+) -> ModelServer {
+    require_image(IMAGE, "hack/build-python-image.sh --numpy");
+    share_digits(&fleet.data_dir());
+    let scripts = ModelServer::start(&example()).await;
+    fleet.apply(&fleet.manifest(
+        "examples/federated/datasets.yaml",
+        &[
+            ("/code/data/federated", fleet.data_dir().to_str().unwrap()),
+            ("edge1", fleet.other(0)),
+            ("edge2", fleet.other(1)),
+        ],
+    ));
+    let digest = run(Command::new("sha256sum").arg(example().join("train.py")));
+    let aggregation = format!("rounds: {ROUNDS}\n    {aggregation}");
+    let url = scripts.url();
+    let mut all = vec![
+        ("${SCRIPT_SERVER}", &*url),
+        ("${SCRIPT_SHA256}", digest.split_whitespace().next().unwrap()),
+        ("edge1", fleet.other(0)),
+        ("edge2", fleet.other(1)),
+        ("digits-federated", output),
+    ];
+    all.extend(replace);
+    all.push(("rounds: 10", &aggregation));
+    fleet.apply(&fleet.manifest("examples/federated/training.yaml", &all));
+    scripts
 }
 
 /// Waits until the run has succeeded. Each round may take the usual time.
@@ -102,7 +115,7 @@ fn accuracy(status: &TrainingModelStatus) -> f64 {
 }
 
 /// Does one task of the program as a user would without Neptune, in its image.
-fn task(folder: &Path, task: &str, variables: &BTreeMap<&str, String>) -> serde_json::Value {
+pub fn task(folder: &Path, task: &str, variables: &BTreeMap<&str, String>) -> serde_json::Value {
     let mount = format!("{}:/task", folder.display());
     let program = format!("{}:/program:ro", example().display());
     let mut command = vec!["run", "--rm", "--network", "none", "-v", &mount, "-v", &program];

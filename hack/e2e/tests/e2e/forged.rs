@@ -86,7 +86,7 @@ async fn until_counted(cluster: &Cluster, expected: Counters) {
         status.is_some_and(|status| totals(status) == expected)
     };
     let waiting = kube::runtime::wait::await_condition(services, "digits", is);
-    within(&format!("{expected:?} in the status"), waiting).await.unwrap();
+    within(&format!("{expected:?} in the status"), Box::pin(waiting)).await.unwrap();
 }
 
 /// Applies the CRDs, all nodes but one, and a service on the first node.

@@ -24,6 +24,7 @@ macro_rules! over_each_transport {
     };
 }
 
+mod closed_loop;
 mod dataset;
 mod demo;
 mod digits;
@@ -33,10 +34,15 @@ mod forged;
 mod helmet;
 mod model;
 mod offline;
+mod peers;
+mod placement;
 mod power;
 mod rights;
 mod sample_model;
 mod samples;
 mod serving;
+mod tiers;
 mod training_kills;
+mod training_on_node;
+mod transformers;
 mod without_code;

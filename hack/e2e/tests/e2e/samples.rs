@@ -148,5 +148,5 @@ async fn samples_of_the_documents_reach_counted_and_running() {
         status.is_some_and(|status| is_running(status) && totals(status).inference > 0)
     };
     let running = await_condition(services, "helmet-detection-demo", is_counting);
-    within("the JointInferenceService Running, with counters", running).await.unwrap();
+    within("the JointInferenceService Running, with counters", Box::pin(running)).await.unwrap();
 }

@@ -42,7 +42,7 @@ fn require_images() {
 }
 
 /// A manifest of a service, with a port for its gateway.
-fn service_manifest(fleet: &Fleet, path: &str) -> String {
+pub fn service_manifest(fleet: &Fleet, path: &str) -> String {
     let namespace = format!("namespace: {}", fleet.namespace);
     let gateway = format!("spec:\n  gateway: {{port: {}}}\n", free_port());
     fleet.manifest(path, &[("namespace: default", &namespace), ("spec:\n", &gateway)])
@@ -50,10 +50,10 @@ fn service_manifest(fleet: &Fleet, path: &str) -> String {
 
 /// Samples that a gateway answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Answers {
-    all: u64,
+pub struct Answers {
+    pub all: u64,
     /// Those of the cloud.
-    cloud: u64,
+    pub cloud: u64,
 }
 
 impl Answers {
@@ -74,7 +74,7 @@ impl std::ops::AddAssign for Answers {
 
 /// Waits until the service runs and its gateway answers. Returns a client of the gateway, and its
 /// first answer.
-async fn running(fleet: &Fleet, name: &str, model: &str) -> (Client, Answers) {
+pub async fn running(fleet: &Fleet, name: &str, model: &str) -> (Client, Answers) {
     let has_url =
         |status: &JointInferenceServiceStatus| is_running(status) && url(status).is_some();
     let status = fleet.until(name, "running with an address", has_url).await;
@@ -110,13 +110,13 @@ async fn server(fleet: &Fleet, name: &str, version: &str, model: &str) -> Client
 }
 
 /// Requests of one sample without a pause, until it ends.
-struct Load {
+pub struct Load {
     edge_versions: watch::Receiver<Vec<String>>,
     task: JoinHandle<(Answers, Vec<String>)>,
 }
 
 impl Load {
-    fn on(client: Client) -> Self {
+    pub fn on(client: Client) -> Self {
         let (seen, edge_versions) = watch::channel(Vec::<String>::new());
         let task = tokio::spawn(async move {
             let (mut answers, mut failures) = (Answers::default(), Vec::new());
@@ -152,7 +152,7 @@ impl Load {
     }
 
     /// The answers, and the errors of requests without one.
-    async fn end(self) -> (Answers, Vec<String>) {
+    pub async fn end(self) -> (Answers, Vec<String>) {
         drop(self.edge_versions);
         self.task.await.unwrap()
     }

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Replicates a Dataset of 1 GB over built agents, through 20 cuts of each link, kills of the agents and appends. Prints
+# the bytes that were sent.
+#
+#   ./hack/test-replicas.sh
+#
+# Needs 4 GB in /tmp, Docker and mosquitto.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+cd "$ROOT"
+
+case "${1:-}" in
+    -h|--help) usage "$0"; exit 0 ;;
+    ?*) fail "unknown argument $1: $0 has no options" ;;
+esac
+need_cargo
+need_docker
+REPLICAS_REAL_SIZE=1 cargo test -p neptune-edge --test replicas copies_are_equal -- --nocapture
