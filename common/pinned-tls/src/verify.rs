@@ -62,9 +62,32 @@ fn algorithms() -> WebPkiSupportedAlgorithms {
     ring::default_provider().signature_verification_algorithms
 }
 
-/// Never reached: the configurations allow TLS 1.3 only.
-fn no_tls12() -> Error {
-    Error::General("TLS 1.2 is not allowed".to_owned())
+/// The methods that both verifiers have: the peer has the private key of its certificate.
+macro_rules! signature_checks {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _message: &[u8],
+            _certificate: &CertificateDer<'_>,
+            _signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            // Never reached: the configurations allow TLS 1.3 only.
+            Err(Error::General("TLS 1.2 is not allowed".to_owned()))
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls13_signature(message, certificate, signature, &self.algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.algorithms.supported_schemes()
+        }
+    };
 }
 
 /// Accepts a server with the pinned key.
@@ -93,27 +116,7 @@ impl ServerCertVerifier for PinnedServer {
         }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(no_tls12())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
+    signature_checks!();
 }
 
 /// Accepts a client with any key, once it has shown that it has the private one.
@@ -139,25 +142,5 @@ impl ClientCertVerifier for AnyClient {
         }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(no_tls12())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
+    signature_checks!();
 }
