@@ -25,6 +25,8 @@ use crate::{
 #[derive(Default)]
 pub struct Gateways {
     wanted: watch::Sender<WantedGateways>,
+    /// Whether the wanted files were set since the agent started.
+    is_set: bool,
     dirs: BTreeMap<WorkerName, GatewayDir>,
     /// The revision since which each directory is wanted. An older result may be about a directory
     /// that was removed since.
@@ -54,6 +56,7 @@ impl Gateways {
             let files = files(wanted, servers)?;
             Some((wanted.worker.name.clone(), gateway_dir(wanted, context), files))
         });
+        self.is_set = true;
         let mut gateways = BTreeMap::new();
         self.dirs.clear();
         for (name, dir, files) in wanted {
@@ -106,8 +109,12 @@ impl Gateways {
     }
 
     /// Lets the task remove the directories that neither a gateway nor one of these containers
-    /// uses. Called while no step is in flight.
+    /// uses: nothing before the first plan, because the directory of a gateway without a container
+    /// has its counters. Called while no step is in flight and the desired state is complete.
     pub fn gc(&mut self, containers: &[ObservedContainer], data_dir: &Path) {
+        if !self.is_set {
+            return;
+        }
         let root = data_dir.join(GATEWAYS_DIR);
         let mounted = containers.iter().flat_map(|it| &it.sources).map(PathBuf::from);
         let mounted: BTreeSet<PathBuf> = mounted.filter(|path| path.starts_with(&root)).collect();
@@ -207,9 +214,19 @@ mod tests {
         let mut container = observed_container("1");
         let mounted = data_dir.join("gateways/0/state");
         container.sources = vec![mounted.display().to_string(), "/code".into()];
+        set(&mut gateways, &[]);
         gateways.gc(&[container], &data_dir);
         assert_eq!(gateways.wanted.borrow().mounted, Some([mounted].into()));
         set(&mut gateways, &[wanted_gateway()]);
+        assert_eq!(gateways.wanted.borrow().mounted, None);
+    }
+
+    /// The containers are observed before the first plan. A gateway whose container was removed
+    /// while the agent did not run continues its counters.
+    #[test]
+    fn nothing_is_removed_before_the_first_plan() {
+        let mut gateways = Gateways::default();
+        gateways.gc(&[], &node_context().data_dir);
         assert_eq!(gateways.wanted.borrow().mounted, None);
     }
 
