@@ -1,19 +1,28 @@
 #!/usr/bin/env bash
-# Builds the image of examples/helmet-detection: Python 3 with paho-mqtt and nothing else; or with --numpy that of
-# examples/federated: Python 3 with NumPy.
+# Builds the image of examples/helmet-detection: Python 3 with paho-mqtt and nothing else; with --numpy that of
+# examples/federated: Python 3 with NumPy; with --kserve a transformer that is built on the SDK of KServe.
 #
-#   ./hack/build-python-image.sh [--numpy] [TAG]        TAG: default neptune/python:dev, with --numpy neptune/numpy:dev
+#   ./hack/build-python-image.sh [--numpy|--kserve] [TAG]
 #
-# Built from python:slim if a registry and PyPI are reachable, otherwise from this machine's own Debian sources
+# TAG: default neptune/python:dev, neptune/numpy:dev or neptune/kserve-transformer:dev. KServe comes from PyPI (pinned in
+# hack/clients/requirements/kserve.txt). The others are built from python:slim if a registry and PyPI are reachable, otherwise from this machine's own Debian sources
 # (apt-get install mmdebstrap; as root or any user). Does nothing if the image was already built by this script.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 name=python pip=paho-mqtt==2.1.0 debian=python3-paho-mqtt check='import json, paho.mqtt.client, urllib.request'
-if [ "${1:-}" = --numpy ]; then
-    name=numpy pip=numpy==2.3.5 debian=python3-numpy check='import json, numpy; numpy.savez("/tmp/a.npz", a=numpy.ones(2))'
-    shift
-fi
+list='' program='' run='CMD ["python3"]'
+case ${1:-} in
+    --numpy)
+        name=numpy pip=numpy==2.3.5 debian=python3-numpy
+        check='import json, numpy; numpy.savez("/tmp/a.npz", a=numpy.ones(2))'
+        shift ;;
+    --kserve)
+        name=kserve-transformer debian=python3,libstdc++6 check='import kserve'
+        list=$ROOT/hack/clients/requirements/kserve.txt program=$ROOT/hack/clients/kserve_transformer.py
+        run='ENTRYPOINT ["python3", "/transformer.py"]'
+        shift ;;
+esac
 tag=${1:-neptune/$name:dev}
 case $tag in
     -*) usage "$0"; exit 0 ;;
@@ -22,7 +31,7 @@ base=python:3.13-slim
 
 need_docker
 
-recipe=$(sha256sum "$0" | cut -d' ' -f1)-$name
+recipe=$(cat "$0" ${list:+"$list" "$program"} | sha256sum | cut -d' ' -f1)-$name
 old=$(docker image inspect --format '{{.Id}} {{index .Config.Labels "neptune.recipe"}}' "$tag" 2>/dev/null || true)
 if [ "${old#* }" = "$recipe" ]; then
     step "$tag is up to date"
@@ -32,7 +41,22 @@ fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
+# packages_hook FILE: writes a program that adds the packages of the list, for the Python of the system in the folder that
+# is its argument, and the program.
+packages_hook() {
+    cat >"$1" <<EOF
+#!/bin/sh
+set -e
+version=\$(chroot "\$1" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+python3 -m pip install --quiet --disable-pip-version-check --no-compile --only-binary :all: --require-hashes \\
+    --python-version "\$version" --target "\$1/usr/lib/python3/dist-packages" -r "$list"
+cp "$program" "\$1/transformer.py"
+EOF
+    chmod +x "$1"
+}
+
 from_registry() {
+    [ -z "$list" ] || return 1
     step "pulling $base"
     timeout 60 docker pull --quiet "$base" >/dev/null 2>"$scratch/error" || return 1
     step "installing $pip"
@@ -48,7 +72,12 @@ from_debian() {
     local suite proxy
     suite=$(debian_suite "$scratch/sources.list")
     mapfile -t proxy < <(debian_proxy)
-    step "building from Debian $suite with mmdebstrap"
+    step "building from Debian $suite with mmdebstrap${list:+, and from PyPI}"
+    local hooks=()
+    if [ -n "$list" ]; then
+        packages_hook "$scratch/packages"
+        hooks=(--customize-hook="$scratch/packages")
+    fi
     mmdebstrap --variant=essential --include="python3-minimal,$debian" "${proxy[@]}" \
         --aptopt='Acquire::Languages "none"' \
         --dpkgopt='path-exclude=/usr/share/doc/*' \
@@ -56,18 +85,19 @@ from_debian() {
         --dpkgopt='path-exclude=/usr/share/info/*' \
         --dpkgopt='path-exclude=/usr/share/locale/*' \
         --dpkgopt='path-exclude=/usr/share/lintian/*' \
+        "${hooks[@]}" \
         --customize-hook='rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/* "$1"/var/log/* "$1"/usr/share/doc "$1"/usr/share/zoneinfo' \
         --customize-hook='find "$1"/usr/lib/python3* -depth -name __pycache__ -exec rm -rf {} +' \
         --customize-hook='rm -rf "$1"/usr/lib/*/gconv "$1"/usr/lib/*/perl* "$1"/usr/lib/*/libperl* "$1"/usr/share/perl*' \
         "$suite" "$scratch/image.tar" "$scratch/sources.list"
     step "importing $tag"
-    docker import --change "LABEL neptune.recipe=$recipe" --change 'ENV PYTHONUNBUFFERED=1' --change 'CMD ["python3"]' \
+    docker import --change "LABEL neptune.recipe=$recipe" --change 'ENV PYTHONUNBUFFERED=1' --change "$run" \
         "$scratch/image.tar" "$tag" >/dev/null
 }
 
 if ! from_registry; then
-    sed 's/^/  /' "$scratch/error" >&2
+    [ -n "$list" ] || sed 's/^/  /' "$scratch/error" >&2
     from_debian
 fi
-docker run --rm --network none "$tag" python3 -c "$check" || fail "$tag was built but cannot run: $check"
+docker run --rm --network none --entrypoint python3 "$tag" -c "$check" || fail "$tag was built but cannot run: $check"
 image_replaced "$tag" "${old%% *}"

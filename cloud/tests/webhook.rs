@@ -216,6 +216,46 @@ async fn invalid_specs_are_denied_with_the_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn service_that_closes_a_loop_is_denied() {
+    let harness = start(&[]).await;
+    let tier = |name: &str, next: &str, port: u16| {
+        json!({
+            "apiVersion": "neptune.io/v1alpha1", "kind": "JointInferenceService", "metadata": {"name": name},
+            "spec": {
+                "gateway": {"port": port, "expose": true},
+                "edgeWorker": {
+                    "name": "edge", "nodeName": "edge0", "model": {"name": "small-model"},
+                    "server": {"frameworkType": "tensorflow"},
+                    "hardExampleAlgorithm": {"name": "CrossEntropy"},
+                },
+                "cloudWorker": {"name": "cloud", "service": {"name": next}},
+            },
+        })
+        .to_string()
+    };
+    for (name, next, port) in [("a", "b", 8401), ("b", "c", 8402)] {
+        let output = harness.kubectl(&["apply", "-f", "-"], &tier(name, next, port));
+        assert!(output.ok, "{output:?}");
+    }
+    // The webhook answers from a cache.
+    let text = "jointinferenceservices c -> a -> b -> c: this is a loop; point one of them elsewhere";
+    let denied = async {
+        loop {
+            let dry = ["apply", "--dry-run=server", "-f", "-"];
+            let output = harness.kubectl(&dry, &tier("c", "a", 8403));
+            if !output.ok {
+                return output;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let output = within("the refusal", denied).await;
+    assert!(output.stderr.contains(DENIED) && output.stderr.contains(text), "{output:?}");
+    let output = harness.kubectl(&["apply", "-f", "-"], &tier("c", "elsewhere", 8403));
+    assert!(output.ok, "{output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn missing_or_invalid_references_are_warnings() {
     let harness = start(&[]).await;
     let cases = [

@@ -1,20 +1,23 @@
 //! A transformer without a library, between a gateway and a model server: what it makes of the
-//! samples decides what is hard, and another one replaces it under load.
+//! samples decides what is hard, and another one replaces it under load. And one that is built on
+//! the SDK of KServe, unchanged.
 
 use std::fs;
 
 use neptune_e2e::{Fleet, GATEWAY_IMAGE, Transport};
 use neptune_harness::{docker::require_image, eventually_some, workspace::root};
-use serde_json::json;
+use serde_json::{Value, json};
+use three_resources::protocol::InferRequest;
 
 use crate::{
-    serving::{EDGE, apply, models, serves},
+    serving::{EDGE, apply, client, models, serves},
     without_code::{Load, running, service_manifest},
 };
 
 over_each_transport!(transformer_before_a_gateway_is_changed_without_failed_request,);
 
 const PYTHON: &str = "neptune/python:dev";
+const KSERVE: &str = "neptune/kserve-transformer:dev";
 const NAME: &str = "digits-joint";
 
 /// The change of the edge's model to the example as its transformer, which divides by `divisor`.
@@ -65,6 +68,44 @@ async fn transformer_before_a_gateway_is_changed_without_failed_request(transpor
     assert!(answers.all > answers.cloud && answers.cloud > 0, "{answers:?}");
 
     fleet.kubectl(&["delete", "jis", NAME]);
+    fleet.kubectl(&["delete", "im", "--all"]);
+    fleet.no_containers().await;
+}
+
+/// It clips pixels to the range that the model knows, and marks its answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn unchanged_transformer_of_kserve_runs_before_the_model() {
+    require_image(KSERVE, "hack/build-python-image.sh --kserve");
+    let fleet = Fleet::start(Transport::Mqtt).await;
+    let models = models(&fleet).await;
+    apply(&fleet, &models, "3", "watch");
+    let status = fleet.until_model(EDGE, "serving 3", serves("3")).await;
+    let model = client(&status, "digits");
+    let sample = digits::samples::held_out()[0].pixels;
+    let far = sample.map(|pixel| pixel * 40.0 - 100.0);
+    let clipped = far.map(|pixel| pixel.clamp(0.0, 16.0));
+    let direct = model.infer(&[clipped]).await.unwrap().classifications;
+    assert_ne!(model.infer(&[far]).await.unwrap().classifications, direct);
+
+    let transformer = json!({"image": KSERVE, "frameworkType": "kserve"});
+    let patch = json!({"spec": {"transformer": transformer}}).to_string();
+    fleet.kubectl(&["patch", "im", EDGE, "--type=merge", "-p", &patch]);
+    eventually_some("the answer of the transformer", async || {
+        let answer = model.infer(&[far]).await.ok()?;
+        (answer.classifications == direct).then_some(())
+    })
+    .await;
+    fleet.until_model(EDGE, "serving 3", serves("3")).await;
+    let containers = fleet.containers();
+    for part in ["-transformer", "-proxy"] {
+        assert!(containers.contains(part), "{part}:\n{containers}");
+    }
+
+    let url = format!("{}/v2/models/digits/infer", status.url.unwrap());
+    let request = reqwest::Client::new().post(url).json(&InferRequest::new(&[far]));
+    let answer: Value = request.send().await.unwrap().json().await.unwrap();
+    assert_eq!(answer["parameters"]["clipped"], true, "{answer}");
+
     fleet.kubectl(&["delete", "im", "--all"]);
     fleet.no_containers().await;
 }
