@@ -27,10 +27,12 @@ const WINDOW: usize = 500;
 /// Windows before the new digits appear.
 const BEFORE: usize = 3;
 /// The most windows until the accuracy has recovered, and those after that.
-const MAX_WINDOWS: usize = 120;
+const MAX_WINDOWS: usize = 240;
 const AFTER: usize = 4;
-/// The share of uploads that the example holds.
+/// The share of uploads that the example holds. Comparisons are uploads too: this share of the
+/// samples that the cloud does not answer, by default.
 const GOAL: f64 = 0.2;
+const SHADOWS: f64 = 0.02;
 /// The digits of the first model.
 const KNOWN: usize = 7;
 
@@ -101,11 +103,17 @@ async fn model_repairs_itself_after_new_digits_appear() {
     assert_ne!(windows[recovered].version, windows[0].version);
     let last = &windows[windows.len() - AFTER + 1..];
     for window in last {
-        assert!((window.uploaded - GOAL).abs() <= 0.03, "{window:?}");
+        assert!((with_shadows(window.uploaded) - GOAL).abs() <= 0.03, "{window:?}");
         assert!(window.edge_accuracy >= 0.85 && window.joint_accuracy >= 0.9, "{window:?}");
     }
     let uploaded: f64 = last.iter().map(|window| window.uploaded).sum();
-    assert!((uploaded / number(last.len()) - GOAL).abs() <= 0.02, "{last:#?}");
+    let uploaded = with_shadows(uploaded / number(last.len()));
+    assert!((uploaded - GOAL).abs() <= 0.02, "{last:#?}");
+}
+
+/// The share of uploads, if the client sees that the cloud answered this share.
+fn with_shadows(answered: f64) -> f64 {
+    answered + SHADOWS * (1.0 - answered)
 }
 
 impl Clients {
