@@ -97,6 +97,7 @@ images() {
     ./hack/build-model-server-image.sh
     ./hack/build-python-image.sh
     ./hack/build-python-image.sh --numpy
+    ./hack/build-python-image.sh --kserve
 }
 
 need_tools() {

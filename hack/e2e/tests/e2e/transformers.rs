@@ -91,7 +91,9 @@ async fn unchanged_transformer_of_kserve_runs_before_the_model() {
     assert!(direct.is_some() && probabilities(far).await != direct);
 
     let transformer = json!({"image": KSERVE, "frameworkType": "kserve"});
-    let patch = json!({"spec": {"transformer": transformer}}).to_string();
+    // Its packages take seconds to import.
+    let health = json!({"startWithinSeconds": 60});
+    let patch = json!({"spec": {"transformer": transformer, "health": health}}).to_string();
     fleet.kubectl(&["patch", "im", EDGE, "--type=merge", "-p", &patch]);
     eventually_some("the answer of the transformer", async || {
         (probabilities(far).await == direct).then_some(())
