@@ -20,14 +20,13 @@ need_docker
 need mosquitto mosquitto "the broker"
 need python3 python3 "to draw the table"
 
-step "building"
-cargo build --quiet -p neptune-cloud -p neptune-aggregator -p neptune-edge -p devcluster
+build_tests
 ./hack/build-gateway-image.sh
 ./hack/build-model-server-image.sh
 ./hack/build-python-image.sh --numpy
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 step "running"
-cargo test --quiet -p neptune-e2e --test e2e closed_loop -- --nocapture | tee "$log" | grep -v '^plot '
+cargo test --quiet --workspace --test e2e closed_loop -- --nocapture | tee "$log" | grep -v '^plot '
 sed -n 's/^plot //p' "$log" | python3 hack/closed-loop-plot.py >"$file"
 step "$file"

@@ -154,6 +154,13 @@ build_programs() {
     cargo build "$@"
 }
 
+# build_tests: builds all tests and programs as ./hack/test.sh does, so that nothing is compiled twice. Then
+# `cargo test --workspace --test NAME` compiles nothing.
+build_tests() {
+    step "building (the first time takes some minutes)"
+    cargo build --workspace --all-targets --quiet
+}
+
 # use_toolchain: rustup downloads the toolchain of rust-toolchain.toml if it is missing. Where it cannot, an installed
 # toolchain of the same version serves, such as the one called "stable".
 use_toolchain() {

@@ -15,4 +15,5 @@ case "${1:-}" in
 esac
 need_cargo
 need_docker
-REPLICAS_REAL_SIZE=1 cargo test -p neptune-edge --test replicas copies_are_equal -- --nocapture
+build_tests
+REPLICAS_REAL_SIZE=1 cargo test --workspace --test replicas copies_are_equal -- --nocapture

@@ -25,10 +25,9 @@ need_cargo
 need_docker
 need mosquitto mosquitto "the broker"
 
-step "building"
-cargo build --quiet -p neptune-cloud -p neptune-aggregator -p neptune-edge -p devcluster -p eventbus-emulator
+build_tests
 ./hack/build-python-image.sh --numpy
 ./hack/build-aggregator-image.sh
 step "killing (seed $NEPTUNE_SEED)"
-cargo test --quiet -p neptune-e2e --test e2e training_kills -- --test-threads=1 --nocapture
+cargo test --quiet --workspace --test e2e training_kills -- --test-threads=1 --nocapture
 step "all passed"
