@@ -238,7 +238,8 @@ async fn service_that_closes_a_loop_is_denied() {
         assert!(output.ok, "{output:?}");
     }
     // The webhook answers from a cache.
-    let text = "jointinferenceservices c -> a -> b -> c: this is a loop; point one of them elsewhere";
+    let text =
+        "jointinferenceservices c -> a -> b -> c: this is a loop; point one of them elsewhere";
     let denied = async {
         loop {
             let dry = ["apply", "--dry-run=server", "-f", "-"];

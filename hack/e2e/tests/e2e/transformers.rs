@@ -1,6 +1,6 @@
 //! A transformer without a library, between a gateway and a model server: what it makes of the
 //! samples decides what is hard, and another one replaces it under load. And one that is built on
-//! the SDK of KServe, unchanged.
+//! the SDK of `KServe`, unchanged.
 
 use std::fs;
 
