@@ -13,7 +13,7 @@ use crate::ContentHash;
 /// `Display` and `Debug` show no user, password, query and fragment, which may contain secrets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ArtifactAddress {
-    /// An absolute path on a node, without a trailing `/` and without `..`.
+    /// An absolute path on a node, without trailing `/` and white space, and without `..`.
     Path(String),
     /// An http or https URL.
     Http(HttpUrl),
@@ -121,7 +121,8 @@ fn path(text: &str) -> Result<ArtifactAddress, AddressError> {
     if text.split('/').any(|part| part == "..") {
         return Err(AddressError::Parent);
     }
-    match text.trim_end_matches('/') {
+    // Both, so that the path remains itself when it is parsed again.
+    match text.trim_end_matches(|last: char| last == '/' || last.is_whitespace()) {
         "" => Err(AddressError::Root),
         path => Ok(ArtifactAddress::Path(path.to_owned())),
     }
@@ -381,6 +382,7 @@ mod tests {
             ("file:///", E::Root),
             ("/", E::Root),
             ("//", E::Root),
+            ("/ /", E::Root),
             ("/models/../etc/shadow", E::Parent),
             ("s3://", E::S3),
             ("s3://bucket", E::S3),
