@@ -110,7 +110,7 @@ impl Gateways {
 
     /// Lets the task remove the directories that neither a gateway nor one of these containers
     /// uses: nothing before the first plan, because the directory of a gateway without a container
-    /// has its counters. Called while no step is in flight and the desired state is complete.
+    /// has its counters. Called while no step is in flight.
     pub fn gc(&mut self, containers: &[ObservedContainer], data_dir: &Path) {
         if !self.is_set {
             return;

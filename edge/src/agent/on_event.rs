@@ -233,9 +233,7 @@ impl Agent {
         self.artifacts.downloads.gc(&mounts.map(String::as_str).collect());
         let data_dir = &self.containers.executor.context.data_dir;
         self.servers.gc(observed, data_dir);
-        if self.desired.is_complete() {
-            self.gateways.gc(observed, data_dir);
-        }
+        self.gateways.gc(observed, data_dir);
         self.workers.reloads.gc(&self.desired.desired, observed, &self.containers.executor.context);
     }
 
