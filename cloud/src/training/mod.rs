@@ -27,7 +27,7 @@ use tokio::{sync::watch, task::AbortHandle};
 use crate::finding::Finding;
 use driver::Driver;
 
-pub use publish::conflict;
+pub use publish::{conflict, owner};
 
 /// The key of the aggregator's Secret with its private key.
 pub const KEY: &str = "tls.key";

@@ -43,9 +43,14 @@ pub async fn publish(
     Ok(())
 }
 
+/// The name of the `TrainingModel` that publishes into a Model.
+pub fn owner(model: &Model) -> Option<&str> {
+    model.annotations().get(OWNER_ANNOTATION).map(String::as_str)
+}
+
 /// The finding if a Model belongs to another `TrainingModel`.
 pub fn conflict(model: &Model, owner: &str) -> Option<Finding> {
-    let held = model.annotations().get(OWNER_ANNOTATION).filter(|held| *held != owner)?;
+    let held = self::owner(model).filter(|held| *held != owner)?;
     let message = format!(
         "Model {:?} belongs to TrainingModel {held:?}; name another output",
         model.name_any()

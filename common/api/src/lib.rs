@@ -39,13 +39,14 @@ pub use joint_inference_service::{
     GatewayTimeouts, Goal, HardExampleAlgorithm, InferenceModelReference, JisCondition,
     JisConditionType, JointInferenceService, JointInferenceServiceReference,
     JointInferenceServiceSpec, JointInferenceServiceStatus, ModelReference, ModelSelector,
-    ModelServer, ModelUpdate, NeverUpload, NodeGatewayStatus, OnCloudFailure, OnEdgeFailure,
-    RejectedReports, RestartPolicy, SelectedModel, SelectionCause, SelectionMode, ServerProtocol,
-    Streaming, TierStatus, TotalUploadStatus, WorkerSpec,
+    ModelServer, ModelUpdate, NeverUpload, NodeGatewayStatus, NotComparedModel, OnCloudFailure,
+    OnEdgeFailure, RejectedReports, RestartPolicy, SelectedModel, SelectionCause, SelectionMode,
+    ServerProtocol, Streaming, TierStatus, TotalUploadStatus, WorkerSpec,
 };
 pub use key_value::KeyValue;
 pub use model::{
-    MetricsSource, Model, ModelNode, ModelNodeState, ModelPlacement, ModelSpec, ModelStatus,
+    MeasuredDataset, MetricsSource, Model, ModelNode, ModelNodeState, ModelPlacement, ModelSpec,
+    ModelStatus,
 };
 pub use model_metadata::{BaseModel, ModelFramework, ModelMetadata, ModelTensor};
 pub use placement::Placement;
@@ -55,10 +56,10 @@ pub use security_context::{
 };
 pub use training_model::{
     Aggregation, AggregationStrategy, AggregatorService, AggregatorServiceType, AggregatorStatus,
-    DatasetSelection, EarlyStop, InitialWeights, LastRun, MetricMode, NormLimits, TooFewWorkers,
-    TrainedWeights, TrainingEvaluation, TrainingModel, TrainingModelSpec, TrainingModelStatus,
-    TrainingNetwork, TrainingOutput, TrainingOutputStatus, TrainingPhase, TrainingRound,
-    TrainingSchedule, TrainingScheduleType, TrainingScript, TrainingWorker, TrainingWorkerSpec,
-    TrainingWorkerState, TrainingWorkerStatus, UpdateWeights, WeightsReference,
+    DatasetSelection, EarlyStop, InitialWeights, LastRun, MeasuredOutput, MetricMode, NormLimits,
+    TooFewWorkers, TrainedWeights, TrainingEvaluation, TrainingModel, TrainingModelSpec,
+    TrainingModelStatus, TrainingNetwork, TrainingOutput, TrainingOutputStatus, TrainingPhase,
+    TrainingRound, TrainingSchedule, TrainingScheduleType, TrainingScript, TrainingWorker,
+    TrainingWorkerSpec, TrainingWorkerState, TrainingWorkerStatus, UpdateWeights, WeightsReference,
 };
 pub use transformer::{Transformer, TransformerStyle};

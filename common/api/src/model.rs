@@ -148,7 +148,8 @@ pub struct ModelStatus {
     /// updateTime is when the metrics were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_time: Option<Time>,
-    /// metrics are the quality metrics, as reported by the last worker that evaluated the model.
+    /// metrics are the quality metrics: those that a TrainingModel measured for the file in the spec,
+    /// or else those of the last worker that evaluated the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<KeyValue>,
     /// reportedBy is the source of the metrics.
@@ -189,7 +190,8 @@ pub struct ModelStatus {
 pub struct MetricsSource {
     /// node is the name of the node on which the model was evaluated.
     pub node: String,
-    /// object is the owner of the worker that evaluated the model, as resource/name.
+    /// object is the TrainingModel, or the owner of the worker, that evaluated the model, as
+    /// resource/name.
     pub object: String,
     /// modelUrl is the location of the evaluated file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -197,8 +199,38 @@ pub struct MetricsSource {
     /// sha256sum is the sha256sum of the Model at the time of the evaluation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256sum: Option<String>,
-    /// time is when the metrics were reported, by the clock of the node.
+    /// dataset is the data with which the metrics were measured. It is set if a TrainingModel
+    /// measured them, and unknown for workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataset: Option<MeasuredDataset>,
+    /// time is when the metrics were reported, by the clock of the node; or when a TrainingModel
+    /// chose the weights, by the clock of the controller.
     pub time: String,
+}
+
+/// MeasuredDataset is the data with which metrics were measured. Metrics are comparable if they have
+/// the same sha256, or the same state. Without both, the data changed during the measurement, or
+/// was not counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MeasuredDataset {
+    /// name is the name of the Dataset, in the namespace of the Model.
+    pub name: String,
+    /// sha256 is the hash of the data: status.root of a Dataset with replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// state identifies the data of a Dataset without replicas, which has no hash: its counts, when
+    /// they last changed, and its UID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+}
+
+impl MeasuredDataset {
+    /// What identifies the data; `None` if it is not known.
+    #[must_use]
+    pub fn identity(&self) -> Option<&str> {
+        self.sha256.as_deref().or(self.state.as_deref())
+    }
 }
 
 /// ModelNode is the state of a Model on a node.

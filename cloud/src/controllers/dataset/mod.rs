@@ -25,6 +25,7 @@ use self::{
 pub use self::{
     place::is_on,
     plan::{content, object_key},
+    status::READY,
 };
 use super::runtime::{
     Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,

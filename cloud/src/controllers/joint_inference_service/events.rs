@@ -209,6 +209,7 @@ mod tests {
                 ),
                 candidates,
                 failed: Vec::new(),
+                not_compared: Vec::new(),
             };
             JointInferenceServiceStatus { model: Some(Box::new(model)), ..Default::default() }
         };

@@ -75,6 +75,7 @@ fn chosen(
         Candidate {
             metric: metric(model, spec, is_current),
             updated: model.status.as_ref().and_then(|status| Some(status.update_time.as_ref()?.0)),
+            data: model.status.as_ref().and_then(|it| it.reported_by.as_ref()?.dataset.clone()),
             is_present: is_present(model, &nodes, context),
             has_failed: failed.iter().any(|failed| failed.name == name),
             fits,
@@ -95,8 +96,9 @@ fn chosen(
     // The current model serves until the status has the next one.
     let model = incumbent.or_else(|| find(&models, &choice.name));
     let count = i32::try_from(candidates.len()).unwrap_or(i32::MAX);
+    let not_compared = choice.not_compared.clone();
     let status = next_status(choice, previous, now)
-        .map(|next| Box::new(SelectedModel { candidates: count, failed, ..next }));
+        .map(|next| Box::new(SelectedModel { candidates: count, failed, not_compared, ..next }));
     Selection { model, status, replan_after, finding: None }
 }
 
@@ -118,8 +120,15 @@ fn next_status(
 ) -> Option<SelectedModel> {
     let Some((cause, reason)) = choice.switch else { return previous.cloned() };
     let since = Timestamp::from_second(now.as_second().saturating_add(1)).unwrap_or(now);
-    let (candidates, failed) = (0, Vec::new());
-    Some(SelectedModel { name: choice.name, cause, reason, since: Time(since), candidates, failed })
+    Some(SelectedModel {
+        name: choice.name,
+        cause,
+        reason,
+        since: Time(since),
+        candidates: 0,
+        failed: Vec::new(),
+        not_compared: Vec::new(),
+    })
 }
 
 fn find(models: &[Arc<Model>], name: &str) -> Option<Arc<Model>> {

@@ -1,12 +1,15 @@
 //! Chooses the model of an edge worker among the Models that labels select. Pure.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use neptune_api::{EdgeModel, SelectionCause, SelectionMode};
+use neptune_api::{EdgeModel, MeasuredDataset, NotComparedModel, SelectionCause, SelectionMode};
 
 use crate::{finding::Finding, reason::Reason};
 
 /// Default of `dwellSeconds`.
 const DEFAULT_DWELL: i32 = 600;
+
+/// Maximum number of models in a status that are not compared.
+const MAX_NOT_COMPARED: usize = 16;
 
 /// How long a model is no candidate after it failed, unless its file changes.
 pub const FAILED_FOR: SignedDuration = SignedDuration::from_hours(24);
@@ -33,6 +36,8 @@ pub struct Candidate {
     pub metric: Option<f64>,
     /// When its metrics were measured.
     pub updated: Option<Timestamp>,
+    /// The data that its metrics were measured with; `None` if it is not known.
+    pub data: Option<MeasuredDataset>,
     /// Whether every node of the worker has the file.
     pub is_present: bool,
     /// Whether its file failed within [`FAILED_FOR`].
@@ -59,6 +64,8 @@ pub struct Choice {
     pub switch: Option<(SelectionCause, String)>,
     /// When to choose again although nothing changes.
     pub replan_at: Option<Timestamp>,
+    /// The candidates whose metric was measured with other data, by name.
+    pub not_compared: Vec<NotComparedModel>,
 }
 
 /// The rules of a spec with a selector.
@@ -92,9 +99,84 @@ pub fn rules(model: &EdgeModel) -> Result<SelectionRules, Finding> {
 ///
 /// The current model stays while it is a candidate and no other is better by the margin, and for
 /// the dwell time in any case. It is replaced at once if it is no candidate any more or has failed.
-/// Models that are not on the nodes are chosen only if nothing serves yet.
+/// Models that are not on the nodes are chosen only if nothing serves yet. A metric that was measured
+/// with other data than the [`reference()`] counts as not measured.
 #[must_use]
 pub fn choose(
+    candidates: &[Candidate],
+    current: Option<Current>,
+    rules: &SelectionRules,
+    now: Timestamp,
+) -> Option<Choice> {
+    let Some(reference) = reference(candidates, current) else {
+        return choose_by_metric(candidates, current, rules, now);
+    };
+    let is_other = |it: &Candidate| it.metric.is_some() && identity(it) != identity(reference);
+    let comparable =
+        |it: &Candidate| Candidate { metric: it.metric.filter(|_| !is_other(it)), ..it.clone() };
+    let comparable: Vec<_> = candidates.iter().map(comparable).collect();
+    let mut choice = choose_by_metric(&comparable, current, rules, now)?;
+    let others = candidates.iter().filter(|it| is_other(it));
+    choice.not_compared = others.map(|other| not_compared(other, reference, rules)).collect();
+    choice.not_compared.sort_by(|a, b| a.name.cmp(&b.name));
+    choice.not_compared.truncate(MAX_NOT_COMPARED);
+    if let Some((_, text)) = &mut choice.switch
+        && !choice.not_compared.is_empty()
+    {
+        let names: Vec<_> = choice.not_compared.iter().map(|it| it.name.as_str()).collect();
+        *text = format!("{text}; not compared, measured with other data: {}", names.join(", "));
+    }
+    Some(choice)
+}
+
+/// The candidate whose data decides which metrics are compared: the current one, or else the one
+/// with the newest metric among those that can be chosen. `None` if nothing is measured.
+fn reference<'a>(candidates: &'a [Candidate], current: Option<Current>) -> Option<&'a Candidate> {
+    let measured = || candidates.iter().filter(|candidate| candidate.metric.is_some());
+    let incumbent = current.and_then(|current| {
+        measured().find(|candidate| candidate.name == current.name && !candidate.has_failed)
+    });
+    incumbent.or_else(|| {
+        measured().max_by(|a, b| {
+            let usable = |it: &Candidate| (!it.has_failed, it.fits, it.is_present, it.updated);
+            usable(a).cmp(&usable(b)).then_with(|| b.name.cmp(&a.name))
+        })
+    })
+}
+
+/// What identifies the data of the metric. Unknown data equals unknown data.
+fn identity(candidate: &Candidate) -> Option<&str> {
+    candidate.data.as_ref().and_then(MeasuredDataset::identity)
+}
+
+fn not_compared(
+    other: &Candidate,
+    reference: &Candidate,
+    rules: &SelectionRules,
+) -> NotComparedModel {
+    let message = format!(
+        "{} was measured with {}, and that of {} with {}; measure both with the same data",
+        rules.best,
+        data_of(other),
+        reference.name,
+        data_of(reference)
+    );
+    NotComparedModel { name: other.name.clone(), message }
+}
+
+fn data_of(candidate: &Candidate) -> String {
+    let Some(MeasuredDataset { name, sha256, state }) = &candidate.data else {
+        return "unknown data".to_owned();
+    };
+    match (sha256, state) {
+        (Some(sha256), _) => format!("Dataset {name:?} (sha256 {sha256})"),
+        (None, Some(state)) => format!("Dataset {name:?} ({state})"),
+        (None, None) => format!("an unknown state of Dataset {name:?}"),
+    }
+}
+
+/// Chooses among candidates whose metrics are comparable.
+fn choose_by_metric(
     candidates: &[Candidate],
     current: Option<Current>,
     rules: &SelectionRules,
@@ -108,7 +190,12 @@ pub fn choose(
         };
         return Some(switch(first, SelectionCause::First, text));
     };
-    let keep = |replan_at| Choice { name: current.name.to_owned(), switch: None, replan_at };
+    let keep = |replan_at| Choice {
+        name: current.name.to_owned(),
+        switch: None,
+        replan_at,
+        not_compared: Vec::new(),
+    };
     let others = || candidates.iter().filter(|other| other.name != current.name);
     let incumbent = candidates.iter().find(|candidate| candidate.name == current.name);
     let Some(incumbent) = incumbent.filter(|incumbent| !incumbent.has_failed) else {
@@ -153,7 +240,12 @@ pub fn choose(
 }
 
 fn switch(to: &Candidate, cause: SelectionCause, text: String) -> Choice {
-    Choice { name: to.name.clone(), switch: Some((cause, text)), replan_at: None }
+    Choice {
+        name: to.name.clone(),
+        switch: Some((cause, text)),
+        replan_at: None,
+        not_compared: Vec::new(),
+    }
 }
 
 /// The best candidate: usable before failed, present before missing, then by metric, then the newer
@@ -227,6 +319,7 @@ mod tests {
             name: name.to_owned(),
             metric: Some(metric),
             updated: Some(at(0)),
+            data: None,
             is_present: true,
             has_failed: false,
             fits: true,
@@ -309,6 +402,83 @@ mod tests {
         assert_eq!(with(Candidate { metric: None, ..candidate("b", 0.9) }), "a");
     }
 
+    fn measured_with(name: &str, metric: f64, digest: &str) -> Candidate {
+        let data = MeasuredDataset {
+            name: "test".to_owned(),
+            sha256: Some(digest.to_owned()),
+            state: None,
+        };
+        Candidate { data: Some(data), ..candidate(name, metric) }
+    }
+
+    #[test]
+    fn metric_of_other_data_counts_as_not_measured() {
+        let models = [measured_with("v6", 0.9, "aa"), measured_with("v7", 0.99, "bb")];
+        let kept = chosen(&models, "v6", 10_000);
+        assert_eq!((kept.name.as_str(), &kept.switch), ("v6", &None));
+        let [other] = &kept.not_compared[..] else { unreachable!() };
+        assert_eq!(
+            (other.name.as_str(), other.message.as_str()),
+            (
+                "v7",
+                "accuracy was measured with Dataset \"test\" (sha256 bb), and that of v6 with Dataset \"test\" (sha256 aa); measure both with the same data"
+            )
+        );
+        // The same data under another name is the same data.
+        let mut renamed = measured_with("v8", 0.95, "aa");
+        renamed.data.as_mut().unwrap().name = "copy".to_owned();
+        let three = [models[0].clone(), models[1].clone(), renamed];
+        let switched = chosen(&three, "v6", 10_000);
+        assert_eq!(switched.name, "v8");
+        assert_eq!(
+            switched.switch.unwrap().1,
+            "accuracy 0.95 of v8 beats 0.9 of v6 by 0.05 (margin 0.005); not compared, measured with other data: v7"
+        );
+    }
+
+    #[test]
+    fn unknown_data_is_compared_with_unknown_data_only() {
+        let known = measured_with("known", 0.99, "aa");
+        let changed = Candidate {
+            data: Some(MeasuredDataset { name: "test".to_owned(), ..MeasuredDataset::default() }),
+            ..candidate("changed", 0.98)
+        };
+        let models = [candidate("a", 0.5), known.clone(), changed.clone(), candidate("b", 0.9)];
+        let switched = chosen(&models, "a", 10_000);
+        assert_eq!(switched.name, "changed", "a state that is not known is unknown data");
+        let messages: Vec<_> =
+            switched.not_compared.iter().map(|it| (&*it.name, &*it.message)).collect();
+        let message = "accuracy was measured with Dataset \"test\" (sha256 aa), and that of a with unknown data; measure both with the same data";
+        assert_eq!(messages, [("known", message)]);
+        let of_known = chosen(&[known, changed], "known", 10_000);
+        assert!(
+            of_known.not_compared[0].message.contains("with an unknown state of Dataset \"test\"")
+        );
+    }
+
+    #[test]
+    fn newest_metric_decides_the_data_without_a_measured_current_model() {
+        let newer = Candidate { updated: Some(at(9)), ..measured_with("b", 0.6, "bb") };
+        let models = [measured_with("a", 0.9, "aa"), newer, measured_with("c", 0.5, "bb")];
+        let first = choose(&models, None, &accuracy(), at(0)).unwrap();
+        assert_eq!(first.name, "b");
+        assert_eq!(
+            first.switch.unwrap().1,
+            "accuracy 0.6 of b is the best at the start; not compared, measured with other data: a"
+        );
+        assert_eq!(chosen(&models, "gone", 1).name, "b");
+        let unmeasured = Candidate { metric: None, data: None, ..candidate("d", 0.0) };
+        let with = [models.to_vec(), vec![unmeasured]].concat();
+        assert_eq!(chosen(&with, "d", 600).name, "b");
+        // An absent model does not decide while one of other data can be chosen.
+        let absent = Candidate {
+            is_present: false,
+            updated: Some(at(99)),
+            ..measured_with("e", 0.99, "ee")
+        };
+        assert_eq!(chosen(&[with, vec![absent]].concat(), "d", 600).name, "b");
+    }
+
     #[test]
     fn first_choice_prefers_present_then_metric_then_newer_then_name() {
         let first = |models: &[Candidate]| choose(models, None, &accuracy(), at(0)).unwrap();
@@ -363,6 +533,16 @@ mod tests {
         switches
     }
 
+    /// A candidate whose metric has one of three data, of which one is unknown.
+    fn any_data((number, (metric, data, updated)): (usize, (f64, u8, i64))) -> Candidate {
+        let name = format!("m{number}");
+        let of = match data {
+            0 => candidate(&name, metric),
+            data => measured_with(&name, metric, &data.to_string()),
+        };
+        Candidate { updated: Some(at(updated)), ..of }
+    }
+
     /// Uniform numbers from -1 to 1 (splitmix64). Faster than strategies for a million steps.
     fn noise(seed: u64) -> impl FnMut() -> f64 {
         let mut state = seed;
@@ -405,13 +585,33 @@ mod tests {
         }
 
         #[test]
+        fn better_metric_is_always_one_of_the_same_data(
+            models in prop::collection::vec((0.0..1.0f64, 0u8..3, 0i64..3), 2..7),
+            current in 0usize..7,
+        ) {
+            let models: Vec<_> = models.into_iter().enumerate().map(any_data).collect();
+            let name = format!("m{current}");
+            let known = Current { name: &name, since: at(0) };
+            let choice = choose(&models, Some(known), &accuracy(), at(10_000)).unwrap();
+            let of = |name: &str| models.iter().find(|it| it.name == name);
+            let chosen = of(&choice.name).unwrap();
+            if let Some((SelectionCause::Better, _)) = choice.switch {
+                let before = of(&name).unwrap();
+                prop_assert_eq!(identity(chosen), identity(before));
+                prop_assert!(chosen.metric > before.metric);
+            }
+            for other in &models {
+                let is_listed = choice.not_compared.iter().any(|it| it.name == other.name);
+                prop_assert_eq!(is_listed, identity(other) != identity(chosen));
+            }
+        }
+
+        #[test]
         fn restart_between_any_two_steps_changes_no_choice(
-            values in prop::collection::vec(0.0..1.0f64, 1..6),
+            values in prop::collection::vec((0.0..1.0f64, 0u8..3, 0i64..3), 1..6),
             since in 0i64..1_000, now in 1_000i64..2_000, current in 0usize..6,
         ) {
-            let all = values.iter().enumerate();
-            let models: Vec<_> =
-                all.map(|(number, value)| candidate(&format!("m{number}"), *value)).collect();
+            let models: Vec<_> = values.into_iter().enumerate().map(any_data).collect();
             let name = format!("m{current}");
             let known = Current { name: &name, since: at(since) };
             let choice = choose(&models, Some(known), &accuracy(), at(now)).unwrap();

@@ -4,15 +4,17 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_api::{InferenceModel, JointInferenceService, Model};
+use neptune_api::{InferenceModel, JointInferenceService, Model, TrainingModel};
 use neptune_wire::{NodeName, ObjectKey, Resource};
 
 use super::{
     place::PlacedModel,
-    status::{ModelObservation, NodeObservation, PlacementObservation},
+    status::{MeasuredByTraining, ModelObservation, NodeObservation, PlacementObservation},
     users::{entry, used, used_edge_model},
 };
-use crate::{cache::Cached as _, controllers::runtime::Context, kubernetes::nodes::is_agent_node};
+use crate::{
+    cache::Cached as _, controllers::runtime::Context, kubernetes::nodes::is_agent_node, training,
+};
 
 /// The observation of a model.
 pub fn observe(
@@ -52,7 +54,21 @@ pub fn observe(
             nothing: placed.nothing.clone(),
         }),
         evaluation: fleet.evaluation(uid).cloned(),
+        measured: measured(model, context),
     }
+}
+
+/// What the `TrainingModel` that made the file of the model measured.
+fn measured(model: &Model, context: &Context) -> Option<MeasuredByTraining> {
+    let (owner, namespace) = (training::owner(model)?, model.metadata.namespace.as_deref()?);
+    let training = context.caches().get::<TrainingModel>(namespace, owner)?;
+    let output = training.status.as_ref()?.output.as_ref()?;
+    let digest = model.spec.sha256sum.as_ref().map(|sum| sum.trim().to_ascii_lowercase());
+    let is_of_file = Some(&output.model) == model.metadata.name.as_ref()
+        && output.sha256sum.is_some()
+        && output.sha256sum == digest;
+    let measured = output.measured.as_deref().filter(|_| is_of_file)?.clone();
+    Some(MeasuredByTraining { object: entry(Resource::TrainingModels, owner), measured })
 }
 
 /// The nodes whose agents need the model for this service. Pods download their own copy.

@@ -1,7 +1,10 @@
 //! Computes the next status of a model from its previous status and observation. Pure.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use neptune_api::{KeyValue, MetricsSource, Model, ModelNode, ModelNodeState, ModelStatus};
+use neptune_api::{
+    KeyValue, MeasuredDataset, MeasuredOutput, MetricsSource, Model, ModelNode, ModelNodeState,
+    ModelStatus,
+};
 use neptune_wire::{ModelPresenceReport, NodeName, PresenceState, redact};
 
 use crate::{
@@ -41,6 +44,17 @@ pub struct ModelObservation {
     pub placement: Option<PlacementObservation>,
     /// The newest metrics that a worker reported.
     pub evaluation: Option<Evaluation>,
+    /// What a training measured for the file in the spec.
+    pub measured: Option<MeasuredByTraining>,
+}
+
+/// What a `TrainingModel` measured for the weights that it published.
+#[derive(Debug, Clone)]
+pub struct MeasuredByTraining {
+    /// The `TrainingModel`, as resource/name.
+    pub object: String,
+    /// The metrics and their data.
+    pub measured: MeasuredOutput,
 }
 
 /// What a placement lacks.
@@ -258,13 +272,33 @@ fn ready(
 
 type ReportedMetrics = (Vec<KeyValue>, Option<MetricsSource>, Option<Time>);
 
-/// The newest metrics, their source and their time.
+/// The metrics, their source and their time. Those of a training have priority over those of workers
+/// while they belong to the file in the spec: it is known which data they were measured with.
 fn metrics(previous: &ModelStatus, observed: &ModelObservation) -> ReportedMetrics {
     let known = || {
         let ModelStatus { metrics, reported_by, update_time, .. } = previous;
         (metrics.clone(), reported_by.clone(), update_time.clone())
     };
-    let Some(Evaluation { node, object, taken, output }) = &observed.evaluation else {
+    if let Some(MeasuredByTraining { object, measured }) = &observed.measured {
+        let MeasuredOutput { metrics, node, dataset, time } = measured;
+        let source = MetricsSource {
+            node: node.clone(),
+            object: object.clone(),
+            model_url: redact(&observed.model_url),
+            sha256sum: observed.sha256.clone(),
+            dataset: Some(dataset.clone()),
+            time: time.0.to_string(),
+        };
+        return (metrics.clone(), Some(source), Some(time.clone()));
+    }
+    // The training may have been deleted.
+    let is_of_training = previous
+        .reported_by
+        .as_ref()
+        .is_some_and(|source| source.dataset.is_some() && is_of_file(source, observed));
+    let Some(Evaluation { node, object, taken, output }) =
+        observed.evaluation.as_ref().filter(|_| !is_of_training)
+    else {
         return known();
     };
     let source = MetricsSource {
@@ -272,6 +306,7 @@ fn metrics(previous: &ModelStatus, observed: &ModelObservation) -> ReportedMetri
         object: format!("{}/{}", object.resource, object.name),
         model_url: redact(&output.url),
         sha256sum: output.sha256.clone(),
+        dataset: None,
         time: output.time.clone(),
     };
     // A status has whole seconds.
@@ -285,6 +320,14 @@ fn metrics(previous: &ModelStatus, observed: &ModelObservation) -> ReportedMetri
     (metrics.collect(), Some(source), Some(Time(second)))
 }
 
+/// Whether metrics belong to the file in the spec.
+fn is_of_file(source: &MetricsSource, observed: &ModelObservation) -> bool {
+    is_same_address(&source.model_url, &observed.model_url)
+        && (observed.sha256.is_none()
+            || source.sha256sum.is_none()
+            || observed.sha256 == source.sha256sum)
+}
+
 /// Status and finding of the condition Evaluated; `None` without metrics of a known source.
 fn evaluated(
     metrics: &[KeyValue],
@@ -292,13 +335,14 @@ fn evaluated(
     observed: &ModelObservation,
 ) -> Option<(&'static str, Finding)> {
     let source = source.filter(|_| !metrics.is_empty())?;
-    let MetricsSource { node, object, model_url, .. } = source;
-    let is_current = is_same_address(model_url, &observed.model_url)
-        && (observed.sha256.is_none()
-            || source.sha256sum.is_none()
-            || observed.sha256 == source.sha256sum);
-    Some(if is_current {
-        let message = format!("metrics were reported by {object} on node {node}");
+    let MetricsSource { node, object, model_url, dataset, .. } = source;
+    Some(if is_of_file(source, observed) {
+        let message = match dataset {
+            Some(MeasuredDataset { name, .. }) => {
+                format!("metrics were measured by {object} on node {node} with Dataset {name:?}")
+            }
+            None => format!("metrics were reported by {object} on node {node}"),
+        };
         ("True", Finding::new(Reason::MetricsCurrent, message))
     } else {
         let message = format!(
@@ -369,6 +413,24 @@ mod tests {
             nodes,
             placement: None,
             evaluation: None,
+            measured: None,
+        }
+    }
+
+    fn by_training(accuracy: &str, second: i64) -> MeasuredByTraining {
+        let dataset = MeasuredDataset {
+            name: "digits-test".to_owned(),
+            sha256: Some("cd".repeat(32)),
+            state: None,
+        };
+        MeasuredByTraining {
+            object: "trainingmodels/digits".to_owned(),
+            measured: MeasuredOutput {
+                metrics: vec![KeyValue::new("accuracy", accuracy)],
+                node: "edge7".to_owned(),
+                dataset,
+                time: Time(at(second)),
+            },
         }
     }
 
@@ -488,6 +550,38 @@ mod tests {
         assert_eq!(accuracy(&with(&first, Some(evaluation("b", 60, "0.8")))), ("0.8", 60));
         let again = Evaluation { taken: at(70), ..evaluation("a", 50, "0.9") };
         assert_eq!(accuracy(&with(&first, Some(again))), ("0.9", 50), "already in the status");
+    }
+
+    #[test]
+    fn metrics_of_a_training_name_their_data_and_outlive_worker_reports() {
+        let with = |previous: &ModelStatus, measured, evaluation| {
+            next(previous, ModelObservation { evaluation, measured, ..observed(vec![]) })
+        };
+        let of_worker = with(&ModelStatus::default(), None, Some(evaluation("a", 50, "0.1")));
+        assert_eq!(of_worker.reported_by.as_ref().unwrap().dataset, None);
+        let training = || Some(by_training("0.95", 40));
+        let status = with(&of_worker, training(), Some(evaluation("a", 60, "0.2")));
+        assert_eq!(accuracy(&status), ("0.95", 40));
+        let source = status.reported_by.clone().unwrap();
+        assert_eq!((&*source.node, &*source.object), ("edge7", "trainingmodels/digits"));
+        assert_eq!(source.dataset.unwrap().sha256, Some("cd".repeat(32)));
+        let evaluated = status.conditions.iter().find(|it| it.type_ == EVALUATED).unwrap();
+        assert_eq!(
+            evaluated.message,
+            "metrics were measured by trainingmodels/digits on node edge7 with Dataset \"digits-test\""
+        );
+        // Also after the TrainingModel is deleted, until the file changes.
+        let deleted = with(&status, None, Some(evaluation("a", 70, "0.3")));
+        assert_eq!(deleted, status);
+        assert_eq!(accuracy(&with(&status, Some(by_training("0.94", 80)), None)), ("0.94", 80));
+        let other = ModelObservation {
+            model_url: "http://h/new".into(),
+            evaluation: Some(evaluation("a", 70, "0.3")),
+            ..observed(vec![])
+        };
+        let replaced = next(&status, other);
+        assert_eq!(accuracy(&replaced), ("0.3", 70));
+        assert_eq!(replaced.reported_by.unwrap().dataset, None);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use neptune_wire::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::evaluation_data::EvaluationData;
+
 /// The result of a run that took too long.
 pub const DEADLINE: &str = "DeadlineExceeded";
 
@@ -35,6 +37,9 @@ pub struct FrozenRun {
     /// The samples of the Dataset of the schedule at the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<i64>,
+    /// The data of the evaluation when the first evaluation began; `None` if it was not known then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evaluation_data: Option<EvaluationData>,
 }
 
 /// The output Model of a run.

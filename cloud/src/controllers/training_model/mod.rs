@@ -5,6 +5,7 @@ mod aggregator;
 mod conditions;
 #[cfg(test)]
 mod crd_consistency;
+mod evaluation_data;
 mod events;
 mod facts;
 #[cfg(test)]
@@ -116,6 +117,18 @@ impl Controller for TrainingModel {
         };
         if self.status.as_ref().map(runs) != Some(runs(next)) {
             context.enqueue(self);
+        }
+    }
+
+    /// Enqueues the output Model, whose status has the metrics of its weights.
+    fn enqueue_by_object(&self, context: &Context) {
+        let output = self.status.as_ref().and_then(|status| status.output.as_ref());
+        let model = output.filter(|output| output.measured.is_some()).and_then(|output| {
+            let namespace = self.metadata.namespace.as_deref()?;
+            context.caches().get::<neptune_api::Model>(namespace, &output.model)
+        });
+        if let Some(key) = model.and_then(|model| crate::kubernetes::identity::key(&*model)) {
+            context.enqueue_status::<neptune_api::Model>(&key);
         }
     }
 

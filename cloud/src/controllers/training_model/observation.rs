@@ -8,7 +8,7 @@ use neptune_wire::{
     aggregator::{InitialWeights, RunStatus},
 };
 
-use super::{frozen::FrozenRun, rows::TrainingNode};
+use super::{evaluation_data::EvaluationData, frozen::FrozenRun, rows::TrainingNode};
 use crate::{finding::Finding, reason::Reason};
 
 /// What is observed of a training.
@@ -39,6 +39,8 @@ pub struct TrainingObservation {
     pub keep: usize,
     /// The samples of the Dataset of the schedule.
     pub samples: Option<i64>,
+    /// The data of the current run's evaluation now; `None` if it is not known.
+    pub evaluation_data: Option<EvaluationData>,
     /// The nodes of the current run.
     pub nodes: BTreeMap<NodeName, TrainingNode>,
 }

@@ -7,6 +7,7 @@ use neptune_api::{Model, TrainingModel};
 use neptune_wire::{NodeName, ObjectKey, aggregator::InitialWeights};
 
 use super::{
+    evaluation_data::data_on,
     frozen::CurrentRun,
     observation::TrainingObservation,
     on_node::{self, AggregatorNode},
@@ -68,6 +69,11 @@ pub fn observe(
         output_digest: output.and_then(|model| model.spec.sha256sum.clone()),
         keep: usize::try_from(valid.keep).unwrap_or(usize::MAX),
         samples: valid.samples,
+        evaluation_data: current.as_ref().and_then(|current| {
+            let evaluation = current.frozen.settings.evaluation.as_ref()?;
+            let dataset = valid.datasets.get(evaluation.dataset.as_str())?;
+            data_on(dataset, evaluation.node.as_str())
+        }),
     }
 }
 

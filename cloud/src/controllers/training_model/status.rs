@@ -10,11 +10,12 @@ use neptune_api::{
 };
 use neptune_wire::{
     NodeName,
-    aggregator::{RoundRecord, RunPhase, RunStatus},
+    aggregator::{MeasuredWeights, RoundRecord, RunPhase, RunStatus},
 };
 
 use super::{
     conditions::conditions,
+    evaluation_data::{measured, refrozen},
     frozen::{CurrentRun, FrozenRun},
     observation::{TrainingObservation, has_result},
     outcome::{RunResult, Step, StepInputs, named, step},
@@ -59,13 +60,21 @@ pub fn next(
         && let Some(state) = state.filter(|state| state.run == current.number)
     {
         progress(&mut next, current, state, &observed.nodes);
+        let data = observed.evaluation_data.as_ref();
+        if let Some(frozen) = refrozen(&current.frozen, state, data) {
+            next.run_settings = Some(frozen.to_text());
+        }
     }
     match &step {
         Step::Start { frozen, .. } => start(&mut next, frozen, state, inputs.now),
         Step::Publish { sha256, format } => {
             publish(&mut next, current.as_ref(), (sha256, format.as_ref()), observed);
+            measure(&mut next, current.as_ref(), state, observed, inputs.now);
         }
-        Step::End(result) => end(&mut next, current.as_ref(), result, observed, inputs.now),
+        Step::End(result) => {
+            end(&mut next, current.as_ref(), result, observed, inputs.now);
+            measure(&mut next, current.as_ref(), state, observed, inputs.now);
+        }
         Step::Active | Step::Idle(_) => {}
     }
     next.phase = Some(phase(model, &next, state));
@@ -198,7 +207,31 @@ fn publish(
         published: false,
         previous: before.or(held.previous),
         kept: held.kept,
+        measured: None,
     });
+}
+
+/// Records what the weights of the output reached in the current run: new ones that are published,
+/// and the present ones that others did not beat. The values of a run are recorded once.
+fn measure(
+    next: &mut TrainingModelStatus,
+    current: Option<&CurrentRun>,
+    state: Option<&RunStatus>,
+    observed: &TrainingObservation,
+    now: Timestamp,
+) {
+    let (Some(current), Some(state), Some(output)) = (current, state, &mut next.output) else {
+        return;
+    };
+    let is_of_output =
+        |weights: &&MeasuredWeights| output.sha256sum.as_ref() == Some(&weights.weights.sha256);
+    let weights = [&state.best, &state.present].into_iter().flatten().find(is_of_output);
+    let is_known = output.measured.as_ref().is_some_and(|held| held.time.0 >= current.started);
+    if let Some(weights) = weights.filter(|_| state.run == current.number && !is_known) {
+        let data = observed.evaluation_data.as_ref();
+        let measured = measured(&current.frozen, weights, data, now);
+        output.measured = measured.or(output.measured.take());
+    }
 }
 
 fn end(

@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{
-    LastRun, TrainingModel, TrainingModelStatus, TrainingOutputStatus, TrainingPhase,
-    TrainingWorkerState,
+    Dataset, LastRun, MeasuredDataset, TrainingModel, TrainingModelStatus, TrainingOutputStatus,
+    TrainingPhase, TrainingWorkerState,
 };
 use neptune_wire::{
     ContentReference, KeyPin, Metric, NodeName, TaskId, TaskKind, TaskReport, TaskState,
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 
 use super::{
     aggregator::volume_bytes,
+    evaluation_data::{EvaluationData, data_on},
     events::events,
     facts::TrainingFacts,
     fixtures::{self, UID, dataset, node},
@@ -828,6 +829,134 @@ fn status_follows_a_run_from_start_to_publication() {
     let idle = after(&published, observed, &[], 6);
     assert_eq!(idle.last_run, published.last_run);
     assert_eq!(condition(&idle, "Progressing"), "False Succeeded");
+}
+
+/// A Dataset on edge0 that its agent has counted.
+fn counted(samples: i64, changed: &str) -> Dataset {
+    let (_, dataset) = dataset("digits-test", "edge0", &[]);
+    let mut dataset = Arc::unwrap_or_clone(dataset);
+    dataset.status = serde_json::from_value(json!({
+        "numberOfSamples": samples, "bytes": 70, "updateTime": changed,
+        "conditions": [{"type": "Ready", "status": "True", "reason": "Counted", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+    }))
+    .unwrap();
+    dataset
+}
+
+fn data(samples: i64, changed: &str) -> Option<EvaluationData> {
+    let data = data_on(&counted(samples, changed), "edge0");
+    assert!(data.is_some());
+    data
+}
+
+#[test]
+fn data_has_a_digest_with_replicas_and_a_state_without() {
+    let plain = counted(7, "2026-01-02T03:04:05Z");
+    let state = |dataset: &Dataset, node: &str| data_on(dataset, node).map(|data| data.dataset);
+    assert_eq!(
+        state(&plain, "edge0").unwrap().state.as_deref(),
+        Some("7 samples, 70 bytes, changed 2026-01-02T03:04:05Z, uid uid-digits-test")
+    );
+    let with = |change: &Value| {
+        let mut object = serde_json::to_value(&plain).unwrap();
+        merge(&mut object, change);
+        serde_json::from_value::<Dataset>(object).unwrap()
+    };
+    let replicated = |generation: u32, state: &str| {
+        with(&json!({"spec": {"replicas": {"nodeNames": ["edge1"]}}, "status": {
+            "root": "aa", "generation": 3,
+            "replicas": [{"node": "edge1", "state": state, "generation": generation}],
+        }}))
+    };
+    let own = state(&replicated(2, "Syncing"), "edge0").unwrap();
+    assert_eq!((own.sha256.as_deref(), own.state), (Some("aa"), None));
+    // A copy that is behind is not the data of the source.
+    assert!(state(&replicated(3, "InSync"), "edge1").is_some());
+    for (generation, condition) in [(2, "InSync"), (3, "Syncing"), (3, "Offline")] {
+        assert_eq!(state(&replicated(generation, condition), "edge1"), None, "{condition}");
+    }
+    let unknown = [
+        json!({"status": null}),
+        json!({"status": {"updateTime": null}}),
+        json!({"metadata": {"generation": 2}, "status": {"observedGeneration": 1}}),
+        json!({"spec": {"replicas": {"nodeNames": ["edge1"]}}}),
+        json!({"status": {"conditions": [{"type": "Ready", "status": "False",
+            "reason": "Counting", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
+    ];
+    for change in unknown {
+        assert_eq!(state(&with(&change), "edge0"), None, "{change}");
+    }
+}
+
+/// What is recorded of a run whose Dataset is `before` when the first evaluation begins, and `end`
+/// when the weights are published.
+fn recorded(before: Option<&EvaluationData>, end: Option<&EvaluationData>) -> MeasuredDataset {
+    let observed = |state: RunStatus, data: Option<&EvaluationData>| TrainingObservation {
+        evaluation_data: data.cloned(),
+        ..observation(Some(state))
+    };
+    let started = after(&TrainingModelStatus::default(), observation(None), &[], 1);
+    let training = after(&started, observed(state(1, RunPhase::Open), before), &[], 2);
+    let mut evaluating = state(1, RunPhase::Evaluating);
+    evaluating.tasks = vec![RunTask { kind: TaskKind::Evaluate, ..task("", "edge0", "t-e") }];
+    let evaluating = after(&training, observed(evaluating, end), &[], 3);
+    assert_eq!(evaluating.run_settings, training.run_settings, "frozen since it began");
+    let mut ended = state(1, RunPhase::Succeeded);
+    (ended.best, ended.tasks) = (Some(measured(2, "0.943")), Vec::new());
+    let publishing = after(&evaluating, observed(ended.clone(), end), &[], 4);
+    let first = *publishing.output.clone().unwrap().measured.unwrap();
+    assert_eq!((&*first.metrics[0].value, &*first.node), ("0.943", "edge0"));
+    // Later changes of the Dataset are not those of the metrics.
+    let mut over = observed(ended, data(99, "2026-09-09T00:00:00Z").as_ref());
+    over.published = Some(weights(2).sha256);
+    let published = after(&publishing, over, &[], 5);
+    assert_eq!(published.output.unwrap().measured.as_deref(), Some(&first));
+    first.dataset
+}
+
+#[test]
+fn metrics_name_data_that_was_the_same_from_the_first_evaluation_to_the_last() {
+    let (old, new) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+    let (first, grown, changed_back) = (data(7, old), data(8, new), data(7, new));
+    let [first, grown, changed_back] = [&first, &grown, &changed_back].map(Option::as_ref);
+    let same = recorded(first, first);
+    assert_eq!(Some(&same), first.map(|data| &data.dataset));
+    let unknown = MeasuredDataset { name: "digits-test".to_owned(), ..MeasuredDataset::default() };
+    assert_eq!(recorded(first, grown), unknown);
+    assert_eq!(recorded(first, changed_back), unknown, "changed and changed back");
+    assert_eq!(recorded(first, None), unknown);
+    assert_eq!(recorded(None, first), unknown);
+}
+
+#[test]
+fn weights_that_others_do_not_beat_are_measured_again() {
+    let started = TrainingModelStatus {
+        run: Some(2),
+        run_settings: Some({
+            let mut frozen = frozen();
+            frozen.settings.evaluation.as_mut().unwrap().present = Some(weights(1).sha256);
+            frozen.evaluation_data = data(7, "2026-01-01T00:00:00Z");
+            frozen.to_text()
+        }),
+        start_time: Some(Time(at(1))),
+        output: Some(TrainingOutputStatus {
+            model: "digits-small".to_owned(),
+            sha256sum: Some(weights(1).sha256),
+            published: true,
+            ..TrainingOutputStatus::default()
+        }),
+        ..TrainingModelStatus::default()
+    };
+    let mut ended = state(2, RunPhase::Succeeded);
+    (ended.best, ended.present) = (Some(measured(2, "0.8")), Some(measured(1, "0.9")));
+    let mut observed = observation(Some(ended));
+    observed.evaluation_data = data(7, "2026-01-01T00:00:00Z");
+    let over = after(&started, observed, &[], 5);
+    assert_eq!(over.last_run.unwrap().result, "NotBetter");
+    let measured = over.output.unwrap().measured.unwrap();
+    assert_eq!(measured.metrics[0].value, "0.9");
+    assert!(measured.dataset.identity().is_some());
 }
 
 #[test]

@@ -11,6 +11,7 @@ use neptune_wire::{
 
 use super::{
     aggregator,
+    evaluation_data::data_on,
     facts::{AggregatorFacts, TrainingFacts},
     frozen::{CurrentRun, FrozenRun, spec_hash},
     numbers, program, settings,
@@ -156,6 +157,10 @@ pub fn check(model: &TrainingModel, facts: &TrainingFacts) -> Result<FrozenRun, 
         evaluation,
         early_stop,
     };
+    let evaluation_data = settings.evaluation.as_ref().and_then(|evaluation| {
+        let dataset = facts.datasets.get(evaluation.dataset.as_str())?;
+        data_on(dataset, evaluation.node.as_str())
+    });
     Ok(FrozenRun {
         spec: spec_hash(&model.spec),
         settings,
@@ -164,6 +169,7 @@ pub fn check(model: &TrainingModel, facts: &TrainingFacts) -> Result<FrozenRun, 
         deadline_seconds,
         output,
         samples: scheduled_samples(model, facts),
+        evaluation_data,
     })
 }
 

@@ -26,7 +26,7 @@ pub use self::{
         DatasetReference, EdgeModel, InferenceModelReference, JointInferenceServiceReference,
         ModelReference, ModelSelector, SelectionMode,
     },
-    selected_model::{FailedModel, SelectedModel, SelectionCause},
+    selected_model::{FailedModel, NotComparedModel, SelectedModel, SelectionCause},
     status::{
         AgentCounters, CaptureStatus, CounterTotals, EdgeWorkerStatus, GatewayProblemStatus,
         GatewayStatus, JisCondition, JisConditionType, JointInferenceServiceStatus,

@@ -23,6 +23,20 @@ pub struct SelectedModel {
     /// failed are the Models that are no candidates because their file failed; at most 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<FailedModel>,
+    /// notCompared lists the Models whose metric counts as not measured, because it was measured
+    /// with other data than the metrics that decide; at most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_compared: Vec<NotComparedModel>,
+}
+
+/// NotComparedModel is a Model whose metric was measured with other data.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NotComparedModel {
+    /// name is the name of the Model.
+    pub name: String,
+    /// message is a human-readable explanation, and the remedy.
+    pub message: String,
 }
 
 /// FailedModel is a Model whose file failed.

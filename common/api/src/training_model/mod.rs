@@ -18,8 +18,9 @@ pub use result::{
     TrainingScheduleType,
 };
 pub use status::{
-    AggregatorStatus, LastRun, TrainedWeights, TrainingModelStatus, TrainingOutputStatus,
-    TrainingPhase, TrainingRound, TrainingWorkerState, TrainingWorkerStatus, WeightsReference,
+    AggregatorStatus, LastRun, MeasuredOutput, TrainedWeights, TrainingModelStatus,
+    TrainingOutputStatus, TrainingPhase, TrainingRound, TrainingWorkerState, TrainingWorkerStatus,
+    WeightsReference,
 };
 pub use worker::{
     DatasetSelection, InitialWeights, TrainingNetwork, TrainingScript, TrainingWorker,

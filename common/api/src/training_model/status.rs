@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::KeyValue;
+use crate::{KeyValue, MeasuredDataset};
 
 /// TrainingModelStatus is the observed state of a TrainingModel.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -227,6 +227,23 @@ pub struct TrainingOutputStatus {
     /// kept lists the SHA-256 of the published weights that the aggregator keeps, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<String>,
+    /// measured is what spec.evaluation found out about these weights. It becomes the metrics of the
+    /// Model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Box<MeasuredOutput>>,
+}
+
+/// MeasuredOutput are the metrics of published weights, and the data that they were measured with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MeasuredOutput {
+    /// metrics are what was measured.
+    pub metrics: Vec<KeyValue>,
+    /// node is the name of the node that measured.
+    pub node: String,
+    /// dataset is the data.
+    pub dataset: MeasuredDataset,
+    /// time is when the weights were chosen by these metrics.
+    pub time: Time,
 }
 
 /// LastRun is the result of a run that ended.

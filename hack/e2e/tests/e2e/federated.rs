@@ -7,7 +7,9 @@ use std::{
     process::Command,
 };
 
-use neptune_api::{Model, TrainingModel, TrainingModelStatus, TrainingPhase};
+use neptune_api::{
+    Model, ModelNode, ModelNodeState, TrainingModel, TrainingModelStatus, TrainingPhase,
+};
 use neptune_e2e::{AggregatorProcess, Fleet, ModelServer, Transport, is_running, totals};
 use neptune_harness::{
     docker::{docker, require_image},
@@ -178,12 +180,25 @@ async fn three_nodes_train_one_model_that_a_service_takes_over(transport: Transp
 
     // The service takes the weights over: same container, no lost count.
     let published = fleet
-        .until_status::<Model>(SMALL, "the evaluation of the new weights", |status| {
+        .until_status::<Model>(SMALL, "the new weights and their metrics", |status| {
             let found = status.metrics.iter().find(|metric| metric.key == "accuracy");
+            let is_there = |node: &ModelNode| {
+                let source = status.reported_by.as_ref();
+                node.state == ModelNodeState::Present
+                    && node.sha256sum.is_some()
+                    && source.is_some_and(|source| source.sha256sum == node.sha256sum)
+            };
             found.is_some_and(|metric| metric.value.parse::<f64>().unwrap() >= 0.95)
+                && !status.nodes.is_empty()
+                && status.nodes.iter().all(is_there)
         })
         .await;
-    let url = published.reported_by.unwrap().model_url;
+    let source = published.reported_by.unwrap();
+    // The data did not change in the run, so that it is known.
+    let data = source.dataset.clone().expect("a training measured it");
+    assert!(source.object.starts_with("trainingmodels/"), "{source:?}");
+    assert!(data.state.is_some() && data.sha256.is_none(), "{data:?}");
+    let url = source.model_url;
     assert!(url.starts_with(&format!("http://127.0.0.1:{}/v1/content/", training.port)), "{url}");
     let after = fleet.until(NAME, "more", |s| totals(s).inference > before.inference).await;
     assert!(is_running(&after), "{after:#?}");
