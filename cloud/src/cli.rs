@@ -87,7 +87,8 @@ Examples:
 /// The flags of `status`.
 #[derive(Debug, Args)]
 pub struct Status {
-    /// Object to show: jis/NAME, im/NAME, tm/NAME, or NAME for a JointInferenceService.
+    /// Object to show: jis/NAME, im/NAME, tm/NAME, model/NAME, dataset/NAME, or NAME for a
+    /// JointInferenceService.
     #[arg(value_name = "[KIND/]NAME")]
     pub object: ObjectArgument,
     /// Namespace of the object. Default: the namespace of the kubeconfig context.
@@ -146,6 +147,10 @@ pub enum ObjectArgument {
     InferenceModel(String),
     /// A TrainingModel.
     TrainingModel(String),
+    /// A Model.
+    Model(String),
+    /// A Dataset.
+    Dataset(String),
 }
 
 impl FromStr for ObjectArgument {
@@ -156,12 +161,14 @@ impl FromStr for ObjectArgument {
             "jis" | "jointinferenceservice" | "jointinferenceservices" => Self::Service,
             "im" | "inferencemodel" | "inferencemodels" => Self::InferenceModel,
             "tm" | "trainingmodel" | "trainingmodels" => Self::TrainingModel,
+            "model" | "models" => Self::Model,
+            "dataset" | "datasets" => Self::Dataset,
             _ => {
-                return Err("unknown kind; use jis (JointInferenceService), im (InferenceModel) or tm (TrainingModel)".into());
+                return Err("unknown kind; use jis (JointInferenceService), im (InferenceModel), tm (TrainingModel), model or dataset".into());
             }
         };
         if name.is_empty() || name.contains('/') {
-            return Err("invalid object name; write NAME, jis/NAME, im/NAME or tm/NAME".into());
+            return Err("invalid object name; write NAME, or KIND/NAME such as model/NAME".into());
         }
         Ok(made(name.to_owned()))
     }
@@ -500,6 +507,8 @@ mod tests {
         }
         assert_eq!("im/a".parse(), Ok(ObjectArgument::InferenceModel("a".to_owned())));
         assert_eq!("tm/a".parse(), Ok(ObjectArgument::TrainingModel("a".to_owned())));
+        assert_eq!("model/a".parse(), Ok(ObjectArgument::Model("a".to_owned())));
+        assert_eq!("datasets.edgeai.io/a".parse(), Ok(ObjectArgument::Dataset("a".to_owned())));
         for text in ["pods/a", "jis/", "", "jis/a/b"] {
             assert!(text.parse::<ObjectArgument>().is_err(), "{text}");
         }

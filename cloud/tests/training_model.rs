@@ -207,6 +207,18 @@ async fn run_goes_from_apply_to_the_output_model() {
     let url = format!("http://127.0.0.1:{}/v1/content/{best}/weights.npz", run.port);
     assert_eq!((model.spec.model_url, model.spec.sha256sum), (url, Some(best.clone())));
     assert!(model.metadata.owner_references.is_none(), "it stays");
+    let is_measured = |model: &Model| {
+        let status = model.status.as_ref();
+        status.is_some_and(|status| {
+            let source = status.reported_by.as_ref();
+            let data = source.and_then(|source| source.dataset.as_ref());
+            status.metrics.first().is_some_and(|metric| metric.value == "0.943")
+                && source.is_some_and(|source| source.object == "trainingmodels/digits")
+                // No agent counted it.
+                && data.is_some_and(|data| data.name == "digits-a" && data.identity().is_none())
+        })
+    };
+    run.harness.until::<Model>("digits-small", "its metrics", is_measured).await;
     assert_eq!(ended.metrics[0].value, "0.943");
     assert_eq!(ended.history.len(), 2);
     let output = ended.output.clone().unwrap();

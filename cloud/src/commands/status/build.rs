@@ -126,6 +126,8 @@ pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> 
         counted,
         cascade: Cascade::of(&status),
         training: None,
+        dataset: None,
+        model: None,
         serving: None,
         events: event_lines(related),
         advice,
@@ -195,6 +197,8 @@ pub fn of_inference_model(model: &InferenceModel, related: &RelatedObjects) -> P
         counted: None,
         cascade: None,
         training: None,
+        dataset: None,
+        model: None,
         serving: Some(Endpoint {
             transformer,
             url: or_none(status.url.or(urls).as_deref()),
@@ -279,17 +283,26 @@ fn model_advice(related: &RelatedObjects, workers: &[Worker]) -> Vec<String> {
 
 /// The nodes of the workers.
 pub fn node_lines(workers: &[Worker], related: &RelatedObjects) -> Vec<NodeLine> {
+    let names = workers.iter().map(|worker| worker.node.as_str());
+    lines_of_nodes(names.filter(|name| *name != "-"), related)
+}
+
+/// The nodes with these names, each once.
+pub fn lines_of_nodes<'a>(
+    names: impl Iterator<Item = &'a str>,
+    related: &RelatedObjects,
+) -> Vec<NodeLine> {
     let mut lines: Vec<NodeLine> = Vec::new();
-    for name in workers.iter().map(|worker| &worker.node).filter(|name| *name != "-") {
-        if lines.iter().any(|line| line.name == *name) {
+    for name in names {
+        if lines.iter().any(|line| line.name == name) {
             continue;
         }
-        let node = related.nodes.iter().find(|node| node.name_any() == *name);
+        let node = related.nodes.iter().find(|node| node.name_any() == name);
         let conditions = node.and_then(|node| node.status.as_ref()?.conditions.as_ref());
         let ready = conditions.into_iter().flatten().find(|found| found.type_ == "Ready");
         let absent = if node.is_some() { "Unknown" } else { "no such node" };
         lines.push(NodeLine {
-            name: name.clone(),
+            name: name.to_owned(),
             ready: ready.map_or(absent, |ready| &ready.status).to_owned(),
             last_seen: time(ready.and_then(|ready| ready.last_heartbeat_time.as_ref())),
         });
@@ -297,12 +310,21 @@ pub fn node_lines(workers: &[Worker], related: &RelatedObjects) -> Vec<NodeLine>
     lines
 }
 
-/// Advice that applies to every kind.
+/// Advice that applies to every kind with workers.
 pub fn common_advice(
     object: &impl kube::Resource,
     observed: Option<i64>,
     workers: &[Worker],
     related: &RelatedObjects,
+) -> Vec<String> {
+    advice_on(object, observed, &node_lines(workers, related))
+}
+
+/// Advice on an object and its nodes.
+pub fn advice_on(
+    object: &impl kube::Resource,
+    observed: Option<i64>,
+    nodes: &[NodeLine],
 ) -> Vec<String> {
     let mut advice = Vec::new();
     match (observed, object.meta().generation) {
@@ -312,7 +334,7 @@ pub fn common_advice(
         }
         _ => {}
     }
-    for node in node_lines(workers, related) {
+    for node in nodes {
         match node.ready.as_str() {
             "True" | "Unknown" => {}
             "False" => advice.push(format!(

@@ -3,6 +3,8 @@
 
 mod build;
 mod cascade;
+mod dataset_page;
+mod model_page;
 mod page;
 #[cfg(test)]
 mod tests;
@@ -24,7 +26,7 @@ use kube::{
     Api, Client, Resource, ResourceExt as _,
     api::{ListParams, ObjectList},
 };
-use neptune_api::{InferenceModel, JointInferenceService, Model, TrainingModel};
+use neptune_api::{Dataset, InferenceModel, JointInferenceService, Model, TrainingModel};
 use serde::de::DeserializeOwned;
 
 use crate::{
@@ -47,6 +49,8 @@ pub async fn status(flags: Status) -> Result<(), Error> {
         ObjectArgument::Service(name) => service(&client, &namespace, &name).await?,
         ObjectArgument::InferenceModel(name) => inference_model(&client, &namespace, &name).await?,
         ObjectArgument::TrainingModel(name) => training_model(&client, &namespace, &name).await?,
+        ObjectArgument::Model(name) => model(&client, &namespace, &name).await?,
+        ObjectArgument::Dataset(name) => dataset(&client, &namespace, &name).await?,
     };
     let output = match flags.output {
         Output::Text => text::text(&page, Timestamp::now()),
@@ -93,6 +97,20 @@ async fn training_model(client: &Client, namespace: &str, name: &str) -> Result<
     nodes.dedup();
     let related = related_objects(client, &model, &nodes).await?;
     Ok(training_page::of_training(&model, &related))
+}
+
+async fn model(client: &Client, namespace: &str, name: &str) -> Result<Page, Error> {
+    let model: Model = get(client, namespace, name).await?;
+    let nodes: Vec<_> = model_page::nodes(&model).collect();
+    let related = related_objects(client, &model, &nodes).await?;
+    Ok(model_page::of_model(&model, &related))
+}
+
+async fn dataset(client: &Client, namespace: &str, name: &str) -> Result<Page, Error> {
+    let dataset: Dataset = get(client, namespace, name).await?;
+    let nodes: Vec<_> = dataset_page::nodes(&dataset).collect();
+    let related = related_objects(client, &dataset, &nodes).await?;
+    Ok(dataset_page::of_dataset(&dataset, &related))
 }
 
 async fn get<K>(client: &Client, namespace: &str, name: &str) -> Result<K, Error>

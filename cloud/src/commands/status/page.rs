@@ -3,7 +3,9 @@
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
-use super::{cascade::Cascade, training::Training};
+use super::{
+    cascade::Cascade, dataset_page::DatasetLines, model_page::ModelLines, training::Training,
+};
 
 /// The page; its JSON form is the output of `--output json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -29,6 +31,12 @@ pub struct Page {
     /// The run of a `TrainingModel`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub training: Option<Training>,
+    /// The counts and copies of a `Dataset`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dataset: Option<DatasetLines>,
+    /// The metrics and nodes of a `Model`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelLines>,
     pub serving: Option<Endpoint>,
     pub events: Vec<EventLine>,
     /// Next steps for the user; empty if nothing is wrong.

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 use crate::commands::status::{
     build::{RelatedObjects, of_inference_model, of_service},
+    dataset_page::of_dataset,
+    model_page::of_model,
     page::Page,
     text::text,
 };
@@ -243,6 +245,66 @@ fn serving_on_all() -> Page {
     of_inference_model(&read(model), &RelatedObjects { nodes, ..RelatedObjects::default() })
 }
 
+fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": kind, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": "2026-08-01T09:00:00Z"})
+}
+
+fn replicated() -> Page {
+    let dataset = json!({
+        "apiVersion": "edgeai.io/v1alpha1", "kind": "Dataset",
+        "metadata": {"name": "log", "namespace": "default", "generation": 2},
+        "spec": {"dataUrl": "/data/log.jsonl", "format": "jsonl", "nodeName": "edge0",
+            "replicas": {"nodeNames": ["edge1", "edge2", "edge3"]}},
+        "status": {
+            "numberOfSamples": 1797, "bytes": 17_970, "generation": 7, "root": SMALL,
+            "replicasInSync": "1/3", "lag": "95s", "observedGeneration": 2,
+            "replicas": [
+                {"node": "edge1", "state": "InSync", "generation": 7, "bytesBehind": 0,
+                    "samples": 1797, "seconds": 0},
+                {"node": "edge2", "state": "Syncing", "generation": 6, "bytesBehind": 4096,
+                    "samples": 1400, "seconds": 95, "message": "the link is slow"},
+                {"node": "edge3", "state": "Failed", "message": "the disk is full; free some space"},
+            ],
+            "conditions": [condition("Ready", "True", "Counted", "counts match the current data"),
+                condition("Replicated", "False", "ReplicaFailed",
+                    "1 of 3 replicas are in sync; edge3: the disk is full; free some space")],
+        },
+    });
+    let nodes = ["edge0", "edge1", "edge2", "edge3"].map(|name| node(name, "True"));
+    of_dataset(&read(dataset), &RelatedObjects { nodes: read(json!(nodes)), ..Default::default() })
+}
+
+fn placed() -> Page {
+    let file = |node: &str, source: Value| {
+        json!({"node": node, "state": "Present", "sha256sum": SMALL, "bytes": 54_321,
+            "source": source})
+    };
+    let model = json!({
+        "apiVersion": "edgeai.io/v1alpha1", "kind": "Model",
+        "metadata": {"name": "digits-small", "namespace": "default", "generation": 1},
+        "spec": {"modelUrl": "http://user:secret@models/small.npz?token=secret",
+            "sha256sum": SMALL, "placement": {"nodeNames": ["edge0", "edge1", "edge2"]}},
+        "status": {
+            "presentOn": "2/3", "placed": "2/3", "wantedOn": 3, "observedGeneration": 1,
+            "metrics": [{"key": "accuracy", "value": "0.951"}],
+            "reportedBy": {"node": "edge0", "object": "trainingmodels/digits",
+                "time": "2026-08-01T09:00:00Z", "dataset": {"name": "digits-test", "sha256": BIG}},
+            "nodes": [
+                {"node": "edge2", "state": "Downloading", "reason": "ModelDownloading",
+                    "message": "50 %"},
+                file("edge0", json!("Origin")), file("edge1", json!("Peer:edge0")),
+            ],
+            "conditions": [condition("Ready", "False", "ModelDownloading",
+                "2 of 3 nodes have the model; edge2: 50 %")],
+        },
+    });
+    let nodes = ["edge0", "edge1", "edge2"].map(|name| node(name, "True"));
+    let events = read(json!([event(1, "Normal", "ModelPresent", "1 of 3 nodes have the model")]));
+    let related = RelatedObjects { nodes: read(json!(nodes)), events, ..Default::default() };
+    of_model(&read(model), &related)
+}
+
 /// Compares `output` with the committed golden file; with `BLESS` set, writes the file instead.
 fn golden(name: &str, output: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/commands/status/golden").join(name);
@@ -266,6 +328,8 @@ fn pages_match_the_golden_files() {
         ("not_reconciled", not_reconciled()),
         ("serving", serving()),
         ("serving_on_all", serving_on_all()),
+        ("replicated", replicated()),
+        ("placed", placed()),
     ] {
         golden(&format!("{name}.txt"), &text(&page, now()));
         golden(&format!("{name}.json"), &(serde_json::to_string_pretty(&page).unwrap() + "\n"));
@@ -283,6 +347,9 @@ fn advice_is_given_exactly_when_something_is_wrong() {
         ("no controller has reconciled", not_reconciled()),
         ("bad graph", serving()),
         ("node edge0: https://llm.example is left alone", cascade()),
+        ("edge3: the disk is full", replicated()),
+        ("replica on node edge2: the link is slow", replicated()),
+        ("2 of 3 nodes have the model; edge2", placed()),
     ] {
         assert!(page.advice.iter().any(|advice| advice.contains(what)), "{what}: {page:?}");
     }

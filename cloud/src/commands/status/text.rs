@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use k8s_openapi::jiff::Timestamp;
 
-use crate::commands::status::page::Page;
+use super::{dataset_page::ReplicaLine, model_page::FileLine, page::Page};
 
 /// Formats the page; ages are relative to `now`.
 pub fn text(page: &Page, now: Timestamp) -> String {
@@ -35,6 +35,18 @@ pub fn text(page: &Page, now: Timestamp) -> String {
         [node.name.clone(), node.ready.clone(), seen]
     });
     table(&mut text, ["NODE", "READY", "LAST SEEN"], nodes);
+    if let Some(dataset) = &page.dataset {
+        text.push_str(&dataset.text());
+        text.push('\n');
+        let head = ["REPLICA", "STATE", "BYTES BEHIND", "LAG", "GENERATION", "SAMPLES"];
+        table(&mut text, head, dataset.replicas.iter().map(ReplicaLine::cells));
+    }
+    if let Some(model) = &page.model {
+        text.push_str(&model.text());
+        text.push('\n');
+        let head = ["NODE", "STATE", "SOURCE", "VERSION", "BYTES"];
+        table(&mut text, head, model.nodes.iter().map(FileLine::cells));
+    }
     if let Some(serving) = &page.serving {
         let _ = writeln!(text, "URL       {}", serving.url);
         let _ = writeln!(text, "Serving   {}", serving.serving_version);

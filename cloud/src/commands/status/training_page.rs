@@ -53,6 +53,8 @@ pub fn of_training(model: &TrainingModel, related: &RelatedObjects) -> Page {
         counted: None,
         cascade: None,
         training: Training::of(&status),
+        dataset: None,
+        model: None,
         serving: None,
         events: event_lines(related),
         advice,

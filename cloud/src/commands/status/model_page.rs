@@ -1,0 +1,159 @@
+//! Builds the page of a `Model`: its metrics, and where each node has the file from. Pure.
+
+use std::fmt::Write as _;
+
+use kube::ResourceExt as _;
+use neptune_api::{Model, ModelNode, ModelNodeState, ModelStatus};
+use neptune_wire::redact;
+use serde::Serialize;
+
+use super::{
+    build::{RelatedObjects, advice_on, event_lines, lines_of_nodes, or_none},
+    dataset_page::number,
+    page::Page,
+};
+
+/// The part of the page that only a Model has.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelLines {
+    /// The address of the file, without credentials.
+    pub file: String,
+    /// Such as `2/3`.
+    pub present_on: Option<String>,
+    /// Such as `2/3`; absent without a placement.
+    pub placed: Option<String>,
+    pub metrics: Vec<String>,
+    /// Who measured the metrics, where, and with which data.
+    pub measured: Option<String>,
+    pub nodes: Vec<FileLine>,
+}
+
+/// The file on a node.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FileLine {
+    pub node: String,
+    pub state: String,
+    /// `Origin` or `Peer:NODE`; absent for a path of the node.
+    pub source: Option<String>,
+    pub version: Option<String>,
+    pub bytes: Option<i64>,
+}
+
+/// The names of the nodes in the status.
+pub fn nodes(model: &Model) -> impl Iterator<Item = &str> {
+    model.status.iter().flat_map(|status| &status.nodes).map(|node| node.node.as_str())
+}
+
+/// The page of a `Model`.
+pub fn of_model(model: &Model, related: &RelatedObjects) -> Page {
+    let status = model.status.clone().unwrap_or_default();
+    let find = |type_: &str| status.conditions.iter().find(|it| it.type_ == type_);
+    let ready = find("Ready");
+    let lines = lines_of_nodes(nodes(model), related);
+    let mut advice = advice_on(model, status.observed_generation, &lines);
+    for wanted in ["Ready", "Evaluated"] {
+        let trouble = find(wanted).filter(|it| it.status == "False" && !it.message.is_empty());
+        advice.extend(trouble.map(|condition| condition.message.clone()));
+    }
+    // The condition has one of the messages.
+    for node in status.nodes.iter().filter(|node| node.state == ModelNodeState::Failed) {
+        let is_new = |message: &&String| !advice.iter().any(|advice| advice.contains(*message));
+        if let Some(message) = node.message.as_ref().filter(is_new) {
+            advice.push(format!("node {}: {message}", node.node));
+        }
+    }
+    Page {
+        kind: "Model",
+        namespace: model.namespace().unwrap_or_default(),
+        name: model.name_any(),
+        state: match ready.map(|ready| ready.status.as_str()) {
+            Some("True") => "Ready",
+            Some("False") => "NotReady",
+            _ => "Unknown",
+        }
+        .to_owned(),
+        reason: or_none(ready.map(|ready| ready.reason.as_str())),
+        since: ready.map(|ready| ready.last_transition_time.0),
+        message: or_none(ready.map(|ready| ready.message.as_str())),
+        written: None,
+        workers: Vec::new(),
+        nodes: lines,
+        counted: None,
+        cascade: None,
+        training: None,
+        dataset: None,
+        model: Some(ModelLines {
+            file: redact(&model.spec.model_url),
+            measured: measured(&status),
+            metrics: status.metrics.iter().map(|it| format!("{} {}", it.key, it.value)).collect(),
+            present_on: status.present_on,
+            placed: status.placed,
+            nodes: status.nodes.iter().map(FileLine::of).collect(),
+        }),
+        serving: None,
+        events: event_lines(related),
+        advice,
+    }
+}
+
+fn measured(status: &ModelStatus) -> Option<String> {
+    let source = status.reported_by.as_ref().filter(|_| !status.metrics.is_empty())?;
+    let data = match &source.dataset {
+        None => "unknown data".to_owned(),
+        Some(dataset) => match (&dataset.sha256, &dataset.state) {
+            (Some(sha256), _) => format!("Dataset {} (sha256 {})", dataset.name, short(sha256)),
+            (None, Some(state)) => format!("Dataset {} ({state})", dataset.name),
+            (None, None) => format!("an unknown state of Dataset {}", dataset.name),
+        },
+    };
+    Some(format!("by {} on {} with {data}", source.object, source.node))
+}
+
+impl ModelLines {
+    /// The lines of the page.
+    pub fn text(&self) -> String {
+        let mut text = format!("File      {}\n", or_none(Some(&self.file)));
+        let placed = self.placed.as_ref().map(|placed| format!(", {placed} of the placement"));
+        let present = or_none(self.present_on.as_deref());
+        let _ = writeln!(text, "Nodes     {present} have it{}", placed.unwrap_or_default());
+        if !self.metrics.is_empty() {
+            let _ = writeln!(text, "Metrics   {}", self.metrics.join(", "));
+        }
+        if let Some(measured) = &self.measured {
+            let _ = writeln!(text, "Measured  {measured}");
+        }
+        text
+    }
+}
+
+impl FileLine {
+    fn of(node: &ModelNode) -> Self {
+        Self {
+            node: node.node.clone(),
+            state: match &node.reason {
+                Some(reason) => format!("{:?} ({reason})", node.state),
+                None => format!("{:?}", node.state),
+            },
+            source: node.source.clone(),
+            version: node.sha256sum.as_deref().map(|all| format!("sha256 {}", short(all))),
+            bytes: node.bytes,
+        }
+    }
+
+    /// The cells of its row.
+    pub fn cells(&self) -> [String; 5] {
+        [
+            self.node.clone(),
+            self.state.clone(),
+            or_none(self.source.as_deref()),
+            or_none(self.version.as_deref()),
+            number(self.bytes),
+        ]
+    }
+}
+
+fn short(digest: &str) -> &str {
+    digest.get(..12).unwrap_or(digest)
+}
