@@ -17,7 +17,10 @@ use std::{
     time::Duration,
 };
 
-use harness::{Agent, Broker, Cloud, eventually, free_port};
+use harness::{
+    Agent, Broker, BusyboxImage, Cloud, MODEL, SERVICE, docker, eventually, free_port, local_model,
+    runs, service, unique,
+};
 use neptune_wire::{DatasetReport, DatasetState, KeyPin, PeerRoster, ReplicaState, StatusReport};
 use serde_json::{Value, json};
 use tokio::{
@@ -53,10 +56,17 @@ impl Node {
 
     /// Sends the Dataset and the only peers of the node.
     fn send(&self, dataset: &Value, peers: &[Value]) {
+        self.send_with(dataset, peers, &[]);
+    }
+
+    fn send_with(&self, dataset: &Value, peers: &[Value], more: &[(&str, Value)]) {
         let roster = PeerRoster::key(&self.agent.node).to_string();
-        let dataset = self.cloud.insert(DATASET, &json!({"spec": dataset}));
-        let peers = self.cloud.insert(&roster, &json!({"peers": {"peers": peers}}));
-        self.cloud.index(&[(DATASET, &dataset), (&roster, &peers)]);
+        let (dataset, peers) = (json!({"spec": dataset}), json!({"peers": {"peers": peers}}));
+        let mut all = vec![(DATASET, &dataset), (&roster, &peers)];
+        all.extend(more.iter().map(|(key, content)| (*key, content)));
+        let all = all.into_iter().map(|(key, content)| (key, self.cloud.insert(key, content)));
+        let all: Vec<_> = all.collect();
+        self.cloud.index(&all.iter().map(|(key, entry)| (*key, entry)).collect::<Vec<_>>());
     }
 
     fn as_peer(&self, addresses: &[SocketAddr]) -> Value {
@@ -131,14 +141,20 @@ impl Site {
 
     /// Sends the Dataset to all nodes, with the file or the directory as its data.
     fn send(&self, url: &str) {
+        self.send_with(url, &[]);
+    }
+
+    /// The first replica gets more objects.
+    fn send_with(&self, url: &str, more: &[(&str, Value)]) {
         let names: Vec<_> = self.replicas.iter().map(|node| node.agent.node.clone()).collect();
         let peers: Vec<_> = self.replicas.iter().map(|node| node.as_peer(&[])).collect();
         let dataset = json!({"dataUrl": url, "format": "jsonl", "replicas": names});
         self.source.send(&dataset, &peers);
-        for (node, link) in self.replicas.iter().zip(&self.links) {
+        for (number, (node, link)) in self.replicas.iter().zip(&self.links).enumerate() {
             let of = json!({"node": self.source.agent.node, "deletions": "Follow"});
             let dataset = json!({"dataUrl": "", "format": "jsonl", "replicaOf": of});
-            node.send(&dataset, &[self.source.as_peer(&[link.address])]);
+            let more = if number == 0 { more } else { &[] };
+            node.send_with(&dataset, &[self.source.as_peer(&[link.address])], more);
         }
     }
 }
@@ -230,6 +246,60 @@ async fn change_of_a_copy_is_replaced_and_a_removed_copy_deleted() {
     replica.cloud.index(&[]);
     eventually("the copy is removed", || !replica.copy().exists()).await;
     assert!(other.copy().join("log.jsonl").exists() && site.log().exists());
+}
+
+/// Follows the file from its beginning, as a program that waits for samples.
+const FOLLOW: &str =
+    "busybox tail -n +1 -f $DATASET_URL/log.jsonl > /dev/shm/followed & trap 'exit 0' TERM; wait";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn worker_reads_whole_records_of_a_copy_that_is_updated() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
+    let site = Site::start(&broker).await;
+    let mut log = File::create(site.log()).unwrap();
+    let mut samples = append(&mut log, 100_000);
+    let (node, link) = (&site.replicas[0], &site.links[0]);
+    let mut content = service(&unique("w"), &image.0, FOLLOW);
+    content["workers"][0]["dataset"] = "log".into();
+    let objects = [(MODEL, local_model(&node.agent)), (SERVICE, content)];
+    site.send_with(site.data.path().to_str().unwrap(), &objects);
+    node.cloud.status(SERVICE, "running", runs).await;
+    let containers = node.agent.containers();
+    let [id] = &containers[..] else { unreachable!("one worker: {containers:?}") };
+    let shell = |script: &str| docker(&["exec", id, "/bin/sh", "-c", script]);
+    let read = || shell("cat $DATASET_URL/log.jsonl") + "\n";
+    assert_eq!(shell("echo $DATASET_URL; echo $DATASET_FORMAT"), "/datasets/log\njsonl");
+    assert_eq!(read().lines().count() as u64, samples);
+    let refused = shell("echo x 2>&1 >> $DATASET_URL/log.jsonl || echo refused");
+    assert!(refused.contains("refused"), "{refused}");
+
+    for cut in 1..=3 {
+        link.cut_after(MIB + MIB / 4);
+        samples += append(&mut log, 4_000_000);
+        log.write_all(b"{\"number\": ").unwrap();
+        link.was_cut(cut).await;
+        // Between two blocks the copy ends with a whole record.
+        assert_eq!(shell("busybox tail -c 1 $DATASET_URL/log.jsonl | busybox wc -l"), "1");
+        for line in read().lines() {
+            let record: Value = serde_json::from_str(line).unwrap();
+            assert!(record["number"].is_u64(), "{line}");
+        }
+        log.write_all(b"0}\n").unwrap();
+        samples += 1;
+    }
+    let root = site.source.offers(fs::metadata(site.log()).unwrap().len()).await;
+    node.has_copy(&root, samples).await;
+    let expected = fs::read_to_string(site.log()).unwrap();
+    assert!(read() == expected, "the container has the copy");
+    // The reader that has the file open since the start got each record once.
+    let followed = || shell("cat /dev/shm/followed") + "\n" == expected;
+    eventually("the reader to have all records", followed).await;
+
+    fs::write(site.log(), "{\"number\": 7}\n").unwrap();
+    let root = site.source.offers(14).await;
+    node.has_copy(&root, 1).await;
+    assert_eq!(read(), "{\"number\": 7}\n", "a replaced file is in the directory of the container");
+    assert_eq!(node.agent.containers(), containers, "the worker was not restarted");
 }
 
 #[tokio::test]

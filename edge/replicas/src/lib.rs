@@ -12,7 +12,8 @@
 //! # Guarantees
 //! - After a sync, the replica's files have the bytes of the manifest; each block was verified when
 //!   it arrived.
-//! - A file is replaced by a rename. Only a file that grew is written in place, after its end.
+//! - A file is replaced by a rename. Only a file that grew is written in place, after its end, and in
+//!   whole lines: a sync that is cut leaves no part of a line that is shorter than a block.
 //! - A cut costs at most the block in flight, 1 MiB.
 
 #![deny(missing_docs)]

@@ -66,6 +66,14 @@ struct Committed {
     files: BTreeMap<RelativePath, (FileVersion, FileBlocks)>,
 }
 
+/// Takes all whole lines out of `held`, or all of it if a line is longer than a block.
+fn whole_lines(held: &mut Vec<u8>) -> Vec<u8> {
+    let end = held.iter().rposition(|byte| *byte == b'\n').map(|end| end + 1);
+    let end = end.unwrap_or(if held.len() as u64 >= BLOCK { held.len() } else { 0 });
+    let rest = held.split_off(end);
+    std::mem::replace(held, rest)
+}
+
 impl Replica {
     /// Opens the copy in `root`. `state` is a directory in the same file system, outside of `root`.
     /// Files that changed since the last commit are hashed; with `is_full`, all of them. A sync
@@ -241,7 +249,9 @@ impl Replica {
         self.blocking(move || Ok(Manifest::decode(&fs::read(path)?)?)).await
     }
 
-    /// Writes the new blocks of a file that grew. Returns false if its end was changed as well.
+    /// Writes the new blocks of a file that grew. Returns false if its end was changed as well. What
+    /// follows the last line break of a block is held back until the next block: a sync that is cut
+    /// leaves no part of a line, unless the line is longer than a block.
     async fn append(
         &mut self,
         fetch: &mut BlockFetch<'_>,
@@ -250,6 +260,7 @@ impl Replica {
         first: usize,
     ) -> Result<bool, ReplicaError> {
         let target = path.below(&self.root);
+        let mut held = Vec::new();
         for index in first..file.blocks.len() {
             let start = index as u64 * BLOCK;
             let own = self.files.get(path).map_or(0, |own| own.bytes);
@@ -260,13 +271,19 @@ impl Replica {
             };
             let length = prefix.len();
             let Some(bytes) = fetch.block(file, index, prefix).await? else { return Ok(false) };
-            let target = target.clone();
+            held.extend_from_slice(&bytes[length..]);
+            let is_last = index + 1 == file.blocks.len();
+            let lines = if is_last { std::mem::take(&mut held) } else { whole_lines(&mut held) };
+            let (target, end) = (target.clone(), own + lines.len() as u64);
             self.check_space().await?;
-            self.blocking(move || Ok(write_at(&target, own, &bytes[length..])?)).await?;
+            self.blocking(move || Ok(write_at(&target, own, &lines)?)).await?;
             let own = self.files.entry(path.clone()).or_default();
-            own.blocks.truncate(index);
-            own.blocks.push(file.blocks[index]);
-            own.bytes = start + file.block_length(index);
+            own.bytes = end;
+            // The block in which the file ends now has its digest only at the end of the file.
+            let whole = usize::try_from(end / BLOCK).unwrap_or(index).min(index + 1);
+            let whole = if is_last { file.blocks.len() } else { whole };
+            own.blocks.truncate(first);
+            own.blocks.extend_from_slice(&file.blocks[first..whole]);
             self.progress.arrived(file.block_length(index));
         }
         Ok(true)

@@ -92,6 +92,52 @@ async fn each_of_20_cuts_costs_at_most_one_block() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cut_of_a_growing_file_leaves_no_part_of_a_line() {
+    let fixture = Fixture::start(FileEnd::LastLine).await;
+    let mut log = File::create(fixture.data().join("log.jsonl")).unwrap();
+    let (mut next, mut random) = (0, fastrand::Rng::with_seed(7));
+    append_lines(&mut log, &mut next, 100_000);
+    let mut replica = fixture.replica(Deletions::Follow, false);
+    fixture.update(&mut replica).await;
+    let copy = fixture.copy().join("log.jsonl");
+    for round in 0..4 {
+        append_lines(&mut log, &mut next, 6_000_000);
+        let generation = fixture.scan(false).await;
+        let mut length = fs::metadata(&copy).unwrap().len();
+        for cut in 0..2 {
+            // One block arrives, and a part of the next.
+            fixture.link.cut_after(MIB + MIB / 4 + random.u64(..MIB / 2));
+            fixture.sync(&mut replica, &generation).await.unwrap_err();
+            let text = fs::read(&copy).unwrap();
+            assert_eq!(text.last(), Some(&b'\n'), "round {round}, cut {cut}");
+            assert!(text.len() as u64 > length, "a block arrived");
+            length = text.len() as u64;
+            // The agent restarts, or not.
+            if cut == round % 2 {
+                drop(replica);
+                replica = fixture.replica(Deletions::Follow, false);
+            }
+        }
+        fixture.link.restore();
+        fixture.update(&mut replica).await;
+    }
+}
+
+#[tokio::test]
+async fn line_that_is_longer_than_a_block_arrives() {
+    let fixture = Fixture::start(FileEnd::Whole).await;
+    let path = fixture.data().join("log.jsonl");
+    let mut replica = fixture.replica(Deletions::Follow, false);
+    let mut log = File::create(&path).unwrap();
+    for bytes in [10, 3 * MIB, 5 * MIB / 2, 7] {
+        log.write_all(&vec![b'x'; usize::try_from(bytes).unwrap()]).unwrap();
+        fixture.update(&mut replica).await;
+        log.write_all(b"\n").unwrap();
+        fixture.update(&mut replica).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reader_of_a_growing_replica_sees_whole_lines() {
     let fixture = Fixture::start(FileEnd::LastLine).await;
     let path = fixture.data().join("log.jsonl");
