@@ -186,9 +186,17 @@ async fn run_goes_from_apply_to_the_output_model() {
     let pod = deployment.spec.unwrap().template.spec.unwrap();
     assert_eq!(pod.containers[0].command.as_deref(), Some(&["neptune-aggregator".to_owned()][..]));
     assert_eq!(pod.security_context.unwrap().run_as_non_root, Some(true));
-    let service = run.harness.api::<Service>().get(&name).await.unwrap();
+    let services = run.harness.api::<Service>();
+    let service = eventually_some("the Service of the aggregator", async || {
+        services.get_opt(&name).await.unwrap()
+    })
+    .await;
     assert_eq!(service.spec.unwrap().type_.as_deref(), Some("NodePort"));
-    let volume = run.harness.api::<PersistentVolumeClaim>().get(&name).await.unwrap();
+    let volumes = run.harness.api::<PersistentVolumeClaim>();
+    let volume = eventually_some("the volume of the aggregator", async || {
+        volumes.get_opt(&name).await.unwrap()
+    })
+    .await;
     let size = &volume.spec.unwrap().resources.unwrap().requests.unwrap()["storage"];
     // 2 GiB x (2 workers + 3 kept + 4) + 256 MiB.
     assert_eq!(size.0, format!("{}Mi", 9 * 2048 + 256));
