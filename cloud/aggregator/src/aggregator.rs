@@ -6,14 +6,15 @@ use std::{
     fs,
     io::Read as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use neptune_aggregate::weights::Format;
 use neptune_content::{Digest, uploads::Uploads};
+use neptune_pinned_tls::Authority;
 use neptune_wire::{
     TaskId,
-    aggregator::{RunPhase, RunStatus, RunTask, UpdateReport},
+    aggregator::{RunPhase, RunStatus, RunTask, SessionStatus, UpdateReport},
 };
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -23,6 +24,7 @@ use crate::{
     error::Error,
     metrics::Metrics,
     run::{Event, Run, TaskResult, Verdict, Work, status},
+    session::SessionFiles,
     store::{NewResult, Store},
 };
 
@@ -36,6 +38,9 @@ pub struct Aggregator {
     held: Mutex<HashMap<Digest, usize>>,
     uploads: Arc<Uploads>,
     directory: PathBuf,
+    session: SessionFiles,
+    /// Made for the first session.
+    authority: OnceLock<Authority>,
     clock: Clock,
     metrics: Metrics,
 }
@@ -93,6 +98,8 @@ impl Aggregator {
             current: watch::Sender::new(current.clone()),
             uploads: Arc::new(uploads),
             directory: directory.to_owned(),
+            session: SessionFiles::new(directory),
+            authority: OnceLock::new(),
             clock: Clock::start(),
             metrics: Metrics::new(),
             store: Mutex::new(store),
@@ -194,10 +201,45 @@ impl Aggregator {
     /// Returns what the controller sees. Reads the first bytes of the best weights.
     pub fn status(&self) -> RunStatus {
         let Current { revision, run, .. } = self.current();
+        let session = run.as_deref().and_then(|it| self.session_status(it));
         let status = run.map_or_else(|| status::of_none(revision), |it| it.status(revision));
         let best = status.best.as_ref().and_then(|best| self.content(&best.weights.sha256));
         let format = best.and_then(|path| format_of(&path)).map(|it| it.name().to_owned());
-        RunStatus { format, ..status }
+        RunStatus { format, session, ..status }
+    }
+
+    fn session_status(&self, run: &Run) -> Option<SessionStatus> {
+        run.settings.session.as_ref()?;
+        let ca = match self.authority() {
+            Ok(authority) => authority.certificate().to_owned(),
+            Err(error) => {
+                warn!(%error, "no authority for the server of the session");
+                return None;
+            }
+        };
+        Some(SessionStatus { attempt: run.attempts.attempt, ca })
+    }
+
+    /// Returns the authority of the servers of sessions.
+    ///
+    /// # Errors
+    /// Its file cannot be read or written.
+    pub fn authority(&self) -> Result<&Authority, Error> {
+        if let Some(authority) = self.authority.get() {
+            return Ok(authority);
+        }
+        // Two requests must not make two.
+        let _store = locked(&self.store);
+        if self.authority.get().is_none() {
+            let authority = Authority::load_or_generate(&self.directory.join("session-ca.pem"))?;
+            let _ = self.authority.set(authority);
+        }
+        Ok(self.authority.get().expect("it was set"))
+    }
+
+    /// Returns the directory that the server of a session shares.
+    pub fn session_files(&self) -> &SessionFiles {
+        &self.session
     }
 
     /// Returns a receiver of states.
@@ -281,7 +323,7 @@ fn new_result(run: &Run, result: &TaskResult) -> Option<(u32, String, TaskResult
 }
 
 /// The format of a file of weights.
-fn format_of(path: &Path) -> Option<Format> {
+pub fn format_of(path: &Path) -> Option<Format> {
     let mut start = Vec::new();
     let file = fs::File::open(path).ok()?;
     file.take(Format::START as u64).read_to_end(&mut start).ok()?;

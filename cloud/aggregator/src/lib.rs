@@ -1,7 +1,7 @@
 //! The aggregator of a `TrainingModel`: it owns the rounds of federated training. It knows nothing of
 //! Kubernetes, MQTT or containers; its messages are those of [`neptune_wire::aggregator`].
 //!
-//! [`run`] decides, [`store`] remembers, [`work`] and [`judge`] compute, [`http`] serves.
+//! [`run`] decides, [`store`] remembers, [`work`], [`judge`] and [`session`] compute, [`http`] serves.
 //!
 //! # Guarantees
 //! - A stop at any moment changes nothing in the weights: each state is stored before it is acted on,
@@ -21,6 +21,7 @@ pub mod http;
 pub mod judge;
 pub mod metrics;
 pub mod run;
+pub mod session;
 pub mod store;
 pub mod task;
 pub mod work;

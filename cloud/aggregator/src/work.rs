@@ -1,5 +1,5 @@
-//! The background task: fetches first weights, computes new weights, and closes rounds at their
-//! deadlines.
+//! The background task: fetches first weights, computes new weights, closes rounds at their deadlines,
+//! and follows the server of a session.
 
 use std::{fs::File, io::Read as _, path::Path, sync::Arc, time::Duration};
 
@@ -20,7 +20,11 @@ use crate::{
     error::{Error, is_full},
     fetch,
     run::{Event, Outputs, Problem, Work},
+    session,
 };
+
+/// Between two looks at what the server of a session wrote.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The delays between attempts at work that failed.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
@@ -35,7 +39,16 @@ pub async fn run(aggregator: Arc<Aggregator>, client: reqwest::Client) {
             let _ = changes.changed().await;
             continue;
         };
-        let result = if let Some(work) = run.work() {
+        let work = run.work();
+        if !matches!(work, Some(Work::WatchSession(_))) {
+            apply(&aggregator, |it| {
+                session::stop(it);
+                Ok(())
+            })
+            .await
+            .expect("it returns no error");
+        }
+        let result = if let Some(work) = work {
             perform(&aggregator, &client, work).await
         } else {
             let wait = run.deadline().map_or(Duration::from_hours(24), |it| {
@@ -77,6 +90,16 @@ async fn perform(
             Ok(is_done)
         }
         Work::Aggregate { .. } => apply(aggregator, move |it| aggregate_round(it, &work)).await,
+        Work::StartSession(start) => {
+            let (start, shared) = (start.clone(), Arc::clone(aggregator));
+            apply(aggregator, move |_| session::start(&shared, &work, &start)).await
+        }
+        Work::WatchSession(attempt) => {
+            tokio::time::sleep(WATCH_INTERVAL).await;
+            let (attempt, shared) = (*attempt, Arc::clone(aggregator));
+            apply(aggregator, move |_| session::watch(&shared, &work, attempt)).await?;
+            Ok(true)
+        }
     }
 }
 

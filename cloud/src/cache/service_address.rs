@@ -21,7 +21,9 @@ impl Caches {
         if let Some(host) = ingress.and_then(|ingress| ingress.ip.or(ingress.hostname)) {
             return Some((host, i32::from(port)));
         }
-        let port = service.spec.as_ref()?.ports.as_ref()?.first()?.node_port?;
+        let ports = service.spec.as_ref()?.ports.as_ref()?;
+        let named = ports.iter().find(|it| it.port == i32::from(port));
+        let port = named.or_else(|| ports.first())?.node_port?;
         Some((self.node_address(node)?, port))
     }
 

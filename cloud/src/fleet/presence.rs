@@ -58,6 +58,8 @@ struct NodePresence {
     peers: Option<PeerEndpoint>,
     /// Whether it runs aggregators.
     runs_aggregators: bool,
+    /// Whether it runs sessions.
+    runs_sessions: bool,
 }
 
 /// Whether a node's agent is connected.
@@ -121,6 +123,7 @@ impl Nodes {
             key_pin,
             peers,
             runs_aggregators,
+            runs_sessions,
             ..
         } = report;
         if self.is_outdated(node, &instance, epoch) {
@@ -142,7 +145,8 @@ impl Nodes {
         }
         let state = |known: &NodePresence| {
             let NodePresence { online, address, current, key_pin, peers, .. } = known;
-            let agent = (known.runs_aggregators, key_pin.clone(), peers.clone());
+            let can = (known.runs_aggregators, known.runs_sessions);
+            let agent = (can, key_pin.clone(), peers.clone());
             (*online, address.clone(), current.clone(), agent)
         };
         let before = known.map(state);
@@ -157,6 +161,7 @@ impl Nodes {
             if online || key_pin.is_some() {
                 entry.key_pin = key_pin;
                 entry.runs_aggregators = runs_aggregators;
+                entry.runs_sessions = runs_sessions;
             }
             if online || peers.is_some() {
                 entry.peers = peers;
@@ -281,6 +286,12 @@ impl Nodes {
         self.nodes.get(node).is_some_and(|known| known.runs_aggregators)
     }
 
+    /// Whether a node's agent reports that it does not run sessions. An agent that is not seen yet
+    /// does not.
+    pub fn lacks_sessions(&self, node: &NodeName) -> bool {
+        self.nodes.get(node).is_some_and(|known| known.online && !known.runs_sessions)
+    }
+
     /// The key that a node's agent reports.
     pub fn key_pin(&self, node: &NodeName) -> Option<&KeyPin> {
         self.nodes.get(node)?.key_pin.as_ref()
@@ -345,6 +356,7 @@ impl Nodes {
             key_pin: None,
             peers: None,
             runs_aggregators: false,
+            runs_sessions: false,
         });
         if entry.online {
             self.expiries.remove(&(entry.expires_at(), node.clone()));

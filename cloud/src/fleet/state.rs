@@ -312,6 +312,11 @@ impl FleetState {
         self.nodes.runs_aggregators(node)
     }
 
+    /// Whether a node's agent is connected and cannot run sessions.
+    pub fn lacks_sessions(&self, node: &NodeName) -> bool {
+        self.nodes.lacks_sessions(node)
+    }
+
     /// The newest report on an object of the node's connected agent.
     pub fn report(&self, node: &NodeName, key: &ObjectKey, uid: &str) -> Option<&StatusReport> {
         let place = (key.clone(), node.clone());
@@ -386,6 +391,7 @@ mod tests {
             problems: Vec::new(),
             key_pin: None,
             runs_aggregators: true,
+            runs_sessions: true,
             peers: None,
         }
     }

@@ -30,10 +30,43 @@ pub struct Framework {
 pub struct Frameworks {
     workers: BTreeMap<String, Framework>,
     servers: BTreeMap<String, Server>,
+    engines: BTreeMap<String, Engine>,
 }
 
-/// An entry of the `ConfigMap`. An entry with only `serving` keeps the built-in worker entry; one
-/// without `serving` keeps the built-in server.
+/// An engine that trains by a protocol of its own: its server in the cloud, and its workers on nodes.
+/// In `args` of the workers the agent replaces `{aggregator}`, `{caFile}`, `{index}`, `{workers}`,
+/// `{dataset}` and `{weights}`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Engine {
+    /// The port of the server.
+    #[serde(default)]
+    pub port: Option<u16>,
+    /// The server.
+    #[serde(default)]
+    pub server: EngineProgram,
+    /// The workers. Without it they run the script, as in other trainings.
+    #[serde(default)]
+    pub worker: Option<EngineProgram>,
+}
+
+/// A program of an engine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineProgram {
+    /// The image; `{version}` is replaced by `frameworkVersion`. Without one, the spec must set it.
+    #[serde(default)]
+    pub image: Option<String>,
+    /// The command.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// Arguments of the command.
+    #[serde(default)]
+    pub args: Vec<String>,
+}
+
+/// An entry of the `ConfigMap`. An entry with only `serving` or `training` keeps the built-in worker
+/// entry; one without `serving` keeps the built-in server.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -43,6 +76,8 @@ struct Entry {
     command: Vec<String>,
     #[serde(default)]
     serving: Option<Server>,
+    #[serde(default)]
+    training: Option<Engine>,
 }
 
 impl Default for Frameworks {
@@ -64,6 +99,7 @@ impl Default for Frameworks {
             servers: serving_runtimes::built_in()
                 .map(|(name, server)| (name.to_owned(), server))
                 .into(),
+            engines: BTreeMap::new(),
         }
     }
 }
@@ -76,14 +112,32 @@ impl Frameworks {
     pub fn with(yaml: &str) -> Result<Self, String> {
         let entries: Option<BTreeMap<String, Entry>> =
             serde_saphyr::from_str(yaml).map_err(|error| error.to_string())?;
-        let Self { mut workers, mut servers } = Self::default();
-        for (name, Entry { image, command, serving }) in entries.unwrap_or_default() {
-            if serving.is_none() || image.is_some() || !command.is_empty() {
+        let Self { mut workers, mut servers, mut engines } = Self::default();
+        for (name, Entry { image, command, serving, training }) in entries.unwrap_or_default() {
+            let has_other = serving.is_some() || training.is_some();
+            if !has_other || image.is_some() || !command.is_empty() {
                 workers.insert(name.clone(), Framework { image, command });
             }
+            engines.extend(training.map(|engine| (name.clone(), engine)));
             servers.extend(serving.map(|server| (name, server)));
         }
-        Ok(Self { workers, servers })
+        Ok(Self { workers, servers, engines })
+    }
+
+    /// The engine of `<framework>:<version>`, else of `<framework>`, with the version inserted. A
+    /// framework without the entry `training` is an engine whose server is started as its workers are.
+    pub fn engine(&self, framework: &str, version: &str) -> Option<Engine> {
+        let exact = self.engines.get(&format!("{framework}:{version}"));
+        let Some(mut engine) = exact.or_else(|| self.engines.get(framework)).cloned() else {
+            let Framework { image, command } = self.find(framework, version)?;
+            let server = EngineProgram { image, command, args: Vec::new() };
+            return Some(Engine { port: None, server, worker: None });
+        };
+        for program in [Some(&mut engine.server), engine.worker.as_mut()].into_iter().flatten() {
+            let image = program.image.take();
+            program.image = image.map(|image| image.replace("{version}", version));
+        }
+        Some(engine)
     }
 
     /// The entry of `<framework>:<version>`, else of `<framework>`, with the version inserted.
@@ -96,7 +150,7 @@ impl Frameworks {
     /// The frameworks that [`Frameworks::find`] knows, without versions.
     pub fn known(&self) -> String {
         let name = |entry: &String| entry.split(':').next().unwrap_or(entry).to_owned();
-        let names: BTreeSet<_> = self.workers.keys().map(name).collect();
+        let names: BTreeSet<_> = self.workers.keys().chain(self.engines.keys()).map(name).collect();
         names.into_iter().collect::<Vec<_>>().join(", ")
     }
 
@@ -178,6 +232,22 @@ mod tests {
         assert_eq!(protocol("llamacpp"), Some(ServerProtocol::Openai));
         assert_eq!(protocol("pytorch"), None);
         assert_eq!(table.server("container"), None);
+    }
+
+    #[test]
+    fn engine_is_that_of_the_entry_or_the_framework_itself() {
+        let table = Frameworks::with(
+            "flower: {training: {port: 8000, server: {image: 'f:{version}', command: [sh]}, \
+             worker: {image: 'f:{version}', args: ['{aggregator}']}}}",
+        )
+        .unwrap();
+        let flower = table.engine("flower", "1").unwrap();
+        assert_eq!((flower.port, flower.server.image.as_deref()), (Some(8000), Some("f:1")));
+        assert_eq!(flower.worker.unwrap().args, ["{aggregator}"]);
+        let python = table.engine("python", "3").unwrap();
+        assert_eq!((python.server.command, python.worker), (vec!["python3".to_owned()], None));
+        assert_eq!((table.find("flower", "1"), table.engine("other", "")), (None, None));
+        assert_eq!(table.known(), "container, flower, python, pytorch, tensorflow");
     }
 
     #[test]

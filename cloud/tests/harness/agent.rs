@@ -256,6 +256,7 @@ fn report(instance: &str, epoch: u64, online: bool) -> NodeReport {
         problems: Vec::new(),
         key_pin: Some(pin(instance)),
         runs_aggregators: true,
+        runs_sessions: true,
         peers: None,
     }
 }

@@ -90,6 +90,7 @@ fn empty() -> RunStatus {
         present: None,
         reason: None,
         message: String::new(),
+        session: None,
     }
 }
 
@@ -166,7 +167,7 @@ impl AggregatorFiles {
                 loss: Some(0.25),
                 metrics: metrics.clone(),
                 seconds: 2,
-                weights: new.clone(),
+                weights: Some(new.clone()),
             });
             let value = |metrics: &[Metric]| metrics[0].value.parse::<f64>().unwrap();
             if status.best.as_ref().is_none_or(|best| value(&metrics) > value(&best.metrics)) {

@@ -55,11 +55,12 @@ pub use security_context::{
     Capabilities, SeccompProfile, SeccompType, SecretReference, SecurityContext,
 };
 pub use training_model::{
-    Aggregation, AggregationStrategy, AggregatorService, AggregatorServiceType, AggregatorStatus,
-    DatasetSelection, EarlyStop, InitialWeights, LastRun, MeasuredOutput, MetricMode, NormLimits,
-    TooFewWorkers, TrainedWeights, TrainingEvaluation, TrainingModel, TrainingModelSpec,
-    TrainingModelStatus, TrainingNetwork, TrainingOutput, TrainingOutputStatus, TrainingPhase,
-    TrainingRound, TrainingSchedule, TrainingScheduleType, TrainingScript, TrainingWorker,
-    TrainingWorkerSpec, TrainingWorkerState, TrainingWorkerStatus, UpdateWeights, WeightsReference,
+    Aggregation, AggregationStrategy, AggregationWorker, AggregatorService, AggregatorServiceType,
+    AggregatorStatus, DatasetSelection, EarlyStop, InitialWeights, LastRun, MeasuredOutput,
+    MetricMode, NormLimits, TooFewWorkers, TrainedWeights, TrainingEvaluation, TrainingModel,
+    TrainingModelSpec, TrainingModelStatus, TrainingNetwork, TrainingOutput, TrainingOutputStatus,
+    TrainingPhase, TrainingRound, TrainingSchedule, TrainingScheduleType, TrainingScript,
+    TrainingWorker, TrainingWorkerSpec, TrainingWorkerState, TrainingWorkerStatus, UpdateWeights,
+    WeightsReference,
 };
 pub use transformer::{Transformer, TransformerStyle};

@@ -415,6 +415,18 @@ pub(crate) fn trim_leaves_something() -> Rule {
     ))
 }
 
+pub(crate) fn worker_of_strategy() -> Rule {
+    Rule::new("(has(self.strategy) && self.strategy == 'Worker') == has(self.worker)")
+        .field_path(".worker")
+        .message("aggregation.worker goes with strategy Worker, and only with it")
+}
+
+pub(crate) fn worker_in_the_cloud() -> Rule {
+    Rule::new("!has(self.worker) || !has(self.nodeName)").field_path(".nodeName").message(
+        "aggregation.nodeName does not go with strategy Worker: the server of an engine runs in the cloud",
+    )
+}
+
 /// The number of workers is known if each entry has one node and one Dataset.
 pub(crate) fn enough_training_workers() -> Rule {
     Rule::new(

@@ -145,6 +145,21 @@ fn optional_fields_of_a_training_model_are_valid() {
 }
 
 #[test]
+fn training_model_with_an_engine_is_valid() {
+    let sample = include_str!("samples/trainingmodel.yaml");
+    let mut object: Value = serde_saphyr::from_str(sample).unwrap();
+    object["spec"]["aggregation"] = serde_json::json!({
+        "strategy": "Worker", "rounds": 3,
+        "worker": {
+            "frameworkType": "flower", "frameworkVersion": "1.41", "image": "flower:1",
+            "args": ["--verbose"], "port": 8000, "resources": {"limits": {"memory": "1Gi"}},
+            "state": "2Gi",
+        },
+    });
+    assert_valid::<TrainingModel>(&serde_saphyr::to_string(&object).unwrap());
+}
+
+#[test]
 fn optional_fields_of_a_service_are_valid() {
     let sample = include_str!("samples/jointinferenceservice.yaml");
     let mut object: Value = serde_saphyr::from_str(sample).unwrap();

@@ -121,7 +121,7 @@ impl TlsKey {
 }
 
 /// Writes a file that only its owner can read, with its directory entry.
-fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let partial = path.with_extension("partial");
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;

@@ -8,14 +8,17 @@
 //! - The side that completes a handshake has the private key of the certificate.
 //! - Names, dates and signatures of certificates mean nothing, so that a node with a wrong clock can
 //!   connect, and a certificate cannot expire.
+//! - [`Authority`] is for programs that know no pins. Its certificates name hosts.
 //! - A key is written to the disk before it is used, readable by its owner alone.
 
 #![deny(missing_docs)]
 
+mod authority;
 mod key;
 mod verify;
 
 pub use crate::{
+    authority::Authority,
     key::{KeyError, TlsKey},
     verify::{client_config, pin_of, server_config},
 };

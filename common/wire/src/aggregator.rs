@@ -45,6 +45,10 @@ pub struct RunRequest {
     /// Digests of the contents to keep although no current round needs them: published models.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<String>,
+    /// The host name or IP address at which workers reach the server of a session. Its certificate
+    /// is for this name. Absent: no session, or its address is not known yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_host: Option<String>,
 }
 
 /// What a run depends on.
@@ -81,6 +85,21 @@ pub struct RunSettings {
     /// When the run ends before its last round. Absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early_stop: Option<EarlyStop>,
+    /// The engine that decides the rounds instead of the aggregator. Absent: the aggregator does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionSettings>,
+}
+
+/// A run whose rounds an engine of its own decides. Its server is a container beside the aggregator;
+/// both share a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionSettings {
+    /// Hash of all that the server's container is created from. A server of another container is
+    /// not started.
+    pub server: ContentHash,
+    /// How often the server may fail before the run has failed.
+    pub backoff_limit: u32,
 }
 
 /// A training worker of a run.
@@ -217,6 +236,19 @@ pub struct RunStatus {
     /// Human-readable.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// The session of the current run. Absent: the run has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionStatus>,
+}
+
+/// The state of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionStatus {
+    /// How often the server was started, from 1; 0 before the first start.
+    pub attempt: u32,
+    /// The certificate of the authority that signs the server's certificates, in PEM.
+    pub ca: String,
 }
 
 /// The phase of a run.
@@ -252,11 +284,12 @@ pub struct RunTask {
     pub id: TaskId,
     /// What the program does.
     pub kind: TaskKind,
-    /// The round, from 1; 0 for the first weights and for `evaluation.present`.
+    /// The round, from 1; 0 for the first weights and for `evaluation.present`. The attempt of a
+    /// session.
     pub round: u32,
     /// Seed of the program's random numbers.
     pub seed: u64,
-    /// The weights to begin with. Absent for the first weights.
+    /// The weights to begin with. Absent for the first weights, and for a session without any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<ContentReference>,
 }
@@ -320,8 +353,9 @@ pub struct RoundRecord {
     pub metrics: Vec<Metric>,
     /// From its opening to its new weights.
     pub seconds: u64,
-    /// The new weights.
-    pub weights: ContentReference,
+    /// The new weights. Absent for a round of a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<ContentReference>,
 }
 
 /// Weights and what they reached.

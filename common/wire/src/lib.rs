@@ -79,9 +79,9 @@ pub use tiers::{MAX_TIERS, TierCounts};
 pub use topic::{Topic, TopicError, TopicPrefix};
 pub use topic_filter::{filter_matches, is_topic, is_topic_filter};
 pub use training::{
-    AggregatorEndpoint, ContentReference, KeyPin, TaskId, TaskKind, TaskReport, TaskState,
-    TrainingContainer, TrainingContent, TrainingNetwork, TrainingReason, TrainingReport,
-    TrainingScript, TrainingTask,
+    AggregatorEndpoint, ContentReference, KeyPin, SessionPlace, SessionServer, TaskId, TaskKind,
+    TaskReport, TaskState, TrainingContainer, TrainingContent, TrainingNetwork, TrainingReason,
+    TrainingReport, TrainingScript, TrainingTask,
 };
 pub use upstream::{
     AgentInstance, Capacity, DepartedTotals, NodeProblem, NodeProblemReason, NodeReport, Phase,

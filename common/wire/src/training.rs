@@ -28,6 +28,19 @@ pub struct TrainingContent {
     /// output removed.
     #[serde(default, deserialize_with = "unknown::list")]
     pub tasks: Vec<TrainingTask>,
+    /// The server of the session. Absent: the run has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionServer>,
+}
+
+/// How the workers of a session reach its server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionServer {
+    /// `host:port`, without a scheme.
+    pub address: String,
+    /// The certificate of the authority that signed the server's certificate, in PEM. Not a secret.
+    pub ca: String,
 }
 
 /// How an agent reaches an aggregator.
@@ -161,17 +174,31 @@ pub struct TrainingTask {
     pub id: TaskId,
     /// What the program does.
     pub kind: TaskKind,
-    /// The round, from 1. 0 for [`TaskKind::Initialize`].
+    /// The round, from 1. 0 for [`TaskKind::Initialize`]. The attempt for [`TaskKind::Session`].
     pub round: u32,
     /// Number of rounds of the run.
     pub rounds: u32,
     /// Seed of the program's random numbers.
     pub seed: u64,
-    /// The weights to begin with. Absent for [`TaskKind::Initialize`].
+    /// The weights to begin with. Absent for [`TaskKind::Initialize`]; may be absent for
+    /// [`TaskKind::Session`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<ContentReference>,
     /// The `Dataset` in the same namespace, on this node.
     pub dataset: ObjectName,
+    /// The place of the worker in a session. Absent for other tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<SessionPlace>,
+}
+
+/// The place of a worker among those of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionPlace {
+    /// From 0, in the order of the names of the workers.
+    pub index: u32,
+    /// The number of workers.
+    pub workers: u32,
 }
 
 /// What a training program does.
@@ -184,6 +211,9 @@ pub enum TaskKind {
     Train,
     /// Measures the given weights with the dataset, and writes only metrics.
     Evaluate,
+    /// Trains with the server of a session until the session ends. Writes nothing. Sent only to
+    /// agents that report [`runs_sessions`](crate::NodeReport::runs_sessions).
+    Session,
 }
 
 /// The status of a `TrainingModel` on a node.

@@ -300,6 +300,10 @@ pub struct NodeReport {
     /// Absent in reports of earlier agents.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub runs_aggregators: bool,
+    /// Whether the agent runs [`TaskKind::Session`](crate::TaskKind::Session). Absent in reports of
+    /// earlier agents.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub runs_sessions: bool,
     /// How the agent exchanges content with other nodes. Absent: it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peers: Option<PeerEndpoint>,

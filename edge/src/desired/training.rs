@@ -8,8 +8,8 @@ use std::{
 };
 
 use neptune_wire::{
-    AggregatorEndpoint, ObjectKey, Resource, TaskId, TaskKind, TrainingContainer, TrainingContent,
-    TrainingReason, TrainingScript, TrainingTask, WorkerName,
+    AggregatorEndpoint, ObjectKey, Resource, SessionServer, TaskId, TaskKind, TrainingContainer,
+    TrainingContent, TrainingReason, TrainingScript, TrainingTask, WorkerName,
 };
 use reqwest::Url;
 
@@ -22,6 +22,8 @@ pub struct WantedTask {
     pub run: u32,
     pub aggregator: AggregatorEndpoint,
     pub container: Arc<TrainingContainer>,
+    /// The server of a task of a session.
+    pub session: Option<SessionServer>,
     pub task: TrainingTask,
     /// The `Dataset` object.
     pub dataset: ObjectKey,
@@ -71,7 +73,11 @@ impl WantedTraining {
         let invalid = content_problem(content).err();
         let container = Arc::new(content.container.clone());
         for (at, task) in content.tasks.iter().enumerate() {
-            let problem = invalid.clone().or_else(|| task_problem(task).err()).or_else(|| {
+            let of_task = || {
+                let session = session_problem(task, content).err();
+                task_problem(task).err().or(session)
+            };
+            let problem = invalid.clone().or_else(of_task).or_else(|| {
                 let name = &task.container;
                 let is_free = !self.tasks.contains_key(&task.id)
                     && !is_taken(name)
@@ -97,6 +103,7 @@ impl WantedTraining {
                 run: content.run,
                 aggregator: content.aggregator.clone(),
                 container: Arc::clone(&container),
+                session: content.session.clone().filter(|_| task.kind == TaskKind::Session),
                 task: task.clone(),
                 dataset,
             };
@@ -167,13 +174,36 @@ fn task_problem(task: &TrainingTask) -> Result<(), TaskProblem> {
     let download =
         |message: &str| Err(TaskProblem::new(TrainingReason::DownloadFailed, message.to_owned()));
     match (&task.base, task.kind) {
-        (None, TaskKind::Initialize) => Ok(()),
+        (None, TaskKind::Initialize | TaskKind::Session) => Ok(()),
         (None, _) => download("the task has no weights to begin with; upgrade the controller"),
         (Some(base), _) if !is_digest(&base.sha256) => {
             download("the digest of the weights must be 64 lower-case hex digits")
         }
         (Some(_), _) => Ok(()),
     }
+}
+
+/// What is wrong with the task of a session.
+fn session_problem(task: &TrainingTask, content: &TrainingContent) -> Result<(), TaskProblem> {
+    if task.kind != TaskKind::Session {
+        return Ok(());
+    }
+    let (Some(session), Some(_)) = (&content.session, task.place) else {
+        return Err(refused(
+            "the task of a session has no server; upgrade the controller".to_owned(),
+        ));
+    };
+    let has_port = session
+        .address
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    if !has_port || session.address.contains(char::is_whitespace) {
+        let address = &session.address;
+        return Err(refused(format!(
+            "invalid address {address:?} of the server of the session; it must be HOST:PORT"
+        )));
+    }
+    Ok(())
 }
 
 /// Whether the text is the SHA-256 of a content: 64 lower-case hex digits.
@@ -302,6 +332,31 @@ pub mod tests {
             );
             assert!(problem.message.contains(text), "{pointer}: {}", problem.message);
             assert_eq!(training.tasks.len(), 1, "{pointer}");
+        }
+    }
+
+    #[test]
+    fn task_of_a_session_needs_its_server_and_its_place() {
+        let session = |change: fn(&mut Value)| {
+            add(&[content(|content| {
+                content["tasks"][0]["kind"] = json!("session");
+                content["tasks"][0]["base"] = json!(null);
+                content["tasks"][0]["place"] = json!({"index": 0, "workers": 2});
+                content["session"] = json!({"address": "h:8000", "ca": "c"});
+                change(content);
+            })])
+        };
+        let wanted = session(|_| {}).tasks.into_values().next().unwrap();
+        assert_eq!(wanted.session.unwrap().address, "h:8000");
+        for (change, text) in [
+            ((|it| it["session"] = json!(null)) as fn(&mut Value), "has no server"),
+            (|it| it["tasks"][0]["place"] = json!(null), "has no server"),
+            (|it| it["session"]["address"] = json!("h"), "HOST:PORT"),
+            (|it| it["session"]["address"] = json!("h --insecure:1"), "HOST:PORT"),
+        ] {
+            let refused = session(change).refused;
+            let problem = refused.values().next().unwrap();
+            assert!(problem.message.contains(text), "{}", problem.message);
         }
     }
 

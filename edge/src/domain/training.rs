@@ -94,6 +94,8 @@ pub enum TaskEvent {
 pub enum RunOutcome {
     /// The program exited with 0 after this number of seconds.
     Succeeded { seconds: u64 },
+    /// The program of a session exited with 0. There is no output.
+    SessionEnded,
     /// The program failed. Counts towards the limit.
     Failed(TaskProblem),
     /// The output can never be used.

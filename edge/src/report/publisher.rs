@@ -90,6 +90,7 @@ impl PublishingNode {
             key_pin: self.key_pin.clone(),
             peers,
             runs_aggregators: true,
+            runs_sessions: true,
         };
         self.message(&Topic::Node(self.node.clone()), true, &report)
     }

@@ -33,6 +33,8 @@ const SCRIPT_DIR: &str = "/script";
 const OUTPUT_DIR: &str = "/output";
 const DATASETS_DIR: &str = "/datasets";
 const WEIGHTS_DIR: &str = "/weights";
+/// The certificate of the authority of a session's server in the container.
+const CA_FILE: &str = "/session/ca.pem";
 
 /// The variables that make numeric libraries repeat a computation bit by bit. The user may set
 /// others.
@@ -146,6 +148,9 @@ pub fn spec(
         };
         directories.push(bind(script.path.clone(), &target, false));
     }
+    if wanted.session.is_some() {
+        directories.push(bind(files.ca(), CA_FILE, false));
+    }
     let scripts = match &container.script {
         Some(TrainingScript::Directory(scripts)) => Some(ScriptMount {
             dir: scripts.dir.clone().into(),
@@ -158,12 +163,18 @@ pub fn spec(
         TrainingNetwork::Bridge => "bridge",
     };
     let dataset = dataset_path(wanted, inputs);
+    let of_session = session_values(wanted, &dataset, weights.as_deref());
+    let args = container.args.iter().map(|arg| replaced(arg, &of_session));
+    let mut env = environment(wanted, (&dataset, &inputs.format), weights.as_deref(), context);
+    env.extend(of_session.iter().filter_map(|(_, name, value)| {
+        (!name.is_empty()).then(|| ((*name).to_owned(), value.clone()))
+    }));
     ContainerSpec {
         uid: String::new(),
         image: container.image.clone(),
         command: container.command.clone(),
-        args: boot_file(wanted).into_iter().chain(container.args.iter().cloned()).collect(),
-        env: environment(wanted, (&dataset, &inputs.format), weights.as_deref(), context),
+        args: boot_file(wanted).into_iter().chain(args).collect(),
+        env,
         scripts,
         model: None,
         dataset: Some(BindMount { source: inputs.dataset.path.clone(), target: dataset }),
@@ -185,6 +196,49 @@ pub fn spec(
         }),
         network_of: None,
     }
+}
+
+/// What the arguments and the environment of a session have: placeholder, variable and value. Empty
+/// for other tasks, whose arguments have no placeholders.
+fn session_values(
+    wanted: &WantedTask,
+    dataset: &str,
+    weights: Option<&str>,
+) -> Vec<(&'static str, &'static str, String)> {
+    let (Some(session), Some(place)) = (&wanted.session, wanted.task.place) else {
+        return Vec::new();
+    };
+    vec![
+        ("{aggregator}", "AGGREGATOR_ADDRESS", session.address.clone()),
+        ("{caFile}", "CA_FILE", CA_FILE.to_owned()),
+        ("{index}", "WORKER_INDEX", place.index.to_string()),
+        ("{workers}", "WORKERS", place.workers.to_string()),
+        ("{attempt}", "ATTEMPT", wanted.task.round.to_string()),
+        // The variables of all tasks have these.
+        ("{dataset}", "", dataset.to_owned()),
+        ("{weights}", "", weights.unwrap_or_default().to_owned()),
+    ]
+}
+
+/// Replaces the placeholders of an argument. A value that looks like one is left as it is.
+fn replaced(arg: &str, values: &[(&str, &str, String)]) -> String {
+    let mut text = String::new();
+    let mut rest = arg;
+    while let Some(at) = rest.find('{') {
+        text.push_str(&rest[..at]);
+        rest = &rest[at..];
+        match values.iter().find(|(placeholder, ..)| rest.starts_with(placeholder)) {
+            Some((placeholder, _, value)) => {
+                text.push_str(value);
+                rest = &rest[placeholder.len()..];
+            }
+            None => {
+                text.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    text + rest
 }
 
 /// The path of the program in the container, if the image does not contain it.
@@ -217,6 +271,7 @@ fn environment(
         TaskKind::Initialize => "initialize",
         TaskKind::Train => "train",
         TaskKind::Evaluate => "evaluate",
+        TaskKind::Session => "session",
     };
     let mut env: BTreeMap<String, String> =
         DETERMINISTIC.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
@@ -342,6 +397,46 @@ mod tests {
         let spec = spec_of(&wanted, &node_context());
         assert_eq!((&*spec.env["TASK"], spec.env.get("MODEL_URL")), ("initialize", None));
         assert!(spec.directories.iter().all(|it| !it.target.starts_with(WEIGHTS_DIR)));
+    }
+
+    #[test]
+    fn worker_of_a_session_gets_the_server_in_arguments_and_environment() {
+        let wanted = wanted(|content| {
+            content["tasks"][0]["kind"] = json!("session");
+            content["tasks"][0]["base"] = json!(null);
+            content["tasks"][0]["place"] = json!({"index": 1, "workers": 2});
+            content["session"] = json!({"address": "h:8000", "ca": "c"});
+            content["container"]["network"] = json!("bridge");
+            content["container"]["args"] = json!([
+                "--superlink",
+                "{aggregator}",
+                "{caFile}",
+                "partition-id={index} of={workers} {other} dataset=\"{dataset}\" w={weights}",
+            ]);
+        });
+        let spec = spec_of(&wanted, &node_context());
+        assert_eq!(
+            spec.args[1..],
+            [
+                "--superlink",
+                "h:8000",
+                "/session/ca.pem",
+                "partition-id=1 of=2 {other} dataset=\"/datasets/d/digits.csv\" w=",
+            ]
+        );
+        for (name, value) in [
+            ("TASK", "session"),
+            ("AGGREGATOR_ADDRESS", "h:8000"),
+            ("CA_FILE", "/session/ca.pem"),
+            ("WORKER_INDEX", "1"),
+            ("WORKERS", "2"),
+            ("ATTEMPT", "1"),
+        ] {
+            assert_eq!(spec.env.get(name).map(String::as_str), Some(value), "{name}");
+        }
+        let ca = spec.directories.iter().find(|it| it.target == "/session/ca.pem").unwrap();
+        assert!(!ca.writable && ca.source.ends_with("ca.pem"));
+        assert_eq!(spec.network.unwrap().name, "bridge");
     }
 
     #[test]

@@ -73,6 +73,17 @@ impl TaskFiles {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)
     }
 
+    /// The certificate of the authority of a session's server.
+    pub fn ca(&self) -> PathBuf {
+        self.dir.join("ca.pem")
+    }
+
+    /// Writes it. The program may run as any user.
+    pub fn write_ca(&self, ca: &str) -> io::Result<()> {
+        fs::write(self.ca(), ca)?;
+        fs::set_permissions(self.ca(), fs::Permissions::from_mode(0o644))
+    }
+
     /// Empties the output directory, or creates it, for a program of this user. `agent`: the user of
     /// the agent.
     pub fn reset_output(&self, user: u32, agent: u32) -> io::Result<()> {

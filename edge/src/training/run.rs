@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use neptune_wire::TrainingReason;
+use neptune_wire::{TaskKind, TrainingReason};
 use tokio::{sync::Notify, task::spawn_blocking, time::sleep_until};
 use tracing::info;
 
@@ -83,7 +83,7 @@ async fn adopt(job: &TaskJob) -> Result<Result<Option<Adopted>, RunOutcome>, Pro
                     continue;
                 }
                 TrainingState::Exited { code: 0, seconds, .. } => {
-                    return Ok(Err(RunOutcome::Succeeded { seconds }));
+                    return Ok(Err(succeeded(job, seconds)));
                 }
                 // It may have been killed with the engine or the machine: it runs again.
                 TrainingState::Exited { .. } | TrainingState::Unusable => {}
@@ -107,7 +107,12 @@ async fn start(job: &TaskJob) -> Result<Adopted, RunOutcome> {
     let weights = prepare::check(job).await.map_err(RunOutcome::InputMissing)?;
     let user = container::user(&job.wanted, &job.node.context);
     let (files, agent) = (job.files.clone(), job.node.context.agent_user);
-    let reset = spawn_blocking(move || files.reset_output(user, agent)).await;
+    let ca = job.wanted.session.as_ref().map(|session| session.ca.clone());
+    let reset = spawn_blocking(move || {
+        files.reset_output(user, agent)?;
+        ca.map_or(Ok(()), |ca| files.write_ca(&ca))
+    })
+    .await;
     reset.expect("creating a directory does not panic").map_err(|error| {
         let reason = match error.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
@@ -175,7 +180,7 @@ async fn supervise(job: &TaskJob, adopted: &Adopted) -> RunOutcome {
                 ));
             }
             Ok(TrainingState::Exited { code: 0, seconds, .. }) => {
-                return RunOutcome::Succeeded { seconds };
+                return succeeded(job, seconds);
             }
             // The engine was away: it may have ended the container itself.
             Ok(TrainingState::Exited { .. }) if is_engine_lost => {
@@ -198,6 +203,14 @@ async fn supervise(job: &TaskJob, adopted: &Adopted) -> RunOutcome {
             }
         }
         failing_since = None;
+    }
+}
+
+/// The outcome of a program that exited with 0.
+fn succeeded(job: &TaskJob, seconds: u64) -> RunOutcome {
+    match job.wanted.task.kind {
+        TaskKind::Session => RunOutcome::SessionEnded,
+        _ => RunOutcome::Succeeded { seconds },
     }
 }
 

@@ -155,6 +155,7 @@ impl TaskInstance {
                 self.record.seconds = seconds;
                 self.enter(TaskState::Verifying);
             }
+            RunOutcome::SessionEnded => self.enter(TaskState::Accepted),
             RunOutcome::Failed(problem) => {
                 self.record.failures = self.record.failures.saturating_add(1);
                 if self.record.failures > backoff_limit {

@@ -280,6 +280,7 @@ fn birth() -> NodeReport {
         problems: Vec::new(),
         key_pin: None,
         runs_aggregators: true,
+        runs_sessions: true,
         peers: None,
     }
 }

@@ -2,7 +2,7 @@
 
 use neptune_aggregate::close::CloseRecord;
 use neptune_wire::{
-    ContentReference, TaskId,
+    ContentHash, ContentReference, Metric, TaskId,
     aggregator::{InitialWeights, RunRequest, UpdateReport},
 };
 
@@ -34,6 +34,25 @@ pub enum Event {
         /// Its result.
         report: UpdateReport,
     },
+    /// [`Work::StartSession`] ended. The weights to begin with, if there are any.
+    SessionStarted(Option<ContentReference>),
+    /// [`Work::WatchSession`] found rounds of the current attempt, and what is wrong with others.
+    SessionProgress(Vec<SessionRound>, Option<Problem>),
+    /// The server of the current attempt ended: the weights, or why there are none.
+    SessionEnded(Result<ContentReference, Problem>),
+}
+
+/// A round that the server of a session reported.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionRound {
+    /// From 1.
+    pub round: u32,
+    /// Number of workers that took part.
+    pub participants: u32,
+    /// Their loss, if the server knows it.
+    pub loss: Option<f64>,
+    /// Other numbers.
+    pub metrics: Vec<Metric>,
 }
 
 /// Why a file is not here.
@@ -61,6 +80,39 @@ pub enum Work {
         /// The round.
         round: u32,
     },
+    /// Let the server of a session start; report [`Event::SessionStarted`].
+    StartSession(SessionStart),
+    /// Read what the server of the session wrote; report [`Event::SessionProgress`] and
+    /// [`Event::SessionEnded`].
+    WatchSession(SessionAttempt),
+}
+
+/// An attempt of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionAttempt {
+    /// Number of the run.
+    pub run: u32,
+    /// From 1.
+    pub attempt: u32,
+}
+
+/// What the server of a session starts with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionStart {
+    /// The attempt.
+    pub attempt: SessionAttempt,
+    /// Hash of the container that may run it.
+    pub server: ContentHash,
+    /// The host name or IP address of its certificate.
+    pub host: String,
+    /// The weights to begin with, unless the attempt before wrote newer ones.
+    pub base: Option<ContentReference>,
+    /// Number of rounds.
+    pub rounds: u32,
+    /// Number of workers.
+    pub workers: usize,
+    /// Seed of the run.
+    pub seed: u64,
 }
 
 /// Why an event changes nothing.

@@ -13,6 +13,7 @@ mod evaluation;
 mod event;
 mod request;
 mod round;
+mod session;
 mod stage;
 pub mod status;
 mod tasks;
@@ -25,7 +26,7 @@ use neptune_wire::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use event::{Event, FetchFailure, Rejection, Work};
+pub use event::{Event, FetchFailure, Rejection, SessionAttempt, SessionRound, SessionStart, Work};
 pub use round::credible_samples;
 pub use stage::{AcceptedUpdate, Closing, Outputs, Problem, Stage, TaskResult, Verdict};
 
@@ -51,6 +52,12 @@ pub struct Run {
     pub suspended: bool,
     /// Digests of published contents, of the newest request.
     pub keep: BTreeSet<String>,
+    /// The host of the server of a session, of the newest request.
+    #[serde(default)]
+    session_host: Option<String>,
+    /// The attempts of a session.
+    #[serde(default)]
+    pub attempts: session::Attempts,
     /// The failed tasks of the newest request. Only those that it adds count.
     reported_failed: BTreeSet<TaskId>,
     /// Where the run is.
@@ -99,6 +106,8 @@ impl Run {
             nodes: request.nodes,
             suspended: request.suspended,
             keep: request.keep.into_iter().collect(),
+            session_host: request.session_host,
+            attempts: session::Attempts::default(),
             reported_failed: BTreeSet::new(),
             stage: Stage::New,
             round: 0,
@@ -135,7 +144,14 @@ impl Run {
             Event::Judged(result) => run.on_judged(result)?,
             Event::Computed(outputs) => run.on_computed(outputs),
             Event::Stored => run.on_stored(now),
-            Event::Delayed(problem) if matches!(run.stage, Stage::Closing(_)) => {
+            Event::SessionStarted(base) => run.on_session_started(base, now),
+            Event::SessionProgress(rounds, problem) => {
+                run.on_session_progress(rounds, problem, now);
+            }
+            Event::SessionEnded(result) => run.on_session_ended(result),
+            Event::Delayed(problem)
+                if matches!(run.stage, Stage::Closing(_) | Stage::Session { .. }) =>
+            {
                 run.problem = Some(problem);
             }
             Event::Impossible(problem) if matches!(run.stage, Stage::Closing(_)) => {
@@ -162,6 +178,7 @@ impl Run {
                 velocity: self.velocity.clone(),
                 round: self.round,
             }),
+            Stage::Session { is_ready, .. } => self.session_work(*is_ready),
             _ => None,
         }
     }
@@ -195,13 +212,27 @@ impl Run {
         loop {
             match self.stage {
                 Stage::New if !self.suspended => {
-                    let has_file = self.settings.initial.is_some();
-                    let next = if has_file { Stage::FetchingInitial } else { Stage::Initializing };
-                    self.enter(next);
+                    self.enter(match (&self.settings.initial, &self.settings.session) {
+                        (Some(_), _) => Stage::FetchingInitial,
+                        (None, Some(_)) => Stage::Idle,
+                        (None, None) => Stage::Initializing,
+                    });
                 }
                 Stage::Initializing => {
                     self.initialize();
                     if self.stage == Stage::Initializing {
+                        return;
+                    }
+                }
+                Stage::Idle if self.settings.session.is_some() && !self.suspended => {
+                    self.open_session(now);
+                }
+                Stage::Idle if self.settings.session.is_some() => return,
+                // It cannot wait between two rounds.
+                Stage::Session { .. } if self.suspended => self.enter(Stage::Idle),
+                Stage::Session { .. } => {
+                    self.check_session_workers();
+                    if matches!(self.stage, Stage::Session { .. }) {
                         return;
                     }
                 }

@@ -33,6 +33,13 @@ pub(super) fn validated(mut request: RunRequest) -> Result<RunRequest, Rejection
     if !(settings.fraction > 0.0 && settings.fraction <= 1.0) {
         return invalid("settings.fraction must be above 0 and at most 1");
     }
+    if settings.session.is_some()
+        && (settings.evaluation.is_some() || settings.early_stop.is_some())
+    {
+        return invalid(
+            "settings.evaluation and settings.earlyStop do not go with settings.session",
+        );
+    }
     if let Some(problem) = rule_problem(&settings.rule) {
         return Err(Rejection::Invalid(format!("settings.rule.{problem}")));
     }
@@ -90,6 +97,7 @@ impl Run {
         self.nodes = request.nodes;
         self.suspended = request.suspended;
         self.keep = request.keep.into_iter().collect();
+        self.session_host = request.session_host;
         let ids: Vec<TaskId> = request.failed.iter().map(|it| it.id.clone()).collect();
         for failed in request.failed {
             // A request is repeated, also after the task was opened again.

@@ -61,7 +61,9 @@ impl Run {
     /// controller's report that there will be none.
     pub(super) fn on_judged(&mut self, result: TaskResult) -> Result<(), Rejection> {
         let task = self.task_of(&result.worker);
-        let is_current = |it: &RunTask| it.id == result.task && it.kind != TaskKind::Evaluate;
+        let is_current = |it: &RunTask| {
+            it.id == result.task && !matches!(it.kind, TaskKind::Evaluate | TaskKind::Session)
+        };
         let task = task.filter(is_current).ok_or(Rejection::RoundClosed)?;
         match self.results.get(&task.worker).map(|it| &it.verdict) {
             Some(Verdict::Accepted(update)) => match &result.verdict {
@@ -119,7 +121,7 @@ impl Run {
     }
 
     /// The fewest updates that make new weights.
-    fn fewest(&self) -> usize {
+    pub(super) fn fewest(&self) -> usize {
         let min = usize::try_from(self.settings.min_workers).unwrap_or(usize::MAX);
         min.clamp(1, self.selected.len().max(1))
     }
@@ -212,7 +214,7 @@ impl Run {
             loss: closing.loss,
             metrics: Vec::new(),
             seconds: now.saturating_sub(closing.opened),
-            weights: outputs.weights.clone(),
+            weights: Some(outputs.weights.clone()),
         });
         let excess = self.history.len().saturating_sub(MAX_HISTORY);
         self.history.drain(..excess);

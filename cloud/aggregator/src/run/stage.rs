@@ -26,6 +26,13 @@ pub enum Stage {
     },
     /// The new weights are computed.
     Closing(Box<Closing>),
+    /// An engine decides the rounds.
+    Session {
+        /// Whether its server may run, and its workers.
+        is_ready: bool,
+        /// When the last round ended, or the attempt began.
+        since: UnixSeconds,
+    },
     /// Weights are measured.
     Evaluating {
         /// The round whose weights are measured; 0 for those in use.

@@ -23,6 +23,7 @@ pub fn of_none(revision: u64) -> RunStatus {
         present: None,
         reason: None,
         message: String::new(),
+        session: None,
     }
 }
 
@@ -46,6 +47,7 @@ impl Run {
             present: self.present.clone(),
             reason: problem.map(|it| it.reason.clone()),
             message: problem.map(|it| it.message.clone()).unwrap_or_default(),
+            session: None,
         }
     }
 
@@ -61,7 +63,8 @@ impl Run {
             Stage::New | Stage::Idle | Stage::FetchingInitial | Stage::Initializing => {
                 RunPhase::Preparing
             }
-            Stage::Open { .. } => RunPhase::Open,
+            Stage::Session { is_ready: false, .. } => RunPhase::Preparing,
+            Stage::Open { .. } | Stage::Session { .. } => RunPhase::Open,
             Stage::Closing(_) => RunPhase::Closing,
             Stage::FindingPresent | Stage::Evaluating { .. } => RunPhase::Evaluating,
             Stage::Succeeded => RunPhase::Succeeded,

@@ -30,7 +30,10 @@ impl Run {
     /// worker.
     pub fn task_of(&self, worker: &str) -> Option<RunTask> {
         match &self.stage {
-            Stage::Initializing | Stage::Open { .. } | Stage::Closing(_) => {
+            Stage::Initializing
+            | Stage::Open { .. }
+            | Stage::Closing(_)
+            | Stage::Session { is_ready: true, .. } => {
                 self.selected.get(worker).and_then(|it| self.worker_task(it))
             }
             Stage::Evaluating { round, weights, attempt } if worker.is_empty() => {
@@ -55,14 +58,18 @@ impl Run {
         let (attempt, worker) = match &self.stage {
             Stage::Evaluating { attempt, .. } => (*attempt, None),
             Stage::Initializing => (0, self.selected.first().cloned()),
+            Stage::Session { is_ready: true, .. } => (self.attempts.attempt, None),
             _ => (0, None),
         };
         (self.number, self.round, mem::discriminant(&self.stage), attempt, worker)
     }
 
     fn worker_task(&self, worker: &str) -> Option<RunTask> {
-        let kind =
-            if self.stage == Stage::Initializing { TaskKind::Initialize } else { TaskKind::Train };
+        let (kind, round) = match self.stage {
+            Stage::Initializing => (TaskKind::Initialize, self.round),
+            Stage::Session { .. } => (TaskKind::Session, self.attempts.attempt),
+            _ => (TaskKind::Train, self.round),
+        };
         let assigned = self.settings.workers.get(worker)?;
         let task = RunTask {
             worker: worker.to_owned(),
@@ -70,8 +77,8 @@ impl Run {
             dataset: assigned.dataset.clone(),
             id: TaskId(String::new()),
             kind,
-            round: self.round,
-            seed: seed(self.settings.seed, worker, self.round),
+            round,
+            seed: seed(self.settings.seed, worker, round),
             base: self.base.clone(),
         };
         Some(self.identified(task))
@@ -159,7 +166,7 @@ impl Run {
     /// Whether a node needs the content for a task, or anybody may download it.
     pub fn is_readable_by_nodes(&self, sha256: &str) -> bool {
         let base = match &self.stage {
-            Stage::Open { .. } => self.base.as_ref(),
+            Stage::Open { .. } | Stage::Session { .. } => self.base.as_ref(),
             Stage::Evaluating { weights, .. } => Some(weights),
             _ => None,
         };

@@ -14,15 +14,15 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn sha(text: &str) -> String {
+pub(super) fn sha(text: &str) -> String {
     neptune_content::Digest::of_bytes(text.as_bytes()).to_string()
 }
 
-fn content(text: &str) -> ContentReference {
+pub(super) fn content(text: &str) -> ContentReference {
     ContentReference { sha256: sha(text), bytes: 100 }
 }
 
-fn request(workers: &[&str]) -> RunRequest {
+pub(super) fn request(workers: &[&str]) -> RunRequest {
     let worker = |name: &&str| {
         let node = format!("node-{name}").parse().unwrap();
         let dataset = format!("digits-{name}").parse().unwrap();
@@ -53,11 +53,13 @@ fn request(workers: &[&str]) -> RunRequest {
             initial: Some(InitialWeights { url: None, sha256: sha("initial") }),
             evaluation: None,
             early_stop: None,
+            session: None,
         },
         nodes: BTreeMap::new(),
         failed: Vec::new(),
         suspended: false,
         keep: Vec::new(),
+        session_host: None,
     }
 }
 
@@ -82,7 +84,7 @@ fn started(request: RunRequest) -> Run {
     run.next(Event::Fetched(Ok(content("initial"))), 1000).unwrap()
 }
 
-fn task_of(run: &Run, worker: &str) -> RunTask {
+pub(super) fn task_of(run: &Run, worker: &str) -> RunTask {
     let tasks = run.open_tasks();
     tasks.into_iter().find(|it| it.worker == worker).unwrap_or_else(|| panic!("{worker}: {run:?}"))
 }
@@ -106,7 +108,7 @@ fn aggregate(run: &Run, now: UnixSeconds) -> Run {
     run.next(Event::Computed(outputs), now).unwrap().next(Event::Stored, now).unwrap()
 }
 
-fn failed(run: &Run, mut request: RunRequest, worker: &str, now: UnixSeconds) -> Run {
+pub(super) fn failed(run: &Run, mut request: RunRequest, worker: &str, now: UnixSeconds) -> Run {
     let id = task_of(run, worker).id;
     let message = "script ended with exit code 1".to_owned();
     request.failed = vec![FailedTask { id, reason: "ScriptFailed".to_owned(), message }];

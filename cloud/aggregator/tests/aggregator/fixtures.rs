@@ -51,11 +51,13 @@ pub fn request(workers: usize, rounds: u32) -> RunRequest {
             initial: None,
             evaluation: None,
             early_stop: None,
+            session: None,
         },
         nodes: BTreeMap::new(),
         failed: Vec::new(),
         suspended: false,
         keep: Vec::new(),
+        session_host: None,
     }
 }
 

@@ -9,3 +9,4 @@ mod kills;
 mod poisons;
 mod recovery;
 mod requests;
+mod session;

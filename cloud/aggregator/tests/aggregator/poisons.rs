@@ -87,7 +87,7 @@ async fn expected_without() -> String {
 }
 
 fn weights(status: &RunStatus) -> String {
-    status.history[1].weights.sha256.clone()
+    status.history[1].weights.clone().unwrap().sha256
 }
 
 fn refusal(outcome: &Outcome) -> (StatusCode, String, String) {

@@ -17,10 +17,12 @@ const DATABASE_BYTES: u64 = 256 << 20;
 const WEIGHTS: u64 = 4;
 
 /// The size of the volume in bytes: the largest update times (workers + kept + 4), and 256 MiB, in
-/// whole MiB.
-pub fn volume_bytes(settings: &RunSettings, keep: u32) -> u64 {
-    let files = settings.workers.len() as u64 + u64::from(keep) + WEIGHTS;
+/// whole MiB. With an engine, `state` is the room for its files, and no update of a worker arrives.
+pub fn volume_bytes(settings: &RunSettings, keep: u32, state: Option<u64>) -> u64 {
+    let workers = if state.is_some() { 0 } else { settings.workers.len() as u64 };
+    let files = workers + u64::from(keep) + WEIGHTS;
     let bytes = settings.max_update_bytes.saturating_mul(files).saturating_add(DATABASE_BYTES);
+    let bytes = bytes.saturating_add(state.unwrap_or_default());
     bytes.div_ceil(1 << 20).saturating_mul(1 << 20)
 }
 

@@ -49,7 +49,10 @@ fn changes() -> Vec<Value> {
         json!({"aggregation": {"maxUpdateBytes": "0"}}),
         json!({"aggregation": {"maxUpdateBytes": "many"}}),
         json!({"aggregation": {"clip": {}}}),
+        json!({"aggregation": {"strategy": "Worker"}}),
+        json!({"aggregation": {"worker": {"image": "a", "args": ["b"], "port": 1}}}),
     ];
+    changes.extend(engines());
     for number in [-1, 0, 1, 2, 3, 4, 100, 101, 256, 257, 10_000, 10_001] {
         changes.push(json!({"aggregation": {"rounds": number}}));
         changes.push(json!({"aggregation": {"minWorkers": number}}));
@@ -87,6 +90,29 @@ fn changes() -> Vec<Value> {
         json!({"name": "a", "nodeName": "edge1", "dataset": {"name": "west-1", "matchLabels": {"a": "b"}}}),
     ] {
         changes.push(json!({"trainingWorkers": [worker], "aggregation": {"minWorkers": null}}));
+    }
+    changes
+}
+
+/// Servers of engines, alone and with settings that contradict them.
+fn engines() -> Vec<Value> {
+    let mut changes = Vec::new();
+    for engine in [
+        json!({}),
+        json!({"image": "a:1", "args": ["python3"], "port": 8000}),
+        json!({"frameworkType": "python", "port": 8000}),
+        json!({"frameworkType": "none", "port": 8000}),
+        json!({"image": "a:1", "args": ["python3"], "port": 0}),
+        json!({"image": "a:1", "args": ["python3"], "port": 65536}),
+        json!({"image": "a:1", "args": ["python3"], "port": 1, "state": "0"}),
+        json!({"image": "a:1", "args": ["python3"], "port": 1, "state": "2Gi"}),
+    ] {
+        let aggregation = json!({"strategy": "Worker", "worker": engine});
+        changes.push(json!({"aggregation": aggregation.clone()}));
+        changes.push(json!({"aggregation": aggregation.clone(), "evaluation": null}));
+        let mut on_node = aggregation;
+        on_node["nodeName"] = json!("edge0");
+        changes.push(json!({"aggregation": on_node, "evaluation": null}));
     }
     changes
 }

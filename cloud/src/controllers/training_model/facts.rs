@@ -12,7 +12,7 @@ use neptune_wire::{
 
 use super::{
     aggregator::{PORT, deployed_pin},
-    on_node,
+    on_node, session,
 };
 use crate::{
     cache::{Cached as _, Caches},
@@ -47,6 +47,8 @@ pub struct AggregatorFacts {
     pub allow_control_plane: bool,
     /// `host:port` at which nodes and the controller reach it.
     pub address: Option<String>,
+    /// `host:port` at which workers reach the server of an engine.
+    pub session_address: Option<String>,
     /// The pin of its key, once the key exists.
     pub pin: Option<KeyPin>,
     /// Its newest state.
@@ -78,19 +80,24 @@ pub fn facts(model: &TrainingModel, context: &Context) -> TrainingFacts {
     let node = on_node::placement(model);
     let address = match &node {
         Some(node) => on_node::address(model, context.fleet().address(node)),
-        None => address(model, caches, context.cluster_domain()),
+        None => address(model, caches, context.cluster_domain(), PORT),
     };
+    let frameworks = caches.framework_table();
+    let session_port = session::port(model, frameworks.as_deref().ok());
+    let session_address =
+        session_port.and_then(|port| self::address(model, caches, context.cluster_domain(), port));
     let view = context.aggregators().view(model.metadata.uid.as_deref().unwrap_or_default());
     TrainingFacts {
         datasets,
         nodes,
-        frameworks: caches.framework_table(),
+        frameworks,
         initial_model: initial.and_then(|model| model_named(&model.name)),
         output_model: output.and_then(model_named),
         aggregator: AggregatorFacts {
             image: context.aggregator_image().to_owned(),
             allow_control_plane: context.pod_policy().allow_control_plane,
             address,
+            session_address,
             pin: view.pin.or_else(|| known_pin(model, caches)),
             state: view.state,
             node,
@@ -108,11 +115,21 @@ fn known_pin(model: &TrainingModel, caches: &Caches) -> Option<KeyPin> {
 }
 
 /// The address in the spec, or else that of the Service: outside the cluster if it has one, or its
-/// full DNS name. `None` while a Service that will have one does not exist yet.
-fn address(model: &TrainingModel, caches: &Caches, cluster_domain: &str) -> Option<String> {
+/// full DNS name. `None` while a Service that will have one does not exist yet. The address in the
+/// spec has the port of the aggregator; other ports have the same host.
+fn address(
+    model: &TrainingModel,
+    caches: &Caches,
+    cluster_domain: &str,
+    port: u16,
+) -> Option<String> {
     let service = model.spec.aggregation.as_ref().and_then(|it| it.service.as_ref());
     if let Some(given) = service.and_then(|service| service.address.clone()) {
-        return Some(given);
+        let host = given.rsplit_once(':').map(|(host, _)| host);
+        return match host {
+            Some(host) if port != PORT => Some(format!("{host}:{port}")),
+            _ => Some(given),
+        };
     }
     let namespace = model.namespace().unwrap_or_default();
     let name = aggregator_name(&namespace, &model.name_any());
@@ -120,9 +137,9 @@ fn address(model: &TrainingModel, caches: &Caches, cluster_domain: &str) -> Opti
     caches.services.get(&reference)?;
     let type_ = service.and_then(|service| service.type_).unwrap_or_default();
     let is_external = type_ != neptune_api::AggregatorServiceType::ClusterIP;
-    let external = is_external.then(|| caches.external_address(&reference, PORT, None)).flatten();
+    let external = is_external.then(|| caches.external_address(&reference, port, None)).flatten();
     Some(match external {
         Some((host, port)) => format!("{}:{port}", in_url(&host)),
-        None => format!("{name}.{namespace}.svc.{cluster_domain}:{PORT}"),
+        None => format!("{name}.{namespace}.svc.{cluster_domain}:{port}"),
     })
 }

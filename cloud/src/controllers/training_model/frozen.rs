@@ -10,7 +10,7 @@ use neptune_wire::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::evaluation_data::EvaluationData;
+use super::{evaluation_data::EvaluationData, session::FrozenSession};
 
 /// The result of a run that took too long.
 pub const DEADLINE: &str = "DeadlineExceeded";
@@ -25,6 +25,9 @@ pub struct FrozenRun {
     pub settings: RunSettings,
     /// The containers.
     pub container: TrainingContainer,
+    /// The server of an engine; `None` if the aggregator decides the rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<FrozenSession>,
     /// The node that runs the aggregator; `None` for a Deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregator_node: Option<NodeName>,

@@ -21,6 +21,8 @@ mod program;
 mod repeat;
 mod request;
 mod rows;
+mod server_container;
+mod session;
 mod settings;
 mod status;
 #[cfg(test)]
@@ -70,8 +72,8 @@ impl Controller for TrainingModel {
         validate::validate(self, facts)
     }
 
-    fn plan(&self, valid: &ValidTrainingModel, _fetch_image: &str) -> ObjectPlan {
-        plan::plan(self, valid)
+    fn plan(&self, valid: &ValidTrainingModel, fetch_image: &str) -> ObjectPlan {
+        plan::plan(self, valid, fetch_image)
     }
 
     fn retained(&self, key: &ObjectKey) -> Retained {

@@ -51,6 +51,7 @@ pub fn observe(
         let observed = TrainingNode {
             agent: fleet.agent(node, now),
             key: fleet.node_key(node),
+            lacks_sessions: fleet.lacks_sessions(node),
             tasks: report.map(|report| report.tasks.clone()).unwrap_or_default(),
         };
         (node.clone(), observed)
@@ -156,6 +157,7 @@ pub fn aggregator_task(
             keys,
             is_settled,
             tasks,
+            session_address: valid.aggregator.session_address.as_deref(),
             is_suspended: model.spec.suspend == Some(true),
             keep,
         }),

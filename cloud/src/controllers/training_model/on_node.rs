@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn node_gets_the_aggregator_and_the_cluster_no_objects() {
         let (model, valid) = valid(Some(started(None)));
-        let plan = plan(&model, &valid);
+        let plan = plan(&model, &valid, "");
         assert!(plan.objects.is_none() && plan.retained.is_none());
         let nodes: Vec<_> = plan.requirements.keys().map(NodeName::as_str).collect();
         assert_eq!(nodes, ["edge3"], "no task is open");
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn accepted_run_is_retained_until_its_state_is_known() {
         let (model, valid) = valid(Some(started(Some(1))));
-        let retained = plan(&model, &valid).retained.unwrap();
+        let retained = plan(&model, &valid, "").retained.unwrap();
         let node: NodeName = "edge3".parse().unwrap();
         assert_eq!(retained[&node], [valid.key.clone()].into());
         assert!(!content(&model, &valid).may_start);

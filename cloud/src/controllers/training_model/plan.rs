@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use kube::Resource as _;
 use neptune_api::TrainingModel;
 use neptune_wire::{
-    AggregatorEndpoint, NodeName, ObjectContent, ObjectKey, ObjectName, TrainingContent,
-    TrainingTask,
+    AggregatorEndpoint, NodeName, ObjectContent, ObjectKey, ObjectName, SessionPlace,
+    SessionServer, TaskKind, TrainingContent, TrainingTask,
 };
 
 use super::{frozen::CurrentRun, on_node, validate::ValidTrainingModel, workload};
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The plan of a `TrainingModel` that is valid or has a run.
-pub fn plan(model: &TrainingModel, valid: &ValidTrainingModel) -> ObjectPlan {
+pub fn plan(model: &TrainingModel, valid: &ValidTrainingModel, fetch_image: &str) -> ObjectPlan {
     if let Some(node) = &valid.aggregator.node {
         return plan_on_node(model, valid, node);
     }
@@ -26,7 +26,7 @@ pub fn plan(model: &TrainingModel, valid: &ValidTrainingModel) -> ObjectPlan {
     let Some(pin) = &valid.aggregator.pin else {
         return ObjectPlan { retained: Some(run_objects(valid)), ..ObjectPlan::default() };
     };
-    let objects = Some(workload::objects(model, valid, pin));
+    let objects = Some(workload::objects(model, valid, pin, fetch_image));
     let active = valid.current.as_ref().filter(|current| !current.is_over);
     let Some(current) = active else { return ObjectPlan { objects, ..ObjectPlan::default() } };
     let Some(requirements) = requirements(model, valid, current) else {
@@ -61,11 +61,20 @@ fn requirements(
     current: &CurrentRun,
 ) -> Option<Requirements> {
     valid.aggregator.state.as_ref()?;
+    if current.frozen.session.is_some() && valid.state().is_some_and(|it| !it.tasks.is_empty()) {
+        session_server(valid)?;
+    }
     let aggregator = AggregatorEndpoint { url: valid.url()?, pin: valid.aggregator.pin.clone()? };
     let nodes = current.frozen.nodes().into_iter();
     let contents =
         nodes.map(|node| (node.clone(), contents(model, valid, current, node, &aggregator)));
     Some(contents.collect())
+}
+
+/// How workers reach the server of an engine; `None` while it is unknown.
+fn session_server(valid: &ValidTrainingModel) -> Option<SessionServer> {
+    let address = valid.aggregator.session_address.clone()?;
+    Some(SessionServer { address, ca: valid.state()?.session.as_ref()?.ca.clone() })
 }
 
 /// The objects that nodes retain while the spec is invalid: without a run they have none.
@@ -122,6 +131,7 @@ fn contents(
         aggregator: aggregator.clone(),
         container: current.frozen.container.clone(),
         tasks: tasks(valid, current, node),
+        session: current.frozen.session.as_ref().and_then(|_| session_server(valid)),
     };
     let content =
         ObjectContent { training: Some(Box::new(training)), ..object_content(model, valid) };
@@ -146,6 +156,14 @@ fn object_content(model: &TrainingModel, valid: &ValidTrainingModel) -> ObjectCo
     }
 }
 
+/// The place of a worker, by the names of all workers of the run.
+fn place(current: &CurrentRun, worker: &str) -> SessionPlace {
+    let workers = &current.frozen.settings.workers;
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let index = workers.keys().position(|name| name == worker).unwrap_or_default();
+    SessionPlace { index: number(index), workers: number(workers.len()) }
+}
+
 /// The open tasks of a node, in the order of their workers.
 fn tasks(valid: &ValidTrainingModel, current: &CurrentRun, node: &NodeName) -> Vec<TrainingTask> {
     let (namespace, name) = (valid.key.namespace.as_str(), valid.key.name.as_str());
@@ -166,6 +184,7 @@ fn tasks(valid: &ValidTrainingModel, current: &CurrentRun, node: &NodeName) -> V
             seed: task.seed,
             base: task.base.clone(),
             dataset: task.dataset.clone(),
+            place: (task.kind == TaskKind::Session).then(|| place(current, &task.worker)),
         })
         .collect();
     tasks.sort_by(|a, b| (&a.worker, &a.id).cmp(&(&b.worker, &b.id)));

@@ -7,7 +7,7 @@ use neptune_wire::{
     TrainingScript,
 };
 
-use super::{facts::TrainingFacts, numbers::is_digest, settings::Limits};
+use super::{facts::TrainingFacts, numbers::is_digest, session, settings::Limits};
 use crate::{
     finding::Finding,
     kubernetes::{
@@ -17,6 +17,7 @@ use crate::{
     reason::Reason,
     worker::{
         environment::environment,
+        frameworks::EngineProgram,
         settings::{parameters, variables},
     },
 };
@@ -49,7 +50,10 @@ pub fn container(
     let script = script(model.spec.script.as_ref(), findings);
     let program = program(model, facts, findings);
     parameters("spec.workerSpec.parameters", &worker.parameters, findings);
-    let env = variables("spec.workerSpec.env", &worker.env, &RESERVED, findings);
+    let is_session = session::is_session(model);
+    let of_session: &[&str] = if is_session { &session::RESERVED } else { &[] };
+    let reserved = [&RESERVED[..], of_session].concat();
+    let env = variables("spec.workerSpec.env", &worker.env, &reserved, findings);
     let field = "spec.workerSpec.resources.limits";
     let resources = quantities::limits(field, worker.resources.as_ref(), findings);
     let context = worker.security_context.as_ref();
@@ -57,13 +61,13 @@ pub fn container(
     if findings.len() > before {
         return None;
     }
-    let (image, command) = program?;
+    let (image, command, engine_args) = program?;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let set = [
         ("NAMESPACE", text(&model.metadata.namespace)),
         ("SERVICE_NAME", text(&model.metadata.name)),
     ];
-    Some(TrainingContainer {
+    let mut container = TrainingContainer {
         image,
         command,
         args: Vec::new(),
@@ -78,7 +82,11 @@ pub fn container(
         timeout_seconds: limits.round_timeout_seconds,
         max_update_bytes: limits.max_update_bytes,
         backoff_limit: limits.backoff_limit,
-    })
+    };
+    if is_session {
+        session::of_session(&mut container, engine_args);
+    }
+    Some(container)
 }
 
 /// The hash of all that a result depends on beside its inputs.
@@ -87,12 +95,12 @@ pub fn workload(container: &TrainingContainer) -> ContentHash {
     ContentHash::of(&(image, command, args, env, script))
 }
 
-/// Image and command.
+/// Image and command; and the arguments, if an engine brings the program.
 fn program(
     model: &TrainingModel,
     facts: &TrainingFacts,
     findings: &mut Vec<Finding>,
-) -> Option<(String, Vec<String>)> {
+) -> Option<(String, Vec<String>, Option<Vec<String>>)> {
     let worker = &model.spec.worker_spec;
     let given = worker.image.clone().filter(|image| !image.is_empty());
     if given.is_none() && model.spec.script.is_none() {
@@ -107,6 +115,15 @@ fn program(
             return None;
         }
     };
+    let engine = session::is_session(model).then(|| session::worker_program(model, frameworks));
+    if let Some(EngineProgram { image, command, args }) = engine.flatten() {
+        let Some(image) = given.or(image) else {
+            let message = "spec.workerSpec.image is missing; set it because the engine has no default image for workers";
+            findings.push(Finding::new(Reason::ImageRequired, message));
+            return None;
+        };
+        return Some((image, command, Some(args)));
+    }
     let type_ = worker.framework_type.as_deref().filter(|type_| !type_.is_empty());
     let type_ = type_.unwrap_or(CONTAINER);
     let version = worker.framework_version.as_deref().unwrap_or_default();
@@ -125,7 +142,7 @@ fn program(
         findings.push(Finding::new(Reason::ImageRequired, message));
         return None;
     };
-    Some((image, found.command))
+    Some((image, found.command, None))
 }
 
 fn script(script: Option<&ScriptSpec>, findings: &mut Vec<Finding>) -> Option<TrainingScript> {

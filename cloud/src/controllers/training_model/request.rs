@@ -27,6 +27,8 @@ pub struct RequestInputs<'a> {
     pub tasks: Vec<(NodeName, Vec<TaskReport>)>,
     /// Whether the spec suspends the run.
     pub is_suspended: bool,
+    /// `host:port` at which workers reach the server of an engine.
+    pub session_address: Option<&'a str>,
     /// Digests of the weights to keep.
     pub keep: Vec<String>,
 }
@@ -48,6 +50,8 @@ pub fn request(inputs: RequestInputs) -> Option<RunRequest> {
         return None;
     }
     let failed = if current.is_over { Vec::new() } else { failed(inputs.state, &inputs.tasks) };
+    let session = current.frozen.session.as_ref().and(inputs.session_address);
+    let session_host = session.and_then(|it| Some(it.rsplit_once(':')?.0));
     Some(RunRequest {
         uid: inputs.uid.to_owned(),
         run: current.number,
@@ -56,6 +60,7 @@ pub fn request(inputs: RequestInputs) -> Option<RunRequest> {
         failed,
         suspended: inputs.is_suspended && !current.is_over || current.is_stopped,
         keep: inputs.keep,
+        session_host: session_host.map(str::to_owned),
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use neptune_api::{TrainingWorkerState, TrainingWorkerStatus};
 use neptune_wire::{
-    NodeName, TaskReport, TaskState,
+    NodeName, TaskKind, TaskReport, TaskState,
     aggregator::{ResultState, RunStatus, RunTask, RunWorker, WorkerResult},
 };
 
@@ -32,6 +32,8 @@ pub struct TrainingNode {
     pub agent: AgentState,
     /// The key that its agent reports.
     pub key: NodeKey,
+    /// Whether its agent cannot run the workers of an engine.
+    pub lacks_sessions: bool,
     /// What it reports of its tasks.
     pub tasks: Vec<TaskReport>,
 }
@@ -73,7 +75,13 @@ pub fn problem(rows: &[TrainingWorkerStatus]) -> Option<Finding> {
 pub fn participants(state: &RunStatus, workers: usize) -> String {
     let count = |wanted| state.workers.values().filter(|result| result.state == wanted).count();
     let all = workers.saturating_sub(count(ResultState::Excluded));
-    format!("{}/{all}", count(ResultState::Accepted))
+    // An engine reports how many took part in its last round.
+    let of_engine = state.session.is_some().then(|| state.history.last());
+    let accepted = match of_engine.flatten() {
+        Some(round) => usize::try_from(round.participants).unwrap_or(all).min(all),
+        None => count(ResultState::Accepted),
+    };
+    format!("{accepted}/{all}")
 }
 
 fn row(
@@ -139,6 +147,14 @@ fn of_node(
         Presence::NeverSeen => return (TrainingWorkerState::Pending, None),
         Presence::Online => {}
     }
+    if task.kind == TaskKind::Session && node.lacks_sessions {
+        let message = format!(
+            "the agent of node {} is too old for strategy Worker; upgrade neptune-edge on it",
+            task.node
+        );
+        let finding = Finding::new(Reason::AgentTooOld, message);
+        return (TrainingWorkerState::Pending, Some(finding));
+    }
     let key_problem = of_key(&task.node, &node.key);
     let Some(report) = node.tasks.iter().find(|report| report.id == task.id) else {
         return (TrainingWorkerState::Pending, key_problem);
@@ -147,6 +163,8 @@ fn of_node(
         TaskState::Preparing => TrainingWorkerState::Preparing,
         TaskState::Training => TrainingWorkerState::Training,
         TaskState::Verifying => TrainingWorkerState::Verifying,
+        // Its container ended, as the engine told it.
+        TaskState::Accepted if task.kind == TaskKind::Session => TrainingWorkerState::Accepted,
         // Accepted: the aggregator's state follows in a moment.
         TaskState::Uploading | TaskState::Accepted => TrainingWorkerState::Uploading,
         TaskState::Refused => TrainingWorkerState::Refused,

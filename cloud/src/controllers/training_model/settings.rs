@@ -18,7 +18,7 @@ use super::{
     facts::TrainingFacts,
     frozen::FrozenOutput,
     numbers::{decimal, duration, invalid, is_digest, share, whole},
-    on_node,
+    on_node, session,
     workers::{check_node, dataset},
 };
 use crate::{
@@ -46,6 +46,8 @@ pub struct Limits {
 pub fn limits(model: &TrainingModel, findings: &mut Vec<Finding>) -> Limits {
     let aggregation = aggregation(model);
     let round_timeout_seconds = match aggregation.round_timeout.as_deref() {
+        // An engine has deadlines of its own, and its workers run as long as it does.
+        _ if session::is_session(model) => None,
         None => Some(DEFAULT_ROUND_SECONDS),
         Some("none") => None,
         Some(text) => duration("spec.aggregation.roundTimeout", text, findings),

@@ -117,7 +117,7 @@ fn start(
     next.progress = Some(format!("0/{rounds}"));
     next.participants = Some(format!("0/{}", frozen.settings.workers.len()));
     next.metrics = Vec::new();
-    (next.best, next.base) = (None, None);
+    (next.best, next.base, next.attempt) = (None, None, None);
     next.workers = Vec::new();
     if let Some(output) = &frozen.output {
         let held = next.output.take().filter(|held| held.model == output.model);
@@ -138,6 +138,8 @@ fn progress(
     let settings = &current.frozen.settings;
     next.round = Some(i64::from(state.round));
     next.rounds = Some(i64::from(settings.rounds));
+    let attempt = state.session.as_ref().map(|session| i64::from(session.attempt));
+    next.attempt = attempt.filter(|attempt| *attempt > 0);
     next.progress = Some(format!("{}/{}", state.round, settings.rounds));
     next.participants = Some(participants(state, settings.workers.len()));
     next.workers = rows(&settings.workers, state, nodes);
@@ -167,7 +169,7 @@ fn progress(
         loss: round.loss.map(decimal),
         metric: name.and_then(|name| named(&round.metrics, name)).map(str::to_owned),
         seconds: i64::try_from(round.seconds).unwrap_or(i64::MAX),
-        sha256sum: round.weights.sha256.clone(),
+        sha256sum: round.weights.as_ref().map(|it| it.sha256.clone()).unwrap_or_default(),
     }));
     let surplus = next.history.len().saturating_sub(MAX_HISTORY);
     next.history.drain(..surplus);

@@ -121,6 +121,7 @@ fn state(run: u32, phase: RunPhase) -> RunStatus {
         present: None,
         reason: None,
         message: String::new(),
+        session: None,
     }
 }
 
@@ -397,11 +398,11 @@ fn only_parts_that_a_result_depends_on_change_the_hash_of_a_spec() {
 fn volume_has_room_for_the_updates_and_what_is_kept() {
     let mut settings = frozen().settings;
     settings.max_update_bytes = 16 << 20;
-    assert_eq!(volume_bytes(&settings, 3), (10 * 16 + 256) << 20);
+    assert_eq!(volume_bytes(&settings, 3, None), (10 * 16 + 256) << 20);
     settings.max_update_bytes = 1;
-    assert_eq!(volume_bytes(&settings, 3), 257 << 20);
+    assert_eq!(volume_bytes(&settings, 3, None), 257 << 20);
     settings.max_update_bytes = u64::MAX;
-    assert!(volume_bytes(&settings, 3) > 1 << 60, "no overflow");
+    assert!(volume_bytes(&settings, 3, None) > 1 << 60, "no overflow");
 }
 
 fn inputs<'a>(
@@ -546,6 +547,7 @@ fn request_waits_for_keys_and_never_repeats_a_run_that_was_lost() {
             let mut current = current(&frozen);
             (current.was_accepted, current.is_over) = (accepted, over);
             request(RequestInputs {
+                session_address: None,
                 uid: UID,
                 current: Some(&current),
                 state,
@@ -598,6 +600,7 @@ fn tasks_that_a_node_gave_up_are_sent_once_they_are_open() {
     ];
     let open = state(1, RunPhase::Open);
     let sent = request(RequestInputs {
+        session_address: None,
         uid: UID,
         current: Some(&current),
         state: Some(&open),
@@ -624,7 +627,7 @@ fn valid(current: Option<CurrentRun>, state: Option<RunStatus>) -> ValidTraining
 fn each_node_of_a_run_gets_its_tasks_and_its_dataset() {
     let model = fixtures::model();
     let valid = valid(Some(current(&frozen())), Some(state(1, RunPhase::Open)));
-    let plan = plan(&model, &valid);
+    let plan = plan(&model, &valid, "");
     assert_eq!((plan.retained, plan.requirements.len()), (None, 3));
     let of = |node: &str| &plan.requirements[&node.parse::<NodeName>().unwrap()];
     let brief = |node: &str| {
@@ -645,15 +648,16 @@ fn each_node_of_a_run_gets_its_tasks_and_its_dataset() {
 #[test]
 fn nodes_keep_their_tasks_while_the_state_is_unknown_and_lose_them_at_the_end() {
     let model = fixtures::model();
-    let unknown = plan(&model, &valid(Some(current(&frozen())), None));
+    let unknown = plan(&model, &valid(Some(current(&frozen())), None), "");
     let retained = unknown.retained.unwrap();
     assert_eq!((retained.len(), unknown.requirements.len()), (3, 0));
     assert!(unknown.objects.is_some(), "the aggregator stays");
     let over = CurrentRun { is_over: true, ..current(&frozen()) };
-    let ended = plan(&model, &valid(Some(over), None));
+    let ended = plan(&model, &valid(Some(over), None), "");
     assert_eq!((ended.retained, ended.requirements.len()), (None, 0));
     assert!(ended.objects.is_some(), "it serves the weights");
-    let earlier = plan(&model, &valid(Some(current(&frozen())), Some(state(0, RunPhase::Open))));
+    let earlier =
+        plan(&model, &valid(Some(current(&frozen())), Some(state(0, RunPhase::Open))), "");
     let tasks = earlier.requirements.values().flat_map(BTreeMap::values);
     let tasks = tasks.filter_map(|content| content.training.as_ref()).flat_map(|it| &it.tasks);
     assert_eq!(tasks.count(), 0, "tasks of another run");
@@ -677,7 +681,12 @@ fn invalid_spec_stops_no_run() {
 
 fn training_node(presence: Presence, tasks: Vec<TaskReport>) -> TrainingNode {
     let key = NodeKey::Trusted(KeyPin(format!("sha256:{}", "a".repeat(64))));
-    TrainingNode { agent: AgentState { presence, settled: true }, key, tasks }
+    TrainingNode {
+        agent: AgentState { presence, settled: true },
+        key,
+        lacks_sessions: false,
+        tasks,
+    }
 }
 
 #[test]
@@ -718,6 +727,20 @@ fn agent_without_a_key_is_too_old() {
     let rows = rows(&frozen().settings.workers, &state, &nodes);
     assert_eq!(rows[0].reason.as_deref(), Some("AgentTooOld"));
     assert!(rows[0].message.as_deref().unwrap().contains("upgrade neptune-edge"));
+}
+
+#[test]
+fn agent_without_sessions_is_too_old_for_an_engine_only() {
+    let mut state = state(1, RunPhase::Open);
+    let reason = |state: &RunStatus| {
+        let lacking =
+            TrainingNode { lacks_sessions: true, ..training_node(Presence::Online, Vec::new()) };
+        let nodes = [("edge1".parse().unwrap(), lacking)].into();
+        rows(&frozen().settings.workers, state, &nodes)[0].reason.clone()
+    };
+    assert_eq!(reason(&state), None);
+    state.tasks.iter_mut().for_each(|task| task.kind = TaskKind::Session);
+    assert_eq!(reason(&state).as_deref(), Some("AgentTooOld"));
 }
 
 #[test]
@@ -793,7 +816,7 @@ fn status_follows_a_run_from_start_to_publication() {
         loss: Some(0.21),
         metrics: measured(1, "0.75").metrics,
         seconds: 21,
-        weights: weights(1),
+        weights: Some(weights(1)),
     });
     let running = after(&started, observation(Some(open.clone())), &[], 2);
     assert_eq!(running.phase, Some(TrainingPhase::Running));

@@ -14,7 +14,9 @@ use super::{
     evaluation_data::data_on,
     facts::{AggregatorFacts, TrainingFacts},
     frozen::{CurrentRun, FrozenRun, spec_hash},
-    numbers, program, settings,
+    numbers, program,
+    session::{self, FrozenSession},
+    settings,
     workers::{dataset, workers},
 };
 use crate::{
@@ -35,6 +37,8 @@ pub struct ValidTrainingModel {
     pub aggregator: AggregatorFacts,
     /// The type of its Service.
     pub service_type: AggregatorServiceType,
+    /// The server of an engine in its Pod: that of the current or last run, or else of the next one.
+    pub session: Option<FrozenSession>,
     /// The size of its volume in bytes.
     pub volume_bytes: u64,
     /// How many published weights the aggregator keeps.
@@ -83,7 +87,11 @@ pub fn validate(
     let name = aggregator_name(key.namespace.as_str(), key.name.as_str());
     let keep = settings::keep(model, &mut Vec::new());
     let frozen = current.as_ref().map(|current| &current.frozen).or(next.as_ref().ok());
-    let volume_bytes = frozen.map_or(0, |frozen| aggregator::volume_bytes(&frozen.settings, keep));
+    let volume_bytes = frozen.map_or(0, |frozen| {
+        let state = frozen.session.as_ref().map(|session| session.state_bytes);
+        aggregator::volume_bytes(&frozen.settings, keep, state)
+    });
+    let session = frozen.and_then(|frozen| frozen.session.clone());
     let datasets = current.iter().flat_map(|current| {
         let settings = &current.frozen.settings;
         let of_workers = settings.workers.values().map(|worker| &worker.dataset);
@@ -100,6 +108,7 @@ pub fn validate(
         name,
         aggregator: facts.aggregator.clone(),
         service_type: service.and_then(|service| service.type_).unwrap_or_default(),
+        session,
         volume_bytes,
         keep,
         samples: scheduled_samples(model, facts),
@@ -117,6 +126,7 @@ pub fn check(model: &TrainingModel, facts: &TrainingFacts) -> Result<FrozenRun, 
     let findings = &mut findings;
     let limits = settings::limits(model, findings);
     let container = program::container(model, facts, &limits, findings);
+    let session = session::session(model, facts, container.as_ref(), findings);
     if model.spec.training_workers.is_empty() {
         let message = "spec.trainingWorkers is empty; give at least one worker";
         findings.push(Finding::new(Reason::TrainingInvalid, message));
@@ -156,6 +166,7 @@ pub fn check(model: &TrainingModel, facts: &TrainingFacts) -> Result<FrozenRun, 
         initial,
         evaluation,
         early_stop,
+        session: session.as_ref().map(|it| it.settings(limits.backoff_limit)),
     };
     let evaluation_data = settings.evaluation.as_ref().and_then(|evaluation| {
         let dataset = facts.datasets.get(evaluation.dataset.as_str())?;
@@ -165,6 +176,7 @@ pub fn check(model: &TrainingModel, facts: &TrainingFacts) -> Result<FrozenRun, 
         spec: spec_hash(&model.spec),
         settings,
         container,
+        session,
         aggregator_node,
         deadline_seconds,
         output,

@@ -23,6 +23,7 @@ use neptune_wire::KeyPin;
 
 use super::{
     aggregator::{PIN_ANNOTATION, PORT},
+    server_container,
     validate::ValidTrainingModel,
 };
 use crate::{
@@ -71,6 +72,7 @@ pub fn objects(
     model: &TrainingModel,
     valid: &ValidTrainingModel,
     pin: &KeyPin,
+    fetch_image: &str,
 ) -> KubernetesObjects {
     let metadata = workloads::metadata(model, &valid.name, COMPONENT);
     let deployment = Deployment {
@@ -86,7 +88,7 @@ pub fn objects(
                 type_: Some("Recreate".to_owned()),
                 rolling_update: None,
             }),
-            template: template(model, valid, &metadata, pin),
+            template: template(model, valid, (&metadata, pin), fetch_image),
             ..DeploymentSpec::default()
         }),
         status: None,
@@ -97,7 +99,8 @@ pub fn objects(
         AggregatorServiceType::LoadBalancer => "LoadBalancer",
     };
     // Not https: the published weights are served without TLS on the same port.
-    let ports = [("aggregator", PORT)];
+    let mut ports = vec![("aggregator", PORT)];
+    ports.extend(valid.session.as_ref().map(|session| ("session", session.port)));
     let service = workloads::service(metadata, &valid.name, &ports, Some(type_));
     KubernetesObjects { deployment, service }
 }
@@ -105,8 +108,8 @@ pub fn objects(
 fn template(
     model: &TrainingModel,
     valid: &ValidTrainingModel,
-    metadata: &ObjectMeta,
-    pin: &KeyPin,
+    (metadata, pin): (&ObjectMeta, &KeyPin),
+    fetch_image: &str,
 ) -> PodTemplateSpec {
     let mut pod = PodSpec {
         affinity: Some(in_cloud(valid.aggregator.allow_control_plane)),
@@ -135,6 +138,9 @@ fn template(
         automount_service_account_token: Some(false),
         ..PodSpec::default()
     };
+    if let Some(session) = &valid.session {
+        server_container::add(&mut pod, session, fetch_image);
+    }
     restrict(&mut pod, None);
     PodTemplateSpec {
         metadata: Some(ObjectMeta {

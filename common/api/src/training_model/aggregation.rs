@@ -4,16 +4,20 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{rules, schema};
+use crate::{ResourceRequirements, rules, schema};
 
 /// Aggregation describes the rounds and how the workers' weights become one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::trim_leaves_something())]
+#[x_kube(
+    validation = rules::trim_leaves_something(),
+    validation = rules::worker_of_strategy(),
+    validation = rules::worker_in_the_cloud()
+)]
 pub struct Aggregation {
-    /// strategy is FedAvg for the weighted mean, or TrimmedMean for the mean without the largest
-    /// and smallest values of each element, which needs 4 workers to have an effect. Defaults to
-    /// FedAvg.
+    /// strategy is FedAvg for the weighted mean, TrimmedMean for the mean without the largest and
+    /// smallest values of each element, which needs 4 workers to have an effect, or Worker for an
+    /// engine of its own, such as Flower: spec.aggregation.worker is its server. Defaults to FedAvg.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<AggregationStrategy>,
     /// rounds is the number of rounds of a run. Defaults to 10.
@@ -87,6 +91,47 @@ pub struct Aggregation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = schema::MAX_NAME_LENGTH), regex(pattern = schema::SUBDOMAIN))]
     pub storage_class_name: Option<String>,
+    /// worker is the server of an engine that decides the rounds, with strategy Worker only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<AggregationWorker>,
+}
+
+/// AggregationWorker is the server of an engine. It runs beside the aggregator.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AggregationWorker {
+    /// frameworkType is the name of a framework in the ConfigMap neptune-frameworks: its entry
+    /// training has images, commands and the port of an engine. Defaults to container: args are the
+    /// command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = schema::MAX_TOKEN_LENGTH))]
+    pub framework_type: Option<String>,
+    /// frameworkVersion is the version of the framework, as in the tag of its image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = schema::MAX_TOKEN_LENGTH))]
+    pub framework_version: Option<String>,
+    /// image is the container image of the server, instead of that of the framework. It has to
+    /// contain /bin/sh.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
+    pub image: Option<String>,
+    /// args are the arguments of the command of the framework. The program of spec.script is in
+    /// /program/script.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = schema::MAX_ADDRESS_LENGTH)))]
+    pub args: Vec<String>,
+    /// port is the port at which workers reach the server. Defaults to that of the framework.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65_535))]
+    pub port: Option<i32>,
+    /// resources are the resource limits of the container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// state is the room on the aggregator's volume for the files of the server. Defaults to 1Gi.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = rules::above_zero())]
+    pub state: Option<String>,
 }
 
 /// AggregationStrategy is how the workers' weights become one.
@@ -97,6 +142,8 @@ pub enum AggregationStrategy {
     FedAvg,
     /// The mean without the largest and smallest values of each element.
     TrimmedMean,
+    /// An engine of its own decides.
+    Worker,
 }
 
 /// TooFewWorkers is what happens at a deadline with too few updates.

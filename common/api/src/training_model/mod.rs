@@ -10,8 +10,8 @@ use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
 pub use aggregation::{
-    Aggregation, AggregationStrategy, AggregatorService, AggregatorServiceType, NormLimits,
-    TooFewWorkers, UpdateWeights,
+    Aggregation, AggregationStrategy, AggregationWorker, AggregatorService, AggregatorServiceType,
+    NormLimits, TooFewWorkers, UpdateWeights,
 };
 pub use result::{
     EarlyStop, MetricMode, TrainingEvaluation, TrainingOutput, TrainingSchedule,

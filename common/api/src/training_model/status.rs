@@ -22,6 +22,9 @@ pub struct TrainingModelStatus {
     /// rounds is the number of rounds of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<i64>,
+    /// attempt is how often the server of the engine was started in this run, with strategy Worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<i64>,
     /// progress is the current round, of all rounds, such as 4/10.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
@@ -128,7 +131,8 @@ pub struct TrainingRound {
     pub metric: Option<String>,
     /// seconds is the time from the opening of the round to its weights.
     pub seconds: i64,
-    /// sha256sum is the SHA-256 of its weights.
+    /// sha256sum is the SHA-256 of its weights; empty for a round of an engine.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sha256sum: String,
 }
 

@@ -49,6 +49,7 @@ fn each_event_leads_to_its_state() {
         (Preparing, Prepared(Ok(())), (Preparing, false)),
         (Preparing, Prepared(Err(problem())), (Preparing, true)),
         (Training, Ran(RunOutcome::Succeeded { seconds: 4 }), (Verifying, false)),
+        (Training, Ran(RunOutcome::SessionEnded), (Accepted, false)),
         (Training, Ran(RunOutcome::Failed(problem())), (Training, true)),
         (Training, Ran(RunOutcome::Refused(problem())), (Refused, false)),
         (Training, Ran(RunOutcome::InputMissing(problem())), (Preparing, true)),
