@@ -13,7 +13,7 @@ use k8s_openapi::api::{
 use kube::{Api, api::ListParams};
 use neptune_harness::{Process, eventually_some, workspace::program};
 
-use crate::Fleet;
+use crate::{Fleet, SessionServer};
 
 /// The port of aggregators in their containers.
 const PORT: &str = "0.0.0.0:8418";
@@ -24,6 +24,7 @@ pub struct AggregatorProcess {
     program: String,
     args: Vec<String>,
     dir: PathBuf,
+    server: Option<SessionServer>,
 }
 
 impl AggregatorProcess {
@@ -35,14 +36,16 @@ impl AggregatorProcess {
     /// does not have.
     pub async fn start(fleet: &Fleet, training: &str, port: u16) -> Self {
         let (uid, pod) = pod(fleet, training).await;
-        let [container] = &pod.containers[..] else { panic!("several containers: {pod:#?}") };
+        let container = &pod.containers[0];
+        let others = pod.containers.iter().skip(1).filter(|other| other.name != "server");
+        assert_eq!(others.count(), 0, "{pod:#?}");
         // The volume of a deleted object is deleted, too.
         let dir = fleet.dir().join(format!("aggregator-{uid}"));
         let mut mounts = Vec::new();
         for volume in pod.volumes.iter().flatten() {
             let local = dir.join(&volume.name);
             provide(fleet, volume, &local).await;
-            mounts.push((mount(container, &volume.name), local));
+            mounts.extend(mount(container, &volume.name).map(|mount| (mount, local)));
         }
         let local = |arg: &String| {
             let mount = mounts.iter().find(|(mount, _)| Path::new(arg).starts_with(mount));
@@ -53,10 +56,13 @@ impl AggregatorProcess {
         };
         let mut args: Vec<String> = container.args.iter().flatten().map(local).collect();
         let listen = args.iter_mut().find(|arg| *arg == PORT).expect("it listens on its port");
-        *listen = format!("127.0.0.1:{port}");
+        let server = SessionServer::start(&pod, &dir);
+        // Containers do not reach loopback.
+        let host = if server.is_some() { "0.0.0.0" } else { "127.0.0.1" };
+        *listen = format!("{host}:{port}");
         let program = container.command.iter().flatten().next().expect("it names its program");
         let program = program.clone();
-        Self { process: spawn(&program, &args, &dir), program, args, dir }
+        Self { process: spawn(&program, &args, &dir), program, args, dir, server }
     }
 
     /// Kills it and starts it again.
@@ -68,6 +74,14 @@ impl AggregatorProcess {
     /// Kills it.
     pub fn kill(&mut self) {
         self.process.kill();
+    }
+
+    /// The server of an engine in the same Pod.
+    ///
+    /// # Panics
+    /// If the Pod has none.
+    pub fn server(&self) -> &SessionServer {
+        self.server.as_ref().expect("the Pod has a server")
     }
 
     /// What it logged since its last start.
@@ -114,8 +128,7 @@ async fn provide(fleet: &Fleet, volume: &Volume, local: &Path) {
     }
 }
 
-fn mount(container: &Container, volume: &str) -> String {
-    let mounts = container.volume_mounts.iter().flatten();
-    let mount = mounts.into_iter().find(|mount| mount.name == volume);
-    mount.unwrap_or_else(|| panic!("volume {volume} is not mounted")).mount_path.clone()
+fn mount(container: &Container, volume: &str) -> Option<String> {
+    let mut mounts = container.volume_mounts.iter().flatten();
+    Some(mounts.find(|mount| mount.name == volume)?.mount_path.clone())
 }

@@ -14,6 +14,7 @@ pub mod idle;
 mod kubeedge;
 mod launch;
 mod model_server;
+mod session_server;
 mod slow_origin;
 
 pub use aggregator::AggregatorProcess;
@@ -22,4 +23,5 @@ pub use fleet::{Fleet, KillTarget, Transport, is_running, totals};
 pub use kubeedge::KubeEdge;
 pub use launch::GATEWAY_IMAGE;
 pub use model_server::ModelServer;
+pub use session_server::SessionServer;
 pub use slow_origin::SlowOrigin;

@@ -41,6 +41,7 @@ mod rights;
 mod sample_model;
 mod samples;
 mod serving;
+mod session;
 mod tiers;
 mod training_kills;
 mod training_on_node;
