@@ -30,6 +30,7 @@ mod demo;
 mod digits;
 mod failures;
 mod federated;
+mod flower;
 mod forged;
 mod helmet;
 mod model;
