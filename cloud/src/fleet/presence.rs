@@ -56,10 +56,14 @@ struct NodePresence {
     address: Option<String>,
     key_pin: Option<KeyPin>,
     peers: Option<PeerEndpoint>,
-    /// Whether it runs aggregators.
-    runs_aggregators: bool,
-    /// Whether it runs sessions.
-    runs_sessions: bool,
+    runs: Runs,
+}
+
+/// What a node's agent can run beside workers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Runs {
+    aggregators: bool,
+    sessions: bool,
 }
 
 /// Whether a node's agent is connected.
@@ -145,8 +149,7 @@ impl Nodes {
         }
         let state = |known: &NodePresence| {
             let NodePresence { online, address, current, key_pin, peers, .. } = known;
-            let can = (known.runs_aggregators, known.runs_sessions);
-            let agent = (can, key_pin.clone(), peers.clone());
+            let agent = (known.runs, key_pin.clone(), peers.clone());
             (*online, address.clone(), current.clone(), agent)
         };
         let before = known.map(state);
@@ -160,8 +163,7 @@ impl Nodes {
             // An agent that is online without a key is an earlier version.
             if online || key_pin.is_some() {
                 entry.key_pin = key_pin;
-                entry.runs_aggregators = runs_aggregators;
-                entry.runs_sessions = runs_sessions;
+                entry.runs = Runs { aggregators: runs_aggregators, sessions: runs_sessions };
             }
             if online || peers.is_some() {
                 entry.peers = peers;
@@ -283,13 +285,13 @@ impl Nodes {
 
     /// Whether a node's agent runs aggregators.
     pub fn runs_aggregators(&self, node: &NodeName) -> bool {
-        self.nodes.get(node).is_some_and(|known| known.runs_aggregators)
+        self.nodes.get(node).is_some_and(|known| known.runs.aggregators)
     }
 
     /// Whether a node's agent reports that it does not run sessions. An agent that is not seen yet
     /// does not.
     pub fn lacks_sessions(&self, node: &NodeName) -> bool {
-        self.nodes.get(node).is_some_and(|known| known.online && !known.runs_sessions)
+        self.nodes.get(node).is_some_and(|known| known.online && !known.runs.sessions)
     }
 
     /// The key that a node's agent reports.
@@ -355,8 +357,7 @@ impl Nodes {
             address: None,
             key_pin: None,
             peers: None,
-            runs_aggregators: false,
-            runs_sessions: false,
+            runs: Runs::default(),
         });
         if entry.online {
             self.expiries.remove(&(entry.expires_at(), node.clone()));

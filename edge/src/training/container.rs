@@ -166,9 +166,8 @@ pub fn spec(
     let of_session = session_values(wanted, &dataset, weights.as_deref());
     let args = container.args.iter().map(|arg| replaced(arg, &of_session));
     let mut env = environment(wanted, (&dataset, &inputs.format), weights.as_deref(), context);
-    env.extend(of_session.iter().filter_map(|(_, name, value)| {
-        (!name.is_empty()).then(|| ((*name).to_owned(), value.clone()))
-    }));
+    let variables = of_session.iter().filter(|(_, name, _)| !name.is_empty());
+    env.extend(variables.map(|(_, name, value)| ((*name).to_owned(), value.clone())));
     ContainerSpec {
         uid: String::new(),
         image: container.image.clone(),
@@ -227,16 +226,11 @@ fn replaced(arg: &str, values: &[(&str, &str, String)]) -> String {
     while let Some(at) = rest.find('{') {
         text.push_str(&rest[..at]);
         rest = &rest[at..];
-        match values.iter().find(|(placeholder, ..)| rest.starts_with(placeholder)) {
-            Some((placeholder, _, value)) => {
-                text.push_str(value);
-                rest = &rest[placeholder.len()..];
-            }
-            None => {
-                text.push('{');
-                rest = &rest[1..];
-            }
-        }
+        let found = values.iter().find(|(placeholder, ..)| rest.starts_with(placeholder));
+        let (length, value) =
+            found.map_or((1, "{"), |(placeholder, _, value)| (placeholder.len(), value));
+        text.push_str(value);
+        rest = &rest[length..];
     }
     text + rest
 }

@@ -1,4 +1,4 @@
-//! The example `flower`: a Flower app trains on two nodes. Its SuperLink is killed once.
+//! The example `flower`: a Flower app trains on two nodes. Its `SuperLink` is killed once.
 
 use std::{fs, process::Command, time::Duration};
 
