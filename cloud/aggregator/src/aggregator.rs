@@ -24,7 +24,7 @@ use crate::{
     error::Error,
     metrics::Metrics,
     run::{Event, Run, TaskResult, Verdict, Work, status},
-    session::SessionFiles,
+    session_files::SessionFiles,
     store::{NewResult, Store},
 };
 

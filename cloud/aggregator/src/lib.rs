@@ -22,6 +22,7 @@ pub mod judge;
 pub mod metrics;
 pub mod run;
 pub mod session;
+pub mod session_files;
 pub mod store;
 pub mod task;
 pub mod work;

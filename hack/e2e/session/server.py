@@ -13,7 +13,7 @@ import time
 ROUNDS, WORKERS = int(os.environ["ROUNDS"]), int(os.environ["WORKERS"])
 OUTPUT = os.environ["OUTPUT_DIR"]
 lock = threading.Lock()
-state = {"round": 1, "w": 0.0, "updates": {}, "told": set()}
+state = {"round": 1, "w": 0.0, "updates": {}, "informed": set()}
 
 
 def read(path):
@@ -39,7 +39,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if len(state["updates"]) == WORKERS:
                 finish()
             if state["round"] > ROUNDS:
-                state["told"].add(update["worker"])
+                state["informed"].add(update["worker"])
             answer = json.dumps({"round": state["round"], "rounds": ROUNDS, "w": state["w"]}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(answer)))
@@ -67,5 +67,5 @@ tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 tls.load_cert_chain(os.environ["TLS_CERT_FILE"], os.environ["TLS_KEY_FILE"])
 server.socket = tls.wrap_socket(server.socket, server_side=True)
 threading.Thread(target=server.serve_forever, daemon=True).start()
-while len(state["told"]) < WORKERS:
+while len(state["informed"]) < WORKERS:
     time.sleep(0.1)

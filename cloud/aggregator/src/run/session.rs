@@ -229,7 +229,7 @@ mod tests {
         let Some(Work::StartSession(start)) = run.work() else { panic!("{run:?}") };
         assert_eq!((start.attempt.attempt, start.workers), (2, 2));
         assert_eq!((run.round, run.open_tasks().len()), (0, 0));
-        // What the server of the attempt before says does not count.
+        // Files of the attempt before do not count.
         assert_eq!(progress(&run, &[1, 2], 31), run);
         assert_eq!(fails(&run, 31), run);
         let run = next(&run, Event::SessionStarted(Some(content("checkpoint"))), 32);

@@ -1,7 +1,6 @@
 //! What the aggregator does for a session: lets the server of an attempt start, and takes over what it
 //! wrote. Blocking. What follows from it is decided by [`run`](crate::run).
 
-mod files;
 mod progress;
 
 use std::{
@@ -19,12 +18,11 @@ use neptune_wire::ContentReference;
 use sha2::{Digest as _, Sha256};
 use tracing::{info, warn};
 
-pub use files::SessionFiles;
-
 use crate::{
     aggregator::{Aggregator, Held},
     error::Error,
     run::{Event, Problem, SessionAttempt, SessionStart, Work},
+    session_files::SessionFiles,
 };
 
 /// The files that a server may write its weights to.

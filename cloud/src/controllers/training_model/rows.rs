@@ -163,7 +163,7 @@ fn of_node(
         TaskState::Preparing => TrainingWorkerState::Preparing,
         TaskState::Training => TrainingWorkerState::Training,
         TaskState::Verifying => TrainingWorkerState::Verifying,
-        // Its container ended, as the engine told it.
+        // Its container ended with exit code 0.
         TaskState::Accepted if task.kind == TaskKind::Session => TrainingWorkerState::Accepted,
         // Accepted: the aggregator's state follows in a moment.
         TaskState::Uploading | TaskState::Accepted => TrainingWorkerState::Uploading,

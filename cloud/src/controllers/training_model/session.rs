@@ -440,7 +440,7 @@ mod tests {
             start_time: Some(Time(Timestamp::UNIX_EPOCH)),
             ..TrainingModelStatus::default()
         });
-        // What the spec says now belongs to the next run.
+        // The changed spec belongs to the next run.
         model.spec.aggregation.as_mut().unwrap().worker.as_mut().unwrap().image =
             Some("next".to_owned());
         let mut facts = facts();
