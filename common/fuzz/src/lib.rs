@@ -5,10 +5,15 @@
 // The manifest names the digest by the crate that it is in.
 extern crate self as neptune_content;
 
+#[path = "../../content/src/digest.rs"]
 pub mod digest;
+#[path = "../../content/src/headers.rs"]
 pub mod headers;
+#[path = "../../../edge/replicas/src/manifest.rs"]
 pub mod manifest;
+#[path = "../../content/src/uploads.rs"]
 pub mod uploads;
+#[path = "../../aggregate/src/weights/mod.rs"]
 pub mod weights;
 
 use std::{

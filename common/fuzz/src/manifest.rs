@@ -1,1 +1,0 @@
-../../../edge/replicas/src/manifest.rs
