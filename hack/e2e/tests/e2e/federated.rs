@@ -13,7 +13,7 @@ use neptune_api::{
 use neptune_e2e::{AggregatorProcess, Fleet, ModelServer, Transport, is_running, totals};
 use neptune_harness::{
     docker::{docker, require_image},
-    free_port,
+    eventually, free_port,
     workspace::{root, run},
 };
 
@@ -200,7 +200,15 @@ async fn three_nodes_train_one_model_that_a_service_takes_over(transport: Transp
     assert!(data.state.is_some() && data.sha256.is_none(), "{data:?}");
     let url = source.model_url;
     assert!(url.starts_with(&format!("http://127.0.0.1:{}/v1/content/", training.port)), "{url}");
-    let after = fleet.until(NAME, "more", |s| totals(s).inference > before.inference).await;
+    let logs = format!("docker logs {container} 2>&1");
+    let has_loaded = || {
+        let logs = run(Command::new("sh").args(["-c", &logs]));
+        logs.contains("loaded another version of the model: ")
+    };
+    eventually("the worker to load the new weights", has_loaded).await;
+    let loaded = totals(&fleet.services().get(NAME).await.unwrap().status.unwrap());
+    let more = |s: &_| totals(s).inference > loaded.inference.max(before.inference);
+    let after = fleet.until(NAME, "samples of the new weights", more).await;
     assert!(is_running(&after), "{after:#?}");
     assert_eq!(totals(&after).fallback, 0, "the cloud answered all hard samples");
     let containers = fleet.containers();
