@@ -2,7 +2,7 @@
 # Three agents of a site get a model from an origin of 1 MB/s, over each transport: at most 1.15 times one transfer, and
 # at most 1.05 times its bytes from the origin.
 #
-#   ./hack/test-peers.sh [MEGABYTES]        MEGABYTES: default 200
+#   ./hack/test-peers.sh [MEGABYTES]        MEGABYTES: default 200; with less than 30, the start alone exceeds the goal
 #
 # Takes about 8 minutes with 200 MB. Needs mosquitto.
 set -euo pipefail
