@@ -39,6 +39,11 @@ pub struct RelatedObjects {
     pub events: Vec<Event>,
 }
 
+/// The number, or "-".
+pub fn number(number: Option<i64>) -> String {
+    number.map_or("-".to_owned(), |number| number.to_string())
+}
+
 /// The text, or "-".
 pub fn or_none(text: Option<&str>) -> String {
     text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned()

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use kube::ResourceExt as _;
 use neptune_api::{Dataset, DatasetReplica};
 use serde::Serialize;
 
 use super::{
-    build::{RelatedObjects, advice_on, event_lines, lines_of_nodes, or_none},
+    build::{RelatedObjects, advice_on, lines_of_nodes, number},
     page::Page,
+    ready_page::of_ready,
 };
 
 /// The part of the page that only a Dataset has.
@@ -69,24 +69,6 @@ pub fn of_dataset(dataset: &Dataset, related: &RelatedObjects) -> Page {
         }
     }
     Page {
-        kind: "Dataset",
-        namespace: dataset.namespace().unwrap_or_default(),
-        name: dataset.name_any(),
-        state: match ready.map(|ready| ready.status.as_str()) {
-            Some("True") => "Ready",
-            Some("False") => "NotReady",
-            _ => "Unknown",
-        }
-        .to_owned(),
-        reason: or_none(ready.map(|ready| ready.reason.as_str())),
-        since: ready.map(|ready| ready.last_transition_time.0),
-        message: or_none(ready.map(|ready| ready.message.as_str())),
-        written: None,
-        workers: Vec::new(),
-        nodes: lines,
-        counted: None,
-        cascade: None,
-        training: None,
         dataset: Some(DatasetLines {
             node: dataset.spec.node_name.clone(),
             samples: status.number_of_samples,
@@ -96,10 +78,7 @@ pub fn of_dataset(dataset: &Dataset, related: &RelatedObjects) -> Page {
             replicas_in_sync: status.replicas_in_sync,
             replicas: status.replicas.iter().map(ReplicaLine::of).collect(),
         }),
-        model: None,
-        serving: None,
-        events: event_lines(related),
-        advice,
+        ..of_ready("Dataset", dataset, ready, (lines, advice), related)
     }
 }
 
@@ -143,9 +122,4 @@ impl ReplicaLine {
             number(self.samples),
         ]
     }
-}
-
-/// The number, or "-".
-pub fn number(number: Option<i64>) -> String {
-    number.map_or("-".to_owned(), |number| number.to_string())
 }

@@ -6,6 +6,7 @@ mod cascade;
 mod dataset_page;
 mod model_page;
 mod page;
+mod ready_page;
 #[cfg(test)]
 mod tests;
 mod text;

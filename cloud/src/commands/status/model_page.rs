@@ -2,15 +2,14 @@
 
 use std::fmt::Write as _;
 
-use kube::ResourceExt as _;
 use neptune_api::{Model, ModelNode, ModelNodeState, ModelStatus};
 use neptune_wire::redact;
 use serde::Serialize;
 
 use super::{
-    build::{RelatedObjects, advice_on, event_lines, lines_of_nodes, or_none},
-    dataset_page::number,
+    build::{RelatedObjects, advice_on, lines_of_nodes, number, or_none},
     page::Page,
+    ready_page::of_ready,
 };
 
 /// The part of the page that only a Model has.
@@ -65,25 +64,6 @@ pub fn of_model(model: &Model, related: &RelatedObjects) -> Page {
         }
     }
     Page {
-        kind: "Model",
-        namespace: model.namespace().unwrap_or_default(),
-        name: model.name_any(),
-        state: match ready.map(|ready| ready.status.as_str()) {
-            Some("True") => "Ready",
-            Some("False") => "NotReady",
-            _ => "Unknown",
-        }
-        .to_owned(),
-        reason: or_none(ready.map(|ready| ready.reason.as_str())),
-        since: ready.map(|ready| ready.last_transition_time.0),
-        message: or_none(ready.map(|ready| ready.message.as_str())),
-        written: None,
-        workers: Vec::new(),
-        nodes: lines,
-        counted: None,
-        cascade: None,
-        training: None,
-        dataset: None,
         model: Some(ModelLines {
             file: redact(&model.spec.model_url),
             measured: measured(&status),
@@ -92,9 +72,7 @@ pub fn of_model(model: &Model, related: &RelatedObjects) -> Page {
             placed: status.placed,
             nodes: status.nodes.iter().map(FileLine::of).collect(),
         }),
-        serving: None,
-        events: event_lines(related),
-        advice,
+        ..of_ready("Model", model, ready, (lines, advice), related)
     }
 }
 
