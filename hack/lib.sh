@@ -19,6 +19,14 @@ fail() { printf '%serror: %s%s\n' "$RED" "$*" "$PLAIN" >&2; exit 1; }
 # usage SCRIPT: prints the comment at the head of a script, without its first line.
 usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$1"; }
 
+# no_options ARGUMENT...: prints the usage for --help, and fails for anything else.
+no_options() {
+    case "${1:-}" in
+        -h|--help) usage "$0"; exit 0 ;;
+        ?*) fail "unknown argument $1: $0 has no options" ;;
+    esac
+}
+
 has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
 
 # need COMMAND PACKAGE PURPOSE: installs the Debian package if the command is missing and the user is root; otherwise
@@ -156,10 +164,7 @@ build_programs() {
 
 # build_tests: builds all tests and programs as ./hack/test.sh does, so that nothing is compiled twice. Then
 # `cargo test --workspace --test NAME` compiles nothing.
-build_tests() {
-    step "building (the first time takes some minutes)"
-    cargo build --workspace --all-targets --quiet
-}
+build_tests() { build_programs --workspace --all-targets --quiet; }
 
 # use_toolchain: rustup downloads the toolchain of rust-toolchain.toml if it is missing. Where it cannot, an installed
 # toolchain of the same version serves, such as the one called "stable".

@@ -10,16 +10,13 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 
-case "${1:-}" in
-    -h|--help) usage "$0"; exit 0 ;;
-    ?*) fail "unknown argument $1: $0 has no options" ;;
-esac
+no_options "$@"
 need_cargo
 need_docker
 need mosquitto mosquitto "the broker"
 need kubectl kubernetes-client "the test uses the API as a user does"
 
-build_programs --workspace --all-targets --quiet
+build_tests
 ./hack/build-flower-image.sh
 step "training with Flower"
 cargo test --quiet --workspace --test e2e -- --ignored --nocapture flower

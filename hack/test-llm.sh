@@ -10,10 +10,7 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 
-case "${1:-}" in
-    -h|--help) usage "$0"; exit 0 ;;
-    ?*) fail "unknown argument $1: $0 has no options" ;;
-esac
+no_options "$@"
 need_cargo
 need_docker
 
