@@ -74,7 +74,7 @@ fn resolve(agent: &Agent, host: &str) -> Option<String> {
 }
 
 fn image() -> BusyboxImage {
-    BusyboxImage::with_programs(&["/usr/bin/getent"])
+    BusyboxImage::with_programs(&["/usr/bin/getent".into()])
 }
 
 #[tokio::test(flavor = "multi_thread")]

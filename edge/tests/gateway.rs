@@ -126,12 +126,11 @@ impl Node {
         ];
         let cloud = Cloud::connect(&agent);
         agent.start();
-        let gateway = program("neptune-gateway");
         let mut node = Self {
             agent,
             cloud,
             model_image: BusyboxImage::import(),
-            gateway_image: BusyboxImage::with_programs(&[gateway.to_str().unwrap()]),
+            gateway_image: BusyboxImage::with_programs(&[program("neptune-gateway")]),
             big: BigModel::serve(FIRST).await,
             capture: None,
             uid: "one",
@@ -176,7 +175,6 @@ impl Node {
     }
 
     fn insert(&self, hard_example: &Value, token: &str) {
-        let program = program("neptune-gateway");
         let mut config = json!({
             "service": "s", "protocol": "oip", "listen": format!("127.0.0.1:{}", self.port),
             "edge": {"address": format!("127.0.0.1:{}", self.model_port)},
@@ -187,15 +185,19 @@ impl Node {
             config["capture"] = json!({"maxBytes": 1 << 20});
         }
         let metadata = json!({"namespace": "default", "name": "s", "uid": self.uid});
-        self.cloud.insert(SERVICE, &json!({"metadata": metadata, "workers": [{
-            "name": self.worker, "role": "edge", "image": self.gateway_image.0,
-            "command": [program], "args": ["run", "--config", "/etc/neptune-gateway/gateway.json"],
-            "env": {"WORKER_NAME": self.worker, "SERVICE_NAME": "s", "NAMESPACE": "default"},
-            "gateway": {
-                "server": "small", "tokenFile": token, "config": config,
-                "captureDir": self.capture,
-            },
-        }]}));
+        self.cloud.insert(
+            SERVICE,
+            &json!({"metadata": metadata, "workers": [{
+                "name": self.worker, "role": "edge", "image": self.gateway_image.0,
+                "command": ["/bin/neptune-gateway"],
+                "args": ["run", "--config", "/etc/neptune-gateway/gateway.json"],
+                "env": {"WORKER_NAME": self.worker, "SERVICE_NAME": "s", "NAMESPACE": "default"},
+                "gateway": {
+                    "server": "small", "tokenFile": token, "config": config,
+                    "captureDir": self.capture,
+                },
+            }]}),
+        );
     }
 
     /// Waits for a report of the running service that matches.

@@ -193,12 +193,11 @@ impl Node {
         agent.extra = vec!["--secret-dir".to_owned(), secrets.display().to_string()];
         let cloud = Cloud::connect(&agent);
         agent.start();
-        let gateway = program("neptune-gateway");
         let node = Self {
             agent,
             cloud,
             model_image: BusyboxImage::import(),
-            gateway_image: BusyboxImage::with_programs(&[gateway.to_str().unwrap()]),
+            gateway_image: BusyboxImage::with_programs(&[program("neptune-gateway")]),
             worker: unique("s-edge"),
             server: unique("small"),
             ports: [free_port(), free_port()],
@@ -250,12 +249,11 @@ impl Node {
             "hardExample": {"algorithm": "MaxProbability", "threshold": threshold},
         });
         let metadata = json!({"namespace": "default", "name": "s", "uid": "u"});
-        let program = program("neptune-gateway");
         self.cloud.insert(
             SERVICE,
             &json!({"metadata": metadata, "workers": [{
                 "name": self.worker, "role": "edge", "image": self.gateway_image.0,
-                "command": [program],
+                "command": ["/bin/neptune-gateway"],
                 "args": ["run", "--config", "/etc/neptune-gateway/gateway.json"],
                 "env": {"WORKER_NAME": self.worker, "SERVICE_NAME": "s", "NAMESPACE": "default"},
                 "gateway": {"server": "small", "tokenFile": "llm", "config": config},

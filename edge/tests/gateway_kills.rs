@@ -93,9 +93,8 @@ struct Node {
 
 impl Node {
     async fn start() -> Self {
-        let (server, gateway) = (program("model-server"), program("neptune-gateway"));
-        let image =
-            BusyboxImage::with_programs(&[server.to_str().unwrap(), gateway.to_str().unwrap()]);
+        let server = program("model-server");
+        let image = BusyboxImage::with_programs(&[server.clone(), program("neptune-gateway")]);
         let broker = Broker::start().await;
         let mut agent = Agent::new(&broker.url());
         let cloud = Cloud::connect(&agent);
@@ -118,7 +117,7 @@ impl Node {
             MODEL,
             &json!({"serving": {
                 "name": name, "modelName": "small", "image": image.0, "port": model_port,
-                "reload": "replace", "command": [server],
+                "reload": "replace", "command": ["/bin/model-server"],
                 "args": [
                     "--ip", "127.0.0.1", "--model-name", "small", "--directory", "/models/small",
                     "--port", model_port.to_string(),
@@ -142,7 +141,8 @@ impl Node {
         cloud.insert(
             SERVICE,
             &json!({"workers": [{
-                "name": worker, "role": "edge", "image": image.0, "command": [gateway],
+                "name": worker, "role": "edge", "image": image.0,
+                "command": ["/bin/neptune-gateway"],
                 "args": ["run", "--config", "/etc/neptune-gateway/gateway.json"],
                 "env": {"WORKER_NAME": worker, "SERVICE_NAME": "s", "NAMESPACE": "default"},
                 "gateway": {"server": name, "config": config},

@@ -1,6 +1,11 @@
 //! Images and containers of the tests, by the `docker` command.
 
-use std::{collections::BTreeSet, fs, io, path::Path, process::Command};
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use crate::{unique, workspace::run};
 
@@ -116,12 +121,12 @@ impl BusyboxImage {
         Self::import_with(&[], &[])
     }
 
-    /// With dynamically linked programs of this machine, and their libraries. The static busybox
-    /// cannot resolve names with the C library.
+    /// With dynamically linked programs of this machine in `/bin`, and their libraries. The static
+    /// busybox cannot resolve names with the C library.
     ///
     /// # Panics
     /// As [`BusyboxImage::import`].
-    pub fn with_programs(programs: &[&str]) -> Self {
+    pub fn with_programs(programs: &[PathBuf]) -> Self {
         Self::import_with(&[], programs)
     }
 
@@ -133,7 +138,7 @@ impl BusyboxImage {
         Self::import_with(&["-c", &format!(r#"ENTRYPOINT ["/bin/sh", "-c", "{script}"]"#)], &[])
     }
 
-    fn import_with(changes: &[&str], programs: &[&str]) -> Self {
+    fn import_with(changes: &[&str], programs: &[PathBuf]) -> Self {
         require_static_busybox();
         let dir = tempfile::tempdir().unwrap();
         let bin = dir.path().join("bin");
@@ -145,19 +150,7 @@ impl BusyboxImage {
         // For files that a worker writes: on Podman nobody but root may write into / itself.
         fs::create_dir(dir.path().join("cgi-bin")).unwrap();
         let tar = dir.path().join("image.tar");
-        let mut pack = Command::new("tar");
-        pack.arg("-cf").arg(&tar).args(["--owner=0", "--group=0"]);
-        pack.arg("-C").arg(dir.path()).args(["bin", "cgi-bin"]);
-        if !programs.is_empty() {
-            // Links of this machine such as /lib64 become plain directories.
-            pack.args(["--dereference", "-C", "/"]);
-            // Programs share libraries; tar would store the second one as a link.
-            let files: BTreeSet<String> =
-                programs.iter().flat_map(|program| with_libraries(program)).collect();
-            let files = files.iter();
-            pack.args(files.map(|file| file.trim_start_matches('/').to_owned()));
-        }
-        run(&mut pack);
+        run(pack(dir.path(), programs).arg("-f").arg(&tar));
         let name = format!("{}:1", unique("neptune-test"));
         docker(&[&["import"], changes, &[tar.to_str().unwrap(), &name]].concat());
         Self(name)
@@ -170,12 +163,35 @@ impl Drop for BusyboxImage {
     }
 }
 
-/// The paths of a program and of the libraries that it loads.
-fn with_libraries(program: &str) -> Vec<String> {
+/// A `tar` that packs the folders `bin` and `cgi-bin` of a directory, and programs. Programs go to
+/// `/bin`, because in a container file systems hide paths of this machine, such as those below
+/// `/tmp`.
+fn pack(dir: &Path, programs: &[PathBuf]) -> Command {
+    let mut pack = Command::new("tar");
+    pack.args(["-c", "--owner=0", "--group=0", "-C"]).arg(dir).args(["bin", "cgi-bin"]);
+    if programs.is_empty() {
+        return pack;
+    }
+    // Links of this machine such as /lib64 become plain directories.
+    pack.args(["--dereference", "-C", "/"]);
+    // Programs share libraries; tar would store the second one as a link.
+    let libraries: BTreeSet<String> =
+        programs.iter().flat_map(|program| libraries(program)).collect();
+    pack.args(libraries.iter().map(|file| file.trim_start_matches('/')));
+    for program in programs {
+        let name = program.file_name().unwrap().to_str().unwrap();
+        pack.arg(format!("--transform=s,^{name}$,bin/{name},"));
+        pack.arg("-C").arg(program.parent().unwrap()).arg(name);
+    }
+    pack
+}
+
+/// The paths of the libraries that a program loads.
+fn libraries(program: &Path) -> Vec<String> {
     let output = Command::new("ldd").arg(program).output().unwrap();
     let listed = String::from_utf8(output.stdout).unwrap();
     let libraries = listed.split_whitespace().filter(|word| word.starts_with('/'));
-    libraries.chain([program]).map(str::to_owned).collect()
+    libraries.map(str::to_owned).collect()
 }
 
 fn require_static_busybox() {
@@ -219,5 +235,30 @@ impl UnmanagedContainer {
 impl Drop for UnmanagedContainer {
     fn drop(&mut self) {
         let _ = try_docker(&["rm", "-f", &self.0]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_packed_where_no_mount_of_a_container_hides_them() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["bin", "cgi-bin"] {
+            fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        let programs = ["one", "two"].map(|name| dir.path().join(name));
+        for program in &programs {
+            fs::copy(std::env::current_exe().unwrap(), program).unwrap();
+        }
+        let tar = dir.path().join("image.tar");
+        run(pack(dir.path(), &programs).arg("-f").arg(&tar));
+        let listed = run(Command::new("tar").arg("-tf").arg(&tar));
+        let files: Vec<&str> = listed.lines().collect();
+        assert!(files.contains(&"bin/one") && files.contains(&"bin/two"), "{listed}");
+        assert!(files.iter().any(|file| file.contains("libc.so")), "{listed}");
+        let here = dir.path().to_str().unwrap().trim_start_matches('/');
+        assert!(!files.iter().any(|file| file.starts_with(here)), "{listed}");
     }
 }
