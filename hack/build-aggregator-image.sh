@@ -17,6 +17,7 @@ esac
 
 need_cargo
 need_docker
+need /etc/ssl/certs/ca-certificates.crt ca-certificates "authorities of the image"
 static_image neptune-aggregator "$tag" neptune-aggregator
 
 # Without any authority the aggregator has no HTTPS client, and does not start.

@@ -24,8 +24,7 @@ if [ "${old#* }" = "$recipe" ]; then
     step "$tag is up to date"
     exit 0
 fi
-need mmdebstrap mmdebstrap "to build $tag without a registry"
-need python3 python3 "to install the packages of PyPI"
+need_builders
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -46,10 +45,9 @@ mmdebstrap --quiet --variant=essential --include=python3,libstdc++6 "${proxy[@]}
 
 version=$(tar --list --file "$scratch/image.tar" | sed -n 's|^\./usr/bin/python\(3\.[0-9]*\)$|\1|p')
 step "installing ${packages[*]} for Python $version from PyPI"
-python3 -m venv "$scratch/pip" >/dev/null ||
-    fail "python3 cannot make virtual environments: install python3-venv, on Debian with: sudo apt-get install python3-venv"
+pip=$(pip_command)
 # Not in a container, which may have no way to PyPI.
-"$scratch/pip/bin/pip" install --quiet --disable-pip-version-check --no-compile --only-binary :all: \
+"$pip" install --quiet --disable-pip-version-check --no-compile --only-binary :all: \
     --python-version "$version" --target "$scratch/root/opt/flower" "${packages[@]}" ||
     fail "${packages[*]} could not be installed: PyPI has to be reachable"
 # Flower would install the dependencies of apps with uv. An app uses what is in the image.

@@ -19,14 +19,14 @@ server=examples/llm/image/llama-server
 
 need_docker
 
-recipe=$(cat "$0" "$server" examples/llm/pypi.txt | sha256sum | cut -d' ' -f1)
+recipe=$(cat "hack/${0##*/}" "$server" examples/llm/pypi.txt | sha256sum | cut -d' ' -f1)
 old=$(docker image inspect --format '{{.Id}} {{index .Config.Labels "neptune.recipe"}}' "$tag" 2>/dev/null || true)
 if [ "${old#* }" = "$recipe" ]; then
     step "$tag is up to date"
     exit 0
 fi
 
-need mmdebstrap mmdebstrap "to build $tag without a registry"
+need_builders
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 wheel=$(pypi_file xllamacpp)

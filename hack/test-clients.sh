@@ -23,6 +23,7 @@ for server in "$@"; do
 done
 
 need_cargo
+need_all <<<"$VENV"
 environments=$(target_dir)/clients
 # pypi_file verifies the file against examples/llm/pypi.txt each time.
 wheel=$(pypi_file xllamacpp)

@@ -12,7 +12,7 @@ cd "$ROOT"
 
 no_options "$@"
 need_cargo
-need_docker
+need_builders
 need mosquitto mosquitto "the broker"
 need kubectl kubernetes-client "the test uses the API as a user does"
 

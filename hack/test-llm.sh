@@ -12,7 +12,7 @@ cd "$ROOT"
 
 no_options "$@"
 need_cargo
-need_docker
+need_builders
 
 # Other tests may run at the same time: only the two images count, and the demo's nodes, which are named after its
 # process ID.

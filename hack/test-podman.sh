@@ -19,6 +19,7 @@ esac
 [ "$(id -u)" = 0 ] || fail "run it as root: it tests Podman as a system service"
 need_cargo
 has docker || fail "docker is missing: the tests use its command on Podman's socket, on Debian: sudo apt-get install docker.io"
+need_builders
 need podman podman "the engine under test"
 need mosquitto mosquitto "the broker of the tests"
 need mosquitto_sub mosquitto-clients "to receive what is published"

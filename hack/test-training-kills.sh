@@ -22,7 +22,7 @@ while [ $# -gt 0 ]; do
     esac
 done
 need_cargo
-need_docker
+need_builders
 need mosquitto mosquitto "the broker"
 
 build_tests

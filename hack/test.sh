@@ -8,6 +8,7 @@
 #   ./hack/test.sh e2e                  controller, agents, brokers and containers together
 #   ./hack/test.sh lint                 format, lints and documentation only
 #   ./hack/test.sh [LEVEL] --filter TEXT    only the tests whose name contains TEXT
+#   ./hack/test.sh [LEVEL] --plan       prints the steps in their order, and runs none
 #   KUBECONFIG=... ./hack/test.sh       the end-to-end tests use that cluster instead of hack/devcluster
 #
 # .config/nextest.toml defines which test belongs to which level. Without cargo-nextest, cargo test is used.
@@ -15,38 +16,17 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 
-level=all filter=
+level=all filter='' plan=''
 while [ $# -gt 0 ]; do
     case $1 in
         -h|--help) usage "$0"; exit 0 ;;
         unit|integration|e2e|lint) level=$1; shift ;;
         --filter) [ $# -ge 2 ] || fail "--filter needs a text"; filter=$2; shift 2 ;;
         --filter=*) filter=${1#*=}; shift ;;
-        *) fail "unknown argument $1: expected unit, integration, e2e, lint or --filter TEXT (see $0 --help)" ;;
+        --plan) plan=1; shift ;;
+        *) fail "unknown argument $1: expected unit, integration, e2e, lint, --filter TEXT or --plan (see $0 --help)" ;;
     esac
 done
-
-# timed NAME COMMAND...: runs a step, prints how long it took at the end, and remembers whether it failed. Call it as a
-# plain command: after "if" or before "||" bash would ignore errors within the step.
-timings=() failed=()
-timed() {
-    local name=$1 begin=$SECONDS status
-    shift
-    step "$name"
-    set +e
-    (set -e; "$@")
-    status=$?
-    set -e
-    [ $status = 0 ] || failed+=("$name")
-    timings+=("$(printf '%-14s %5d s  %s' "$name" $((SECONDS - begin)) "$([ $status = 0 ] && echo passed || echo FAILED)")")
-}
-
-# summary: prints the steps and exits with 1 if one failed.
-summary() {
-    step "done"
-    printf '%s\n' "${timings[@]}"
-    [ ${#failed[@]} = 0 ] || fail "failed: ${failed[*]}"
-}
 
 # required NAME COMMAND...: a step without which the following ones make no sense.
 required() {
@@ -90,53 +70,68 @@ documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --q
 doc_tests() { cargo test --workspace --doc --quiet; }
 # All targets at once: tests and programs then share every crate that they need.
 build() { cargo build --workspace --all-targets --quiet; }
-images() {
-    ./hack/build-digits-image.sh
-    ./hack/build-aggregator-image.sh
-    ./hack/build-gateway-image.sh
-    ./hack/build-model-server-image.sh
-    ./hack/build-python-image.sh
-    ./hack/build-python-image.sh --numpy
-    ./hack/build-python-image.sh --kserve
-}
 
-need_tools() {
-    need_docker
-    need mosquitto mosquitto "the broker of the tests"
-    need mosquitto_sub mosquitto-clients "to receive what is published"
-    need kubectl kubernetes-client "the tests use the API as a user does"
-    need busybox busybox-static "the tests' container image consists of it"
-    need systemd-analyze systemd "to verify the unit of the agent"
-    need_helm
-}
+# The images that the tests of a level need, as the scripts that build them. A test of hack/repo-checks compares the lists
+# with the tests.
+integration_images=(
+    hack/build-aggregator-image.sh
+    hack/build-gateway-image.sh
+    hack/build-python-image.sh
+)
+e2e_images=(
+    "${integration_images[@]}"
+    hack/build-digits-image.sh
+    hack/build-model-server-image.sh
+    "hack/build-python-image.sh --numpy"
+    "hack/build-python-image.sh --kserve"
+)
 
-if [ "$level" = unit ]; then
-    export NO_INSTALL=1
-    need_cargo
-    timed unit run_tests unit
-    summary
+# The steps in their order.
+case $level in
+    unit) steps=(unit) ;;
+    lint) steps=(format lints documentation) ;;
+    integration) steps=(build "${integration_images[@]}" integration) ;;
+    e2e) steps=(build "${e2e_images[@]}" e2e) ;;
+    all) steps=(format lints documentation build unit doc_tests "${e2e_images[@]}" integration e2e) ;;
+esac
+if [ -n "$plan" ]; then
+    printf '%s\n' "${steps[@]}"
     exit
 fi
 
+# What the tests need. It is checked before anything is built, so that nothing is missing after minutes.
+unit_tools="git|git|tests read the repository's files
+python3|python3|a test runs an example in Python"
+tools="$COMPILER
+$BUILDERS
+$unit_tools
+mosquitto|mosquitto|the broker of the tests
+mosquitto_sub|mosquitto-clients|to receive what is published
+kubectl|kubernetes-client|the tests use the API as a user does
+busybox|busybox-static|the tests' container image consists of it
+systemd-analyze|systemd|to verify the unit of the agent
+mkfs.ext4|e2fsprogs|a test fills a disk"
+case $level in
+    lint) ;;
+    unit)
+        export NO_INSTALL=1
+        need_all <<<"$COMPILER"$'\n'"$unit_tools" ;;
+    *)
+        need_docker
+        need_all <<<"$tools" ;;
+esac
 need_cargo
-case $level in integration|e2e|all) need_tools ;; esac
-case $level in
-    lint|all)
-        required format format
-        required lints lints
-        required documentation documentation ;;
-esac
-case $level in integration|e2e|all) required build build ;; esac
-# From here on, a level that fails does not keep the next one from running.
-if [ "$level" = all ]; then
-    timed unit run_tests unit
-    [ -n "$filter" ] || timed "doc tests" doc_tests
-fi
-case $level in integration|all) timed integration run_tests integration ;; esac
-case $level in
-    e2e|all)
-        required images images
-        timed e2e run_tests e2e ;;
-esac
+case $level in integration|e2e|all) need_helm ;; esac
+for name in "${steps[@]}"; do
+    case $name in
+        format|lints|documentation|build) required "$name" "$name" ;;
+        # From here on, a step that fails does not keep the next one from running.
+        doc_tests) [ -n "$filter" ] || timed "doc tests" doc_tests ;;
+        unit|integration|e2e) timed "$name" run_tests "$name" ;;
+        *)
+            read -ra script <<<"$name"
+            timed "${name#hack/}" "./${script[0]}" "${script[@]:1}" ;;
+    esac
+done
 summary
 step "all passed"

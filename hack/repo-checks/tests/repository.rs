@@ -1,10 +1,16 @@
 //! The repository keeps its rules of language, layout and documentation.
 #![allow(clippy::panic, clippy::unwrap_used)]
 
-use std::{collections::BTreeMap, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    process::Command,
+};
 
 use repo_checks::{
-    TextFile, extension, imports, is_within,
+    TextFile, extension,
+    images::{missing_scripts, required_scripts},
+    imports, is_within,
     language::{self, Exception, Finding},
     markdown, root, tracked_files, tracked_paths,
 };
@@ -97,9 +103,44 @@ fn markdown_is_wrapped() {
     fail_with(&wide.collect::<Vec<_>>(), &format!("wrap at {} columns", markdown::MAX_COLUMNS));
 }
 
+/// Scripts of images that only tests need which are ignored without them.
+const NOT_IN_TEST_SH: &[&str] = &["hack/build-flower-image.sh"];
+
+fn images_of_tests_in(folder: &str) -> BTreeSet<String> {
+    let files = tracked_files(|path| {
+        extension(path) == "rs" && is_within(path, &[folder]) && path.contains("/tests/")
+    });
+    let mut scripts: BTreeSet<String> = files.iter().flat_map(required_scripts).collect();
+    scripts.retain(|script| !NOT_IN_TEST_SH.contains(&&**script));
+    scripts
+}
+
+/// A machine that never ran the tests has no image.
+#[test]
+fn each_level_builds_the_images_of_its_tests_first() {
+    let end_to_end = images_of_tests_in("hack/e2e");
+    let integration: BTreeSet<String> =
+        ["cloud", "common", "edge", "examples"].into_iter().flat_map(images_of_tests_in).collect();
+    assert!(!integration.is_empty() && !end_to_end.is_empty());
+    for (level, last) in
+        [("integration", "integration"), ("all", "integration"), ("e2e", "e2e"), ("all", "e2e")]
+    {
+        let mut script = Command::new(root().join("hack/test.sh"));
+        if level != "all" {
+            script.arg(level);
+        }
+        let output = script.arg("--plan").output().unwrap();
+        let plan = String::from_utf8(output.stdout).unwrap();
+        assert!(plan.lines().any(|line| line == last), "{plan}");
+        let required = if last == "e2e" { &end_to_end } else { &integration };
+        let missing = missing_scripts(&plan, last, required);
+        fail_with(&missing, &format!("add them to the images of {last} in hack/test.sh"));
+    }
+}
+
 #[test]
 fn tests_of_the_python_example_pass() {
-    let mut python = std::process::Command::new("python3");
+    let mut python = Command::new("python3");
     let tests = python.args(["-B", "-m", "unittest", "discover", "--verbose"]);
     let output = tests.current_dir(root().join("examples/helmet-detection")).output().unwrap();
     let printed = String::from_utf8_lossy(&output.stderr);
