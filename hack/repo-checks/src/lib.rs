@@ -1,9 +1,10 @@
 //! Checks of the repository as text: vocabulary, import cycles, links and widths of Markdown,
-//! lengths of files, images of tests. Reads tracked files only. The tests in `tests/repository.rs`
-//! run the checks.
+//! lengths of files, images of tests, known flaky tests. Reads tracked files only. The tests in
+//! `tests/repository.rs` run the checks.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod flaky;
 pub mod images;
 pub mod imports;
 pub mod language;

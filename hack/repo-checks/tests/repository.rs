@@ -8,7 +8,7 @@ use std::{
 };
 
 use repo_checks::{
-    TextFile, extension,
+    TextFile, extension, flaky,
     images::{missing_scripts, required_scripts},
     imports, is_within,
     language::{self, Exception, Finding},
@@ -136,6 +136,15 @@ fn each_level_builds_the_images_of_its_tests_first() {
         let missing = missing_scripts(&plan, last, required);
         fail_with(&missing, &format!("add them to the images of {last} in hack/test.sh"));
     }
+}
+
+/// `.ci/run` checks the age of the lines.
+#[test]
+fn list_of_flaky_tests_is_well_formed() {
+    let list = fs::read_to_string(root().join("hack/flaky.txt")).unwrap();
+    let problems = flaky::parse_known(&list).err().unwrap_or_default();
+    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    fail_with(&problems, "correct hack/flaky.txt");
 }
 
 #[test]
