@@ -210,6 +210,6 @@ async fn kubectl_shows_every_finding_of_a_refusal() {
         "The InferenceModel \"facialexpression\" is invalid: \n\
          * spec.manifest: Invalid value: duplicate version; remove one of the entries\n\
          * spec.manifest: Invalid value: every sha256sum must be 64 hex digits, as printed by sha256sum, or not set\n\
-         * spec.targetVersion: Invalid value: version \"5\" is not in spec.manifest; correct it or add the version\n"
+         * spec.targetVersion: Invalid value: must be one of the versions in spec.manifest; correct it or add the version\n"
     );
 }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use neptune_api::crdgen;
+use neptune_api::{cel_cost, crdgen};
 use serde_json::{Value, json};
 
 const REMEDY: &str = "run: cargo run -p neptune-cloud -- crds --output crds";
@@ -200,6 +200,16 @@ fn required_fields_are_as_documented() {
     assert_eq!(required(&selector), "matchLabels", "a rule requires name or selector");
     for worker in [edge, cloud] {
         assert_eq!(required(&format!("{worker}/properties/workerSpec/required")), worker_spec);
+    }
+}
+
+/// API servers refuse a CRD with a rule whose cost they cannot bound. One such CRD is missing for
+/// all its objects.
+#[test]
+fn cost_of_every_rule_is_bounded() {
+    for crd in crds() {
+        let found: Vec<_> = cel_cost::unbounded(&crd).iter().map(ToString::to_string).collect();
+        assert!(found.is_empty(), "{}: {found:#?}", crd["metadata"]["name"]);
     }
 }
 

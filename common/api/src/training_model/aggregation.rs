@@ -56,7 +56,7 @@ pub struct Aggregation {
     pub clip: Option<NormLimits>,
     /// trim is the share of values that TrimmedMean drops at each end. Defaults to "0.2".
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = schema::SHARE))]
+    #[schemars(length(max = 16), regex(pattern = schema::SHARE))]
     pub trim: Option<String>,
     /// serverLearningRate is the factor of the mean difference. Defaults to "1".
     #[serde(default, skip_serializing_if = "Option::is_none")]
