@@ -194,6 +194,8 @@ reasons! {
         ProtocolMismatch: Problem => Running,
         /// The cloud refuses the token of a gateway.
         CloudRefusesToken: Problem => Running,
+        /// The cloud answers a gateway, and refuses each of its last requests.
+        CloudRefusesRequests: Problem => Running,
         /// The cloud answers a gateway in a form that it cannot use.
         CloudAnswerInvalid: Problem => Running,
         /// A gateway does not call the cloud for a time, after failures.
@@ -436,6 +438,7 @@ impl Reason {
             Self::ModelServerDown
                 | Self::ProtocolMismatch
                 | Self::CloudRefusesToken
+                | Self::CloudRefusesRequests
                 | Self::CloudAnswerInvalid
                 | Self::CloudLeftAlone
                 | Self::ConfigurationInvalid
@@ -494,6 +497,7 @@ impl From<GatewayProblemReason> for Reason {
             GatewayProblemReason::ModelServerDown => Self::ModelServerDown,
             GatewayProblemReason::ProtocolMismatch => Self::ProtocolMismatch,
             GatewayProblemReason::CloudRefusesToken => Self::CloudRefusesToken,
+            GatewayProblemReason::CloudRefusesRequests => Self::CloudRefusesRequests,
             GatewayProblemReason::CloudAnswerInvalid => Self::CloudAnswerInvalid,
             GatewayProblemReason::CloudLeftAlone => Self::CloudLeftAlone,
             GatewayProblemReason::ConfigurationInvalid => Self::ConfigurationInvalid,

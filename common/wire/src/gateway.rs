@@ -135,13 +135,16 @@ pub enum GatewayCloud {
     Unknown,
     /// It is not called for a time, after failures.
     LeftAlone,
+    /// It is called, and refused each of the last requests.
+    RequestsRefused,
     /// It refuses the token, and is not called until the token file changes.
     TokenRefused,
 }
 
 deserialize_known!(GatewayCloud {
     "Reachable" => Reachable, "Absent" => Absent, "Unknown" => Unknown,
-    "LeftAlone" => LeftAlone, "TokenRefused" => TokenRefused,
+    "LeftAlone" => LeftAlone, "RequestsRefused" => RequestsRefused,
+    "TokenRefused" => TokenRefused,
 } else Unknown);
 
 impl fmt::Display for GatewayCloud {
@@ -171,6 +174,9 @@ pub enum GatewayProblemReason {
     ProtocolMismatch,
     /// The cloud's server refuses the token.
     CloudRefusesToken,
+    /// The cloud's server answers, and refuses each of the last requests. The message has the
+    /// status and the text of the last refusal.
+    CloudRefusesRequests,
     /// The cloud's server answers in a form that cannot be used.
     CloudAnswerInvalid,
     /// A request came back to the gateway, or passed too many of them.
@@ -271,6 +277,20 @@ mod tests {
         let read = read(&report).unwrap();
         assert_eq!(read.problems[0].reason, GatewayProblemReason::CloudLeftAlone);
         assert_eq!(serde_json::to_value(&read).unwrap(), report);
+    }
+
+    #[test]
+    fn refused_requests_round_trip_and_are_worse_than_a_pause() {
+        let message = "http://llm.example refuses requests (404 Not Found: no model m)";
+        let report = json!({
+            "signal": "Scores", "cloud": "RequestsRefused",
+            "problems": [{"reason": "CloudRefusesRequests", "message": message}],
+        });
+        let read = read(&report).unwrap();
+        assert_eq!(read.problems[0].reason, GatewayProblemReason::CloudRefusesRequests);
+        assert_eq!(serde_json::to_value(&read).unwrap(), report);
+        assert!(GatewayCloud::LeftAlone < read.cloud && read.cloud < GatewayCloud::TokenRefused);
+        assert!(read.problems[0].reason < GatewayProblemReason::CloudLeftAlone, "it explains more");
     }
 
     #[test]

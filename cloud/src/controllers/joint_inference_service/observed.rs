@@ -543,6 +543,9 @@ mod tests {
         assert_eq!(reason("", ""), None);
         let message = "edge worker on node edge0: 5 failures".to_owned();
         assert_eq!(reason(left_alone, unreachable), Some((Reason::CloudLeftAlone, message)));
+        let refuses = r#"{"reason": "CloudRefusesRequests", "message": "404: no model m"}"#;
+        let message = "edge worker on node edge0: 404: no model m".to_owned();
+        assert_eq!(reason(refuses, unreachable), Some((Reason::CloudRefusesRequests, message)));
         assert_eq!(reason_of(drifting, unreachable), Some(Reason::CloudUnreachable));
         assert_eq!(reason_of(drifting, ""), Some(Reason::Drifting));
         assert_eq!(reason_of(later, ""), Some(Reason::WorkerDegraded));

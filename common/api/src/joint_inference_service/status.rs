@@ -122,7 +122,7 @@ pub struct EdgeWorkerStatus {
 pub struct NodeGatewayStatus {
     /// signal is from what the confidence is computed: Top2, Chosen, Scores, None or Unknown.
     pub signal: String,
-    /// cloud is Reachable, LeftAlone, TokenRefused, Absent or Unknown.
+    /// cloud is Reachable, LeftAlone, RequestsRefused, TokenRefused, Absent or Unknown.
     pub cloud: String,
     /// threshold is the confidence below which a sample is hard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,7 +168,8 @@ pub struct GatewayStatus {
     /// nodes is their mean.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload_ratio: Option<String>,
-    /// cloud is Reachable, LeftAlone, TokenRefused, Absent or Unknown: the worst of the nodes.
+    /// cloud is Reachable, LeftAlone, RequestsRefused, TokenRefused, Absent or Unknown: the worst of
+    /// the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud: Option<String>,
     /// capture is the number of samples that the gateways record.
