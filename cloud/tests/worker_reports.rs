@@ -15,7 +15,9 @@ use k8s_openapi::api::{
 };
 use kube::{ResourceExt as _, api::PostParams};
 use neptune_api::Model;
-use neptune_harness::{MqttClient, Process, eventually_async, free_port, workspace::program};
+use neptune_harness::{
+    MqttClient, Process, eventually_async, expansion, free_port, workspace::program,
+};
 use serde_json::{Value, json};
 
 /// The flags of a controller that receives reports on a free port.
@@ -45,15 +47,9 @@ async fn with_running_sample(flags: &[String; 3]) -> (Harness, Agent, Deployment
 /// The variables of a container as the kubelet sets them.
 fn environment(container: &Container, pod: &Pod) -> BTreeMap<String, String> {
     let uid = pod.uid().unwrap();
-    let mut all: BTreeMap<String, String> = BTreeMap::new();
-    for variable in container.env.iter().flatten() {
-        let mut value = variable.value.clone().unwrap_or_else(|| uid.clone());
-        for (name, earlier) in &all {
-            value = value.replace(&format!("$({name})"), earlier);
-        }
-        all.insert(variable.name.clone(), value);
-    }
-    all
+    let variables = container.env.iter().flatten();
+    let variables = variables.map(|it| (it.name.as_str(), it.value.as_deref()));
+    expansion::environment(variables, |_| uid.clone())
 }
 
 /// Creates the Pod of a Deployment, on its node.

@@ -2,6 +2,7 @@
 //! quantities, the Lease of the leader, and how to reach the API server.
 
 pub mod conditions;
+pub mod expansion;
 pub mod identity;
 pub mod kubeconfig;
 pub mod labels;
@@ -12,6 +13,7 @@ pub mod nodes;
 pub mod placement;
 pub mod pod_policy;
 pub mod pod_security;
+pub mod pod_template;
 pub mod pods;
 pub mod quantities;
 pub mod report_sidecar;

@@ -13,6 +13,7 @@ use k8s_openapi::{
 use neptune_wire::{Topic, WorkerName};
 
 use crate::kubernetes::{
+    expansion::referring,
     report_target::{POD_UID, ReportAccess},
     workloads::variable,
 };
@@ -33,9 +34,8 @@ pub fn worker_variables(worker: &WorkerName, access: &ReportAccess) -> Vec<EnvVa
     vec![
         variable("MQTT_URL", &broker),
         variable("WORKER_INFO_TOPIC", &topic),
-        // The kubelet replaces variables that are defined before.
         pod_uid(),
-        variable("WORKER_REPORT_URL", &access.url),
+        referring("WORKER_REPORT_URL", &access.url, POD_UID),
     ]
 }
 
@@ -60,7 +60,7 @@ pub fn container(worker: &WorkerName, access: &ReportAccess, image: &str) -> Con
             variable("NEPTUNE_LISTEN", BROKER),
             variable("NEPTUNE_TOPIC_PREFIX", &access.prefix.to_string()),
             pod_uid(),
-            variable("NEPTUNE_REPORT_URL", &access.url),
+            referring("NEPTUNE_REPORT_URL", &access.url, POD_UID),
         ]),
         // The kubelet cannot connect to the Pod's loopback address.
         startup_probe: Some(Probe {

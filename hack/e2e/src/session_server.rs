@@ -6,7 +6,7 @@ use std::{path::Path, process::Command};
 use k8s_openapi::api::core::v1::{Container, PodSpec, VolumeMount};
 use neptune_harness::{
     docker::{docker, try_docker},
-    unique,
+    expansion, unique,
     workspace::{program, run},
 };
 
@@ -46,11 +46,14 @@ impl SessionServer {
                 format!("{}:{}:{mode}", source.display(), mount.mount_path),
             ]);
         }
-        for variable in server.env.iter().flatten() {
-            let value = variable.value.as_deref().unwrap_or_default();
-            args.extend(["--env".to_owned(), format!("{}={value}", variable.name)]);
+        let variables = server.env.iter().flatten();
+        let variables = variables.map(|it| (it.name.as_str(), it.value.as_deref()));
+        let env = expansion::environment(variables, |_| String::new());
+        for (name, value) in &env {
+            args.extend(["--env".to_owned(), format!("{name}={value}")]);
         }
-        let mut command = server.command.iter().flatten().cloned();
+        let command = server.command.iter().flatten();
+        let mut command = command.map(|text| expansion::expand(text, &env));
         args.extend(["--entrypoint".to_owned(), command.next().expect("it has a command")]);
         args.push(server.image.clone().expect("it has an image"));
         args.extend(command);

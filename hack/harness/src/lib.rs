@@ -11,6 +11,7 @@ pub mod broker;
 #[cfg(feature = "cluster")]
 pub mod cluster;
 pub mod docker;
+pub mod expansion;
 pub mod mqtt;
 pub mod ports;
 pub mod process;

@@ -94,7 +94,7 @@ fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_api::{InferenceModelStatus, Placement, ServingHealth};
+    use neptune_api::{InferenceModelStatus, Placement, ServerOverrides, ServingHealth};
     use neptune_wire::ServerUpdateMode;
     use serde_json::{Value, json};
 
@@ -105,6 +105,7 @@ mod tests {
             target::{HOLD_ANNOTATION, InferenceModelFacts},
             validate::validate,
         },
+        kubernetes::expansion::expanded,
         worker::frameworks::Frameworks,
     };
 
@@ -164,6 +165,23 @@ mod tests {
         for of_the_agent in ["MODEL_URL", "NODE_NAME"] {
             assert!(!serving.env.contains_key(of_the_agent), "{of_the_agent}");
         }
+    }
+
+    #[test]
+    fn arguments_arrive_on_a_node_and_in_a_pod_as_they_are() {
+        let args = ["$(SERVING_PORT)", "$$"];
+        let of = |mut model: InferenceModel| {
+            model.spec.server = Some(ServerOverrides {
+                args: args.map(str::to_owned).into(),
+                ..Default::default()
+            });
+            planned(&model, &fixtures::facts())
+        };
+        let plan = of(fixtures::model());
+        assert!(task(&plan).serving.as_deref().unwrap().args.ends_with(&args.map(str::to_owned)));
+        let objects = of(fixtures::cloud_model()).objects.unwrap();
+        let pod = objects.deployment.spec.unwrap().template.spec.unwrap();
+        assert!(expanded(&pod.containers[0]).1.ends_with(&args.map(str::to_owned)));
     }
 
     #[test]

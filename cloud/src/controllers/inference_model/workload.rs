@@ -24,9 +24,8 @@ use crate::{
         validate::ValidInferenceModel,
     },
     kubernetes::{
-        labels::owner_annotation,
         placement::{in_cloud, on_node},
-        pod_security::restrict,
+        pod_template::pod_template,
         secrets::pull_secrets,
         workloads::{self, Fetch, KubernetesObjects, fetched, rolling_update, some, variable},
     },
@@ -115,7 +114,6 @@ fn template(
     if let Some(version) = &valid.version {
         labels.insert(VERSION_LABEL.to_owned(), version.version.clone());
     }
-    let name = model.metadata.name.clone().unwrap_or_default();
     let fetched = valid.version.as_ref().map(|version| {
         fetched(Fetch {
             directory: &version.directory,
@@ -132,7 +130,7 @@ fn template(
         Some(fetched) => (Some(vec![fetched.volume]), Some(vec![fetched.init])),
         None => (None, None),
     };
-    let mut pod = PodSpec {
+    let pod = PodSpec {
         affinity: Some(match &placement.node {
             Some(node) => on_node(node),
             None => in_cloud(placement.allow_control_plane),
@@ -146,15 +144,7 @@ fn template(
         image_pull_secrets: pull_secrets(&model.spec.image_pull_secrets),
         ..PodSpec::default()
     };
-    restrict(&mut pod, model.spec.security_context.as_ref());
-    PodTemplateSpec {
-        metadata: Some(ObjectMeta {
-            labels: Some(labels),
-            annotations: Some([(owner_annotation::<InferenceModel>(), name)].into()),
-            ..ObjectMeta::default()
-        }),
-        spec: Some(pod),
-    }
+    pod_template(model, Some(labels), pod, model.spec.security_context.as_ref())
 }
 
 fn container(

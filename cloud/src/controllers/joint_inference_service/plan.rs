@@ -322,7 +322,7 @@ mod tests {
             fixtures,
             validate::{CloudService, ServiceFacts, validate},
         },
-        kubernetes::report_target::ReportTarget,
+        kubernetes::{expansion::expanded, report_target::ReportTarget},
     };
 
     fn planned(service: &JointInferenceService, facts: &ServiceFacts) -> ObjectPlan {
@@ -724,6 +724,25 @@ mod tests {
         let plain = &plain["spec"]["template"]["spec"];
         assert_eq!(variable(&plain["containers"][0], "MQTT_URL"), &serde_json::Value::Null);
         assert_eq!(plain["initContainers"].as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn parameters_arrive_on_a_node_and_in_a_pod_as_they_are() {
+        let text = "a$$b $(NAMESPACE)";
+        let mut service = fixtures::service();
+        for worker in [
+            service.spec.edge_worker.worker_spec.as_mut().unwrap(),
+            service.spec.cloud_worker.worker_spec.as_mut().unwrap(),
+        ] {
+            worker.parameters = vec![KeyValue::new("text", text)];
+            worker.script_boot_file = "$$(A).py".to_owned();
+        }
+        let plan = planned(&service, &fixtures::facts());
+        let on_node = &task(&plan, "edge0").workers[0];
+        assert_eq!((&*on_node.env["TEXT"], &*on_node.args[0]), (text, "/code/$$(A).py"));
+        let pod = plan.objects.unwrap().deployment.spec.unwrap().template.spec.unwrap();
+        let (_, args, env) = expanded(&pod.containers[0]);
+        assert_eq!((&*env["TEXT"], &*args[0]), (text, "/code/$$(A).py"));
     }
 
     #[test]

@@ -5,14 +5,11 @@ use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec},
         core::v1::{
-            Container, EnvVar, HostPathVolumeSource, PodSpec, PodTemplateSpec, Probe,
-            TCPSocketAction, Volume, VolumeMount,
+            Container, EnvVar, HostPathVolumeSource, PodSpec, Probe, TCPSocketAction, Volume,
+            VolumeMount,
         },
     },
-    apimachinery::pkg::{
-        apis::meta::v1::{LabelSelector, ObjectMeta},
-        util::intstr::IntOrString,
-    },
+    apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString},
 };
 use kube::ResourceExt as _;
 use neptune_api::{JointInferenceService, WorkerSpec};
@@ -23,9 +20,8 @@ use crate::{
         plan::SERVICE_PORT, validate::ValidCloudWorker, worker::ResolvedWorker,
     },
     kubernetes::{
-        labels::owner_annotation,
         placement::on_node,
-        pod_security::restrict,
+        pod_template::pod_template,
         report_sidecar,
         report_target::ReportAccess,
         secrets::pull_secrets,
@@ -59,20 +55,12 @@ pub fn objects(
             },
             // The node needs room for two Pods during an update.
             strategy: Some(rolling_update()),
-            template: PodTemplateSpec {
-                metadata: Some(ObjectMeta {
-                    labels: metadata.labels.clone(),
-                    annotations: Some(
-                        [(
-                            owner_annotation::<JointInferenceService>(),
-                            service.metadata.name.clone().unwrap_or_default(),
-                        )]
-                        .into(),
-                    ),
-                    ..ObjectMeta::default()
-                }),
-                spec: Some(pod(spec, cloud, worker, reports, fetch_image)),
-            },
+            template: pod_template(
+                service,
+                metadata.labels.clone(),
+                pod(spec, cloud, worker, reports, fetch_image),
+                spec.security_context.as_ref(),
+            ),
             ..DeploymentSpec::default()
         }),
         status: None,
@@ -122,7 +110,7 @@ fn pod(
         }),
         ..Container::default()
     };
-    let mut pod = PodSpec {
+    PodSpec {
         affinity: Some(on_node(cloud.node.as_str())),
         init_containers: Some(init_containers).filter(|all| !all.is_empty()),
         containers: vec![container],
@@ -131,9 +119,7 @@ fn pod(
         automount_service_account_token: Some(false),
         image_pull_secrets: pull_secrets(&spec.image_pull_secrets),
         ..PodSpec::default()
-    };
-    restrict(&mut pod, spec.security_context.as_ref());
-    pod
+    }
 }
 
 /// The volumes, mount and init container that provide the model.

@@ -262,10 +262,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::controllers::training_model::{
-        fixtures::{self, UID},
-        plan::plan,
-        validate::{check, validate},
+    use crate::{
+        controllers::training_model::{
+            fixtures::{self, UID},
+            plan::plan,
+            validate::{check, validate},
+        },
+        kubernetes::expansion::expanded,
     };
 
     const TABLE: &str = "flower: {training: {port: 8000, server: {image: 'super:{version}', command: [sh, -c, run]}, \
@@ -403,7 +406,8 @@ mod tests {
 
     #[test]
     fn pod_and_messages_of_a_run_have_its_server() {
-        let mut model = model(|_| {});
+        let text = "a$$b $(NAMESPACE)";
+        let mut model = model(|spec| spec["workerSpec"]["parameters"][0]["value"] = text.into());
         let frozen = check(&model, &facts()).unwrap();
         let workers = &frozen.settings.workers;
         let (name, worker) = workers.last_key_value().unwrap();
@@ -454,7 +458,13 @@ mod tests {
         assert_eq!((&*server.address, &*server.ca), ("192.0.2.7:30800", "pem"));
         let place = training.tasks[0].place.unwrap();
         assert_eq!((place.index, place.workers), (2, 3));
-        let objects = serde_json::to_value(plan.objects.unwrap().deployment).unwrap();
+        let deployment = plan.objects.unwrap().deployment;
+        let containers =
+            &deployment.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers;
+        let (command, _, env) = expanded(&containers[1]);
+        assert_eq!(command[2], include_str!("session-server.sh"), "as the kubelet passes it");
+        assert_eq!((&*command[4], &*env["LR"]), ("sh", text));
+        let objects = serde_json::to_value(&deployment).unwrap();
         let pod = &objects["spec"]["template"]["spec"];
         let server = &pod["containers"][1];
         assert_eq!((&server["image"], &server["name"]), (&json!("super:1"), &json!("server")));

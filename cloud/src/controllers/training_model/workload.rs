@@ -17,7 +17,6 @@ use k8s_openapi::{
         util::intstr::IntOrString,
     },
 };
-use kube::ResourceExt as _;
 use neptune_api::{AggregatorServiceType, TrainingModel};
 use neptune_wire::KeyPin;
 
@@ -28,9 +27,8 @@ use super::{
 };
 use crate::{
     kubernetes::{
-        labels::owner_annotation,
         placement::in_cloud,
-        pod_security::restrict,
+        pod_template::pod_template,
         workloads::{self, KubernetesObjects, read_only},
     },
     training::KEY,
@@ -141,21 +139,10 @@ fn template(
     if let Some(session) = &valid.session {
         server_container::add(&mut pod, session, fetch_image);
     }
-    restrict(&mut pod, None);
-    PodTemplateSpec {
-        metadata: Some(ObjectMeta {
-            labels: metadata.labels.clone(),
-            annotations: Some(
-                [
-                    (owner_annotation::<TrainingModel>(), model.name_any()),
-                    (PIN_ANNOTATION.to_owned(), pin.0.clone()),
-                ]
-                .into(),
-            ),
-            ..ObjectMeta::default()
-        }),
-        spec: Some(pod),
-    }
+    let mut template = pod_template(model, metadata.labels.clone(), pod, None);
+    let annotations = template.metadata.get_or_insert_default().annotations.get_or_insert_default();
+    annotations.insert(PIN_ANNOTATION.to_owned(), pin.0.clone());
+    template
 }
 
 fn container(valid: &ValidTrainingModel) -> Container {
