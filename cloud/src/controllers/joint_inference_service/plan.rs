@@ -643,6 +643,11 @@ mod tests {
             serde_json::json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}})
         );
         let worker = &pod["containers"][0];
+        assert_eq!(
+            worker["readinessProbe"],
+            serde_json::json!({"tcpSocket": {"port": 5000}, "periodSeconds": 1}),
+            "ready a second after it listens, however long it loads its model"
+        );
         let env = |name: &str| {
             let variables = worker["env"].as_array().unwrap();
             variables.iter().find(|v| v["name"] == name).map(|v| v["value"].clone())

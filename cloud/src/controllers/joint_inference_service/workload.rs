@@ -106,6 +106,8 @@ fn pod(
                 port: IntOrString::Int(i32::from(SERVICE_PORT)),
                 ..TCPSocketAction::default()
             }),
+            // Not the default of 10 s: an edge worker with little data may have finished by then.
+            period_seconds: Some(1),
             ..Probe::default()
         }),
         ..Container::default()
