@@ -22,6 +22,9 @@ use crate::stop::Stop;
 /// Samples per call of the cloud-only measurement.
 const BATCH: usize = 100;
 
+/// Between two calls of a cloud worker that does not answer yet.
+const WAIT_PAUSE: Duration = Duration::from_millis(500);
+
 /// The result of all passes, printed as one line of JSON. Accuracies are 0 to 1.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -64,6 +67,7 @@ async fn work(
     let samples = held_out();
     let mut worker = Worker::new(settings, reloads.clone())?;
     reporter.loaded(&worker.path, quality(&samples, &worker.model));
+    worker.await_cloud(settings.cloud_wait, &samples).await;
     let scores = worker.passes(settings, &samples, reporter).await;
     reporter.become_status(Status::Completed);
     let counters = reporter.counters().counters();
@@ -140,6 +144,24 @@ impl Worker {
                 (self.model, self.path) = (model, path);
             }
             Err(error) => eprintln!("keeping the previous version of the model: {error}"),
+        }
+    }
+
+    /// Waits until the cloud worker answers. Its Pod may become ready after this worker: without the
+    /// wait, a single pass could be over by then. The calls are not counted.
+    async fn await_cloud(&mut self, at_most: Duration, samples: &[Sample]) {
+        let (Some(cloud), Some(first)) = (self.cloud.as_mut(), samples.first()) else { return };
+        let start = Instant::now();
+        let mut is_told = false;
+        while start.elapsed() < at_most {
+            let Err(error) = cloud.predict(std::slice::from_ref(&first.pixels)).await else {
+                return;
+            };
+            if !is_told {
+                eprintln!("waiting {} s at most for the cloud worker: {error}", at_most.as_secs());
+                is_told = true;
+            }
+            tokio::time::sleep(WAIT_PAUSE).await;
         }
     }
 

@@ -74,6 +74,10 @@ pub struct EdgeSettings {
     /// Passes over the held-out samples; 0 means indefinitely.
     #[arg(long, env, default_value_t = 1)]
     pub passes: u64,
+    /// Seconds to wait for the cloud worker before the first sample, at most; 0 means not at all. It
+    /// may start later than this worker, and there are few samples.
+    #[arg(long, env, default_value = "120", value_parser = wait)]
+    pub cloud_wait: Duration,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -160,6 +164,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "must be at least 0.01".to_owned())
 }
 
+fn wait(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| "must be 0 or more".to_owned())
+}
+
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate == 0.0 || (0.001..=1e6).contains(&rate) => Ok(rate),
@@ -215,6 +224,8 @@ mod tests {
             ["--lc-period", "0"],
             ["--lc-period", "1e300"],
             ["--lc-period", "-1"],
+            ["--cloud-wait", "-1"],
+            ["--cloud-wait", "soon"],
         ] {
             assert!(edge(&[&format!("{}={}", bad[0], bad[1])]).is_err(), "{bad:?}");
         }

@@ -25,6 +25,12 @@ impl Cloud {
         Self::on(TcpListener::bind("127.0.0.1:0").await.unwrap())
     }
 
+    /// On an address on which nothing listens yet.
+    pub async fn start_on(url: &str) -> Self {
+        let address = url.trim_start_matches("http://");
+        Self::on(TcpListener::bind(address).await.unwrap())
+    }
+
     fn on(listener: TcpListener) -> Self {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (stop, stopped) = oneshot::channel();
@@ -133,11 +139,11 @@ async fn program_serves_and_exits_cleanly_on_sigterm() {
 async fn closed_keep_alive_connection_is_reopened() {
     let cloud = Cloud::start().await;
     let mut client = CloudClient::new(&cloud.url, SERVICE).unwrap();
-    let address = cloud.url.trim_start_matches("http://").to_owned();
+    let url = cloud.url.clone();
     let before = client.predict(&images(2)).await.unwrap();
     cloud.stop().await;
     assert!(client.predict(&images(2)).await.is_err());
-    let _again = Cloud::on(TcpListener::bind(address).await.unwrap());
+    let _again = Cloud::start_on(&url).await;
     assert_eq!(client.predict(&images(2)).await.unwrap(), before);
 }
 

@@ -61,6 +61,32 @@ async fn worker_with_cloud_reports_the_numbers_of_evaluate() {
     assert!(worker.terminate().await.success());
 }
 
+#[tokio::test]
+async fn worker_waits_for_a_cloud_that_starts_after_it() {
+    let (broker, cloud) = (Broker::start().await, unused_url());
+    let mut reports = Reports::observe(&broker).await;
+    let mut worker = Program::edge(&broker.url(), &cloud, &[("CLOUD_WAIT", "60")]);
+    // The model is loaded, and without the wait the pass is over before the third report.
+    for _ in 0..3 {
+        let report = reports.until(|report| report.output.is_some()).await;
+        assert_eq!((report.status.as_str(), counted(&report)), ("running", (0, 0)));
+    }
+    let _cloud = Cloud::start_on(&cloud).await;
+    let line = worker.line().await;
+    assert!(near(&line["joint"], expected().joint), "{line}");
+    let done = reports.until(|report| report.status == "completed").await;
+    assert_eq!(counted(&done), (600, line["hardExampleNumber"].as_u64().unwrap()));
+    assert_eq!(done.task_info.unwrap().fallback_number, 0);
+    assert!(worker.terminate().await.success());
+}
+
+#[tokio::test]
+async fn wait_for_a_cloud_that_never_starts_ends() {
+    let broker = Broker::start().await;
+    let mut worker = Program::edge(&broker.url(), &unused_url(), &[("CLOUD_WAIT", "0.1")]);
+    assert_eq!(worker.line().await["inferenceNumber"], 600);
+}
+
 /// The accuracy that a report contains for its only model.
 fn accuracy(report: &neptune_wire::WorkerInfo) -> String {
     let models = report.models().unwrap();

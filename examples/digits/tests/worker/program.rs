@@ -25,7 +25,8 @@ impl Program {
         Self { process: Process::start(boot, dir.path(), &mut command), _dir: dir }
     }
 
-    /// An edge worker that does not wait between samples, with the rule of the manifest.
+    /// An edge worker that does not wait between samples or for the cloud worker, with the rule of
+    /// the manifest.
     pub fn edge(broker: &str, cloud: &str, more: &[(&str, &str)]) -> Self {
         let mut environment = vec![
             ("WORKER_NAME", "demo-edge"),
@@ -36,6 +37,7 @@ impl Program {
             ("HEM_PARAMETERS", r#"[{"key":"threshold_cross_entropy","value":"0.75"}]"#),
             ("LC_PERIOD", "0.1"),
             ("RATE", "0"),
+            ("CLOUD_WAIT", "0"),
         ];
         environment.extend_from_slice(more);
         Self::start("edge", &environment)
