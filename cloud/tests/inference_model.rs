@@ -12,7 +12,7 @@ use kube::{
     ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use neptune_api::{InferenceModel, InferenceModelStatus, TransitionStatus};
+use neptune_api::{InferenceModel, InferenceModelStatus, Model, TransitionStatus};
 use neptune_wire::{ModelServer, ObjectKey};
 use serde_json::{Value, json};
 
@@ -189,6 +189,46 @@ async fn sample_model_is_served_switched_rolled_back_and_deleted() {
 
     harness.api::<InferenceModel>().delete(NAME, &DeleteParams::default()).await.unwrap();
     until_no_task(&mut agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn version_of_a_model_object_is_compared_at_the_edge_and_in_the_cloud() {
+    let harness = Harness::start().await;
+    harness.node(NODE, edge()).await;
+    let mut agent = Agent::connect(&harness, NODE, "a", 1).await;
+    let digest = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+    let source = json!({"apiVersion": "edgeai.io/v1alpha1", "kind": "Model",
+        "metadata": {"name": "small"},
+        "spec": {"modelUrl": "https://models.test/small.tar.gz", "sha256sum": digest}});
+    let source: Model = serde_json::from_value(source).unwrap();
+    harness.api().create(&PostParams::default(), &source).await.unwrap();
+    let change = json!({"manifest": null, "targetVersion": null, "model": {"name": "small"}});
+    let uid = apply(&harness, json!({ "spec": change })).await.uid().unwrap();
+    let version = 0x2cf2_4dba_5fb0_u64.to_string();
+    task(&mut agent, &version).await;
+
+    let mut report = json!({"targetVersion": version, "transition": "InProgress",
+        "progress": {"receivedBytes": 50, "totalBytes": 200, "bytesPerSecond": 10}});
+    agent.report_serving(&key(), &uid, &report);
+    status(&harness, "the progress", |s| s.progress.is_some()).await;
+    report = json!({"targetVersion": version, "transition": "BlockedByFailedLoad",
+        "message": "not a model", "lastFailure": {"version": version, "reason": "LoadFailed",
+            "message": "not a model", "time": "2026-01-02T03:04:05Z"}});
+    agent.report_serving(&key(), &uid, &report);
+    let failed = ("True LoadFailed".to_owned(), "not a model".to_owned());
+    let is_failed = |s: &InferenceModelStatus| condition(s, "Degraded") == failed;
+    let blocked = status(&harness, "the failure", is_failed).await;
+    assert!(is(&blocked, TransitionStatus::BlockedByFailedLoad), "{blocked:?}");
+    agent.report_serving(&key(), &uid, &up_to_date(&version));
+    let is_served = |s: &InferenceModelStatus| {
+        is(s, TransitionStatus::UpToDate) && serves(s, &version) && ready(s) == "True Serving"
+    };
+    let served = status(&harness, "the edge to serve", is_served).await;
+    assert_eq!(served.target_version.as_deref(), Some(&*version));
+
+    patch(&harness, in_the_cloud()).await;
+    harness.deployment_available(&owned(&harness).await).await;
+    status(&harness, "the cloud to serve", |s| s.node.is_none() && is_served(s)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

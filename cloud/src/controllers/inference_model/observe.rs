@@ -13,7 +13,7 @@ use super::{
     rollout::{DeployedServer, of_cluster},
     servers::{ServerOnNode, Servers},
     status::{Placed, ServerObservation},
-    target::{hold, target_version},
+    target::{hold, target},
     validate::ValidInferenceModel,
 };
 use crate::{
@@ -38,16 +38,13 @@ pub fn observe(
     context: &Context,
     now: Timestamp,
 ) -> ServerObservation {
-    ServerObservation {
-        target: target_version(model)
-            .map(str::to_owned)
-            .or_else(|| valid?.version.as_ref().map(|served| served.version.clone())),
-        placed: valid.map(|valid| placed(model, valid, context)),
-        servers: match valid {
-            Some(valid) if valid.is_stopped => Servers::One(stopped()),
-            _ => servers(model, key, valid, context, now),
-        },
-    }
+    let target = target(model, valid.and_then(|valid| valid.version.as_ref()));
+    let placed = valid.map(|valid| placed(model, valid, context));
+    let servers = match valid {
+        Some(valid) if valid.is_stopped => Servers::One(stopped()),
+        _ => servers((model, target), key, valid, context, now),
+    };
+    ServerObservation { target: target.map(str::to_owned), placed, servers }
 }
 
 /// The place of a valid model, the URL of its server and the number of servers.
@@ -106,14 +103,14 @@ fn service_url(
 
 /// The state of the servers at their place, or at their last place while the spec is invalid.
 fn servers(
-    model: &InferenceModel,
+    (model, target): (&InferenceModel, Option<&str>),
     key: &ObjectKey,
     valid: Option<&ValidInferenceModel>,
     context: &Context,
     now: Timestamp,
 ) -> Servers {
-    let on = |node: &NodeName| agent_server(model, key, node, context, now);
-    let deployed = || Servers::One(deployed_server(model, context.caches(), now));
+    let on = |node: &NodeName| agent_server((model, target), key, node, context, now);
+    let deployed = || Servers::One(deployed_server((model, target), context.caches(), now));
     match valid.map(|valid| (valid, &valid.place)) {
         Some((_, Place::Agent { node })) => Servers::One(on(node)),
         Some((valid, Place::EachAgent { nodes })) => {
@@ -154,7 +151,7 @@ fn servers(
 }
 
 fn agent_server(
-    model: &InferenceModel,
+    (model, target): (&InferenceModel, Option<&str>),
     key: &ObjectKey,
     node: &NodeName,
     context: &Context,
@@ -164,7 +161,7 @@ fn agent_server(
     let fleet = context.fleet();
     of_agent(AgentServer {
         node,
-        target: target_version(model),
+        target,
         hold: hold(model),
         agent: fleet.agent(node, now),
         report: fleet.report(node, key, uid),
@@ -172,13 +169,17 @@ fn agent_server(
     })
 }
 
-fn deployed_server(model: &InferenceModel, caches: &Caches, now: Timestamp) -> ObservedServer {
+fn deployed_server(
+    (model, target): (&InferenceModel, Option<&str>),
+    caches: &Caches,
+    now: Timestamp,
+) -> ObservedServer {
     let pods = caches.pods_of(model);
     let pods: Vec<&Pod> = pods.iter().map(Arc::as_ref).collect();
     of_cluster(DeployedServer {
         deployment: caches.deployment_of(model).as_deref(),
         pods: &pods,
-        target: target_version(model),
+        target,
         hold: hold(model),
         previous: &model.status.clone().unwrap_or_default(),
         now,

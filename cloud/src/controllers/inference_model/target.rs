@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::{InferenceModel, InferenceModelStatus, Model};
+use neptune_wire::ServedModel;
 
 use crate::{
     kubernetes::{node_selector::SelectedNodes, pod_policy::PodPolicy},
@@ -72,6 +73,16 @@ pub fn model_origin(model: &InferenceModel) -> ModelOrigin<'_> {
     }
 }
 
+/// The version or image that the servers have to serve. `resolved` is the version of a valid spec;
+/// that of a Model is not known without it.
+pub fn target<'a>(model: &'a InferenceModel, resolved: Option<&'a ServedModel>) -> Option<&'a str> {
+    match model_origin(model) {
+        ModelOrigin::Model => resolved.map(|served| served.version.as_str()),
+        // While the annotation holds a Deployment, the resolved version is the held one.
+        ModelOrigin::Image(_) | ModelOrigin::Manifest => target_version(model),
+    }
+}
+
 /// The target version of the spec, or its image if that contains the model. `None` for the file of a
 /// Model, which is no part of the spec.
 pub fn target_version(model: &InferenceModel) -> Option<&str> {
@@ -114,5 +125,31 @@ pub fn named(version: Option<&str>) -> String {
         None => "the model".to_owned(),
         Some(version) if is_plain(version) => format!("version {version}"),
         Some(image) => format!("image {image}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use neptune_api::ModelReference;
+
+    use super::*;
+    use crate::controllers::inference_model::fixtures;
+
+    #[test]
+    fn target_is_that_of_the_spec_or_else_the_version_of_the_model_object() {
+        let resolved = ServedModel {
+            version: "2cf24dba5fb0".to_owned(),
+            url: "http://h/m".to_owned(),
+            sha256: None,
+            directory: "/models".to_owned(),
+        };
+        let mut model = fixtures::model();
+        assert_eq!(target(&model, Some(&resolved)), Some("4"), "a held version is no target");
+        model.spec.image = Some("mine:1".to_owned());
+        assert_eq!(target(&model, None), Some("mine:1"));
+        model.spec.image = None;
+        model.spec.model = Some(ModelReference { name: "small".to_owned() });
+        assert_eq!(target(&model, Some(&resolved)), Some("2cf24dba5fb0"));
+        assert_eq!(target(&model, None), None);
     }
 }
