@@ -354,8 +354,8 @@ async fn lost_node_is_reported_and_its_counters_stay() {
     harness.status("running workers", |s| s.type_ == "Running" && s.inference == 40).await;
 
     let replica = agent.vanish();
-    let status = harness.status("the missing object", |s| s.is("Pending", "NodeOffline")).await;
-    assert_eq!((status.active, status.failed, status.inference), (1, 0, 40));
+    let status = harness.status("the offline node", |s| s.is("Running", "NodeOffline")).await;
+    assert_eq!((status.active, status.failed, status.inference), (2, 0, 40), "the last state");
     assert!(status.message.contains("node edge0 is offline since 20"), "{status:?}");
     harness.event("NodeOffline").await;
 

@@ -298,7 +298,8 @@ pub struct InferenceModelStatus {
     /// selector is the label selector of the Pods, for autoscalers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
-    /// readyReplicas is the number of servers that are ready.
+    /// readyReplicas is the number of servers that are ready. One on an offline node counts as it was
+    /// reported last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
     /// servers are the servers with placement All, one per node. readyReplicas and progress are

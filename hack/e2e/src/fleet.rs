@@ -476,10 +476,11 @@ impl Drop for Fleet {
     }
 }
 
-/// Whether the newest condition is `Running`, or `Completed` once the edge worker reports that.
+/// Whether the newest condition is `Running`, or `Completed` once the edge worker reports that. While
+/// a node is offline it is neither.
 pub fn is_running(status: &JointInferenceServiceStatus) -> bool {
     let is = |type_| matches!(type_, JisConditionType::Running | JisConditionType::Completed);
-    status.conditions.last().is_some_and(|last| is(last.type_))
+    status.conditions.last().is_some_and(|last| is(last.type_) && last.status == "True")
 }
 
 /// The totals of a status.

@@ -95,6 +95,10 @@ fn row(server: &ServerOnNode, before: Option<&NodeServer>) -> NodeServer {
 /// from the target.
 pub fn sum(rows: &[NodeServer], target: Option<&str>) -> ObservedServer {
     let ready = rows.iter().filter(|row| row.ready == "True").count();
+    let offline = Reason::NodeOffline.to_string();
+    // As a single server, one on an offline node goes on serving if it did before.
+    let away = rows.iter().filter(|row| row.reason == offline && row.serving_version.is_some());
+    let ready_replicas = ready + away.count();
     let answers = if rows.iter().any(|row| row.ready == "False") {
         Some(false)
     } else {
@@ -117,7 +121,7 @@ pub fn sum(rows: &[NodeServer], target: Option<&str>) -> ObservedServer {
     Observed::Reported(Box::new(ReportedServer {
         answers,
         serving_version: (!versions.is_empty()).then(|| versions.join(",")),
-        ready_replicas: i32::try_from(ready).unwrap_or(i32::MAX),
+        ready_replicas: i32::try_from(ready_replicas).unwrap_or(i32::MAX),
         transition: worst.transition_status,
         finding: Finding::new(reason, message),
         progress: sum_of_downloads(rows),
@@ -283,7 +287,8 @@ mod tests {
             after(&InferenceModelStatus::default(), &[("e1", serving()), ("e2", serving())], 1);
         let away = after(&status, &[("e1", serving()), ("e2", offline())], 1);
         assert_eq!(away.servers[1].serving_version.as_deref(), Some("4"));
-        assert_eq!(brief(&away), "UpToDate, 1 ready, Unknown NodeOffline, True NodeOffline");
+        assert_eq!(brief(&away), "UpToDate, 2 ready, Unknown NodeOffline, True NodeOffline");
+        assert_eq!(away.conditions[0].message, "1 of 2 servers are ready; node e2: offline");
         assert_eq!(after(&away, &[("e1", unknown()), ("e2", unknown())], 1), away);
         let changed = after(&status, &[("e1", unknown()), ("e2", unknown())], 2);
         assert_eq!(brief(&changed), "Pending, 0 ready, Unknown AwaitingAgent, False Serving");

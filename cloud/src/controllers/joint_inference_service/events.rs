@@ -21,7 +21,7 @@ pub fn events(
             "published the task to the edge worker's node",
         ));
     }
-    if was.is_some_and(|(_, reason)| reason == "NodeOffline") && reason != "NodeOffline" {
+    if was.is_some_and(|(_, reason)| reason == OFFLINE) && reason != OFFLINE {
         events.push(ObjectEvent::normal("NodeOnline", "the node is connected again"));
     }
     for replaced in replaced(previous, next) {
@@ -34,7 +34,7 @@ pub fn events(
     events.extend(new_problems(previous, next));
     let is_problem = reason.parse().is_ok_and(Reason::is_of_gateway);
     if was != Some((type_, reason)) && !is_problem {
-        events.push(if type_ == JisConditionType::Running {
+        events.push(if type_ == JisConditionType::Running && reason != OFFLINE {
             ObjectEvent::normal("Running", message)
         } else if reason.parse().is_ok_and(Reason::is_progress)
             && matches!(type_, JisConditionType::Pending | JisConditionType::Completed)
@@ -46,6 +46,9 @@ pub fn events(
     }
     events
 }
+
+/// The reason while the last state stays because a node is offline.
+const OFFLINE: &str = "NodeOffline";
 
 /// The choice of another model.
 fn model_selected(
@@ -150,6 +153,8 @@ mod tests {
         use Reason::{AwaitingAgent, CrashLoopBackOff, ModelNotFound, NodeOffline, WorkersRunning};
         let new = status(None, 0, &[]);
         let at = |reason, generation| status(Some(reason), generation, &["a"]);
+        let mut running_offline = at(NodeOffline, 1);
+        running_offline.conditions[0].type_ = JisConditionType::Running;
         for (previous, next, expected) in [
             (&new, &at(ModelNotFound, 1), "!ModelNotFound"),
             (&at(ModelNotFound, 1), &at(ModelNotFound, 1), ""),
@@ -161,6 +166,8 @@ mod tests {
             (&at(WorkersRunning, 1), &at(NodeOffline, 1), "!NodeOffline"),
             (&at(NodeOffline, 1), &at(WorkersRunning, 1), "NodeOnline Running"),
             (&at(NodeOffline, 1), &at(CrashLoopBackOff, 1), "NodeOnline !CrashLoopBackOff"),
+            (&at(WorkersRunning, 1), &running_offline, "!NodeOffline"),
+            (&running_offline, &at(WorkersRunning, 1), "NodeOnline Running"),
         ] {
             assert_eq!(brief(previous, next), expected, "{:?}", next.conditions);
         }

@@ -19,7 +19,7 @@ const HISTORY_SECONDS: i64 = 60;
 const MAX_PROBLEMS: usize = 16;
 
 /// The status of the gateways. But for a known address it stays while their nodes have not reported
-/// to this controller yet.
+/// to this controller yet, and while all of them are offline.
 pub fn next(
     previous: &JointInferenceServiceStatus,
     observed: &ServiceObservation,
@@ -28,7 +28,13 @@ pub fn next(
 ) -> Option<Box<GatewayStatus>> {
     let before = previous.gateway.as_ref();
     let is_unknown = |edge: &EdgeObservation| matches!(edge.worker, ObservedWorker::Unknown(_));
-    if let Some(before) = before.filter(|_| observed.edges.iter().any(is_unknown)) {
+    let is_away = |edge: &EdgeObservation| {
+        matches!(edge.worker, ObservedWorker::Offline(_)) && edge.gateway.is_none()
+    };
+    let edges = &observed.edges;
+    let is_unreported =
+        edges.iter().any(is_unknown) || !edges.is_empty() && edges.iter().all(is_away);
+    if let Some(before) = before.filter(|_| is_unreported) {
         let address = observed.gateway_address.as_ref();
         let url = address.and_then(|address| address.url.clone()).or_else(|| before.url.clone());
         return Some(Box::new(GatewayStatus { url, ..(**before).clone() }));
@@ -335,6 +341,9 @@ mod tests {
         assert_eq!(next(&previous, &starting, &[], at(1)), None, "its container is gone");
         let finding = Finding::new(Reason::AwaitingAgent, "u");
         starting.edges[0].worker = ObservedWorker::Unknown(finding);
+        assert_eq!(next(&previous, &starting, &[], at(1)), previous.gateway);
+        let finding = Finding::new(Reason::NodeOffline, "o");
+        starting.edges[0].worker = ObservedWorker::Offline(finding);
         assert_eq!(next(&previous, &starting, &[], at(1)), previous.gateway);
     }
 

@@ -31,8 +31,10 @@ pub enum ObservedWorker {
     Updating(Finding),
     /// The worker is running, but cannot do all of its work.
     Degraded(Finding),
-    /// The worker is starting, or its node is offline.
+    /// The worker is starting.
     Waiting(Finding),
+    /// The node of the worker is offline: what was reported last may hold or not.
+    Offline(Finding),
     /// The worker finished its task.
     Completed(Finding),
     /// The worker is not running, and may need a change by a user.
@@ -156,9 +158,8 @@ pub fn of_agent(worker: AgentWorker) -> ObservedWorker {
     let report = worker.report.and_then(|report| reported(worker, report));
     match observe(worker.agent, report, &messages) {
         Observed::Reported(observed) => observed,
-        Observed::Pending(finding) | Observed::Unreachable(finding) => {
-            ObservedWorker::Waiting(finding)
-        }
+        Observed::Pending(finding) => ObservedWorker::Waiting(finding),
+        Observed::Unreachable(finding) => ObservedWorker::Offline(finding),
         Observed::Unknown(finding) => ObservedWorker::Unknown(finding),
     }
 }
@@ -350,6 +351,7 @@ mod tests {
             ObservedWorker::Updating(finding) => ("updating", finding.message.clone()),
             ObservedWorker::Degraded(finding) => ("degraded", finding.message.clone()),
             ObservedWorker::Waiting(finding) => ("waiting", finding.message.clone()),
+            ObservedWorker::Offline(finding) => ("offline", finding.message.clone()),
             ObservedWorker::Completed(finding) => ("completed", finding.message.clone()),
             ObservedWorker::Failed(finding) => ("failed", finding.message.clone()),
             ObservedWorker::Unknown(finding) => ("unknown", finding.message.clone()),
@@ -583,7 +585,7 @@ mod tests {
             (Presence::NeverSeen, true, "waiting", "start neptune-edge"),
             (Presence::Online, false, "unknown", "waiting for node edge0 to report worker status"),
             (Presence::Online, true, "waiting", "waiting for node edge0 to report worker status"),
-            (offline, false, "waiting", "1970-01-01T00:00:00Z"),
+            (offline, false, "offline", "1970-01-01T00:00:00Z"),
         ] {
             let (brief, message) = brief(&by_agent(presence, settled, None));
             assert_eq!(brief, expected, "{presence:?} {settled}");
@@ -656,6 +658,6 @@ mod tests {
         }
         let offline = Presence::Offline { since: Timestamp::UNIX_EPOCH };
         let running = report("w", "Running", "");
-        assert_eq!(brief(&by_agent(offline, true, Some(&running))).0, "waiting");
+        assert_eq!(brief(&by_agent(offline, true, Some(&running))).0, "offline");
     }
 }

@@ -42,20 +42,17 @@ pub fn next(
     let nodes = nodes(previous, &inputs.observed);
     let (reports, folded, totals) = add_counts(previous, &nodes, inputs.unreported);
     let awaits_address = awaits_address(previous, inputs);
-    let count = |is: fn(&ObservedWorker) -> bool| {
-        i32::try_from(inputs.observed.workers().filter(|worker| is(worker)).count()).ok()
-    };
+    let condition = next_condition(previous, inputs);
     let keeps_counts = has_unknown(inputs) && !previous.conditions.is_empty();
-    let (active, failed) = if awaits_address || keeps_counts {
+    let (active, failed) = if awaits_address || keeps_counts || condition.is_last_result() {
         (previous.active, previous.failed)
     } else {
-        let failed = count(|worker| matches!(worker, ObservedWorker::Failed(_)));
-        (count(is_active), failed)
+        counts(previous, &inputs.observed)
     };
     let conditions = if awaits_address || awaits_workers(previous, inputs) {
         previous.conditions.clone()
     } else {
-        conditions(&previous.conditions, next_condition(inputs), inputs.now)
+        conditions(&previous.conditions, condition, inputs.now)
     };
     let gateway = gateway_status::next(previous, &inputs.observed, &reports, inputs.now);
     let mut metrics = metrics(totals);
@@ -90,6 +87,22 @@ pub fn next(
         },
         rejected: inputs.observed.rejected.clone(),
     }
+}
+
+/// The numbers of workers that run and that failed. A worker on an offline node goes on running if it
+/// ran before.
+fn counts(
+    previous: &JointInferenceServiceStatus,
+    observed: &ServiceObservation,
+) -> (Option<i32>, Option<i32>) {
+    let has_run = has_run(&previous.conditions);
+    let (mut active, mut failed) = (0, 0);
+    for worker in observed.workers() {
+        let is_offline = matches!(worker, ObservedWorker::Offline(_));
+        active += i32::from(is_active(worker) || is_offline && has_run);
+        failed += i32::from(matches!(worker, ObservedWorker::Failed(_)));
+    }
+    (Some(active), Some(failed))
 }
 
 fn total_upload(held: Held) -> TotalUploadStatus {
@@ -154,38 +167,66 @@ fn was_about_workers(previous: &JointInferenceServiceStatus) -> bool {
     reason.is_some_and(|reason: Reason| !reason.is_obstacle())
 }
 
+/// The state of the workers when they were observed last. A service that waits was running if it has
+/// ever run. `None` if it was never started.
+fn last_state(conditions: &[JisCondition]) -> Option<JisConditionType> {
+    let current = conditions.last()?;
+    let reason: Option<Reason> = current.reason.as_deref().and_then(|it| it.parse().ok());
+    let is_of_workers = reason.is_some_and(|reason| !reason.is_obstacle());
+    match current.type_ {
+        JisConditionType::Completed | JisConditionType::Failed if is_of_workers => {
+            Some(current.type_)
+        }
+        _ => has_run(conditions).then_some(JisConditionType::Running),
+    }
+}
+
+fn has_run(conditions: &[JisCondition]) -> bool {
+    conditions.iter().any(|condition| condition.type_ == JisConditionType::Running)
+}
+
 /// The next current condition.
 #[derive(Debug)]
 struct NextCondition {
     type_: JisConditionType,
+    /// Whether this is the present state, and not the last known one.
+    is_known: bool,
     reason: Reason,
     message: String,
 }
 
 impl NextCondition {
     fn new(type_: JisConditionType, finding: Finding) -> Self {
-        Self { type_, reason: finding.reason, message: finding.message }
+        Self { type_, is_known: true, reason: finding.reason, message: finding.message }
+    }
+
+    /// Whether it repeats how the workers ended.
+    fn is_last_result(&self) -> bool {
+        !self.is_known && self.type_ != JisConditionType::Running
     }
 }
 
-fn next_condition(inputs: &StatusInputs<ServiceObservation>) -> NextCondition {
+fn next_condition(
+    previous: &JointInferenceServiceStatus,
+    inputs: &StatusInputs<ServiceObservation>,
+) -> NextCondition {
     match Finding::join(inputs.findings) {
         Some(finding) => NextCondition::new(finding.reason.condition(), finding),
-        None => of_workers(&inputs.observed),
+        None => of_workers(&inputs.observed, last_state(&previous.conditions)),
     }
 }
 
 /// The condition of the worst worker: failed, then offline, then waiting, then updating or degraded.
 /// A service whose workers are none of these is completed when its edge workers are: the cloud
-/// worker answers only these.
-fn of_workers(observed: &ServiceObservation) -> NextCondition {
+/// worker answers only these. While a node is offline, the last state of the workers stays.
+fn of_workers(observed: &ServiceObservation, last: Option<JisConditionType>) -> NextCondition {
     let find = |pick: fn(&ObservedWorker) -> Option<&Finding>| observed.workers().find_map(pick);
     let failed = find(|worker| match worker {
         ObservedWorker::Failed(finding) => Some(finding),
         _ => None,
     });
     let offline = find(|worker| match worker {
-        ObservedWorker::Waiting(finding) if finding.reason == Reason::NodeOffline => Some(finding),
+        ObservedWorker::Offline(finding) => Some(finding),
         _ => None,
     });
     let waiting = find(|worker| match worker {
@@ -214,6 +255,8 @@ fn of_workers(observed: &ServiceObservation) -> NextCondition {
     };
     if let Some(finding) = failed {
         NextCondition::new(JisConditionType::Failed, with_count(finding))
+    } else if let (Some(finding), None, Some(last)) = (offline, waiting, last) {
+        NextCondition { is_known: false, ..NextCondition::new(last, with_count(finding)) }
     } else if let Some(finding) = offline.or(waiting) {
         NextCondition::new(JisConditionType::Pending, with_count(finding))
     } else if let Some(finding) = edge_completed {
@@ -255,13 +298,12 @@ fn edge_workers(
             ObservedWorker::Updating(finding) | ObservedWorker::Degraded(finding) => {
                 ("Running", Some(finding))
             }
-            ObservedWorker::Waiting(finding) if finding.reason == Reason::NodeOffline => {
-                ("Unknown", Some(finding))
-            }
             ObservedWorker::Waiting(finding) => ("Pending", Some(finding)),
             ObservedWorker::Completed(finding) => ("Completed", Some(finding)),
             ObservedWorker::Failed(finding) => ("Failed", Some(finding)),
-            ObservedWorker::Unknown(finding) => ("Unknown", Some(finding)),
+            ObservedWorker::Offline(finding) | ObservedWorker::Unknown(finding) => {
+                ("Unknown", Some(finding))
+            }
         };
         EdgeWorkerStatus {
             node: edge.node.clone(),
@@ -295,8 +337,9 @@ fn conditions(previous: &[JisCondition], next: NextCondition, now: Timestamp) ->
         "False".clone_into(&mut past.status);
         past.last_transition_time.clone_from(&now);
     }
-    if current.status != "True" {
-        "True".clone_into(&mut current.status);
+    let status = if next.is_known { "True" } else { "Unknown" };
+    if current.status != status {
+        status.clone_into(&mut current.status);
         current.last_transition_time.clone_from(&now);
     }
     current.last_heartbeat_time = now;
@@ -443,6 +486,10 @@ mod tests {
         ObservedWorker::Waiting(Finding::new(reason, "w"))
     }
 
+    fn offline() -> ObservedWorker {
+        ObservedWorker::Offline(Finding::new(Reason::NodeOffline, "o"))
+    }
+
     fn failed(reason: Reason) -> ObservedWorker {
         ObservedWorker::Failed(Finding::new(reason, "f"))
     }
@@ -555,7 +602,6 @@ mod tests {
         use JisConditionType::{Completed, Failed, Pending, Running};
         let completed =
             || ObservedWorker::Completed(Finding::new(Reason::Completed, "exited with 0"));
-        let offline = || waiting(Reason::NodeOffline);
         for (workers, type_, reason, active, needs_change) in [
             (
                 [ObservedWorker::Running, ObservedWorker::Running],
@@ -588,6 +634,76 @@ mod tests {
                 "{workers:?}"
             );
         }
+    }
+
+    /// The edge worker and the cloud worker, and the status after that.
+    type StepOfWorkers = ([ObservedWorker; 2], &'static str);
+
+    #[test]
+    fn offline_node_keeps_the_last_state_and_the_counts() {
+        let run = || ObservedWorker::Running;
+        let completed = || ObservedWorker::Completed(Finding::new(Reason::Completed, "done"));
+        let crashed = || failed(Reason::CrashLoopBackOff);
+        let starting = || waiting(Reason::Starting);
+        let cases: [&[StepOfWorkers]; 6] = [
+            // Never started.
+            &[([offline(), run()], "Pending True NodeOffline, 1 active, 0 failed")],
+            &[
+                ([run(), run()], "Running True WorkersRunning, 2 active, 0 failed"),
+                ([offline(), run()], "Running Unknown NodeOffline, 2 active, 0 failed"),
+                ([offline(), starting()], "Pending True NodeOffline, 1 active, 0 failed"),
+                ([offline(), run()], "Running Unknown NodeOffline, 2 active, 0 failed"),
+                ([offline(), crashed()], "Failed True CrashLoopBackOff, 1 active, 1 failed"),
+                ([run(), run()], "Running True WorkersRunning, 2 active, 0 failed"),
+            ],
+            &[
+                ([run(), run()], "Running True WorkersRunning, 2 active, 0 failed"),
+                ([starting(), run()], "Pending True Starting, 1 active, 0 failed"),
+                ([offline(), run()], "Running Unknown NodeOffline, 2 active, 0 failed"),
+            ],
+            &[
+                ([completed(), run()], "Completed True Completed, 1 active, 0 failed"),
+                ([offline(), run()], "Completed Unknown NodeOffline, 1 active, 0 failed"),
+            ],
+            &[
+                ([crashed(), run()], "Failed True CrashLoopBackOff, 1 active, 1 failed"),
+                ([offline(), run()], "Failed Unknown NodeOffline, 1 active, 1 failed"),
+            ],
+            &[
+                ([run(), run()], "Running True WorkersRunning, 2 active, 0 failed"),
+                ([offline(), offline()], "Running Unknown NodeOffline, 2 active, 0 failed"),
+            ],
+        ];
+        for steps in cases {
+            let mut status = JointInferenceServiceStatus::default();
+            for (second, (workers, expected)) in (1..).zip(steps) {
+                // A second time, nothing changes.
+                for _ in 0..2 {
+                    status = next(&status, &inputs(workers.clone(), second));
+                    let current = status.conditions.last().unwrap();
+                    let (type_, reason) = brief(&status);
+                    let (active, failed) = (status.active.unwrap(), status.failed.unwrap());
+                    let brief = format!(
+                        "{type_} {} {reason}, {active} active, {failed} failed",
+                        current.status
+                    );
+                    assert_eq!(brief, *expected, "{workers:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn changed_spec_of_an_invalid_service_is_not_its_last_state() {
+        let invalid = [Finding::new(Reason::ScriptDirInvalid, "bad directory")];
+        let edge = || [offline(), ObservedWorker::Running];
+        let wrong = StatusInputs { findings: &invalid, ..inputs(edge(), 1) };
+        let never_started = next(&fresh(&wrong), &inputs(edge(), 2));
+        assert_eq!(brief(&never_started).0, JisConditionType::Pending);
+        let run = fresh(&inputs([ObservedWorker::Running, ObservedWorker::Running], 1));
+        let healed = next(&next(&run, &wrong), &inputs(edge(), 2));
+        assert_eq!(brief(&healed), (JisConditionType::Running, "NodeOffline".to_owned()));
+        assert_eq!(healed.conditions.last().unwrap().status, "Unknown");
     }
 
     #[test]
@@ -828,7 +944,7 @@ mod tests {
         };
         assert_eq!(message(&status), "3 of 3 edge workers and the cloud worker are running");
         run.observed.edges[0].worker = unknown();
-        run.observed.edges[1].worker = waiting(Reason::NodeOffline);
+        run.observed.edges[1].worker = offline();
         run.observed.edges[2].worker = failed(Reason::OutOfMemory);
         let rows = |status: &JointInferenceServiceStatus| -> Vec<String> {
             let row = |row: &EdgeWorkerStatus| {

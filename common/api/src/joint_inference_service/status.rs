@@ -13,14 +13,15 @@ use crate::KeyValue;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JointInferenceServiceStatus {
-    /// conditions are the states of the service, one per type. The last one is the current state.
+    /// conditions are the states of the service, one per type. The last one is the current state. Its
+    /// status is Unknown while a node is offline: then it is the state that was known last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<JisCondition>,
     /// startTime is when the controller first reconciled the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
-    /// active is the number of workers that are known to run. An edge worker counts on each of its
-    /// nodes.
+    /// active is the number of workers that run. An edge worker counts on each of its nodes. A worker
+    /// on an offline node counts as it was reported last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active: Option<i32>,
     /// failed is the number of workers in state Failed.

@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use neptune_api::{JisConditionType, JointInferenceServiceStatus};
+use neptune_api::JointInferenceServiceStatus;
 use neptune_e2e::{Fleet, KillTarget, Transport, WorkerObserver, is_running, totals};
 
-use crate::{
-    digits::{NAME, models, models_manifest, service_manifest},
-    failures::has_condition,
-};
+use crate::digits::{NAME, models, models_manifest, service_manifest};
 
 over_each_transport!(offline_node_keeps_counting_and_catches_up);
 
@@ -26,10 +23,7 @@ async fn offline_node_keeps_counting_and_catches_up(transport: Transport) {
 
     // With KubeEdge neither side notices; messages of the meantime are answered with 200 and lost.
     fleet.isolate_edge().await;
-    let away = |s: &JointInferenceServiceStatus| {
-        has_condition(s, JisConditionType::Pending, "NodeOffline")
-    };
-    fleet.until(NAME, "Pending without its node", away).await;
+    fleet.until(NAME, "Running as far as is known", is_offline).await;
     fleet.apply(&service_manifest(&fleet, 200, 0));
     let counted = observer.total().inference;
     while observer.total().inference < counted + 100 {
@@ -59,6 +53,13 @@ async fn offline_node_keeps_counting_and_catches_up(transport: Transport) {
     fleet.no_containers().await;
 }
 
+/// Whether the last state stays because a node is offline.
+fn is_offline(status: &JointInferenceServiceStatus) -> bool {
+    status.conditions.last().is_some_and(|last| {
+        last.status == "Unknown" && last.reason.as_deref() == Some("NodeOffline")
+    })
+}
+
 /// Waits until the service has processed all samples; its worker reports nothing more.
 async fn completed(fleet: &Fleet) {
     let done = |s: &JointInferenceServiceStatus| is_running(s) && totals(s).inference == 600;
@@ -74,17 +75,14 @@ async fn dead_node_is_offline_also_for_the_next_controller() {
     completed(&fleet).await;
 
     fleet.stop_agent();
-    let offline = |s: &JointInferenceServiceStatus| {
-        has_condition(s, JisConditionType::Pending, "NodeOffline")
-    };
-    let seen = fleet.until(NAME, "Pending without its node", offline).await;
+    let seen = fleet.until(NAME, "Completed as far as is known", is_offline).await;
     fleet.kill(KillTarget::Controller).await;
     // Distinguishes the status of the next controller.
     fleet.apply(&service_manifest(&fleet, 200, 1));
     let still = |s: &JointInferenceServiceStatus| {
-        s.observed_generation > seen.observed_generation && offline(s)
+        s.observed_generation > seen.observed_generation && is_offline(s)
     };
-    let status = fleet.until(NAME, "Pending without its node, by the next controller", still).await;
+    let status = fleet.until(NAME, "the same of the next controller", still).await;
     assert_eq!(totals(&status).inference, 600);
 
     fleet.start_agent();
