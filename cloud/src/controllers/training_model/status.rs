@@ -77,6 +77,7 @@ pub fn next(
         }
         Step::Active | Step::Idle(_) => {}
     }
+    next.metric = metric(&next);
     next.phase = Some(phase(model, &next, state));
     next.conditions = conditions(model, previous, &next, &step, inputs);
     next
@@ -173,6 +174,18 @@ fn progress(
     }));
     let surplus = next.history.len().saturating_sub(MAX_HISTORY);
     next.history.drain(..surplus);
+}
+
+/// The metric of the evaluation: of the best weights, and after the run of those that the output Model
+/// has.
+fn metric(next: &TrainingModelStatus) -> Option<String> {
+    let current = CurrentRun::of(next)?;
+    let name = &current.frozen.settings.evaluation.as_ref()?.metric;
+    let metrics = match &next.output {
+        Some(output) if current.is_over => &output.measured.as_ref()?.metrics,
+        _ => &next.best.as_ref()?.metrics,
+    };
+    metrics.iter().find(|metric| metric.key == *name).map(|metric| metric.value.clone())
 }
 
 /// The metrics of a round: that of the evaluation first, then the loss and the others.

@@ -854,6 +854,44 @@ fn status_follows_a_run_from_start_to_publication() {
     assert_eq!(condition(&idle, "Progressing"), "False Succeeded");
 }
 
+#[test]
+fn metric_is_empty_until_measured_and_then_that_of_the_output() {
+    let round = |number, metrics: Vec<Metric>| RoundRecord {
+        round: number,
+        participants: 3,
+        samples: 1197,
+        loss: Some(0.21),
+        metrics,
+        seconds: 21,
+        weights: Some(weights(1)),
+    };
+    let mut open = state(1, RunPhase::Evaluating);
+    open.history.push(round(1, Vec::new()));
+    let started = after(&TrainingModelStatus::default(), observation(None), &[], 1);
+    let evaluating = after(&started, observation(Some(open.clone())), &[], 2);
+    assert_eq!((&*evaluating.metrics[0].key, evaluating.metric), ("loss", None));
+    // The second round is worse than the first.
+    (open.phase, open.best) = (RunPhase::Open, Some(measured(2, "0.943")));
+    open.history =
+        vec![round(1, measured(2, "0.943").metrics), round(2, measured(3, "0.9").metrics)];
+    let running = after(&started, observation(Some(open.clone())), &[], 3);
+    assert_eq!(&*running.metrics[0].value, "0.9", "of the last round");
+    assert_eq!(running.metric.as_deref(), Some("0.943"));
+    open.phase = RunPhase::Succeeded;
+    let publishing = after(&running, observation(Some(open.clone())), &[], 4);
+    let mut observed = observation(Some(open));
+    observed.published = Some(weights(2).sha256);
+    let published = after(&publishing, observed.clone(), &[], 5);
+    assert_eq!(published.phase, Some(TrainingPhase::Succeeded));
+    assert_eq!(published.metric.as_deref(), Some("0.943"));
+
+    let mut unmeasured = published;
+    let mut frozen = frozen();
+    frozen.settings.evaluation = None;
+    unmeasured.run_settings = Some(frozen.to_text());
+    assert_eq!(after(&unmeasured, observed, &[], 6).metric, None, "no evaluation");
+}
+
 /// A Dataset on edge0 that its agent has counted.
 fn counted(samples: i64, changed: &str) -> Dataset {
     let (_, dataset) = dataset("digits-test", "edge0", &[]);
@@ -976,6 +1014,7 @@ fn weights_that_others_do_not_beat_are_measured_again() {
     let mut observed = observation(Some(ended));
     observed.evaluation_data = data(7, "2026-01-01T00:00:00Z");
     let over = after(&started, observed, &[], 5);
+    assert_eq!(over.metric.as_deref(), Some("0.9"), "of the Model that stays");
     assert_eq!(over.last_run.unwrap().result, "NotBetter");
     let measured = over.output.unwrap().measured.unwrap();
     assert_eq!(measured.metrics[0].value, "0.9");

@@ -65,8 +65,8 @@ use crate::{rules, schema};
     printcolumn(
         name = "Metric",
         type_ = "string",
-        description = "Metric of the last measured weights",
-        json_path = ".status.metrics[0].value"
+        description = "Metric of the best weights of the run, and then of the published ones",
+        json_path = ".status.metric"
     ),
     printcolumn(
         name = "Loss",

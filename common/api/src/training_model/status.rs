@@ -35,6 +35,11 @@ pub struct TrainingModelStatus {
     /// metrics are those of the last closed round: the metric of the evaluation first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<KeyValue>,
+    /// metric is the metric of spec.evaluation, once it was measured: during a run that of its best
+    /// weights, afterwards that of the weights of the output Model, or of the best ones without
+    /// output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<String>,
     /// best are the best measured weights of the run, or the last ones without evaluation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best: Option<TrainedWeights>,
