@@ -10,15 +10,11 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 use neptune_api::{
-    EdgeWorkerStatus, InferenceModel, InferenceModelStatus, JisConditionType,
-    JointInferenceService, Model, ModelNodeState, TransitionStatus,
+    InferenceModel, InferenceModelStatus, JointInferenceService, Model, TransitionStatus,
 };
 use neptune_wire::TRANSFORMER_FAILED;
 
-use super::{
-    cascade::Cascade,
-    page::{Counted, Endpoint, EventLine, NodeLine, Page, Report, Worker},
-};
+use super::page::{Endpoint, EventLine, NodeLine, Page, Worker};
 
 /// Number of events on the page, newest last. `kubectl get events` shows all of them.
 const EVENTS: usize = 8;
@@ -35,6 +31,10 @@ pub struct RelatedObjects {
     pub nodes: Vec<Node>,
     /// Deployments that the object owns.
     pub deployments: Vec<Deployment>,
+    /// `InferenceModels` in the same namespace, for a service.
+    pub inference_models: Vec<InferenceModel>,
+    /// The service whose gateway answers hard samples.
+    pub cloud_service: Option<JointInferenceService>,
     /// Events of the object.
     pub events: Vec<Event>,
 }
@@ -49,94 +49,9 @@ pub fn or_none(text: Option<&str>) -> String {
     text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
 }
 
-fn time(time: Option<&Time>) -> Option<Timestamp> {
+/// The time, if there is one.
+pub fn time(time: Option<&Time>) -> Option<Timestamp> {
     time.map(|Time(at)| *at)
-}
-
-/// The page of a service.
-pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> Page {
-    let status = service.status.clone().unwrap_or_default();
-    let condition = status.conditions.last();
-    let is_running = condition.is_some_and(|last| last.type_ == JisConditionType::Running);
-    let worker = |role, name: &str, node: &str, model: &str| {
-        let deployment = related.deployments.iter().find(|_| role == "cloud");
-        Worker {
-            role,
-            name: name.to_owned(),
-            node: node.to_owned(),
-            run_by: if deployment.is_some() { "Deployment" } else { "agent" },
-            state: match deployment {
-                Some(deployment) => pods_of(deployment),
-                None if is_running => "Running".to_owned(),
-                None => "-".to_owned(),
-            },
-            model: model.to_owned(),
-            version: digest(related, model, node),
-        }
-    };
-    let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
-    // An InferenceModel, an endpoint and another service name their model themselves.
-    let chosen = status.model.as_deref().map(|chosen| chosen.name.as_str());
-    let small = edge.model.as_ref().and_then(|model| model.name.as_deref().or(chosen));
-    let small = small.unwrap_or("-");
-    let big = cloud.model.as_ref().map_or("-", |model| model.name.as_str());
-    let on_edge = |node: &str| worker("edge", &edge.name, node, small);
-    let mut workers: Vec<Worker> = match &status.edge_workers[..] {
-        [] => vec![on_edge(edge.node_name.as_deref().unwrap_or("-"))],
-        rows => {
-            let of_row = |row: &EdgeWorkerStatus| Worker {
-                state: match &row.reason {
-                    Some(reason) => format!("{} ({reason})", row.state),
-                    None => row.state.clone(),
-                },
-                ..on_edge(&row.node)
-            };
-            rows.iter().map(of_row).collect()
-        }
-    };
-    workers.push(worker("cloud", &cloud.name, cloud.node_name.as_deref().unwrap_or("-"), big));
-    let mut advice = common_advice(service, status.observed_generation, &workers, related);
-    if !is_running && let Some(message) = condition.and_then(|last| last.message.clone()) {
-        advice.push(message);
-    }
-    let problems = status.gateway.iter().flat_map(|gateway| &gateway.problems);
-    advice.extend(problems.map(|problem| format!("node {}: {}", problem.node, problem.message)));
-    advice.extend(model_advice(related, &workers));
-    let metric = |key: &str| {
-        let found = status.metrics.iter().find(|metric| metric.key == key);
-        or_none(found.map(|metric| metric.value.as_str()))
-    };
-    let counted = (!status.metrics.is_empty()).then(|| Counted {
-        inferences: metric("inferenceNumber"),
-        hard_examples: metric("hardExampleNumber"),
-        upload_ratio: metric("uploadCloudRatio"),
-        fallbacks: status
-            .metrics
-            .iter()
-            .find(|it| it.key == "fallbackNumber")
-            .map(|it| it.value.clone()),
-        reports: status.reports.iter().map(Report::of).collect(),
-    });
-    Page {
-        kind: "JointInferenceService",
-        namespace: service.namespace().unwrap_or_default(),
-        name: service.name_any(),
-        state: condition.map_or_else(|| "Unknown".to_owned(), |last| last.type_.to_string()),
-        reason: or_none(condition.and_then(|last| last.reason.as_deref())),
-        since: time(condition.and_then(|last| last.last_transition_time.as_ref())),
-        message: or_none(condition.and_then(|last| last.message.as_deref())),
-        written: time(condition.and_then(|last| last.last_heartbeat_time.as_ref())),
-        nodes: node_lines(&workers, related),
-        workers,
-        counted,
-        cascade: Cascade::of(&status),
-        training: None,
-        dataset: None,
-        model: None,
-        serving: None,
-        events: event_lines(related),
-        advice,
-    }
 }
 
 /// The page of an `InferenceModel`.
@@ -240,50 +155,11 @@ fn transformer(
     Some(format!("transformer {program}: {state}"))
 }
 
-impl Report {
-    fn of(report: &neptune_api::AgentCounters) -> Self {
-        Self {
-            node: report.node.clone(),
-            inferences: report.inference_number,
-            hard_examples: report.hard_example_number,
-            epoch: report.epoch,
-            seq: report.seq,
-        }
-    }
-}
-
-fn pods_of(deployment: &Deployment) -> String {
+/// The Pods of a Deployment that are ready.
+pub fn pods_of(deployment: &Deployment) -> String {
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let ready = deployment.status.as_ref().and_then(|status| status.ready_replicas);
     format!("{}/{wanted} ready", ready.unwrap_or_default())
-}
-
-/// Digest of the model file on the node, or else of the Model's spec.
-fn digest(related: &RelatedObjects, model: &str, node: &str) -> String {
-    let Some(model) = related.models.iter().find(|known| known.name_any() == model) else {
-        return "no such Model".to_owned();
-    };
-    let nodes = model.status.iter().flat_map(|status| &status.nodes);
-    let entry = nodes.into_iter().find(|entry| entry.node == node);
-    let digest = entry.and_then(|entry| entry.sha256sum.as_ref());
-    let digest = digest.or(model.spec.sha256sum.as_ref());
-    let digest = digest.map_or("no sha256sum".to_owned(), |all| {
-        format!("sha256 {}", all.get(..12).unwrap_or(all))
-    });
-    match entry.map(|entry| entry.state) {
-        None | Some(ModelNodeState::Present | ModelNodeState::Unknown) => digest,
-        Some(state) => format!("{digest} ({state:?})"),
-    }
-}
-
-fn model_advice(related: &RelatedObjects, workers: &[Worker]) -> Vec<String> {
-    let used = related
-        .models
-        .iter()
-        .filter(|model| workers.iter().any(|worker| worker.model == model.name_any()));
-    let nodes = used.flat_map(|model| model.status.iter().flat_map(|status| &status.nodes));
-    let bad = nodes.filter(|node| node.state == ModelNodeState::Failed);
-    bad.filter_map(|node| node.message.clone()).collect()
 }
 
 /// The nodes of the workers.

@@ -76,8 +76,8 @@ impl Cascade {
         })
     }
 
-    /// The lines for a terminal.
-    pub fn text(&self) -> String {
+    /// The lines for a terminal. `once` shortens a text that the page has shown.
+    pub fn text(&self, mut once: impl FnMut(&str) -> String) -> String {
         let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
         let Shares { edge, cloud, fallback, over_budget, unjudged } = &self.shares;
         let mut text = String::new();
@@ -113,7 +113,7 @@ impl Cascade {
             let _ = writeln!(text, "{label:<9} {service}: {answered} ({share}), above it {above}");
         }
         for problem in &self.problems {
-            let _ = writeln!(text, "          {problem}");
+            let _ = writeln!(text, "          {}", once(problem));
         }
         text
     }

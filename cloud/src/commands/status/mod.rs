@@ -7,11 +7,13 @@ mod dataset_page;
 mod model_page;
 mod page;
 mod ready_page;
+mod service_page;
 #[cfg(test)]
 mod tests;
 mod text;
 mod training;
 mod training_page;
+mod worker_rows;
 
 use std::{fmt::Debug, io::Write as _};
 
@@ -70,8 +72,13 @@ async fn service(client: &Client, namespace: &str, name: &str) -> Result<Page, E
     let mut nodes: Vec<&str> = selected.map(|worker| worker.node.as_str()).collect();
     nodes.extend(service.spec.edge_worker.node_name.as_deref());
     nodes.extend(service.spec.cloud_worker.node_name.as_deref());
-    let related = related_objects(client, &service, &nodes).await?;
-    Ok(build::of_service(&service, &related))
+    let mut related = related_objects(client, &service, &nodes).await?;
+    related.inference_models = list(client, namespace, &ListParams::default()).await?;
+    if let Some(other) = &service.spec.cloud_worker.service {
+        related.cloud_service =
+            find(&Api::namespaced(client.clone(), namespace), &other.name).await?;
+    }
+    Ok(service_page::of_service(&service, &related))
 }
 
 async fn inference_model(client: &Client, namespace: &str, name: &str) -> Result<Page, Error> {
@@ -145,11 +152,7 @@ where
     )?;
     let mut found = Vec::new();
     for name in nodes {
-        match Api::<Node>::all(client.clone()).get_opt(name).await {
-            Ok(node) => found.extend(node),
-            Err(error) if is_forbidden(&error) => {}
-            Err(error) => return Err(Error::api(format!("get Node {name}"))(error)),
-        }
+        found.extend(find(&Api::<Node>::all(client.clone()), name).await?);
     }
     let is_own = |deployment: &Deployment| {
         deployment.owner_references().iter().any(|owner| owner.uid == uid)
@@ -159,7 +162,19 @@ where
         nodes: found,
         deployments: deployments.into_iter().filter(is_own).collect(),
         events,
+        ..RelatedObjects::default()
     })
+}
+
+/// An object, if it exists and the user may read it.
+async fn find<K>(api: &Api<K>, name: &str) -> Result<Option<K>, Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    match api.get_opt(name).await {
+        Err(error) if is_forbidden(&error) => Ok(None),
+        found => found.map_err(Error::api(format!("get {} {name}", K::kind(&())))),
+    }
 }
 
 async fn list<K>(client: &Client, namespace: &str, which: &ListParams) -> Result<Vec<K>, Error>

@@ -14,7 +14,8 @@ pub struct Page {
     pub kind: &'static str,
     pub namespace: String,
     pub name: String,
-    /// One word; `Unknown` until a controller has reconciled the object.
+    /// One word; `Unknown` until a controller has reconciled the object, and with the last known
+    /// state while a node is offline.
     pub state: String,
     pub reason: String,
     /// Last transition of the condition.
@@ -50,7 +51,8 @@ pub struct Worker {
     pub role: &'static str,
     pub name: String,
     pub node: String,
-    /// `Deployment` or `agent`.
+    /// `Deployment` or `agent`; in the cloud also `InferenceModel`, `JointInferenceService` or
+    /// `endpoint`.
     pub run_by: &'static str,
     pub state: String,
     pub model: String,

@@ -6,10 +6,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::commands::status::{
-    build::{RelatedObjects, of_inference_model, of_service},
+    build::{RelatedObjects, of_inference_model},
     dataset_page::of_dataset,
     model_page::of_model,
-    page::Page,
+    page::{EventLine, Page},
+    service_page::of_service,
     text::text,
 };
 
@@ -98,6 +99,7 @@ fn healthy() -> Page {
             event(1, "Normal", "Running", "both workers are running"),
             event(0, "Normal", "Dispatched", "the edge worker's node is output what to run"),
         ])),
+        ..RelatedObjects::default()
     };
     of_service(&read(service(1, &running())), &related)
 }
@@ -119,7 +121,9 @@ fn healthy_on_all() -> Page {
 
 fn cascade() -> Page {
     let mut status = running();
+    let left_alone = "https://llm.example is left alone after 3 failures";
     status["conditions"][1]["reason"] = "CloudLeftAlone".into();
+    status["conditions"][1]["message"] = format!("edge worker on node edge0: {left_alone}").into();
     let metrics = status["metrics"].as_array_mut().unwrap();
     for (key, value) in
         [("fallbackNumber", "40"), ("overBudgetNumber", "4"), ("unjudgedNumber", "1")]
@@ -131,11 +135,126 @@ fn cascade() -> Page {
         "threshold": "0.713", "agreement": "0.962 (0.941-0.976)", "uploadRatio": "0.200",
         "cloud": "LeftAlone", "history": ["0.000", "0.050", "0.120", "0.210", "0.200"],
         "historyTime": "2026-08-01T11:59:00Z",
-        "problems": [{"node": "edge0", "reason": "CloudLeftAlone",
-            "message": "https://llm.example is left alone after 3 failures"}],
+        "problems": [{"node": "edge0", "reason": "CloudLeftAlone", "message": left_alone}],
     });
     let nodes = read(json!([node("edge0", "True"), node("cloud0", "True")]));
     of_service(&read(service(1, &status)), &RelatedObjects { nodes, ..RelatedObjects::default() })
+}
+
+/// The gateway of this service calls that of another one.
+fn chain() -> Page {
+    let refusal = "http://192.0.2.9:8080 refuses every request (404 Not Found: no model digits-3): \
+        hard samples get the edge's answers; check url and modelName of the cloud";
+    let mut status = running();
+    status["conditions"][1]["reason"] = "CloudRefusesRequests".into();
+    status["conditions"][1]["message"] = format!("edge worker on node edge0: {refusal}").into();
+    status["gateway"] = json!({
+        "url": "http://192.0.2.7:8080", "protocol": "tfserving", "cloud": "RequestsRefused",
+        "problems": [{"node": "edge0", "reason": "CloudRefusesRequests", "message": refusal}],
+    });
+    let mut cam = service(1, &status);
+    cam["spec"]["edgeWorker"] = json!({"name": "edge", "nodeName": "edge0",
+        "inferenceModel": {"name": "cam-small"}, "hardExampleAlgorithm": {"name": "Threshold"}});
+    cam["spec"]["cloudWorker"] = json!({"name": "box", "service": {"name": "box"}});
+    let server = json!({
+        "metadata": {"name": "cam-small", "namespace": "default"},
+        "spec": {"modelName": "digits", "deployToLayer": "edge", "frameworkType": "tensorflow"},
+        "status": {"servingVersion": "3", "transitionStatus": "UpToDate"},
+    });
+    let mut box_ = service(1, &running());
+    box_["metadata"]["name"] = "box".into();
+    box_["status"]["conditions"] = json!([{"type": "Pending", "status": "True",
+        "reason": "ModelNotFound", "message": "Model \"digits-3\" not found; create it"}]);
+    let related = RelatedObjects {
+        nodes: read(json!([node("edge0", "True")])),
+        inference_models: read(json!([server])),
+        cloud_service: Some(read(box_)),
+        events: read(json!([event(
+            1,
+            "Warning",
+            "CloudRefusesRequests",
+            &format!("edge worker on node edge0: {refusal}")
+        )])),
+        ..RelatedObjects::default()
+    };
+    of_service(&read(cam), &related)
+}
+
+#[test]
+fn cloud_row_says_what_answers_hard_samples() {
+    let row = |cloud: Value, related: &RelatedObjects| {
+        let mut service = service(1, &running());
+        service["spec"]["cloudWorker"] = cloud;
+        let page = of_service(&read(service), related);
+        let [.., row] = &page.workers[..] else { unreachable!() };
+        format!("{} {} {} {}", row.run_by, row.state, row.model, row.version)
+    };
+    let model = |name: &str, ready: &str| {
+        json!({"metadata": {"name": name}, "spec": {"modelName": "m", "deployToLayer": "cloud",
+            "frameworkType": "triton"}, "status": {"servingVersion": "7", "conditions": [
+                {"type": "Ready", "status": ready, "reason": "r", "message": "",
+                "lastTransitionTime": "2026-07-30T12:00:00Z"}]}})
+    };
+    let server =
+        json!({"name": "cloud", "model": {"name": "big"}, "server": {"frameworkType": "triton"}});
+    let named = json!({"name": "cloud", "inferenceModel": {"name": "mine"}});
+    let endpoint =
+        json!({"name": "cloud", "endpoint": {"url": "https://h/v1", "modelName": "large"}});
+    let other = json!({"name": "cloud", "service": {"name": "box"}});
+    let nothing = RelatedObjects::default();
+    assert_eq!(row(other.clone(), &nothing), "JointInferenceService no such service box -");
+    assert_eq!(row(endpoint, &nothing), "endpoint - large -");
+    assert_eq!(row(named.clone(), &nothing), "InferenceModel - mine no such InferenceModel");
+    let related = RelatedObjects {
+        inference_models: read(json!([model("mine", "False"), model("digits-cloud", "True")])),
+        cloud_service: Some(read(service(1, &running()))),
+        ..nothing
+    };
+    assert_eq!(row(named, &related), "InferenceModel Pending mine 7");
+    assert_eq!(row(server, &related), "InferenceModel Running digits-cloud 7");
+    assert_eq!(row(other, &related), "JointInferenceService Running box -");
+}
+
+#[test]
+fn offline_node_leaves_the_last_state_on_the_page() {
+    let mut status = running();
+    status["conditions"][1]["status"] = "Unknown".into();
+    status["conditions"][1]["reason"] = "NodeOffline".into();
+    status["conditions"][1]["message"] = "edge worker: node edge0 is offline".into();
+    let page = of_service(&read(service(1, &status)), &RelatedObjects::default());
+    let head = "JointInferenceService default/digits: Unknown, last Running (NodeOffline)";
+    assert!(text(&page, now()).starts_with(head), "{}", text(&page, now()));
+    assert!(page.advice.contains(&"edge worker: node edge0 is offline".to_owned()), "{page:?}");
+    assert!(page.workers.iter().all(|worker| worker.state == "-"), "{page:?}");
+}
+
+#[test]
+fn long_text_is_on_the_page_once() {
+    let why =
+        format!("version 3 failed (LoadFailed): {}; correct the file", "bad graph ".repeat(40));
+    let page = |advice: Vec<String>| {
+        let mut page = serving();
+        page.message.clone_from(&why);
+        page.serving.as_mut().unwrap().last_failure = Some(format!("3: {why}"));
+        page.events = vec![EventLine {
+            time: None,
+            kind: "Warning".to_owned(),
+            reason: "LoadFailed".to_owned(),
+            message: format!("still serving version 2: {why}"),
+        }];
+        page.advice = advice;
+        text(&page, now())
+    };
+    for (advice, place) in
+        [(vec![why.clone(), "another step".to_owned()], "next steps"), (Vec::new(), "above")]
+    {
+        let text = page(advice);
+        assert_eq!(text.matches("; correct the file").count(), 1, "{text}");
+        let reference = format!("... (see {place})");
+        let references = if place == "above" { 2 } else { 3 };
+        assert_eq!(text.matches(&reference).count(), references, "{text}");
+        assert!(text.contains("  version 3 failed (LoadFailed): bad graph"), "{text}");
+    }
 }
 
 fn failing() -> Page {
@@ -324,6 +443,7 @@ fn pages_match_the_golden_files() {
         ("healthy", healthy()),
         ("healthy_on_all", healthy_on_all()),
         ("cascade", cascade()),
+        ("chain", chain()),
         ("failing", failing()),
         ("not_reconciled", not_reconciled()),
         ("serving", serving()),
@@ -339,18 +459,22 @@ fn pages_match_the_golden_files() {
 #[test]
 fn advice_is_given_exactly_when_something_is_wrong() {
     assert_eq!(healthy().advice, Vec::<String>::new());
-    for (what, page) in [
-        ("not ready", failing()),
-        ("node cloud0 not found", failing()),
-        ("has not reconciled the last change", failing()),
-        ("another sha256sum", failing()),
-        ("no controller has reconciled", not_reconciled()),
-        ("bad graph", serving()),
-        ("node edge0: https://llm.example is left alone", cascade()),
-        ("edge3: the disk is full", replicated()),
-        ("replica on node edge2: the link is slow", replicated()),
-        ("2 of 3 nodes have the model; edge2", placed()),
-    ] {
+    let pages: [(&str, fn() -> Page); 12] = [
+        ("not ready", failing),
+        ("node cloud0 not found", failing),
+        ("has not reconciled the last change", failing),
+        ("another sha256sum", failing),
+        ("no controller has reconciled", not_reconciled),
+        ("bad graph", serving),
+        ("node edge0: https://llm.example is left alone", cascade),
+        ("404 Not Found: no model digits-3", chain),
+        ("JointInferenceService box, which answers hard samples, is Pending: Model", chain),
+        ("edge3: the disk is full", replicated),
+        ("replica on node edge2: the link is slow", replicated),
+        ("2 of 3 nodes have the model; edge2", placed),
+    ];
+    for (what, page) in pages {
+        let page = page();
         assert!(page.advice.iter().any(|advice| advice.contains(what)), "{what}: {page:?}");
     }
 }

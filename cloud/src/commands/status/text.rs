@@ -16,7 +16,8 @@ pub fn text(page: &Page, now: Timestamp) -> String {
         .map(|written| format!(", updated {} ago", age(written, now)))
         .unwrap_or_default();
     let _ = writeln!(text, "{kind} {namespace}/{name}: {state} ({reason}){since}{written}");
-    let _ = writeln!(text, "  {message}\n");
+    let mut shown = LongTexts { advice: &page.advice, shown: Vec::new() };
+    let _ = writeln!(text, "  {}\n", shown.once(message));
     let workers = page.workers.iter().map(|worker| {
         [
             worker.role,
@@ -55,7 +56,7 @@ pub fn text(page: &Page, now: Timestamp) -> String {
         let _ =
             writeln!(text, "Target    {}{}", serving.target_version, progress.unwrap_or_default());
         if let Some(failure) = &serving.last_failure {
-            let _ = writeln!(text, "Failed    {failure}");
+            let _ = writeln!(text, "Failed    {}", shown.once(failure));
         }
         if let Some(transformer) = &serving.transformer {
             let _ = writeln!(text, "Before it {transformer}");
@@ -88,12 +89,12 @@ pub fn text(page: &Page, now: Timestamp) -> String {
         text.push('\n');
     }
     if let Some(cascade) = &page.cascade {
-        text.push_str(&cascade.text());
+        text.push_str(&cascade.text(|text| shown.once(text)));
         text.push('\n');
     }
     let events = page.events.iter().map(|event| {
         let time = event.time.map_or("-".to_owned(), |at| age(at, now));
-        [time, event.kind.clone(), event.reason.clone(), event.message.clone()]
+        [time, event.kind.clone(), event.reason.clone(), shown.once(&event.message)]
     });
     table(&mut text, ["LAST SEEN", "TYPE", "REASON", "EVENT"], events);
     text.push_str("Next steps\n");
@@ -104,6 +105,40 @@ pub fn text(page: &Page, now: Timestamp) -> String {
         let _ = writeln!(text, "  {advice}");
     }
     text
+}
+
+/// Texts of at most this length are always printed as a whole, in characters.
+const SHORT: usize = 120;
+
+/// The end of a text by which it is recognized, and what is left of it, in characters. The beginning
+/// says where a text is from.
+const PART: usize = 80;
+
+/// The long texts of a page. A condition, an Event and a next step often say the same: then the next
+/// step has the text.
+struct LongTexts<'a> {
+    advice: &'a [String],
+    shown: Vec<String>,
+}
+
+impl LongTexts<'_> {
+    /// The text, or its beginning if the page has it elsewhere.
+    fn once(&mut self, text: &str) -> String {
+        let end = text.char_indices().rev().nth(PART - 1).map_or(0, |(at, _)| at);
+        let has_end = |known: &String| known.contains(&text[end..]);
+        let place = if text.chars().count() <= SHORT {
+            return text.to_owned();
+        } else if self.advice.iter().any(has_end) {
+            "next steps"
+        } else if self.shown.iter().any(has_end) {
+            "above"
+        } else {
+            self.shown.push(text.to_owned());
+            return text.to_owned();
+        };
+        let beginning: String = text.chars().take(PART).collect();
+        format!("{}... (see {place})", beginning.trim_end())
+    }
 }
 
 /// Appends a table whose columns are as wide as their widest cell; nothing if there are no rows.
