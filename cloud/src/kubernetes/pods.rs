@@ -84,7 +84,7 @@ fn slow_starts(pod: &Pod) -> impl Iterator<Item = (&str, String)> {
         let is_late = status.started != Some(true) && ran + period + 1 >= within;
         is_late.then(|| {
             let why = format!(
-                "{} did not pass its health check within {within} s of its start and is restarted; correct the model or the server, or allow more time (spec.health.startWithinSeconds)",
+                "{} did not pass its health check within {within} s of its start and is restarted; correct the model (an archive has its files at the top, not in a directory) or the server, or allow more time (spec.health.startWithinSeconds)",
                 container.name
             );
             (container.name.as_str(), why)

@@ -700,6 +700,40 @@ fn changed_transformer_behind_a_proxy_takes_the_other_slot() {
 }
 
 #[test]
+fn server_that_does_not_find_its_model_in_an_archive_has_a_hint() {
+    let now = Instant::now();
+    let message = |url: &str, part| {
+        let mut target = serving("4", "watch");
+        url.clone_into(&mut target.model.as_mut().unwrap().url);
+        let mut state = RolloutState::default();
+        state.start_trial(&target);
+        let mut probes = ProbeHistory::new(now);
+        let failed = ProbeFailure { part, message: "GET /v/4: HTTP status 404".into() };
+        probes.record(Err(failed), &target.health, now);
+        let facts = RolloutFacts {
+            target: &target,
+            refusal: None,
+            download: DownloadState::Ready,
+            awaited_image: "i",
+            image: ImageState::Ready,
+            current: InstanceState::Up(&probes),
+            last_good: InstanceState::Absent(None),
+            draining: InstanceState::Absent(None),
+            failures: 0,
+            now: now + Duration::from_secs(60),
+            wall: "then",
+        };
+        decide(&state, &facts).state.last_failure.unwrap().message
+    };
+    let plain = "was not healthy within 60 s: GET /v/4: HTTP status 404";
+    let hint = "; the model's files must be at the top of the archive, not in a directory";
+    let archive = message("http://h/4.tar.gz", ServerPart::Server);
+    assert!(archive.starts_with(&format!("{plain}{hint}")), "{archive}");
+    assert_eq!(message("http://h/4.onnx", ServerPart::Server), plain);
+    assert_eq!(message("http://h/4.tar.gz", TRANSFORMER), plain);
+}
+
+#[test]
 fn failed_transformer_is_rolled_back_with_its_reason() {
     let now = Instant::now();
     let (one, two) = (transformed("4", "replace", "t1"), transformed("4", "replace", "t2"));

@@ -70,6 +70,11 @@ impl Controller for InferenceModel {
         plan::plan(self, valid, fetch_image)
     }
 
+    fn warnings(&self) -> Vec<String> {
+        let warning = place::one_per_node(self).filter(|_| self.spec.deploy_to_layer == "edge");
+        warning.into_iter().collect()
+    }
+
     fn retained(&self, key: &ObjectKey) -> Retained {
         plan::retained(self, key)
     }

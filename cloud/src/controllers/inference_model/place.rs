@@ -88,9 +88,14 @@ pub fn place(
     let named = spec.node_name.as_deref().filter(|name| !name.is_empty());
     if let Some(name) = named {
         let node = named_node(name, facts, is_edge, findings)?;
-        let remarks = [mismatch(name, node, &spec.node_selector), without_effect(model)];
+        let is_agent = is_edge || is_agent_node(node);
+        let remarks = [
+            mismatch(name, node, &spec.node_selector),
+            without_effect(model),
+            one_per_node(model).filter(|_| is_agent),
+        ];
         let remark = remarks.into_iter().flatten().reduce(|all, next| format!("{all}; {next}"));
-        if is_edge || is_agent_node(node) {
+        if is_agent {
             return Some((Place::Agent { node: node_name(node)? }, remark));
         }
         if let Some(finding) = facts.pod_policy.check_node("spec.nodeName", node) {
@@ -109,7 +114,7 @@ pub fn place(
     let selected = &facts.selected.nodes;
     let by_agents = !selected.is_empty() && selected.iter().all(|node| is_agent_node(node));
     if is_edge || by_agents && !spec.node_selector.is_empty() {
-        return Some((selected_place(model, facts, findings)?, None));
+        return Some((selected_place(model, facts, findings)?, one_per_node(model)));
     }
     let placement = PodPlacement {
         node: None,
@@ -160,6 +165,14 @@ fn without_effect(model: &InferenceModel) -> Option<String> {
         "spec.placement All has no effect: only a nodeSelector that matches nodes with agents has several"
             .to_owned()
     })
+}
+
+/// The remark if `spec.replicas` asks agents for more than one server per node.
+pub fn one_per_node(model: &InferenceModel) -> Option<String> {
+    let replicas = model.spec.replicas.filter(|replicas| *replicas > 1)?;
+    Some(format!(
+        "spec.replicas {replicas} has the effect of 1: an agent runs one server per node; for several, set placement All with a nodeSelector"
+    ))
 }
 
 /// The edge nodes that match the labels: all of them, or one.

@@ -248,9 +248,12 @@ mod tests {
 
     use super::*;
     use crate::{
-        controllers::inference_model::{
-            fixtures,
-            target::{Deployed, HOLD_ANNOTATION, target_version},
+        controllers::{
+            inference_model::{
+                fixtures,
+                target::{Deployed, HOLD_ANNOTATION, target_version},
+            },
+            runtime::Controller as _,
         },
         reason::{Phase, ReasonGroup},
         worker::ports::PortUse,
@@ -811,6 +814,21 @@ mod tests {
         let (at, remark) = place(|m, _| m.spec.placement = Some(Placement::All));
         assert_eq!(at, on("precision-5820"));
         assert!(remark.unwrap().contains("spec.placement All has no effect"));
+    }
+
+    #[test]
+    fn several_replicas_of_an_agent_are_a_remark_and_a_warning() {
+        let mut model = fixtures::model();
+        let remark = |model: &InferenceModel| validate(model, &fixtures::facts()).unwrap().remark;
+        model.spec.replicas = Some(1);
+        assert_eq!((remark(&model), model.warnings()), (None, Vec::new()));
+        model.spec.replicas = Some(3);
+        let text = "spec.replicas 3 has the effect of 1: an agent runs one server per node";
+        assert!(remark(&model).unwrap().starts_with(text));
+        assert_eq!(model.warnings(), [remark(&model).unwrap()]);
+        let mut model = fixtures::cloud_model();
+        model.spec.replicas = Some(3);
+        assert_eq!((remark(&model), model.warnings()), (None, Vec::new()));
     }
 
     #[test]

@@ -27,7 +27,7 @@ mod status;
 
 use std::time::{Duration, Instant};
 
-use neptune_wire::{LoadFailure, ModelServer, ModelServerReport};
+use neptune_wire::{ArtifactAddress, LoadFailure, ModelServer, ModelServerReport};
 
 /// The facts of the decision beside the stored state.
 pub struct RolloutFacts<'a> {
@@ -153,9 +153,11 @@ impl RolloutState {
         }
         if facts.now >= deadline {
             let within = deadline.duration_since(probes.since).as_secs_f32();
+            let hint =
+                if probes.last_healthy.is_none() { archive_hint(current, probes) } else { "" };
             return failed(
                 probes.failure_reason(),
-                format!("{what} within {within} s: {}", probes.last_failure),
+                format!("{what} within {within} s: {}{hint}", probes.last_failure),
             );
         }
         set_earliest(next_at, deadline);
@@ -300,6 +302,17 @@ impl RolloutState {
     /// The versions whose models must stay on the node.
     pub fn kept_versions(&self) -> impl Iterator<Item = &ServedVersion> {
         self.current.iter().chain(&self.last_good)
+    }
+}
+
+/// What to look for if a server does not find the model in the directory of its version.
+fn archive_hint(current: &ServedVersion, probes: &ProbeHistory) -> &'static str {
+    let address = current.serving.model.as_ref().and_then(|model| model.url.parse().ok());
+    let is_archive = address.is_some_and(|address: ArtifactAddress| address.is_archive());
+    if is_archive && probes.failed_part == ServerPart::Server {
+        "; the model's files must be at the top of the archive, not in a directory (tar -C MODEL -cf m.tar .)"
+    } else {
+        ""
     }
 }
 
