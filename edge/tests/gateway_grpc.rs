@@ -333,7 +333,7 @@ async fn grpc_is_decided_on_a_node_and_counted_exactly() {
     let refused = Answer { by: "edge".to_owned(), firsts: ROWS.to_vec() };
     assert_eq!(ask(&channel).await.unwrap(), refused);
     let problem = node.problem(GatewayProblemReason::CloudRefusesToken).await;
-    let file = format!("refuses the token in {} (401 or 403)", node.secret().display());
+    let file = format!("refuses the token in {} (gRPC Unauthenticated", node.secret().display());
     assert!(problem.contains(&file), "{problem}");
     node.write_token(TOKEN);
     node.without_problems().await;

@@ -138,7 +138,7 @@ impl Breaker {
 
     /// The cloud answered: the breaker closes.
     pub fn succeeded(&mut self, permit: Permit) {
-        if permit.generation == self.generation {
+        if self.is_current(permit) {
             self.failures = 0;
             if self.state != State::Closed {
                 self.become_state(State::Closed);
@@ -146,9 +146,14 @@ impl Breaker {
         }
     }
 
+    /// Whether a call was permitted in the present state: otherwise its result is out of date.
+    pub fn is_current(&self, permit: Permit) -> bool {
+        permit.generation == self.generation
+    }
+
     /// The call failed. `random` is a uniform number in [0, 1); it varies the pause.
     pub fn failed(&mut self, permit: Permit, failure: Failure, now: Instant, random: f64) {
-        if permit.generation != self.generation {
+        if !self.is_current(permit) {
             return;
         }
         self.failures = self.failures.saturating_add(1);
@@ -173,7 +178,7 @@ impl Breaker {
 
     /// The call was not made, or its result will not be known. Another single call may be made.
     pub fn abandoned(&mut self, permit: Permit) {
-        if permit.generation == self.generation
+        if self.is_current(permit)
             && let State::Single { pending } = &mut self.state
         {
             *pending = None;

@@ -5,6 +5,7 @@ mod chain;
 mod cloud_state;
 mod invalid;
 mod latency;
+mod refusals;
 mod retry;
 mod totals;
 
@@ -21,11 +22,13 @@ use self::{
     chain::Chain,
     invalid::InvalidAnswers,
     latency::Latency,
+    refusals::CloudRefusals,
     retry::RetryBudget,
     totals::{Recent, UnjudgedRun},
 };
 pub use self::{
     cloud_state::CloudState,
+    refusals::CloudRefusal,
     totals::{Outcome, Totals},
 };
 
@@ -44,6 +47,9 @@ pub struct Decisions {
     /// The address of the edge's model server that did not answer the last request.
     edge_down: Option<String>,
     invalid: InvalidAnswers,
+    refusals: CloudRefusals,
+    /// How the cloud refuses the token.
+    token_refusal: Option<String>,
     latency: Latency,
     chain: Chain,
 }
@@ -63,6 +69,8 @@ impl Decisions {
             unjudged: UnjudgedRun::default(),
             edge_down: None,
             invalid: InvalidAnswers::default(),
+            refusals: CloudRefusals::default(),
+            token_refusal: None,
             latency: Latency::default(),
             chain: Chain::default(),
         }
@@ -256,6 +264,39 @@ impl Decisions {
         self.breaker.succeeded(permit);
     }
 
+    /// The cloud refused a call. Others may be accepted, so that this is no failure for the breaker.
+    /// Returns whether the refused calls in a row are a problem since now.
+    pub fn refused_by_cloud(
+        &mut self,
+        permit: Permit,
+        refusal: CloudRefusal,
+        now: Instant,
+    ) -> bool {
+        let is_current = self.breaker.is_current(permit);
+        self.breaker.succeeded(permit);
+        is_current && self.refusals.refused(refusal, now)
+    }
+
+    /// The cloud accepted a call. Returns whether this ends the problem of refused ones.
+    pub fn accepted_by_cloud(&mut self, permit: Permit, now: Instant) -> bool {
+        self.breaker.is_current(permit) && self.refusals.accepted(now)
+    }
+
+    /// The last refusal of the cloud, if it refused the last calls.
+    pub const fn cloud_refusal(&self) -> Option<&CloudRefusal> {
+        self.refusals.problem()
+    }
+
+    /// The cloud refused the token with this status and text.
+    pub fn token_refused(&mut self, reason: String) {
+        self.token_refusal = Some(reason);
+    }
+
+    /// The status and the text with which the cloud refuses the token.
+    pub fn token_refusal(&self) -> Option<&str> {
+        self.token_refusal.as_deref()
+    }
+
     /// A call failed. Returns whether the cloud is left alone since then.
     pub fn failed(&mut self, permit: Permit, failure: Failure, now: Instant, random: f64) -> bool {
         let was_open = self.breaker.refusal(now).is_some();
@@ -271,13 +312,16 @@ impl Decisions {
     /// The token or the address of the cloud changed.
     pub fn reset_breaker(&mut self) {
         self.forget_invalid_answers();
+        self.refusals = CloudRefusals::default();
+        self.token_refusal = None;
         self.chain.is_upper_away = false;
         self.breaker.reset();
     }
 
     /// What is known of the cloud.
     pub fn cloud_state(&self, now: Instant) -> CloudState {
-        CloudState::of(&self.breaker, self.has_cloud, now)
+        let is_refused = self.refusals.problem().is_some();
+        CloudState::of(&self.breaker, self.has_cloud, is_refused, now)
     }
 
     /// The counters since the start.

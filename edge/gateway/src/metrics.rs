@@ -256,8 +256,7 @@ impl Metrics {
         self.threshold.set(decisions.policy().threshold());
         self.ratio.get_or_create(&ByWindow { window: "1000" }).set(decisions.recent_ratio());
         self.budget.set(decisions.policy().tokens());
-        let is_open = !matches!(cloud, CloudState::Reachable | CloudState::Absent);
-        self.breaker_open.set(i64::from(is_open));
+        self.breaker_open.set(i64::from(cloud.is_away()));
         self.psi.set(decisions.policy().confidence_drift().psi().unwrap_or(0.0));
         let mut page = String::new();
         // Writing to a string cannot fail.

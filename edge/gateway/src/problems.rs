@@ -6,7 +6,7 @@ use std::path::Path;
 use neptune_cascade::{Unjudged, breaker::BreakerSettings, policy::Goal};
 use neptune_wire::{GatewayCloud, GatewayProblem, GatewayProblemReason, GatewaySignal};
 
-use crate::decision::CloudState;
+use crate::decision::{CloudRefusal, CloudState};
 
 /// Samples in a row without a confidence from which on this is a problem.
 pub const UNJUDGED_IN_A_ROW: u32 = 20;
@@ -22,6 +22,10 @@ pub struct Facts<'a> {
     pub cloud_url: Option<&'a str>,
     /// The file with the cloud's token.
     pub token_file: Option<&'a Path>,
+    /// The status and the text with which the cloud refuses the token.
+    pub token_refusal: Option<&'a str>,
+    /// The last refusal of the cloud, if it refused the last calls.
+    pub cloud_refusal: Option<&'a CloudRefusal>,
     /// From what the confidence is computed.
     pub signal: GatewaySignal,
     /// Why the last samples had no confidence, if so many in a row had none.
@@ -72,7 +76,10 @@ impl Facts<'_> {
             CloudState::Absent => GatewayCloud::Absent,
             CloudState::TokenRefused => GatewayCloud::TokenRefused,
             CloudState::LeftAlone { .. } | CloudState::CallPending => GatewayCloud::LeftAlone,
-            CloudState::Reachable if is_failing => GatewayCloud::LeftAlone,
+            CloudState::Reachable | CloudState::RequestsRefused if is_failing => {
+                GatewayCloud::LeftAlone
+            }
+            CloudState::RequestsRefused => GatewayCloud::RequestsRefused,
             CloudState::Reachable => GatewayCloud::Reachable,
         }
     }
@@ -81,14 +88,15 @@ impl Facts<'_> {
 /// The problems, the most important first.
 pub fn problems(facts: &Facts<'_>) -> Vec<GatewayProblem> {
     use GatewayProblemReason::{
-        CaptureFailing, CloudAnswerInvalid, CloudLeftAlone, CloudRefusesToken,
-        ConfigurationInvalid, Drifting, ModelServerDown, OutputsDiffer, OverBudget,
-        ProtocolMismatch, RequestLoop, SignalMissing, UpperAway,
+        CaptureFailing, CloudAnswerInvalid, CloudLeftAlone, CloudRefusesRequests,
+        CloudRefusesToken, ConfigurationInvalid, Drifting, ModelServerDown, OutputsDiffer,
+        OverBudget, ProtocolMismatch, RequestLoop, SignalMissing, UpperAway,
     };
     let found = [
         (ModelServerDown, model_server_down(facts)),
         (ProtocolMismatch, protocol_mismatch(facts)),
         (CloudRefusesToken, cloud_refuses_token(facts)),
+        (CloudRefusesRequests, cloud_refuses_requests(facts)),
         (CloudAnswerInvalid, cloud_answer_invalid(facts)),
         (RequestLoop, facts.refusal.map(|why| format!("{why}; such requests get the status 508"))),
         (UpperAway, upper_away(facts)),
@@ -132,10 +140,26 @@ fn cloud_refuses_token(facts: &Facts<'_>) -> Option<String> {
     }
     let file = facts.token_file.map(|file| format!(" in {}", file.display()));
     Some(format!(
-        "{} refuses the token{} (401 or 403): every sample stays at the edge; the cloud is called \
-         again when the file changes",
+        "{} refuses the token{} ({}): every sample stays at the edge; the cloud is called again \
+         when the file changes",
         host(facts),
-        file.unwrap_or_default()
+        file.unwrap_or_default(),
+        facts.token_refusal.unwrap_or("401 or 403")
+    ))
+}
+
+/// Its text is that of the cloud.
+fn cloud_refuses_requests(facts: &Facts<'_>) -> Option<String> {
+    let CloudRefusal { url, status, reason } =
+        facts.cloud_refusal.filter(|_| facts.cloud() == GatewayCloud::RequestsRefused)?;
+    let remedy = match status {
+        404 => "check url and modelName of the cloud",
+        413 => "raise the limit of request bodies there",
+        _ => "check modelName and protocol of the cloud, and whether it supports what clients send",
+    };
+    Some(format!(
+        "{} refuses every request ({reason}): hard samples get the edge's answers; {remedy}",
+        host_of(url)
     ))
 }
 
@@ -183,7 +207,10 @@ fn upper_away(facts: &Facts<'_>) -> Option<String> {
 
 /// The scheme, host and port of the cloud's address.
 fn host(facts: &Facts<'_>) -> String {
-    let Some(url) = facts.cloud_url else { return "the cloud".to_owned() };
+    facts.cloud_url.map_or_else(|| "the cloud".to_owned(), host_of)
+}
+
+fn host_of(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("https", url));
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     // Never a password.
@@ -275,6 +302,8 @@ mod tests {
             failures: 0,
             cloud_url: Some("https://user:secret@llm.example/v1"),
             token_file: Some(Path::new("/etc/neptune/secrets/llm")),
+            token_refusal: None,
+            cloud_refusal: None,
             signal: GatewaySignal::Top2,
             unjudged: None,
             goal: Goal::UploadRatio(Share::percent(20)),
@@ -296,6 +325,11 @@ mod tests {
     #[test]
     fn each_fact_is_one_problem_with_its_text() {
         let left_alone = CloudState::LeftAlone { pause: Duration::from_millis(700), failures: 5 };
+        let refusal = CloudRefusal {
+            url: "https://user:secret@llm.example/v1".to_owned(),
+            status: 404,
+            reason: "404 Not Found: no model x".to_owned(),
+        };
         for (facts, reason, text) in [
             (
                 Facts { cloud: left_alone, failures: 5, ..healthy() },
@@ -304,10 +338,26 @@ mod tests {
                  answers; it is called again after a pause of about 4 s, or as long as it asks for",
             ),
             (
-                Facts { cloud: CloudState::TokenRefused, failures: 1, ..healthy() },
+                Facts {
+                    cloud: CloudState::TokenRefused,
+                    failures: 1,
+                    token_refusal: Some("403 Forbidden: quota exceeded"),
+                    ..healthy()
+                },
                 GatewayProblemReason::CloudRefusesToken,
-                "https://llm.example refuses the token in /etc/neptune/secrets/llm (401 or 403): \
-                 every sample stays at the edge; the cloud is called again when the file changes",
+                "https://llm.example refuses the token in /etc/neptune/secrets/llm (403 Forbidden: \
+                 quota exceeded): every sample stays at the edge; the cloud is called again when \
+                 the file changes",
+            ),
+            (
+                Facts {
+                    cloud: CloudState::RequestsRefused,
+                    cloud_refusal: Some(&refusal),
+                    ..healthy()
+                },
+                GatewayProblemReason::CloudRefusesRequests,
+                "https://llm.example refuses every request (404 Not Found: no model x): hard \
+                 samples get the edge's answers; check url and modelName of the cloud",
             ),
             (
                 Facts { signal: GatewaySignal::None, ..healthy() },
@@ -406,6 +456,8 @@ mod tests {
         assert_eq!(state(CloudState::Reachable, 3), GatewayCloud::LeftAlone, "its pause is over");
         assert_eq!(state(CloudState::CallPending, 3), GatewayCloud::LeftAlone);
         assert_eq!(state(CloudState::Absent, 9), GatewayCloud::Absent);
+        assert_eq!(state(CloudState::RequestsRefused, 2), GatewayCloud::RequestsRefused);
+        assert_eq!(state(CloudState::RequestsRefused, 3), GatewayCloud::LeftAlone);
     }
 
     #[test]

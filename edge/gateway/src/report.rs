@@ -176,6 +176,8 @@ pub fn gateway_report(
         failures: decisions.cloud_failures(),
         cloud_url: configured.map(|cloud| cloud.url.as_str()),
         token_file: configured.and_then(|cloud| cloud.token_file.as_deref()),
+        token_refusal: decisions.token_refusal(),
+        cloud_refusal: decisions.cloud_refusal(),
         signal: signal(service),
         unjudged: decisions.unjudged(UNJUDGED_IN_A_ROW),
         goal: service.settings.goal,

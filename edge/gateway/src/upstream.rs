@@ -3,6 +3,7 @@
 mod cloud;
 mod cloud_grpc;
 mod edge;
+mod excerpt;
 mod failure;
 mod headers;
 mod hops;
@@ -11,6 +12,7 @@ mod path;
 pub use self::{
     cloud::{CLIENT_TIMEOUT, CloudAnswer, CloudClient, CloudRequest, CloudStream, read_token},
     edge::{EdgeClient, EdgeError},
+    excerpt::excerpt,
     failure::{CloudError, failed},
     headers::{forwarded, to_cloud},
     hops::{Hops, PURPOSE, SHADOW},

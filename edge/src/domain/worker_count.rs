@@ -27,7 +27,8 @@ pub struct WorkerCount {
     /// Above zero when the object left this node, in the order of departure.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub departed: u64,
-    /// Whether the last hard samples were fallbacks: the cloud worker answered none of them.
+    /// Whether the last hard samples were fallbacks: the cloud worker answered none of them. A
+    /// gateway reports the state of the cloud itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cloud_unreachable: bool,
 }

@@ -49,9 +49,9 @@ mod tests {
         let ca = ca_copy_name(b"pem");
         for (text, shown) in [
             (
-                "refuses the token in /etc/neptune-gateway-secrets/llm (401 or 403): every"
+                "refuses the token in /etc/neptune-gateway-secrets/llm (401 Unauthorized): every"
                     .to_owned(),
-                "refuses the token in /srv/secrets/llm (401 or 403): every".to_owned(),
+                "refuses the token in /srv/secrets/llm (401 Unauthorized): every".to_owned(),
             ),
             (
                 format!("CA file {SECRETS_DIR}/{ca}: it contains no certificate"),

@@ -71,7 +71,8 @@ impl Counts {
             count.tally.observe(report);
             let new = count.tally.total().minus(earlier);
             if new.hard > 0 || new.fallback > 0 {
-                count.cloud_unreachable = new.hard == 0;
+                // A gateway knows and reports why: a cloud that refuses requests is reachable.
+                count.cloud_unreachable = new.hard == 0 && info.gateway.is_none();
             }
             let start =
                 info.task_info.as_ref().map(|task| task.start_time.as_str()).unwrap_or_default();
@@ -423,6 +424,11 @@ mod tests {
         assert_eq!(counts.total("uid").counters.fallback, 4);
         let stored = serde_json::to_value(counts.counts.values().next()).unwrap();
         assert_eq!(stored["cloudUnreachable"], true, "kept when the agent restarts");
+        let gateway = serde_json::from_value(serde_json::json!({"gateway": {}})).unwrap();
+        let counters = Counters { inference: 31, hard: 2, fallback: 5, ..Counters::default() };
+        let report = RunReport { run: Some("c"), start: "", counters, is_inherited: false };
+        counts.observe(&service(), "uid", &worker, &gateway, Some(&report)).unwrap();
+        assert!(!counts.is_cloud_unreachable("uid", &worker), "a gateway reports the cause");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::{
     gateway::Service,
     protocol::Payload,
     server::{Paced, Wire, collect, whole},
-    upstream::{CloudClient, CloudError, CloudRequest},
+    upstream::{CloudClient, CloudError, CloudRequest, excerpt},
 };
 
 /// Times that a request is sent before the calibration fails.
@@ -25,8 +25,6 @@ const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause that a server may ask for.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
-/// Bytes of an answer in messages.
-const EXCERPT: usize = 200;
 
 /// The two model servers of a configuration.
 pub struct Servers<'a> {
@@ -116,7 +114,7 @@ impl<'a> Servers<'a> {
             Err(error) => return Err(Failed { reason: error.to_string(), pause: None }),
         };
         if !head.status.is_success() {
-            let excerpt = String::from_utf8_lossy(&body[..body.len().min(EXCERPT)]).into_owned();
+            let excerpt = excerpt(&body, None);
             let is_busy =
                 head.status.is_server_error() || head.status == StatusCode::TOO_MANY_REQUESTS;
             let pause = is_busy.then_some(PAUSE);

@@ -14,6 +14,8 @@ pub enum CloudState {
     Absent,
     /// Calls are permitted.
     Reachable,
+    /// Calls are permitted, and the last ones were refused.
+    RequestsRefused,
     /// No calls for this time, after so many failures in a row.
     LeftAlone {
         /// The rest of the pause.
@@ -28,11 +30,12 @@ pub enum CloudState {
 }
 
 impl CloudState {
-    pub(super) fn of(breaker: &Breaker, has_cloud: bool, now: Instant) -> Self {
+    pub(super) fn of(breaker: &Breaker, has_cloud: bool, is_refused: bool, now: Instant) -> Self {
         if !has_cloud {
             return Self::Absent;
         }
         match breaker.refusal(now) {
+            None if is_refused => Self::RequestsRefused,
             None => Self::Reachable,
             Some(Refusal::Paused(until)) => Self::LeftAlone {
                 pause: until.saturating_duration_since(now),
@@ -55,6 +58,7 @@ impl CloudState {
         match self {
             Self::Absent => "Absent",
             Self::Reachable => "Reachable",
+            Self::RequestsRefused => "RequestsRefused",
             Self::LeftAlone { .. } | Self::CallPending => "LeftAlone",
             Self::TokenRefused => "TokenRefused",
         }
@@ -66,6 +70,7 @@ impl fmt::Display for CloudState {
         match self {
             Self::Absent => f.write_str("no cloud is configured"),
             Self::Reachable => f.write_str("the cloud is called"),
+            Self::RequestsRefused => f.write_str("the cloud refuses every request"),
             Self::LeftAlone { pause, failures } => {
                 let seconds = pause.as_secs() + u64::from(pause.subsec_nanos() > 0);
                 let plural = if *failures == 1 { "" } else { "s" };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use hyper::http::request::Parts;
 use neptune_cascade::breaker::{Failure, Permit};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     Exchange,
@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     clock,
+    decision::CloudRefusal,
     gateway::{Gateway, Service},
     metrics::Side,
     protocol::Payload,
@@ -101,6 +102,19 @@ impl Permission {
         if let Some(permit) = self.permit.take() {
             self.gateway.decisions().succeeded(permit);
         }
+    }
+
+    /// Whether the refused calls in a row are a problem since then.
+    fn refused(&mut self, refusal: CloudRefusal) -> bool {
+        self.permit.take().is_some_and(|permit| {
+            self.gateway.decisions().refused_by_cloud(permit, refusal, clock::now())
+        })
+    }
+
+    /// An answer came, or begins. Whether this ends the problem of refused calls.
+    fn accepted(&self) -> bool {
+        let now = clock::now();
+        self.permit.is_some_and(|permit| self.gateway.decisions().accepted_by_cloud(permit, now))
     }
 
     /// Whether the cloud is left alone since then.
@@ -254,27 +268,36 @@ impl Call<'_> {
     fn conclude<T>(&self, permission: &mut Permission, answer: Result<T, CloudError>) -> Option<T> {
         let url = self.url;
         match answer {
-            Ok(answer) => return Some(answer),
+            Ok(answer) => {
+                if permission.accepted() {
+                    info!("{url} accepts requests again");
+                }
+                return Some(answer);
+            }
             Err(CloudError::Invalid { received }) => self.invalid(permission, &received),
-            Err(CloudError::Refused { status, excerpt }) => {
+            Err(CloudError::Refused { status, reason }) => {
                 // It works. Other requests may be accepted.
-                permission.succeeded();
-                if self.service.is_first_refusal() {
-                    warn!(
-                        "{url} refuses a request ({status}), further ones are not logged: {excerpt}"
-                    );
+                let refusal = CloudRefusal {
+                    url: url.to_owned(),
+                    status: status.as_u16(),
+                    reason: reason.clone(),
+                };
+                if permission.refused(refusal) {
+                    warn!("{url} refuses every request ({reason})");
+                } else if self.service.is_first_refusal() {
+                    warn!("{url} refuses a request ({reason}); further ones are not logged");
                 } else {
-                    debug!("{url} refuses a request ({status}): {excerpt}");
+                    debug!("{url} refuses a request ({reason})");
                 }
             }
             Err(CloudError::Failed { failure: Failure::TokenRefused, reason, .. }) => {
                 permission.gateway.decisions().forget_invalid_answers();
                 if permission.failed(Failure::TokenRefused) {
+                    permission.gateway.decisions().token_refused(reason.clone());
                     let cloud = self.service.config.cloud.as_ref();
                     let file = cloud.and_then(|cloud| cloud.token_file.as_ref());
                     let file = file.map(|file| format!(" in {}", file.display()));
-                    let status = reason.split(' ').next().unwrap_or_default();
-                    warn!("{url} refuses the token{} ({status})", file.unwrap_or_default());
+                    warn!("{url} refuses the token{} ({reason})", file.unwrap_or_default());
                 }
             }
             Err(CloudError::Failed { failure, reason, .. }) => {

@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     cloud_grpc::GrpcClient,
+    excerpt::{MAX_BYTES, excerpt},
     failure::{CloudError, chain, classified, failed, retry_after},
     path::Upper,
 };
@@ -31,8 +32,8 @@ use crate::{
 
 /// The time that a client gives for the answer, in milliseconds.
 pub const CLIENT_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout-ms");
-/// Bytes of an error's body that are logged.
-const EXCERPT: usize = 200;
+/// The time for the body of an error: the client waits for the edge's answer meanwhile.
+const ERROR_BODY: Duration = Duration::from_millis(500);
 
 /// The client.
 #[derive(Debug)]
@@ -238,9 +239,9 @@ impl CloudClient {
         if status.is_success() {
             return Ok(stream);
         }
-        let body = stream.next().await.ok().flatten().unwrap_or_default();
-        let excerpt = String::from_utf8_lossy(&body[..body.len().min(EXCERPT)]).into_owned();
-        Err(classified(status, pause, excerpt))
+        let body = stream.beginning(MAX_BYTES).await;
+        let token = self.token.read().unwrap_or_else(PoisonError::into_inner).clone();
+        Err(classified(status, pause, &excerpt(&body, bearer(token.as_ref()))))
     }
 }
 
@@ -287,6 +288,20 @@ impl CloudStream {
         }
     }
 
+    /// The beginning of an error's body, as far as it comes in a short time.
+    async fn beginning(&mut self, max: usize) -> BytesMut {
+        #[expect(clippy::disallowed_methods, reason = "I/O: the deadline of an error's body")]
+        let limit = self.deadline.min(Instant::now() + ERROR_BODY);
+        let mut body = BytesMut::new();
+        while body.len() < max
+            && let Ok(Ok(Some(piece))) = timeout_at(limit, self.response.chunk()).await
+        {
+            body.extend_from_slice(&piece);
+        }
+        body.truncate(max);
+        body
+    }
+
     /// The next piece; `None` at the end.
     ///
     /// # Errors
@@ -298,6 +313,11 @@ impl CloudStream {
             Ok(Ok(chunk)) => Ok(chunk),
         }
     }
+}
+
+/// The token in the value of `Authorization`.
+pub(super) fn bearer(authorization: Option<&HeaderValue>) -> Option<&str> {
+    authorization?.to_str().ok()?.strip_prefix("Bearer ")
 }
 
 /// The token in a file.

@@ -25,7 +25,8 @@ use tonic::{
 };
 
 use super::{
-    cloud::{CloudAnswer, CloudRequest},
+    cloud::{CloudAnswer, CloudRequest, bearer},
+    excerpt::line,
     failure::{CloudError, chain, classified, failed, retry_after},
     path::Upper,
 };
@@ -88,7 +89,7 @@ impl GrpcClient {
         let deadline = Instant::from_std(request.deadline);
         #[expect(clippy::disallowed_methods, reason = "I/O: the deadline of the first byte")]
         let now = Instant::now();
-        let call = build(request, token, deadline.saturating_duration_since(now))?;
+        let call = build(request, token.clone(), deadline.saturating_duration_since(now))?;
         let answered = timeout_at(deadline.min(now + self.first_byte), async {
             let mut channel = self.channel();
             poll_fn(|cx| channel.poll_ready(cx)).await?;
@@ -102,7 +103,8 @@ impl GrpcClient {
             Ok(Err(error)) => return Err(failed(!is_timeout(&error), chain(&error))),
             Ok(Ok(answer)) => answer,
         };
-        let answer = timeout_at(deadline, read(answer, self.max_answer)).await;
+        let answer =
+            timeout_at(deadline, read(answer, self.max_answer, bearer(token.as_ref()))).await;
         answer.unwrap_or_else(|_| Err(failed(false, "the answer did not end in time".to_owned())))
     }
 
@@ -142,13 +144,17 @@ fn build(
     Ok(call)
 }
 
-async fn read(answer: Response<Body>, max: usize) -> Result<CloudAnswer, CloudError> {
+async fn read(
+    answer: Response<Body>,
+    max: usize,
+    token: Option<&str>,
+) -> Result<CloudAnswer, CloudError> {
     let (head, mut body) = answer.into_parts();
     if !head.status.is_success() {
-        return Err(classified(head.status, retry_after(&head.headers), String::new()));
+        return Err(classified(head.status, retry_after(&head.headers), ""));
     }
     if let Some(status) = Status::from_header_map(&head.headers) {
-        return Err(of_status(&status));
+        return Err(of_status(&status, token));
     }
     let (mut bytes, mut trailers) = (BytesMut::new(), HeaderMap::new());
     while let Some(frame) = body.frame().await {
@@ -168,14 +174,17 @@ async fn read(answer: Response<Body>, max: usize) -> Result<CloudAnswer, CloudEr
                 upper: Upper::of(&head.headers),
             })
             .map_err(|error| CloudError::Invalid { received: error.to_string() }),
-        Some(status) => Err(of_status(&status)),
+        Some(status) => Err(of_status(&status, token)),
         None => Err(failed(false, "the answer has no status".to_owned())),
     }
 }
 
 /// What a status other than OK means.
-fn of_status(status: &Status) -> CloudError {
-    let reason = format!("{:?} {}", status.code(), status.message());
+fn of_status(status: &Status, token: Option<&str>) -> CloudError {
+    let reason = match &*line(status.message(), token) {
+        "" => format!("gRPC {:?}", status.code()),
+        text => format!("gRPC {:?}: {text}", status.code()),
+    };
     match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => {
             CloudError::Failed { failure: Failure::TokenRefused, is_repeatable: false, reason }
@@ -189,7 +198,7 @@ fn of_status(status: &Status) -> CloudError {
         | Code::Aborted
         | Code::DeadlineExceeded
         | Code::ResourceExhausted => failed(false, reason),
-        refused => CloudError::Refused { status: status_of(refused), excerpt: reason },
+        refused => CloudError::Refused { status: status_of(refused), reason },
     }
 }
 
@@ -222,7 +231,7 @@ mod tests {
             (Code::NotFound, None, false),
             (Code::Unimplemented, None, false),
         ] {
-            let found = match of_status(&Status::new(code, "")) {
+            let found = match of_status(&Status::new(code, ""), None) {
                 CloudError::Failed { failure, is_repeatable, .. } => (Some(failure), is_repeatable),
                 CloudError::Refused { status, .. } => {
                     assert_ne!(status, StatusCode::OK);

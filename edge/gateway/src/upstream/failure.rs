@@ -25,26 +25,26 @@ pub enum CloudError {
         received: String,
     },
     /// It works, and refuses this request.
-    #[error("{status}: {excerpt}")]
+    #[error("{reason}")]
     Refused {
-        /// Its status.
+        /// Its status; of gRPC, the one of HTTP with the same meaning.
         status: StatusCode,
-        /// The beginning of its body.
-        excerpt: String,
+        /// Its status and what it says.
+        reason: String,
     },
 }
 
-/// What a status other than success means.
-pub fn classified(status: StatusCode, pause: Option<Duration>, excerpt: String) -> CloudError {
-    let reason = format!("{status}: {excerpt}");
-    let fail = |failure, is_repeatable| CloudError::Failed { failure, is_repeatable, reason };
-    match (status.as_u16(), pause) {
-        (401 | 403, _) => fail(Failure::TokenRefused, false),
-        (429 | 503, Some(pause)) => fail(Failure::RetryAfter(pause), false),
-        (502..=504, None) => fail(Failure::NoAnswer, true),
-        (408 | 429 | 300..=399 | 500.., _) => fail(Failure::NoAnswer, false),
-        _ => CloudError::Refused { status, excerpt },
-    }
+/// What a status other than success means. `text` is what the cloud says.
+pub fn classified(status: StatusCode, pause: Option<Duration>, text: &str) -> CloudError {
+    let reason = if text.is_empty() { status.to_string() } else { format!("{status}: {text}") };
+    let (failure, is_repeatable) = match (status.as_u16(), pause) {
+        (401 | 403, _) => (Failure::TokenRefused, false),
+        (429 | 503, Some(pause)) => (Failure::RetryAfter(pause), false),
+        (502..=504, None) => (Failure::NoAnswer, true),
+        (408 | 429 | 300..=399 | 500.., _) => (Failure::NoAnswer, false),
+        _ => return CloudError::Refused { status, reason },
+    };
+    CloudError::Failed { failure, is_repeatable, reason }
 }
 
 /// In seconds; a date is not supported, and counts as none.
@@ -88,7 +88,7 @@ mod tests {
             (404, None, None, false),
         ] {
             let status = StatusCode::from_u16(status).unwrap_or_default();
-            let found = match classified(status, pause, String::new()) {
+            let found = match classified(status, pause, "") {
                 CloudError::Failed { failure, is_repeatable, .. } => (Some(failure), is_repeatable),
                 CloudError::Refused { .. } | CloudError::Invalid { .. } => (None, false),
             };

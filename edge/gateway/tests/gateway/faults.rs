@@ -111,7 +111,8 @@ async fn request_that_the_cloud_refuses_does_not_open_the_breaker() {
     for _ in 0..6 {
         assert_eq!(setup.post(INFER, rows(&[0.6])).await.decision(), ("edge", "fallback"));
     }
-    assert_eq!((cloud.received().len(), &setup.status().await["cloud"]), (6, &json!("Reachable")));
+    let state = &setup.status().await["cloud"];
+    assert_eq!((cloud.received().len(), state), (6, &json!("RequestsRefused")));
 }
 
 #[tokio::test]

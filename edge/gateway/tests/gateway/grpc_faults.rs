@@ -81,7 +81,8 @@ async fn request_that_the_cloud_refuses_does_not_open_the_breaker() {
         let answer = infer(&setup, &[], rows(&[0.5], true)).await.unwrap();
         assert_eq!(decision(&answer), parts("edge", "fallback"));
     }
-    assert_eq!((cloud.received().len(), &setup.status().await["cloud"]), (5, &json!("Reachable")));
+    let state = &setup.status().await["cloud"];
+    assert_eq!((cloud.received().len(), state), (5, &json!("RequestsRefused")));
 }
 
 #[tokio::test]

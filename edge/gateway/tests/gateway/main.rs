@@ -16,5 +16,6 @@ mod oip;
 mod oip_binary;
 mod problems;
 mod process;
+mod refusals;
 mod streams;
 mod tfserving;

@@ -46,14 +46,14 @@ fn cloud_stream(request: &Received) -> Script {
     stream([event(&json!({"id": "cloud"})), "data: [DONE]\n\n".to_owned()])
 }
 
-async fn start(changes: Value) -> (Setup, Server, Server) {
+pub async fn start(changes: Value) -> (Setup, Server, Server) {
     let edge = Server::start(|request| streaming(request, 20, Duration::from_millis(1))).await;
     let cloud = Server::start(cloud_stream).await;
     let setup = setup(&edge, &cloud, changes).await;
     (setup, edge, cloud)
 }
 
-fn ask(p: f64, more: Value) -> Value {
+pub fn ask(p: f64, more: Value) -> Value {
     let mut body = question(p);
     body["stream"] = json!(true);
     merge(&mut body, more);
