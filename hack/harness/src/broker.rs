@@ -125,12 +125,13 @@ impl Broker {
     }
 }
 
-/// As root, mosquitto would change to another user, who may not read the test's files. TCP's delay
-/// would add 40 ms to many messages.
-const COMMON: &str = "user root\nlog_dest stderr\nset_tcp_nodelay true\n";
+/// As root, mosquitto would change to another user, who may not read the test's files.
+const COMMON: &str = "user root\nlog_dest stderr\n";
 
 fn listener(port: u16, lines: &str) -> String {
-    format!("listener {port} 127.0.0.1\nmax_queued_messages 0\npersistence false\n{lines}")
+    // TCP's delay would add 40 ms to many messages.
+    let common = "max_queued_messages 0\npersistence false\nset_tcp_nodelay true";
+    format!("listener {port} 127.0.0.1\n{common}\n{lines}")
 }
 
 impl Server {

@@ -1,8 +1,12 @@
 //! The settings in `build/` are those of the programs.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
-use deploy_tests::{OVERLAYS, objects, text};
+use deploy_tests::{OVERLAYS, objects, repository, text};
 
 /// Every `NEPTUNE_...` variable in a text.
 fn variables(text: &str) -> BTreeSet<&str> {
@@ -38,6 +42,34 @@ fn manifests_set_only_variables_that_the_programs_read() {
         let set = variables(&shown);
         assert!(set.is_subset(&known), "{overlay}: unknown: {:?}", &set - &known);
     }
+}
+
+/// The files below a folder, without those that links lead to.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let files = entries.map(|entry| match entry.file_type().unwrap() {
+        kind if kind.is_dir() => files_below(&entry.path()),
+        kind if kind.is_file() => vec![entry.path()],
+        _ => Vec::new(),
+    });
+    files.flatten().collect()
+}
+
+#[test]
+fn configurations_of_mosquitto_send_without_delay() {
+    let files = ["build", "docs", "examples"].map(|folder| files_below(&repository(folder)));
+    let mut found = Vec::new();
+    for file in files.concat() {
+        let text = fs::read(&file).unwrap();
+        let text = String::from_utf8_lossy(&text);
+        let has = |begin: &str| text.lines().any(|line| line.trim_start().starts_with(begin));
+        if has("listener ") || has("remote_clientid ") {
+            assert!(has("set_tcp_nodelay true"), "{}: set set_tcp_nodelay true", file.display());
+            found.push(file.file_name().unwrap().to_owned());
+        }
+    }
+    found.sort();
+    assert_eq!(found, ["bridge.conf", "mosquitto.conf"], "add new ones here");
 }
 
 #[test]
