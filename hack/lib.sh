@@ -52,10 +52,12 @@ no_options() {
     esac
 }
 
-# has THING: whether this machine has a command, a file (an absolute path), or a module of Python (python3:MODULE).
+# has THING: whether this machine has a command, a file (an absolute path), a library (NAME.so.VERSION), or a module of
+# Python (python3:MODULE).
 has() {
     case $1 in
         /*) [ -e "$1" ] ;;
+        *.so.*) PATH="$PATH:/usr/sbin:/sbin" ldconfig -p | grep -qF "$1 " ;;
         python3:*) python3 -c "import ${1#python3:}" >/dev/null 2>&1 ;;
         *) PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 ;;
     esac
@@ -107,6 +109,36 @@ install_packages() {
 need_docker() {
     has docker || fail "docker is missing: install a Docker engine, on Debian with: sudo apt-get install docker.io"
     docker info >/dev/null 2>&1 || fail "the Docker engine does not answer: start it (sudo systemctl start docker), and be root or in the group docker (see: docker info)"
+}
+
+# need_container_tests: what `container_tests` needs besides an engine.
+need_container_tests() {
+    need_cargo
+    has docker || fail "docker is missing: the tests use its command on the engine's socket, on Debian: sudo apt-get install docker.io"
+    need mosquitto mosquitto "the broker of the tests"
+    need mosquitto_sub mosquitto-clients "to receive what is published"
+    need kubectl kubernetes-client "the tests use the API as a user does"
+    need busybox busybox-static "the tests' container image consists of it"
+}
+
+# container_tests [NAME]: runs the tests that need a container engine on that of DOCKER_HOST: all of edge/tests, and the
+# end-to-end tests (hack/e2e) of examples, kills, power cuts, served models, datasets and user errors.
+container_tests() {
+    step "images"
+    # Images of this machine's Docker are reused; the scripts rebuild those that are out of date.
+    local image
+    for image in digits gateway model-server python; do
+        env -u DOCKER_HOST docker save "neptune/$image:dev" 2>/dev/null | docker load --quiet >/dev/null 2>&1 || true
+    done
+    ./hack/build-digits-image.sh
+    ./hack/build-gateway-image.sh
+    ./hack/build-model-server-image.sh
+    ./hack/build-python-image.sh
+
+    step "tests"
+    # The tests of demo.sh, of the EventBus emulator and of RBAC run no containers that the others do not run.
+    cargo nextest run --package neptune-edge --package neptune-e2e --no-fail-fast --final-status-level slow \
+        -E "kind(test) & test(/${1:-.}/) - test(/^(demo|kubeedge|rights)::/)"
 }
 
 # rounds_option DEFAULT ARGUMENTS...: sets `rounds`, the only option of some benchmarks.

@@ -23,6 +23,7 @@ SCIKIT = {"input": "X", "datatype": "FP64", "outputs": ("y_pred", "y_prob")}
 SERVERS = {
     "omle-server": ("omle", {**SCIKIT, "binary": False, "streams": True, "threshold": 0.5}),
     "kserve": ("kserve", {**SCIKIT, "binary": True, "streams": True, "threshold": 0.5}),
+    "triton": ("triton", {**SCIKIT, "binary": True, "streams": True, "threshold": 0.5}),
     "mlserver": (
         "mlserver",
         {
@@ -66,6 +67,11 @@ def check_oip(results, servers, name, rows):
     case = {"server": name, "edge": edge, "cloud": cloud, "gateway": gateway, **form}
     for module in ("triton_checks", "kserve_checks"):
         results.rows += isolated(module, case, rows)
+    # Every row is hard.
+    config["cloud"]["modelName"], config["hardExample"]["threshold"] = "absent", 1
+    for kind in ("http", "grpc") if edge[1] else ("http",):
+        gateway = servers.gateway(f"{name}-{kind}", config)
+        results.rows += isolated("refusal_checks", {**case, "gateway": [kind, *gateway]}, rows)
 
 
 def isolated(module, case, rows):
@@ -100,7 +106,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     root, environments, gateway, model_server, gguf, *chosen = sys.argv[1:]
     root, environments = pathlib.Path(root), pathlib.Path(environments)
-    paths = {name: environments / name for name in ("clients", "omle", "mlserver")}
+    paths = {name: environments / name for name in ("clients", "omle", "mlserver", "triton")}
     paths |= {"root": root, "gateway": gateway, "model_server": model_server, "gguf": gguf}
     rows = np.loadtxt(root / "examples/digits/data/test.csv", delimiter=",")[:64, :-1]
     results = Results()

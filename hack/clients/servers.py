@@ -1,7 +1,9 @@
 """Starts the model servers and gateways of the checks on free ports of loopback, and ends them."""
 
 import json
+import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import time
@@ -9,6 +11,13 @@ import urllib.error
 import urllib.request
 
 START_SECONDS = 120
+TRITON_MODEL = """
+backend: "python"
+max_batch_size: 128
+input [{name: "X", data_type: TYPE_FP64, dims: [64]}]
+output [{name: "y_pred", data_type: TYPE_INT64, dims: [1], reshape: {shape: []}},
+        {name: "y_prob", data_type: TYPE_FP64, dims: [10]}]
+"""
 
 
 def free_port():
@@ -37,11 +46,12 @@ class Servers:
                 process.kill()
                 process.wait()
 
-    def start(self, name, command, ready, cwd=None):
+    def start(self, name, command, ready, cwd=None, environment=None):
         """Starts a process and waits until the URL `ready` answers with 200. Its log is `folder/NAME.log`."""
         log = self.folder / f"{name}.log"
         with open(log, "w", encoding="utf-8") as output:
-            process = subprocess.Popen([str(part) for part in command], stdout=output, stderr=output, cwd=cwd)
+            arguments = [str(part) for part in command]
+            process = subprocess.Popen(arguments, stdout=output, stderr=output, cwd=cwd, env=environment)
         self.processes.append((name, process))
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
@@ -88,6 +98,26 @@ class Servers:
         command = [self.paths["clients"] / "bin/python", program, *model, *listen]
         self.start(f"kserve-transformer-{side}", command, f"http://127.0.0.1:{port}/v2/models/{side}/ready")
         return server, f"127.0.0.1:{port}"
+
+    def triton(self, side):
+        """Triton with its backend for Python."""
+        rest, grpc = free_port(), free_port()
+        packages = next((self.paths["triton"] / "lib").glob("python3.*/site-packages"))
+        server = packages / "pytriton/tritonserver"
+        models = self.folder / f"triton-{side}"
+        version = models / side / "1"
+        version.mkdir(parents=True)
+        (models / side / "config.pbtxt").write_text(TRITON_MODEL, encoding="utf-8")
+        shutil.copy(pathlib.Path(__file__).with_name("triton_model.py"), version / "model.py")
+        shutil.copy(self.folder / f"{side}.joblib", version / "model.joblib")
+        listen = ["--http-address", "127.0.0.1", "--http-port", rest, "--grpc-address", "127.0.0.1", "--grpc-port", grpc]
+        # The names of shared memory are those of all processes of the machine.
+        memory = ["--backend-config", f"python,shm-region-prefix-name=neptune-{os.getpid()}-{rest}"]
+        options = ["--backend-directory", server / "backends", "--allow-metrics", "false", *memory]
+        command = [server / "bin/tritonserver", "--model-repository", models, *options, *listen]
+        environment = {**os.environ, "PYTHONPATH": str(packages)}
+        self.start(f"triton-{side}", command, f"http://127.0.0.1:{rest}/v2/health/ready", environment=environment)
+        return f"127.0.0.1:{rest}", f"127.0.0.1:{grpc}"
 
     def mlserver(self, side):
         """MLServer with its runtime for scikit-learn."""
