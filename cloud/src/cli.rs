@@ -71,6 +71,18 @@ Examples:
   kubectl neptune trust edge0
   kubectl neptune trust edge0 --pin sha256:5f0c...")]
     Trust(Trust),
+    /// Record metrics of a Model that is served without code.
+    ///
+    /// Model servers report no metrics. This command writes what `neptune-gateway calibrate`
+    /// measured, or the agreement that the gateway of a service reports, into the status of the
+    /// Model. It needs the right to patch models/status.
+    #[command(after_help = "\
+Examples:
+  neptune-gateway calibrate --config gateway.json --data test.csv --output json |
+    kubectl neptune record-metrics digits-small --calibration - --dataset digits-test
+  kubectl neptune record-metrics digits-big --calibration calibration.json --side cloud
+  kubectl neptune record-metrics digits-small --service digits")]
+    RecordMetrics(RecordMetrics),
     /// Print the CustomResourceDefinitions, or write one file per definition.
     #[command(after_help = "\
 Examples:
@@ -131,6 +143,52 @@ pub struct Trust {
     /// Context of the kubeconfig. Default: its current context.
     #[arg(long, value_name = "NAME", env = "NEPTUNE_CONTEXT")]
     pub context: Option<String>,
+}
+
+/// The flags of `record-metrics`.
+#[derive(Debug, Args)]
+pub struct RecordMetrics {
+    /// Name of the Model.
+    #[arg(value_name = "MODEL")]
+    pub model: String,
+    /// Output of `neptune-gateway calibrate --output json`; - for the standard input.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "NEPTUNE_CALIBRATION",
+        required_unless_present = "service",
+        conflicts_with = "service"
+    )]
+    pub calibration: Option<PathBuf>,
+    /// Which of the two models of the calibration the Model is.
+    #[arg(long, value_name = "SIDE", env = "NEPTUNE_SIDE", default_value = "edge")]
+    pub side: Side,
+    /// Dataset that has the samples of the calibration. Metrics of equal data are compared.
+    #[arg(long, value_name = "NAME", env = "NEPTUNE_DATASET", requires = "calibration")]
+    pub dataset: Option<String>,
+    /// JointInferenceService whose edge worker is the Model: its agreement with the cloud is
+    /// recorded.
+    #[arg(long, value_name = "NAME", env = "NEPTUNE_SERVICE")]
+    pub service: Option<String>,
+    /// Namespace of the objects. Default: the namespace of the kubeconfig context.
+    #[arg(short, long, value_name = "NAME", env = "NEPTUNE_NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Path of the kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the service account of
+    /// the Pod.
+    #[arg(long, value_name = "FILE", env = "NEPTUNE_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig. Default: its current context.
+    #[arg(long, value_name = "NAME", env = "NEPTUNE_CONTEXT")]
+    pub context: Option<String>,
+}
+
+/// A side of a calibration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Side {
+    /// The model at the edge.
+    Edge,
+    /// The model in the cloud.
+    Cloud,
 }
 
 fn key_pin(text: &str) -> Result<KeyPin, String> {

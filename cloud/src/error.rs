@@ -94,6 +94,9 @@ pub enum Error {
     /// No key of a node can be trusted.
     #[error("{0}")]
     Trust(String),
+    /// There are no metrics to record.
+    #[error("{0}")]
+    Metrics(String),
     /// A CRD could not be written.
     #[error("{path}: {source}")]
     Write {
@@ -146,6 +149,7 @@ impl Error {
             | Self::WebhookUrl { .. }
             | Self::Certificate { .. }
             | Self::Trust(_)
+            | Self::Metrics(_)
             | Self::Write { .. } => Class::Configuration,
             Self::Issue { .. } => Class::Refused,
             Self::Api { source: kube::Error::Api(status), .. } => match status.code {

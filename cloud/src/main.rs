@@ -28,6 +28,7 @@ fn main() -> ExitCode {
             set_up_logs(flags.log_format);
             runtime().block_on(run::run(*flags))
         }
+        Command::RecordMetrics(flags) => runtime().block_on(commands::record_metrics(flags)),
         Command::Trust(flags) => runtime().block_on(commands::trust(flags)),
         Command::Status(flags) => runtime().block_on(commands::status(flags)),
     };

@@ -13,8 +13,8 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use neptune_api::{
-    InferenceModel, JointInferenceService, Model, ModelNodeState, ModelStatus, SelectedModel,
-    SelectionCause,
+    Dataset, InferenceModel, JointInferenceService, Model, ModelNodeState, ModelStatus,
+    SelectedModel, SelectionCause,
 };
 use neptune_wire::{
     ObjectContent, ObjectKey, Resource, Topic,
@@ -145,6 +145,68 @@ async fn model_status_has_metrics_users_and_nodes() {
     harness.model("small-model", URL).await;
     let model = until(&harness, "the recreated model", |status| status.users == Some(0)).await;
     assert_eq!(model.status.unwrap().metrics, []);
+}
+
+fn is_evaluated(status: &ModelStatus, value: &str, reason: &str) -> bool {
+    let mut conditions = status.conditions.iter();
+    conditions.any(|c| c.type_ == "Evaluated" && c.status == value && c.reason == reason)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recorded_metrics_stay_until_the_file_changes() {
+    let mut harness = Harness::start().await;
+    harness.models().await;
+    let dataset = serde_json::from_value(json!({
+        "apiVersion": "edgeai.io/v1alpha1", "kind": "Dataset", "metadata": {"name": "test"},
+        "spec": {"dataUrl": "/data/test.csv", "format": "csv", "nodeName": "edge0"},
+    }));
+    harness.api::<Dataset>().create(&PostParams::default(), &dataset.unwrap()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("calibration.json");
+    let accuracy_of = |value: f64| json!({"value": value, "low": 0.866, "high": 0.99});
+    let calibration = json!({"service": "digits", "samples": 600, "edge": accuracy_of(0.893_33),
+        "cloud": accuracy_of(0.9817)});
+    std::fs::write(&file, calibration.to_string()).unwrap();
+    let record = |model: &str, more: &[&str]| {
+        let file = file.to_str().unwrap();
+        let args = ["record-metrics", model, "--namespace", "default", "--calibration", file];
+        harness.neptune(&[&args[..], more].concat());
+    };
+    record("small-model", &["--dataset", "test"]);
+    record("big-model", &["--side", "cloud"]);
+    let model = until(&harness, "the metrics", |status| {
+        accuracy(status) == Some("0.8933") && is_evaluated(status, "True", "MetricsCurrent")
+    })
+    .await;
+    let status = model.status.as_ref().unwrap();
+    let source = status.reported_by.as_ref().unwrap();
+    assert_eq!((&*source.object, &*source.model_url), ("calibrate/digits", URL));
+    assert_eq!(source.dataset.as_ref().unwrap().name, "test");
+    let is_measured =
+        |model: &Model| model.status.as_ref().is_some_and(|it| !it.metrics.is_empty());
+    let big: Model = harness.until("big-model", "the metrics", is_measured).await;
+    assert_eq!(accuracy(big.status.as_ref().unwrap()), Some("0.9817"));
+
+    // Neither a worker that does not name its data nor another controller replaces them.
+    let service = harness.apply_sample().await.uid().unwrap();
+    let uid = model.uid().unwrap();
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
+    agent.task().await;
+    evaluated(&mut agent, &service, &uid, "0.5", "2099-01-02T00:00:00.000Z");
+    let small = key(Resource::Models, "small-model");
+    report(&mut agent, &small, &uid, &presence("Present"));
+    let present = |status: &ModelStatus| is_ready(status, "True", "ModelPresent");
+    let model = until(&harness, "the model on the node", present).await;
+    assert_eq!(accuracy(model.status.as_ref().unwrap()), Some("0.8933"));
+    harness.kill_controller();
+    harness.start_controller();
+    report(&mut agent, &small, &uid, &presence("Downloading"));
+    let downloading = |status: &ModelStatus| is_ready(status, "False", "ModelDownloading");
+    let model = until(&harness, "the report after a restart", downloading).await;
+    assert_eq!(accuracy(model.status.as_ref().unwrap()), Some("0.8933"));
+    harness.model("small-model", "/model/other.pb").await;
+    let outdated = |status: &ModelStatus| is_evaluated(status, "False", "MetricsOutdated");
+    until(&harness, "another file", outdated).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,9 +1,11 @@
 //! The one-shot subcommands.
 
 mod crds;
+mod record_metrics;
 mod status;
 mod trust;
 
 pub use crds::crds;
+pub use record_metrics::record_metrics;
 pub use status::status;
 pub use trust::trust;

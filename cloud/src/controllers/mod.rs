@@ -6,6 +6,6 @@ mod crd_consistency;
 mod dataset;
 mod inference_model;
 mod joint_inference_service;
-mod model;
+pub mod model;
 pub mod runtime;
 pub mod training_model;

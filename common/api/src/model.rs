@@ -149,7 +149,8 @@ pub struct ModelStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_time: Option<Time>,
     /// metrics are the quality metrics: those that a TrainingModel measured for the file in the spec,
-    /// or else those of the last worker that evaluated the model.
+    /// or else those of the last worker that evaluated the model, or of kubectl neptune
+    /// record-metrics.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<KeyValue>,
     /// reportedBy is the source of the metrics.
@@ -188,10 +189,11 @@ pub struct ModelStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MetricsSource {
-    /// node is the name of the node on which the model was evaluated.
+    /// node is the name of the node on which the model was evaluated. It is empty if that is not
+    /// known: for metrics of a calibration, and of a service on several nodes.
     pub node: String,
     /// object is the TrainingModel, or the owner of the worker, that evaluated the model, as
-    /// resource/name.
+    /// resource/name; or calibrate/SERVICE for what neptune-gateway calibrate measured.
     pub object: String,
     /// modelUrl is the location of the evaluated file.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -200,7 +202,7 @@ pub struct MetricsSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256sum: Option<String>,
     /// dataset is the data with which the metrics were measured. It is set if a TrainingModel
-    /// measured them, and unknown for workers.
+    /// measured them or kubectl neptune record-metrics names it, and unknown for workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataset: Option<MeasuredDataset>,
     /// time is when the metrics were reported, by the clock of the node; or when a TrainingModel

@@ -86,7 +86,9 @@ fn measured(status: &ModelStatus) -> Option<String> {
             (None, None) => format!("an unknown state of Dataset {}", dataset.name),
         },
     };
-    Some(format!("by {} on {} with {data}", source.object, source.node))
+    let on_node =
+        if source.node.is_empty() { String::new() } else { format!(" on {}", source.node) };
+    Some(format!("by {}{on_node} with {data}", source.object))
 }
 
 impl ModelLines {

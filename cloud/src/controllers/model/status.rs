@@ -336,17 +336,19 @@ fn evaluated(
 ) -> Option<(&'static str, Finding)> {
     let source = source.filter(|_| !metrics.is_empty())?;
     let MetricsSource { node, object, model_url, dataset, .. } = source;
+    // Those of `record-metrics` may be of no node.
+    let on_node = if node.is_empty() { String::new() } else { format!(" on node {node}") };
     Some(if is_of_file(source, observed) {
         let message = match dataset {
             Some(MeasuredDataset { name, .. }) => {
-                format!("metrics were measured by {object} on node {node} with Dataset {name:?}")
+                format!("metrics were measured by {object}{on_node} with Dataset {name:?}")
             }
-            None => format!("metrics were reported by {object} on node {node}"),
+            None => format!("metrics were reported by {object}{on_node}"),
         };
         ("True", Finding::new(Reason::MetricsCurrent, message))
     } else {
         let message = format!(
-            "metrics are those of another version, {model_url}, reported by {object} on node {node}; they are updated when a worker reports metrics of the current version"
+            "metrics are those of another version, {model_url}, reported by {object}{on_node}; they are updated when a worker reports metrics of the current version, or by kubectl neptune record-metrics"
         );
         ("False", Finding::new(Reason::MetricsOutdated, message))
     })

@@ -36,6 +36,7 @@ use kube::ResourceExt as _;
 use neptune_api::{TrainingModel, TrainingModelStatus};
 use neptune_wire::{ObjectKey, Resource};
 
+pub use self::evaluation_data::data_on;
 use self::{facts::TrainingFacts, observation::TrainingObservation, validate::ValidTrainingModel};
 use super::runtime::{
     Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
