@@ -136,7 +136,7 @@ fn printer_columns_are_as_documented() {
             json!(["Phase", "string", ".status.phase"]),
             json!(["Round", "string", ".status.progress"]),
             json!(["Workers", "string", ".status.participants"]),
-            json!(["Metric", "string", ".status.metrics[0].value"]),
+            json!(["Metric", "string", ".status.metric"]),
             json!(["Loss", "string", r#".status.metrics[?(@.key=="loss")].value"#]),
             json!(["Output", "string", ".status.output.model"]),
             json!(["Run", "integer", ".status.run"]),
