@@ -115,6 +115,7 @@ need_docker() {
 need_container_tests() {
     need_cargo
     has docker || fail "docker is missing: the tests use its command on the engine's socket, on Debian: sudo apt-get install docker.io"
+    need_builders
     need mosquitto mosquitto "the broker of the tests"
     need mosquitto_sub mosquitto-clients "to receive what is published"
     need kubectl kubernetes-client "the tests use the API as a user does"
@@ -122,22 +123,23 @@ need_container_tests() {
 }
 
 # container_tests [NAME]: runs the tests that need a container engine on that of DOCKER_HOST: all of edge/tests, and the
-# end-to-end tests (hack/e2e) of examples, kills, power cuts, served models, datasets and user errors.
+# end-to-end tests (hack/e2e) of examples, kills, power cuts, served models, datasets and user errors. If the array
+# `inside` is set, it is the command in front of the tests.
 container_tests() {
     step "images"
     # Images of this machine's Docker are reused; the scripts rebuild those that are out of date.
-    local image
-    for image in digits gateway model-server python; do
-        env -u DOCKER_HOST docker save "neptune/$image:dev" 2>/dev/null | docker load --quiet >/dev/null 2>&1 || true
+    local image script
+    for image in $(env -u DOCKER_HOST docker image ls --filter 'reference=neptune/*:dev' --format '{{.Repository}}:{{.Tag}}'); do
+        env -u DOCKER_HOST docker save "$image" | docker load --quiet >/dev/null 2>&1 || true
     done
-    ./hack/build-digits-image.sh
-    ./hack/build-gateway-image.sh
-    ./hack/build-model-server-image.sh
-    ./hack/build-python-image.sh
+    ./hack/test.sh e2e --plan | grep '^hack/build-' | while read -r script; do
+        # shellcheck disable=SC2086  # with an option
+        ./$script </dev/null
+    done
 
     step "tests"
     # The tests of demo.sh, of the EventBus emulator and of RBAC run no containers that the others do not run.
-    cargo nextest run --package neptune-edge --package neptune-e2e --no-fail-fast --final-status-level slow \
+    ${inside[@]+"${inside[@]}"} cargo nextest run --package neptune-edge --package neptune-e2e --no-fail-fast --final-status-level slow \
         -E "kind(test) & test(/${1:-.}/) - test(/^(demo|kubeedge|rights)::/)"
 }
 

@@ -17,14 +17,8 @@ case ${1:-} in
 esac
 
 [ "$(id -u)" = 0 ] || fail "run it as root: it tests Podman as a system service"
-need_cargo
-has docker || fail "docker is missing: the tests use its command on Podman's socket, on Debian: sudo apt-get install docker.io"
-need_builders
+need_container_tests
 need podman podman "the engine under test"
-need mosquitto mosquitto "the broker of the tests"
-need mosquitto_sub mosquitto-clients "to receive what is published"
-need kubectl kubernetes-client "the tests use the API as a user does"
-need busybox busybox-static "the tests' container image consists of it"
 
 dir=$(mktemp -d /tmp/neptune-podman.XXXXXX)
 podman=(podman --root "$dir/root" --runroot "$dir/run" --tmpdir "$dir/tmp" --network-config-dir "$dir/networks"
@@ -69,18 +63,5 @@ done
 step "build"
 cargo build --workspace --quiet
 
-step "images"
-# Images that Docker has are reused; the scripts rebuild those that are out of date.
-for image in digits gateway model-server python; do
-    env -u DOCKER_HOST docker save "neptune/$image:dev" 2>/dev/null | docker load --quiet >/dev/null 2>&1 || true
-done
-./hack/build-digits-image.sh
-./hack/build-gateway-image.sh
-./hack/build-model-server-image.sh
-./hack/build-python-image.sh
-
-step "tests"
-# The tests of demo.sh, of the EventBus emulator and of RBAC run no containers that the others do not run.
-cargo nextest run --package neptune-edge --package neptune-e2e --no-fail-fast --final-status-level slow \
-    -E "kind(test) & test(/${1:-.}/) - test(/^(demo|kubeedge|rights)::/)"
+container_tests "${1:-}"
 step "all passed"
