@@ -74,6 +74,14 @@ impl TopicPrefix {
         format!("{self}/workers/+/info")
     }
 
+    /// Returns the level of a topic that names the sending node, also of an unknown topic and if it
+    /// is no valid name. `None` if [`TopicPrefix::upstream_filter`] does not match the topic.
+    pub fn sender_of<'a>(&self, topic: &'a str) -> Option<&'a str> {
+        let rest = topic.strip_prefix(self.0.as_str())?.strip_prefix('/')?;
+        let (node, below) = rest.split_once('/')?;
+        (below.split('/').next() == Some("upstream")).then_some(node)
+    }
+
     /// Returns the worker below whose name a topic is: `workers/{worker}/...`.
     pub fn worker_of(&self, topic: &str) -> Option<WorkerName> {
         let rest = topic.strip_prefix(self.0.as_str())?.strip_prefix("/workers/")?;
@@ -248,6 +256,25 @@ mod tests {
             "neptune/edge0/upstream/node",
         ] {
             assert_eq!(prefix.worker_of(topic), None, "{topic}");
+        }
+    }
+
+    #[test]
+    fn sender_is_the_level_after_the_prefix() {
+        for prefix in ["neptune", "fleet/upstream-eu", "upstream", "a/upstream/b"] {
+            let parsed: TopicPrefix = prefix.parse().unwrap();
+            for node in ["edge0", "upstream", "upstream-1", "Upstream", ""] {
+                for below in ["upstream", "upstream/sync", "upstream/a/upstream/b", "upstream/"] {
+                    let topic = format!("{prefix}/{node}/{below}");
+                    assert_eq!(parsed.sender_of(&topic), Some(node), "{topic}");
+                }
+                for below in ["downstream/index", "upstreams", "x/upstream/sync"] {
+                    let topic = format!("{prefix}/{node}/{below}");
+                    assert_eq!(parsed.sender_of(&topic), None, "{topic}");
+                }
+            }
+            assert_eq!(parsed.sender_of("other/edge0/upstream/sync"), None);
+            assert_eq!(parsed.sender_of(prefix), None);
         }
     }
 

@@ -130,7 +130,9 @@ impl UpstreamHandler {
             TransportEvent::Down => {}
             TransportEvent::Message(message) => {
                 if let Err(rejected) = self.on_published(&message) {
-                    self.reject(sender(&message.topic), &message.topic, &rejected);
+                    let sender = self.upstream.prefix.sender_of(&message.topic);
+                    let sender = sender.unwrap_or_default().to_owned();
+                    self.reject(&sender, &message.topic, &rejected);
                 }
             }
             TransportEvent::Batch(node, batch, at) => self.on_batch(&node, &batch, at),
@@ -239,11 +241,6 @@ impl UpstreamHandler {
 
 fn check_instance(instance: &AgentInstance) -> Result<(), Rejected> {
     if instance.is_valid() { Ok(()) } else { Err(Rejected::Instance(instance.0.clone())) }
-}
-
-/// The part of a topic that names the sender, also of an unknown topic.
-fn sender(topic: &str) -> &str {
-    topic.split("/upstream").next().unwrap_or_default()
 }
 
 /// The node that publishes on a topic, if nodes do.

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use neptune_link::Message;
+use neptune_wire::TopicPrefix;
 
 /// Bytes that may wait per node. Further messages of the node are dropped; its agent repeats what
 /// the controller lacks.
@@ -22,6 +23,7 @@ const OVERHEAD: usize = 256;
 /// The messages that wait.
 #[derive(Debug, Default)]
 pub struct FairQueue {
+    prefix: TopicPrefix,
     nodes: BTreeMap<String, Inbox>,
     /// The nodes with messages, the next one first.
     turns: VecDeque<String>,
@@ -38,9 +40,15 @@ struct Inbox {
 }
 
 impl FairQueue {
+    /// An empty queue of the messages under this prefix.
+    pub fn new(prefix: TopicPrefix) -> Self {
+        Self { prefix, ..Self::default() }
+    }
+
     /// Adds a message. Returns whether there was room for it.
     pub fn push(&mut self, message: Message) -> bool {
-        let sender = message.topic.split("/upstream").next().unwrap_or_default();
+        // Topics of other forms, which the subscription does not match, share an inbox.
+        let sender = self.prefix.sender_of(&message.topic).unwrap_or_default();
         if !self.nodes.contains_key(sender) {
             self.turns.push_back(sender.to_owned());
             self.nodes.insert(sender.to_owned(), Inbox::default());
@@ -131,6 +139,22 @@ mod tests {
             topics,
             ["neptune/noisy/upstream/a/models/m0/status", "neptune/quiet/upstream/sync"]
         );
+    }
+
+    #[test]
+    fn each_node_has_its_own_inbox_whatever_its_name() {
+        for prefix in ["neptune", "fleet/upstream-eu"] {
+            let mut queue = FairQueue::new(prefix.parse().expect("a prefix"));
+            let nodes = ["upstream-a", "upstream-b", "edge-upstream", "upstream"];
+            for (node, rest) in nodes.into_iter().flat_map(|node| [(node, "sync"), (node, "node")])
+            {
+                let topic = format!("{prefix}/{node}/upstream/{rest}");
+                let message = Message { topic, payload: Vec::new().into(), retain: false };
+                assert!(queue.push(message));
+            }
+            let turns: Vec<_> = queue.turns.iter().map(String::as_str).collect();
+            assert_eq!(turns, nodes, "{prefix}");
+        }
     }
 
     #[test]

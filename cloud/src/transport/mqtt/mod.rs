@@ -80,7 +80,7 @@ impl Mqtt {
             link: link.clone(),
             metrics: metrics.clone(),
             replay: Arc::clone(&replay),
-            waiting: FairQueue::default(),
+            waiting: FairQueue::new(prefix.clone()),
             oversized: link.oversized(),
             oversized_counted: 0,
         };
