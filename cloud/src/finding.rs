@@ -59,6 +59,14 @@ impl Finding {
         Self { missing: Some(missing), ..Self::new(Reason::NodeNotFound, message) }
     }
 
+    /// Adds that the missing object cannot exist, because its CRD is missing.
+    #[must_use]
+    pub fn without_crd(self, crd: &str) -> Self {
+        let message =
+            format!("CRD {crd} is missing, apply it (kubectl apply -f crds/): {}", self.message);
+        Self { message, ..self }
+    }
+
     /// `field` names an object that does not exist.
     pub fn missing_object(
         reason: Reason,

@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -16,9 +16,9 @@ use axum::{
     routing::get,
 };
 use prometheus_client::{encoding::text, registry::Registry};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch::Receiver};
 
-use crate::{error::Error, fleet::Publisher};
+use crate::{cache::Caches, error::Error, fleet::Publisher, kinds::NUMBER_OF_KINDS};
 
 /// State behind the endpoints. Cheap to clone.
 #[derive(Clone)]
@@ -26,14 +26,34 @@ pub struct HealthState(Arc<Inner>);
 
 struct Inner {
     publisher: Publisher,
+    caches: Caches,
     registry: Registry,
     standby: AtomicBool,
+    /// Why this replica cannot take part in the leader election.
+    election: OnceLock<Receiver<Option<String>>>,
+}
+
+/// What `/readyz` reports.
+#[derive(Debug)]
+struct Readiness {
+    /// Every object that exists was planned.
+    is_planned: bool,
+    /// This replica waits to become leader.
+    is_standby: bool,
+    /// Why a standby cannot become leader.
+    election_problem: Option<String>,
+    /// Whether a standby is ready with this transport.
+    can_standby_be_ready: bool,
+    /// Whether the transport works, and its text.
+    transport: (bool, String),
+    missing_crds: Vec<String>,
 }
 
 impl HealthState {
     /// State of a replica that is not a standby.
-    pub fn new(publisher: Publisher, registry: Registry) -> Self {
-        Self(Arc::new(Inner { publisher, registry, standby: AtomicBool::new(false) }))
+    pub fn new(publisher: Publisher, caches: Caches, registry: Registry) -> Self {
+        let (standby, election) = (AtomicBool::new(false), OnceLock::new());
+        Self(Arc::new(Inner { publisher, caches, registry, standby, election }))
     }
 
     /// Whether this replica waits to become leader.
@@ -44,6 +64,55 @@ impl HealthState {
     /// Sets whether this replica is synced and waits to become leader.
     pub fn set_standby(&self, standby: bool) {
         self.0.standby.store(standby, Ordering::Relaxed);
+    }
+
+    /// Sets where the problem of the leader election is reported.
+    pub fn follow_election(&self, problem: Receiver<Option<String>>) {
+        // There is one election per process.
+        let _ = self.0.election.set(problem);
+    }
+
+    fn readiness(&self) -> Readiness {
+        let publisher = &self.0.publisher;
+        let election = self.0.election.get();
+        Readiness {
+            is_planned: publisher.is_synced(),
+            is_standby: self.is_standby(),
+            election_problem: election.and_then(|problem| problem.borrow().clone()),
+            can_standby_be_ready: publisher.transport().can_standby_be_ready(),
+            transport: publisher.transport().readiness(),
+            missing_crds: self.0.caches.missing_crds(),
+        }
+    }
+}
+
+impl Readiness {
+    /// Ready when desired state is published: caches are synced, every object is planned, and the
+    /// transport works. A standby replica is ready if its transport allows it (MQTT does) and it can
+    /// become leader. Kinds without their CRD do not matter, unless all are missing.
+    fn is_ready(&self) -> bool {
+        let is_ready_standby =
+            self.is_standby && self.can_standby_be_ready && self.election_problem.is_none();
+        let (transport_works, _) = self.transport;
+        (self.is_planned || is_ready_standby)
+            && transport_works
+            && self.missing_crds.len() < NUMBER_OF_KINDS
+    }
+
+    fn text(&self) -> String {
+        let services = match (self.is_planned, self.is_standby, &self.election_problem) {
+            (true, ..) => "planned".to_owned(),
+            (false, true, None) => "standby, another replica is leader".to_owned(),
+            (false, true, Some(problem)) => format!("standby that cannot become leader: {problem}"),
+            (false, false, _) => "waiting for the API server".to_owned(),
+        };
+        let (_, transport) = &self.transport;
+        let mut text = format!("services: {services}\n{transport}");
+        if !self.missing_crds.is_empty() {
+            let missing = self.missing_crds.join(", ");
+            text += &format!("missing CRDs: {missing} (kubectl apply -f crds/)\n");
+        }
+        text
     }
 }
 
@@ -68,29 +137,71 @@ pub async fn serve(listener: TcpListener, health_state: HealthState) {
     }
 }
 
-/// Ready when desired state is published: caches are synced, every object is planned, and the
-/// transport works. A standby replica is ready if its transport allows it (MQTT does).
 async fn ready(State(health_state): State<HealthState>) -> impl IntoResponse {
-    let HealthState(inner) = health_state;
-    let planned = inner.publisher.is_synced();
-    let (is_ready, text) = inner.publisher.transport().readiness();
-    let standby = inner.standby.load(Ordering::Relaxed);
-    let services = match (planned, standby) {
-        (true, _) => "planned",
-        (false, true) => "standby, another replica is leader",
-        (false, false) => "waiting for the API server",
-    };
-    let is_ready_standby = standby && inner.publisher.transport().can_standby_be_ready();
-    let code = if (planned || is_ready_standby) && is_ready {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
-    (code, format!("services: {services}\n{text}"))
+    let readiness = health_state.readiness();
+    let code = if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (code, readiness.text())
 }
 
 async fn metrics(State(health_state): State<HealthState>) -> impl IntoResponse {
     let mut text = String::new();
     text::encode(&mut text, &health_state.0.registry).expect("a String takes every text");
     ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leader() -> Readiness {
+        Readiness {
+            is_planned: true,
+            is_standby: false,
+            election_problem: None,
+            can_standby_be_ready: true,
+            transport: (true, "broker: connected\n".to_owned()),
+            missing_crds: Vec::new(),
+        }
+    }
+
+    fn standby() -> Readiness {
+        Readiness { is_planned: false, is_standby: true, ..leader() }
+    }
+
+    fn missing(count: usize) -> Readiness {
+        let missing_crds = (0..count).map(|n| format!("crd{n}")).collect();
+        Readiness { missing_crds, ..leader() }
+    }
+
+    #[test]
+    fn replica_is_ready_if_it_publishes_or_can_take_over() {
+        let forbidden = || Some("forbidden".to_owned());
+        for (name, readiness, expected) in [
+            ("leader", leader(), true),
+            ("standby", standby(), true),
+            ("eventbus", Readiness { can_standby_be_ready: false, ..standby() }, false),
+            ("no Lease", Readiness { election_problem: forbidden(), ..standby() }, false),
+            ("lost Lease", Readiness { election_problem: forbidden(), ..leader() }, true),
+            ("start", Readiness { is_planned: false, ..leader() }, false),
+            ("no broker", Readiness { transport: (false, String::new()), ..leader() }, false),
+            ("one CRD is missing", missing(1), true),
+            ("all CRDs but one are missing", missing(NUMBER_OF_KINDS - 1), true),
+            ("all CRDs are missing", missing(NUMBER_OF_KINDS), false),
+        ] {
+            assert_eq!(readiness.is_ready(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn text_names_what_is_missing() {
+        assert_eq!(leader().text(), "services: planned\nbroker: connected\n");
+        assert_eq!(
+            missing(2).text(),
+            "services: planned\nbroker: connected\n\
+             missing CRDs: crd0, crd1 (kubectl apply -f crds/)\n"
+        );
+        let refused = Readiness { election_problem: Some("forbidden".to_owned()), ..standby() };
+        assert!(refused.text().contains("standby that cannot become leader: forbidden\n"));
+        assert!(standby().text().contains("another replica is leader"));
+    }
 }

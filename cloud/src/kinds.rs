@@ -57,6 +57,20 @@ macro_rules! with_kind_body {
     };
 }
 
+macro_rules! count_kinds {
+    ([] $($kind:ident($resource:ident, $field:ident, $gauge:literal);)*) => {
+        /// How many kinds are registered.
+        pub const NUMBER_OF_KINDS: usize = [$(Resource::$resource),*].len();
+    };
+}
+
+for_each_kind!(count_kinds!());
+
+/// The name of the CRD of a kind.
+pub fn crd_name<K: kube::Resource<DynamicType = ()>>() -> String {
+    format!("{}.{}", K::plural(&()), K::group(&()))
+}
+
 /// A kind of the API that has a controller.
 pub trait Kind:
     kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>

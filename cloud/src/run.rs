@@ -65,7 +65,7 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         move || TrainingModel::cache(&caches).state()
     };
     let registry = metrics.registry(services, trainings);
-    let health_state = HealthState::new(publisher.clone(), registry);
+    let health_state = HealthState::new(publisher.clone(), caches.clone(), registry);
     let fleet = Fleet::new(transport.heartbeat_seconds());
     if flags.require_known_keys {
         fleet.lock().require_known_keys();

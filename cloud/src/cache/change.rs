@@ -59,6 +59,8 @@ pub enum Change {
     Frameworks,
     /// The trusted keys of the nodes were created, changed or deleted.
     NodeKeys,
-    /// A watch listed its objects again: any change may have been missed.
+    /// A watch listed its objects, again or for the first time: any change may have been missed.
     Relisted,
+    /// The CRD of a kind is missing.
+    KindMissing,
 }

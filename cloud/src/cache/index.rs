@@ -13,6 +13,9 @@ use kube::{
     runtime::reflector::{ObjectRef, Store},
 };
 use neptune_wire::Resource as WireResource;
+use tokio::sync::watch::Receiver;
+
+use super::listing::Listing;
 
 /// What an object refers to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -57,11 +60,16 @@ struct Index {
 pub struct IndexedStore<K: Resource<DynamicType = ()> + 'static> {
     store: Store<K>,
     index: Arc<RwLock<Index>>,
+    listing: Receiver<Listing>,
 }
 
 impl<K: Resource<DynamicType = ()> + 'static> Clone for IndexedStore<K> {
     fn clone(&self) -> Self {
-        Self { store: self.store.clone(), index: Arc::clone(&self.index) }
+        Self {
+            store: self.store.clone(),
+            index: Arc::clone(&self.index),
+            listing: self.listing.clone(),
+        }
     }
 }
 
@@ -74,9 +82,20 @@ impl<K: Resource<DynamicType = ()> + 'static> Deref for IndexedStore<K> {
 }
 
 impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> {
-    /// An empty index over a cache.
-    pub fn new(store: Store<K>) -> Self {
-        Self { store, index: Arc::default() }
+    /// An empty index over a cache. `listing` says what of it is known.
+    pub fn new(store: Store<K>, listing: Receiver<Listing>) -> Self {
+        Self { store, index: Arc::default(), listing }
+    }
+
+    /// What is known of the objects.
+    pub fn listing(&self) -> Listing {
+        *self.listing.borrow()
+    }
+
+    /// Resolves when the cache and its index are complete, or the CRD of the kind is missing.
+    pub async fn ready(&self) {
+        // The writer lives in a separate task. The only error is that it ended, at shutdown.
+        drop(self.listing.clone().wait_for(|listing| listing.is_decided()).await);
     }
 
     /// The cache without its index.

@@ -4,6 +4,7 @@
 mod change;
 mod framework_table;
 mod index;
+mod listing;
 mod node_ports;
 pub mod outage;
 mod service_address;
@@ -24,10 +25,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
-    Api, Client, Resource, ResourceExt as _,
+    Api, Client, Resource as KubeResource, ResourceExt as _,
     runtime::{reflector::ObjectRef, watcher},
 };
-use neptune_wire::{NodeName, ObjectKey};
+use neptune_wire::{NodeName, ObjectKey, Resource};
 use serde::de::DeserializeOwned;
 
 pub use change::{Change, Object};
@@ -37,7 +38,7 @@ use outage::ApiServer;
 use watch::watch;
 
 use crate::{
-    kinds::Kind,
+    kinds::{Kind, crd_name},
     kubernetes::{
         identity::reference,
         labels::{MANAGED_BY, owner_annotation},
@@ -125,15 +126,33 @@ macro_rules! define_caches {
 for_each_kind!(define_caches!());
 
 impl Caches {
-    /// Resolves when each cache is complete. Pods are not waited for.
+    /// Resolves when each cache is complete, or the CRD of its kind is missing. Pods are not waited
+    /// for.
     pub async fn ready(&self) {
-        // The writers live in separate tasks. The only error is a dropped writer, at shutdown.
-        each_kind!(K => drop(K::cache(self).wait_until_ready().await));
-        let _ = self.nodes.wait_until_ready().await;
-        let _ = self.deployments.wait_until_ready().await;
-        let _ = self.services.wait_until_ready().await;
-        let _ = self.frameworks.wait_until_ready().await;
-        let _ = self.node_keys.wait_until_ready().await;
+        each_kind!(K => K::cache(self).ready().await);
+        self.nodes.ready().await;
+        self.deployments.ready().await;
+        self.services.ready().await;
+        self.frameworks.ready().await;
+        self.node_keys.ready().await;
+    }
+
+    /// Whether all objects of a resource are known. Otherwise one that the cache lacks may exist.
+    pub fn is_complete(&self, resource: Resource) -> bool {
+        resource == Resource::Peers
+            || with_kind!(resource, K => K::cache(self).listing().is_complete)
+    }
+
+    /// The name of the CRD of a resource, if it is missing.
+    pub fn missing_crd(&self, resource: Resource) -> Option<String> {
+        with_kind!(resource, K => {
+            K::cache(self).listing().is_missing.then(crd_name::<K>)
+        })
+    }
+
+    /// The names of all missing CRDs.
+    pub fn missing_crds(&self) -> Vec<String> {
+        Resource::ALL.iter().filter_map(|resource| self.missing_crd(*resource)).collect()
     }
 
     /// An object by its namespace and name.
@@ -177,7 +196,7 @@ impl Caches {
 /// The cached objects whose controller is this owner.
 pub fn owned<K: Kind, W>(store: &IndexedStore<W>, owner: &K) -> Vec<Arc<W>>
 where
-    W: Indexed + Resource<DynamicType = ()> + Clone + 'static,
+    W: Indexed + KubeResource<DynamicType = ()> + Clone + 'static,
 {
     let key = owner.meta().uid.clone().map(IndexKey::Owner);
     key.map_or_else(Vec::new, |key| store.with_key(&key))
@@ -241,7 +260,7 @@ fn on_pod(pod: &Pod) -> Option<Change> {
 
 fn scoped<K>(client: &Client, only: Option<&str>) -> Api<K>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: KubeResource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     match only {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
@@ -256,7 +275,7 @@ fn watch_workloads<W>(
 ) -> IndexedStore<W>
 where
     W: Indexed
-        + Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + KubeResource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + Debug
         + DeserializeOwned
@@ -273,7 +292,7 @@ where
     })
 }
 
-fn kind_of_owner(kind: &str) -> Option<neptune_wire::Resource> {
+fn kind_of_owner(kind: &str) -> Option<Resource> {
     let mut found = None;
     each_kind!(K => {
         if K::kind(&()) == kind {

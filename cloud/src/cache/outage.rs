@@ -65,6 +65,12 @@ impl ApiError for watcher::Error {
     }
 }
 
+impl ApiError for tokio::time::error::Elapsed {
+    fn is_outage(&self) -> bool {
+        true
+    }
+}
+
 impl ApiServer {
     /// A request failed. Returns whether that is an outage, which is logged here; any other error
     /// is left to the caller.

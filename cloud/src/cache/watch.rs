@@ -1,5 +1,6 @@
 //! One watch: keeps a cache and its index up to date, and sends a [`Change`] per event. Reconnects
-//! by itself, a few seconds after the API server answers again.
+//! by itself, a few seconds after the API server answers again, and lists the objects of a missing
+//! kind once its CRD is there. What is logged is decided by `listing`.
 
 use std::{
     fmt::Debug,
@@ -14,36 +15,24 @@ use kube::{
     runtime::{
         WatchStreamExt as _,
         reflector::{self, store::Writer},
-        utils::Backoff as WatchBackoff,
         watcher::{self, watcher},
     },
 };
 use serde::de::DeserializeOwned;
+use tokio::sync::watch::Sender;
 
 use neptune_backoff::{Backoff, Retries};
 
-use super::{Change, Indexed, IndexedStore, outage::ApiServer};
+use super::{
+    Change, Indexed, IndexedStore,
+    listing::{Failure, Listing, Transition, WatchState, is_success},
+    outage::ApiServer,
+};
+use crate::kinds::crd_name;
 
 /// The pause before a failed watch is started again. The longest one bounds how long a cache stays
 /// outdated after an outage.
 const RESTART: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(5));
-
-struct Restarts(Retries);
-
-impl Iterator for Restarts {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        // The standard library's only source of randomness.
-        Some(self.0.failed(RandomState::new().build_hasher().finish()))
-    }
-}
-
-impl WatchBackoff for Restarts {
-    fn reset(&mut self) {
-        self.0.reset();
-    }
-}
 
 /// A kind that can be watched and found by its keys.
 pub trait Watched:
@@ -73,63 +62,134 @@ pub fn watch<K: Watched>(
     change: impl Fn(&K, bool) -> Option<Change> + Send + 'static,
 ) -> IndexedStore<K> {
     let (store, writer) = reflector::store();
-    let store = IndexedStore::new(store);
-    let outputs = (store.clone(), changes.clone(), Arc::clone(api_server));
-    tokio::spawn(run(api, config, writer, outputs, change));
+    let (sender, listing) = tokio::sync::watch::channel(Listing::default());
+    let store = IndexedStore::new(store, listing);
+    let output = Output {
+        writer,
+        store: store.clone(),
+        listing: sender,
+        changes: changes.clone(),
+        api_server: Arc::clone(api_server),
+    };
+    tokio::spawn(run(api, config, output, change));
     store
+}
+
+/// What a watch updates.
+struct Output<K: Watched> {
+    writer: Writer<K>,
+    store: IndexedStore<K>,
+    listing: Sender<Listing>,
+    changes: UnboundedSender<Change>,
+    api_server: Arc<ApiServer>,
 }
 
 async fn run<K: Watched>(
     api: Api<K>,
     config: watcher::Config,
-    writer: Writer<K>,
-    (store, changes, api_server): (IndexedStore<K>, UnboundedSender<Change>, Arc<ApiServer>),
+    mut output: Output<K>,
     change: impl Fn(&K, bool) -> Option<Change>,
 ) {
-    let kind = K::kind(&()).into_owned();
-    let events = watcher(api, config)
+    let mut state = WatchState::default();
+    // Not kube's own backoff: it takes the beginning of each list for a success.
+    let mut retries = Retries::new(RESTART);
+    let start = || {
+        let events = watcher(api.clone(), config.clone());
         // Large, and not used here.
-        .modify(|object| object.managed_fields_mut().clear())
-        .backoff(Restarts(Retries::new(RESTART)));
-    let mut events = std::pin::pin!(reflector::reflector(writer, events));
-    let mut failing = false;
+        Box::pin(events.modify(|object| object.managed_fields_mut().clear()))
+    };
+    let mut events = start();
     while let Some(event) = events.next().await {
-        let change = match event {
+        match event {
             Ok(event) => {
-                if std::mem::take(&mut failing) {
-                    tracing::info!(kind, "watch recovered");
+                let change = output.apply(&event, &change);
+                if is_success(&event) {
+                    retries.reset();
+                    log::<K>(state.on_success(&event), None);
+                    output.api_server.answered();
+                    output.listing.send_if_modified(|held| replace(held, state.listing()));
                 }
-                api_server.answered();
-                match &event {
-                    watcher::Event::Apply(object) => {
-                        store.apply(object);
-                        change(object, false)
-                    }
-                    watcher::Event::Delete(object) => {
-                        store.delete(object);
-                        change(object, true)
-                    }
-                    // The objects of a list take effect together, with its end.
-                    watcher::Event::Init | watcher::Event::InitApply(_) => None,
-                    watcher::Event::InitDone => {
-                        store.rebuild();
-                        Some(Change::Relisted)
-                    }
+                // Only now: who handles the change sees the listing.
+                if let Some(change) = change
+                    && output.changes.unbounded_send(change).is_err()
+                {
+                    return;
                 }
             }
             Err(error) => {
-                if api_server.failed(&format!("watch {kind}"), &error) {
-                    // One line for all watches.
-                } else if !std::mem::replace(&mut failing, true) {
-                    tracing::warn!(kind, %error, "watch failed; retrying (check that the CRDs are applied: kubectl apply -f crds/)");
+                output.api_server.failed(&format!("watch {}", K::kind(&())), &error);
+                let failure = Failure::of(&error);
+                let transition = state.on_failure(failure);
+                log::<K>(transition, Some(&error));
+                output.listing.send_if_modified(|held| replace(held, state.listing()));
+                if transition == Transition::Missing
+                    && output.changes.unbounded_send(Change::KindMissing).is_err()
+                {
+                    return;
                 }
-                None
+                if failure == Failure::Expired {
+                    // The API server answered: the pause is short, and all watches pause differently.
+                    retries.reset();
+                }
+                // The standard library's only source of randomness.
+                let random = RandomState::new().build_hasher().finish();
+                tokio::time::sleep(retries.failed(random)).await;
+                if failure.needs_list() {
+                    events = start();
+                }
             }
-        };
-        if let Some(change) = change
-            && changes.unbounded_send(change).is_err()
-        {
-            return;
         }
+    }
+}
+
+/// Returns whether that changes the value.
+fn replace<T: PartialEq>(held: &mut T, new: T) -> bool {
+    let differs = *held != new;
+    *held = new;
+    differs
+}
+
+impl<K: Watched> Output<K> {
+    /// Updates the cache and its index. Returns what has changed.
+    fn apply(
+        &mut self,
+        event: &watcher::Event<K>,
+        change: &impl Fn(&K, bool) -> Option<Change>,
+    ) -> Option<Change> {
+        self.writer.apply_watcher_event(event);
+        match event {
+            watcher::Event::Apply(object) => {
+                self.store.apply(object);
+                change(object, false)
+            }
+            watcher::Event::Delete(object) => {
+                self.store.delete(object);
+                change(object, true)
+            }
+            // The objects of a list take effect together, with its end.
+            watcher::Event::Init | watcher::Event::InitApply(_) => None,
+            watcher::Event::InitDone => {
+                self.store.rebuild();
+                Some(Change::Relisted)
+            }
+        }
+    }
+}
+
+fn log<K: Watched>(transition: Transition, error: Option<&watcher::Error>) {
+    let kind = K::kind(&());
+    let error = error.map(tracing::field::display);
+    match transition {
+        Transition::None => {}
+        Transition::Missing => tracing::warn!(
+            %kind,
+            crd = crd_name::<K>(),
+            "the CRD is missing; the controller works without this kind until the CRD is applied (kubectl apply -f crds/)"
+        ),
+        Transition::Appeared => {
+            tracing::info!(%kind, crd = crd_name::<K>(), "the missing CRD was applied");
+        }
+        Transition::Failed => tracing::warn!(%kind, error, "watch failed; retrying"),
+        Transition::Recovered => tracing::info!(%kind, "watch recovered"),
     }
 }

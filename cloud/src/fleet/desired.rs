@@ -3,19 +3,25 @@
 //! decided when they can be sent, so that they never wait for all nodes at once. Pure.
 //!
 //! Nothing is published before every object that exists was planned once. An earlier index would
-//! not list the rest, and the nodes would delete it.
+//! not list the rest, and the nodes would delete it. A kind whose objects are not known, because its
+//! CRD is missing, does not delay the others: what a node has of it is in `keep`, and a node gets no
+//! index before its sync says what that is.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     mem::discriminant,
 };
 
 use neptune_wire::{
-    ContentHash, EncodedContent, NodeName, ObjectContent, ObjectKey, SortedMap, Source, Sync,
-    SyncNotices, source::DownstreamMessage,
+    ContentHash, EncodedContent, NodeName, ObjectContent, ObjectKey, Resource, SortedMap, Source,
+    Sync, SyncNotices, source::DownstreamMessage,
 };
 
-use super::backlog::{Backlog, Due};
+use super::{
+    backlog::{Backlog, Due},
+    contents::Contents,
+    incomplete::{Found, Incomplete},
+};
 
 /// What each node's agent should have because of one object.
 pub type Requirements = BTreeMap<NodeName, BTreeMap<ObjectKey, ObjectContent>>;
@@ -32,6 +38,8 @@ pub struct FleetDesired {
     /// The nodes that retain something because of an object that cannot be planned now.
     retained: BTreeMap<ObjectKey, BTreeSet<NodeName>>,
     initial_sync: InitialSync,
+    /// The kinds whose objects are not all known and planned. They do not delay the initial sync.
+    incomplete: Incomplete,
     /// The nodes whose messages are not decided yet.
     backlog: Backlog,
     contents: Contents,
@@ -47,8 +55,10 @@ struct NodeDesired {
     retained: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     /// The objects that changed since the last message was decided.
     changed: BTreeSet<ObjectKey>,
-    /// `None` before the first index.
+    /// `None` before the first messages.
     source: Option<Source>,
+    /// While kinds are incomplete: what the node has of them.
+    found: Found,
 }
 
 /// An object that a node should have.
@@ -58,25 +68,6 @@ struct Requested {
     content: EncodedContent,
     /// The planned objects that require it, sorted.
     by: Vec<ObjectKey>,
-}
-
-/// The contents of shared objects, once for all nodes.
-#[derive(Debug, Default)]
-struct Contents {
-    by_hash: HashMap<ContentHash, EncodedContent>,
-    sweep_at: usize,
-}
-
-impl Contents {
-    fn intern(&mut self, content: &ObjectContent) -> EncodedContent {
-        let encoded = EncodedContent::new(content);
-        if self.by_hash.len() >= self.sweep_at {
-            self.by_hash.retain(|_, held| held.shares() > 1);
-            self.sweep_at = (2 * self.by_hash.len()).max(64);
-        }
-        let held = self.by_hash.entry(encoded.hash().clone()).or_insert(encoded);
-        held.clone()
-    }
 }
 
 #[derive(Debug, Default)]
@@ -91,10 +82,22 @@ enum InitialSync {
 }
 
 impl FleetDesired {
-    /// These objects exist and will be planned.
-    pub fn begin_initial_sync(&mut self, objects: BTreeSet<ObjectKey>) {
+    /// These objects exist and will be planned. Those of the resources `incomplete` are not known.
+    pub fn begin_initial_sync(
+        &mut self,
+        objects: BTreeSet<ObjectKey>,
+        incomplete: BTreeSet<Resource>,
+    ) {
         self.initial_sync = InitialSync::Pending(objects);
+        self.incomplete = Incomplete::new(incomplete);
         self.complete_initial_sync();
+    }
+
+    /// The objects of a resource are known, and will be planned.
+    pub fn on_listed(&mut self, resource: Resource, objects: BTreeSet<ObjectKey>) {
+        if self.incomplete.on_listed(resource, objects) {
+            self.on_kind_complete();
+        }
     }
 
     /// Decides the messages of the next node, in the order in which they are published. `None` if no
@@ -232,6 +235,9 @@ impl FleetDesired {
     }
 
     fn planned(&mut self, object: &ObjectKey, touched: &BTreeSet<NodeName>) {
+        if self.incomplete.on_planned(object) {
+            self.on_kind_complete();
+        }
         match &mut self.initial_sync {
             InitialSync::Complete => {
                 for node in touched {
@@ -243,6 +249,14 @@ impl FleetDesired {
                 self.complete_initial_sync();
             }
             InitialSync::NotStarted => {}
+        }
+    }
+
+    /// What no object requires leaves the nodes now.
+    fn on_kind_complete(&mut self) {
+        for (node, desired) in &mut self.nodes {
+            desired.found.objects.retain(|key| self.incomplete.protects(key));
+            self.backlog.add(node);
         }
     }
 
@@ -268,20 +282,27 @@ impl FleetDesired {
             let content = desired.objects.get(&key).map(|requested| requested.content.clone());
             (key, content)
         });
-        let changed = changed.collect();
-        let retained = desired.retained.values().flatten().cloned().collect();
+        let changed: BTreeMap<_, _> = changed.collect();
+        let sync = due.sync.as_ref().map(|sync| &sync.0);
+        desired.found.update(&self.incomplete, sync, &changed);
+        let retained = desired.retained.values().flatten();
+        let keep = retained.chain(&desired.found.objects).cloned().collect();
         let source = desired.source.get_or_insert_default();
         source.set_batch_seconds(self.batch_seconds);
-        let mut messages = source.update(changed, retained, wall_ms);
-        if due == Due::default() {
-            return messages;
-        }
+        let mut messages = source.update(changed, keep, wall_ms);
         if due.snapshot {
             messages.extend(source.snapshot());
         }
         if let Some(sync) = due.sync {
             let (sync, notices) = *sync;
             messages.extend(source.answer(&sync, notices, wall_ms));
+        }
+        if !self.incomplete.is_empty() && !desired.found.has_synced {
+            // The index would remove what the node has of the incomplete kinds.
+            desired.found.owes_index = true;
+            messages.retain(|message| !matches!(message, DownstreamMessage::Index(_)));
+        } else if std::mem::take(&mut desired.found.owes_index) {
+            messages.push(source.index());
         }
         newest_per_topic(messages)
     }
@@ -336,7 +357,7 @@ fn newest_per_topic(messages: Vec<DownstreamMessage>) -> Vec<DownstreamMessage> 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::{AgentInstance, Revision};
+    use neptune_wire::{AgentInstance, Replica, Revision};
     use serde_json::json;
 
     use super::*;
@@ -401,7 +422,7 @@ mod tests {
 
     fn synced() -> FleetDesired {
         let mut desired = FleetDesired::default();
-        desired.begin_initial_sync(BTreeSet::new());
+        desired.begin_initial_sync(BTreeSet::new(), BTreeSet::new());
         assert!(!desired.has_next());
         desired
     }
@@ -429,7 +450,7 @@ mod tests {
         let mut desired = FleetDesired::default();
         assert!(set(&mut desired, "edge0", "a", 1).is_empty(), "not known yet");
         let all = [service("a"), service("b"), service("c")].into();
-        desired.begin_initial_sync(all);
+        desired.begin_initial_sync(all, BTreeSet::new());
         assert!(set(&mut desired, "edge0", "a", 1).is_empty());
         desired.on_node_online(&node("idle"));
         desired.on_sync(&node("edge0"), sync(&["a", "b", "old"]), SyncNotices::default());
@@ -488,7 +509,7 @@ mod tests {
             |desired: &FleetDesired| desired.published_hash(&node("edge0"), &service("a"));
         desired.set(&service("a"), requirements("edge0", "a", 1));
         assert_eq!(published(&desired), None, "before the initial sync");
-        desired.begin_initial_sync([].into());
+        desired.begin_initial_sync([].into(), BTreeSet::new());
         assert_eq!(published(&desired), hash(1));
         let _ = next(&mut desired, 1);
         desired.set(&service("a"), requirements("edge0", "a", 2));
@@ -502,7 +523,7 @@ mod tests {
     #[test]
     fn object_deleted_before_it_was_planned_does_not_block_the_initial_sync() {
         let mut desired = FleetDesired::default();
-        desired.begin_initial_sync([service("a")].into());
+        desired.begin_initial_sync([service("a")].into(), BTreeSet::new());
         assert!(!desired.is_synced());
         assert!(remove(&mut desired, "a").is_empty());
         assert!(desired.is_synced());
@@ -619,6 +640,115 @@ mod tests {
         desired.contents.sweep_at = 0;
         let _ = set(&mut desired, "edge0", "y", 1);
         assert_eq!(desired.contents.by_hash.len(), 3);
+    }
+
+    const MODEL: &str = "default/inferencemodels/m";
+
+    /// The objects of an `InferenceModel` on edge0, with the Model that all share.
+    fn serving() -> Requirements {
+        let keys = [MODEL, "default/models/shared"].map(|key| key.parse::<ObjectKey>().unwrap());
+        [(node("edge0"), keys.map(|key| (key.clone(), content(&key, 0))).into())].into()
+    }
+
+    /// The state of a controller before a CRD was missing, and a node that has it: a service, an
+    /// `InferenceModel`, a service that was deleted meanwhile, and models of these.
+    fn before() -> Replica {
+        let mut replica = Replica::default();
+        let mut desired = synced();
+        desired.set(&service("a"), requirements("edge0", "a", 1));
+        desired.set(&MODEL.parse().unwrap(), serving());
+        let mut old = requirements("edge0", "old", 1);
+        let other: ObjectKey = "default/models/other".parse().unwrap();
+        old.get_mut(&node("edge0")).unwrap().insert(other.clone(), content(&other, 0));
+        desired.set(&service("old"), old);
+        receive(&mut replica, next(&mut desired, 1));
+        assert_eq!(held(&replica), ["a", "old", "other", "shared", "m"]);
+        replica
+    }
+
+    fn receive(replica: &mut Replica, messages: Messages) {
+        for (_, message) in messages {
+            match message {
+                DownstreamMessage::Insert(key, insert) => drop(replica.insert(&key, insert.into())),
+                DownstreamMessage::Delete(key, delete) => drop(replica.delete(&key, &delete)),
+                DownstreamMessage::Index(index) => drop(replica.index_received(index)),
+            }
+        }
+    }
+
+    fn held(replica: &Replica) -> Vec<String> {
+        replica.objects().keys().map(|key| key.name.to_string()).collect()
+    }
+
+    fn incomplete(resource: Resource) -> FleetDesired {
+        let mut desired = FleetDesired::default();
+        desired.begin_initial_sync([service("a")].into(), [resource].into());
+        desired.set(&service("a"), requirements("edge0", "a", 1));
+        desired
+    }
+
+    fn sync_of(replica: &Replica) -> Sync {
+        replica.sync(AgentInstance("i".to_owned()), 1)
+    }
+
+    #[test]
+    fn objects_of_an_unknown_kind_stay_on_the_node_and_others_go() {
+        let mut replica = before();
+        let mut desired = incomplete(Resource::InferenceModels);
+        desired.on_node_online(&node("edge0"));
+        receive(&mut replica, next(&mut desired, 10));
+        assert_eq!(held(&replica), ["a", "old", "other", "shared", "m"], "no sync yet");
+        desired.set(&service("a"), requirements("edge0", "a", 2));
+        desired.republish();
+        let messages = next(&mut desired, 11);
+        assert_eq!(text(&messages), ["edge0 + a=2", "edge0 + shared=0"], "works without an index");
+        receive(&mut replica, messages);
+        desired.on_sync(&node("edge0"), sync_of(&replica), SyncNotices::default());
+        receive(&mut replica, next(&mut desired, 12));
+        assert_eq!(
+            held(&replica),
+            ["a", "other", "shared", "m"],
+            "only the service is known to be gone"
+        );
+        assert!(replica.is_complete());
+
+        // A service is deleted; the model may be the InferenceModel's too.
+        desired.remove(&service("a"));
+        receive(&mut replica, next(&mut desired, 13));
+        assert_eq!(held(&replica), ["other", "shared", "m"]);
+        desired.on_sync(&node("edge0"), sync_of(&replica), SyncNotices::default());
+        receive(&mut replica, next(&mut desired, 14));
+        assert_eq!(held(&replica), ["other", "shared", "m"]);
+
+        // The CRD appears with its object.
+        desired.on_listed(Resource::InferenceModels, [MODEL.parse().unwrap()].into());
+        receive(&mut replica, next(&mut desired, 15));
+        assert_eq!(held(&replica), ["other", "shared", "m"], "not planned yet");
+        desired.set(&MODEL.parse().unwrap(), serving());
+        receive(&mut replica, next(&mut desired, 16));
+        assert_eq!(held(&replica), ["shared", "m"]);
+        assert!(replica.is_complete());
+    }
+
+    #[test]
+    fn kind_that_appears_without_objects_leaves_nothing_on_the_node() {
+        let mut replica = before();
+        let mut desired = incomplete(Resource::InferenceModels);
+        receive(&mut replica, next(&mut desired, 10));
+        // The node has not sent a sync since the start of the controller.
+        desired.on_listed(Resource::InferenceModels, BTreeSet::new());
+        receive(&mut replica, next(&mut desired, 11));
+        assert_eq!(held(&replica), ["a", "shared"]);
+        assert!(replica.is_complete() && !desired.has_next());
+    }
+
+    #[test]
+    fn kind_that_is_listed_before_the_start_is_complete() {
+        let mut desired = FleetDesired::default();
+        desired.on_listed(Resource::InferenceModels, BTreeSet::new());
+        desired.begin_initial_sync(BTreeSet::new(), [Resource::InferenceModels].into());
+        desired.on_listed(Resource::InferenceModels, BTreeSet::new());
+        assert_eq!(text(&set(&mut desired, "edge0", "a", 1)).last().unwrap(), "edge0 index 2");
     }
 
     #[test]

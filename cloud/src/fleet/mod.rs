@@ -2,10 +2,12 @@
 
 mod backlog;
 mod cloud_workers;
+mod contents;
 mod counters;
 mod delays;
 mod desired;
 mod evaluations;
+mod incomplete;
 mod node_keys;
 pub mod observed;
 mod presence;

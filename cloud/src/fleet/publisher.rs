@@ -8,7 +8,7 @@ use std::{
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_wire::{
-    ContentHash, NodeName, ObjectKey, Sync, SyncNotices, source::DownstreamMessage,
+    ContentHash, NodeName, ObjectKey, Resource, Sync, SyncNotices, source::DownstreamMessage,
 };
 
 use tokio::sync::Notify;
@@ -45,9 +45,15 @@ impl Publisher {
         Self(Arc::new(PublisherInner { transport, state, waiting }))
     }
 
-    /// Starts the initial sync: these objects exist and will be planned.
-    pub fn begin_initial_sync(&self, objects: BTreeSet<ObjectKey>) {
-        self.publish(|desired| desired.begin_initial_sync(objects));
+    /// Starts the initial sync: these objects exist and will be planned. Those of the resources
+    /// `incomplete` are not known: nodes keep what they have of them.
+    pub fn begin_initial_sync(&self, objects: BTreeSet<ObjectKey>, incomplete: BTreeSet<Resource>) {
+        self.publish(|desired| desired.begin_initial_sync(objects, incomplete));
+    }
+
+    /// All objects of a resource are known now, and will be planned.
+    pub fn on_listed(&self, resource: Resource, objects: BTreeSet<ObjectKey>) {
+        self.publish(|desired| desired.on_listed(resource, objects));
     }
 
     /// Sets everything that an object requires. Returns why a node cannot get the object itself,

@@ -107,6 +107,7 @@ pub struct Metrics {
     skipped: Counter,
     nodes: Family<ByState, Gauge>,
     objects: Family<ByController, Gauge>,
+    missing: Family<ByController, Gauge>,
     connected: Gauge,
     leads: Gauge,
     reviews: Family<ByVerdict, Counter>,
@@ -183,6 +184,12 @@ impl Metrics {
         gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    /// Sets whether the CRD of a kind is missing.
+    pub fn set_missing<K: Kind>(&self, is_missing: bool) {
+        let gauge = self.missing.get_or_create(&ByController { kind: K::LABEL });
+        gauge.set(i64::from(is_missing));
+    }
+
     /// Records a POST to `KubeEdge`'s router.
     pub fn posted(&self, result: PostOutcome) {
         self.posts.get_or_create(&ByPost { result }).inc();
@@ -241,6 +248,11 @@ impl Metrics {
             let gauge = self.objects.get_or_create_owned(&ByController { kind: K::LABEL });
             Registry::register(registry, K::GAUGE, format!("{}s", K::kind(&())), gauge);
         });
+        registry.register(
+            "missing_crd",
+            "Whether the CRD of the kind is missing (1) or not (0)",
+            self.missing.clone(),
+        );
         registry.register("reconcile", "Total reconciliations", self.reconciles.clone());
         registry.register(
             "reconcile_errors",

@@ -26,6 +26,8 @@ pub struct FaultyApi(Arc<Inner>);
 struct Inner {
     client: Client,
     rule: Mutex<Option<Rule>>,
+    /// Method and path of each request.
+    requests: Mutex<Vec<(String, String)>>,
     failed: AtomicUsize,
 }
 
@@ -38,7 +40,8 @@ struct Rule {
 impl FaultyApi {
     /// Starts the proxy, which passes all requests on. Returns its address.
     pub async fn start(client: Client) -> (Self, SocketAddr) {
-        let inner = Inner { client, rule: Mutex::new(None), failed: AtomicUsize::new(0) };
+        let (rule, requests) = (Mutex::default(), Mutex::default());
+        let inner = Inner { client, rule, requests, failed: AtomicUsize::new(0) };
         let faulty_api = Self(Arc::new(inner));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -63,6 +66,14 @@ impl FaultyApi {
         self.0.failed.load(Ordering::SeqCst)
     }
 
+    /// How many requests had this method and part of the path so far.
+    pub fn requests(&self, method: &str, part_of_path: &str) -> usize {
+        let requests = self.0.requests.lock().unwrap();
+        let matches =
+            |(verb, path): &&(String, String)| verb == method && path.contains(part_of_path);
+        requests.iter().filter(matches).count()
+    }
+
     fn code(&self, request: &Request<Body>) -> Option<u16> {
         let rule = self.0.rule.lock().unwrap();
         let rule = rule.as_ref()?;
@@ -73,6 +84,8 @@ impl FaultyApi {
 }
 
 async fn pass(State(faulty_api): State<FaultyApi>, mut request: Request<Body>) -> Response {
+    let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
+    faulty_api.0.requests.lock().unwrap().push((method, path));
     if let Some(code) = faulty_api.code(&request) {
         faulty_api.0.failed.fetch_add(1, Ordering::SeqCst);
         let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure",

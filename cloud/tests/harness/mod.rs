@@ -99,15 +99,34 @@ impl Harness {
     }
 
     async fn install(&self) {
-        let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         for crd in crdgen::crds() {
-            let name = crd.metadata.name.clone().unwrap();
-            crds.create(&PostParams::default(), &crd).await.unwrap();
-            let established = await_condition(crds.clone(), &name, is_crd_established());
-            within("the CRD to be served", established).await.unwrap();
+            self.create_crd(crd).await;
         }
         self.node("edge0", json!({"node-role.kubernetes.io/edge": ""})).await;
         self.node("solar-corona-cloud", json!({})).await;
+    }
+
+    async fn create_crd(&self, crd: CustomResourceDefinition) {
+        let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        let name = crd.metadata.name.clone().unwrap();
+        crds.create(&PostParams::default(), &crd).await.unwrap();
+        let established = await_condition(crds.clone(), &name, is_crd_established());
+        within("the CRD to be served", established).await.unwrap();
+    }
+
+    /// Creates a CRD that was deleted.
+    pub async fn apply_crd(&self, name: &str) {
+        let mut crds = crdgen::crds().into_iter();
+        let crd = crds.find(|crd| crd.metadata.name.as_deref() == Some(name)).unwrap();
+        self.create_crd(crd).await;
+    }
+
+    /// Deletes a CRD with its objects.
+    pub async fn delete_crd(&self, name: &str) {
+        let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        crds.delete(name, &DeleteParams::default()).await.unwrap();
+        let is_gone = |crd: Option<&CustomResourceDefinition>| crd.is_none();
+        within("the CRD to be deleted", await_condition(crds, name, is_gone)).await.unwrap();
     }
 
     /// Creates a node, or replaces its labels.
@@ -286,6 +305,27 @@ impl Harness {
         http(self.http_port, path).await
     }
 
+    /// The body of a replica's answer, if it answers.
+    pub async fn http_of(&self, port: u16, path: &str) -> Option<String> {
+        http(port, path).await
+    }
+
+    /// Whether a replica reports that it is ready.
+    pub async fn is_ready(&self, port: u16) -> bool {
+        let answer = answer(port, "/readyz").await.unwrap_or_default();
+        answer.starts_with("HTTP/1.1 200 ")
+    }
+
+    /// The port of the controller's HTTP endpoints.
+    pub fn http_port(&self) -> u16 {
+        self.http_port
+    }
+
+    /// How many lines of the log contain a text.
+    pub fn logged(&self, text: &str) -> usize {
+        self.log().lines().filter(|line| line.contains(text)).count()
+    }
+
     /// Waits until the answer of a replica contains a text.
     pub async fn until_replica(&self, port: u16, path: &str, text: &str) {
         eventually_async(&format!("{text:?} at {path}"), async || {
@@ -360,11 +400,16 @@ impl Harness {
 }
 
 async fn http(port: u16, path: &str) -> Option<String> {
+    let answer = answer(port, path).await?;
+    answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
+}
+
+async fn answer(port: u16, path: &str) -> Option<String> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.ok()?;
-    answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
+    Some(answer)
 }

@@ -207,7 +207,12 @@ impl Source {
     /// Returns all messages that describe the desired state, for a transport that lost its state.
     pub fn snapshot(&self) -> Vec<DownstreamMessage> {
         let inserts = self.objects.keys().map(|key| self.insert(key));
-        inserts.chain([DownstreamMessage::Index(self.listing())]).collect()
+        inserts.chain([self.index()]).collect()
+    }
+
+    /// Returns the newest index.
+    pub fn index(&self) -> DownstreamMessage {
+        DownstreamMessage::Index(self.listing())
     }
 
     /// Returns the messages that bring the node that sent `sync` to the desired state. Empty if it
@@ -256,7 +261,7 @@ impl Source {
         if !messages.is_empty() || self.index < sync.highest || !sync.complete || has_news {
             messages.push(self.new_index(notices, wall_ms));
         } else if self.index != sync.index_revision || sync.request_index {
-            messages.push(DownstreamMessage::Index(self.listing()));
+            messages.push(self.index());
         }
         messages
     }
@@ -271,7 +276,7 @@ impl Source {
         self.notices = notices;
         self.index_batch_seconds = self.batch_seconds;
         self.index = self.clock.next(wall_ms);
-        DownstreamMessage::Index(self.listing())
+        self.index()
     }
 
     fn listing(&self) -> Index {

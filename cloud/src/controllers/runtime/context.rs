@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     cache::{Cached as _, Caches, IndexKey},
+    finding::{Finding, Missing, Referent},
     fleet::{Fleet, FleetState, Presence, Publisher},
     kubernetes::{
         identity::{key, reference},
@@ -229,6 +230,20 @@ impl Context {
     /// Enqueues every object.
     pub fn enqueue_all(&self) {
         each_kind!(K => self.enqueue_where(|_: &K| true));
+    }
+
+    /// Adds to each finding about a missing object that its CRD is missing, if it is.
+    pub fn explain(&self, findings: Vec<Finding>) -> Vec<Finding> {
+        let explain = |finding: Finding| {
+            let Some(Missing { referent: Referent::Object(resource), .. }) = finding.missing else {
+                return finding;
+            };
+            match self.caches().missing_crd(resource) {
+                Some(crd) => finding.without_crd(&crd),
+                None => finding,
+            }
+        };
+        findings.into_iter().map(explain).collect()
     }
 
     /// Drops the state of a deleted object and removes the object from its nodes.

@@ -98,7 +98,7 @@ pub trait Controller:
 
     /// The findings of the spec, as the conditions report them.
     fn findings(&self, context: &Context) -> Vec<Finding> {
-        self.validate(&self.facts(context)).err().unwrap_or_default()
+        context.explain(self.validate(&self.facts(context)).err().unwrap_or_default())
     }
 }
 

@@ -1,16 +1,18 @@
 //! Runs the controllers: one queue per kind, whose objects are reconciled concurrently.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::StreamExt as _;
 use kube::runtime::controller::{Action, Config, applier};
 use neptune_backoff::Backoff;
+use neptune_wire::ObjectKey;
 use tokio::task::JoinSet;
 
 use super::{context::Context, controller::Controller, reconcile::reconcile};
 use crate::{
     cache::Cached as _,
     error::{Class, Error},
+    kinds::Kind as _,
     kubernetes::identity::{key, reference},
 };
 
@@ -30,18 +32,38 @@ const PERSISTENT: Backoff = Backoff::new(Duration::from_millis(500), Duration::f
 /// Reconciles every object, and then each object that is enqueued, indefinitely. Nothing is
 /// published to the nodes before every object is planned once.
 pub async fn run_all(context: &Context) {
-    let mut objects = std::collections::BTreeSet::new();
+    let (mut objects, mut incomplete) = (BTreeSet::new(), BTreeSet::new());
     each_kind!(K => {
-        let existing = K::cache(context.caches()).state();
-        objects.extend(existing.into_iter().filter_map(|object| key(&*object)));
+        match known_objects::<K>(context) {
+            Some(known) => objects.extend(known),
+            None => drop(incomplete.insert(K::RESOURCE)),
+        }
     });
-    context.publisher().begin_initial_sync(objects);
+    context.publisher().begin_initial_sync(objects, incomplete);
+    // Those that were listed meanwhile.
+    each_kind!(K => on_listed::<K>(context));
     // A task per kind: they use several cores, and none delays the transport.
     let mut runs = JoinSet::new();
     each_kind!(K => {
         runs.spawn(run::<K>(context.clone()));
     });
     runs.join_all().await;
+}
+
+/// All objects of a kind; `None` if they are not known, because its CRD is missing.
+fn known_objects<K: Controller>(context: &Context) -> Option<BTreeSet<ObjectKey>> {
+    // In this order: a list that ends in between is seen or reported later.
+    let is_complete = context.caches().is_complete(K::RESOURCE);
+    let objects = K::cache(context.caches()).state();
+    is_complete.then(|| objects.into_iter().filter_map(|object| key(&*object)).collect())
+}
+
+/// Takes the objects of a kind whose CRD was missing at the start into the desired state, once
+/// they are known.
+pub fn on_listed<K: Controller>(context: &Context) {
+    if let Some(objects) = known_objects::<K>(context) {
+        context.publisher().on_listed(K::RESOURCE, objects);
+    }
 }
 
 /// Publishes the messages that wait for room in the transport, indefinitely. Plans the objects again

@@ -119,6 +119,7 @@ async fn prepare<K: Controller>(
         }
         Err(findings) => {
             context.publisher().retain(key, &object.retained_by(key, &facts));
+            let findings = context.explain(findings);
             Prepared { generation, placed: None, findings, retry_at: None }
         }
     };

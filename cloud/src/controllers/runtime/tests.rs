@@ -54,7 +54,7 @@ async fn context() -> (Context, Api<Dataset>) {
     let (transport, _events) =
         Mqtt::start(options, "neptune".parse().unwrap(), metrics.clone()).unwrap();
     let publisher = Publisher::new(transport);
-    publisher.begin_initial_sync([].into());
+    publisher.begin_initial_sync([].into(), [].into());
     let nodes: Api<Node> = Api::all(client.clone());
     let node = serde_json::from_value(json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": "edge0"},

@@ -19,6 +19,7 @@ use kube::{Resource as _, ResourceExt as _};
 use super::{
     context::Context,
     controller::{Cause, Controller},
+    queue::on_listed,
     state::ObjectState,
 };
 use crate::{
@@ -38,13 +39,14 @@ pub async fn dispatch(
 ) {
     let mut nodes = KnownNodes::default();
     nodes.update_all(&context);
+    measure(&context);
     loop {
         match select(changes.next(), reports.next()).await {
             Either::Left((Some(change), _)) => {
                 if nodes.is_relevant(&change, &context) {
                     on_change(change, &context);
                 }
-                each_kind!(K => context.metrics().set_objects::<K>(K::cache(context.caches()).len()));
+                measure(&context);
             }
             Either::Right((Some(FleetChange::Node(node)), _)) => {
                 context.update_peer(&node);
@@ -57,6 +59,14 @@ pub async fn dispatch(
             Either::Left((None, _)) | Either::Right((None, _)) => return,
         }
     }
+}
+
+fn measure(context: &Context) {
+    each_kind!(K => {
+        let cache = K::cache(context.caches());
+        context.metrics().set_objects::<K>(cache.len());
+        context.metrics().set_missing::<K>(cache.listing().is_missing);
+    });
 }
 
 /// The caches are complete: drops the changes that led there. Every object is reconciled when the
@@ -147,9 +157,14 @@ fn on_change(change: Change, context: &Context) {
             context.load_node_keys();
             context.publisher().transport().on_nodes_changed();
             context.update_peers();
-            each_kind!(K => forget_missing::<K>(context));
+            each_kind!(K => {
+                forget_missing::<K>(context);
+                on_listed::<K>(context);
+            });
             context.enqueue_all();
         }
+        // What refers to its objects says so.
+        Change::KindMissing => context.enqueue_all(),
     }
 }
 

@@ -27,7 +27,10 @@ impl Upstream {
         for (uid, totals) in sync.departed.iter().take(MAX_DEPARTED) {
             let key = &totals.object;
             if !self.caches.contains(key, uid) {
-                outcome.gone_uids.insert(uid.clone());
+                // While the CRD is missing, the object may exist. The node keeps its totals.
+                if self.caches.is_complete(key.resource) {
+                    outcome.gone_uids.insert(uid.clone());
+                }
                 continue;
             }
             if let Err(rejected) = self.check_counters(node, key, totals.counters()) {
