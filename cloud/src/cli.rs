@@ -285,7 +285,8 @@ pub struct Run {
     pub namespace: String,
     /// Namespace to watch. Default: all namespaces. Each node must be used from one such namespace
     /// only: a controller publishes the complete desired state of a node, so two controllers with
-    /// the same broker and topic prefix overwrite each other.
+    /// the same broker and topic prefix overwrite each other. Each controller needs its own
+    /// --namespace, because it has the Lease of that namespace.
     #[arg(long, value_name = "NAME", env = "NEPTUNE_WATCH_NAMESPACE")]
     pub watch_namespace: Option<String>,
     /// Reconcile only while this replica holds the Lease neptune-cloud in --namespace. One of

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use futures::channel::mpsc;
 use k8s_openapi::jiff::Timestamp;
-use kube::Client;
 use neptune_api::{JointInferenceService, TrainingModel};
 use neptune_link::LinkOptions;
 use tokio::{
@@ -172,7 +171,8 @@ async fn lead(
     elected: &OnceCell<Leadership>,
     health_state: &HealthState,
 ) -> Result<(), Error> {
-    let leadership = elected.get_or_init(|| async { leadership(context.client(), flags) }).await;
+    let leadership = elected.get_or_init(|| async { leadership(context, flags) }).await;
+    health_state.follow_election(leadership.problem());
     let act = async {
         health_state.set_standby(flags.leader_elect);
         leadership.gained().await;
@@ -197,16 +197,12 @@ async fn lead(
     }
 }
 
-fn leadership(client: &Client, flags: &Run) -> Leadership {
-    if !flags.leader_elect {
-        return Leadership::single();
+fn leadership(context: &Context, flags: &Run) -> Leadership {
+    if flags.leader_elect {
+        Leadership::campaign(context.client(), &flags.namespace, &context.caches().api_server)
+    } else {
+        Leadership::single()
     }
-    // Controllers of different namespaces have different Leases.
-    let lease = match &flags.watch_namespace {
-        Some(namespace) => format!("neptune-cloud-{namespace}"),
-        None => "neptune-cloud".to_owned(),
-    };
-    Leadership::campaign(client, &flags.namespace, &lease)
 }
 
 async fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, TransportEvents), Error> {

@@ -9,10 +9,10 @@ mod harness;
 use std::time::{Duration, Instant};
 
 use harness::{Agent, Harness, SERVICE, within};
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Namespace};
 use kube::{
-    ResourceExt as _,
-    api::{Patch, PatchParams},
+    Api, ResourceExt as _,
+    api::{Patch, PatchParams, PostParams},
 };
 use neptune_api::JointInferenceService;
 use neptune_harness::eventually;
@@ -122,6 +122,70 @@ async fn controller_without_the_api_publishes_nothing() {
     );
     harness.faulty_api.recover();
     Agent::connect(&harness, "edge0", "a", 1).await.task().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn list_that_keeps_failing_is_logged_once_with_growing_pauses() {
+    let mut harness = Harness::without_controller().await;
+    harness.faulty_api.fail("GET", "/models", 403);
+    let start = Instant::now();
+    harness.start_controller();
+    failed_requests(&harness, 6).await;
+    // The five pauses are at least half of 0.5, 1, 2, 4 and 5 s.
+    assert!(start.elapsed() > Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(harness.logged("watch failed"), 1, "{}", harness.log());
+    assert_eq!(harness.logged("watch recovered"), 0, "{}", harness.log());
+    harness.faulty_api.recover();
+    eventually("the recovery", || harness.logged("watch recovered") == 1).await;
+}
+
+const RIGHTS: &str = include_str!("../../build/deploy/base/rbac.yaml");
+
+/// Creates the namespace of an installation, with the rights of the manifest for the controller.
+async fn install_rights(harness: &Harness, rights: &str) {
+    let namespaces: Api<Namespace> = Api::all(harness.client.clone());
+    let namespace = serde_json::from_value(json!({"metadata": {"name": "neptune-system"}}));
+    namespaces.create(&PostParams::default(), &namespace.unwrap()).await.unwrap();
+    let applied = harness.kubectl(&["apply", "-n", "neptune-system", "-f", "-"], rights);
+    assert!(applied.ok, "{applied:?}");
+    harness.act_as("system:serviceaccount:neptune-system:neptune-cloud");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn controller_of_one_namespace_leads_with_the_shipped_rights() {
+    let harness = Harness::without_controller().await;
+    install_rights(&harness, RIGHTS).await;
+    let (_replica, port) = harness.start_replica_with(&["--watch-namespace", "default"]);
+    harness.until_replica(port, "/metrics", "neptune_controller_leader 1").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn standby_that_may_not_read_the_lease_is_not_ready() {
+    let harness = Harness::without_controller().await;
+    let without_leases = RIGHTS.replace("resources: [leases]", "resources: [others]");
+    install_rights(&harness, &without_leases).await;
+    let (_replica, port) = harness.start_replica_with(&[]);
+    harness.until_replica(port, "/readyz", "cannot get or renew Lease neptune-cloud").await;
+    let ready = harness.http_of(port, "/readyz").await.unwrap();
+    assert!(ready.contains("namespace neptune-system") && ready.contains("forbidden"), "{ready}");
+    assert!(!harness.is_ready(port).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_replicas_read_the_lease_at_most_every_two_seconds() {
+    const LEASE: &str = "/leases/neptune-cloud";
+    let harness = Harness::without_controller().await;
+    let (_first, first_port) = harness.start_replica();
+    harness.until_replica(first_port, "/metrics", "neptune_controller_leader 1").await;
+    let (_second, second_port) = harness.start_replica();
+    harness.until_replica(second_port, "/readyz", "another replica is leader").await;
+    let [reads, renewals] =
+        ["GET", "PATCH"].map(|method| harness.faulty_api.requests(method, LEASE));
+    // The leader renews every two seconds.
+    eventually("five renewals", || harness.faulty_api.requests("PATCH", LEASE) >= renewals + 5)
+        .await;
+    let read = harness.faulty_api.requests("GET", LEASE) - reads;
+    assert!((1..=5).contains(&read), "{read} reads in ten seconds");
 }
 
 #[tokio::test(flavor = "multi_thread")]
