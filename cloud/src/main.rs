@@ -14,10 +14,10 @@ use tracing_subscriber::EnvFilter;
 /// The exit code for wrong flags and settings, the same as clap's.
 const USAGE: u8 = 2;
 
-/// The client library logs each failed request as an error. The controller logs an outage of the
-/// API server once.
-const LOG_FILTER: &str =
-    "warn,kube_client::client::builder=off,neptune_cloud=info,neptune_link=info";
+/// The client library logs each failed request, and each watch that ends or is refused. The
+/// controller logs an outage of the API server, and a refused watch, once.
+const LOG_FILTER: &str = "warn,kube_client::client=error,kube_client::client::tls=warn,\
+    kube_client::client::builder=off,kube_runtime::watcher=error,neptune_cloud=info,neptune_link=info";
 
 fn main() -> ExitCode {
     // Before any TLS connection. It fails only if a provider is installed already.
@@ -57,5 +57,56 @@ fn set_up_logs(format: LogFormat) {
     match format {
         LogFormat::Text => logs.init(),
         LogFormat::Json => logs.json().init(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn retries_of_the_client_library_are_not_logged() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let logs = tracing_subscriber::fmt()
+            .with_env_filter(EnvFilter::new(LOG_FILTER))
+            .without_time()
+            .with_ansi(false)
+            .with_writer(move || writer.clone());
+        tracing::subscriber::with_default(logs.finish(), || {
+            tracing::warn!(target: "kube_client::client", "eof in poll");
+            tracing::error!(target: "kube_client::client::builder", "failed with status");
+            tracing::warn!(target: "kube_runtime::watcher", "watch list error with 403");
+            tracing::warn!(target: "kube_client::client::tls", "failed to reload CA bundle");
+            tracing::warn!(target: "kube_client::config", "overriding cluster URL");
+            tracing::info!(target: "neptune_cloud::cache", "watch recovered");
+            tracing::info!(target: "neptune_link", "connected");
+        });
+        let logged = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let targets: Vec<_> =
+            logged.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+        let expected = [
+            "kube_client::client::tls:",
+            "kube_client::config:",
+            "neptune_cloud::cache:",
+            "neptune_link:",
+        ];
+        assert_eq!(targets, expected, "{logged}");
     }
 }
