@@ -32,7 +32,7 @@ if [ ! -e "$suite/unpacked" ]; then
     mkdir -p "$(dirname "$suite")"
     # A mirror without updates is accepted: packages are checked by signature, not by date.
     mmdebstrap --quiet --variant=extract --mode=root --aptopt='Acquire::Check-Valid-Until "false"' \
-        --include=base-files,docker.io,containerd,runc,tini,iptables,procps,kmod \
+        --include=base-files,docker.io,containerd,runc,tini,iptables \
         "$name" "$suite" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} || fail "cannot unpack the packages: see the messages above"
     # Without the alternatives that an installation sets.
     for command in iptables ip6tables iptables-save iptables-restore ip6tables-save ip6tables-restore; do
