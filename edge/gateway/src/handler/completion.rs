@@ -166,7 +166,7 @@ impl Exchange {
 
     /// The answer to a hard sample with `onCloudFailure: Error`.
     pub(super) fn cloud_failed(&self) -> Answer {
-        let text = "the cloud did not answer hard samples, and onCloudFailure is Error";
+        let text = "the cloud gave no answer to hard samples, and onCloudFailure is Error";
         self.error(StatusCode::BAD_GATEWAY, text)
     }
 

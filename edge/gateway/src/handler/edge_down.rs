@@ -92,7 +92,7 @@ impl Exchange {
     pub(super) fn nobody_text(&self, reason: &str) -> String {
         let address = self.edge().address();
         format!(
-            "the model server at {address} does not answer ({reason}), and the cloud did not either"
+            "the model server at {address} does not answer ({reason}), and the cloud gave no answer either"
         )
     }
 }

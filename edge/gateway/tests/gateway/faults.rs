@@ -124,7 +124,7 @@ async fn failed_cloud_is_an_error_if_configured() {
     assert_eq!(answer.status, 502);
     assert_eq!(
         answer.error(),
-        "the cloud did not answer hard samples, and onCloudFailure is Error"
+        "the cloud gave no answer to hard samples, and onCloudFailure is Error"
     );
     assert_eq!(setup.post(INFER, rows(&[0.9])).await.status, 200);
 }
@@ -205,7 +205,7 @@ async fn both_sides_down_are_named() {
     for _ in 0..3 {
         let answer = setup.post(INFER, rows(&[0.9])).await;
         assert_eq!(answer.status, 503);
-        assert_eq!(answer.error(), format!("{server}, and the cloud did not either"));
+        assert_eq!(answer.error(), format!("{server}, and the cloud gave no answer either"));
     }
     let answer = setup.post(INFER, rows(&[0.9])).await;
     let expected = format!("{server}, and the cloud is left alone for another ");

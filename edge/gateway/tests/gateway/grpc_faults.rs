@@ -105,7 +105,7 @@ async fn cloud_answers_while_the_edge_is_down() {
 async fn nobody_that_answers_is_unavailable_with_the_reason() {
     let (edge, cloud) = (dead_address(), dead_address());
     for (changes, end) in [
-        (json!({}), "(connection refused), and the cloud did not either"),
+        (json!({}), "(connection refused), and the cloud gave no answer either"),
         (json!({"onEdgeFailure": "Error"}), "(connection refused), and onEdgeFailure is Error"),
     ] {
         let setup = setup(edge, cloud, changes).await;
@@ -119,7 +119,7 @@ async fn nobody_that_answers_is_unavailable_with_the_reason() {
     assert_eq!(status.code(), Code::Unavailable);
     assert_eq!(
         status.message(),
-        "the cloud did not answer hard samples, and onCloudFailure is Error"
+        "the cloud gave no answer to hard samples, and onCloudFailure is Error"
     );
 }
 

@@ -120,7 +120,7 @@ impl Director {
         }
         let config = &self.exchange.service.config;
         if outcome.is_unanswered() && config.on_cloud_failure == OnCloudFailure::Error {
-            let text = "the cloud did not answer hard samples, and onCloudFailure is Error";
+            let text = "the cloud gave no answer to hard samples, and onCloudFailure is Error";
             return self.refuse(StatusCode::BAD_GATEWAY, text.to_owned()).await;
         }
         self.decide(outcome, &[signal]).await?;
