@@ -31,7 +31,7 @@ pub struct Cli {
 pub enum Command {
     /// Run the edge worker: infer the held-out samples, send hard ones to the cloud worker, report
     /// over MQTT.
-    Edge(EdgeSettings),
+    Edge(Box<EdgeSettings>),
     /// Run the cloud worker: answer `POST /<service>/predict` with the big model.
     Cloud(CloudSettings),
     /// Print edge-only, cloud-only and joint accuracy, without a network.
@@ -185,7 +185,7 @@ mod tests {
         let start =
             ["digits", "edge", "--service-name", "s", "--worker-name", "w", "--model-url", "m"];
         Cli::try_parse_from(start.iter().chain(arguments)).map(|cli| match cli.command {
-            Command::Edge(settings) => settings,
+            Command::Edge(settings) => *settings,
             other => panic!("{other:?}"),
         })
     }
