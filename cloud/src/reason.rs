@@ -408,6 +408,10 @@ reasons! {
         BackoffLimit: Problem => Failed,
         /// A round ended with too few updates.
         TooFewWorkers: Problem => Failed,
+        /// The workers whose updates count have fewer samples than the others.
+        MostSamplesMissing: Problem => Failed,
+        /// A user stopped the run.
+        Stopped: Progress => Completed,
         /// The same updates gave other weights.
         NonDeterministic: Problem => Failed,
         /// The weights could not be measured.

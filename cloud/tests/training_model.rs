@@ -179,7 +179,7 @@ async fn run_goes_from_apply_to_the_output_model() {
     let request = run.files().request().unwrap();
     let keys = [("edge0".parse().unwrap(), pin("a")), ("edge1".parse().unwrap(), pin("b"))];
     assert_eq!(request.nodes, keys.into());
-    assert_eq!((request.settings.rounds, request.settings.min_workers), (2, 2));
+    assert_eq!((request.settings.rounds, request.settings.min_workers), (2, None));
 
     let deployment = run.harness.deployment().await;
     let name = deployment.name_any();
@@ -439,10 +439,8 @@ async fn missing_dataset_and_taken_output_are_findings_until_corrected() {
     apply(&harness, spec(free_port())).await;
     let missing = status(&harness, "the finding", |s| degraded(s) == "True DatasetNotFound").await;
     let (_, message) = condition(&missing, "Degraded");
-    assert_eq!(
-        message,
-        "Dataset \"digits-b\" not found in namespace \"default\"; create it or correct spec.trainingWorkers[\"b\"].dataset.name"
-    );
+    let text = "Dataset digits-b does not exist; create it, or the run starts without it at ";
+    assert!(message.starts_with(text), "{message}");
     assert_eq!((missing.phase, missing.run), (Some(TrainingPhase::Pending), None));
     let model = json!({"apiVersion": "edgeai.io/v1alpha1", "kind": "Model",
         "metadata": {"name": "digits-small", "annotations": {"neptune.io/trainingmodel": "other"}},

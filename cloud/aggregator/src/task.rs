@@ -1,7 +1,5 @@
 //! Tasks of a run: their IDs, their seeds, and which workers take part in a round. Pure.
 
-use std::collections::BTreeSet;
-
 use neptune_wire::{ContentHash, ObjectName, TaskId, TaskKind, canonical_json};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -36,26 +34,29 @@ impl TaskIdentity<'_> {
     }
 }
 
-/// Returns the seed of a worker in a round: the first 63 bits of a SHA-256, so that it fits a signed
-/// integer.
+/// Returns the seed of a worker in a round: the first 31 bits of a SHA-256. Every generator of random
+/// numbers takes that many.
 pub fn seed(run_seed: u64, worker: &str, round: u32) -> u64 {
     let hash = Sha256::digest(format!("{run_seed}/{worker}/{round}").as_bytes());
     let first: [u8; 8] = hash[..8].try_into().expect("a SHA-256 has 32 bytes");
-    u64::from_be_bytes(first) & (u64::MAX >> 1)
+    u64::from_be_bytes(first) >> 33
 }
 
-/// Returns the workers that take part in a round: those with the lowest SHA-256 of seed, round and
-/// name. At least `min` and one, at most all.
-pub fn select<'a>(
+/// Returns the workers in the order in which a round draws them: by the SHA-256 of seed, round and
+/// name.
+pub fn ranked<'a>(
     workers: impl Iterator<Item = &'a String>,
     run_seed: u64,
     round: u32,
-    fraction: f64,
-    min: usize,
-) -> BTreeSet<String> {
+) -> Vec<&'a String> {
     let rank = |worker: &str| Sha256::digest(format!("{run_seed}/{round}/{worker}").as_bytes());
     let mut ranked: Vec<_> = workers.map(|worker| (rank(worker), worker)).collect();
     ranked.sort();
+    ranked.into_iter().map(|(_, worker)| worker).collect()
+}
+
+/// Returns how many of all workers a round draws. At least `min` and one.
+pub fn sampled(workers: usize, fraction: f64, min: usize) -> usize {
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -63,9 +64,8 @@ pub fn select<'a>(
         reason = "a number of workers times a number from 0 to 1"
     )]
     // The subtraction absorbs the rounding of products such as 0.1 * 30.
-    let share = (fraction.clamp(0.0, 1.0) * ranked.len() as f64 - 1e-9).ceil() as usize;
-    let count = share.max(min).max(1);
-    ranked.into_iter().take(count).map(|(_, worker)| worker.clone()).collect()
+    let share = (fraction.clamp(0.0, 1.0) * workers as f64 - 1e-9).ceil() as usize;
+    share.max(min).max(1)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -79,6 +79,8 @@ fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -131,9 +133,9 @@ mod tests {
 
     #[test]
     fn seed_is_stable_between_versions() {
-        // printf 1/a/1 | sha256sum: the first 16 digits, without the top bit.
+        // printf 1/a/1 | sha256sum: the first 31 bits.
         let hash = Sha256::digest(b"1/a/1");
-        let expected = u64::from_str_radix(&hex(&hash)[..16], 16).unwrap() & 0x7fff_ffff_ffff_ffff;
+        let expected = u64::from_str_radix(&hex(&hash)[..8], 16).unwrap() >> 1;
         assert_eq!(seed(1, "a", 1), expected);
         assert_ne!(seed(1, "a", 1), seed(1, "a", 2));
         assert_ne!(seed(1, "a", 1), seed(2, "a", 1));
@@ -156,8 +158,8 @@ mod tests {
             (0, 1.0, 1, 0),
         ] {
             let names = names(workers);
-            let selected = select(names.iter(), 1, 1, fraction, min);
-            assert_eq!(selected.len(), expected, "{workers} {fraction} {min}");
+            let drawn = sampled(names.len(), fraction, min).min(names.len());
+            assert_eq!(drawn, expected, "{workers} {fraction} {min}");
         }
     }
 
@@ -165,7 +167,7 @@ mod tests {
     fn every_worker_is_selected_in_some_round() {
         let names = names(9);
         let all: BTreeSet<_> =
-            (1..40).flat_map(|round| select(names.iter(), 7, round, 0.3, 1)).collect();
+            (1..40).flat_map(|round| ranked(names.iter(), 7, round).into_iter().take(3)).collect();
         assert_eq!(all.len(), 9);
     }
 
@@ -173,14 +175,17 @@ mod tests {
         #[test]
         fn selection_does_not_depend_on_the_order(seed: u64, round: u32, by in 0..12_usize) {
             let mut names = names(12);
-            let first = select(names.iter(), seed, round, 0.5, 2);
+            let draw = |names: &[String]| {
+                ranked(names.iter(), seed, round).into_iter().cloned().collect::<Vec<_>>()
+            };
+            let first = draw(&names);
             names.rotate_left(by);
-            prop_assert_eq!(select(names.iter(), seed, round, 0.5, 2), first);
+            prop_assert_eq!(draw(&names), first);
         }
 
         #[test]
-        fn seeds_fit_a_signed_integer(seed_: u64, worker in "[a-z]{0,8}", round: u32) {
-            prop_assert!(i64::try_from(seed(seed_, &worker, round)).is_ok());
+        fn seeds_fit_a_signed_integer_of_32_bits(seed_: u64, worker in "[a-z]{0,8}", round: u32) {
+            prop_assert!(i32::try_from(seed(seed_, &worker, round)).is_ok());
         }
     }
 }

@@ -164,6 +164,8 @@ impl AggregatorFiles {
                 round,
                 participants: u32::try_from(counted).unwrap(),
                 samples: 100,
+                dataset_samples: 0,
+                missing_samples: 0,
                 loss: Some(0.25),
                 metrics: metrics.clone(),
                 seconds: 2,

@@ -37,6 +37,7 @@ fn main() -> Result<(), Error> {
             reported_samples: 1,
             counted_samples: None,
             norm: summary.norm,
+            steps: None,
         });
     }
     println!("checked in {:.2} s", started.elapsed().as_secs_f64());
@@ -44,12 +45,12 @@ fn main() -> Result<(), Error> {
         strategy: AggregationStrategy::FedAvg,
         weights: WeightBy::Equal,
         max_weight: 1.0,
-        clip: f64::INFINITY,
-        refuse: f64::INFINITY,
+        clip: None,
+        refuse: None,
         server_learning_rate: 1.0,
         server_momentum: 0.0,
     };
-    let record = close(rule, participants, None);
+    let record = close(rule, participants);
     let entry = |worker: &String| updates.iter().position(|it| it == worker);
     let order = record.entries.iter().filter_map(|it| entry(&it.worker));
     let order: Vec<_> = order.map(|at| &opened[at]).collect();

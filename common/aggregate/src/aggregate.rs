@@ -167,7 +167,9 @@ fn trimmed_mean(record: &CloseRecord, base: &[f64], updates: &[Vec<f64>], trim: 
         clippy::cast_sign_loss,
         reason = "a number of workers times a number from 0 to 0.5"
     )]
-    let dropped = ((trim.clamp(0.0, 0.5) * count as f64) as usize).min((count - 1) / 2);
+    let share = (trim.clamp(0.0, 0.5) * count as f64) as usize;
+    // Of three or more, a share above 0 drops at least one: a small round is trimmed too.
+    let dropped = share.max(usize::from(trim > 0.0)).min((count - 1) / 2);
     let mut column = vec![0.0; count];
     let element = |at: usize| {
         for ((value, update), entry) in column.iter_mut().zip(updates).zip(&record.entries) {

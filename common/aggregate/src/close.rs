@@ -2,13 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Steps per sample, in multiples of the median, above which reported steps do not count. Workers with
+/// few samples have more of them, because their last batches are not full.
+const MAX_PACE: f64 = 4.0;
+
 /// How the updates of a round become new weights.
 ///
 /// ```text
 /// d_k = w_k - w              the difference of update k to the base, weight p_k, factor c_k
 /// m   = sum of p_k c_k d_k   FedAvg (McMahan et al. 2017, arXiv:1602.05629)
-/// m   = for each element the mean of c_k d_k without the floor(trim n) largest and smallest:
-///                            TrimmedMean (Yin et al. 2018, arXiv:1803.01498)
+/// m   = for each element the mean of c_k d_k without the floor(trim n) largest and smallest, of three
+///       or more at least one: TrimmedMean (Yin et al. 2018, arXiv:1803.01498)
 /// v'  = momentum v + m
 /// w'  = w + rate v'          (Hsu et al. 2019, arXiv:1909.06335)
 /// ```
@@ -21,10 +25,14 @@ pub struct Rule {
     pub weights: WeightBy,
     /// The largest weight of one of three or more updates.
     pub max_weight: f64,
-    /// A difference with a norm above this multiple of the median norm is scaled down to it.
-    pub clip: f64,
-    /// A difference with a norm above this multiple of the median norm does not count.
-    pub refuse: f64,
+    /// A difference with a norm above this multiple of the median norm is scaled down to it. Absent:
+    /// none is.
+    #[serde(default)]
+    pub clip: Option<f64>,
+    /// A difference with a norm above this multiple of the median norm does not count. Absent: all
+    /// count.
+    #[serde(default)]
+    pub refuse: Option<f64>,
     /// The rate above.
     pub server_learning_rate: f64,
     /// The momentum above, from 0 to below 1.
@@ -62,6 +70,8 @@ pub struct Participant {
     pub counted_samples: Option<u64>,
     /// As [`UpdateSummary::norm`](crate::update::UpdateSummary::norm).
     pub norm: f64,
+    /// Steps of the optimizer that the worker reported, if it has.
+    pub steps: Option<u64>,
 }
 
 /// All that the new weights depend on. Stored before the aggregation, which can then be repeated with
@@ -75,8 +85,6 @@ pub struct CloseRecord {
     pub entries: Vec<CloseEntry>,
     /// The updates that do not, by the names of their workers.
     pub refused: Vec<RefusedNorm>,
-    /// The median norm of the updates that count, before they were scaled. For the next round.
-    pub median_norm: f64,
 }
 
 /// An update in a [`CloseRecord`].
@@ -94,23 +102,24 @@ pub struct CloseEntry {
 
 /// An update whose norm is too large.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
-#[error("norm {norm:.3} is {:.0} times the median {median:.3} of {} (limit {limit})", norm / median, self.round())]
+#[error("norm {}{norm:.3} is {:.0} times the median {median:.3} of this round (limit {limit})", self.unit(), norm / median)]
 pub struct RefusedNorm {
     /// The name of its worker.
     pub worker: String,
-    /// Its norm.
+    /// Its norm, or that per local step.
     pub norm: f64,
     /// What it was compared with.
     pub median: f64,
-    /// Whether that is the median of the round before, and not of this one.
-    pub of_last_round: bool,
+    /// Whether both are per local step.
+    #[serde(default)]
+    pub is_per_step: bool,
     /// The limit, in multiples of the median.
     pub limit: f64,
 }
 
 impl RefusedNorm {
-    fn round(&self) -> &'static str {
-        if self.of_last_round { "the last round" } else { "this round" }
+    fn unit(&self) -> &'static str {
+        if self.is_per_step { "per local step " } else { "" }
     }
 }
 
@@ -122,35 +131,55 @@ impl Participant {
     }
 }
 
-/// Closes a round. `last_median` is [`CloseRecord::median_norm`] of the round before; without it, and
-/// after a round in which nothing moved, the median of this round is the measure.
+/// Closes a round. Norms are compared with the median of the round, in which an update has its
+/// weight: many small datasets do not decide what is normal for a large one. If all workers report
+/// their steps, norms are compared per step.
 #[must_use]
-pub fn close(
-    rule: Rule,
-    mut participants: Vec<Participant>,
-    last_median: Option<f64>,
-) -> CloseRecord {
+pub fn close(rule: Rule, mut participants: Vec<Participant>) -> CloseRecord {
     participants.sort_by(|a, b| a.worker.cmp(&b.worker));
     participants.dedup_by(|a, b| a.worker == b.worker);
-    let last_median = last_median.filter(|it| *it > 0.0);
-    let median = last_median.unwrap_or_else(|| median(participants.iter().map(|it| it.norm)));
-    let is_too_large = |it: &Participant| median > 0.0 && it.norm > rule.refuse * median;
-    let (refused, counted): (Vec<_>, Vec<_>) = participants.into_iter().partition(is_too_large);
-    let refused = refused.into_iter().map(|it| RefusedNorm {
+    let shares = weights(&rule, &participants);
+    let steps = credible_steps(&participants, &shares);
+    let is_per_step = steps.is_some();
+    let norms: Vec<f64> = match steps {
+        Some(steps) => participants.iter().zip(steps).map(|(it, steps)| it.norm / steps).collect(),
+        None => participants.iter().map(|it| it.norm).collect(),
+    };
+    let median = weighted_median(&norms, &shares);
+    let exceeds =
+        |norm: f64, limit: Option<f64>| limit.filter(|limit| median > 0.0 && norm > limit * median);
+    let (refused, counted): (Vec<_>, Vec<_>) = participants
+        .into_iter()
+        .zip(norms)
+        .partition(|(_, norm)| exceeds(*norm, rule.refuse).is_some());
+    let refused = refused.into_iter().map(|(it, norm)| RefusedNorm {
         worker: it.worker,
-        norm: it.norm,
+        norm,
         median,
-        of_last_round: last_median.is_some(),
-        limit: rule.refuse,
+        is_per_step,
+        limit: rule.refuse.unwrap_or_default(),
     });
+    let (counted, norms): (Vec<_>, Vec<_>) = counted.into_iter().unzip();
     let weights = weights(&rule, &counted);
-    let median_norm = self::median(counted.iter().map(|it| it.norm));
-    let entries = counted.into_iter().zip(weights).map(|(it, weight)| {
-        let limit = rule.clip * median;
-        let factor = if median > 0.0 && it.norm > limit { limit / it.norm } else { 1.0 };
+    let entries = counted.into_iter().zip(weights).zip(norms).map(|((it, weight), norm)| {
+        let factor = exceeds(norm, rule.clip).map_or(1.0, |limit| limit * median / norm);
         CloseEntry { worker: it.worker, sha256: it.sha256, weight, factor }
     });
-    CloseRecord { rule, entries: entries.collect(), refused: refused.collect(), median_norm }
+    CloseRecord { rule, entries: entries.collect(), refused: refused.collect() }
+}
+
+/// Returns the steps of each participant; `None` if one reported none. A worker cannot hide a large
+/// norm behind many steps: above four times the median of steps per sample they do not count.
+fn credible_steps(participants: &[Participant], shares: &[f64]) -> Option<Vec<f64>> {
+    #[allow(clippy::cast_precision_loss, reason = "steps and samples are below 2^53")]
+    let known = |it: &Participant| {
+        let (steps, samples) = (it.steps? as f64, it.samples() as f64);
+        (steps > 0.0 && samples > 0.0).then_some((steps, samples))
+    };
+    let known = participants.iter().map(known).collect::<Option<Vec<_>>>()?;
+    let paces: Vec<_> = known.iter().map(|(steps, samples)| steps / samples).collect();
+    let limit = MAX_PACE * weighted_median(&paces, shares);
+    Some(known.into_iter().map(|(steps, samples)| steps.min(limit * samples)).collect())
 }
 
 /// Returns the shares of the participants. They add up to 1 (but for rounding), in sorted order.
@@ -190,15 +219,18 @@ fn cap(weights: &mut [f64], limit: f64) {
     }
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<_> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => 0.0,
-        length if length % 2 == 1 => values[middle],
-        _ => f64::midpoint(values[middle - 1], values[middle]),
-    }
+/// Returns the smallest value that, with all below it, has at least half of the weight.
+fn weighted_median(values: &[f64], weights: &[f64]) -> f64 {
+    let mut sorted: Vec<_> = values.iter().copied().zip(weights.iter().copied()).collect();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let half = weights.iter().sum::<f64>() / 2.0;
+    let mut below = 0.0;
+    let middle = sorted.iter().find(|(_, weight)| {
+        below += weight;
+        // Sums of equal weights are not exact.
+        below >= half - 1e-9
+    });
+    middle.map_or(0.0, |(value, _)| *value)
 }
 
 #[cfg(test)]
@@ -212,8 +244,8 @@ mod tests {
             strategy: AggregationStrategy::FedAvg,
             weights: WeightBy::Samples,
             max_weight: 0.5,
-            clip: 2.0,
-            refuse: 5.0,
+            clip: Some(2.0),
+            refuse: Some(5.0),
             server_learning_rate: 1.0,
             server_momentum: 0.0,
         }
@@ -226,6 +258,7 @@ mod tests {
             reported_samples: samples,
             counted_samples: None,
             norm,
+            steps: None,
         }
     }
 
@@ -237,7 +270,7 @@ mod tests {
     fn reported_samples_count_only_up_to_the_counted_ones() {
         let honest = participant("a", 400, 1.0);
         let greedy = Participant { counted_samples: Some(400), ..participant("b", 400_000, 1.0) };
-        let record = close(rule(), vec![honest, greedy], None);
+        let record = close(rule(), vec![honest, greedy]);
         assert_eq!(weights_of(&record), [0.5, 0.5]);
     }
 
@@ -245,34 +278,60 @@ mod tests {
     fn one_of_three_has_at_most_the_maximum_weight() {
         let sizes = [("a", 1000, 1.0), ("b", 30, 1.0), ("c", 10, 1.0)];
         let all = sizes.map(|(worker, samples, norm)| participant(worker, samples, norm));
-        let record = close(rule(), all.to_vec(), None);
+        let record = close(rule(), all.to_vec());
         assert_eq!(weights_of(&record), [0.5, 0.375, 0.125]);
-        let two = close(rule(), all[..2].to_vec(), None);
+        let two = close(rule(), all[..2].to_vec());
         assert!(two.entries[0].weight > 0.9, "two of them cannot both have less than a half");
     }
 
     #[test]
     fn large_norms_are_scaled_down_and_larger_ones_refused() {
-        let norms = [("a", 1.0), ("b", 1.2), ("c", 3.0), ("d", 41.0), ("e", 0.9)];
+        let norms = [("a", 1.0), ("b", 1.0), ("c", 3.0), ("d", 41.0), ("e", 0.9)];
         let all = norms.map(|(worker, norm)| participant(worker, 10, norm));
-        let record = close(rule(), all.to_vec(), Some(1.0));
+        let record = close(rule(), all.to_vec());
         let factors: Vec<_> = record.entries.iter().map(|it| it.factor).collect();
         assert_eq!(factors, [1.0, 1.0, 2.0 / 3.0, 1.0]);
         let refused: Vec<_> = record.refused.iter().map(ToString::to_string).collect();
+        assert_eq!(refused, ["norm 41.000 is 41 times the median 1.000 of this round (limit 5)"]);
+        let without = Rule { clip: None, refuse: None, ..rule() };
+        let record = close(without, all.to_vec());
+        assert!(record.refused.is_empty() && record.entries.iter().all(|it| it.factor >= 1.0));
+    }
+
+    #[test]
+    fn most_samples_decide_which_norm_is_large() {
+        let sizes = [("a", 600, 9.0), ("b", 600, 8.0), ("c", 6, 0.4), ("d", 6, 0.5), ("e", 6, 0.6)];
+        let all = sizes.map(|(worker, samples, norm)| participant(worker, samples, norm));
+        let record = close(rule(), all.to_vec());
+        assert!(record.refused.is_empty(), "{:?}", record.refused);
+        assert!(record.entries.iter().all(|it| it.factor >= 1.0), "{:?}", record.entries);
+    }
+
+    #[test]
+    fn norms_are_compared_per_step_if_all_report_steps() {
+        let with_steps = |worker, samples, norm, steps| Participant {
+            steps: Some(steps),
+            ..participant(worker, samples, norm)
+        };
+        let mut all: Vec<_> = ["a", "b", "c", "d"].map(|it| with_steps(it, 160, 1.0, 10)).to_vec();
+        all.push(with_steps("large", 1600, 9.0, 100));
+        let record = close(rule(), all.clone());
+        assert!(record.entries.iter().all(|it| it.factor >= 1.0), "{:?}", record.entries);
+        all.push(with_steps("liar", 160, 90.0, 1_000_000));
+        let record = close(rule(), all);
+        assert_eq!(record.refused.len(), 1);
+        let text = record.refused[0].to_string();
         assert_eq!(
-            refused,
-            ["norm 41.000 is 41 times the median 1.000 of the last round (limit 5)"]
+            text,
+            "norm per local step 2.250 is 25 times the median 0.090 of this round (limit 5)"
         );
-        let first = close(rule(), all.to_vec(), None);
-        let of_this_round = "norm 41.000 is 34 times the median 1.200 of this round (limit 5)";
-        assert_eq!(first.refused[0].to_string(), of_this_round);
     }
 
     #[test]
     fn updates_without_samples_count_equally() {
-        let record = close(rule(), vec![participant("a", 0, 0.0), participant("b", 0, 0.0)], None);
+        let record = close(rule(), vec![participant("a", 0, 0.0), participant("b", 0, 0.0)]);
         assert_eq!(weights_of(&record), [0.5, 0.5]);
-        assert_eq!(close(rule(), Vec::new(), None).entries, []);
+        assert_eq!(close(rule(), Vec::new()).entries, []);
     }
 
     proptest! {
@@ -284,11 +343,11 @@ mod tests {
             let sizes = sizes.into_iter().enumerate();
             let mut all: Vec<_> =
                 sizes.map(|(at, (samples, norm))| participant(&at.to_string(), samples, norm)).collect();
-            let record = close(rule(), all.clone(), None);
+            let record = close(rule(), all.clone());
             let at = seed.index(all.len());
             all.rotate_left(at);
             all.reverse();
-            prop_assert_eq!(&close(rule(), all, None), &record);
+            prop_assert_eq!(&close(rule(), all), &record);
             let weights = weights_of(&record);
             if !weights.is_empty() {
                 prop_assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-9);

@@ -128,7 +128,7 @@ fn optional_fields_of_a_training_model_are_valid() {
     });
     spec["aggregation"] = serde_json::json!({
         "strategy": "TrimmedMean", "rounds": 3, "minWorkers": 2, "roundTimeout": "none",
-        "onTooFewWorkers": "Fail", "fraction": "0.5", "weights": "Equal", "maxWeight": "0.4",
+        "grace": "30s", "maxDeadlines": 2, "onTooFewWorkers": "Wait", "fraction": "0.5", "weights": "Equal", "maxWeight": "0.4",
         "clip": {"maxNormFactor": "2", "refuseNormFactor": "5"}, "trim": "0.2",
         "serverLearningRate": "1", "serverMomentum": "0.9", "maxUpdateBytes": "64Mi", "seed": 7,
         "service": {"type": "LoadBalancer", "address": "training.example:8418"},

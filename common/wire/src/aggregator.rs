@@ -32,14 +32,19 @@ pub struct RunRequest {
     /// Number of the run, from 1. A number below the current one is refused with 409 `RunEnded`; a
     /// higher one ends the current run.
     pub run: u32,
-    /// What the run depends on. Does not change within a run: otherwise 409 `RunChanged`.
+    /// What the run depends on. Does not change within a run: otherwise 409 `RunChanged`. What
+    /// [`RunSettings::adopt_live`] takes over may change.
     pub settings: RunSettings,
     /// The key of each node. Nodes that are not listed are refused.
     pub nodes: BTreeMap<NodeName, KeyPin>,
     /// The open tasks that will have no result: their container failed too often.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<FailedTask>,
-    /// Whether no further round is opened.
+    /// The workers that cannot take part now, with the cause: their `Dataset` is missing or empty.
+    /// They take part again once they are not listed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unavailable: BTreeMap<String, WorkerProblem>,
+    /// Whether no further round is opened, and the open one has no tasks.
     #[serde(default)]
     pub suspended: bool,
     /// Digests of the contents to keep although no current round needs them: published models.
@@ -61,12 +66,21 @@ pub struct RunSettings {
     pub workload: ContentHash,
     /// Number of rounds.
     pub rounds: u32,
-    /// Fewest updates that a round may close with at its deadline.
-    pub min_workers: u32,
-    /// Seconds until the deadline of a round. Absent: it waits for all workers.
+    /// Fewest updates that a round may close with. Absent: all of at most three workers, and two
+    /// thirds of more, without those of which time brings no update.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_workers: Option<u32>,
+    /// Seconds until the deadline of a round. Absent: it waits for `min_workers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_timeout_seconds: Option<u64>,
-    /// What happens at a deadline with fewer updates.
+    /// Seconds that a round with `min_workers` updates waits for the others. Absent: as long as it
+    /// took to have them, and at least 10 s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_seconds: Option<u64>,
+    /// How often the deadline of a round with fewer updates begins again.
+    #[serde(default = "default_max_deadlines")]
+    pub max_deadlines: u32,
+    /// What happens then, and if fewer workers than `min_workers` can still send an update.
     pub on_too_few_workers: OnTooFewWorkers,
     /// The share of the workers that take part in a round, above 0 to 1. At least `min_workers`.
     pub fraction: f64,
@@ -90,6 +104,31 @@ pub struct RunSettings {
     pub session: Option<SessionSettings>,
 }
 
+/// As [`RunSettings::max_deadlines`] of earlier controllers.
+fn default_max_deadlines() -> u32 {
+    3
+}
+
+impl RoundRecord {
+    /// Whether updates of most samples are missing: the new weights are those of a minority.
+    pub fn misses_most_samples(&self) -> bool {
+        self.missing_samples > self.dataset_samples / 2
+    }
+}
+
+impl RunSettings {
+    /// Takes over what may change in an open round: when it closes, and which norms are too large.
+    pub fn adopt_live(&mut self, newer: &Self) {
+        self.min_workers = newer.min_workers;
+        self.round_timeout_seconds = newer.round_timeout_seconds;
+        self.grace_seconds = newer.grace_seconds;
+        self.max_deadlines = newer.max_deadlines;
+        self.on_too_few_workers = newer.on_too_few_workers;
+        self.rule.clip = newer.rule.clip;
+        self.rule.refuse = newer.rule.refuse;
+    }
+}
+
 /// A run whose rounds an engine of its own decides. Its server is a container beside the aggregator;
 /// both share a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,12 +149,15 @@ pub struct RunWorker {
     pub node: NodeName,
     /// Its `Dataset`.
     pub dataset: ObjectName,
+    /// The samples of the `Dataset` when the run began. Absent: unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<u64>,
 }
 
-/// What happens when a round has fewer updates than `min_workers` at its deadline.
+/// What happens when a round cannot have `min_workers` updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnTooFewWorkers {
-    /// The deadline begins again.
+    /// The round waits: for workers, or for another `min_workers`.
     Wait,
     /// The run fails.
     Fail,
@@ -133,10 +175,12 @@ pub struct AggregationRule {
     pub equal_weights: bool,
     /// Largest weight of one of three or more updates.
     pub max_weight: f64,
-    /// Multiple of the median norm to which larger differences are scaled down.
-    pub clip: f64,
-    /// Multiple of the median norm above which an update does not count.
-    pub refuse: f64,
+    /// Multiple of the median norm to which larger differences are scaled down. Absent: none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clip: Option<f64>,
+    /// Multiple of the median norm above which an update does not count. Absent: all count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refuse: Option<f64>,
     /// Factor of the mean difference.
     pub server_learning_rate: f64,
     /// Momentum, from 0 to below 1.
@@ -188,6 +232,16 @@ pub struct EarlyStop {
     pub target: Option<f64>,
 }
 
+/// Why a worker cannot take part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkerProblem {
+    /// CamelCase, a reason of conditions.
+    pub reason: String,
+    /// Human-readable.
+    pub message: String,
+}
+
 /// A task that will have no result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -198,6 +252,9 @@ pub struct FailedTask {
     pub reason: String,
     /// Human-readable.
     pub message: String,
+    /// Whether the node refused the output of the program. Otherwise its containers failed too often.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_refused: bool,
 }
 
 /// The state of the current run. The aggregator's files are the authority on it.
@@ -345,6 +402,12 @@ pub struct RoundRecord {
     pub participants: u32,
     /// Sum of their samples.
     pub samples: u64,
+    /// The samples that the `Dataset`s of all workers of the round had when the run began.
+    #[serde(default)]
+    pub dataset_samples: u64,
+    /// Those of them whose worker has no update that counts.
+    #[serde(default)]
+    pub missing_samples: u64,
     /// Mean of their losses, weighted by samples. Absent if none reported one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
@@ -380,6 +443,9 @@ pub struct UpdateReport {
     /// Samples that the agent counted in the dataset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_samples: Option<u64>,
+    /// Steps of the optimizer that the program reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
     /// The loss that the program reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,

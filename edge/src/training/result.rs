@@ -14,6 +14,7 @@ const MAX_NAME: usize = 64;
 #[derive(Deserialize)]
 struct ProgramResult {
     samples: Option<u64>,
+    steps: Option<u64>,
     loss: Option<f64>,
     #[serde(default)]
     metrics: BTreeMap<String, f64>,
@@ -59,7 +60,14 @@ pub fn parse(
     }
     let metrics = result.metrics.into_iter();
     let metrics = metrics.map(|(key, value)| Metric { key, value: value.to_string() }).collect();
-    Ok(UpdateReport { samples, counted_samples: counted, loss: result.loss, metrics, seconds })
+    Ok(UpdateReport {
+        samples,
+        counted_samples: counted,
+        steps: result.steps,
+        loss: result.loss,
+        metrics,
+        seconds,
+    })
 }
 
 #[cfg(test)]
@@ -69,12 +77,13 @@ mod tests {
 
     #[test]
     fn result_has_samples_loss_and_metrics() {
-        let text = br#"{"samples": 429, "loss": 0.19, "metrics": {"accuracy": 0.91}, "x": [1]}"#;
+        let text = br#"{"samples": 429, "steps": 27, "loss": 0.19, "metrics": {"accuracy": 0.91}, "x": [1]}"#;
         let report = parse(text, TaskKind::Train, Some(430), 4).unwrap();
         let metrics = vec![Metric { key: "accuracy".into(), value: "0.91".into() }];
         let expected = UpdateReport {
             samples: 429,
             counted_samples: Some(430),
+            steps: Some(27),
             loss: Some(0.19),
             metrics,
             seconds: 4,

@@ -9,6 +9,7 @@
 //! - Deadlines are measured from stored times. A clock that jumps forward by J between two starts
 //!   closes a round at most J early; one that jumps back prolongs it by at most one timeout.
 
+mod absence;
 mod evaluation;
 mod event;
 mod request;
@@ -17,18 +18,21 @@ mod session;
 mod stage;
 pub mod status;
 mod tasks;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use neptune_wire::{
     ContentReference, KeyPin, NodeName, TaskId,
-    aggregator::{InitialWeights, MeasuredWeights, RoundRecord, RunRequest, RunSettings},
+    aggregator::{
+        InitialWeights, MeasuredWeights, RoundRecord, RunRequest, RunSettings, WorkerProblem,
+    },
 };
 use serde::{Deserialize, Serialize};
 
 pub use event::{Event, FetchFailure, Rejection, SessionAttempt, SessionRound, SessionStart, Work};
 pub use round::credible_samples;
-pub use stage::{AcceptedUpdate, Closing, Outputs, Problem, Stage, TaskResult, Verdict};
+pub use stage::{AcceptedUpdate, Closing, OpenRound, Outputs, Problem, Stage, TaskResult, Verdict};
 
 /// Seconds since 1970-01-01.
 pub type UnixSeconds = u64;
@@ -48,10 +52,16 @@ pub struct Run {
     pub settings: RunSettings,
     /// The keys of the nodes, of the newest request.
     pub nodes: BTreeMap<NodeName, KeyPin>,
-    /// Whether no further round is opened, of the newest request.
+    /// Whether no further round is opened and the open one has no tasks, of the newest request.
     pub suspended: bool,
     /// Digests of published contents, of the newest request.
     pub keep: BTreeSet<String>,
+    /// Workers that cannot take part now, of the newest request.
+    #[serde(default)]
+    unavailable: BTreeMap<String, WorkerProblem>,
+    /// Workers whose last results do not count.
+    #[serde(default)]
+    setbacks: BTreeMap<String, absence::Setback>,
     /// The host of the server of a session, of the newest request.
     #[serde(default)]
     session_host: Option<String>,
@@ -68,8 +78,6 @@ pub struct Run {
     pub base: Option<ContentReference>,
     /// The momentum after the last closed round.
     velocity: Option<ContentReference>,
-    /// The median norm of the last closed round.
-    last_median: Option<f64>,
     /// The workers that take part in the current round.
     selected: BTreeSet<String>,
     /// The results of the current round, by worker.
@@ -105,6 +113,8 @@ impl Run {
             number: request.run,
             nodes: request.nodes,
             suspended: request.suspended,
+            unavailable: request.unavailable,
+            setbacks: BTreeMap::new(),
             keep: request.keep.into_iter().collect(),
             session_host: request.session_host,
             attempts: session::Attempts::default(),
@@ -113,7 +123,6 @@ impl Run {
             round: 0,
             base: None,
             velocity: None,
-            last_median: None,
             selected: request.settings.workers.keys().cloned().collect(),
             results: BTreeMap::new(),
             norm_refused: BTreeMap::new(),

@@ -24,6 +24,9 @@ pub(super) fn validated(mut request: RunRequest) -> Result<RunRequest, Rejection
     if settings.rounds == 0 {
         return invalid("settings.rounds must be at least 1");
     }
+    if settings.min_workers == Some(0) {
+        return invalid("settings.minWorkers must be at least 1, or absent");
+    }
     if settings.round_timeout_seconds == Some(0) {
         return invalid("settings.roundTimeoutSeconds must be at least 1, or absent");
     }
@@ -62,8 +65,8 @@ fn rule_problem(rule: &AggregationRule) -> Option<&'static str> {
     if !(is_positive(rule.max_weight) && rule.max_weight <= 1.0) {
         return Some("maxWeight must be above 0 and at most 1");
     }
-    if !is_positive(rule.clip) || !is_positive(rule.refuse) {
-        return Some("clip and refuse must be above 0");
+    if ![rule.clip, rule.refuse].into_iter().flatten().all(is_positive) {
+        return Some("clip and refuse must be above 0, or absent");
     }
     if !is_positive(rule.server_learning_rate) {
         return Some("serverLearningRate must be above 0");
@@ -91,10 +94,20 @@ impl Run {
             *self = Self::start(request, now)?;
             return Ok(());
         }
-        if !is_same(&self.settings, &request.settings) {
+        let mut settings = self.settings.clone();
+        settings.adopt_live(&request.settings);
+        if !is_same(&settings, &request.settings) {
             return Err(Rejection::RunChanged);
         }
+        self.settings = settings;
         self.nodes = request.nodes;
+        self.unavailable = request.unavailable;
+        if let Stage::Open(open) = &mut self.stage
+            && self.suspended
+            && !request.suspended
+        {
+            open.begin_again(now);
+        }
         self.suspended = request.suspended;
         self.keep = request.keep.into_iter().collect();
         self.session_host = request.session_host;
@@ -110,10 +123,13 @@ impl Run {
     }
 
     fn on_failed(&mut self, failed: FailedTask) {
-        let problem = Problem { reason: failed.reason, message: failed.message };
         let Some(task) = self.open_tasks().into_iter().find(|it| it.id == failed.id) else {
             return;
         };
+        if matches!(self.stage, Stage::Open(_)) {
+            self.set_back_failed(&task.worker, &failed);
+        }
+        let problem = Problem { reason: failed.reason, message: failed.message };
         if matches!(self.stage, Stage::Evaluating { .. }) {
             self.on_evaluation_failed(&problem.message);
         } else {

@@ -1,35 +1,26 @@
-//! Rounds: who takes part, when a round closes, and what its new weights lead to.
+//! Rounds: who takes part, what a round closes with, and what its new weights lead to. `waiting.rs`
+//! decides when it closes.
 
 use neptune_aggregate::close::{
     AggregationStrategy, CloseRecord, Participant, Rule, WeightBy, close,
 };
 use neptune_wire::{
     TaskKind,
-    aggregator::{
-        AggregationRule, MeasuredWeights, OnTooFewWorkers, RoundRecord, RunTask, UpdateReport,
-    },
+    aggregator::{AggregationRule, MeasuredWeights, RoundRecord, RunTask, UpdateReport},
 };
 
 use super::{
-    AcceptedUpdate, Closing, MAX_HISTORY, Outputs, Problem, Rejection, Run, Stage, TaskResult,
-    UnixSeconds, Verdict,
+    AcceptedUpdate, Closing, MAX_HISTORY, OpenRound, Outputs, Problem, Rejection, Run, Stage,
+    TaskResult, UnixSeconds, Verdict,
 };
-use crate::task::select;
-
-/// Without a round timeout, seconds after which the failed tasks of a round with too few updates are
-/// opened again.
-const REOPEN_SECONDS: u64 = 3600;
 
 impl Run {
     pub(super) fn open_round(&mut self, now: UnixSeconds) {
         self.round += 1;
-        let settings = &self.settings;
-        let min = usize::try_from(settings.min_workers).unwrap_or(usize::MAX);
-        self.selected =
-            select(settings.workers.keys(), settings.seed, self.round, settings.fraction, min);
+        self.selected = self.draw().into_iter().collect();
         self.results.clear();
         self.norm_refused.clear();
-        self.enter(Stage::Open { opened: now, waiting_since: now });
+        self.enter(Stage::Open(OpenRound::new(now)));
     }
 
     /// Lets the first worker make the first weights that has not failed to.
@@ -40,10 +31,23 @@ impl Run {
                 return self.begin_with(weights);
             }
         }
-        let workers = self.settings.workers.keys();
-        let next = workers.clone().find(|it| !self.results.contains_key(*it));
-        if let Some(worker) = next {
+        let mut workers = self.settings.workers.keys().filter(|it| !self.results.contains_key(*it));
+        let is_here = |it: &&String| !self.unavailable.contains_key(*it);
+        if let Some(worker) = workers.clone().find(is_here) {
             self.selected = [worker.clone()].into();
+            self.problem = None;
+            return;
+        }
+        if let Some(worker) = workers.next() {
+            let why = self.absence(worker);
+            self.problem = why.map(|it| {
+                let message = format!(
+                    "no worker can make the first weights; worker \"{worker}\": {}",
+                    it.message
+                );
+                Problem::new(&it.reason, message)
+            });
+            self.selected.clear();
             return;
         }
         let mut reason = String::new();
@@ -75,67 +79,40 @@ impl Run {
                 Err(Rejection::RoundClosed)
             }
             None | Some(Verdict::Failed(_)) => {
+                if let (Verdict::Refused { problem, .. }, TaskKind::Train) =
+                    (&result.verdict, task.kind)
+                {
+                    self.set_back(&task.worker, problem.clone(), false);
+                }
                 self.results.insert(task.worker, result);
                 Ok(())
             }
         }
     }
 
-    /// Returns when the current round is closed with fewer updates than workers, or its failed tasks
-    /// are opened again.
-    pub fn deadline(&self) -> Option<UnixSeconds> {
-        let Stage::Open { waiting_since, .. } = self.stage else { return None };
-        let reopen = || (!self.has_open_tasks()).then_some(REOPEN_SECONDS);
-        let seconds = self.settings.round_timeout_seconds.or_else(reopen)?;
-        Some(waiting_since.saturating_add(seconds))
+    /// Begins the aggregation with the updates of the record.
+    pub(super) fn close(&mut self, opened: UnixSeconds, record: CloseRecord) {
+        let (samples, loss) = self.totals(&record);
+        let refused: Vec<_> =
+            record.refused.iter().map(|it| (it.worker.clone(), it.to_string())).collect();
+        for (worker, text) in &refused {
+            self.set_back(worker, Problem::new("NormTooLarge", text.clone()), false);
+        }
+        self.norm_refused = refused.into_iter().collect();
+        for entry in &record.entries {
+            self.setbacks.remove(&entry.worker);
+        }
+        let counts = |worker: &str| record.entries.iter().any(|it| it.worker == worker);
+        let (dataset_samples, missing_samples) = self.coverage(counts);
+        let outputs = None;
+        let closing =
+            Closing { opened, record, samples, loss, dataset_samples, missing_samples, outputs };
+        self.enter(Stage::Closing(Box::new(closing)));
     }
 
-    /// Closes the round if it has all results, or its deadline passed with enough of them.
-    pub(super) fn close_if_due(&mut self, now: UnixSeconds) {
-        let Stage::Open { opened, ref mut waiting_since } = self.stage else { return };
-        // The clock was set back: the timeout counts from now.
-        *waiting_since = now.min(*waiting_since);
-        let is_late = self.deadline().is_some_and(|it| it <= now);
-        if !is_late && self.has_open_tasks() {
-            return;
-        }
-        let record = self.close_record();
-        if record.entries.len() >= self.fewest() {
-            let (samples, loss) = self.totals(&record);
-            let refused = record.refused.iter();
-            self.norm_refused = refused.map(|it| (it.worker.clone(), it.to_string())).collect();
-            let closing = Closing { opened, record, samples, loss, outputs: None };
-            self.enter(Stage::Closing(Box::new(closing)));
-            return;
-        }
-        let problem = self.too_few(&record);
-        if self.settings.on_too_few_workers == OnTooFewWorkers::Fail {
-            self.fail(problem);
-            return;
-        }
-        self.problem = Some(problem);
-        if is_late {
-            self.results.retain(|_, it| !matches!(it.verdict, Verdict::Failed(_)));
-            self.stage = Stage::Open { opened, waiting_since: now };
-        }
-    }
-
-    /// The fewest updates that make new weights.
-    pub(super) fn fewest(&self) -> usize {
-        let min = usize::try_from(self.settings.min_workers).unwrap_or(usize::MAX);
-        min.clamp(1, self.selected.len().max(1))
-    }
-
-    /// Decides which accepted updates count. If the norms of all of them are too large compared with
-    /// the last round, they are compared with each other: training changed, not one worker.
-    fn close_record(&self) -> CloseRecord {
-        let participants: Vec<_> = self.accepted().map(participant).collect();
-        let rule = rule(&self.settings.rule);
-        let record = close(rule, participants.clone(), self.last_median);
-        if record.entries.is_empty() && !participants.is_empty() {
-            return close(rule, participants, None);
-        }
-        record
+    /// Decides which accepted updates count.
+    pub(super) fn close_record(&self) -> CloseRecord {
+        close(rule(&self.settings.rule), self.accepted().map(participant).collect())
     }
 
     fn accepted(&self) -> impl Iterator<Item = (&String, &AcceptedUpdate)> {
@@ -162,23 +139,6 @@ impl Run {
         (samples, (with_loss > 0.0).then(|| losses / with_loss))
     }
 
-    fn too_few(&self, record: &CloseRecord) -> Problem {
-        let (round, counted, min) = (self.round, record.entries.len(), self.fewest());
-        let is_missing = self.has_open_tasks();
-        let done = match self.settings.round_timeout_seconds.filter(|_| is_missing) {
-            Some(seconds) => format!("answered within {}", duration(seconds)),
-            None => "sent an update that counts".to_owned(),
-        };
-        let mut parts = vec![format!("round {round}: {counted} of at least {min} workers {done}")];
-        let refused = record.refused.iter();
-        parts.extend(refused.map(|it| format!("worker \"{}\": {it}", it.worker)));
-        if self.settings.on_too_few_workers == OnTooFewWorkers::Wait {
-            parts.push("waiting (onTooFewWorkers: Wait)".to_owned());
-        }
-        let message = parts.join("; ");
-        Problem::new("TooFewWorkers", message)
-    }
-
     /// Records the digests of the new weights. A repetition with others ends the run: the same round
     /// would have two results.
     pub(super) fn on_computed(&mut self, outputs: Outputs) {
@@ -203,7 +163,6 @@ impl Run {
         let Stage::Closing(closing) = &self.stage else { return };
         let Some(outputs) = closing.outputs.clone() else { return };
         let closing = closing.clone();
-        self.last_median = Some(closing.record.median_norm);
         for entry in &closing.record.entries {
             self.shares.insert(entry.worker.clone(), entry.weight);
         }
@@ -211,6 +170,8 @@ impl Run {
             round: self.round,
             participants: u32::try_from(closing.record.entries.len()).unwrap_or(u32::MAX),
             samples: closing.samples,
+            dataset_samples: closing.dataset_samples,
+            missing_samples: closing.missing_samples,
             loss: closing.loss,
             metrics: Vec::new(),
             seconds: now.saturating_sub(closing.opened),
@@ -247,6 +208,7 @@ fn participant((worker, update): (&String, &AcceptedUpdate)) -> Participant {
         reported_samples: update.report.samples,
         counted_samples: update.report.counted_samples,
         norm: update.norm,
+        steps: update.report.steps,
     }
 }
 
@@ -259,15 +221,5 @@ fn rule(rule: &AggregationRule) -> Rule {
         refuse: rule.refuse,
         server_learning_rate: rule.server_learning_rate,
         server_momentum: rule.server_momentum,
-    }
-}
-
-/// Returns seconds as in a spec: `1h`, `90m`, `45s`.
-fn duration(seconds: u64) -> String {
-    match seconds {
-        0 => "0s".to_owned(),
-        _ if seconds.is_multiple_of(3600) => format!("{}h", seconds / 3600),
-        _ if seconds.is_multiple_of(60) => format!("{}m", seconds / 60),
-        _ => format!("{seconds}s"),
     }
 }

@@ -87,6 +87,8 @@ impl Run {
                 round: round.round,
                 participants: round.participants,
                 samples: 0,
+                dataset_samples: 0,
+                missing_samples: 0,
                 loss: round.loss,
                 metrics: round.metrics,
                 seconds,
@@ -120,11 +122,11 @@ impl Run {
         });
         let failed: Vec<_> = failed.collect();
         let left = self.selected.len().saturating_sub(failed.len());
-        if left >= self.fewest() {
+        if left >= self.fewest(&[]) {
             return;
         }
         let Some((_, Problem { reason, .. })) = failed.first() else { return };
-        let mut parts = vec![format!("{left} of at least {} workers are left", self.fewest())];
+        let mut parts = vec![format!("{left} of at least {} workers are left", self.fewest(&[]))];
         parts.extend(failed.iter().map(|(name, it)| format!("worker \"{name}\" {}", it.message)));
         self.fail_attempt(Problem::new(&reason.clone(), parts.join("; ")));
     }
@@ -257,7 +259,7 @@ mod tests {
     #[test]
     fn worker_that_has_failed_ends_the_attempt_if_too_few_are_left() {
         let mut request = request(3);
-        request.settings.min_workers = 1;
+        request.settings.min_workers = Some(1);
         let run = next(&Run::start(request.clone(), 1).unwrap(), Event::SessionStarted(None), 2);
         let one = failed(&run, request.clone(), "a", 3);
         assert_eq!(attempt_of(&one), 1);

@@ -18,12 +18,7 @@ pub enum Stage {
     /// The weights in use are searched, to measure them.
     FindingPresent,
     /// Workers train.
-    Open {
-        /// When the round was opened.
-        opened: UnixSeconds,
-        /// When its deadline began, again after each round timeout with too few updates.
-        waiting_since: UnixSeconds,
-    },
+    Open(OpenRound),
     /// The new weights are computed.
     Closing(Box<Closing>),
     /// An engine decides the rounds.
@@ -50,6 +45,53 @@ pub enum Stage {
     Failed,
 }
 
+/// How long a round has waited, and for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenRound {
+    /// When it was opened.
+    pub opened: UnixSeconds,
+    /// When its deadline began, again after each round timeout with too few updates.
+    pub waiting_since: UnixSeconds,
+    /// How often its deadline began again.
+    #[serde(default)]
+    pub repetitions: u32,
+    /// Since when it has enough updates, and those of workers with most of the samples.
+    #[serde(default)]
+    pub enough_since: Option<UnixSeconds>,
+    /// Since when it cannot have enough updates any more.
+    #[serde(default)]
+    pub hopeless_since: Option<UnixSeconds>,
+}
+
+impl OpenRound {
+    /// Makes a round that opens now.
+    pub(super) fn new(now: UnixSeconds) -> Self {
+        Self {
+            opened: now,
+            waiting_since: now,
+            repetitions: 0,
+            enough_since: None,
+            hopeless_since: None,
+        }
+    }
+
+    /// Lets its deadline begin now.
+    pub(super) fn begin_again(&mut self, now: UnixSeconds) {
+        *self = Self { opened: self.opened, repetitions: self.repetitions, ..Self::new(now) };
+    }
+
+    /// Records whether it has, or can have, enough updates. After the clock was set back, times count
+    /// from now.
+    pub(super) fn observe(&mut self, now: UnixSeconds, has_enough: bool, is_hopeless: bool) {
+        let since = |is: bool, before: Option<UnixSeconds>| {
+            is.then(|| before.map_or(now, |before| before.min(now)))
+        };
+        self.waiting_since = self.waiting_since.min(now);
+        self.enough_since = since(has_enough, self.enough_since);
+        self.hopeless_since = since(is_hopeless, self.hopeless_since);
+    }
+}
+
 /// A round between the decision which updates count and its new weights.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Closing {
@@ -61,6 +103,12 @@ pub struct Closing {
     pub samples: u64,
     /// Mean of their losses.
     pub loss: Option<f64>,
+    /// As in the [`RoundRecord`](neptune_wire::aggregator::RoundRecord).
+    #[serde(default)]
+    pub dataset_samples: u64,
+    /// As in the [`RoundRecord`](neptune_wire::aggregator::RoundRecord).
+    #[serde(default)]
+    pub missing_samples: u64,
     /// The digests of the first computation. Later ones must agree.
     pub outputs: Option<Outputs>,
 }

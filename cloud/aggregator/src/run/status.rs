@@ -59,7 +59,7 @@ impl Run {
     /// Returns the phase.
     pub fn phase(&self) -> RunPhase {
         match self.stage {
-            Stage::New | Stage::Idle if self.suspended => RunPhase::Suspended,
+            Stage::New | Stage::Idle | Stage::Open(_) if self.suspended => RunPhase::Suspended,
             Stage::New | Stage::Idle | Stage::FetchingInitial | Stage::Initializing => {
                 RunPhase::Preparing
             }
@@ -84,7 +84,10 @@ impl Run {
             message: String::new(),
         };
         let problem = match self.results.get(worker).map(|it| &it.verdict) {
-            None => return result,
+            None => self.absence(worker).map(|it| {
+                result.state = ResultState::Excluded;
+                (it.reason, it.message)
+            }),
             Some(Verdict::Accepted(update)) => {
                 result.state = ResultState::Accepted;
                 result.report = Some(update.report.clone());

@@ -13,17 +13,15 @@ use crate::task::{TaskIdentity, seed};
 impl Run {
     /// Returns the tasks without a result.
     pub fn open_tasks(&self) -> Vec<RunTask> {
-        if matches!(self.stage, Stage::Closing(_)) {
+        let is_paused = self.suspended && matches!(self.stage, Stage::Open(_));
+        if is_paused || matches!(self.stage, Stage::Closing(_)) {
             return Vec::new();
         }
         let mut tasks = self.current_tasks();
-        tasks.retain(|it| !self.results.contains_key(&it.worker));
+        tasks.retain(|it| {
+            !self.results.contains_key(&it.worker) && !self.unavailable.contains_key(&it.worker)
+        });
         tasks
-    }
-
-    /// Whether a worker of the current round has no result.
-    pub(super) fn has_open_tasks(&self) -> bool {
-        self.selected.iter().any(|it| !self.results.contains_key(it))
     }
 
     /// Returns the task of a worker in the current round, also with a result. The evaluation has no
@@ -61,7 +59,8 @@ impl Run {
             Stage::Session { is_ready: true, .. } => (self.attempts.attempt, None),
             _ => (0, None),
         };
-        (self.number, self.round, mem::discriminant(&self.stage), attempt, worker)
+        let selected = self.selected.len();
+        (self.number, self.round, mem::discriminant(&self.stage), attempt, worker, selected)
     }
 
     fn worker_task(&self, worker: &str) -> Option<RunTask> {

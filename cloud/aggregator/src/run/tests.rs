@@ -26,7 +26,7 @@ pub(super) fn request(workers: &[&str]) -> RunRequest {
     let worker = |name: &&str| {
         let node = format!("node-{name}").parse().unwrap();
         let dataset = format!("digits-{name}").parse().unwrap();
-        ((*name).to_owned(), RunWorker { node, dataset })
+        ((*name).to_owned(), RunWorker { node, dataset, samples: Some(100) })
     };
     RunRequest {
         uid: "u".to_owned(),
@@ -35,16 +35,18 @@ pub(super) fn request(workers: &[&str]) -> RunRequest {
             workers: workers.iter().map(worker).collect(),
             workload: ContentHash::of(&"workload"),
             rounds: 2,
-            min_workers: u32::try_from(workers.len()).unwrap(),
+            min_workers: Some(u32::try_from(workers.len()).unwrap()),
             round_timeout_seconds: Some(3600),
+            grace_seconds: None,
+            max_deadlines: 3,
             on_too_few_workers: OnTooFewWorkers::Wait,
             fraction: 1.0,
             rule: AggregationRule {
                 trim: None,
                 equal_weights: false,
                 max_weight: 0.5,
-                clip: 2.0,
-                refuse: 5.0,
+                clip: Some(2.0),
+                refuse: Some(5.0),
                 server_learning_rate: 1.0,
                 server_momentum: 0.0,
             },
@@ -57,6 +59,7 @@ pub(super) fn request(workers: &[&str]) -> RunRequest {
         },
         nodes: BTreeMap::new(),
         failed: Vec::new(),
+        unavailable: BTreeMap::new(),
         suspended: false,
         keep: Vec::new(),
         session_host: None,
@@ -111,7 +114,8 @@ fn aggregate(run: &Run, now: UnixSeconds) -> Run {
 pub(super) fn failed(run: &Run, mut request: RunRequest, worker: &str, now: UnixSeconds) -> Run {
     let id = task_of(run, worker).id;
     let message = "script ended with exit code 1".to_owned();
-    request.failed = vec![FailedTask { id, reason: "ScriptFailed".to_owned(), message }];
+    let reason = "ScriptFailed".to_owned();
+    request.failed = vec![FailedTask { id, reason, message, is_refused: false }];
     run.next(Event::Request(Box::new(request)), now).unwrap()
 }
 
@@ -210,7 +214,8 @@ fn late_and_unknown_tasks_are_answered_with_round_closed() {
 #[test]
 fn deadline_closes_a_round_with_enough_updates() {
     let mut request = request(&["a", "b", "c"]);
-    request.settings.min_workers = 2;
+    request.settings.min_workers = Some(2);
+    request.settings.grace_seconds = Some(7200);
     let run = started(request);
     let run = accept(&accept(&run, "a", 1001), "c", 1002);
     assert_eq!(run.deadline(), Some(4600));
@@ -231,15 +236,23 @@ fn deadline_with_too_few_updates_waits_or_fails() {
     let run = accept(&started(request.clone()), "a", 1001);
     let waiting = run.next(Event::Tick, 5000).unwrap();
     assert_eq!((waiting.deadline(), &*reason(&waiting)), (Some(8600), "TooFewWorkers"));
-    let text =
-        "round 1: 1 of at least 2 workers answered within 1h; waiting (onTooFewWorkers: Wait)";
+    let text = "round 1: 1 of at least 2 workers answered within 1h; \
+        waiting (onTooFewWorkers: Wait); repair the workers, or lower \
+        spec.aggregation.minWorkers to 1, which takes effect at once";
     assert_eq!(waiting.status(0).message, text);
     let closing = accept(&waiting, "b", 6000);
     assert_eq!((closing.status(0).phase, &*reason(&closing)), (RunPhase::Closing, ""));
     request.settings.on_too_few_workers = OnTooFewWorkers::Fail;
-    let run = accept(&started(request), "a", 1001);
-    let run = run.next(Event::Tick, 5000).unwrap();
+    let mut run = accept(&started(request), "a", 1001);
+    for repetition in 1..=3 {
+        run = run.next(Event::Tick, run.deadline().unwrap()).unwrap();
+        assert_eq!(run.status(0).phase, RunPhase::Open);
+        let text = format!("its deadline begins again ({repetition} of 3)");
+        assert!(run.status(0).message.contains(&text), "{}", run.status(0).message);
+    }
+    let run = run.next(Event::Tick, run.deadline().unwrap()).unwrap();
     assert_eq!((run.status(0).phase, &*reason(&run)), (RunPhase::Failed, "TooFewWorkers"));
+    assert!(run.status(0).message.contains("kubectl neptune training restart"));
     assert_eq!(run.work(), None);
 }
 
@@ -258,6 +271,7 @@ fn failed_tasks_are_opened_again_at_the_next_deadline() {
             id: it.task.clone(),
             reason: "ScriptFailed".to_owned(),
             message: String::new(),
+            is_refused: false,
         })
         .collect();
     let run = run.next(Event::Tick, 5000).unwrap();
@@ -273,7 +287,7 @@ fn failed_tasks_are_opened_again_at_the_next_deadline() {
 #[test]
 fn failed_worker_does_not_hold_up_a_round_with_enough_others() {
     let mut request = request(&["a", "b", "c"]);
-    request.settings.min_workers = 2;
+    request.settings.min_workers = Some(2);
     request.settings.round_timeout_seconds = None;
     let run = started(request.clone());
     assert_eq!(run.deadline(), None);
@@ -285,7 +299,7 @@ fn failed_worker_does_not_hold_up_a_round_with_enough_others() {
 #[test]
 fn update_replaces_the_report_that_its_task_failed() {
     let mut request = request(&["a", "b"]);
-    request.settings.min_workers = 1;
+    request.settings.min_workers = Some(1);
     let run = started(request.clone());
     let event = accepted(&run, "a", 1.0);
     let run = failed(&run, request, "a", 1001);
@@ -305,7 +319,7 @@ fn clock_that_was_set_back_prolongs_a_round_by_one_timeout() {
 #[test]
 fn norm_too_large_is_refused_at_the_close() {
     let mut request = request(&["a", "b", "c", "d"]);
-    request.settings.min_workers = 3;
+    request.settings.min_workers = Some(3);
     let mut run = started(request);
     for (worker, norm) in [("a", 1.0), ("b", 1.1), ("c", 0.9), ("d", 41.0)] {
         run = run.next(accepted(&run, worker, norm), 1001).unwrap();
@@ -315,11 +329,10 @@ fn norm_too_large_is_refused_at_the_close() {
         (worker.state, worker.reason.as_deref()),
         (ResultState::Refused, Some("NormTooLarge"))
     );
-    let text = "norm 41.000 is 39 times the median 1.050 of this round (limit 5)";
+    let text = "norm 41.000 is 41 times the median 1.000 of this round (limit 5)";
     assert_eq!(worker.message, text);
     let run = aggregate(&run, 1002);
     assert_eq!(run.status(0).history[0].participants, 3);
-    assert_eq!(run.last_median, Some(1.0));
 }
 
 #[test]
@@ -347,20 +360,189 @@ fn repeated_aggregation_must_agree() {
 }
 
 #[test]
-fn suspended_run_finishes_its_round_and_opens_no_other() {
-    let mut request = request(&["a"]);
-    let run = started(request.clone());
+fn suspended_run_has_no_tasks_and_continues_its_round() {
+    let mut request = request(&["a", "b"]);
+    let set = |run: &Run, request: &RunRequest, now| {
+        run.next(Event::Request(Box::new(request.clone())), now).unwrap()
+    };
+    let run = accept(&started(request.clone()), "a", 1001);
+    let late = accepted(&run, "b", 1.0);
     request.suspended = true;
-    let run = run.next(Event::Request(Box::new(request.clone())), 1).unwrap();
-    assert_eq!(run.status(0).phase, RunPhase::Open);
-    let run = aggregate(&accept(&run, "a", 2), 3);
-    assert_eq!((run.status(0).phase, run.round), (RunPhase::Suspended, 1));
+    let run = set(&run, &request, 1002);
+    assert_eq!((run.status(0).phase, run.open_tasks().len()), (RunPhase::Suspended, 0));
+    assert_eq!((run.deadline(), run.next(Event::Tick, 90_000).unwrap()), (None, run.clone()));
+    // An upload that had begun.
+    let complete = run.next(late, 1003).unwrap();
+    assert_eq!(complete.status(0).phase, RunPhase::Suspended);
+    let closing = set(&complete, &self::request(&["a", "b"]), 1004);
+    assert_eq!(closing.status(0).phase, RunPhase::Closing);
     request.suspended = false;
-    let run = run.next(Event::Request(Box::new(request.clone())), 4).unwrap();
-    assert_eq!((run.status(0).phase, run.round), (RunPhase::Open, 2));
+    let run = set(&run, &request, 90_000);
+    assert_eq!((run.status(0).phase, run.round, run.deadline()), (RunPhase::Open, 1, Some(93_600)));
+    assert_eq!(run.open_tasks().len(), 1);
     request.suspended = true;
     let run = Run::start(request, 1).unwrap();
     assert_eq!((run.status(0).phase, run.work()), (RunPhase::Suspended, None));
+}
+
+#[test]
+fn round_closes_when_the_grace_ends() {
+    let mut request = request(&["a", "b", "c"]);
+    request.settings.min_workers = Some(2);
+    let run = started(request.clone());
+    let quick = accept(&accept(&run, "a", 1003), "b", 1004);
+    assert_eq!(quick.deadline(), Some(1014));
+    let slow = accept(&accept(&run, "a", 1003), "b", 1100);
+    assert_eq!(slow.deadline(), Some(1200));
+    assert_eq!(slow.next(Event::Tick, 1200).unwrap().status(0).phase, RunPhase::Closing);
+    request.settings.grace_seconds = Some(0);
+    let live = slow.next(Event::Request(Box::new(request)), 1101).unwrap();
+    assert_eq!(live.status(0).phase, RunPhase::Closing);
+}
+
+#[test]
+fn limits_of_a_round_change_while_it_is_open() {
+    let mut request = request(&["a", "b", "c"]);
+    request.settings.round_timeout_seconds = None;
+    let run = accept(&accept(&started(request.clone()), "a", 1001), "b", 1002);
+    assert_eq!(run.deadline(), None);
+    request.settings.min_workers = Some(2);
+    request.settings.rule.clip = None;
+    let run = run.next(Event::Request(Box::new(request.clone())), 1003).unwrap();
+    assert_eq!((run.deadline(), run.settings.rule.clip), (Some(1013), None));
+    request.settings.rule.server_momentum = 0.5;
+    let error = run.next(Event::Request(Box::new(request)), 1004).unwrap_err();
+    assert_eq!(error, Rejection::RunChanged);
+}
+
+fn refused(run: &Run, worker: &str, now: UnixSeconds) -> Run {
+    let RunTask { id: task, worker, .. } = task_of(run, worker);
+    let (report, problem) = (UpdateReport::default(), Problem::new("NotFinite", "sent NaN"));
+    let verdict = Verdict::Refused { sha256: sha("nan"), report, problem };
+    run.next(Event::Judged(TaskResult { worker, task, verdict }), now).unwrap()
+}
+
+#[test]
+fn worker_refused_three_times_rests_and_is_tried_again() {
+    let mut request = request(&["a", "b", "c"]);
+    (request.settings.min_workers, request.settings.rounds) = (None, 8);
+    let mut run = started(request);
+    let mut tried = Vec::new();
+    for round in 1..=8 {
+        if run.open_tasks().iter().any(|it| it.worker == "c") {
+            tried.push(round);
+            run = if round < 7 { refused(&run, "c", 1001) } else { accept(&run, "c", 1001) };
+        } else {
+            let row = &run.status(0).workers["c"];
+            assert_eq!(
+                (row.state, row.reason.as_deref()),
+                (ResultState::Excluded, Some("NotFinite"))
+            );
+            assert!(row.message.ends_with("tries again in round 7"), "{}", row.message);
+        }
+        run = aggregate(&accept(&accept(&run, "a", 1001), "b", 1001), 1002);
+    }
+    assert_eq!(tried, [1, 2, 3, 7, 8]);
+    let missing: Vec<_> = run.status(0).history.iter().map(|it| it.missing_samples).collect();
+    assert_eq!(missing, [100, 100, 100, 100, 100, 100, 0, 0]);
+    assert_eq!(run.status(0).history[0].dataset_samples, 300);
+}
+
+#[test]
+fn worker_whose_containers_failed_too_often_is_out_at_once() {
+    let mut request = request(&["a", "b", "c"]);
+    request.settings.min_workers = None;
+    let run = failed(&started(request.clone()), request, "c", 1001);
+    let run = aggregate(&accept(&accept(&run, "a", 1001), "b", 1001), 1002);
+    assert_eq!((run.round, run.open_tasks().len()), (2, 2));
+    assert_eq!(run.status(0).workers["c"].state, ResultState::Excluded);
+}
+
+#[test]
+fn worker_without_data_is_not_waited_for_and_comes_back() {
+    let mut request = request(&["a", "b", "c"]);
+    request.settings.min_workers = None;
+    let run = started(request.clone());
+    let why = WorkerProblem { reason: "DatasetEmpty".to_owned(), message: "no sample".to_owned() };
+    request.unavailable.insert("c".to_owned(), why);
+    let without = run.next(Event::Request(Box::new(request.clone())), 1001).unwrap();
+    let row = &without.status(0).workers["c"];
+    assert_eq!((row.state, row.reason.as_deref()), (ResultState::Excluded, Some("DatasetEmpty")));
+    let run = accept(&without, "a", 1002);
+    assert_eq!(accept(&run, "b", 1003).status(0).phase, RunPhase::Closing);
+    request.unavailable.clear();
+    let run = run.next(Event::Request(Box::new(request)), 1003).unwrap();
+    assert_eq!(run.open_tasks().len(), 2);
+    assert_eq!(accept(&run, "b", 1003).status(0).phase, RunPhase::Open);
+}
+
+#[test]
+fn too_few_workers_that_can_answer_fail_the_run_within_seconds() {
+    let mut request = request(&["a", "b", "c"]);
+    request.settings.on_too_few_workers = OnTooFewWorkers::Fail;
+    let run = accept(&started(request.clone()), "a", 1001);
+    let run = failed(&run, request.clone(), "c", 1002);
+    assert_eq!((run.deadline(), run.phase()), (Some(1007), RunPhase::Open));
+    let ended = run.next(Event::Tick, 1007).unwrap();
+    assert_eq!((ended.phase(), &*reason(&ended)), (RunPhase::Failed, "TooFewWorkers"));
+    let text = "round 1: 1 of at least 3 workers answered within 1h; \
+        worker \"c\": script ended with exit code 1; repair the workers or lower \
+        spec.aggregation.minWorkers, and start another run: kubectl neptune training restart";
+    assert_eq!(ended.status(0).message, text);
+    request.settings.min_workers = Some(2);
+    let run = run.next(Event::Request(Box::new(request)), 1005).unwrap();
+    assert_eq!(accept(&run, "b", 1006).phase(), RunPhase::Closing);
+}
+
+#[test]
+fn fraction_takes_effect_with_the_default_of_min_workers() {
+    let mut request = request(&["a", "b", "c", "d", "e", "f"]);
+    (request.settings.min_workers, request.settings.fraction) = (None, 0.5);
+    let run = started(request.clone());
+    assert_eq!((run.open_tasks().len(), run.fewest(&[])), (3, 3));
+    // Those without data are drawn last.
+    let without: Vec<_> = run.open_tasks().into_iter().map(|it| it.worker).collect();
+    for worker in &without {
+        let why = WorkerProblem { reason: "DatasetEmpty".to_owned(), message: String::new() };
+        request.unavailable.insert(worker.clone(), why);
+    }
+    let drawn = started(request).open_tasks();
+    assert_eq!(drawn.len(), 3);
+    assert!(drawn.iter().all(|it| !without.contains(&it.worker)));
+}
+
+#[test]
+fn first_weights_are_made_by_a_worker_with_data() {
+    let mut request = request(&["a", "b"]);
+    request.settings.initial = None;
+    let why =
+        |text: &str| WorkerProblem { reason: "DatasetEmpty".to_owned(), message: text.to_owned() };
+    request.unavailable.insert("a".to_owned(), why("no sample"));
+    let run = Run::start(request.clone(), 1).unwrap();
+    assert_eq!(task_of(&run, "b").kind, TaskKind::Initialize);
+    request.unavailable.insert("b".to_owned(), why("no sample"));
+    let run = run.next(Event::Request(Box::new(request.clone())), 2).unwrap();
+    assert_eq!((run.open_tasks().len(), &*reason(&run)), (0, "DatasetEmpty"));
+    request.unavailable.clear();
+    let run = run.next(Event::Request(Box::new(request)), 3).unwrap();
+    assert_eq!((run.open_tasks().len(), &*reason(&run)), (1, ""));
+}
+
+#[test]
+fn default_of_min_workers_counts_those_that_can_answer() {
+    for (workers, lost, expected) in
+        [(3, 0, 3), (3, 1, 2), (4, 0, 3), (4, 2, 2), (9, 0, 6), (9, 9, 1)]
+    {
+        let names: Vec<_> = (0..workers).map(|it| format!("w{it}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut request = request(&names);
+        request.settings.min_workers = None;
+        for name in &names[..lost] {
+            let why = WorkerProblem { reason: "DatasetEmpty".to_owned(), message: String::new() };
+            request.unavailable.insert((*name).to_owned(), why);
+        }
+        assert_eq!(started(request).fewest(&[]), expected, "{workers} {lost}");
+    }
 }
 
 #[test]
@@ -384,7 +566,7 @@ fn requests_that_contradict_the_run_are_refused() {
         (|it| it.settings.fraction = 0.0, "fraction"),
         (|it| it.settings.rule.trim = Some(0.5), "trim"),
         (|it| it.settings.rule.max_weight = 0.0, "maxWeight"),
-        (|it| it.settings.rule.clip = -1.0, "clip"),
+        (|it| it.settings.rule.clip = Some(-1.0), "clip"),
         (|it| it.settings.rule.server_learning_rate = 0.0, "serverLearningRate"),
         (|it| it.settings.rule.server_momentum = 1.0, "serverMomentum"),
         (|it| it.keep = vec!["short".to_owned()], "\"short\": sha256 must be 64 hex digits"),
@@ -590,7 +772,7 @@ fn event(happening: &Happening, request: &RunRequest, known: &[RunTask], run: &R
         Happening::Failure(at) => {
             let mut request = request.clone();
             let (reason, message) = ("ScriptFailed".to_owned(), String::new());
-            request.failed = vec![FailedTask { id: task(at), reason, message }];
+            request.failed = vec![FailedTask { id: task(at), reason, message, is_refused: false }];
             Event::Request(Box::new(request))
         }
         Happening::Seconds(_) => Event::Tick,
@@ -659,7 +841,7 @@ proptest! {
         has_present: bool,
     ) {
         let mut request = request(&["a", "b", "c"]);
-        request.settings.min_workers = 2;
+        request.settings.min_workers = Some(2);
         request.settings.rounds = 3;
         request.settings.evaluation = evaluated_request(2).settings.evaluation;
         if has_present {

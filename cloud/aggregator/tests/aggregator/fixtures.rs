@@ -24,7 +24,7 @@ pub fn request(workers: usize, rounds: u32) -> RunRequest {
         let name = format!("w{at}");
         let node = format!("edge{at}").parse().unwrap();
         let dataset = format!("digits-{at}").parse().unwrap();
-        (name, RunWorker { node, dataset })
+        (name, RunWorker { node, dataset, samples: None })
     };
     RunRequest {
         uid: "2f1c5f0e-uid".to_owned(),
@@ -33,16 +33,18 @@ pub fn request(workers: usize, rounds: u32) -> RunRequest {
             workers: (0..workers).map(worker).collect(),
             workload: ContentHash::of(&"workload"),
             rounds,
-            min_workers: u32::try_from(workers).unwrap(),
+            min_workers: Some(u32::try_from(workers).unwrap()),
             round_timeout_seconds: None,
+            grace_seconds: None,
+            max_deadlines: 3,
             on_too_few_workers: OnTooFewWorkers::Wait,
             fraction: 1.0,
             rule: AggregationRule {
                 trim: None,
                 equal_weights: false,
                 max_weight: 0.5,
-                clip: 2.0,
-                refuse: 5.0,
+                clip: Some(2.0),
+                refuse: Some(5.0),
                 server_learning_rate: 1.0,
                 server_momentum: 0.0,
             },
@@ -55,6 +57,7 @@ pub fn request(workers: usize, rounds: u32) -> RunRequest {
         },
         nodes: BTreeMap::new(),
         failed: Vec::new(),
+        unavailable: BTreeMap::new(),
         suspended: false,
         keep: Vec::new(),
         session_host: None,
@@ -88,6 +91,7 @@ pub fn report() -> UpdateReport {
     UpdateReport {
         samples: COUNTED,
         counted_samples: Some(COUNTED),
+        steps: None,
         loss: Some(0.19),
         metrics: Vec::new(),
         seconds: 4,

@@ -50,7 +50,7 @@ async fn run(attack: impl AsyncFn(Attack<'_>)) -> RunStatus {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path(), &TlsKey::generate()).await;
     let mut request = request(WORKERS, 2);
-    request.settings.min_workers = 8;
+    request.settings.min_workers = Some(8);
     let keys = keys(&mut request, WORKERS);
     let nodes: Vec<_> = keys.iter().map(|it| server.node(it)).collect();
     let controller = server.controller();
@@ -73,7 +73,8 @@ async fn run(attack: impl AsyncFn(Attack<'_>)) -> RunStatus {
     }
     if controller.state().await.workers[BAD].state == ResultState::Pending {
         let (reason, message) = ("ScriptFailed".to_owned(), String::new());
-        request.failed = vec![FailedTask { id: task.id.clone(), reason, message }];
+        request.failed =
+            vec![FailedTask { id: task.id.clone(), reason, message, is_refused: false }];
         controller.put_run(&request).await;
     }
     controller.wait_for_phase(RunPhase::Succeeded).await
@@ -191,7 +192,7 @@ async fn update_times_minus_ten_is_refused_at_the_close() {
     assert_eq!((*state, reason.as_deref()), (ResultState::Refused, Some("NormTooLarge")));
     let norm = norm.unwrap();
     assert!(message.starts_with(&format!("norm {norm:.3} is ")), "{message}");
-    assert!(message.ends_with(" of the last round (limit 5)"), "{message}");
+    assert!(message.ends_with(" of this round (limit 5)"), "{message}");
     assert_eq!(status.history[1].participants, 8);
     assert_eq!(weights(&status), expected);
 }

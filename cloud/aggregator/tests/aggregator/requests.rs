@@ -345,7 +345,7 @@ async fn round_closes_at_its_deadline_without_a_request() {
     let server = Server::start(directory.path(), &TlsKey::generate()).await;
     let mut request = request(2, 1);
     let keys = keys(&mut request, 2);
-    request.settings.min_workers = 1;
+    request.settings.min_workers = Some(1);
     request.settings.round_timeout_seconds = Some(1);
     let controller = server.controller();
     controller.put_run(&request).await;
@@ -353,8 +353,9 @@ async fn round_closes_at_its_deadline_without_a_request() {
     server.node(&keys[0]).train(&task).await;
     // Nobody has answered at the first deadline.
     let status = controller.wait_for(|it| it.reason.is_some()).await;
-    let text =
-        "round 1: 0 of at least 1 workers answered within 1s; waiting (onTooFewWorkers: Wait)";
+    let text = "round 1: 0 of at least 1 workers answered within 1s; \
+        waiting (onTooFewWorkers: Wait); repair the workers, or start another run: \
+        kubectl neptune training restart";
     assert_eq!((status.reason.as_deref(), &*status.message), (Some("TooFewWorkers"), text));
     let task = status.tasks[1].clone();
     server.node(&keys[1]).train(&task).await;

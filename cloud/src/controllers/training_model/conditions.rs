@@ -6,7 +6,7 @@ use neptune_api::{TrainingModel, TrainingModelStatus};
 use super::{
     frozen::{CurrentRun, spec_hash},
     observation::{TrainingObservation, has_result},
-    outcome::Step,
+    outcome::{Step, minority},
     rows::{evaluation_problem, problem},
 };
 use crate::{
@@ -28,7 +28,11 @@ pub fn conditions(
     inputs: &StatusInputs<TrainingObservation>,
 ) -> Vec<Condition> {
     let (is_progressing, progress) = progressing(model, next, step, inputs);
-    let degraded = degraded(next, inputs);
+    let of_idle = || match step {
+        Step::Idle(finding) => Some(finding).filter(|it| !it.reason.is_progress()).cloned(),
+        _ => None,
+    };
+    let degraded = degraded(next, inputs).or_else(of_idle);
     let ready = match next.last_run.as_ref() {
         Some(last) if has_result(last) => {
             let reason = last.result.parse().unwrap_or(Reason::Succeeded);
@@ -133,6 +137,7 @@ fn degraded(
             Finding::new(reason, &*state.message)
         });
         reported
+            .or_else(|| state.history.last().and_then(minority))
             .or_else(|| problem(&next.workers))
             .or_else(|| evaluation_problem(state, &observed.nodes))
     };

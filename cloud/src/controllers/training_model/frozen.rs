@@ -11,9 +11,7 @@ use neptune_wire::{
 use serde::{Deserialize, Serialize};
 
 use super::{evaluation_data::EvaluationData, session::FrozenSession};
-
-/// The result of a run that took too long.
-pub const DEADLINE: &str = "DeadlineExceeded";
+use crate::{kubernetes::quantities, reason::Reason};
 
 /// What a run was started with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,7 +70,8 @@ pub struct CurrentRun {
     pub was_accepted: bool,
 }
 
-/// The hash of the parts of a spec that a result depends on: another one starts another run.
+/// The hash of the parts of a spec that a result depends on: another one starts another run. What
+/// takes effect in the open round does not.
 pub fn spec_hash(spec: &TrainingModelSpec) -> ContentHash {
     let mut spec = spec.clone();
     (spec.suspend, spec.schedule, spec.active_deadline) = (None, None, None);
@@ -81,6 +80,9 @@ pub fn spec_hash(spec: &TrainingModelSpec) -> ContentHash {
     }
     if let Some(aggregation) = &mut spec.aggregation {
         (aggregation.service, aggregation.storage_class_name) = (None, None);
+        (aggregation.min_workers, aggregation.grace, aggregation.clip) = (None, None, None);
+        (aggregation.round_timeout, aggregation.max_deadlines) = (None, None);
+        aggregation.on_too_few_workers = None;
     }
     spec.aggregation = spec.aggregation.filter(|it| *it != Aggregation::default());
     ContentHash::of(&spec)
@@ -111,14 +113,30 @@ impl CurrentRun {
             frozen,
             started: status.start_time.as_ref()?.0,
             is_over: last.is_some(),
-            is_stopped: last.is_some_and(|last| last.result == DEADLINE),
+            is_stopped: last.is_some_and(|last| {
+                [Reason::DeadlineExceeded, Reason::Stopped]
+                    .iter()
+                    .any(|it| last.result == it.to_string())
+            }),
             was_accepted: accepted == Some(i64::from(number)),
         })
     }
 
-    /// Until when the run may take; `None` for any time.
-    pub fn deadline(&self) -> Option<Timestamp> {
-        let seconds = i64::try_from(self.frozen.deadline_seconds?).ok()?;
+    /// Until when the run may take by the present spec; `None` for any time.
+    pub fn deadline(&self, spec: &TrainingModelSpec) -> Option<Timestamp> {
+        let given = spec.active_deadline.as_deref()?;
+        let seconds = quantities::seconds(given).or(self.frozen.deadline_seconds)?;
+        let seconds = i64::try_from(seconds).ok()?;
         self.started.checked_add(SignedDuration::from_secs(seconds)).ok()
+    }
+
+    /// The settings of the aggregator. Those that take effect in the open round are those of the
+    /// present spec, if it is valid.
+    pub fn settings(&self, next: Option<&FrozenRun>) -> RunSettings {
+        let mut settings = self.frozen.settings.clone();
+        if let Some(next) = next {
+            settings.adopt_live(&next.settings);
+        }
+        settings
     }
 }

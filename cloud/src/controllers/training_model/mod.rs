@@ -1,6 +1,7 @@
 //! The `TrainingModel` controller: runs of rounds in which nodes train, an aggregator averages, and
 //! the result becomes a Model.
 
+mod absence;
 mod aggregator;
 mod conditions;
 #[cfg(test)]

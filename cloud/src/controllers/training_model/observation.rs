@@ -37,6 +37,8 @@ pub struct TrainingObservation {
     pub origins: Vec<InitialWeights>,
     /// How many published weights the aggregator keeps.
     pub keep: usize,
+    /// The Datasets of the next run that do not exist.
+    pub missing: Vec<String>,
     /// The samples of the Dataset of the schedule.
     pub samples: Option<i64>,
     /// The data of the current run's evaluation now; `None` if it is not known.

@@ -7,6 +7,7 @@ use neptune_api::{Model, TrainingModel};
 use neptune_wire::{NodeName, ObjectKey, aggregator::InitialWeights};
 
 use super::{
+    absence,
     evaluation_data::data_on,
     frozen::CurrentRun,
     observation::TrainingObservation,
@@ -69,6 +70,7 @@ pub fn observe(
         origins: initial.iter().chain(&output).filter_map(|model| weights(model)).collect(),
         output_digest: output.and_then(|model| model.spec.sha256sum.clone()),
         keep: usize::try_from(valid.keep).unwrap_or(usize::MAX),
+        missing: valid.missing.clone(),
         samples: valid.samples,
         evaluation_data: current.as_ref().and_then(|current| {
             let evaluation = current.frozen.settings.evaluation.as_ref()?;
@@ -137,9 +139,12 @@ pub fn aggregator_task(
         all
     });
     let active = current.as_ref().filter(|current| !current.is_over);
-    let deadline = active.and_then(CurrentRun::deadline);
+    let deadline = active.and_then(|active| active.deadline(&model.spec));
     let over = current.as_ref().filter(|current| current.is_over);
     let next_start = over.and_then(|over| earliest(&model.spec, Some(over)));
+    let is_waiting = current.is_none() && !valid.missing.is_empty();
+    let created = model.metadata.creation_timestamp.as_ref().filter(|_| is_waiting);
+    let first_start = absence::start(created);
     AggregatorTask {
         object: format!("{}/{}", key.namespace, key.name),
         node: valid.aggregator.node.as_ref().map(|node| reported(node, key, valid, context)),
@@ -153,7 +158,11 @@ pub fn aggregator_task(
         request: request(RequestInputs {
             uid,
             current: current.as_ref(),
+            next: valid.next.as_ref().ok(),
             state,
+            unavailable: active
+                .map(|active| absence::unavailable(active, &valid.datasets))
+                .unwrap_or_default(),
             keys,
             is_settled,
             tasks,
@@ -161,7 +170,7 @@ pub fn aggregator_task(
             is_suspended: model.spec.suspend == Some(true),
             keep,
         }),
-        reconcile_at: deadline.into_iter().chain(next_start).min(),
+        reconcile_at: deadline.into_iter().chain(next_start).chain(first_start).min(),
     }
 }
 

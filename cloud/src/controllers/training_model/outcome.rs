@@ -4,11 +4,11 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use neptune_api::{TrainingModelSpec, TrainingScheduleType};
 use neptune_wire::{
     Metric,
-    aggregator::{MeasuredWeights, RunPhase, RunStatus},
+    aggregator::{MeasuredWeights, RoundRecord, RunPhase, RunStatus},
 };
 
 use super::{
-    frozen::{CurrentRun, DEADLINE, FrozenRun},
+    frozen::{CurrentRun, FrozenRun},
     repeat::{Origins, repeated},
 };
 use crate::{finding::Finding, kubernetes::quantities, reason::Reason};
@@ -64,10 +64,25 @@ pub struct StepInputs<'a> {
     pub published: Option<&'a str>,
     /// The samples of the Dataset of the schedule.
     pub samples: Option<i64>,
+    /// The Datasets of the next run that do not exist.
+    pub missing: &'a [String],
+    /// When the first run starts without them.
+    pub first_start: Option<Timestamp>,
+    /// What a user asked for.
+    pub command: Option<RunCommand>,
     /// What is known of weights that the aggregator lost.
     pub origins: Origins<'a>,
     /// The current time.
     pub now: Timestamp,
+}
+
+/// What a user asked for with `kubectl neptune training`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunCommand {
+    /// The run with this number stops.
+    Stop(u32),
+    /// The run with this number stops, and another one starts.
+    Restart(u32),
 }
 
 /// The next step.
@@ -98,13 +113,22 @@ fn active_step(inputs: &StepInputs, current: &CurrentRun) -> Step {
     if let Some(state) = ended {
         return ended_step(inputs, current, state);
     }
-    if current.deadline().is_some_and(|deadline| deadline <= inputs.now) {
+    if inputs.command.is_some_and(|it| it.run() == current.number) {
+        let round = state.map_or(0, |state| state.round);
+        let message = format!("run {} was stopped in round {round} by a user", current.number);
+        return Step::End(RunResult { result: Reason::Stopped.to_string(), message, metric: None });
+    }
+    if current.deadline(inputs.spec).is_some_and(|deadline| deadline <= inputs.now) {
         let round = state.map_or(0, |state| state.round);
         let message = format!(
             "run {} did not end within spec.activeDeadline; it was stopped in round {round} of {}",
             current.number, current.frozen.settings.rounds
         );
-        return Step::End(RunResult { result: DEADLINE.to_owned(), message, metric: None });
+        return Step::End(RunResult {
+            result: Reason::DeadlineExceeded.to_string(),
+            message,
+            metric: None,
+        });
     }
     Step::Active
 }
@@ -132,6 +156,9 @@ fn ended_step(inputs: &StepInputs, current: &CurrentRun, state: &RunStatus) -> S
         let reason = state.reason.as_deref().and_then(|reason| reason.parse().ok());
         return end(reason.unwrap_or(Reason::TrainingFailed), message);
     };
+    if let Some(finding) = state.history.last().and_then(minority) {
+        return end(finding.reason, finding.message);
+    }
     if let Err(finding) = compare(&current.frozen, best, state.present.as_ref()) {
         return end(finding.reason, finding.message);
     }
@@ -141,6 +168,26 @@ fn ended_step(inputs: &StepInputs, current: &CurrentRun, state: &RunStatus) -> S
         return Step::Publish { sha256, format };
     }
     end(Reason::Succeeded, succeeded(current, state, metric.as_deref()))
+}
+
+/// The finding if a round has updates of a minority of the samples only.
+pub fn minority(round: &RoundRecord) -> Option<Finding> {
+    let (all, missing) = (round.dataset_samples, round.missing_samples);
+    round.misses_most_samples().then(|| {
+        let message = format!(
+            "workers with {missing} of {all} samples have no update that counts in round {}: nothing is published; status.workers names them; repair them, and run: kubectl neptune training restart",
+            round.round
+        );
+        Finding::new(Reason::MostSamplesMissing, message)
+    })
+}
+
+impl RunCommand {
+    fn run(self) -> u32 {
+        match self {
+            Self::Stop(run) | Self::Restart(run) => run,
+        }
+    }
 }
 
 fn succeeded(current: &CurrentRun, state: &RunStatus, metric: Option<&str>) -> String {
@@ -215,13 +262,24 @@ fn idle_step(inputs: &StepInputs) -> Step {
         return Step::Idle(Finding::new(Reason::Suspended, message));
     }
     let start = || Step::Start { frozen: Box::new(next.clone()), repeated: false };
+    let command = inputs.command.zip(inputs.current);
+    if command.is_some_and(|(it, current)| it == RunCommand::Restart(current.number)) {
+        return start();
+    }
+    let waits = inputs.first_start.filter(|at| inputs.current.is_none() && *at > inputs.now);
+    if let (Some(at), Some(name)) = (waits, inputs.missing.first()) {
+        let message = format!(
+            "Dataset {name} does not exist; create it, or the run starts without it at {at:.0}"
+        );
+        return Step::Idle(Finding::new(Reason::DatasetNotFound, message));
+    }
     let is_changed = inputs.current.is_some_and(|current| current.frozen.spec != next.spec);
     let schedule = inputs.spec.schedule.clone().unwrap_or_default();
     if schedule.type_.unwrap_or_default() == TrainingScheduleType::Once {
         if inputs.current.is_none() || is_changed {
             return start();
         }
-        let message = "the run is over; change the spec, such as its seed, to start another one";
+        let message = "the run is over; to start another one: kubectl neptune training restart";
         return Step::Idle(Finding::new(Reason::Succeeded, message));
     }
     let runs = inputs.current.map_or(0, |current| i64::from(current.number));

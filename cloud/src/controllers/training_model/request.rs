@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use neptune_wire::{
     KeyPin, NodeName, TaskReport, TaskState, TrainingReason,
-    aggregator::{FailedTask, RunRequest, RunStatus},
+    aggregator::{FailedTask, RunRequest, RunStatus, WorkerProblem},
 };
 
-use super::frozen::CurrentRun;
+use super::frozen::{CurrentRun, FrozenRun};
 use crate::reason::Reason;
 
 /// The inputs of [`request`].
@@ -17,8 +17,12 @@ pub struct RequestInputs<'a> {
     pub uid: &'a str,
     /// The current or last run.
     pub current: Option<&'a CurrentRun>,
+    /// What the next run would be started with; `None` if the spec is invalid.
+    pub next: Option<&'a FrozenRun>,
     /// The newest state of the aggregator.
     pub state: Option<&'a RunStatus>,
+    /// The workers that cannot take part now.
+    pub unavailable: BTreeMap<String, WorkerProblem>,
     /// The trusted keys of the nodes that have reported one.
     pub keys: BTreeMap<NodeName, KeyPin>,
     /// Whether a node without a key has none: the controller has listened long enough.
@@ -55,9 +59,10 @@ pub fn request(inputs: RequestInputs) -> Option<RunRequest> {
     Some(RunRequest {
         uid: inputs.uid.to_owned(),
         run: current.number,
-        settings: current.frozen.settings.clone(),
+        settings: current.settings(inputs.next),
         nodes: keys,
         failed,
+        unavailable: inputs.unavailable,
         suspended: inputs.is_suspended && !current.is_over || current.is_stopped,
         keep: inputs.keep,
         session_host: session_host.map(str::to_owned),
@@ -75,6 +80,7 @@ fn failed(state: Option<&RunStatus>, tasks: &[(NodeName, Vec<TaskReport>)]) -> V
             id: task.id.clone(),
             reason: reason(report).to_string(),
             message: report.message.clone(),
+            is_refused: report.state == TaskState::Refused,
         })
     });
     let mut failed: Vec<_> = failed.collect();

@@ -97,7 +97,7 @@ fn row(
         Some(ResultState::Accepted) => (TrainingWorkerState::Accepted, of_result(result)),
         Some(ResultState::Refused) => (TrainingWorkerState::Refused, of_result(result)),
         Some(ResultState::Failed) => (TrainingWorkerState::Failed, of_result(result)),
-        Some(ResultState::Excluded) => (TrainingWorkerState::Excluded, None),
+        Some(ResultState::Excluded) => (TrainingWorkerState::Excluded, of_result(result)),
         Some(ResultState::Pending) | None => of_node(),
     };
     let report = result.and_then(|result| result.report.as_ref());

@@ -29,6 +29,8 @@ const DEFAULT_ROUNDS: u32 = 10;
 const DEFAULT_ROUND_SECONDS: u64 = 3600;
 const DEFAULT_UPDATE_BYTES: u64 = 2 << 30;
 const DEFAULT_BACKOFF_LIMIT: u32 = 3;
+const DEFAULT_MAX_DEADLINES: u32 = 3;
+const DEFAULT_NORM_FACTOR: f64 = 2.0;
 const DEFAULT_KEEP: u32 = 3;
 
 /// The limits of a task.
@@ -75,8 +77,12 @@ pub fn limits(model: &TrainingModel, findings: &mut Vec<Finding>) -> Limits {
 pub struct Rounds {
     /// The number of rounds.
     pub count: u32,
-    /// Fewest updates at a deadline.
-    pub min_workers: u32,
+    /// Fewest updates; `None` for the default of the aggregator.
+    pub min_workers: Option<u32>,
+    /// Seconds that a round with enough updates waits for others; `None` for the default.
+    pub grace_seconds: Option<u64>,
+    /// How often the deadline of a round with fewer begins again.
+    pub max_deadlines: u32,
     /// What happens with fewer.
     pub on_too_few_workers: OnTooFewWorkers,
     /// The share of the workers that take part.
@@ -93,14 +99,18 @@ pub fn rounds(
 ) -> Rounds {
     let aggregation = aggregation(model);
     let count = u32::try_from(workers.len()).unwrap_or(u32::MAX);
-    let default = if count <= 3 { count } else { (count * 2).div_ceil(3) };
-    let field = "spec.aggregation.minWorkers";
-    let min_workers = whole(field, aggregation.min_workers, (1, 256, default), findings);
-    if count > 0 && min_workers > count {
-        let message =
-            format!("minWorkers {min_workers} is above the number of training workers ({count})");
+    let given = aggregation.min_workers;
+    let min_workers =
+        given.map(|_| whole("spec.aggregation.minWorkers", given, (1, 256, 1), findings));
+    if let Some(min) = min_workers.filter(|min| count > 0 && *min > count) {
+        let message = format!("minWorkers {min} is above the number of training workers ({count})");
         findings.push(Finding::new(Reason::TrainingInvalid, message));
     }
+    let grace = aggregation.grace.as_deref();
+    let grace_seconds = grace.and_then(|text| duration("spec.aggregation.grace", text, findings));
+    let field = "spec.aggregation.maxDeadlines";
+    let max_deadlines =
+        whole(field, aggregation.max_deadlines, (0, 100, DEFAULT_MAX_DEADLINES), findings);
     let fraction = share("spec.aggregation.fraction", aggregation.fraction, 1.0, findings);
     if fraction <= 0.0 {
         invalid("spec.aggregation.fraction", "0", "must be above 0", findings);
@@ -114,6 +124,8 @@ pub fn rounds(
     Rounds {
         count: whole("spec.aggregation.rounds", aggregation.rounds, range, findings),
         min_workers,
+        grace_seconds,
+        max_deadlines,
         on_too_few_workers: match aggregation.on_too_few_workers.unwrap_or_default() {
             TooFewWorkers::Wait => OnTooFewWorkers::Wait,
             TooFewWorkers::Fail => OnTooFewWorkers::Fail,
@@ -154,8 +166,15 @@ pub fn rule(model: &TrainingModel, findings: &mut Vec<Finding>) -> AggregationRu
         trim: is_trimmed.then_some(trim),
         equal_weights: aggregation.weights == Some(UpdateWeights::Equal),
         max_weight,
-        clip: above_zero("spec.aggregation.clip.maxNormFactor", clip.max_norm_factor, 2.0),
-        refuse: above_zero("spec.aggregation.clip.refuseNormFactor", clip.refuse_norm_factor, 5.0),
+        clip: Some(above_zero(
+            "spec.aggregation.clip.maxNormFactor",
+            clip.max_norm_factor,
+            DEFAULT_NORM_FACTOR,
+        )),
+        // Workers with other data must not be left out unless a user asks for it.
+        refuse: clip.refuse_norm_factor.map(|text| {
+            above_zero("spec.aggregation.clip.refuseNormFactor", Some(text), DEFAULT_NORM_FACTOR)
+        }),
         server_learning_rate: above_zero(
             "spec.aggregation.serverLearningRate",
             aggregation.server_learning_rate,

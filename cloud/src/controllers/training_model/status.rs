@@ -14,15 +14,21 @@ use neptune_wire::{
 };
 
 use super::{
+    absence,
     conditions::conditions,
     evaluation_data::{measured, refrozen},
     frozen::{CurrentRun, FrozenRun},
     observation::{TrainingObservation, has_result},
-    outcome::{RunResult, Step, StepInputs, named, step},
+    outcome::{RunCommand, RunResult, Step, StepInputs, named, step},
     repeat::Origins,
     rows::{TrainingNode, decimal, participants, rows},
 };
 use crate::controllers::runtime::StatusInputs;
+
+/// The annotation with the number of a run that stops.
+pub const STOP_RUN: &str = "neptune.io/stop-run";
+/// The annotation with the number of a run that stops and is followed by another one.
+pub const RESTART_RUN: &str = "neptune.io/restart-run";
 
 /// The most rounds in the history.
 const MAX_HISTORY: usize = 100;
@@ -46,6 +52,9 @@ pub fn next(
         state,
         published: observed.published.as_deref(),
         samples: observed.samples,
+        missing: &observed.missing,
+        first_start: absence::start(model.metadata.creation_timestamp.as_ref()),
+        command: command(model),
         origins: Origins {
             base: previous.base.as_ref().map(|base| base.sha256sum.as_str()),
             models: &observed.origins,
@@ -81,6 +90,12 @@ pub fn next(
     next.phase = Some(phase(model, &next, state));
     next.conditions = conditions(model, previous, &next, &step, inputs);
     next
+}
+
+/// What the annotations ask for.
+fn command(model: &TrainingModel) -> Option<RunCommand> {
+    let run = |name: &str| model.metadata.annotations.as_ref()?.get(name)?.parse().ok();
+    run(RESTART_RUN).map(RunCommand::Restart).or_else(|| run(STOP_RUN).map(RunCommand::Stop))
 }
 
 fn aggregator(

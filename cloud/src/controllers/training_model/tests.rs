@@ -14,13 +14,15 @@ use neptune_wire::{
     ContentReference, KeyPin, Metric, NodeName, TaskId, TaskKind, TaskReport, TaskState,
     TrainingReason,
     aggregator::{
-        MeasuredWeights, ResultState, RoundRecord, RunPhase, RunStatus, RunTask, WorkerResult,
+        MeasuredWeights, OnTooFewWorkers, ResultState, RoundRecord, RunPhase, RunStatus, RunTask,
+        WorkerResult,
     },
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{
+    absence,
     aggregator::volume_bytes,
     evaluation_data::{EvaluationData, data_on},
     events::events,
@@ -28,7 +30,7 @@ use super::{
     fixtures::{self, UID, dataset, node},
     frozen::{CurrentRun, FrozenRun, spec_hash},
     observation::TrainingObservation,
-    outcome::{Step, StepInputs, step},
+    outcome::{RunCommand, Step, StepInputs, step},
     plan::plan,
     repeat::Origins,
     request::{RequestInputs, request},
@@ -161,7 +163,7 @@ const CASES: &[Case] = &[
     (
         "no dataset",
         || json!({}),
-        |f| drop(f.datasets.remove("digits-a")),
+        |f| f.datasets.retain(|name, _| name == "digits-test"),
         Reason::DatasetNotFound,
         "Dataset \"digits-a\" not found in namespace \"default\"; create it or correct spec.trainingWorkers[\"a\"].dataset.name",
     ),
@@ -342,7 +344,7 @@ fn labels_select_one_worker_per_dataset_on_a_matching_node() {
         .map(|(name, worker)| format!("{name} {} {}", worker.node, worker.dataset))
         .collect();
     assert_eq!(workers, ["a edge0 digits-a", "b-west-1 edge1 west-1", "b-west-2 edge2 west-2"]);
-    assert_eq!(frozen.settings.min_workers, 2);
+    assert_eq!(frozen.settings.min_workers, Some(2));
     let evaluation = frozen.settings.evaluation.clone().unwrap();
     assert_eq!((evaluation.node.as_str(), evaluation.present), ("edge0", None));
     let nodes: Vec<_> = frozen.nodes().iter().map(ToString::to_string).collect();
@@ -350,16 +352,125 @@ fn labels_select_one_worker_per_dataset_on_a_matching_node() {
 }
 
 #[test]
-fn fewest_updates_are_all_of_three_and_two_thirds_of_more() {
-    for (workers, expected) in [(1, 1), (2, 2), (3, 3), (4, 3), (6, 4), (9, 6), (10, 7)] {
-        let mut facts = fixtures::facts();
-        facts.datasets =
-            (0..workers).map(|n| dataset(&format!("d{n}"), "edge0", &[("app", "d")])).collect();
-        let model = with(&json!({
-            "trainingWorkers": [{"name": "w", "nodeName": "edge0", "dataset": {"matchLabels": {"app": "d"}}}],
-            "aggregation": {"minWorkers": null}, "evaluation": null, "output": null,
-        }));
-        assert_eq!(check(&model, &facts).unwrap().settings.min_workers, expected, "{workers}");
+fn settings_without_values_are_the_defaults() {
+    let model = with(&json!({"aggregation": {"minWorkers": null}}));
+    let settings = check(&model, &fixtures::facts()).unwrap().settings;
+    assert_eq!((settings.min_workers, settings.grace_seconds), (None, None));
+    assert_eq!((settings.max_deadlines, settings.round_timeout_seconds), (3, Some(3600)));
+    assert_eq!(settings.on_too_few_workers, OnTooFewWorkers::Fail);
+    assert_eq!((settings.rule.clip, settings.rule.refuse), (Some(2.0), None));
+    let model = with(&json!({"aggregation": {"grace": "30s", "maxDeadlines": 0,
+        "onTooFewWorkers": "Wait", "clip": {"refuseNormFactor": "5"}}}));
+    let settings = check(&model, &fixtures::facts()).unwrap().settings;
+    assert_eq!((settings.grace_seconds, settings.max_deadlines), (Some(30), 0));
+    assert_eq!((settings.rule.clip, settings.rule.refuse), (Some(2.0), Some(5.0)));
+}
+
+#[test]
+fn workers_train_without_one_whose_dataset_is_missing() {
+    let mut facts = fixtures::facts();
+    let (name, counted) = dataset("digits-a", "edge0", &[]);
+    let mut counted = Dataset::clone(&counted);
+    counted.status = Some(serde_json::from_value(json!({"numberOfSamples": 429})).unwrap());
+    facts.datasets.insert(name, Arc::new(counted));
+    let known = check(&fixtures::model(), &facts).unwrap();
+    assert_eq!(known.settings.workers["a"].samples, Some(429));
+    facts.datasets.remove("digits-a");
+    let next = check(&fixtures::model(), &facts).unwrap();
+    assert_eq!((next.settings.workers.len(), next.settings.workers["a"].samples), (3, None));
+    assert_eq!(absence::missing(&next, &facts.datasets), ["digits-a"]);
+    let unavailable =
+        |facts: &TrainingFacts| absence::unavailable(&current(&next), &facts.datasets);
+    let found = unavailable(&facts);
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["a"]);
+    assert_eq!(found["a"].reason, "DatasetNotFound");
+    let (name, created) = dataset("digits-a", "edge0", &[]);
+    facts.datasets.insert(name, created);
+    assert_eq!(unavailable(&facts), BTreeMap::new(), "not counted yet");
+    let (name, created) = dataset("digits-a", "edge0", &[]);
+    let mut empty = Dataset::clone(&created);
+    empty.status = Some(serde_json::from_value(json!({"numberOfSamples": 0})).unwrap());
+    facts.datasets.insert(name, Arc::new(empty));
+    assert_eq!(unavailable(&facts)["a"].reason, "DatasetEmpty");
+    let (name, moved) = dataset("digits-a", "edge1", &[]);
+    facts.datasets.insert(name, moved);
+    assert_eq!(unavailable(&facts)["a"].reason, "DatasetElsewhere");
+    facts.datasets.clear();
+    assert_eq!(unavailable(&facts), BTreeMap::new(), "nothing is known");
+    let mut facts = fixtures::facts();
+    assert!(validate(&fixtures::model(), &facts).unwrap().missing.is_empty());
+    facts.datasets.remove("digits-a");
+    assert_eq!(validate(&fixtures::model(), &facts).unwrap().missing, ["digits-a"]);
+}
+
+#[test]
+fn first_run_waits_a_minute_for_datasets_that_do_not_exist() {
+    let (model, next) = (fixtures::model(), frozen());
+    let missing = ["digits-a".to_owned()];
+    let inputs = StepInputs {
+        missing: &missing,
+        first_start: Some(at(160)),
+        ..inputs(&model, None, Some(&next), None)
+    };
+    let Step::Idle(finding) = step(&inputs) else { unreachable!() };
+    assert_eq!(finding.reason, Reason::DatasetNotFound);
+    assert!(finding.message.contains("starts without it at"), "{}", finding.message);
+    let is_start = |inputs: &StepInputs| matches!(step(inputs), Step::Start { .. });
+    assert!(is_start(&StepInputs { now: at(160), ..inputs }));
+    assert!(is_start(&StepInputs { missing: &[], ..inputs }));
+}
+
+#[test]
+fn user_stops_a_run_or_starts_another_one() {
+    let (model, frozen) = (fixtures::model(), frozen());
+    let run = current(&frozen);
+    let open = state(1, RunPhase::Open);
+    let of = |current: &CurrentRun, command| {
+        let command = Some(command);
+        match step(&StepInputs {
+            command,
+            ..inputs(&model, Some(current), Some(&frozen), Some(&open))
+        }) {
+            Step::End(result) => result.result,
+            other => format!("{other:?}").split([' ', '(']).next().unwrap().to_owned(),
+        }
+    };
+    let mut over = run.clone();
+    over.is_over = true;
+    assert_eq!(of(&run, RunCommand::Stop(1)), "Stopped");
+    assert_eq!(of(&run, RunCommand::Restart(1)), "Stopped");
+    assert_eq!(of(&run, RunCommand::Restart(2)), "Active", "of another run");
+    assert_eq!(of(&over, RunCommand::Stop(1)), "Idle");
+    assert_eq!(of(&over, RunCommand::Restart(1)), "Start");
+    assert_eq!(of(&over, RunCommand::Restart(0)), "Idle");
+}
+
+#[test]
+fn weights_of_a_minority_of_samples_are_not_published() {
+    let (model, frozen) = (fixtures::model(), frozen());
+    let mut state = state(1, RunPhase::Succeeded);
+    state.best = Some(measured(2, "0.9"));
+    let run = current(&frozen);
+    for (missing, is_published) in [(609, true), (610, false), (1200, false)] {
+        state.history = vec![RoundRecord {
+            round: 2,
+            participants: 3,
+            samples: 18,
+            dataset_samples: 1218,
+            missing_samples: missing,
+            loss: None,
+            metrics: Vec::new(),
+            seconds: 1,
+            weights: None,
+        }];
+        match step(&inputs(&model, Some(&run), None, Some(&state))) {
+            Step::Publish { .. } => assert!(is_published, "{missing}"),
+            Step::End(result) => {
+                assert_eq!((&*result.result, is_published), ("MostSamplesMissing", false));
+                assert!(result.message.contains("of 1218 samples"), "{}", result.message);
+            }
+            other => unreachable!("{other:?}"),
+        }
     }
 }
 
@@ -381,6 +492,8 @@ fn only_parts_that_a_result_depends_on_change_the_hash_of_a_spec() {
         json!({"output": {"keep": 9}}),
         json!({"schedule": {"type": "Once"}}),
         json!({"aggregation": {"service": {"address": "h:1"}, "storageClassName": "fast"}}),
+        json!({"aggregation": {"minWorkers": 1, "grace": "1s", "clip": {"maxNormFactor": "3"}}}),
+        json!({"aggregation": {"roundTimeout": "1m", "maxDeadlines": 1, "onTooFewWorkers": "Wait"}}),
     ] {
         assert_eq!(hash(change.clone()), same, "{change}");
     }
@@ -418,6 +531,9 @@ fn inputs<'a>(
         state,
         published: None,
         samples: None,
+        missing: &[],
+        first_start: None,
+        command: None,
         origins: Origins::default(),
         now: at(100),
     }
@@ -518,9 +634,8 @@ fn runs_start_by_their_schedule() {
 
 #[test]
 fn run_ends_at_its_deadline_and_repeats_after_a_loss() {
-    let model = fixtures::model();
+    let model = with(&json!({"activeDeadline": "100s"}));
     let mut run = current(&frozen());
-    run.frozen.deadline_seconds = Some(100);
     let open = state(1, RunPhase::Open);
     let mut at_deadline = inputs(&model, Some(&run), None, Some(&open));
     let Step::End(result) = step(&at_deadline) else { unreachable!() };
@@ -531,7 +646,8 @@ fn run_ends_at_its_deadline_and_repeats_after_a_loss() {
     let step_of = |run: &CurrentRun| step(&inputs(&model, Some(run), None, Some(&lost)));
     assert!(matches!(step_of(&run), Step::Start { repeated: true, .. }));
     run.was_accepted = false;
-    run.frozen.deadline_seconds = None;
+    let model = fixtures::model();
+    let step_of = |run: &CurrentRun| step(&inputs(&model, Some(run), None, Some(&lost)));
     assert_eq!(step_of(&run), Step::Active, "it was not sent yet");
 }
 
@@ -550,7 +666,9 @@ fn request_waits_for_keys_and_never_repeats_a_run_that_was_lost() {
                 session_address: None,
                 uid: UID,
                 current: Some(&current),
+                next: None,
                 state,
+                unavailable: BTreeMap::new(),
                 keys: keys.clone(),
                 is_settled: settled,
                 tasks: Vec::new(),
@@ -573,6 +691,15 @@ fn request_waits_for_keys_and_never_repeats_a_run_that_was_lost() {
     let some = [keys.iter().next().map(|(a, b)| (a.clone(), b.clone())).unwrap()].into();
     assert_eq!(sent(false, false, Some(&empty), &some, false), None);
     assert_eq!(sent(false, false, Some(&empty), &some, true).unwrap().nodes.len(), 1);
+}
+
+#[test]
+fn limits_of_the_open_round_are_those_of_the_present_spec() {
+    let model = with(&json!({"aggregation": {"minWorkers": 1, "seed": 9, "grace": "9s"}}));
+    let next = check(&model, &fixtures::facts()).unwrap();
+    let settings = current(&frozen()).settings(Some(&next));
+    assert_eq!((settings.min_workers, settings.grace_seconds), (Some(1), Some(9)));
+    assert_eq!(settings.seed, 1, "that of the run");
 }
 
 #[test]
@@ -603,7 +730,9 @@ fn tasks_that_a_node_gave_up_are_sent_once_they_are_open() {
         session_address: None,
         uid: UID,
         current: Some(&current),
+        next: None,
         state: Some(&open),
+        unavailable: BTreeMap::new(),
         keys: BTreeMap::new(),
         is_settled: true,
         tasks,
@@ -611,6 +740,7 @@ fn tasks_that_a_node_gave_up_are_sent_once_they_are_open() {
         keep: Vec::new(),
     });
     let failed = sent.unwrap().failed;
+    assert!(!failed[0].is_refused);
     let failed: Vec<_> = failed.iter().map(|it| (&*it.id.0, &*it.reason, &*it.message)).collect();
     assert_eq!(failed, [("t-a", "ScriptFailed", "exit code 1")]);
 }
@@ -813,6 +943,8 @@ fn status_follows_a_run_from_start_to_publication() {
         round: 1,
         participants: 3,
         samples: 1197,
+        dataset_samples: 0,
+        missing_samples: 0,
         loss: Some(0.21),
         metrics: measured(1, "0.75").metrics,
         seconds: 21,
@@ -860,6 +992,8 @@ fn metric_is_empty_until_measured_and_then_that_of_the_output() {
         round: number,
         participants: 3,
         samples: 1197,
+        dataset_samples: 0,
+        missing_samples: 0,
         loss: Some(0.21),
         metrics,
         seconds: 21,

@@ -10,7 +10,7 @@ use neptune_wire::{
 };
 
 use super::{
-    aggregator,
+    absence, aggregator,
     evaluation_data::data_on,
     facts::{AggregatorFacts, TrainingFacts},
     frozen::{CurrentRun, FrozenRun, spec_hash},
@@ -49,6 +49,8 @@ pub struct ValidTrainingModel {
     pub current: Option<CurrentRun>,
     /// The Datasets of the current run that exist, by name.
     pub datasets: BTreeMap<String, Arc<Dataset>>,
+    /// The Datasets of the next run that do not exist.
+    pub missing: Vec<String>,
     /// The samples of the Dataset of the schedule.
     pub samples: Option<i64>,
 }
@@ -101,8 +103,10 @@ pub fn validate(
         let name = name.as_str();
         Some((name.to_owned(), Arc::clone(facts.datasets.get(name)?)))
     });
+    let missing = next.as_ref().map(|next| absence::missing(next, &facts.datasets));
     Ok(ValidTrainingModel {
         datasets: datasets.collect(),
+        missing: missing.unwrap_or_default(),
         key,
         metadata,
         name,
@@ -158,6 +162,8 @@ pub fn check(model: &TrainingModel, facts: &TrainingFacts) -> Result<FrozenRun, 
         rounds: rounds.count,
         min_workers: rounds.min_workers,
         round_timeout_seconds: limits.round_timeout_seconds,
+        grace_seconds: rounds.grace_seconds,
+        max_deadlines: rounds.max_deadlines,
         on_too_few_workers: rounds.on_too_few_workers,
         fraction: rounds.fraction,
         rule,

@@ -21,20 +21,25 @@ use crate::{
 /// The most workers of a run.
 pub const MAX_WORKERS: usize = 256;
 
-/// The workers by name. Adds a finding for each entry that has none, or has an invalid one.
+/// The workers by name. Adds a finding for each invalid entry, and for those without data if no worker
+/// has any.
 pub fn workers(
     model: &TrainingModel,
     facts: &TrainingFacts,
     findings: &mut Vec<Finding>,
 ) -> BTreeMap<String, RunWorker> {
-    let mut workers = BTreeMap::new();
+    let (mut workers, mut missing) = (BTreeMap::new(), Vec::new());
     for entry in &model.spec.training_workers {
-        for (name, worker) in of_entry(model, entry, facts, findings) {
+        for (name, worker) in of_entry(model, entry, facts, (findings, &mut missing)) {
             if workers.insert(name.clone(), worker).is_some() {
                 let message = format!("duplicate training worker {name:?}; rename one");
                 findings.push(Finding::new(Reason::TrainingInvalid, message));
             }
         }
+    }
+    // The others train without those whose Dataset does not exist yet.
+    if workers.values().all(|it| !facts.datasets.contains_key(it.dataset.as_str())) {
+        findings.append(&mut missing);
     }
     if workers.len() > MAX_WORKERS {
         let message = format!(
@@ -50,7 +55,7 @@ fn of_entry(
     model: &TrainingModel,
     entry: &TrainingWorker,
     facts: &TrainingFacts,
-    findings: &mut Vec<Finding>,
+    (findings, missing): (&mut Vec<Finding>, &mut Vec<Finding>),
 ) -> Vec<(String, RunWorker)> {
     let field = format!("spec.trainingWorkers[{:?}]", entry.name);
     if entry.node_name.is_some() == entry.node_selector.is_some() {
@@ -68,8 +73,8 @@ fn of_entry(
     match (&entry.dataset.name, &entry.dataset.match_labels) {
         (Some(name), None) => {
             let field = format!("{field}.dataset.name");
-            let Some(dataset) = dataset(model, name, &field, facts, findings) else {
-                return Vec::new();
+            let Some(dataset) = dataset(model, name, &field, facts, missing) else {
+                return absent(entry, name).into_iter().collect();
             };
             if !is_placed(entry, dataset, facts) {
                 findings.push(elsewhere(&field, entry, dataset));
@@ -98,7 +103,7 @@ fn of_entry(
                     text(labels),
                     place(entry)
                 );
-                findings.push(Finding::new(Reason::DatasetNotFound, message));
+                missing.push(Finding::new(Reason::DatasetNotFound, message));
             }
             selected
         }
@@ -195,5 +200,14 @@ fn place(entry: &TrainingWorker) -> String {
 fn worker(entry: &TrainingWorker, dataset: &Dataset) -> Option<RunWorker> {
     let name: ObjectName = dataset.name_any().parse().ok()?;
     let node = entry.node_name.as_ref().unwrap_or(&dataset.spec.node_name);
-    Some(RunWorker { node: node.parse().ok()?, dataset: name })
+    let samples = dataset.status.as_ref().and_then(|status| status.number_of_samples);
+    let samples = samples.and_then(|samples| u64::try_from(samples).ok());
+    Some(RunWorker { node: node.parse().ok()?, dataset: name, samples })
+}
+
+/// The worker of an entry whose Dataset does not exist yet, if its node is known.
+fn absent(entry: &TrainingWorker, dataset: &str) -> Option<(String, RunWorker)> {
+    let node = entry.node_name.as_ref()?.parse().ok()?;
+    let worker = RunWorker { node, dataset: dataset.parse().ok()?, samples: None };
+    Some((entry.name.clone(), worker))
 }

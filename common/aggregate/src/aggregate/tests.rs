@@ -21,12 +21,12 @@ fn record(strategy: AggregationStrategy, shares: &[(f64, f64)], momentum: f64) -
         strategy,
         weights: WeightBy::Samples,
         max_weight: 1.0,
-        clip: 2.0,
-        refuse: 5.0,
+        clip: None,
+        refuse: None,
         server_learning_rate: 0.5,
         server_momentum: momentum,
     };
-    CloseRecord { rule, entries: entries.collect(), refused: Vec::new(), median_norm: 1.0 }
+    CloseRecord { rule, entries: entries.collect(), refused: Vec::new() }
 }
 
 fn content(file: &File) -> Vec<u8> {
@@ -69,6 +69,18 @@ fn trimmed_mean_ignores_one_extreme_worker() {
     #[allow(clippy::cast_possible_truncation)]
     let expected = (0.5 * mean) as f32;
     assert_eq!(new_weights(&record, inputs), [expected]);
+}
+
+#[test]
+fn trimmed_mean_of_three_drops_one_at_each_end() {
+    let base = one(&[0.0]);
+    let updates = [one(&[1e9]), one(&[4.0]), one(&[-1e9])];
+    let updates: Vec<_> = updates.iter().collect();
+    let inputs = Inputs { base: &base, updates: &updates, velocity: None };
+    for (trim, expected) in [(0.2, 2.0), (0.0, 0.5 * 4.0 / 3.0)] {
+        let record = record(AggregationStrategy::TrimmedMean(trim), &[(0.3, 1.0); 3], 0.0);
+        assert_eq!(new_weights(&record, inputs), [expected]);
+    }
 }
 
 #[test]

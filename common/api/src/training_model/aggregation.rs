@@ -16,7 +16,7 @@ use crate::{ResourceRequirements, rules, schema};
 )]
 pub struct Aggregation {
     /// strategy is FedAvg for the weighted mean, TrimmedMean for the mean without the largest and
-    /// smallest values of each element, which needs 4 workers to have an effect, or Worker for an
+    /// smallest values of each element, which needs 3 workers to have an effect, or Worker for an
     /// engine of its own, such as Flower: spec.aggregation.worker is its server. Defaults to FedAvg.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<AggregationStrategy>,
@@ -24,18 +24,33 @@ pub struct Aggregation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub rounds: Option<i32>,
-    /// minWorkers is the smallest number of updates that a round may close with at its deadline.
-    /// Defaults to all workers if there are at most 3, or else to two thirds of them, rounded up.
+    /// minWorkers is the smallest number of updates that a round may close with. Defaults to all
+    /// workers of the round if there are at most 3, or else to two thirds of them, rounded up;
+    /// workers whose update was refused, that failed, or without data are not counted. A change takes
+    /// effect in the open round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub min_workers: Option<i32>,
+    /// grace is how long a round with minWorkers updates waits for the other workers, such as "30s".
+    /// Defaults to the time that it took to have them, at least 10s. It does not begin while workers
+    /// with most of the samples may still answer. A change takes effect in the open round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = schema::DURATION))]
+    pub grace: Option<String>,
     /// roundTimeout is the deadline of a round and of a container, such as "30m"; "none" waits for
-    /// all workers indefinitely. Defaults to 1h.
+    /// minWorkers updates indefinitely. Defaults to 1h. A change takes effect in the open round, and
+    /// for containers in the next run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::DURATION_OR_NONE))]
     pub round_timeout: Option<String>,
-    /// onTooFewWorkers is what happens at a deadline with fewer than minWorkers updates. Wait: the
-    /// deadline begins again. Fail: the run fails. Defaults to Wait.
+    /// maxDeadlines is how often the deadline of a round with fewer than minWorkers updates begins
+    /// again before onTooFewWorkers decides. Defaults to 3. A change takes effect in the open round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub max_deadlines: Option<i32>,
+    /// onTooFewWorkers is what happens then, and when fewer workers than minWorkers can still send an
+    /// update. Fail: the run fails, and its last weights are kept. Wait: the round waits for workers,
+    /// or for another minWorkers. Defaults to Fail. A change takes effect in the open round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_too_few_workers: Option<TooFewWorkers>,
     /// fraction is the share of the workers that take part in a round, such as "0.5". Defaults to
@@ -51,7 +66,7 @@ pub struct Aggregation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::SHARE))]
     pub max_weight: Option<String>,
-    /// clip limits how far an update may move the weights.
+    /// clip limits how far an update may move the weights. A change takes effect in the open round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clip: Option<NormLimits>,
     /// trim is the share of values that TrimmedMean drops at each end. Defaults to "0.2".
@@ -146,13 +161,13 @@ pub enum AggregationStrategy {
     Worker,
 }
 
-/// TooFewWorkers is what happens at a deadline with too few updates.
+/// TooFewWorkers is what happens to a round that cannot have enough updates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TooFewWorkers {
-    /// The deadline begins again.
-    #[default]
+    /// The round waits.
     Wait,
     /// The run fails.
+    #[default]
     Fail,
 }
 
@@ -166,7 +181,9 @@ pub enum UpdateWeights {
     Equal,
 }
 
-/// NormLimits limit how far an update may move the weights, in multiples of the median norm.
+/// NormLimits limit how far an update may move the weights, in multiples of the median norm of the
+/// round. Updates count in the median by their weight. If all programs report steps, norms are
+/// compared per step.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NormLimits {
@@ -175,8 +192,8 @@ pub struct NormLimits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = schema::DECIMAL))]
     pub max_norm_factor: Option<String>,
-    /// refuseNormFactor is the multiple of the median norm above which an update does not count.
-    /// Defaults to "5".
+    /// refuseNormFactor is the multiple of the median norm above which an update does not count. If
+    /// it is not set, no update is refused for its norm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = schema::DECIMAL))]
     pub refuse_norm_factor: Option<String>,
