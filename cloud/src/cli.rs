@@ -62,6 +62,16 @@ Examples:
   kubectl neptune status digits -n default
   kubectl neptune status im/mnist -o json")]
     Status(Status),
+    /// Stop the run of a TrainingModel, or start another one.
+    #[command(after_help = "\
+Examples:
+  kubectl neptune training stop tm/digits
+  kubectl neptune training restart tm/digits -n default")]
+    Training {
+        /// What to do.
+        #[command(subcommand)]
+        command: TrainingCommand,
+    },
     /// Trust the new key of a node, or the first key before the node connects.
     ///
     /// With --require-known-keys a node's new key waits until it is trusted: the node cannot send
@@ -116,6 +126,41 @@ pub struct Status {
     /// Context of the kubeconfig. Default: its current context.
     #[arg(long, value_name = "NAME", env = "NEPTUNE_CONTEXT")]
     pub context: Option<String>,
+}
+
+/// The subcommands of `training`.
+#[derive(Debug, Subcommand)]
+pub enum TrainingCommand {
+    /// Stop the current run. Its last weights are kept, and nothing is published.
+    Stop(Training),
+    /// Stop the current run, if there is one, and start another one with the present spec.
+    Restart(Training),
+}
+
+/// The flags of `training stop` and `training restart`.
+#[derive(Debug, Args)]
+pub struct Training {
+    /// TrainingModel: tm/NAME, or NAME.
+    #[arg(value_name = "[tm/]NAME", value_parser = training_name)]
+    pub name: String,
+    /// Namespace of the TrainingModel. Default: the namespace of the kubeconfig context.
+    #[arg(short, long, value_name = "NAME", env = "NEPTUNE_NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Path of the kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the service account of
+    /// the Pod.
+    #[arg(long, value_name = "FILE", env = "NEPTUNE_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig. Default: its current context.
+    #[arg(long, value_name = "NAME", env = "NEPTUNE_CONTEXT")]
+    pub context: Option<String>,
+}
+
+fn training_name(text: &str) -> Result<String, String> {
+    let full = if text.contains('/') { text.to_owned() } else { format!("tm/{text}") };
+    match full.parse()? {
+        ObjectArgument::TrainingModel(name) => Ok(name),
+        _ => Err("not a TrainingModel; write tm/NAME".into()),
+    }
 }
 
 /// The flags of `trust`.

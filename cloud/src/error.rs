@@ -91,6 +91,9 @@ pub enum Error {
         /// The error of the certificate library.
         source: rcgen::Error,
     },
+    /// A run cannot be stopped or started.
+    #[error("{0}")]
+    Training(String),
     /// No key of a node can be trusted.
     #[error("{0}")]
     Trust(String),
@@ -148,6 +151,7 @@ impl Error {
             | Self::Webhook { .. }
             | Self::WebhookUrl { .. }
             | Self::Certificate { .. }
+            | Self::Training(_)
             | Self::Trust(_)
             | Self::Metrics(_)
             | Self::Write { .. } => Class::Configuration,

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
             runtime().block_on(run::run(*flags))
         }
         Command::RecordMetrics(flags) => runtime().block_on(commands::record_metrics(flags)),
+        Command::Training { command } => runtime().block_on(commands::training(command)),
         Command::Trust(flags) => runtime().block_on(commands::trust(flags)),
         Command::Status(flags) => runtime().block_on(commands::status(flags)),
     };

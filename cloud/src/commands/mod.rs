@@ -3,9 +3,11 @@
 mod crds;
 mod record_metrics;
 mod status;
+mod training;
 mod trust;
 
 pub use crds::crds;
 pub use record_metrics::record_metrics;
 pub use status::status;
+pub use training::training;
 pub use trust::trust;

@@ -38,6 +38,7 @@ use neptune_api::{TrainingModel, TrainingModelStatus};
 use neptune_wire::{ObjectKey, Resource};
 
 pub use self::evaluation_data::data_on;
+pub use self::status::{RESTART_RUN, STOP_RUN};
 use self::{facts::TrainingFacts, observation::TrainingObservation, validate::ValidTrainingModel};
 use super::runtime::{
     Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
