@@ -2,13 +2,15 @@
 
 use std::fmt::Write as _;
 
-use neptune_api::TrainingModelStatus;
+use neptune_api::{TrainingModelStatus, TrainingRound, TrainingWorkerStatus};
 use serde::Serialize;
 
 use super::cascade::sparkline;
 
 /// The rounds of the sparkline.
 const ROUNDS: usize = 60;
+/// The rounds with a line each.
+const LINES: usize = 5;
 
 /// The part of the page that only a training has.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -21,10 +23,21 @@ pub struct Training {
     pub metrics: Vec<String>,
     /// The metric per round of the run, or else the loss, oldest first.
     pub history: Vec<String>,
+    /// The newest closed rounds of the run, oldest first.
+    pub rounds: Vec<Line>,
+    /// What each worker's update counts for in the current round.
+    pub workers: Vec<Line>,
     pub best: Option<String>,
     pub aggregator: String,
     pub output: Option<String>,
     pub last_run: Option<String>,
+}
+
+/// A name with its values.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Line {
+    pub name: String,
+    pub values: Vec<String>,
 }
 
 impl Training {
@@ -32,6 +45,7 @@ impl Training {
     pub fn of(status: &TrainingModelStatus) -> Option<Self> {
         let run = status.run?;
         let rounds = status.history.iter().filter(|round| round.run == run);
+        let lines: Vec<_> = rounds.clone().map(round_line).collect();
         let history: Vec<_> =
             rounds.filter_map(|round| round.metric.clone().or(round.loss.clone())).collect();
         let short = |digest: &str| digest.get(..12).unwrap_or(digest).to_owned();
@@ -41,6 +55,8 @@ impl Training {
             participants: or_none(status.participants.as_deref()),
             metrics: status.metrics.iter().map(|it| format!("{} {}", it.key, it.value)).collect(),
             history: history[history.len().saturating_sub(ROUNDS)..].to_vec(),
+            rounds: lines[lines.len().saturating_sub(LINES)..].to_vec(),
+            workers: status.workers.iter().map(worker_line).collect(),
             best: status
                 .best
                 .as_ref()
@@ -74,6 +90,9 @@ impl Training {
         {
             let _ = writeln!(text, "History     {} {first} to {last}", sparkline(&self.history));
         }
+        for Line { name, values } in self.rounds.iter().chain(&self.workers) {
+            let _ = writeln!(text, "{name:<11} {}", values.join(", "));
+        }
         let optional =
             [("Best", &self.best), ("Output", &self.output), ("Last run", &self.last_run)];
         for (name, value) in optional {
@@ -84,6 +103,27 @@ impl Training {
         let _ = writeln!(text, "Aggregator  {}", self.aggregator);
         text
     }
+}
+
+fn round_line(round: &TrainingRound) -> Line {
+    let mut values =
+        vec![format!("{} updates", round.participants), format!("{} samples", round.samples)];
+    values.extend(round.loss.as_ref().map(|loss| format!("loss {loss}")));
+    values.extend(round.metric.as_ref().map(|metric| format!("metric {metric}")));
+    values.push(format!("{} s", round.seconds));
+    Line { name: format!("Round {}", round.round), values }
+}
+
+fn worker_line(worker: &TrainingWorkerStatus) -> Line {
+    let mut values = vec![format!("Dataset {}", worker.dataset)];
+    values.extend(worker.samples.map(|samples| format!("{samples} samples")));
+    let optional = [("weight", &worker.weight), ("loss", &worker.loss), ("norm", &worker.norm)];
+    values.extend(
+        optional
+            .iter()
+            .filter_map(|(name, value)| value.as_ref().map(|value| format!("{name} {value}"))),
+    );
+    Line { name: format!("Worker {}", worker.name), values }
 }
 
 fn or_none(text: Option<&str>) -> String {

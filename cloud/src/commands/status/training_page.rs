@@ -24,7 +24,7 @@ pub fn of_training(model: &TrainingModel, related: &RelatedObjects) -> Page {
             Some(reason) => format!("{:?} ({reason})", row.state),
             None => format!("{:?}", row.state),
         },
-        model: row.dataset.clone(),
+        model: or_none(None),
         version: format!("round {}", row.round),
     };
     let workers: Vec<_> = status.workers.iter().map(worker).collect();
@@ -87,7 +87,8 @@ mod tests {
                     round(1, "0.75"), round(2, "0.9"), round(3, "0.92"),
                 ],
                 "workers": [{"name": "b", "node": "edge1", "dataset": "digits-b", "round": 4,
-                    "state": "Refused", "reason": "NotFinite", "message": "contains NaN"}],
+                    "state": "Refused", "reason": "NotFinite", "message": "contains NaN",
+                    "samples": 429, "weight": "0.36", "norm": "0.41"}],
                 "aggregator": {"url": "https://192.0.2.7:30418"},
                 "output": {"model": "digits-small", "sha256sum": "77aa", "published": true},
                 "lastRun": {"run": 1, "result": "NotBetter", "message": "not better",
@@ -108,9 +109,17 @@ mod tests {
         assert_eq!(line("Run"), "Run         2, round 4/10");
         assert!(line("History").ends_with(" 0.75 to 0.92"), "{text}");
         assert_eq!(line("Output"), "Output      Model digits-small has sha256 77aa");
+        assert_eq!(
+            line("Round 3"),
+            "Round 3     3 updates, 1197 samples, loss 0.2, metric 0.92, 21 s"
+        );
+        assert!(!text.contains("Round 9"), "of another run: {text}");
+        let worker = "Worker b    Dataset digits-b, 429 samples, weight 0.36, norm 0.41";
+        assert_eq!(line("Worker b"), worker);
         assert_eq!((&*page.state, &*page.reason), ("Running", "NotFinite"));
         let problems = page.advice.iter().filter(|line| line.contains("contains NaN")).count();
         assert_eq!(problems, 1, "{:?}", page.advice);
         assert_eq!(page.workers[0].state, "Refused (NotFinite)");
+        assert_eq!(page.workers[0].model, "-", "a Dataset is no model");
     }
 }
