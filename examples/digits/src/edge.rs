@@ -152,14 +152,14 @@ impl Worker {
     async fn await_cloud(&mut self, at_most: Duration, samples: &[Sample]) {
         let (Some(cloud), Some(first)) = (self.cloud.as_mut(), samples.first()) else { return };
         let start = Instant::now();
-        let mut is_told = false;
+        let mut is_logged = false;
         while start.elapsed() < at_most {
             let Err(error) = cloud.predict(std::slice::from_ref(&first.pixels)).await else {
                 return;
             };
-            if !is_told {
+            if !is_logged {
                 eprintln!("waiting {} s at most for the cloud worker: {error}", at_most.as_secs());
-                is_told = true;
+                is_logged = true;
             }
             tokio::time::sleep(WAIT_PAUSE).await;
         }

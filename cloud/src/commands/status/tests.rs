@@ -181,7 +181,7 @@ fn chain() -> Page {
 }
 
 #[test]
-fn cloud_row_says_what_answers_hard_samples() {
+fn cloud_row_names_what_answers_hard_samples() {
     let row = |cloud: Value, related: &RelatedObjects| {
         let mut service = service(1, &running());
         service["spec"]["cloudWorker"] = cloud;

@@ -111,7 +111,7 @@ pub fn text(page: &Page, now: Timestamp) -> String {
 const SHORT: usize = 120;
 
 /// The end of a text by which it is recognized, and what is left of it, in characters. The beginning
-/// says where a text is from.
+/// names where a text is from.
 const PART: usize = 80;
 
 /// The long texts of a page. A condition, an Event and a next step often say the same: then the next

@@ -96,7 +96,7 @@ fn row(server: &ServerOnNode, before: Option<&NodeServer>) -> NodeServer {
 pub fn sum(rows: &[NodeServer], target: Option<&str>) -> ObservedServer {
     let ready = rows.iter().filter(|row| row.ready == "True").count();
     let offline = Reason::NodeOffline.to_string();
-    // As a single server, one on an offline node goes on serving if it did before.
+    // As a single server, one on an offline node counts as it was reported last.
     let away = rows.iter().filter(|row| row.reason == offline && row.serving_version.is_some());
     let ready_replicas = ready + away.count();
     let answers = if rows.iter().any(|row| row.ready == "False") {

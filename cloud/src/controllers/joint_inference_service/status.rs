@@ -89,8 +89,8 @@ pub fn next(
     }
 }
 
-/// The numbers of workers that run and that failed. A worker on an offline node goes on running if it
-/// ran before.
+/// The numbers of workers that run and that failed. A worker on an offline node counts as
+/// running if it ran before.
 fn counts(
     previous: &JointInferenceServiceStatus,
     observed: &ServiceObservation,
