@@ -3,7 +3,7 @@
 
 use kube::runtime::watcher;
 
-use super::outage::ApiError as _;
+use crate::kubernetes::outage::ApiError as _;
 
 /// What is known of the objects of a kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -6,7 +6,6 @@ mod framework_table;
 mod index;
 mod listing;
 mod node_ports;
-pub mod outage;
 mod service_address;
 mod watch;
 
@@ -34,7 +33,6 @@ use serde::de::DeserializeOwned;
 pub use change::{Change, Object};
 pub(crate) use change::{with_object, with_object_body};
 pub use index::{IndexKey, Indexed, IndexedStore};
-use outage::ApiServer;
 use watch::watch;
 
 use crate::{
@@ -43,6 +41,7 @@ use crate::{
         identity::reference,
         labels::{MANAGED_BY, owner_annotation},
         node_keys::NODE_KEYS,
+        outage::ApiServer,
     },
     worker::frameworks::CONFIG_MAP,
 };

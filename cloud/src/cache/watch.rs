@@ -26,9 +26,8 @@ use neptune_backoff::{Backoff, Retries};
 use super::{
     Change, Indexed, IndexedStore,
     listing::{Failure, Listing, Transition, WatchState, is_success},
-    outage::ApiServer,
 };
-use crate::kinds::crd_name;
+use crate::{kinds::crd_name, kubernetes::outage::ApiServer};
 
 /// The pause before a failed watch is started again. The longest one bounds how long a cache stays
 /// outdated after an outage.

@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
 use self::lease::{LEASE, Observer, RENEW_DEADLINE, Step};
-use crate::cache::outage::ApiServer;
+use super::outage::ApiServer;
 
 /// The name of the Lease, one per namespace of a controller. The shipped rights name it.
 const NAME: &str = "neptune-cloud";

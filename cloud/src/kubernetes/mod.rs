@@ -10,6 +10,7 @@ pub mod leader_election;
 pub mod node_keys;
 pub mod node_selector;
 pub mod nodes;
+pub mod outage;
 pub mod placement;
 pub mod pod_policy;
 pub mod pod_security;
