@@ -1,8 +1,12 @@
 # Functions that the scripts in hack/ and build/ share: progress messages, installing missing tools, building images.
-# Source it; it defines functions, ROOT, the colours and SCRIPT_BEGAN.
+# Source it; it defines functions, ROOT, the colours, SCRIPT_BEGAN and lists of packages.
 # shellcheck shell=bash
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+
+# Cargo shows a progress bar on a terminal, and nothing else in a log.
+QUIET=(--quiet)
+[ ! -t 2 ] || QUIET=()
 
 if [ -t 1 ]; then BOLD=$'\e[1m'; RED=$'\e[31m'; PLAIN=$'\e[0m'; else BOLD=; RED=; PLAIN=; fi
 
@@ -281,7 +285,7 @@ build_programs() {
 
 # build_tests: builds all tests and programs as ./hack/test.sh does, so that nothing is compiled twice. Then
 # `cargo test --workspace --test NAME` compiles nothing.
-build_tests() { build_programs --workspace --all-targets --quiet; }
+build_tests() { build_programs --workspace --all-targets "${QUIET[@]}"; }
 
 # use_toolchain: rustup downloads the toolchain of rust-toolchain.toml if it is missing. Where it cannot, an installed
 # toolchain of the same version serves, such as the one called "stable".
@@ -337,7 +341,7 @@ static_image() {
     env -u RUSTFLAGS -u CARGO_ENCODED_RUSTFLAGS -u CARGO_BUILD_TARGET \
         "$flags_variable=-C target-feature=+crt-static -C relocation-model=static" \
         CARGO_PROFILE_DEV_STRIP=true CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_PANIC=abort \
-        cargo build --quiet --package "$package" --target "$host"
+        cargo build "${QUIET[@]}" --package "$package" --target "$host"
 
     digest=$(cd "$dir" && sha256sum "$@" | sha256sum | cut -d' ' -f1)
     old=$(docker image inspect --format '{{.Id}} {{index .Config.Labels "neptune.binary"}}' "$tag" 2>/dev/null || true)

@@ -65,11 +65,11 @@ run_tests() {
 }
 
 format() { cargo fmt --all --check || fail "the format differs: run cargo fmt --all"; }
-lints() { cargo clippy --workspace --all-targets --quiet -- -D warnings; }
-documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet; }
+lints() { cargo clippy --workspace --all-targets "${QUIET[@]}" -- -D warnings; }
+documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps "${QUIET[@]}"; }
 doc_tests() { cargo test --workspace --doc --quiet; }
 # All targets at once: tests and programs then share every crate that they need.
-build() { cargo build --workspace --all-targets --quiet; }
+build() { cargo build --workspace --all-targets "${QUIET[@]}"; }
 
 # The images that the tests of a level need, as the scripts that build them. A test of hack/repo-checks compares the lists
 # with the tests.
