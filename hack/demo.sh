@@ -9,7 +9,8 @@
 #   ./hack/demo.sh --keep                   keeps everything running until Ctrl-C, for kubectl and mosquitto_sub
 #   KUBECONFIG=... ./hack/demo.sh --cluster    uses that cluster instead of hack/devcluster
 #
-# Needs cargo, mosquitto and a Docker engine that you may use. Everything runs on loopback.
+# Needs cargo, a C compiler and a Docker engine that you may use; with --transport eventbus also mosquitto, and with --llm
+# what builds the image of llama.cpp. As root it installs these on Debian. Everything runs on loopback.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
@@ -32,10 +33,14 @@ done
 need_cargo
 need_docker
 packages=(-p neptune-cloud -p neptune-edge -p devcluster -p neptune-demo)
-need mosquitto mosquitto "the broker of the fleet, and of each node's EventBus"
 if [ "$transport" = eventbus ]; then
+    # rumqttd refuses the topics of EventBus, which begin with $.
+    need mosquitto mosquitto "the broker of each node's EventBus"
     packages+=(-p eventbus-emulator)
+else
+    packages+=(-p fleet-broker)
 fi
+[ -z "$llm" ] || need_builders
 
 build_programs "${packages[@]}"
 if [ -n "$llm" ]; then

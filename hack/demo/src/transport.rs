@@ -12,7 +12,7 @@ const RULES: &str = "default";
 /// The value of `--transport`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Transport {
-    /// One MQTT broker for the controller and the nodes
+    /// One MQTT broker, a rumqttd, for the controller and the nodes
     Mqtt,
     /// An emulator of KubeEdge's router and EventBus, and a mosquitto on each node
     Eventbus,
@@ -36,7 +36,7 @@ impl RunningTransport {
     ) -> Self {
         match transport {
             Transport::Mqtt => {
-                Self::Mqtt(Box::new(Broker::start().await), [free_port(), free_port()])
+                Self::Mqtt(Box::new(Broker::rumqttd().await), [free_port(), free_port()])
             }
             Transport::Eventbus => {
                 let brokers = Box::new([Broker::start().await, Broker::start().await]);

@@ -60,8 +60,10 @@ struct FleetNode {
 /// How the controller and the nodes exchange messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// One MQTT broker.
+    /// One MQTT broker: a mosquitto, or the one that `NEPTUNE_TEST_BROKER` names.
     Mqtt,
+    /// One MQTT broker: the rumqttd of the demo.
+    Rumqttd,
     /// `KubeEdge`'s router and `EventBus`.
     EventBus,
 }
@@ -116,7 +118,10 @@ impl Fleet {
         let dir = tempfile::Builder::new().prefix("neptune-e2e-").tempdir().unwrap();
         std::fs::create_dir(launch::data_dir(dir.path())).unwrap();
         let cluster = Cluster::start(dir.path()).await;
-        let broker = Broker::start().await;
+        let broker = match transport {
+            Transport::Rumqttd => Broker::rumqttd().await,
+            Transport::Mqtt | Transport::EventBus => Broker::start().await,
+        };
         let (namespace, edge, cloud) = (unique("e2e"), unique("edge"), unique("cloud"));
         let others: Vec<String> = (0..more).map(|_| unique("edge")).collect();
         let crds = root().join("crds");
@@ -128,7 +133,9 @@ impl Fleet {
         let agent_flags = metrics.iter().map(|(node, port)| (node.clone(), flags(*port)));
         let mut own_brokers = Vec::new();
         let transport = match transport {
-            Transport::Mqtt => RunningTransport::Mqtt(Proxy::start(broker.port()).await),
+            Transport::Mqtt | Transport::Rumqttd => {
+                RunningTransport::Mqtt(Proxy::start(broker.port()).await)
+            }
             Transport::EventBus => {
                 for _ in 0..=more {
                     own_brokers.push(Broker::start().await);

@@ -1,5 +1,6 @@
 //! An MQTT broker: a mosquitto, or the one that `NEPTUNE_TEST_BROKER` names (see
-//! `hack/test-brokers.sh`) where the configuration is the default one.
+//! `hack/test-brokers.sh`) where the configuration is the default one. The demo and some tests use
+//! rumqttd, which needs no package.
 
 use std::{
     ffi::OsString,
@@ -27,6 +28,8 @@ pub struct Broker {
 
 enum Server {
     Mosquitto,
+    /// The built `fleet-broker`.
+    Rumqttd,
     /// The argument of `hack/broker.sh`.
     Other(OsString),
 }
@@ -45,9 +48,23 @@ impl Broker {
     /// # Panics
     /// If it does not start.
     pub async fn start_on(port: u16) -> Self {
-        let other = std::env::var_os("NEPTUNE_TEST_BROKER");
-        let server = other.map_or(Server::Mosquitto, Server::Other);
+        let server = match std::env::var_os("NEPTUNE_TEST_BROKER") {
+            None => Server::Mosquitto,
+            Some(name) if name == "rumqttd" => Server::Rumqttd,
+            Some(name) => Server::Other(name),
+        };
         Self::launch(port, server, tempfile::tempdir().unwrap(), &listener(port, OPEN)).await
+    }
+
+    /// Starts a rumqttd that is open to all, on a free port. It stands in for mosquitto where a
+    /// fleet is on one machine: a subscription with wildcards gets at most 100 retained messages,
+    /// and topics that begin with `$` are refused.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub async fn rumqttd() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self::launch(free_port(), Server::Rumqttd, dir, "").await
     }
 
     /// Starts a mosquitto on a free port with these lines of configuration. Anonymous clients are
@@ -118,7 +135,9 @@ impl Broker {
             match self.server {
                 // Not by a connection: it would be in the log, which tests read.
                 Server::Mosquitto => self.log()[logged..].contains(" running"),
-                Server::Other(_) => TcpStream::connect(("127.0.0.1", self.port)).is_ok(),
+                Server::Rumqttd | Server::Other(_) => {
+                    TcpStream::connect(("127.0.0.1", self.port)).is_ok()
+                }
             }
         })
         .await;
@@ -141,6 +160,10 @@ impl Server {
                 let config = dir.join("mosquitto.conf");
                 let mut command = Command::new(sbin("mosquitto"));
                 Process::start("mosquitto", dir, command.arg("-c").arg(config))
+            }
+            Self::Rumqttd => {
+                let mut command = Command::new(workspace::program("fleet-broker"));
+                Process::start("broker", dir, command.arg(port.to_string()))
             }
             Self::Other(kind) => {
                 let mut command = Command::new(workspace::root().join("hack/broker.sh"));

@@ -10,6 +10,7 @@ over_each_transport!(
     change_reaches_the_edge_and_deletion_cleans_up,
     missing_image_is_named_and_another_service_keeps_running,
 );
+on_rumqttd!(change_reaches_the_edge_and_deletion_cleans_up);
 
 /// Whether the newest condition has this type and reason.
 pub fn has_condition(

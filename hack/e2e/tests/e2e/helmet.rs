@@ -43,7 +43,9 @@ async fn sample_service_counts_in_kubectl_and_mosquitto_sub(transport: Transport
     assert_eq!(row[..4], [NAME, "Running", "2", "0"], "{table}");
 
     let topic = match transport {
-        Transport::Mqtt => format!("neptune/{}/upstream/+/jointinferenceservices/#", fleet.edge),
+        Transport::Mqtt | Transport::Rumqttd => {
+            format!("neptune/{}/upstream/+/jointinferenceservices/#", fleet.edge)
+        }
         // In batches, some of which are only heartbeats.
         Transport::EventBus => format!("{}/user/neptune/upstream", fleet.namespace),
     };

@@ -24,6 +24,21 @@ macro_rules! over_each_transport {
     };
 }
 
+/// Makes one test per function with the fleet on a rumqttd: `rumqttd::<name>`. Together with
+/// `demo.rs` and `many_objects.rs` these are the tests of what the demo relies on.
+macro_rules! on_rumqttd {
+    ($($test:ident),+ $(,)?) => {
+        mod rumqttd {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $test() {
+                    super::$test(neptune_e2e::Transport::Rumqttd).await;
+                }
+            )+
+        }
+    };
+}
+
 mod closed_loop;
 mod dataset;
 mod demo;
@@ -33,6 +48,7 @@ mod federated;
 mod flower;
 mod forged;
 mod helmet;
+mod many_objects;
 mod model;
 mod offline;
 mod peers;

@@ -8,6 +8,7 @@ use neptune_e2e::{Fleet, KillTarget, Transport, WorkerObserver, is_running, tota
 use crate::digits::{NAME, models, models_manifest, service_manifest};
 
 over_each_transport!(offline_node_keeps_counting_and_catches_up);
+on_rumqttd!(offline_node_keeps_counting_and_catches_up);
 
 async fn offline_node_keeps_counting_and_catches_up(transport: Transport) {
     let models = models().await;

@@ -7,13 +7,14 @@ use neptune_wire::Counters;
 use crate::digits::{NAME, models, models_manifest, service_manifest};
 
 over_each_transport!(totals_never_decrease_and_end_exact_after_kills);
+on_rumqttd!(totals_never_decrease_and_end_exact_after_kills);
 
 /// What is killed, and the number of passes over 600 samples, 6 s each, which last until everything
 /// was killed.
 fn victims(transport: Transport) -> (&'static [KillTarget], u32) {
     use KillTarget::{Agent, Broker, Controller, KubeEdge, Worker};
     match transport {
-        Transport::Mqtt => (&[Agent, Controller, Broker, Worker], 3),
+        Transport::Mqtt | Transport::Rumqttd => (&[Agent, Controller, Broker, Worker], 3),
         Transport::EventBus => (&[KubeEdge, Agent, Controller, Broker, Worker], 7),
     }
 }
