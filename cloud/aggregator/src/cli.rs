@@ -9,6 +9,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Parser, ValueEnum};
+use neptune_wire::KeyPin;
 
 /// Runs the rounds of one TrainingModel: names the tasks of workers, receives and checks their
 /// updates, and computes the new weights.
@@ -25,13 +26,25 @@ pub struct Cli {
     /// and metrics (HTTP).
     #[arg(long, env = "NEPTUNE_LISTEN", default_value = "0.0.0.0:8418", value_name = "ADDRESS")]
     pub listen: SocketAddr,
-    /// Private key in PEM (PKCS #8). Clients pin it, and a client that has it is the controller
-    /// [default: tls.key in the data directory, created if absent].
+    /// Private key in PEM (PKCS #8), which clients pin. It has to exist [default: tls.key in the data
+    /// directory, created if absent].
     #[arg(long, env = "NEPTUNE_KEY_FILE", value_name = "FILE")]
     pub key_file: Option<PathBuf>,
+    /// Pin of the controller's key: sha256: and 64 hex digits. No other client can send a run
+    /// [default: the pin of the own key].
+    #[arg(long, env = "NEPTUNE_CONTROLLER_PIN", value_name = "PIN", value_parser = pin)]
+    pub controller_pin: Option<KeyPin>,
+    /// Create tls.key in the data directory if it is absent, write its pin to this file, and exit.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["key_file", "controller_pin"])]
+    pub report_pin: Option<PathBuf>,
     /// Format of the log on stderr.
     #[arg(long, env = "NEPTUNE_LOG_FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
+}
+
+fn pin(text: &str) -> Result<KeyPin, &'static str> {
+    let pin = KeyPin(text.to_owned());
+    if pin.is_valid() { Ok(pin) } else { Err("must be sha256: and 64 lower-case hex digits") }
 }
 
 /// Format of the log.
@@ -53,5 +66,16 @@ mod tests {
     #[test]
     fn command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn pin_of_the_controller_is_parsed() {
+        let parse = |given: &str| {
+            let args = ["neptune-aggregator", "--data-dir", "/d", "--controller-pin", given];
+            Cli::try_parse_from(args).ok().and_then(|cli| cli.controller_pin)
+        };
+        let given = format!("sha256:{}", "0f".repeat(32));
+        assert_eq!(parse(&given), Some(KeyPin(given)));
+        assert_eq!(parse("sha256:0F"), None);
     }
 }

@@ -37,6 +37,12 @@ pub enum Error {
     /// There is no key.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// The file of `--key-file` does not exist.
+    #[error(
+        "--key-file {} does not exist; create it with --report-pin (in Kubernetes delete the Pod: its init container creates it)",
+        .0.display()
+    )]
+    KeyMissing(PathBuf),
     /// The address cannot be used.
     #[error("--listen {address}: {source}")]
     Listen {
@@ -68,7 +74,7 @@ impl Error {
 
     /// Whether a restart cannot help.
     pub fn is_configuration(&self) -> bool {
-        matches!(self, Self::Key(_) | Self::Listen { .. })
+        matches!(self, Self::Key(_) | Self::KeyMissing(_) | Self::Listen { .. })
     }
 }
 

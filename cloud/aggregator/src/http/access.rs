@@ -9,7 +9,7 @@ use crate::{aggregator::Current, run::Run};
 pub enum Peer {
     /// Without TLS: anybody.
     Anonymous,
-    /// The owner of the aggregator's own key.
+    /// The owner of the controller's key.
     Controller,
     /// The owner of another key.
     Key(KeyPin),

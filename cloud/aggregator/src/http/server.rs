@@ -11,6 +11,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use neptune_pinned_tls::{TlsKey, pin_of, server_config};
+use neptune_wire::KeyPin;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -46,14 +47,19 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })
 }
 
-/// Serves requests indefinitely.
-pub async fn serve(listener: TcpListener, key: TlsKey, aggregator: Arc<Aggregator>) {
+/// Serves requests indefinitely. The client with the key of the pin `controller` is the controller.
+pub async fn serve(
+    listener: TcpListener,
+    key: TlsKey,
+    controller: KeyPin,
+    aggregator: Arc<Aggregator>,
+) {
     let server = Arc::new(Server {
         acceptor: TlsAcceptor::from(Arc::new(server_config(&key))),
         plain: without_tls(Shared::new(Arc::clone(&aggregator))),
         plain_slots: Semaphore::new(MAX_PLAIN_CONNECTIONS),
         shared: Shared::new(aggregator),
-        key,
+        controller,
     });
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
@@ -80,7 +86,7 @@ struct Server {
     plain: Router,
     plain_slots: Semaphore,
     shared: Shared,
-    key: TlsKey,
+    controller: KeyPin,
 }
 
 impl Server {
@@ -106,7 +112,7 @@ impl Server {
         };
         let certificates = stream.get_ref().1.peer_certificates();
         let Some(pin) = certificates.and_then(|it| it.first()).and_then(pin_of) else { return };
-        let peer = if pin == *self.key.pin() { Peer::Controller } else { Peer::Key(pin) };
+        let peer = if pin == self.controller { Peer::Controller } else { Peer::Key(pin) };
         serve_connection(stream, with_tls(self.shared.clone(), peer)).await;
     }
 }

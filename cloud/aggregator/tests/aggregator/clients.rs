@@ -39,11 +39,17 @@ pub struct Server {
 
 impl Server {
     pub async fn start(directory: &Path, key: &TlsKey) -> Self {
+        Self::commanded_by(key.pin(), directory, key).await
+    }
+
+    /// Starts an aggregator whose controller has another key than its own.
+    pub async fn commanded_by(controller: &KeyPin, directory: &Path, key: &TlsKey) -> Self {
         install_provider();
         let aggregator = Arc::new(Aggregator::open(directory).unwrap());
         let listener = server::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let serve = server::serve(listener, key.clone(), Arc::clone(&aggregator));
+        let serve =
+            server::serve(listener, key.clone(), controller.clone(), Arc::clone(&aggregator));
         let background = work::run(Arc::clone(&aggregator), fetch::client().unwrap());
         let tasks = vec![tokio::spawn(serve), tokio::spawn(background)];
         Self { aggregator, address, key: key.clone(), tasks }

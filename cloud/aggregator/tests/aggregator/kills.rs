@@ -214,5 +214,33 @@ async fn program_stops_at_sigterm_and_names_wrong_settings() {
     assert!(text.contains("neptune-aggregator: --listen 127.0.0.1:"), "{text}");
     let missing = program(directory.path(), address).arg("--key-file").arg("/no/key").output();
     let text = String::from_utf8(missing.await.unwrap().stderr).unwrap();
-    assert!(text.contains("/no/key: No such file"), "{text}");
+    assert!(text.contains("--key-file /no/key does not exist"), "{text}");
+}
+
+/// What an init container does that is killed at any moment, and then once not.
+#[tokio::test]
+async fn killed_key_makers_leave_one_key_and_report_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let (key_file, report) = (directory.path().join("tls.key"), directory.path().join("report"));
+    let make = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_neptune-aggregator"));
+        command.arg("--data-dir").arg(directory.path()).arg("--report-pin").arg(&report);
+        command.stderr(Stdio::null()).kill_on_drop(true);
+        command
+    };
+    let mut random = Rng::with_seed(7);
+    let (mut keys, mut pins) = (Vec::new(), Vec::new());
+    for _ in 0..KILLS {
+        let mut child = make().spawn().unwrap();
+        tokio::time::sleep(Duration::from_micros(random.u64(0..40_000))).await;
+        let _ = child.kill().await;
+        keys.extend(fs::read_to_string(&key_file));
+        pins.extend(fs::read_to_string(&report).into_iter().filter(|pin| pin.len() == 71));
+    }
+    assert!(make().status().await.unwrap().success());
+    let key = fs::read_to_string(&key_file).unwrap();
+    let pin = TlsKey::from_pem(&key, "the file").unwrap().pin().0.clone();
+    assert!(keys.iter().all(|seen| *seen == key), "a key was replaced");
+    assert!(pins.iter().all(|seen| *seen == pin), "another pin was reported");
+    assert_eq!(fs::read_to_string(&report).unwrap(), pin);
 }

@@ -82,6 +82,16 @@ async fn open_round(directory: &std::path::Path, workers: usize) -> (Server, Vec
 }
 
 #[tokio::test]
+async fn own_key_commands_nothing_if_the_controller_has_another_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let (own, controller) = (TlsKey::generate(), TlsKey::generate());
+    let server = Server::commanded_by(controller.pin(), directory.path(), &own).await;
+    let refused = server.controller().put("/v1/run", &request(2, 2)).await;
+    assert_eq!(refusal(refused).await, (StatusCode::FORBIDDEN, "NodeNotTrusted".to_owned()));
+    assert_eq!(server.node(&controller).put_run(&request(2, 2)).await.run, 1);
+}
+
+#[tokio::test]
 async fn node_may_send_only_results_of_its_own_tasks() {
     let directory = tempfile::tempdir().unwrap();
     let (server, keys, controller) = open_round(directory.path(), 2).await;
