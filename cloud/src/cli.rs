@@ -325,9 +325,18 @@ pub struct Run {
     /// Address on which to serve /livez, /readyz and /metrics.
     #[arg(long, value_name = "ADDRESS", env = "NEPTUNE_LISTEN", default_value = "0.0.0.0:8080")]
     pub listen: SocketAddr,
-    /// Namespace of the ConfigMap neptune-frameworks and of the leader election Lease.
+    /// Namespace of the controller, with the ConfigMap neptune-frameworks, the Secret
+    /// neptune-controller-key and the leader election Lease.
     #[arg(long, value_name = "NAME", env = "NEPTUNE_NAMESPACE", default_value = "neptune-system")]
     pub namespace: String,
+    /// ServiceAccount of the controller, for the command that grants it the rights in a namespace.
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "NEPTUNE_SERVICE_ACCOUNT",
+        default_value = "neptune-cloud"
+    )]
+    pub service_account: String,
     /// Namespace to watch. Default: all namespaces. Each node must be used from one such namespace
     /// only: a controller publishes the complete desired state of a node, so two controllers with
     /// the same broker and topic prefix overwrite each other. Each controller needs its own

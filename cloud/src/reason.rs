@@ -348,8 +348,10 @@ reasons! {
         InitialWeightsInvalid: Obstacle => Pending,
         /// The output Model belongs to another `TrainingModel`.
         OutputConflict: Obstacle => Failed,
-        /// The API server rejects the aggregator's Secret, volume, Deployment or Service.
+        /// The API server rejects the aggregator's volume, Deployment or Service.
         AggregatorRefused: Obstacle => Failed,
+        /// The controller has no rights for trainings in the namespace.
+        RoleBindingMissing: Problem => Pending,
         /// Workers train.
         Training: Progress => Running,
         /// The weights are measured.

@@ -24,6 +24,7 @@ use crate::{
     },
     health::{self, HealthState},
     kubernetes::{
+        identity::ControllerIdentity,
         kubeconfig,
         leader_election::Leadership,
         pod_policy::{PodPolicy, PodSettings},
@@ -161,6 +162,10 @@ fn pod_settings(flags: &Run, reports: Option<ReportTarget>) -> PodSettings {
             allow_control_plane: flags.allow_control_plane,
         },
         reports,
+        controller: ControllerIdentity {
+            namespace: flags.namespace.clone(),
+            service_account: flags.service_account.clone(),
+        },
     }
 }
 

@@ -9,20 +9,25 @@ mod harness;
 use harness::{
     Agent, Harness,
     agent::pin,
-    aggregator::{Aggregator, AggregatorFiles, key as aggregator_key},
+    aggregator::{Aggregator, AggregatorFiles, obeyed_controller, start_pod},
     free_port,
 };
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    core::v1::{PersistentVolumeClaim, Service},
+    core::v1::{PersistentVolumeClaim, Secret, Service},
+    rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
 use kube::{
-    ResourceExt as _,
+    Api, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use neptune_api::{Dataset, Model, TrainingModel, TrainingModelStatus, TrainingPhase};
 use neptune_harness::eventually_some;
-use neptune_wire::{ObjectContent, ObjectKey, TaskKind, TrainingContent, aggregator::ResultState};
+use neptune_pinned_tls::TlsKey;
+use neptune_wire::{
+    KeyPin, ObjectContent, ObjectKey, TaskKind, TrainingContent, aggregator::ResultState,
+    replica::ReplicaChange,
+};
 use serde_json::{Value, json};
 
 const NAME: &str = "digits";
@@ -116,6 +121,9 @@ struct Started {
     edge0: Agent,
     edge1: Agent,
     aggregator: Aggregator,
+    key: TlsKey,
+    /// The pin of the controller that the aggregator obeys.
+    controller: KeyPin,
     port: u16,
 }
 
@@ -132,10 +140,18 @@ impl Started {
         apply(&harness, spec).await;
         let mut edge0 = Agent::connect(&harness, "edge0", "a", 1).await;
         let edge1 = Agent::connect(&harness, "edge1", "b", 1).await;
-        let key = aggregator_key(&harness).await;
-        let aggregator = Aggregator::start(key, port, AggregatorFiles::default()).await;
+        let key = TlsKey::generate();
+        let controller = start_pod(&harness, &key).await;
+        let files = AggregatorFiles::default();
+        let aggregator = Aggregator::start(key.clone(), controller.clone(), port, files).await;
         tasks(&mut edge0, &[("a", TaskKind::Initialize, 0)]).await;
-        Self { harness, edge0, edge1, aggregator, port }
+        Self { harness, edge0, edge1, aggregator, key, controller, port }
+    }
+
+    /// Starts the stopped aggregator again.
+    async fn restart_aggregator(&mut self, files: AggregatorFiles) {
+        let (key, controller) = (self.key.clone(), self.controller.clone());
+        self.aggregator = Aggregator::start(key, controller, self.port, files).await;
     }
 
     fn files(&self) -> &AggregatorFiles {
@@ -167,9 +183,8 @@ impl Started {
 async fn run_goes_from_apply_to_the_output_model() {
     let mut run = Started::new(|_| {}).await;
     let content = tasks(&mut run.edge0, &[("a", TaskKind::Initialize, 0)]).await;
-    let key_pin = aggregator_key(&run.harness).await.pin().clone();
     let sent = training(&content);
-    assert_eq!((sent.run, &sent.aggregator.pin), (1, &key_pin));
+    assert_eq!((sent.run, &sent.aggregator.pin), (1, run.key.pin()));
     assert_eq!(sent.aggregator.url, format!("https://127.0.0.1:{}", run.port));
     assert_eq!((&*sent.container.image, &*sent.container.env["LR"]), ("train:1", "0.1"));
     assert!(
@@ -331,10 +346,7 @@ async fn restarted_controller_takes_no_task_away_and_continues() {
     let mut run = Started::opened().await;
     status(&run.harness, "round 1", |s| s.round == Some(1)).await;
     run.harness.kill_controller();
-    let port = run.port;
     let (files, before) = (run.files().clone(), run.edge1.changes.len());
-    let key = aggregator_key(&run.harness).await;
-    let secret = key.pin().clone();
     // Without its aggregator the controller knows no task.
     run.aggregator.stop().await;
     run.harness.start_controller();
@@ -344,13 +356,12 @@ async fn restarted_controller_takes_no_task_away_and_continues() {
     })
     .await;
     assert_eq!((away.run, away.round), (Some(1), Some(1)));
-    assert_eq!(aggregator_key(&run.harness).await.pin(), &secret, "the key stays");
-    run.aggregator = Aggregator::start(key, port, files).await;
+    run.restart_aggregator(files).await;
     run.finish("0.9").await;
     status(&run.harness, "the end", |s| s.phase == Some(TrainingPhase::Succeeded)).await;
     let removed = run.edge1.changes[before..]
         .iter()
-        .filter(|change| matches!(change, neptune_wire::replica::ReplicaChange::Removed(_)))
+        .filter(|change| matches!(change, ReplicaChange::Removed(_)))
         .count();
     assert_eq!(removed, 0, "{:?}", &run.edge1.changes[before..]);
     assert_eq!(run.files().status().run, 1);
@@ -400,35 +411,131 @@ async fn deleted_training_leaves_the_nodes_and_its_model_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lost_files_of_the_aggregator_start_the_next_run() {
+async fn lost_volume_gets_another_key_and_starts_the_next_run() {
     let mut run = Started::opened().await;
     status(&run.harness, "round 1", |s| s.round == Some(1)).await;
-    let key = aggregator_key(&run.harness).await;
-    let (port, files) = (run.port, run.files().clone());
+    let (former, files) = (run.key.clone(), run.files().clone());
     run.aggregator.stop().await;
     files.lose();
-    run.aggregator = Aggregator::start(key, port, files).await;
+    run.key = TlsKey::generate();
+    assert_eq!(start_pod(&run.harness, &run.key).await, run.controller);
+    run.restart_aggregator(files).await;
     run.harness.event("RoundRepeated").await;
-    status(&run.harness, "run 2", |s| s.run == Some(2)).await;
+    run.harness.event("AggregatorKeyChanged").await;
+    let next = status(&run.harness, "run 2", |s| s.run == Some(2)).await;
+    let reported = next.aggregator.unwrap().pin;
+    assert_eq!(reported.as_ref(), Some(&run.key.pin().0));
+    assert_ne!(former.pin(), run.key.pin());
     let content = tasks(&mut run.edge0, &[("a", TaskKind::Initialize, 0)]).await;
-    assert_eq!(training(&content).run, 2);
+    let sent = training(&content);
+    assert_eq!((sent.run, &sent.aggregator.pin), (2, run.key.pin()));
     assert_eq!(run.files().status().run, 2, "run 1 is not repeated under its number");
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn stranger_at_the_address_of_the_aggregator_gets_no_run() {
+    let harness = Harness::start().await;
+    nodes_and_datasets(&harness).await;
+    let port = free_port();
+    apply(&harness, spec(port)).await;
+    let mut edge0 = Agent::connect(&harness, "edge0", "a", 1).await;
+    let _edge1 = Agent::connect(&harness, "edge1", "b", 1).await;
+    let (key, stranger) = (TlsKey::generate(), TlsKey::generate());
+    // It answers before the Pod has reported its key, and obeys the same controller.
+    let files = AggregatorFiles::default();
+    let controller = obeyed_controller(&harness).await;
+    let mut foreign = Aggregator::start(stranger, controller.clone(), port, files.clone()).await;
+    start_pod(&harness, &key).await;
+    let name = harness.deployment().await.name_any();
+    harness.deployment_available(&name).await;
+    let is_refused = |s: &TrainingModelStatus| degraded(s) == "True AggregatorUnreachable";
+    let (_, message) = condition(&status(&harness, "the refusal", is_refused).await, "Degraded");
+    assert!(message.contains(&format!("not the pinned {}", key.pin().0)), "{message}");
+    assert_eq!(files.request(), None, "nothing was sent to the stranger");
+    foreign.stop().await;
+    let _own = Aggregator::start(key.clone(), controller, port, files).await;
+    let content = tasks(&mut edge0, &[("a", TaskKind::Initialize, 0)]).await;
+    assert_eq!(&training(&content).aggregator.pin, key.pin());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn unreachable_aggregator_is_reported_with_its_address() {
-    let run = Started::opened().await;
+    let mut run = Started::opened().await;
     let name = run.harness.deployment().await.name_any();
     run.harness.deployment_available(&name).await;
-    let key = aggregator_key(&run.harness).await;
-    let (port, files) = (run.port, run.files().clone());
+    let files = run.files().clone();
     run.aggregator.stop().await;
     let away = status(&run.harness, "the report", |s| degraded(s) == "True AggregatorUnreachable");
     let (_, message) = condition(&away.await, "Degraded");
-    assert!(message.contains(&format!("https://127.0.0.1:{port}")), "{message}");
+    assert!(message.contains(&format!("https://127.0.0.1:{}", run.port)), "{message}");
     assert!(message.contains("spec.aggregation.service.address"), "{message}");
-    let _aggregator = Aggregator::start(key, port, files).await;
+    run.restart_aggregator(files).await;
     status(&run.harness, "the recovery", |s| degraded(s) == "False Training").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_share_the_key_of_the_controller() {
+    let run = Started::opened().await;
+    let secrets: Api<Secret> = Api::namespaced(run.harness.client.clone(), "neptune-system");
+    let pem = async || {
+        let secret = secrets.get("neptune-controller-key").await.unwrap();
+        String::from_utf8(secret.data.unwrap()["tls.key"].0.clone()).unwrap()
+    };
+    let before = pem().await;
+    assert_eq!(*TlsKey::from_pem(&before, "the Secret").unwrap().pin(), run.controller);
+    let mut run = run;
+    run.harness.kill_controller();
+    run.harness.start_controller();
+    run.finish("0.9").await;
+    status(&run.harness, "the end", |s| s.phase == Some(TrainingPhase::Succeeded)).await;
+    assert_eq!(pem().await, before);
+    let own = run.harness.api::<Secret>().list(&ListParams::default()).await.unwrap();
+    assert_eq!(own.items.len(), 0, "no Secret is in the namespace of the training");
+    let pods = run.harness.deployment().await.metadata.generation;
+    assert_eq!(pods, Some(1), "the aggregator was not replaced");
+}
+
+/// Grants the controller, a `ServiceAccount`, these resources of these groups.
+async fn grant(harness: &Harness, name: &str, groups: Value, resources: Value) {
+    let metadata = json!({ "name": name });
+    let rule = json!({"apiGroups": groups, "resources": resources, "verbs": ["*"]});
+    let role: ClusterRole =
+        serde_json::from_value(json!({"metadata": metadata, "rules": [rule]})).unwrap();
+    let binding: ClusterRoleBinding = serde_json::from_value(json!({"metadata": metadata,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": "cloud", "namespace": "neptune-system"}]}))
+    .unwrap();
+    let params = PostParams::default();
+    Api::all(harness.client.clone()).create(&params, &role).await.unwrap();
+    Api::all(harness.client.clone()).create(&params, &binding).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_rights_stop_no_aggregator_and_are_noticed_once_granted() {
+    let mut run = Started::opened().await;
+    status(&run.harness, "round 1", |s| s.round == Some(1)).await;
+    run.harness.kill_controller();
+    let own = json!(["neptune.io", "sedna.io", "edgeai.io", "apps", "events.k8s.io"]);
+    grant(&run.harness, "own", own, json!(["*"])).await;
+    let core = json!(["nodes", "pods", "services", "endpoints", "configmaps", "secrets"]);
+    grant(&run.harness, "core", json!([""]), core).await;
+    run.harness.act_as("system:serviceaccount:neptune-system:cloud");
+    let before = run.edge1.changes.len();
+    run.harness.start_controller_with(&["--service-account", "cloud"]);
+    let missing = |s: &TrainingModelStatus| degraded(s) == "True RoleBindingMissing";
+    let (_, message) = condition(&status(&run.harness, "the finding", missing).await, "Degraded");
+    assert!(
+        message.ends_with(
+            "kubectl -n default create rolebinding neptune-training --clusterrole=neptune-training --serviceaccount=neptune-system:cloud"
+        ),
+        "{message}"
+    );
+    assert_eq!(run.harness.deployment().await.metadata.generation, Some(1), "it stays");
+    grant(&run.harness, "volumes", json!([""]), json!(["persistentvolumeclaims"])).await;
+    run.finish("0.9").await;
+    status(&run.harness, "the end", |s| s.phase == Some(TrainingPhase::Succeeded)).await;
+    let removed = |change: &&ReplicaChange| matches!(change, ReplicaChange::Removed(_));
+    assert_eq!(run.edge1.changes[before..].iter().filter(removed).count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

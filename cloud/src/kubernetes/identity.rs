@@ -1,10 +1,19 @@
-//! The wire key, the owner and the cache reference of an API object. Pure.
+//! The wire key, the owner and the cache reference of an API object, and who the controller is. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use neptune_wire::{ObjectKey, ObjectMetadata};
 
 use crate::{finding::Finding, kinds::Kind, reason::Reason};
+
+/// Who the controller is in the cluster.
+#[derive(Debug, Clone)]
+pub struct ControllerIdentity {
+    /// Its namespace.
+    pub namespace: String,
+    /// The name of its `ServiceAccount`.
+    pub service_account: String,
+}
 
 /// The key of an object; `None` if its name or namespace is invalid on the wire.
 pub fn key<K: Kind>(object: &K) -> Option<ObjectKey> {

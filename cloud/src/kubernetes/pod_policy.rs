@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Node;
 use crate::{
     finding::Finding,
     kubernetes::{
+        identity::ControllerIdentity,
         labels::{CONTROL_PLANE_LABELS, RUNTIME_LABEL},
         nodes::label,
         report_target::ReportTarget,
@@ -39,6 +40,8 @@ pub struct PodSettings {
     pub policy: PodPolicy,
     /// Where cloud workers post their reports; `None` if they cannot.
     pub reports: Option<ReportTarget>,
+    /// Who the controller is, for the keys and rights of trainings.
+    pub controller: ControllerIdentity,
 }
 
 impl PodPolicy {

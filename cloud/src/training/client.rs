@@ -1,10 +1,12 @@
-//! The HTTP client of one aggregator. Its key is the aggregator's own: that identifies the
-//! controller.
+//! The HTTP client of one aggregator, which presents the controller's key.
 
 use std::{error::Error as _, time::Duration};
 
 use neptune_pinned_tls::{TlsKey, client_config};
-use neptune_wire::aggregator::{AggregatorProblem, RunRequest, RunStatus};
+use neptune_wire::{
+    KeyPin,
+    aggregator::{AggregatorProblem, RunRequest, RunStatus},
+};
 use reqwest::{Client, Response, StatusCode};
 
 use crate::{finding::Finding, reason::Reason};
@@ -25,18 +27,19 @@ const MAX_BODY: usize = 4 << 20;
 pub struct AggregatorClient {
     client: Client,
     url: String,
+    pin: KeyPin,
     /// `namespace/name` of the `TrainingModel`, for messages.
     object: String,
 }
 
 impl AggregatorClient {
-    /// A client with the key of the aggregator at `url`.
+    /// A client with the controller's key, for the aggregator with this URL and pin.
     ///
     /// # Errors
     /// The client library refuses its configuration.
     #[expect(clippy::disallowed_methods, reason = "the one HTTP client of aggregators")]
-    pub fn new(object: &str, url: &str, key: &TlsKey) -> Result<Self, Finding> {
-        let tls = client_config(key, key.pin().clone());
+    pub fn new(object: &str, (url, pin): (&str, &KeyPin), key: &TlsKey) -> Result<Self, Finding> {
+        let tls = client_config(key, pin.clone());
         let client = Client::builder()
             .no_proxy()
             .https_only(true)
@@ -45,9 +48,9 @@ impl AggregatorClient {
             .timeout(TIMEOUT)
             .tls_backend_preconfigured(tls)
             .build();
-        let (url, object) = (url.to_owned(), object.to_owned());
+        let (url, pin, object) = (url.to_owned(), pin.clone(), object.to_owned());
         match client {
-            Ok(client) => Ok(Self { client, url, object }),
+            Ok(client) => Ok(Self { client, url, pin, object }),
             Err(error) => {
                 let message = format!("HTTP client for {url}: {error}");
                 Err(Finding::new(Reason::AggregatorUnreachable, message))
@@ -55,9 +58,9 @@ impl AggregatorClient {
         }
     }
 
-    /// The address of the aggregator.
-    pub fn url(&self) -> &str {
-        &self.url
+    /// Whether this is the client of the aggregator with this URL and pin.
+    pub fn is_for(&self, url: &str, pin: &KeyPin) -> bool {
+        self.url == url && self.pin == *pin
     }
 
     /// Sends the desired run. Returns the state.
@@ -111,7 +114,7 @@ impl AggregatorClient {
     fn refused(&self, problem: &AggregatorProblem) -> Finding {
         let remedy = match problem.reason.as_str() {
             "NodeNotTrusted" => {
-                "; it has another key than the Secret of the TrainingModel: delete the Pod of the aggregator"
+                "; it was started for another key of the controller, and is replaced"
             }
             "OtherTrainingModel" => {
                 "; its volume is that of a deleted TrainingModel: delete the PersistentVolumeClaim of the aggregator"

@@ -1,4 +1,4 @@
-//! The task of one `TrainingModel`: key and volume, the run, the state, and the output Model. Every
+//! The task of one `TrainingModel`: the volume, the run, the state, and the output Model. Every
 //! step can be repeated; a failed one is retried with backoff.
 
 use std::{
@@ -11,12 +11,11 @@ use std::{
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use neptune_backoff::{Backoff, Retries};
-use neptune_pinned_tls::TlsKey;
 use neptune_wire::aggregator::{RunRequest, RunStatus};
 use tokio::sync::watch;
 
 use super::{
-    AggregatorTask, AggregatorView, Publication, ReportedAggregator, client::AggregatorClient,
+    AggregatorTask, AggregatorView, Own, Publication, ReportedAggregator, client::AggregatorClient,
     provision, publish::publish,
 };
 use crate::{finding::Finding, reason::Reason};
@@ -27,11 +26,13 @@ const RETRY: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_s
 /// The task of one `TrainingModel`.
 pub struct Driver {
     client: Client,
+    controller: Arc<Own>,
     desired: watch::Receiver<AggregatorTask>,
     view: Arc<Mutex<AggregatorView>>,
     notify: Box<dyn Fn() + Send + Sync>,
-    /// The key, once the Secret was read, and the client of the current URL.
-    key: Option<TlsKey>,
+    /// The rights in the namespace were seen, and the volume exists if one is needed.
+    is_provisioned: bool,
+    /// The client of the current URL and pin.
     aggregator: Option<AggregatorClient>,
     /// The request that the aggregator accepted last.
     accepted: Option<RunRequest>,
@@ -48,17 +49,18 @@ struct Stopped;
 
 impl Driver {
     pub fn new(
-        client: Client,
+        (client, controller): (Client, Arc<Own>),
         desired: watch::Receiver<AggregatorTask>,
         view: Arc<Mutex<AggregatorView>>,
         notify: Box<dyn Fn() + Send + Sync>,
     ) -> Self {
         Self {
             client,
+            controller,
             desired,
             view,
             notify,
-            key: None,
+            is_provisioned: false,
             aggregator: None,
             accepted: None,
             revision: None,
@@ -79,8 +81,8 @@ impl Driver {
                     }
                 }
                 Ok(Err(problem)) => {
-                    // The Secret may be another one, and the aggregator may have lost its files.
-                    (self.key, self.aggregator, self.revision) = (None, None, None);
+                    // The aggregator may have lost its files.
+                    (self.is_provisioned, self.aggregator, self.revision) = (false, None, None);
                     tracing::debug!(reason = %problem.reason, problem.message, "retrying");
                     self.change(|view| view.problem = Some(problem));
                     let random = RandomState::new().build_hasher().finish();
@@ -135,8 +137,10 @@ impl Driver {
         task: &AggregatorTask,
         reported: &ReportedAggregator,
     ) -> Result<Result<(), Finding>, Stopped> {
-        (self.key, self.aggregator, self.accepted, self.revision) = (None, None, None, None);
+        (self.aggregator, self.accepted, self.revision) = (None, None, None);
         let ReportedAggregator { report, problem } = reported;
+        let unbound = if task.has_output { self.check_rights(task).await.err() } else { None };
+        let problem = unbound.as_ref().or(problem.as_ref());
         let publication = task.publication.as_ref().filter(|it| !self.is_published(it));
         self.change(|view| {
             view.pin = report.pin.clone().or(view.pin.take());
@@ -148,9 +152,12 @@ impl Driver {
             view.request.clone_from(&task.request);
             // The problem of a failed publication stays until another attempt.
             if problem.is_some() || publication.is_none() {
-                view.problem.clone_from(problem);
+                view.problem = problem.cloned();
             }
         });
+        if let Some(unbound) = unbound {
+            return Ok(Err(unbound));
+        }
         if let Some(publication) = publication {
             return Ok(self.publish(task, publication).await);
         }
@@ -191,25 +198,32 @@ impl Driver {
         }
     }
 
-    /// The client of the aggregator, whose key and volume exist then; `None` without a URL.
+    /// The client of the aggregator, whose volume exists then; `None` without a URL or pin.
     async fn connect(
         &mut self,
         task: &AggregatorTask,
     ) -> Result<Option<AggregatorClient>, Finding> {
-        let key = if let Some(key) = self.key.take() {
-            key
-        } else {
-            let key = provision::key(&self.client, &task.secret).await?;
-            provision::volume(&self.client, &task.volume).await?;
-            self.change(|view| view.pin = Some(key.pin().clone()));
-            key
-        };
-        let key = self.key.insert(key);
-        let Some(url) = &task.url else { return Ok(None) };
-        if self.aggregator.as_ref().is_none_or(|client| client.url() != url) {
-            self.aggregator = Some(AggregatorClient::new(&task.object, url, key)?);
+        let controller = Arc::clone(&self.controller);
+        if !self.is_provisioned {
+            provision::create_volume(&self.client, &task.volume, &controller.identity).await?;
+            self.is_provisioned = true;
+        }
+        let key = controller.key.get(&self.client).await?;
+        self.change(|view| view.controller_pin = Some(key.pin().clone()));
+        let Some((url, pin)) = task.url.as_ref().zip(task.pin.as_ref()) else { return Ok(None) };
+        if self.aggregator.as_ref().is_none_or(|client| !client.is_for(url, pin)) {
+            self.aggregator = Some(AggregatorClient::new(&task.object, (url, pin), key)?);
         }
         Ok(self.aggregator.clone())
+    }
+
+    /// Checks that the controller has the rights for trainings in the namespace.
+    async fn check_rights(&mut self, task: &AggregatorTask) -> Result<(), Finding> {
+        if !self.is_provisioned {
+            provision::volume(&self.client, &task.volume, &self.controller.identity).await?;
+            self.is_provisioned = true;
+        }
+        Ok(())
     }
 
     fn is_published(&self, publication: &Publication) -> bool {
@@ -222,7 +236,7 @@ impl Driver {
         task: &AggregatorTask,
         publication: &Publication,
     ) -> Result<(), Finding> {
-        let namespace = task.secret.namespace.as_deref().unwrap_or_default();
+        let namespace = task.volume.metadata.namespace.as_deref().unwrap_or_default();
         publish(&self.client, namespace, publication).await?;
         let digest = publication.sha256.clone();
         self.change(|view| view.published = Some(digest));

@@ -1,8 +1,9 @@
 //! The connections to the aggregators of `TrainingModels`: one task per object, which creates the
-//! aggregator's key and volume, sends it the desired run, follows its state, and publishes weights.
+//! aggregator's volume, sends it the desired run, follows its state, and publishes weights.
 //! What it has to do is decided by `controllers::training_model`.
 
 mod client;
+mod controller_key;
 mod driver;
 mod provision;
 mod publish;
@@ -13,10 +14,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use k8s_openapi::{
-    api::core::v1::PersistentVolumeClaim, apimachinery::pkg::apis::meta::v1::ObjectMeta,
-    jiff::Timestamp,
-};
+use k8s_openapi::{api::core::v1::PersistentVolumeClaim, jiff::Timestamp};
 use kube::Client;
 use neptune_wire::{
     AggregatorReport, KeyPin,
@@ -24,13 +22,11 @@ use neptune_wire::{
 };
 use tokio::{sync::watch, task::AbortHandle};
 
-use crate::finding::Finding;
+use crate::{finding::Finding, kubernetes::identity::ControllerIdentity};
+use controller_key::ControllerKey;
 use driver::Driver;
 
 pub use publish::{conflict, owner};
-
-/// The key of the aggregator's Secret with its private key.
-pub const KEY: &str = "tls.key";
 
 /// What the task of a `TrainingModel` has to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,12 +36,14 @@ pub struct AggregatorTask {
     /// What the node that runs the aggregator reports; `None` for a Deployment. The agent of the node
     /// sends the run to it.
     pub node: Option<ReportedAggregator>,
-    /// The metadata of the Secret. It is created once and never replaced.
-    pub secret: ObjectMeta,
     /// The volume. It is created once and never changed.
     pub volume: PersistentVolumeClaim,
+    /// Whether weights are published into a Model.
+    pub has_output: bool,
     /// `https://host:port` of the aggregator; `None` while it is unknown.
     pub url: Option<String>,
+    /// The pin of its key; `None` while it is unknown.
+    pub pin: Option<KeyPin>,
     /// The run; `None` while nothing is to be sent.
     pub request: Option<RunRequest>,
     /// Whether the known state is one of an earlier run than the request's.
@@ -83,7 +81,9 @@ pub struct Publication {
 /// What is known of an aggregator.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AggregatorView {
-    /// The pin of its key, once the key exists.
+    /// The pin of the controller's key, once the volume exists.
+    pub controller_pin: Option<KeyPin>,
+    /// The pin of its key, if a node reports it.
     pub pin: Option<KeyPin>,
     /// Its newest state.
     pub state: Option<Arc<RunStatus>>,
@@ -96,8 +96,16 @@ pub struct AggregatorView {
 }
 
 /// The tasks of all `TrainingModels`, by uid. Losing it costs only requests.
-#[derive(Default)]
-pub struct Aggregators(Mutex<HashMap<String, Connection>>);
+pub struct Aggregators {
+    controller: Arc<Own>,
+    connections: Mutex<HashMap<String, Connection>>,
+}
+
+/// What all tasks share.
+struct Own {
+    identity: ControllerIdentity,
+    key: ControllerKey,
+}
 
 struct Connection {
     desired: watch::Sender<AggregatorTask>,
@@ -112,6 +120,12 @@ impl Drop for Connection {
 }
 
 impl Aggregators {
+    /// Without tasks.
+    pub fn new(identity: ControllerIdentity) -> Self {
+        let key = ControllerKey::new(identity.namespace.clone());
+        Self { controller: Arc::new(Own { identity, key }), connections: Mutex::default() }
+    }
+
     /// Sets what the task of the object with this uid has to do, and starts it if necessary. It
     /// calls `notify` after each change of its view.
     pub fn set(
@@ -132,7 +146,8 @@ impl Aggregators {
         }
         let view = Arc::<Mutex<AggregatorView>>::default();
         let (desired, changes) = watch::channel(task);
-        let driver = Driver::new(client.clone(), changes, Arc::clone(&view), Box::new(notify));
+        let own = (client.clone(), Arc::clone(&self.controller));
+        let driver = Driver::new(own, changes, Arc::clone(&view), Box::new(notify));
         let task = tokio::spawn(driver.run()).abort_handle();
         connections.insert(uid.to_owned(), Connection { desired, view, task });
     }
@@ -150,7 +165,7 @@ impl Aggregators {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Connection>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,95 +1,89 @@
-//! Creates the aggregator's Secret with its key, and its volume, unless they exist.
+//! Creates the aggregator's volume unless it exists, and finds out whether the controller has the
+//! rights for trainings in the namespace.
 
-use std::collections::BTreeMap;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::{Api, Client, ResourceExt as _, api::PostParams};
 
-use k8s_openapi::{
-    ByteString, NamespaceResourceScope,
-    api::core::v1::{PersistentVolumeClaim, Secret},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
-use kube::{Api, Client, Resource, ResourceExt as _, api::PostParams};
-use neptune_pinned_tls::TlsKey;
-use serde::{Serialize, de::DeserializeOwned};
-use std::fmt::Debug;
-
-use super::KEY;
 use crate::{
     error::{Class, Error},
     finding::Finding,
+    kubernetes::identity::ControllerIdentity,
     reason::Reason,
 };
 
-/// The key of the aggregator. Makes one if the Secret does not exist; a Secret is never changed.
+/// The volume of a training, if it exists. Without a `RoleBinding` in the namespace the controller
+/// may not even get it.
 ///
 /// # Errors
-/// The API server rejects a request, or the Secret has another owner or no usable key.
-pub async fn key(client: &Client, metadata: &ObjectMeta) -> Result<TlsKey, Finding> {
-    let made = TlsKey::generate();
-    let pem = ByteString(made.to_pem().as_bytes().to_vec());
-    let secret = Secret {
-        metadata: metadata.clone(),
-        data: Some(BTreeMap::from([(KEY.to_owned(), pem)])),
-        // Neither a person nor a program can replace the key that nodes have pinned.
-        immutable: Some(true),
-        type_: Some("Opaque".to_owned()),
-        ..Secret::default()
-    };
-    let held = get_or_create(client, &secret).await?;
-    let name = format!("Secret {}/{}", held.namespace().unwrap_or_default(), held.name_any());
-    let data = held.data.as_ref().and_then(|data| data.get(KEY));
-    let pem = data.and_then(|pem| std::str::from_utf8(&pem.0).ok()).unwrap_or_default();
-    TlsKey::from_pem(pem, &name).map_err(|error| {
-        Finding::new(Reason::AggregatorRefused, format!("{error}: kubectl delete {name}"))
+/// The controller has no rights there, or the API server does not answer.
+pub async fn volume(
+    client: &Client,
+    volume: &PersistentVolumeClaim,
+    controller: &ControllerIdentity,
+) -> Result<Option<PersistentVolumeClaim>, Finding> {
+    let found = api(client, volume).get_opt(&volume.name_any()).await;
+    found.map_err(|error| match &error {
+        kube::Error::Api(status) if status.code == 403 => unbound(volume, controller),
+        _ => failed("get", volume, error),
     })
 }
 
 /// Creates the volume unless it exists.
 ///
 /// # Errors
-/// The API server rejects a request, or the volume has another owner.
-pub async fn volume(client: &Client, volume: &PersistentVolumeClaim) -> Result<(), Finding> {
-    get_or_create(client, volume).await.map(|_| ())
-}
-
-async fn get_or_create<K>(client: &Client, desired: &K) -> Result<K, Finding>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + Serialize
-        + DeserializeOwned,
-{
-    let name = desired.name_any();
-    let namespace = desired.namespace().unwrap_or_default();
-    let what = format!("{} {namespace}/{name}", K::kind(&()));
-    let api: Api<K> = Api::namespaced(client.clone(), &namespace);
-    let get = async || api.get_opt(&name).await.map_err(|error| failed("get", &what, error));
-    let held = match get().await? {
+/// As [`volume`]; the API server rejects it, or it has another owner.
+pub async fn create_volume(
+    client: &Client,
+    desired: &PersistentVolumeClaim,
+    controller: &ControllerIdentity,
+) -> Result<(), Finding> {
+    let held = match volume(client, desired, controller).await? {
         Some(held) => Some(held),
-        None => match api.create(&PostParams::default(), desired).await {
-            Ok(created) => {
-                tracing::info!(object = what, "object created");
-                return Ok(created);
+        None => match api(client, desired).create(&PostParams::default(), desired).await {
+            Ok(_) => {
+                tracing::info!(volume = what(desired), "volume created");
+                return Ok(());
             }
             // Another replica was faster.
-            Err(kube::Error::Api(status)) if status.code == 409 => get().await?,
-            Err(error) => return Err(failed("create", &what, error)),
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                volume(client, desired, controller).await?
+            }
+            Err(error) => return Err(failed("create", desired, error)),
         },
     };
-    let owner = |object: &K| {
-        let owners = object.owner_references().iter();
+    let owner = |volume: &PersistentVolumeClaim| {
+        let owners = volume.owner_references().iter();
         owners.filter(|it| it.controller == Some(true)).map(|it| it.uid.clone()).next()
     };
     match held {
-        Some(held) if owner(&held) == owner(desired) => Ok(held),
+        Some(held) if owner(&held) == owner(desired) => Ok(()),
         _ => {
-            let message = format!("{what} exists and has another owner; delete it");
+            let message = format!("{} exists and has another owner; delete it", what(desired));
             Err(Finding::new(Reason::NameTaken, message))
         }
     }
 }
 
-fn failed(verb: &str, what: &str, error: kube::Error) -> Finding {
+fn api(client: &Client, volume: &PersistentVolumeClaim) -> Api<PersistentVolumeClaim> {
+    Api::namespaced(client.clone(), &volume.namespace().unwrap_or_default())
+}
+
+fn what(volume: &PersistentVolumeClaim) -> String {
+    let namespace = volume.namespace().unwrap_or_default();
+    format!("PersistentVolumeClaim {namespace}/{}", volume.name_any())
+}
+
+fn unbound(volume: &PersistentVolumeClaim, controller: &ControllerIdentity) -> Finding {
+    let namespace = volume.namespace().unwrap_or_default();
+    let ControllerIdentity { namespace: own, service_account } = controller;
+    let message = format!(
+        "the controller has no rights for trainings in namespace {namespace:?}; an administrator of the namespace grants them with: kubectl -n {namespace} create rolebinding neptune-training --clusterrole=neptune-training --serviceaccount={own}:{service_account}"
+    );
+    Finding::new(Reason::RoleBindingMissing, message)
+}
+
+fn failed(verb: &str, volume: &PersistentVolumeClaim, error: kube::Error) -> Finding {
+    let what = what(volume);
     let error = Error::api(format!("{verb} {what}"))(error);
     if error.class() == Class::Refused {
         let message = format!("the API server rejected {what}: {}", error.answer());

@@ -15,8 +15,11 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
-use k8s_openapi::api::core::v1::Secret;
-use kube::api::ListParams;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+use kube::{
+    ResourceExt as _,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
 use neptune_harness::eventually_some;
 use neptune_pinned_tls::{TlsKey, pin_of, server_config};
 use neptune_wire::{
@@ -34,16 +37,52 @@ use tokio_rustls::TlsAcceptor;
 
 use super::Harness;
 
-/// The key of the aggregator of the only `TrainingModel`, once the controller has made it.
-pub async fn key(harness: &Harness) -> TlsKey {
-    let secret = eventually_some("the Secret of the aggregator", async || {
-        let list = harness.api::<Secret>().list(&ListParams::default()).await.unwrap();
-        list.items.into_iter().next()
+/// The Deployment of the only aggregator.
+async fn deployment(harness: &Harness) -> Deployment {
+    eventually_some("the Deployment of the aggregator", async || {
+        let list = harness.api::<Deployment>().list(&ListParams::default()).await.unwrap();
+        list.items.into_iter().find(|it| controller_pin(it).is_some())
     })
-    .await;
-    assert_eq!(secret.immutable, Some(true));
-    let pem = secret.data.unwrap()["tls.key"].0.clone();
-    TlsKey::from_pem(&String::from_utf8(pem).unwrap(), "the Secret").unwrap()
+    .await
+}
+
+/// The pin of the controller in the arguments of an aggregator.
+fn controller_pin(deployment: &Deployment) -> Option<KeyPin> {
+    let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
+    let args = pod.containers[0].args.as_deref()?;
+    let at = args.iter().position(|arg| arg == "--controller-pin")?;
+    Some(KeyPin(args[at + 1].clone()))
+}
+
+/// The pin of the controller that the only aggregator obeys.
+pub async fn obeyed_controller(harness: &Harness) -> KeyPin {
+    controller_pin(&deployment(harness).await).unwrap()
+}
+
+/// Does what a kubelet does with the Pod of the only aggregator: its init container has made this
+/// key. A former Pod is gone. Returns the pin of the controller that the aggregator obeys.
+pub async fn start_pod(harness: &Harness, key: &TlsKey) -> KeyPin {
+    let deployment = deployment(harness).await;
+    let pods = harness.api::<Pod>();
+    for pod in pods.list(&ListParams::default()).await.unwrap() {
+        pods.delete(&pod.name_any(), &DeleteParams::default()).await.unwrap();
+        harness.until_gone::<Pod>(&pod.name_any()).await;
+    }
+    let name = format!("{}-{}", deployment.name_any(), &key.pin().short()["sha256:".len()..]);
+    let template = deployment.spec.clone().unwrap().template;
+    let mut pod = Pod { metadata: template.metadata.unwrap(), spec: template.spec, status: None };
+    pod.metadata.name = Some(name.clone());
+    // The ReplicaSet, which nothing creates here, has the UID of an object that exists.
+    pod.metadata.owner_references = serde_json::from_value(json!([{"apiVersion": "apps/v1",
+        "kind": "ReplicaSet", "name": deployment.name_any(), "controller": true,
+        "uid": deployment.uid().unwrap()}]))
+    .unwrap();
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+    let ended = json!({"exitCode": 0, "reason": "Completed", "message": key.pin()});
+    let status = json!({"status": {"initContainerStatuses": [{"name": "key", "image": "i",
+        "imageID": "", "ready": true, "restartCount": 0, "state": {"terminated": ended}}]}});
+    pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    controller_pin(&deployment).unwrap()
 }
 
 /// The state that survives a restart, as the volume does.
@@ -95,15 +134,15 @@ fn empty() -> RunStatus {
 }
 
 impl Aggregator {
-    /// Listens on a port of this machine with the key of the Secret.
-    pub async fn start(key: TlsKey, port: u16, files: AggregatorFiles) -> Self {
+    /// Listens on a port of this machine, with this key. It obeys the controller with the pin.
+    pub async fn start(key: TlsKey, controller: KeyPin, port: u16, files: AggregatorFiles) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
-        let server = tokio::spawn(serve(listener, key, files.clone()));
+        let server = tokio::spawn(serve(listener, key, controller, files.clone()));
         Self { files, server }
     }
 
     /// Stops it, and breaks its connections. Its port is free then.
-    pub async fn stop(mut self) {
+    pub async fn stop(&mut self) {
         self.server.abort();
         let _ = (&mut self.server).await;
     }
@@ -257,13 +296,13 @@ fn task(
     }
 }
 
-async fn serve(listener: TcpListener, key: TlsKey, files: AggregatorFiles) {
+async fn serve(listener: TcpListener, key: TlsKey, controller: KeyPin, files: AggregatorFiles) {
     let acceptor = TlsAcceptor::from(Arc::new(server_config(&key)));
     // They break when the server is aborted.
     let mut connections = JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.unwrap();
-        let (acceptor, files, own) = (acceptor.clone(), files.clone(), key.pin().clone());
+        let (acceptor, files, own) = (acceptor.clone(), files.clone(), controller.clone());
         connections.spawn(async move {
             let Ok(stream) = acceptor.accept(stream).await else { return };
             let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();

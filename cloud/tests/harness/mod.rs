@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
-        core::v1::{Node, Service},
+        core::v1::{Namespace, Node, Service},
         events::v1::Event,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -102,6 +102,12 @@ impl Harness {
         for crd in crdgen::crds() {
             self.create_crd(crd).await;
         }
+        // It has the key of the controller.
+        let metadata =
+            ObjectMeta { name: Some("neptune-system".to_owned()), ..ObjectMeta::default() };
+        let namespace = Namespace { metadata, ..Namespace::default() };
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
         self.node("edge0", json!({"node-role.kubernetes.io/edge": ""})).await;
         self.node("solar-corona-cloud", json!({})).await;
     }

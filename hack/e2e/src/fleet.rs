@@ -128,6 +128,9 @@ impl Fleet {
         let crds = crds.to_str().unwrap();
         cluster.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", crds]);
         cluster.apply(&node_manifests(&namespace, &edge, &cloud, &others, labels));
+        if cluster.is_external() {
+            cluster.kubectl_with_input(&["-n", &namespace, "apply", "-f", "-"], EXTERNAL);
+        }
         let edges = std::iter::once(&edge).chain(&others);
         let metrics: BTreeMap<_, _> = edges.map(|node| (node.clone(), free_port())).collect();
         let agent_flags = metrics.iter().map(|(node, port)| (node.clone(), flags(*port)));
@@ -511,6 +514,22 @@ pub fn totals(status: &JointInferenceServiceStatus) -> Counters {
         ..Counters::default()
     }
 }
+
+/// In the namespace of a test in a cluster that outlives it: the rights for trainings, for a controller
+/// in the cluster; and no Pod that a scheduler places, because the test does what kubelets do.
+const EXTERNAL: &str = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: neptune-training}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: neptune-training}
+subjects: [{kind: ServiceAccount, namespace: neptune-system, name: neptune-cloud}]
+---
+apiVersion: v1
+kind: LimitRange
+metadata: {name: no-pods}
+spec:
+  limits: [{type: Container, defaultRequest: {cpu: "1000"}}]
+"#;
 
 fn node_manifests(
     namespace: &str,

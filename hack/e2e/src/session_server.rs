@@ -10,6 +10,8 @@ use neptune_harness::{
     workspace::{program, run},
 };
 
+use crate::aggregator::KEY_CONTAINER;
+
 /// A running server. It is removed when it is dropped.
 pub struct SessionServer {
     name: String,
@@ -23,7 +25,8 @@ impl SessionServer {
     /// If the Pod needs what a kubelet would not find.
     pub fn start(pod: &PodSpec, dir: &Path) -> Option<Self> {
         let server = pod.containers.iter().find(|container| container.name == "server")?;
-        for init in pod.init_containers.iter().flatten() {
+        let init = pod.init_containers.iter().flatten();
+        for init in init.filter(|init| init.name != KEY_CONTAINER) {
             let arg = |arg: &String| on_host(init, dir, arg);
             let name = init.command.iter().flatten().next().expect("it names its program");
             let args = init.args.iter().flatten().map(arg);

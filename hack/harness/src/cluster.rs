@@ -145,6 +145,11 @@ impl Cluster {
         &self.kubeconfig
     }
 
+    /// Whether it outlives the test, and has controllers and perhaps kubelets of its own.
+    pub fn is_external(&self) -> bool {
+        matches!(self.server, Server::External)
+    }
+
     /// The log of the devcluster process; empty for other servers.
     pub fn log(&self) -> String {
         match &self.server {

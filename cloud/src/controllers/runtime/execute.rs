@@ -28,6 +28,8 @@ pub struct ObjectPlan {
     pub retained: Option<Retained>,
     /// The Deployment and the Service; `None` if no workload runs in the cluster.
     pub objects: Option<KubernetesObjects>,
+    /// Whether the objects in the API server stay as they are, because they cannot be planned.
+    pub keeps_objects: bool,
     /// Other objects that the object owns.
     pub owned: OwnedObjects,
     /// Whether the requirements lack the address of the Service because it does not exist yet. They
@@ -62,10 +64,10 @@ pub async fn execute<K: Controller>(
 ) -> Result<Executed, Error> {
     let messages = K::MESSAGES;
     let workload = async || match &messages.workload {
-        Some(messages) => {
+        Some(messages) if !plan.keeps_objects => {
             apply_workload(object, (plan.objects.as_ref(), &plan.owned), messages, context).await
         }
-        None => Ok(None),
+        _ => Ok(None),
     };
     let applied = if plan.awaits_service { Some(workload().await?) } else { None };
     if let Some(None) = applied

@@ -34,7 +34,7 @@ use crate::{
     },
     fleet::{Fleet, Publisher},
     kubernetes::{
-        identity::key,
+        identity::{ControllerIdentity, key},
         pod_policy::{PodPolicy, PodSettings},
     },
     metrics::Metrics,
@@ -73,6 +73,10 @@ async fn context() -> (Context, Api<Dataset>) {
         cluster_domain: "cluster.local".to_owned(),
         policy: PodPolicy::default(),
         reports: None,
+        controller: ControllerIdentity {
+            namespace: "neptune-system".to_owned(),
+            service_account: "neptune-cloud".to_owned(),
+        },
     };
     (Context::new(client, caches, fleet, publisher, metrics, pods, 100), datasets)
 }

@@ -17,6 +17,7 @@ pub fn events(previous: &TrainingModelStatus, next: &TrainingModelStatus) -> Vec
     if previous.run != next.run {
         events.push(started(previous, next));
     }
+    events.extend(key_changed(previous, next));
     let is_published = |status: &TrainingModelStatus| {
         let output = status.output.as_ref().filter(|output| output.published)?;
         Some((output.model.clone(), output.sha256sum.clone()?))
@@ -61,6 +62,18 @@ pub fn events(previous: &TrainingModelStatus, next: &TrainingModelStatus) -> Vec
         events.push(ObjectEvent::warning(&after.reason, &*after.message));
     }
     events
+}
+
+/// The Event if the aggregator at the same place has another key.
+fn key_changed(previous: &TrainingModelStatus, next: &TrainingModelStatus) -> Option<ObjectEvent> {
+    let (previous, next) = previous.aggregator.as_ref().zip(next.aggregator.as_ref())?;
+    let (before, after) = previous.pin.as_ref().zip(next.pin.as_ref())?;
+    (previous.node == next.node && before != after).then(|| {
+        let note = format!(
+            "the aggregator has the key {after} and had {before}: its volume was lost or replaced; the nodes get the new key"
+        );
+        ObjectEvent::warning("AggregatorKeyChanged", note)
+    })
 }
 
 fn started(previous: &TrainingModelStatus, next: &TrainingModelStatus) -> ObjectEvent {
@@ -110,4 +123,35 @@ fn is_new(row: &TrainingWorkerStatus, before: &[TrainingWorkerStatus]) -> bool {
 fn degraded(status: &TrainingModelStatus) -> Option<&Condition> {
     let found = status.conditions.iter().find(|condition| condition.type_ == DEGRADED);
     found.filter(|condition| condition.status == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_api::AggregatorStatus;
+
+    use super::*;
+
+    fn status(pin: Option<&str>, node: Option<&str>) -> TrainingModelStatus {
+        let aggregator = AggregatorStatus {
+            pin: pin.map(str::to_owned),
+            node: node.map(str::to_owned),
+            ..AggregatorStatus::default()
+        };
+        TrainingModelStatus { aggregator: Some(aggregator), ..TrainingModelStatus::default() }
+    }
+
+    #[test]
+    fn another_key_of_the_aggregator_is_an_event() {
+        let event = events(&status(Some("a"), None), &status(Some("b"), None)).pop().unwrap();
+        assert_eq!(event.reason, "AggregatorKeyChanged");
+        for (before, after) in [
+            (status(None, None), status(Some("b"), None)),
+            (status(Some("a"), None), status(Some("a"), None)),
+            // It is another aggregator.
+            (status(Some("a"), None), status(Some("b"), Some("edge0"))),
+        ] {
+            assert_eq!(events(&before, &after).len(), 0);
+        }
+    }
 }

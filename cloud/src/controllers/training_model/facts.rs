@@ -11,7 +11,7 @@ use neptune_wire::{
 };
 
 use super::{
-    aggregator::{PORT, deployed_pin},
+    aggregator::{PORT, reported_pin},
     on_node, session,
 };
 use crate::{
@@ -49,7 +49,9 @@ pub struct AggregatorFacts {
     pub address: Option<String>,
     /// `host:port` at which workers reach the server of an engine.
     pub session_address: Option<String>,
-    /// The pin of its key, once the key exists.
+    /// The pin of the controller's key, once its volume exists.
+    pub controller_pin: Option<KeyPin>,
+    /// The pin of its key, once it is reported.
     pub pin: Option<KeyPin>,
     /// Its newest state.
     pub state: Option<Arc<RunStatus>>,
@@ -87,6 +89,10 @@ pub fn facts(model: &TrainingModel, context: &Context) -> TrainingFacts {
     let session_address =
         session_port.and_then(|port| self::address(model, caches, context.cluster_domain(), port));
     let view = context.aggregators().view(model.metadata.uid.as_deref().unwrap_or_default());
+    let reported = match &node {
+        Some(_) => view.pin,
+        None => reported_pin(caches.pods_of(model).iter().map(Arc::as_ref)),
+    };
     TrainingFacts {
         datasets,
         nodes,
@@ -98,7 +104,8 @@ pub fn facts(model: &TrainingModel, context: &Context) -> TrainingFacts {
             allow_control_plane: context.pod_policy().allow_control_plane,
             address,
             session_address,
-            pin: view.pin.or_else(|| known_pin(model, caches)),
+            controller_pin: view.controller_pin,
+            pin: reported.or_else(|| last_pin(model)),
             state: view.state,
             node,
             request: view.request,
@@ -106,12 +113,10 @@ pub fn facts(model: &TrainingModel, context: &Context) -> TrainingFacts {
     }
 }
 
-/// The pin that the Pods of the aggregator have, or that the status has, until the Secret is read: a
-/// controller that has just started must not take away a Deployment that runs.
-fn known_pin(model: &TrainingModel, caches: &Caches) -> Option<KeyPin> {
-    let of_pods = caches.deployment_of(model).as_deref().and_then(deployed_pin);
-    let held = || model.status.as_ref()?.aggregator.as_ref()?.pin.clone().map(KeyPin);
-    of_pods.or_else(held)
+/// The pin that was reported last: between two Pods, and after the start of the controller, the
+/// aggregator has no other key.
+fn last_pin(model: &TrainingModel) -> Option<KeyPin> {
+    model.status.as_ref()?.aggregator.as_ref()?.pin.clone().map(KeyPin)
 }
 
 /// The address in the spec, or else that of the Service: outside the cluster if it has one, or its

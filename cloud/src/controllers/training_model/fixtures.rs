@@ -66,6 +66,7 @@ pub fn facts() -> TrainingFacts {
         aggregator: AggregatorFacts {
             image: "neptune-cloud:test".to_owned(),
             address: Some("192.0.2.7:30418".to_owned()),
+            controller_pin: Some(neptune_wire::KeyPin("sha256:01".to_owned())),
             pin: Some(neptune_wire::KeyPin("sha256:00".to_owned())),
             ..AggregatorFacts::default()
         },

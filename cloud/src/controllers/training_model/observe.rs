@@ -61,7 +61,7 @@ pub fn observe(
         nodes: nodes.collect(),
         next: Some(valid.next.clone()),
         url: valid.url(),
-        pin: view.pin.map(|pin| pin.0),
+        pin: valid.aggregator.pin.clone().map(|pin| pin.0),
         state: view.state,
         problem: view.problem,
         node: valid.aggregator.node.clone(),
@@ -148,9 +148,10 @@ pub fn aggregator_task(
     AggregatorTask {
         object: format!("{}/{}", key.namespace, key.name),
         node: valid.aggregator.node.as_ref().map(|node| reported(node, key, valid, context)),
-        secret: workload::secret(model, valid),
         volume: workload::volume(model, valid),
+        has_output: model.spec.output.is_some(),
         url: valid.url(),
+        pin: valid.aggregator.pin.clone(),
         is_behind: current
             .as_ref()
             .is_some_and(|current| state.is_some_and(|state| state.run < current.number)),

@@ -125,7 +125,7 @@ mod tests {
         model.status = status;
         let mut facts = fixtures::facts();
         facts.aggregator.node = placement(&model);
-        facts.aggregator.pin = None;
+        (facts.aggregator.controller_pin, facts.aggregator.pin) = (None, None);
         let valid = validate(&model, &facts).unwrap();
         (model, valid)
     }

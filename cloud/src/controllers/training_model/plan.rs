@@ -22,11 +22,12 @@ pub fn plan(model: &TrainingModel, valid: &ValidTrainingModel, fetch_image: &str
     if let Some(node) = &valid.aggregator.node {
         return plan_on_node(model, valid, node);
     }
-    // Without its key the aggregator could not start, and no node could trust it.
-    let Some(pin) = &valid.aggregator.pin else {
-        return ObjectPlan { retained: Some(run_objects(valid)), ..ObjectPlan::default() };
+    // A controller that has just started, or has no rights in the namespace, stops nothing.
+    let Some(controller) = &valid.aggregator.controller_pin else {
+        let retained = Some(run_objects(valid));
+        return ObjectPlan { retained, keeps_objects: true, ..ObjectPlan::default() };
     };
-    let objects = Some(workload::objects(model, valid, pin, fetch_image));
+    let objects = Some(workload::objects(model, valid, controller, fetch_image));
     let active = valid.current.as_ref().filter(|current| !current.is_over);
     let Some(current) = active else { return ObjectPlan { objects, ..ObjectPlan::default() } };
     let Some(requirements) = requirements(model, valid, current) else {

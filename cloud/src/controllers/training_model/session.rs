@@ -450,6 +450,7 @@ mod tests {
         let mut facts = facts();
         facts.aggregator.state = Some(Arc::new(state));
         facts.aggregator.pin = Some(KeyPin("sha256:00".to_owned()));
+        facts.aggregator.controller_pin = Some(KeyPin("sha256:01".to_owned()));
         let valid = validate(&model, &facts).unwrap();
         let plan = plan(&model, &valid, "fetch:1");
         let training = plan.requirements[&worker.node].values().find_map(|it| it.training.clone());
@@ -470,8 +471,8 @@ mod tests {
         assert_eq!((&server["image"], &server["name"]), (&json!("super:1"), &json!("server")));
         let mounts: Vec<_> = server["volumeMounts"].as_array().unwrap().iter().collect();
         assert_eq!(mounts[0]["readOnly"], true, "{mounts:?}");
-        assert!(mounts.iter().all(|it| it["mountPath"] != "/data" && it["mountPath"] != "/key"));
-        assert_eq!(pod["initContainers"][0]["image"], "fetch:1");
+        assert!(mounts.iter().all(|it| it["mountPath"] != "/data"), "the key of the aggregator");
+        assert_eq!(pod["initContainers"][1]["image"], "fetch:1");
         assert_eq!(valid.volume_bytes, (7 * (2 << 30)) + (256 << 20) + (1 << 30));
     }
 }

@@ -782,6 +782,11 @@ fn nodes_keep_their_tasks_while_the_state_is_unknown_and_lose_them_at_the_end() 
     let retained = unknown.retained.unwrap();
     assert_eq!((retained.len(), unknown.requirements.len()), (3, 0));
     assert!(unknown.objects.is_some(), "the aggregator stays");
+    let mut without_key = valid(Some(current(&frozen())), Some(state(1, RunPhase::Open)));
+    without_key.aggregator.controller_pin = None;
+    let without_key = plan(&model, &without_key, "");
+    assert!(without_key.keeps_objects && without_key.objects.is_none());
+    assert_eq!(without_key.retained.unwrap().len(), 3);
     let over = CurrentRun { is_over: true, ..current(&frozen()) };
     let ended = plan(&model, &valid(Some(over), None), "");
     assert_eq!((ended.retained, ended.requirements.len()), (None, 0));

@@ -1,4 +1,4 @@
-//! The Deployment, the Service, the volume and the Secret of an aggregator. Pure.
+//! The Deployment, the Service and the volume of an aggregator. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use k8s_openapi::{
         core::v1::{
             Container, ContainerPort, HTTPGetAction, PersistentVolumeClaim,
             PersistentVolumeClaimSpec, PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec,
-            Probe, SecretVolumeSource, Volume, VolumeMount, VolumeResourceRequirements,
+            Probe, Volume, VolumeMount, VolumeResourceRequirements,
         },
     },
     apimachinery::pkg::{
@@ -21,26 +21,24 @@ use neptune_api::{AggregatorServiceType, TrainingModel};
 use neptune_wire::KeyPin;
 
 use super::{
-    aggregator::{PIN_ANNOTATION, PORT},
+    aggregator::{KEY_CONTAINER, PORT},
     server_container,
     validate::ValidTrainingModel,
 };
-use crate::{
-    kubernetes::{
-        placement::in_cloud,
-        pod_template::pod_template,
-        workloads::{self, KubernetesObjects, read_only},
-    },
-    training::KEY,
+use crate::kubernetes::{
+    placement::in_cloud,
+    pod_template::pod_template,
+    workloads::{self, KubernetesObjects},
 };
 
 /// The component of the labels.
 const COMPONENT: &str = "aggregator";
 
-/// The metadata of the Secret.
-pub fn secret(model: &TrainingModel, valid: &ValidTrainingModel) -> ObjectMeta {
-    workloads::metadata(model, &valid.name, COMPONENT)
-}
+/// Where the volume is mounted.
+const DATA: &str = "/data";
+
+/// The file of a container whose content is its termination message.
+const TERMINATION_LOG: &str = "/dev/termination-log";
 
 /// The volume.
 pub fn volume(model: &TrainingModel, valid: &ValidTrainingModel) -> PersistentVolumeClaim {
@@ -65,11 +63,11 @@ pub fn volume(model: &TrainingModel, valid: &ValidTrainingModel) -> PersistentVo
     }
 }
 
-/// The Deployment and the Service of the aggregator with this key.
+/// The Deployment and the Service of the aggregator of the controller with this key.
 pub fn objects(
     model: &TrainingModel,
     valid: &ValidTrainingModel,
-    pin: &KeyPin,
+    controller: &KeyPin,
     fetch_image: &str,
 ) -> KubernetesObjects {
     let metadata = workloads::metadata(model, &valid.name, COMPONENT);
@@ -86,7 +84,7 @@ pub fn objects(
                 type_: Some("Recreate".to_owned()),
                 rolling_update: None,
             }),
-            template: template(model, valid, (&metadata, pin), fetch_image),
+            template: template(model, valid, (&metadata, controller), fetch_image),
             ..DeploymentSpec::default()
         }),
         status: None,
@@ -106,32 +104,21 @@ pub fn objects(
 fn template(
     model: &TrainingModel,
     valid: &ValidTrainingModel,
-    (metadata, pin): (&ObjectMeta, &KeyPin),
+    (metadata, controller): (&ObjectMeta, &KeyPin),
     fetch_image: &str,
 ) -> PodTemplateSpec {
     let mut pod = PodSpec {
         affinity: Some(in_cloud(valid.aggregator.allow_control_plane)),
-        containers: vec![container(valid)],
-        volumes: Some(vec![
-            Volume {
-                name: "data".to_owned(),
-                persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-                    claim_name: valid.name.to_string(),
-                    read_only: None,
-                }),
-                ..Volume::default()
-            },
-            Volume {
-                name: "key".to_owned(),
-                secret: Some(SecretVolumeSource {
-                    secret_name: Some(valid.name.to_string()),
-                    // The group of the Pod may read it.
-                    default_mode: Some(0o440),
-                    ..SecretVolumeSource::default()
-                }),
-                ..Volume::default()
-            },
-        ]),
+        init_containers: Some(vec![key_container(valid)]),
+        containers: vec![container(valid, controller)],
+        volumes: Some(vec![Volume {
+            name: "data".to_owned(),
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                claim_name: valid.name.to_string(),
+                read_only: None,
+            }),
+            ..Volume::default()
+        }]),
         // An aggregator does not use the API server.
         automount_service_account_token: Some(false),
         ..PodSpec::default()
@@ -139,21 +126,23 @@ fn template(
     if let Some(session) = &valid.session {
         server_container::add(&mut pod, session, fetch_image);
     }
-    let mut template = pod_template(model, metadata.labels.clone(), pod, None);
-    let annotations = template.metadata.get_or_insert_default().annotations.get_or_insert_default();
-    annotations.insert(PIN_ANNOTATION.to_owned(), pin.0.clone());
-    template
+    pod_template(model, metadata.labels.clone(), pod, None)
 }
 
-fn container(valid: &ValidTrainingModel) -> Container {
-    let args = [
-        "--data-dir".to_owned(),
-        "/data".to_owned(),
-        "--listen".to_owned(),
-        format!("0.0.0.0:{PORT}"),
-        "--key-file".to_owned(),
-        format!("/key/{KEY}"),
-    ];
+/// Makes the key in the volume, and reports its pin in the status of the Pod.
+fn key_container(valid: &ValidTrainingModel) -> Container {
+    let args = ["--data-dir", DATA, "--report-pin", TERMINATION_LOG];
+    Container {
+        name: KEY_CONTAINER.to_owned(),
+        args: Some(args.map(str::to_owned).into()),
+        ..program(valid)
+    }
+}
+
+fn container(valid: &ValidTrainingModel, controller: &KeyPin) -> Container {
+    let (listen, key) = (format!("0.0.0.0:{PORT}"), format!("{DATA}/tls.key"));
+    let args = ["--data-dir", DATA, "--listen", &listen, "--key-file", &key];
+    let args = args.into_iter().chain(["--controller-pin", &controller.0]);
     let health = |failures| Probe {
         http_get: Some(HTTPGetAction {
             path: Some("/healthz".to_owned()),
@@ -167,9 +156,7 @@ fn container(valid: &ValidTrainingModel) -> Container {
     };
     Container {
         name: "aggregator".to_owned(),
-        image: Some(valid.aggregator.image.clone()),
-        command: Some(vec!["neptune-aggregator".to_owned()]),
-        args: Some(args.into()),
+        args: Some(args.map(str::to_owned).collect()),
         ports: Some(vec![ContainerPort {
             name: Some("aggregator".to_owned()),
             container_port: i32::from(PORT),
@@ -178,15 +165,59 @@ fn container(valid: &ValidTrainingModel) -> Container {
         readiness_probe: Some(health(1)),
         // The digests of a large file are computed for a while after a start.
         liveness_probe: Some(health(6)),
-        volume_mounts: Some(vec![
-            VolumeMount {
-                name: "data".to_owned(),
-                mount_path: "/data".to_owned(),
-                ..VolumeMount::default()
-            },
-            read_only("key", "/key"),
-        ]),
+        ..program(valid)
+    }
+}
+
+/// What both containers of the program have in common.
+fn program(valid: &ValidTrainingModel) -> Container {
+    Container {
+        image: Some(valid.aggregator.image.clone()),
+        command: Some(vec!["neptune-aggregator".to_owned()]),
+        volume_mounts: Some(vec![VolumeMount {
+            name: "data".to_owned(),
+            mount_path: DATA.to_owned(),
+            ..VolumeMount::default()
+        }]),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Container::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::controllers::training_model::{fixtures, validate::validate};
+
+    fn pod(controller: &str) -> PodSpec {
+        let model = fixtures::model();
+        let valid = validate(&model, &fixtures::facts()).unwrap();
+        let objects = objects(&model, &valid, &KeyPin(controller.to_owned()), "");
+        objects.deployment.spec.unwrap().template.spec.unwrap()
+    }
+
+    #[test]
+    fn pod_makes_its_key_in_its_volume_and_uses_no_secret() {
+        let pod = pod("sha256:01");
+        let key = &pod.init_containers.as_ref().unwrap()[0];
+        let args = ["--data-dir", "/data", "--report-pin", "/dev/termination-log"];
+        assert_eq!(
+            (&*key.name, key.args.as_ref().unwrap().as_slice()),
+            ("key", &args.map(str::to_owned)[..])
+        );
+        assert_eq!(key.image, pod.containers[0].image);
+        assert_eq!(key.termination_message_path, None, "the default is the file that it writes");
+        assert!(pod.volumes.as_ref().unwrap().iter().all(|volume| volume.secret.is_none()));
+        let args = pod.containers[0].args.as_ref().unwrap();
+        assert!(args.ends_with(
+            &["--key-file", "/data/tls.key", "--controller-pin", "sha256:01"].map(str::to_owned)
+        ));
+    }
+
+    #[test]
+    fn another_key_of_the_controller_replaces_the_pod() {
+        assert_ne!(pod("sha256:01"), pod("sha256:02"));
+        assert_eq!(pod("sha256:01"), pod("sha256:01"));
     }
 }
