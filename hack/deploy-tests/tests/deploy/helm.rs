@@ -181,7 +181,7 @@ fn values_are_rendered_in_their_places() {
             "controller.env.NEPTUNE_LOG_FILTER=debug",
             "Deployment",
             "neptune-cloud",
-            "/containers/0/env/6/value",
+            "/containers/0/env/7/value",
             json!("debug"),
         ),
         (
@@ -209,7 +209,7 @@ fn values_are_rendered_in_their_places() {
             "agent.image.repository=r:5000/e",
             "Deployment",
             "neptune-cloud",
-            "/containers/0/env/1/value",
+            "/containers/0/env/2/value",
             json!("r:5000/e:0.1.0"),
         ),
         (
@@ -280,6 +280,35 @@ fn parts_can_be_changed_or_disabled() {
 }
 
 #[test]
+fn training_namespaces_bind_the_controller_there() {
+    let bindings = |values: &[&str]| -> Vec<(String, String)> {
+        let objects = chart(values);
+        let bound = objects.iter().filter(|it| it["roleRef"]["name"] == "neptune-training");
+        let subject = json!([{"kind": "ServiceAccount", "name": "neptune-cloud",
+            "namespace": "neptune-system"}]);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        bound
+            .inspect(|it| assert_eq!(it["subjects"], subject))
+            .map(|it| (text(&it["kind"]), text(&it["metadata"]["namespace"])))
+            .collect()
+    };
+    let of = |kind: &str, namespace: &str| (kind.to_owned(), namespace.to_owned());
+    assert_eq!(bindings(&[]), []);
+    assert_eq!(
+        bindings(&["trainingNamespaces={shop,plant}"]),
+        [of("RoleBinding", "shop"), of("RoleBinding", "plant")]
+    );
+    assert_eq!(bindings(&["trainingNamespaces={*}"]), [of("ClusterRoleBinding", "")]);
+}
+
+#[test]
+fn roles_of_users_are_not_aggregated_if_that_is_turned_off() {
+    let labels =
+        |values: &[&str]| Value::from(chart(values)).to_string().matches("aggregate-to-").count();
+    assert_eq!((labels(&[]), labels(&["aggregateRoles=false"])), (5, 0));
+}
+
+#[test]
 fn disabled_webhook_is_not_mentioned_anywhere() {
     for transport in ["transport=mqtt", "transport=eventbus"] {
         let with = Value::from(chart(&[transport])).to_string();
@@ -314,6 +343,7 @@ fn invalid_values_are_refused_by_name() {
         ("controller.replicas=two", "controller.replicas: Invalid type"),
         ("controller.env.NEPTUNE_LEASE=5", "controller.env.NEPTUNE_LEASE: Invalid type"),
         ("agent.directories={code}", "agent.directories.0: Does not match pattern"),
+        ("trainingNamespaces={Shop}", "trainingNamespaces.0: Does not match pattern"),
         (
             "transport=eventbus,controller.replicas=2",
             "controller.replicas: with transport=eventbus it has to be 1",
@@ -340,16 +370,19 @@ async fn upgrade_to_another_transport_keeps_the_controllers_fields() {
     done(cluster.helm(&["install", "neptune", chart, "--set", every_list]));
 
     let webhook = "validatingwebhookconfiguration/neptune";
-    let secret = "secret/neptune-webhook";
+    let secrets = ["secret/neptune-webhook", "secret/neptune-controller-key"];
     let bundle = r#"[{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "Zm9v"}]"#;
     done(cluster.kubectl(&["patch", webhook, "--type=json", "-p", bundle]));
     let key = r#"{"data": {"tls.key": "Zm9v"}}"#;
-    done(cluster.kubectl(&["-n", "neptune-system", "patch", secret, "-p", key]));
+    for secret in secrets {
+        done(cluster.kubectl(&["-n", "neptune-system", "patch", secret, "-p", key]));
+    }
     done(cluster.helm(&["upgrade", "neptune", chart, "--set", "transport=eventbus"]));
 
     for (object, path, expected) in [
         (webhook, "{.webhooks[0].clientConfig.caBundle}", "Zm9v"),
-        (secret, r"{.data.tls\.key}", "Zm9v"),
+        (secrets[0], r"{.data.tls\.key}", "Zm9v"),
+        (secrets[1], r"{.data.tls\.key}", "Zm9v"),
         ("deployment/neptune-cloud", "{.spec.replicas}{.spec.strategy}", r#"1{"type":"Recreate"}"#),
     ] {
         let path = format!("jsonpath={path}");

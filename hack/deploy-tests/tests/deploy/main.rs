@@ -2,11 +2,13 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod acl;
+mod can_i;
 mod cluster;
 mod frameworks;
 mod helm;
 mod images;
 mod manifests;
 mod rbac;
+mod rights;
 mod settings;
 mod unit;

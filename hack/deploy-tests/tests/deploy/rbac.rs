@@ -11,13 +11,12 @@ use serde_json::Value;
 type Right = (&'static str, &'static str, &'static [&'static str]);
 
 /// In all namespaces.
-const EVERYWHERE: [Right; 17] = [
+const EVERYWHERE: [Right; 15] = [
     // cache/mod.rs: `Caches::watch` follows all of them; a watcher lists, then watches.
     // admission/reviewer.rs gets, by name, what a copy does not have yet.
     ("neptune.io", "jointinferenceservices", &["get", "list", "watch"]),
     ("sedna.io", "trainingmodels", &["get", "list", "watch"]),
-    // training/publish.rs gets and applies the output Model of a TrainingModel.
-    ("edgeai.io", "models", &["get", "list", "watch", "create", "patch"]),
+    ("edgeai.io", "models", &["get", "list", "watch"]),
     ("edgeai.io", "datasets", &["get", "list", "watch"]),
     ("", "nodes", &["get", "list", "watch"]),
     ("", "pods", &["list", "watch"]),
@@ -35,9 +34,14 @@ const EVERYWHERE: [Right; 17] = [
     ("sedna.io", "inferencemodels", &["get", "list", "watch", "create", "patch", "delete"]),
     // The same file applies those of an exposed gateway.
     ("", "endpoints", &["get", "create", "patch"]),
-    // training/provision.rs gets them, and creates them once.
-    ("", "secrets", &["get", "create"]),
+];
+
+/// In namespaces whose owner grants it.
+const TRAINING: [Right; 2] = [
+    // training/provision.rs gets the volume of an aggregator, and creates it once.
     ("", "persistentvolumeclaims", &["get", "create"]),
+    // training/publish.rs applies the output Model.
+    ("edgeai.io", "models", &["create", "patch"]),
 ];
 
 /// Also in all namespaces: an Event is in the namespace of its object.
@@ -69,6 +73,12 @@ const LEASE: [(Right, &str); 2] = [
 const CERTIFICATE: (Right, &str) =
     (("", "secrets", &["list", "watch", "update"]), "neptune-webhook");
 
+/// In the same namespace, of this name.
+// training/controller_key.rs gets it, and replaces it while it is empty. The manifest creates it.
+// (Only outside of the cluster, with another identity, is it made.)
+const CONTROLLER_KEY: (Right, &str) =
+    (("", "secrets", &["get", "update"]), "neptune-controller-key");
+
 /// In the controller's own namespace, of the overlay `kubeedge`.
 // transport/eventbus/rules/mod.rs follows both, and recreates them instead of changing them.
 const RULES: [Right; 2] = [
@@ -89,7 +99,7 @@ const WEBHOOK: (Right, &str) = (
 );
 
 /// The files that call the API server. Another file may need another right above.
-const CALLERS: [&str; 11] = [
+const CALLERS: [&str; 12] = [
     "admission/certificate_store.rs",
     "admission/reviewer.rs",
     "cache/mod.rs",
@@ -98,6 +108,7 @@ const CALLERS: [&str; 11] = [
     "controllers/runtime/status_writer.rs",
     "kubernetes/leader_election.rs",
     "kubernetes/node_keys.rs",
+    "training/controller_key.rs",
     "training/provision.rs",
     "training/publish.rs",
     "transport/eventbus/rules/mod.rs",
@@ -122,10 +133,11 @@ fn list(rule: &Value, field: &str) -> Vec<String> {
     texts.map(|text| text.as_str().unwrap().to_owned()).collect()
 }
 
-/// What the roles of this kind allow.
-fn allowed(objects: &[Value], kind: &str) -> BTreeSet<Rule> {
+/// What the roles of this kind with these names allow.
+fn allowed(objects: &[Value], kind: &str, names: &[&str]) -> BTreeSet<Rule> {
     let mut rules = BTreeSet::new();
-    for role in objects.iter().filter(|object| object["kind"] == kind) {
+    let is_named = |role: &&Value| names.contains(&role["metadata"]["name"].as_str().unwrap());
+    for role in objects.iter().filter(|object| object["kind"] == kind).filter(is_named) {
         for rule in role["rules"].as_array().unwrap() {
             assert!(rule.get("nonResourceURLs").is_none(), "{rule}");
             let mut names = list(rule, "resourceNames");
@@ -157,13 +169,16 @@ fn roles_allow_exactly_what_the_controller_calls() {
         let objects = objects(overlay);
         let everywhere = expand(EVERYWHERE.iter().chain([&EVENTS]), "");
         let everywhere = &everywhere | &expand([&WEBHOOK.0], WEBHOOK.1);
-        assert_eq!(allowed(&objects, "ClusterRole"), everywhere, "{overlay}");
-        let own = [TABLE, CERTIFICATE].into_iter().chain(LEASE).chain(KEYS);
+        assert_eq!(allowed(&objects, "ClusterRole", &["neptune-cloud"]), everywhere, "{overlay}");
+        let training = allowed(&objects, "ClusterRole", &["neptune-training"]);
+        assert_eq!(training, expand(&TRAINING, ""), "{overlay}");
+        let own = [TABLE, CERTIFICATE, CONTROLLER_KEY].into_iter().chain(LEASE).chain(KEYS);
         let mut own: BTreeSet<_> = own.flat_map(|(right, name)| expand([&right], name)).collect();
         if overlay == "kubeedge" {
             own.append(&mut expand(&RULES, ""));
         }
-        assert_eq!(allowed(&objects, "Role"), own, "{overlay}");
+        let roles = ["neptune-cloud", "neptune-cloud-rules"];
+        assert_eq!(allowed(&objects, "Role", &roles), own, "{overlay}");
     }
 }
 
@@ -177,6 +192,8 @@ fn rights_are_bound_to_the_controller_only() {
             assert_eq!(subjects[0]["kind"], "ServiceAccount");
             assert_eq!(subjects[0]["name"], "neptune-cloud");
             assert_eq!(subjects[0]["namespace"], "neptune-system");
+            let role = binding["roleRef"]["name"].as_str().unwrap();
+            assert!(["neptune-cloud", "neptune-cloud-rules"].contains(&role), "{binding}");
         }
         for object in &objects {
             let pod = &object["spec"]["template"]["spec"];

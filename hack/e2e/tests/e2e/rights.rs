@@ -15,7 +15,7 @@ use tempfile::TempDir;
 const USER: &str = "system:serviceaccount:neptune-system:neptune-cloud";
 
 /// Rights that are granted and not used here.
-const NOT_SEEN: [&str; 22] = [
+const NOT_SEEN: [&str; 17] = [
     // A repeated Event is patched; every Event here is new.
     "events.k8s.io events patch",
     // No agent is here that reports a key. cloud/tests/training_model.rs tests what is recorded.
@@ -32,32 +32,37 @@ const NOT_SEEN: [&str; 22] = [
     "sedna.io inferencemodels create",
     "sedna.io inferencemodels patch",
     "sedna.io inferencemodels delete",
-    // No TrainingModel is here. cloud/tests/training_model.rs tests what it owns and publishes.
+    // No training ends here. cloud/tests/training_model.rs tests what it publishes.
     "sedna.io trainingmodels get",
-    "sedna.io trainingmodels/status patch",
     "edgeai.io models create",
     "edgeai.io models patch",
-    " secrets get",
-    " secrets create",
-    " persistentvolumeclaims get",
-    " persistentvolumeclaims create",
     " endpoints get",
     " endpoints create",
     " endpoints patch",
 ];
 
+/// The roles that are bound to the controller, with that of a namespace with trainings.
+const ROLES: [&str; 3] = ["neptune-cloud", "neptune-cloud-rules", "neptune-training"];
+
+/// The namespaces with trainings. The owner of the second one has not bound the role yet.
+const TRAINING: &str = "plant";
+const UNBOUND: &str = "shop";
+
 /// Group, resource and verb; and the resource name, if the right is restricted to one.
 type Right = (String, String);
 
-/// The rights that the overlay grants to the controller.
+/// The rights that the overlay grants to the controller, with those for trainings.
 fn granted(objects: &[Value]) -> BTreeSet<Right> {
     let texts = |rule: &Value, field: &str| -> Vec<String> {
         let texts = rule[field].as_array().into_iter().flatten();
         texts.map(|text| text.as_str().unwrap().to_owned()).collect()
     };
     let mut rights = BTreeSet::new();
-    let roles =
-        objects.iter().filter(|o| matches!(o["kind"].as_str(), Some("Role" | "ClusterRole")));
+    let is_role = |object: &&Value| {
+        matches!(object["kind"].as_str(), Some("Role" | "ClusterRole"))
+            && ROLES.contains(&object["metadata"]["name"].as_str().unwrap())
+    };
+    let roles = objects.iter().filter(is_role);
     for rule in roles.flat_map(|role| role["rules"].as_array().unwrap()) {
         let mut names = texts(rule, "resourceNames");
         if names.is_empty() {
@@ -157,6 +162,26 @@ spec:
   replicas: 1
 "#;
 
+/// A training in a namespace.
+fn training(namespace: &str) -> String {
+    format!(
+        r#"
+apiVersion: edgeai.io/v1alpha1
+kind: Dataset
+metadata: {{name: samples, namespace: {namespace}}}
+spec: {{dataUrl: /data/samples.csv, format: csv, nodeName: edge0}}
+---
+apiVersion: sedna.io/v1alpha1
+kind: TrainingModel
+metadata: {{name: digits, namespace: {namespace}}}
+spec:
+  workerSpec: {{image: "none.invalid/none:1"}}
+  trainingWorkers: [{{name: a, nodeName: edge0, dataset: {{name: samples}}}}]
+  aggregation: {{rounds: 1}}
+"#
+    )
+}
+
 /// A cluster with all objects of an overlay, and the controller as a process with the same
 /// arguments, settings and rights.
 struct Shipped {
@@ -205,6 +230,12 @@ impl Shipped {
         };
         let controller = Process::start("neptune-cloud", dir.path(), &mut command);
         cluster.apply(WORKLOAD);
+        cluster.kubectl(&["create", "namespace", TRAINING]);
+        let account = "--serviceaccount=neptune-system:neptune-cloud";
+        let role = "--clusterrole=neptune-training";
+        let bind = ["-n", TRAINING, "create", "rolebinding", "neptune-training", role, account];
+        cluster.kubectl(&bind);
+        cluster.apply(&training(TRAINING));
         Self { objects, cluster, dir, _broker: broker, _controller: controller }
     }
 
@@ -213,6 +244,15 @@ impl Shipped {
         let output =
             self.cluster.kubectl_command().args(["get", what, "-o", "name"]).output().unwrap();
         String::from_utf8(output.stdout).unwrap().lines().count()
+    }
+
+    /// The reason and the message of the condition Degraded of the training in a namespace.
+    fn degraded(&self, namespace: &str) -> (String, String) {
+        let get = |field: &str| {
+            let path = format!("jsonpath={{.status.conditions[?(@.type==\"Degraded\")].{field}}}");
+            self.cluster.kubectl(&["-n", namespace, "get", "tm", "digits", "-o", &path])
+        };
+        (get("reason"), get("message"))
     }
 
     /// Waits until every right was used, and checks that none was missing.
@@ -280,6 +320,32 @@ async fn controller_over_eventbus_uses_exactly_its_rights() {
     eventually("no Rule of the node that is gone", || !rules().contains("neptune-upstream-edge0"))
         .await;
     shipped.uses_exactly_its_rights().await;
+}
+
+#[tokio::test]
+async fn training_waits_for_the_binding_that_its_finding_names() {
+    let shipped = Shipped::start("mqtt").await;
+    shipped.cluster.kubectl(&["create", "namespace", UNBOUND]);
+    shipped.cluster.apply(&training(UNBOUND));
+    let is_unbound = || shipped.degraded(UNBOUND).0 == "RoleBindingMissing";
+    eventually("the finding", is_unbound).await;
+    let (_, message) = shipped.degraded(UNBOUND);
+    let command = &message[message.find("kubectl ").unwrap()..];
+    assert_eq!(
+        command,
+        "kubectl -n shop create rolebinding neptune-training --clusterrole=neptune-training --serviceaccount=neptune-system:neptune-cloud"
+    );
+    let made = |namespace: &str| {
+        let all = ["-n", namespace, "get", "pvc,deployments,secrets", "-o", "name"];
+        shipped.cluster.kubectl(&all).lines().count()
+    };
+    assert_eq!(made(UNBOUND), 0);
+    // The command of the message, as a user runs it.
+    let arguments: Vec<_> = command.split(' ').skip(1).collect();
+    shipped.cluster.kubectl(&arguments);
+    eventually("the volume and the Deployment", || made(UNBOUND) == 2).await;
+    eventually("the finding to end", || !is_unbound()).await;
+    assert_eq!(made(TRAINING), 2, "and no Secret");
 }
 
 #[tokio::test]
