@@ -9,7 +9,6 @@
 // Each printcolumn has its own `type_`.
 #![allow(clippy::duplicated_attributes)]
 
-pub mod cel_cost;
 pub mod crdgen;
 pub mod dataset;
 pub mod inference_model;

@@ -2,8 +2,8 @@
 //! later evaluate them. `neptune-cloud` validates the same and is authoritative.
 //!
 //! A rule may only read fields of bounded size: an API server refuses anything else as too
-//! expensive (ADR 13 in `docs/adr`). `cel_cost` finds such rules. Messages are fixed texts: the API
-//! server names the field, and a text that a rule builds is one more expression to bound.
+//! expensive (ADR 13 in `docs/adr`). `neptune_cel_cost` finds such rules. Messages are fixed texts:
+//! the API server names the field, and a text that a rule builds is one more expression to bound.
 
 use kube::core::{Reason, Rule};
 

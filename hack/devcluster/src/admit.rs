@@ -141,6 +141,7 @@ pub fn check(resource: &Resource, value: &Value, old: Option<&Value>) -> Result<
         let findings = validate::validate_update(value, old, resource.schema(), "");
         // `check_metadata` has reported violations of metadata.
         errors.extend(findings.into_iter().filter(|error| !error.field.starts_with("metadata.")));
+        errors.extend(check_replicas(resource, value));
         let rules = cel::rules::check(value, old, resource.schema(), &errors);
         errors.extend(rules);
     } else {
@@ -156,6 +157,18 @@ pub fn check(resource: &Resource, value: &Value, old: Option<&Value>) -> Result<
         return Ok(());
     }
     Err(ApiError::invalid(resource.as_kind(), object::name(value), &errors))
+}
+
+/// The violation of the number of replicas, which the scale subresource serves as an int32.
+fn check_replicas(resource: &Resource, value: &Value) -> Option<FieldError> {
+    let path = &resource.scale.as_ref()?.spec_replicas;
+    let replicas = object::at_path(value, path)?.as_i64()?;
+    let detail = match i32::try_from(replicas) {
+        Ok(0..) => return None,
+        Err(_) if replicas > 0 => format!("should be less than or equal to {}", i32::MAX),
+        _ => "should be a non-negative integer".to_owned(),
+    };
+    Some(FieldError::invalid(&format!(".{path}"), replicas, detail))
 }
 
 /// Whether a replace without resourceVersion is allowed.

@@ -66,6 +66,12 @@ fn reconcile_definitions(state: &mut State, now: Timestamp) {
         if object::is_deleting(&value) {
             if object::finalizers(&value).contains(&crd::FINALIZER) {
                 let storage = crd::storage(&value);
+                let status =
+                    crd::terminating(definition, crd::Deletion::InProgress, &admit::stamp(now));
+                if status != value["status"] {
+                    value["status"] = status;
+                    value = state.put(crd::STORAGE, value);
+                }
                 if delete_all(state, &storage, None, now) {
                     object::remove_finalizer(&mut value, crd::FINALIZER);
                     finish(state, crd::STORAGE, value);
@@ -124,6 +130,9 @@ fn delete(state: &mut State, storage: &str, current: &Value, now: Timestamp) {
         let mut value = current.clone();
         set_meta(&mut value, "deletionTimestamp", Some(admit::stamp(now).into()));
         set_meta(&mut value, "deletionGracePeriodSeconds", Some(0.into()));
+        if let Some(generation) = current["metadata"]["generation"].as_i64() {
+            set_meta(&mut value, "generation", Some((generation + 1).into()));
+        }
         state.put(storage, value);
     }
 }

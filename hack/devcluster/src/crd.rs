@@ -2,7 +2,8 @@
 //! validation. Pure.
 //!
 //! A definition has one version here. Whether its schema is structural is not checked: a test of
-//! `common/api` and `hack/test-apiextensions.sh` do that for the definitions of Neptune.
+//! `common/api` and `hack/test-apiextensions.sh` do that for the definitions of Neptune. Rules
+//! whose cost has no bound are refused. An API server multiplies the bounds, too.
 
 use serde_json::{Value, json};
 
@@ -16,6 +17,15 @@ use crate::table::{self, jsonpath::JsonPath};
 
 pub const STORAGE: &str = "apiextensions.k8s.io/customresourcedefinitions";
 pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// The progress of the deletion of a definition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deletion {
+    /// The request was accepted.
+    Pending,
+    /// The controller deletes the objects.
+    InProgress,
+}
 
 /// The key under which the store keeps the objects of a definition.
 pub fn storage(definition: &Value) -> String {
@@ -140,17 +150,45 @@ pub fn established(definition: &Value, now: &str) -> Value {
     let mut status = definition["status"].clone();
     status["acceptedNames"] = definition["spec"]["names"].clone();
     if !has_condition(definition, "Established") {
-        let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now});
         status["conditions"] = json!([
-            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
+            condition("NamesAccepted", "NoConflicts", "no conflicts found", now),
             condition(
                 "Established",
                 "InitialNamesAccepted",
-                "the initial names have been accepted"
+                "the initial names have been accepted",
+                now
             ),
         ]);
     }
     status
+}
+
+/// The status of a definition that is being deleted.
+pub fn terminating(definition: &Value, deletion: Deletion, now: &str) -> Value {
+    const KIND: &str = "Terminating";
+    let (reason, message) = match deletion {
+        Deletion::Pending => (
+            "InstanceDeletionPending",
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        ),
+        Deletion::InProgress => {
+            ("InstanceDeletionInProgress", "CustomResource deletion is in progress")
+        }
+    };
+    let mut status = definition["status"].clone();
+    let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    let before = conditions.iter().position(|condition| condition["type"] == KIND);
+    let mut new = condition(KIND, reason, message, now);
+    if let Some(position) = before {
+        new["lastTransitionTime"] = conditions.remove(position)["lastTransitionTime"].take();
+    }
+    conditions.push(new);
+    status["conditions"] = conditions.into();
+    status
+}
+
+fn condition(kind: &str, reason: &str, message: &str, now: &str) -> Value {
+    json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now})
 }
 
 /// All violations in a definition.
@@ -185,6 +223,7 @@ pub fn check(definition: &Value) -> Vec<FieldError> {
             if let Some(schema) = Schema::new(schema) {
                 cel::check_definition(schema, schema_path, &mut errors);
             }
+            errors.extend(unbounded_rules(definition, &path, schema_path));
         }
         _ => errors.push(FieldError::required(&join(&path, "schema.openAPIV3Schema"), "")),
     }
@@ -198,6 +237,24 @@ pub fn check(definition: &Value) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+/// Rules and messages whose cost has no bound, with the text of an API server and the reason.
+fn unbounded_rules<'a>(
+    definition: &'a Value,
+    version_path: &'a str,
+    schema_path: &'a str,
+) -> impl Iterator<Item = FieldError> + use<'a> {
+    let own_path = join(version_path, "schema.openAPIV3Schema");
+    neptune_cel_cost::unbounded(definition).into_iter().map(move |found| {
+        let field = found.field.replacen(&own_path, schema_path, 1);
+        let what = field.rsplit('.').next().unwrap_or_default();
+        let detail = format!(
+            "estimated {what} cost exceeds budget by factor of more than 100x (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared): {}",
+            found.reason
+        );
+        FieldError::forbidden(&field, &detail)
+    })
 }
 
 #[cfg(test)]
@@ -250,6 +307,12 @@ mod tests {
             let found = messages(&definition(&version));
             assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
         }
+        let mut unbounded = version();
+        unbounded["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] =
+            json!([{"rule": "true", "messageExpression": "'at ' + string(1)"}]);
+        let found = messages(&definition(&unbounded));
+        let expected = "spec.validation.openAPIV3Schema.x-kubernetes-validations[0].messageExpression: Forbidden: estimated messageExpression cost exceeds budget";
+        assert!(found.len() == 1 && found[0].starts_with(expected), "{found:?}");
         let mut wrong = definition(&version());
         wrong["spec"]["versions"] = json!([version(), version()]);
         assert!(messages(&wrong)[0].contains("exactly one version"));

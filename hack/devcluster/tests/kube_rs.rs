@@ -506,6 +506,58 @@ async fn deleted_definition_deletes_its_objects() {
 }
 
 #[tokio::test]
+async fn definition_with_a_last_object_refuses_new_ones_until_it_is_gone() {
+    let (_server, client) = widget_cluster().await;
+    let api = widgets(&client);
+    let mut last = widget("last", json!({"size": 1}));
+    last.metadata.finalizers = Some(vec!["devcluster.example/hold".to_owned()]);
+    api.create(&PostParams::default(), &last).await.unwrap();
+    let start = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut events = api.watch(&WatchParams::default(), &start).await.unwrap().boxed();
+    let mut event = async || timeout(TIMEOUT, events.try_next()).await.unwrap().unwrap();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client);
+    definitions.delete("widgets.devcluster.example", &DeleteParams::default()).await.unwrap();
+    let marked = event().await;
+    assert!(
+        matches!(&marked, Some(WatchEvent::Modified(it)) if it.metadata.deletion_timestamp.is_some())
+    );
+
+    let (code, reason, message) =
+        refusal(api.create(&PostParams::default(), &widget("late", json!({"size": 1}))).await);
+    assert_eq!((code, reason.as_str()), (403, "Forbidden"));
+    assert!(
+        message.ends_with("create not allowed while custom resource definition is terminating")
+    );
+    let definition = definitions.get("widgets.devcluster.example").await.unwrap();
+    let conditions = definition.status.unwrap().conditions.unwrap();
+    assert_eq!(conditions.last().unwrap().reason.as_deref(), Some("InstanceDeletionInProgress"));
+
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    api.patch("last", &PatchParams::default(), &free).await.unwrap();
+    assert!(matches!(event().await, Some(WatchEvent::Deleted(_))), "without a modification before");
+    assert!(event().await.is_none(), "the watch finishes");
+    assert_eq!(refusal(api.list(&ListParams::default()).await).0, 404);
+}
+
+#[tokio::test]
+async fn replicas_of_a_scale_are_not_negative() {
+    let (_server, client) = widget_cluster().await;
+    let api = widgets(&client);
+    for (replicas, expected) in [
+        (-1_i64, "should be a non-negative integer"),
+        (3_000_000_000, "should be less than or equal to 2147483647"),
+    ] {
+        let object = widget("a", json!({"size": 1, "replicas": replicas}));
+        let (code, _, message) = refusal(api.create(&PostParams::default(), &object).await);
+        assert_eq!(code, 422);
+        assert!(
+            message.contains(&format!(".spec.replicas: Invalid value: {replicas}: {expected}")),
+            "{message}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn controller_reconciles_the_owner_of_a_changed_object() {
     let (_server, client) = widget_cluster().await;
     let api = widgets(&client);

@@ -2,10 +2,10 @@
 //! evaluates them on objects. Pure.
 //!
 //! `rules` evaluates, `value` converts JSON into values of the language. The language is that of
-//! the `cel` crate. The extension libraries of Kubernetes (`isURL`, `quantity` and so on), the type
-//! check and the cost limits of an API server are missing here: `hack/test-apiextensions.sh` checks
-//! the rules of our definitions on a real server. A rule that cannot be evaluated refuses the
-//! object.
+//! the `cel` crate. The extension libraries of Kubernetes (`isURL`, `quantity` and so on) and the
+//! type check of an API server are missing here: `hack/test-apiextensions.sh` checks the rules of
+//! our definitions on a real server. `crate::crd` refuses rules whose cost has no bound. A rule that
+//! cannot be evaluated refuses the object.
 
 pub mod rules;
 mod value;

@@ -23,6 +23,7 @@ pub fn create(state: &mut State, call: &Call, body: Value) -> Result<Reply, ApiE
 /// Completes, validates and stores a new object.
 pub fn insert(state: &mut State, call: &Call, mut value: Value) -> Result<Value, ApiError> {
     let resource = &call.resource;
+    check_definition(state, call, object::name(&value))?;
     let (uid, suffix) = &call.identity;
     prepare::create(resource, &mut value, &call.namespace, call.options.now, suffix, uid)?;
     if resource.namespaced {
@@ -45,6 +46,19 @@ pub fn insert(state: &mut State, call: &Call, mut value: Value) -> Result<Value,
         });
     }
     call.store(state, value)
+}
+
+/// Refuses a new object of a kind whose definition is being deleted.
+fn check_definition(state: &State, call: &Call, name: &str) -> Result<(), ApiError> {
+    let kind = call.resource.as_plural();
+    let definition = state.store.get(crd::STORAGE, &ObjectKey::new("", &kind.to_string()));
+    if call.resource.custom
+        && definition.is_some_and(|definition| crd::has_condition(&definition, "Terminating"))
+    {
+        let why = "create not allowed while custom resource definition is terminating";
+        return Err(ApiError::forbidden(kind, name, why));
+    }
+    Ok(())
 }
 
 fn check_namespace(state: &State, call: &Call, name: &str) -> Result<(), ApiError> {

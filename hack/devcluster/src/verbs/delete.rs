@@ -90,9 +90,12 @@ fn delete_one(
             "this namespace may not be deleted",
         ));
     }
+    let is_definition = plural == "customresourcedefinitions";
+    let now = admit::stamp(call.options.now);
     let mut value = current.clone();
-    if plural == "customresourcedefinitions" && !object::is_deleting(current) {
+    if is_definition && !object::is_deleting(current) {
         object::add_finalizer(&mut value, crd::FINALIZER);
+        value["status"] = crd::terminating(current, crd::Deletion::Pending, &now);
     }
     let waits = !object::finalizers(&value).is_empty() || plural == "namespaces";
     let key = ObjectKey::of(current);
@@ -104,9 +107,13 @@ fn delete_one(
         return Ok(None);
     }
     if !object::is_deleting(current) {
-        set_meta(&mut value, "deletionTimestamp", Some(admit::stamp(call.options.now).into()));
-        set_meta(&mut value, "deletionGracePeriodSeconds", Some(0.into()));
-        if let Some(generation) = current["metadata"]["generation"].as_i64() {
+        set_meta(&mut value, "deletionTimestamp", Some(now.into()));
+        if !is_definition {
+            set_meta(&mut value, "deletionGracePeriodSeconds", Some(0.into()));
+        }
+        if let Some(generation) =
+            current["metadata"]["generation"].as_i64().filter(|_| !is_definition)
+        {
             set_meta(&mut value, "generation", Some((generation + 1).into()));
         }
         if plural == "namespaces" {

@@ -119,7 +119,7 @@ impl Call {
     }
 
     /// Stores an object of the request's version unless this is a dry run. A deleted object without
-    /// finalizers is removed.
+    /// finalizers is removed: watches get its last stored state, and no modification before.
     fn store(&self, state: &mut State, value: Value) -> Result<Value, ApiError> {
         if self.options.dry_run()? {
             return Ok(value);
@@ -128,10 +128,11 @@ impl Call {
         let removed = object::is_deleting(&value)
             && object::finalizers(&value).is_empty()
             && self.resource.plural != "namespaces";
-        let stored = state.put(&self.resource.storage, self.resource.to_storage(value));
         if removed {
             state.remove(&self.resource.storage, &key);
+            return Ok(value);
         }
+        let stored = state.put(&self.resource.storage, self.resource.to_storage(value));
         Ok(self.resource.in_version(&stored))
     }
 }

@@ -6,6 +6,8 @@
 //! compares. This check is simpler and stricter: each string, list and map that an expression reads
 //! must have a maximum size, and no expression may build a value of unknown size.
 
+#![deny(missing_docs)]
+
 mod reader;
 mod tokens;
 
@@ -33,7 +35,7 @@ impl fmt::Display for Unbounded {
     }
 }
 
-/// Returns the expressions of a CustomResourceDefinition whose cost has no bound.
+/// Returns the expressions of a `CustomResourceDefinition` whose cost has no bound.
 pub fn unbounded(crd: &Value) -> Vec<Unbounded> {
     let mut found = Vec::new();
     for (position, version) in list(&crd["spec"]["versions"]).iter().enumerate() {
