@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/cmd/server/options"
 	generated "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -40,6 +41,8 @@ func main() {
 	must(o.ServerRunOptions.ApplyTo(&generic.Config))
 	must(r.ApplyTo(generic))
 	must(o.APIEnablement.ApplyTo(&generic.Config, apiserver.DefaultAPIResourceConfigSource(), apiserver.Scheme))
+	// Admission that admits everything: without any, a patch panics while the definition is deleted.
+	generic.AdmissionControl = admission.NewHandler()
 	names := openapi.NewDefinitionNamer(apiserver.Scheme)
 	generic.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(generated.GetOpenAPIDefinitions, names)
 	generic.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(generated.GetOpenAPIDefinitions, names)

@@ -1,7 +1,7 @@
 //! Sends the same requests to a devcluster and to a real API server, and collects the differences
 //! of their answers.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use kube::client::Body;
 use kube::{Client, Config};
 use regex::Regex;
 use serde_json::{Map, Value, json};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::harness::TestServer;
@@ -24,6 +25,7 @@ static IDENTITY: LazyLock<Regex> = LazyLock::new(|| {
 
 /// A request. `*` as `resourceVersion` of the body is replaced by the current version of each
 /// server.
+#[derive(Clone)]
 pub struct TestRequest<'a> {
     pub method: &'a str,
     pub path: String,
@@ -55,13 +57,22 @@ impl<'a> TestRequest<'a> {
     }
 }
 
-/// Both servers and the differences found so far.
+/// Both servers, and what was found so far.
 pub struct Comparison {
     devcluster: TestServer,
     real: Client,
     /// Case and text of each difference.
     differences: Vec<(String, String)>,
+    /// What the real server judged otherwise than expected.
+    failures: Vec<String>,
     count: usize,
+}
+
+/// A request that both servers are answering; the devcluster's answer is the first.
+pub struct Started {
+    case: String,
+    request: TestRequest<'static>,
+    answers: [JoinHandle<Value>; 2],
 }
 
 impl Comparison {
@@ -75,7 +86,21 @@ impl Comparison {
         let options = kube::config::KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
         let real = Client::try_from(config).unwrap();
-        Self { devcluster: TestServer::start().await, real, differences: Vec::new(), count: 0 }
+        Self {
+            devcluster: TestServer::start().await,
+            real,
+            differences: Vec::new(),
+            failures: Vec::new(),
+            count: 0,
+        }
+    }
+
+    /// Records a failure unless the real server judged as expected. The other cases are judged
+    /// nevertheless.
+    pub fn expect(&mut self, is_expected: bool, failure: impl FnOnce() -> String) {
+        if !is_expected {
+            self.failures.push(failure());
+        }
     }
 
     /// Sends a request to both servers and records the difference. Returns both answers, the
@@ -93,6 +118,44 @@ impl Comparison {
     ) -> (Value, Value) {
         let ours = answer(&self.devcluster.client(), request).await;
         let real = answer(&self.real, real_request).await;
+        self.record(case, request, ours, real)
+    }
+
+    /// Sends a request to both servers without a comparison of the answers.
+    pub async fn answers(&mut self, request: &TestRequest<'_>) -> (Value, Value) {
+        self.count += 1;
+        (answer(&self.devcluster.client(), request).await, answer(&self.real, request).await)
+    }
+
+    /// Starts a request whose answer ends later, such as a watch.
+    pub fn start_each(
+        &self,
+        case: &str,
+        request: TestRequest<'static>,
+        real_request: TestRequest<'static>,
+    ) -> Started {
+        let start = |client: Client, request: TestRequest<'static>| {
+            tokio::spawn(async move { answer(&client, &request).await })
+        };
+        let ours = start(self.devcluster.client(), request.clone());
+        let real = start(self.real.clone(), real_request);
+        Started { case: case.to_owned(), request, answers: [ours, real] }
+    }
+
+    /// Waits for the answers to a started request, and compares them.
+    pub async fn finish_started(&mut self, started: Started) {
+        let [ours, real] = started.answers;
+        let (ours, real) = (ours.await.unwrap(), real.await.unwrap());
+        self.record(&started.case, &started.request, ours, real);
+    }
+
+    fn record(
+        &mut self,
+        case: &str,
+        request: &TestRequest<'_>,
+        ours: Value,
+        real: Value,
+    ) -> (Value, Value) {
         self.count += 1;
         let TestRequest { method, path, .. } = request;
         assert!(ours.is_object() && real.is_object(), "{case}: {method} {path}: {ours} / {real}");
@@ -123,7 +186,7 @@ impl Comparison {
                 }
             };
             let waited = timeout(Duration::from_secs(30), wait).await;
-            waited.unwrap_or_else(|_| panic!("timed out: {case}"));
+            self.expect(waited.is_ok(), || format!("timed out: {case}"));
         }
         self.compare(case, request).await;
     }
@@ -146,7 +209,8 @@ impl Comparison {
         ]
     }
 
-    /// Checks that the differences are exactly the known ones.
+    /// Checks that the real server judged as expected, and that the differences are exactly the
+    /// known ones.
     pub fn finish(self, known: &[(&str, &str)]) {
         let is_known = |case: &str| known.iter().any(|(name, _)| *name == case);
         let new: Vec<&str> = self
@@ -163,7 +227,9 @@ impl Comparison {
             self.differences.len(),
             new.len()
         );
-        assert!(new.is_empty(), "{}", new.join("\n"));
+        let failures = self.failures.iter().map(String::as_str);
+        let all: Vec<&str> = failures.chain(new).collect();
+        assert!(all.is_empty(), "{}", all.join("\n"));
         assert!(obsolete.is_empty(), "no longer different, remove from KNOWN: {obsolete:?}");
     }
 }
@@ -189,7 +255,8 @@ async fn answer(client: &Client, request: &TestRequest<'_>) -> Value {
     let Ok(response) = timeout(limit, client.send(http_request)).await else {
         return "no answer".into();
     };
-    let response = response.unwrap();
+    let response =
+        response.unwrap_or_else(|error| panic!("{} {}: {error}", request.method, request.path));
     let code = response.status().as_u16();
     let warnings: Vec<String> = response
         .headers()
@@ -287,19 +354,4 @@ fn differences(path: &str, ours: &Value, real: &Value, found: &mut Vec<String>) 
 
 fn shown(value: Option<Value>) -> String {
     value.map_or_else(|| "missing".to_owned(), |value| value.to_string())
-}
-
-/// The root of the repository.
-pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// All documents of a file, with the placeholders of the examples filled in.
-pub fn documents(path: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(path).unwrap();
-    let text = text.replace("${MODEL_SERVER}", "http://192.0.2.1:8000");
-    text.split("\n---\n")
-        .filter(|text| text.lines().any(|line| !line.is_empty() && !line.starts_with('#')))
-        .map(|text| serde_saphyr::from_str(text).unwrap())
-        .collect()
 }
