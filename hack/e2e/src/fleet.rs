@@ -25,8 +25,9 @@ use neptune_wire::Counters;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    KubeEdge,
+    KubeEdge, NodeBroker,
     launch::{self, Launcher, RunningTransport},
+    real_kubeedge::RealKubeEdge,
 };
 
 /// A fleet of one edge node and one cloud node, both run by agents, and any number of further edge
@@ -64,15 +65,21 @@ pub enum Transport {
     Mqtt,
     /// One MQTT broker: the rumqttd of the demo.
     Rumqttd,
-    /// `KubeEdge`'s router and `EventBus`.
+    /// An emulator of `KubeEdge`'s router and `EventBus`.
     EventBus,
+    /// A real `KubeEdge`, with these brokers on the nodes.
+    KubeEdge(NodeBroker),
 }
 
 /// What a test can kill.
 #[derive(Debug, Clone, Copy)]
 pub enum KillTarget {
-    /// The whole of `KubeEdge`, if the fleet uses it.
+    /// The whole of the emulated `KubeEdge`, if the fleet uses it.
     KubeEdge,
+    /// cloudcore, if the fleet uses a real `KubeEdge`.
+    Cloudcore,
+    /// The edge node's edgecore, if the fleet uses a real `KubeEdge`.
+    Edgecore,
     /// The edge node's agent.
     Agent,
     /// The controller.
@@ -120,7 +127,7 @@ impl Fleet {
         let cluster = Cluster::start(dir.path()).await;
         let broker = match transport {
             Transport::Rumqttd => Broker::rumqttd().await,
-            Transport::Mqtt | Transport::EventBus => Broker::start().await,
+            Transport::Mqtt | Transport::EventBus | Transport::KubeEdge(_) => Broker::start().await,
         };
         let (namespace, edge, cloud) = (unique("e2e"), unique("edge"), unique("cloud"));
         let others: Vec<String> = (0..more).map(|_| unique("edge")).collect();
@@ -139,7 +146,7 @@ impl Fleet {
             Transport::Mqtt | Transport::Rumqttd => {
                 RunningTransport::Mqtt(Proxy::start(broker.port()).await)
             }
-            Transport::EventBus => {
+            Transport::EventBus | Transport::KubeEdge(_) => {
                 for _ in 0..=more {
                     own_brokers.push(Broker::start().await);
                 }
@@ -147,9 +154,14 @@ impl Fleet {
                 let nodes = [(&*edge, &broker)].into_iter().chain(names.zip(&own_brokers));
                 let nodes: Vec<_> = nodes.collect();
                 cluster.apply(&KubeEdge::crds());
-                RunningTransport::EventBus(
-                    KubeEdge::start(dir.path(), cluster.kubeconfig(), &nodes).await,
-                )
+                match transport {
+                    Transport::KubeEdge(broker) => RunningTransport::KubeEdge(
+                        RealKubeEdge::start(dir.path(), &cluster, broker, &nodes).await,
+                    ),
+                    _ => RunningTransport::EventBus(
+                        KubeEdge::start(dir.path(), cluster.kubeconfig(), &nodes).await,
+                    ),
+                }
             }
         };
         let kubeconfig = cluster.kubeconfig().to_owned();
@@ -203,12 +215,17 @@ impl Fleet {
         self.launcher.dir.path()
     }
 
-    /// `KubeEdge`, if the fleet uses it.
+    /// The emulator of `KubeEdge`, if the fleet uses it.
     pub fn kubeedge(&self) -> Option<&KubeEdge> {
         match &self.launcher.transport {
             RunningTransport::EventBus(kubeedge) => Some(kubeedge),
-            RunningTransport::Mqtt(_) => None,
+            RunningTransport::Mqtt(_) | RunningTransport::KubeEdge(_) => None,
         }
+    }
+
+    /// The URL of the edge node's broker, to which its workers and `EventBus` connect.
+    pub fn local_broker(&self) -> String {
+        self.launcher.local_broker(&self.edge, &self.broker)
     }
 
     /// Drops all messages between the edge node and the cloud. With `KubeEdge`, neither side
@@ -219,6 +236,7 @@ impl Fleet {
                 kubeedge.control(&format!("partition/{}", self.edge)).await;
             }
             RunningTransport::Mqtt(proxy) => proxy.close(),
+            RunningTransport::KubeEdge(_) => panic!("a real KubeEdge is killed, not isolated"),
         }
     }
 
@@ -229,6 +247,7 @@ impl Fleet {
                 kubeedge.control(&format!("heal/{}", self.edge)).await;
             }
             RunningTransport::Mqtt(proxy) => proxy.open(),
+            RunningTransport::KubeEdge(_) => panic!("a real KubeEdge is killed, not isolated"),
         }
     }
 
@@ -385,6 +404,16 @@ impl Fleet {
             KillTarget::KubeEdge => {
                 if let RunningTransport::EventBus(kubeedge) = &mut self.launcher.transport {
                     kubeedge.kill_and_restart().await;
+                }
+            }
+            KillTarget::Cloudcore => {
+                if let RunningTransport::KubeEdge(kubeedge) = &mut self.launcher.transport {
+                    kubeedge.restart_cloudcore();
+                }
+            }
+            KillTarget::Edgecore => {
+                if let RunningTransport::KubeEdge(kubeedge) = &mut self.launcher.transport {
+                    kubeedge.restart_edgecore(&self.edge);
                 }
             }
             KillTarget::Worker => {

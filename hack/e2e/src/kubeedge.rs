@@ -67,14 +67,7 @@ impl KubeEdge {
 
     /// The controller's flags for this transport.
     pub fn controller(&self, rules: &str) -> Vec<String> {
-        let listen = format!("127.0.0.1:{}", self.upstream);
-        let (router, url) =
-            (format!("http://127.0.0.1:{}", self.router), format!("http://{listen}"));
-        ["--transport", "eventbus", "--router-url", &router, "--upstream-url", &url]
-            .into_iter()
-            .chain(["--upstream-listen", &listen, "--rule-namespace", rules])
-            .map(str::to_owned)
-            .collect()
+        controller_flags(self.router, self.upstream, rules)
     }
 
     /// An agent's flags for this transport.
@@ -142,6 +135,17 @@ impl KubeEdge {
         let what = "the emulator to answer";
         eventually_async(what, async || self.traffic(node).await.is_ok()).await;
     }
+}
+
+/// The controller's flags for a router and a receiver of batches at these ports of loopback.
+pub fn controller_flags(router: u16, upstream: u16, rules: &str) -> Vec<String> {
+    let listen = format!("127.0.0.1:{upstream}");
+    let (router, url) = (format!("http://127.0.0.1:{router}"), format!("http://{listen}"));
+    ["--transport", "eventbus", "--router-url", &router, "--upstream-url", &url]
+        .into_iter()
+        .chain(["--upstream-listen", &listen, "--rule-namespace", rules])
+        .map(str::to_owned)
+        .collect()
 }
 
 fn spawn(dir: &Path, arguments: &[String]) -> Process {

@@ -8,7 +8,7 @@ use std::{
 use neptune_harness::{Broker, Process, Proxy, free_port, programs, workspace::program};
 use tempfile::TempDir;
 
-use crate::KubeEdge;
+use crate::{KubeEdge, real_kubeedge::RealKubeEdge};
 
 /// The image of aggregators on nodes, which `hack/build-aggregator-image.sh` builds.
 const AGGREGATOR_IMAGE: &str = "neptune/aggregator:dev";
@@ -30,8 +30,10 @@ pub struct Launcher {
 pub enum RunningTransport {
     /// The broker of the edge node, which the edge node's agent reaches by this proxy.
     Mqtt(Proxy),
-    /// `KubeEdge`.
+    /// The emulator of `KubeEdge`.
     EventBus(KubeEdge),
+    /// A real `KubeEdge`.
+    KubeEdge(RealKubeEdge),
 }
 
 impl Launcher {
@@ -41,6 +43,7 @@ impl Launcher {
         let mut command = programs::controller(&program, &self.kubeconfig, free_port());
         command.args(match &self.transport {
             RunningTransport::EventBus(kubeedge) => kubeedge.controller(&self.namespace),
+            RunningTransport::KubeEdge(kubeedge) => kubeedge.controller(&self.namespace),
             RunningTransport::Mqtt(_) => programs::mqtt(&broker.url()),
         });
         command.args(["--watch-namespace", &self.namespace]);
@@ -55,16 +58,27 @@ impl Launcher {
         let data = self.dir.path().join(node);
         let mut command = programs::agent(&program("neptune-edge"), node, &data);
         command.args(match &self.transport {
-            RunningTransport::EventBus(_) => KubeEdge::agent(&self.namespace),
+            RunningTransport::EventBus(_) | RunningTransport::KubeEdge(_) => {
+                KubeEdge::agent(&self.namespace)
+            }
             RunningTransport::Mqtt(proxy) if node == self.edge => programs::mqtt(&proxy.url()),
             RunningTransport::Mqtt(_) => programs::mqtt(&broker.url()),
         });
-        command.args(["--local-broker", &broker.url(), "--allow-data-dir"]);
+        command.args(["--local-broker", &self.local_broker(node, broker), "--allow-data-dir"]);
         command.arg(data_dir(self.dir.path()));
         command.arg("--allow-script-dir").arg(script_dir(self.dir.path()));
         command.args(self.agent_flags.get(node).into_iter().flatten());
         command.arg("--allow-capture-dir").arg(data_dir(self.dir.path()));
         Process::start(node, self.dir.path(), &mut command)
+    }
+
+    /// The URL of a node's local broker, which is this one unless edgecore has its own.
+    pub fn local_broker(&self, node: &str, broker: &Broker) -> String {
+        match &self.transport {
+            RunningTransport::KubeEdge(kubeedge) => kubeedge.broker_of_edgecore(node),
+            RunningTransport::EventBus(_) | RunningTransport::Mqtt(_) => None,
+        }
+        .unwrap_or_else(|| broker.url())
     }
 }
 

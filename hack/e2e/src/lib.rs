@@ -14,6 +14,7 @@ pub mod idle;
 mod kubeedge;
 mod launch;
 mod model_server;
+mod real_kubeedge;
 mod session_server;
 mod slow_origin;
 
@@ -23,5 +24,6 @@ pub use fleet::{Fleet, KillTarget, Transport, is_running, totals};
 pub use kubeedge::KubeEdge;
 pub use launch::GATEWAY_IMAGE;
 pub use model_server::ModelServer;
+pub use real_kubeedge::NodeBroker;
 pub use session_server::SessionServer;
 pub use slow_origin::SlowOrigin;

@@ -47,7 +47,9 @@ async fn sample_service_counts_in_kubectl_and_mosquitto_sub(transport: Transport
             format!("neptune/{}/upstream/+/jointinferenceservices/#", fleet.edge)
         }
         // In batches, some of which are only heartbeats.
-        Transport::EventBus => format!("{}/user/neptune/upstream", fleet.namespace),
+        Transport::EventBus | Transport::KubeEdge(_) => {
+            format!("{}/user/neptune/upstream", fleet.namespace)
+        }
     };
     let output = observe(&fleet, &topic, 5);
     let upstream = format!("neptune/{}/upstream/", fleet.edge);

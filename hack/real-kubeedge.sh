@@ -1,0 +1,134 @@
+#!/usr/bin/env bash
+# Runs a counting service over a real KubeEdge: cloudcore with its router, and an edgecore with EventBus for each of two
+# nodes. While the service counts, each component is killed (-9): worker container, cloudcore, edgecore, mosquitto,
+# controller and agent. In the end the status has to have exactly the counts of the workers. Prints a table, and exits
+# with 1 if a row failed.
+#
+#   CLOUDCORE=FILE EDGECORE=FILE KUBECONFIG=FILE ./hack/real-kubeedge.sh [BROKER...]
+#   CLOUDCORE=FILE EDGECORE=FILE APISERVER=FILE ETCD=FILE ./hack/real-kubeedge.sh [BROKER...]
+#
+#   mosquitto   a mosquitto on each node (mqttMode: 2)
+#   edgecore    the broker within edgecore (mqttMode: 0)
+#
+# Without a broker it tries both. KUBECONFIG is an administrator's, of a cluster without KubeEdge and Neptune; with
+# APISERVER (kube-apiserver) and ETCD it starts a cluster on loopback. Takes about 8 minutes per broker after the build.
+# Needs Docker and mosquitto. The programs of KubeEdge and Kubernetes are yours: this script builds nothing but Neptune.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+cd "$ROOT"
+. hack/real/table.sh
+
+brokers=()
+for argument in "$@"; do
+    case $argument in
+        -h|--help) usage "$0"; exit 0 ;;
+        mosquitto|edgecore) brokers+=("$argument") ;;
+        *) fail "unknown broker $argument: expected mosquitto or edgecore (see $0 --help)" ;;
+    esac
+done
+[ ${#brokers[@]} -gt 0 ] || brokers=(mosquitto edgecore)
+
+# What this run may leave in a cluster, and must not find there.
+kubeedge_crds=(rules.rules.kubeedge.io ruleendpoints.rules.kubeedge.io
+    objectsyncs.reliablesyncs.kubeedge.io clusterobjectsyncs.reliablesyncs.kubeedge.io)
+mapfile -t neptune_crds < <(basename --suffix .yaml crds/*.yaml)
+present() {
+    kubectl get namespace kubeedge --ignore-not-found -o name
+    kubectl get crd "${kubeedge_crds[@]}" "${neptune_crds[@]}" --ignore-not-found -o name
+}
+
+missing=()
+for variable in CLOUDCORE EDGECORE; do
+    [ -x "${!variable:-}" ] || missing+=("$variable: the path of $(printf '%s' $variable | tr A-Z a-z)")
+done
+if [ -n "${APISERVER:-}${ETCD:-}" ]; then
+    [ -z "${KUBECONFIG:-}" ] || missing+=("one of KUBECONFIG and APISERVER, not both")
+    for variable in APISERVER ETCD; do
+        [ -x "${!variable:-}" ] || missing+=("$variable: the path of a program")
+    done
+elif [ -z "${KUBECONFIG:-}" ]; then
+    missing+=("KUBECONFIG: an administrator's, of a cluster; or APISERVER and ETCD: paths of kube-apiserver and etcd")
+elif ! found=$(present 2>&1); then
+    missing+=("a cluster that answers: $(printf '%s' "$found" | tail -n 1)")
+elif [ -n "$found" ]; then
+    missing+=("a cluster without KubeEdge and Neptune: it has $(printf '%s' "$found" | tr '\n' ' ')")
+fi
+[ ${#missing[@]} = 0 ] || {
+    printf 'missing: %s\n' "${missing[@]}" >&2
+    fail "nothing was changed (see $0 --help)"
+}
+
+need_cargo
+need_docker
+need mosquitto mosquitto "the broker of the nodes"
+need kubectl kubernetes-client "the test uses the API as a user does"
+
+work=$(target_dir)/real-kubeedge
+rm -rf "$work"
+mkdir -p "$work/logs"
+servers=()
+clean_up() {
+    if [ ${#servers[@]} -gt 0 ]; then
+        kill "${servers[@]}" 2>/dev/null || true
+        wait "${servers[@]}" 2>/dev/null || true
+    else
+        kubectl delete namespace kubeedge --ignore-not-found --timeout=60s
+        kubectl delete crd "${kubeedge_crds[@]}" "${neptune_crds[@]}" --ignore-not-found --timeout=60s
+    fi >"$work/logs/clean-up.log" 2>&1
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+# start_cluster: etcd and an API server on loopback.
+start_cluster() {
+    local client peer port
+    step "starting etcd and the API server"
+    client=http://127.0.0.1:$(free_port) peer=http://127.0.0.1:$(free_port) port=$(free_port)
+    openssl genrsa -out "$work/key" 2048 2>/dev/null
+    echo real-kubeedge,admin,admin,system:masters >"$work/tokens"
+    "$ETCD" --data-dir "$work/etcd" --unsafe-no-fsync --listen-client-urls "$client" --advertise-client-urls "$client" \
+        --listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "default=$peer" \
+        >"$work/logs/etcd.log" 2>&1 &
+    servers+=($!)
+    "$APISERVER" --etcd-servers "$client" --bind-address 127.0.0.1 --advertise-address 127.0.0.1 --secure-port "$port" \
+        --cert-dir "$work" --token-auth-file "$work/tokens" --authorization-mode AlwaysAllow \
+        --service-account-issuer https://kubernetes.default.svc --service-account-key-file "$work/key" \
+        --service-account-signing-key-file "$work/key" --service-cluster-ip-range 10.97.0.0/16 \
+        --disable-admission-plugins ServiceAccount >"$work/logs/apiserver.log" 2>&1 &
+    servers+=($!)
+    export KUBECONFIG=$work/kubeconfig
+    cat >"$KUBECONFIG" <<END
+{"apiVersion": "v1", "kind": "Config", "current-context": "real",
+ "clusters": [{"name": "real", "cluster": {"server": "https://127.0.0.1:$port", "insecure-skip-tls-verify": true}}],
+ "users": [{"name": "real", "user": {"token": "real-kubeedge"}}],
+ "contexts": [{"name": "real", "context": {"cluster": "real", "user": "real"}}]}
+END
+    await 120 "the API server (see $work/logs)" kubectl get namespace default
+}
+
+# kills BROKER: the test of hack/e2e.
+kills() {
+    local test=power::kubeedge::totals_end_exact_with_mosquitto_on_the_node
+    [ "$1" = mosquitto ] || test=power::kubeedge::totals_end_exact_with_the_broker_of_edgecore
+    # Not by nextest, which ends a test after five minutes.
+    cargo test --quiet --package neptune-e2e --test e2e -- --ignored --exact --nocapture "$test" >"$work/output" 2>&1 ||
+        fail "$(sed -n '/ panicked at /{n;p;q}' "$work/output" | cut -c 1-120)"
+    grep -q '^test result: ok. 1 passed' "$work/output" || fail "hack/e2e has no test $test"
+    note "$(sed -n 's/^status: /samples in the status: /p' "$work/output")"
+}
+
+diagnosis() { tail -n 200 "$work/output"; }
+
+[ -z "${APISERVER:-}" ] || start_cluster
+build_tests
+./hack/build-digits-image.sh
+server=$(kubectl get --raw /version | sed -n 's/.*"gitVersion": *"\([^"]*\)".*/\1/p')
+for broker in "${brokers[@]}"; do
+    step "counting with the broker of $broker"
+    row "$broker" kills "$broker"
+    while read -r target seconds; do
+        result "$broker, $target killed" passed "$seconds" "counts again"
+    done < <(sed -n 's/^\([A-Z][a-z]*\) killed: \([0-9.]*\) s .*/\1 \2/p' "$work/output")
+    cp "$work/output" "$(log_of "$broker output")"
+done
+table "Kubernetes $server, $CLOUDCORE, $EDGECORE"
