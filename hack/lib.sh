@@ -363,3 +363,10 @@ image_replaced() {
     [ -z "$old" ] || docker image rm "$old" >/dev/null 2>&1 || true
     step "$tag: $(docker image inspect --format '{{.Size}}' "$tag" | awk '{printf "%.1f MB", $1 / 1e6}')"
 }
+
+# free_port: prints an unused port on loopback.
+free_port() {
+    local port
+    while port=$((RANDOM % 20000 + 10000)); (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
+    echo "$port"
+}

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Installs this checkout in a real cluster, tests it there, and removes it again. Prints a table, and exits with 1 if a
+# row failed.
+#
+#   KUBECONFIG=FILE LOAD_IMAGE=COMMAND ./hack/real-cluster.sh [STEP...]
+#   KUBECONFIG=FILE REGISTRY=HOST/PATH ./hack/real-cluster.sh [STEP...]
+#
+#   kustomize   build/deploy/mqtt: installs, tries webhook and one service, uninstalls
+#   helm        build/helm/neptune: the same
+#   examples    installs with Helm, runs examples with cloud workers, model servers and aggregators as Pods, uninstalls
+#   e2e         ./hack/test.sh e2e with this cluster
+#
+# Without a step it runs all. Rows for which the cluster lacks something are skipped, with the reason.
+#
+#   KUBECONFIG       an administrator's, of a cluster without Neptune whose other users do not mind
+#   LOAD_IMAGE       a command that reads an image archive from standard input and gives it to every node, such as
+#                    'ctr -n k8s.io images import -'; edge nodes of the cluster need it in their Docker engine, too
+#   REGISTRY         instead: where docker pushes images, and the nodes pull them from
+#   ADDRESS          the address of this machine for Pods; default: the one from which it reaches the API server
+#   MOSQUITTO_IMAGE  default: the one of build/deploy/mqtt
+#
+# Edge nodes are Node objects neptune-test-*, whose agents run here, with this machine's Docker. A Ready node of the
+# cluster with the label node-role.kubernetes.io/edge and a Docker engine gets the DaemonSet as well.
+#
+# Builds programs and images (debug) of this checkout, and nothing else. A log per row is in target/real-cluster.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+cd "$ROOT"
+. hack/real/table.sh
+. hack/real/cluster.sh
+. hack/real/fleet.sh
+. hack/real/examples.sh
+
+steps=()
+for argument in "$@"; do
+    case $argument in
+        -h|--help) usage "$0"; exit 0 ;;
+        kustomize|helm|examples|e2e) steps+=("$argument") ;;
+        *) fail "unknown step $argument: expected kustomize, helm, examples or e2e (see $0 --help)" ;;
+    esac
+done
+[ ${#steps[@]} -gt 0 ] || steps=(kustomize helm examples e2e)
+
+# Nothing is changed before this line was passed.
+require_cluster
+
+need_cargo
+need_docker
+need openssl openssl "for the broker's certificate"
+need mosquitto_passwd mosquitto "for the broker's passwords"
+need python3 python3 "to serve the models, and to split the data of examples/federated"
+need curl curl "to ask a gateway"
+need_helm
+
+work=$(target_dir)/real-cluster
+rm -rf "$work"
+mkdir -p "$work"/{logs,nodes,data}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+step "Kubernetes $(server_version) at $(api_server)"
+build_images
+credentials
+
+for name in "${steps[@]}"; do
+    step "$name"
+    case $name in
+        kustomize|helm)
+            row "$name install" "install_$name"
+            depends "$name install" "$name webhook" webhook_warns
+            depends "$name install" "$name service" digits_by_agents
+            row "$name uninstall" "uninstall_$name" ;;
+        examples)
+            row "examples install" install_helm
+            run_examples
+            row "examples uninstall" uninstall_helm ;;
+        e2e) row e2e end_to_end ;;
+    esac
+done
+
+table "Kubernetes $(server_version)"

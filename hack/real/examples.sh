@@ -1,0 +1,229 @@
+# The examples, with cloud workers, model servers and aggregators as Pods where the cluster can. Source it after fleet.sh.
+# shellcheck shell=bash
+
+# delete_all NODE...: removes the objects of an example, and waits until the nodes run nothing.
+delete_all() {
+    kubectl -n "$space" delete jointinferenceservices,inferencemodels,trainingmodels,datasets,models --all --timeout=60s
+    await 60 "the containers of $* to be removed" no_containers "$@"
+}
+
+# count_digits NAME NODE: waits until the edge worker of a service has processed all samples, and compares the status with
+# the line that the worker printed.
+count_digits() {
+    local name=$1 node=$2 line key counted
+    await_newest 180 "jis/$name" Completed
+    # It asks the cloud for all samples before it prints the line.
+    # shellcheck disable=SC2317  # await calls it
+    printed() { docker logs "$(containers "$node")" 2>/dev/null | grep '"passes"' >"$work/line"; }
+    await 60 "the line of the worker" printed
+    line=$(tail -n 1 "$work/line")
+    for key in inferenceNumber hardExampleNumber; do
+        counted=$(printf '%s' "$line" | sed -n "s/.*\"$key\":\([0-9]*\).*/\1/p")
+        [ -n "$counted" ] || fail "the worker printed no $key: $line"
+        [ "$(metric "jis/$name" $key)" = "$counted" ] ||
+            fail "$key is $(metric "jis/$name" $key) in the status, and the worker counted $counted"
+    done
+    [ "$counted" -gt 0 ] || fail "no sample was decided by the cloud: $line"
+    note "$(metric "jis/$name" inferenceNumber) samples, $counted by the cloud"
+}
+
+# examples/digits with an agent on both nodes.
+digits_by_agents() {
+    start_fleet "${fleet[@]}"
+    example digits/models.yaml | kubectl apply -f -
+    example digits/service.yaml | kubectl apply -f -
+    count_digits digits neptune-test-edge0
+    delete_all "${fleet[@]}"
+}
+
+# The same with the cloud worker in a Pod.
+digits_in_pods() {
+    example digits/models.yaml | kubectl apply -f -
+    example digits/service.yaml "s/nodeName: \"cloud0\"/nodeName: $cloud_node/" | kubectl apply -f -
+    count_digits digits neptune-test-edge0
+    delete_all "${fleet[@]}"
+}
+
+# The same on an edge node of the cluster, with the agent of the DaemonSet.
+digits_by_daemonset() {
+    node_settings create
+    kubectl -n neptune-system delete pod -l app.kubernetes.io/name=neptune-edge --wait=false
+    kubectl -n neptune-system rollout status daemonset/neptune-edge --timeout=120s
+    example digits/models.yaml | kubectl apply -f -
+    example digits/service.yaml "s/nodeName: \"cloud0\"/nodeName: $cloud_node/; s/\"edge0\"/$edge_node/" | kubectl apply -f -
+    await_newest 180 jis/digits Completed
+    note "$(metric jis/digits inferenceNumber) samples, $(metric jis/digits hardExampleNumber) by the cloud"
+    kubectl -n "$space" delete jointinferenceservices,models --all --timeout=60s
+    removed() { kubectl -n neptune-system logs daemonset/neptune-edge | grep -q 'containers removed'; }
+    await 60 "the agent to remove its containers" removed
+    node_settings delete
+}
+
+# node_settings create|delete: /etc/neptune of the cluster's edge node, by a Pod on it.
+node_settings() {
+    local command broker settings
+    broker=$(node_address "$cloud_node"):30883
+    settings="NEPTUNE_MQTT_URL='mqtts://$edge_node@$broker'
+NEPTUNE_MQTT_CA_FILE='/etc/neptune/mqtt-ca.crt'
+NEPTUNE_MQTT_PASSWORD_FILE='/etc/neptune/password'"
+    kubectl -n "$space" delete secret node-settings --ignore-not-found
+    kubectl -n "$space" create secret generic node-settings --from-literal=edge.env="$settings" \
+        --from-file=password="$tls/$edge_node.password" --from-file=mqtt-ca.crt="$tls/ca.crt"
+    case $1 in
+        create) command='! [ -e /host/neptune ] && cp -rL /settings /host/neptune && chmod 700 /host/neptune' ;;
+        delete) command='rm -rf /host/neptune' ;;
+    esac
+    kubectl -n "$space" delete pod node-settings --ignore-not-found
+    kubectl -n "$space" create -f - <<END
+apiVersion: v1
+kind: Pod
+metadata: {name: node-settings}
+spec:
+  nodeName: $edge_node
+  restartPolicy: Never
+  tolerations: [{operator: Exists}]
+  containers:
+    - name: settings
+      image: $python_image
+      command: [sh, -ec, "$command"]
+      volumeMounts: [{name: etc, mountPath: /host}, {name: settings, mountPath: /settings}]
+  volumes:
+    - {name: etc, hostPath: {path: /etc, type: Directory}}
+    - {name: settings, secret: {secretName: node-settings}}
+END
+    kubectl -n "$space" wait pod/node-settings --for=jsonpath='{.status.phase}'=Succeeded --timeout=60s ||
+        fail "node $edge_node has /etc/neptune already, or its Pod cannot run"
+}
+
+# client OPTION...: examples/three-resources' client on the edge node, which prints one line.
+client() {
+    docker run --rm --network host --entrypoint /digits-client neptune/model-server:dev "$@" | tail -n 1
+}
+
+# same_counters NAME LINE: the status of a service has the counters of the client. The gateway reports once a second.
+same_counters() {
+    local key
+    for key in inferenceNumber hardExampleNumber; do
+        local counted
+        counted=$(printf '%s' "$2" | sed -n "s/.*\"$key\":\([0-9]*\).*/\1/p")
+        # shellcheck disable=SC2317  # await calls it
+        equal() { [ "$(metric "jis/$1" "$2")" = "$3" ]; }
+        await 30 "$key $counted in the status of $1" equal "$1" "$key" "$counted"
+    done
+    note "$(printf '%s' "$2" | sed 's/[{}"]//g; s/,/, /g')"
+}
+
+frameworks() { example three-resources/frameworks.yaml | kubectl apply -f -; }
+
+# examples/digits without code: the model server of the cloud is a Pod.
+digits_without_code() {
+    local line
+    frameworks
+    example digits/models.yaml | kubectl apply -f -
+    example digits/gateway.yaml "s/nodeName: cloud0/nodeName: $cloud_node/" | kubectl apply -f -
+    await_newest 120 jis/digits-gateway Running
+    line=$(client --model digits-small)
+    same_counters digits-gateway "$line"
+    delete_all "${fleet[@]}"
+}
+
+# examples/three-resources: the cloud's model is a Deployment.
+three_resources() {
+    local line
+    frameworks
+    example three-resources/models.yaml '/nodeName: cloud0/d' | kubectl apply -f -
+    example three-resources/service.yaml | kubectl apply -f -
+    await_newest 120 jis/digits-joint Running
+    line=$(client)
+    same_counters digits-joint "$line"
+    delete_all "${fleet[@]}"
+}
+
+# examples/three-tiers: the topmost model is a Pod.
+three_tiers() {
+    local path
+    frameworks
+    example three-tiers/models.yaml "s|\${MODEL_SERVER}|$(cat "$work/files")|" | kubectl apply -f -
+    example three-tiers/services.yaml "s/nodeName: cloud0/nodeName: $cloud_node/" | kubectl apply -f -
+    await_newest 120 jis/box Running
+    await_newest 60 jis/cam Running
+    path=$(sed -n 21,23p examples/digits/data/test.csv | sed 's/,[0-9]$//' | paste -sd, |
+        sed 's/.*/{"inputs": [{"name": "pixels", "shape": [3, 64], "datatype": "FP32", "data": [&]}]}/' |
+        curl -sSi http://127.0.0.1:8080/v2/models/digits-small/infer -H 'Content-Type: application/json' -d @- |
+        tr -d '\r' | sed -n 's/^x-neptune-path: //p')
+    [ -n "$path" ] || fail "the answer has no x-neptune-path"
+    note "$path"
+    delete_all "${fleet[@]}"
+}
+
+# examples/federated: the aggregator is a Pod with a volume.
+federated() {
+    local digest
+    ./examples/federated/split.py "$work/data"
+    cp examples/digits/data/test.csv "$work/data"
+    digest=$(sha256sum <examples/federated/train.py | cut -d' ' -f1)
+    example federated/datasets.yaml "s|/code/data/federated|$work/data|" | kubectl -n "$space" apply -f -
+    example federated/training.yaml "s|\${SCRIPT_SHA256}|$digest|" | kubectl -n "$space" apply -f -
+    kubectl -n "$space" wait tm/digits --for=jsonpath='{.status.phase}'=Succeeded --timeout=500s ||
+        fail "the training did not succeed: $(reason_of tm/digits)"
+    note "round $(kubectl -n "$space" get tm digits -o 'jsonpath={.status.round}'), accuracy $(metric tm/digits accuracy)"
+    delete_all "${fleet[@]}"
+}
+
+# Kubernetes replaces $$ and $(NAME) in Pods: what the user wrote arrives nevertheless. The worker prints its environment.
+dollars_in_pods() {
+    # shellcheck disable=SC2016  # nothing is to be replaced
+    local text='a$$b $(NAMESPACE)' worker
+    worker="scriptBootFile: env\n      parameters: [{key: text, value: \"$text\"}]"
+    example digits/models.yaml | kubectl apply -f -
+    example digits/service.yaml "s/nodeName: \"cloud0\"/nodeName: $cloud_node/" \
+        "/cloudWorker:/,\$ {s|neptune/digits:dev|$python_image|; s|scriptBootFile: \"cloud\"|$worker|}" |
+        kubectl apply -f -
+    # shellcheck disable=SC2317  # await calls it
+    printed() {
+        kubectl -n "$space" logs --all-containers "$(kubectl -n "$space" get pods -o name | head -n 1)" |
+            grep '^TEXT=' >"$work/text"
+    }
+    await 60 "the environment of the cloud worker" printed
+    grep -Fqx "TEXT=$text" "$work/text" || fail "the worker got $(cat "$work/text") instead of $text"
+    note "$text arrives"
+    delete_all "${fleet[@]}"
+}
+
+# probe: whether Pods reach this machine, and whether this machine reaches Services.
+pods_reach_files() {
+    local port
+    port=$(sed 's/.*://' "$work/files")
+    kubectl -n "$space" run probe --image "$python_image" --restart=Never --command -- python3 -c \
+        "import urllib.request; urllib.request.urlopen('http://$ADDRESS:$port/', timeout=5)"
+    kubectl -n "$space" wait pod/probe --for=jsonpath='{.status.phase}'=Succeeded --timeout=60s
+}
+services_from_here() {
+    curl -sk --max-time 5 -o /dev/null "https://$(kubectl get service kubernetes -o 'jsonpath={.spec.clusterIP}')/livez"
+}
+default_storage_class() {
+    kubectl get storageclasses \
+        -o 'jsonpath={.items[*].metadata.annotations.storageclass\.kubernetes\.io/is-default-class}' | grep -q true
+}
+
+run_examples() {
+    depends "examples install" "digits" digits_by_agents
+    local pods='' storage='' name
+    pods_reach_files >"$work/logs/probe.log" 2>&1 || pods="Pods do not reach this machine at $ADDRESS (see ADDRESS)"
+    [ -n "$pods" ] || services_from_here || pods="this machine does not reach the cluster's Services"
+    default_storage_class || storage="no default StorageClass for the aggregator's volume"
+    for name in digits_in_pods digits_without_code three_resources three_tiers dollars_in_pods; do
+        if [ -n "$pods" ]; then skip "$name" "$pods"; else depends digits "$name" "$name"; fi
+    done
+    if [ -n "$pods$storage" ]; then skip federated "${pods:-$storage}"; else depends digits federated federated; fi
+    if [ -z "$edge_node" ]; then
+        skip "digits by the DaemonSet" "no Ready node has the label node-role.kubernetes.io/edge"
+    else
+        depends digits "digits by the DaemonSet" digits_by_daemonset
+    fi
+    for name in closed-loop selection transformer helmet-detection; do
+        skip "$name" "runs no Pod: the step e2e runs it on this cluster"
+    done
+    skip flower "an image of 300 MB: ./hack/test-flower.sh"
+    skip llm "a model of 127 MB: ./hack/test-llm.sh"
+}

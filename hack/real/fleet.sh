@@ -1,0 +1,102 @@
+# Nodes whose agents run on this machine, with its Docker, and reach the cluster's broker through kubectl port-forward.
+# Source it after cluster.sh.
+# shellcheck shell=bash
+
+# The nodes of the examples, which call them edge0, edge1, edge2, box0 and cloud0.
+fleet=(neptune-test-edge0 neptune-test-edge1 neptune-test-edge2 neptune-test-box0 neptune-test-cloud0)
+
+# background NAME COMMAND...: starts a command in a process group of its own, which stop_fleet ends.
+background() {
+    local name=$1
+    shift
+    setsid "$@" >"$work/logs/$name.log" 2>&1 &
+    echo $! >>"$work/pids"
+}
+
+# start_fleet NODE...: Node objects, the way to the broker, and an agent per node. Models and scripts of the examples are
+# served at $files. Does nothing if it runs.
+start_fleet() {
+    local node broker port label
+    [ ! -e "$work/pids" ] || return 0
+    port=$(free_port)
+    background files python3 -m http.server "$port" --bind "$ADDRESS" -d examples
+    echo "http://$ADDRESS:$port" >"$work/files"
+    broker=$(free_port)
+    # shellcheck disable=SC2016  # the inner shell replaces $1
+    background broker bash -c 'while :; do
+        kubectl -n neptune-system port-forward service/neptune-mosquitto-nodes "$1:8883"; sleep 1
+    done' broker "$broker"
+    for node in "$@"; do
+        label=node-role.kubernetes.io/edge
+        case $node in *-cloud0) label=neptune.io/runtime=agent ;; esac
+        kubectl create -f - <<END
+apiVersion: v1
+kind: Node
+metadata: {name: $node, labels: {"${label%=*}": "$([ "$label" = "${label%=*}" ] || echo "${label#*=}")"}}
+END
+        background "$node" "$(target_dir)/debug/neptune-edge" run --node-name "$node" \
+            --mqtt-url "mqtts://$node@127.0.0.1:$broker" --mqtt-ca-file "$tls/ca.crt" \
+            --mqtt-password-file "$tls/$node.password" --data-dir "$work/nodes/$node" \
+            --local-listen "127.0.0.1:$(free_port)" --advertise-address "$ADDRESS" --allow-address "$ADDRESS" \
+            --allow-data-dir "$work/data"
+    done
+    kubectl create namespace "$space"
+}
+
+# stop_fleet: ends the agents, and removes their nodes, containers and namespace.
+stop_fleet() {
+    local node pid
+    if [ -e "$work/pids" ]; then
+        kubectl delete namespace "$space" --ignore-not-found --timeout=120s
+        while read -r pid; do kill -- "-$pid" 2>/dev/null || true; done <"$work/pids"
+        rm -f "$work/pids"
+    fi
+    for node in "${fleet[@]}"; do
+        containers "$node" -a | xargs --no-run-if-empty docker rm -f
+        kubectl delete node "$node" --ignore-not-found
+        rm -rf "${work:?}/nodes/$node"
+    done
+}
+
+# containers NODE OPTION...: the IDs of a node's containers.
+containers() {
+    local node=$1 label
+    shift
+    for label in node training-node; do
+        docker ps -q --no-trunc --filter "label=io.neptune.$label=$node" "$@"
+    done
+}
+
+# no_containers NODE...: the nodes run nothing.
+no_containers() {
+    local node
+    for node in "$@"; do [ -z "$(containers "$node" -a)" ] || return 1; done
+}
+
+# example FILE EXPRESSION...: prints an example's manifest for these nodes, this namespace and these images, after the
+# expressions of sed.
+example() {
+    local file=examples/$1 expressions=() expression
+    shift
+    for expression in "$@"; do expressions+=(-e "$expression"); done
+    sed "${expressions[@]}" \
+        -e "s|\${MODEL_SERVER}|$(cat "$work/files")/digits/models|; s|\${SCRIPT_SERVER}|$(cat "$work/files")/federated|" \
+        -e "s/^  namespace: default/  namespace: $space/" \
+        -e 's/\b\(edge[012]\|box0\|cloud0\)\b/neptune-test-\1/g' \
+        -e "s|neptune/digits:dev|$digits_image|; s|neptune/model-server:dev|$server_image|" \
+        -e "s|neptune/numpy:dev|$numpy_image|" "$file"
+}
+
+# metric KIND/NAME KEY: a counter or a metric of a status.
+metric() { kubectl -n "$space" get "$1" -o "jsonpath={.status.metrics[?(@.key==\"$2\")].value}"; }
+
+# reason_of KIND/NAME: reason and message of the newest condition.
+reason_of() {
+    kubectl -n "$space" get "$1" -o 'jsonpath={.status.conditions[-1:].reason}: {.status.conditions[-1:].message}'
+}
+
+# await_newest SECONDS KIND/NAME TYPE: waits until the newest condition has this type.
+await_newest() {
+    kubectl -n "$space" wait "$2" --for=jsonpath='{.status.conditions[-1:].type}'="$3" --timeout="$1s" ||
+        fail "$2 is not $3: $(reason_of "$2")"
+}
