@@ -1,4 +1,4 @@
-"""Checks what the gateway's status says while the cloud refuses every request, as each model server does it.
+"""Checks the gateway's status while the cloud refuses every request, as each model server does it.
 
 A gateway for REST and one for gRPC: they share the state of the cloud.
 """

@@ -82,7 +82,7 @@ impl<K: Resource<DynamicType = ()> + 'static> Deref for IndexedStore<K> {
 }
 
 impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> {
-    /// An empty index over a cache. `listing` says what of it is known.
+    /// An empty index over a cache. `listing` has what of it is known.
     pub fn new(store: Store<K>, listing: Receiver<Listing>) -> Self {
         Self { store, index: Arc::default(), listing }
     }

@@ -5,7 +5,7 @@
 //! Nothing is published before every object that exists was planned once. An earlier index would
 //! not list the rest, and the nodes would delete it. A kind whose objects are not known, because its
 //! CRD is missing, does not delay the others: what a node has of it is in `keep`, and a node gets no
-//! index before its sync says what that is.
+//! index before its sync, which lists it.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},

@@ -163,7 +163,7 @@ fn on_change(change: Change, context: &Context) {
             });
             context.enqueue_all();
         }
-        // What refers to its objects says so.
+        // The status of what refers to its objects names the missing CRD.
         Change::KindMissing => context.enqueue_all(),
     }
 }

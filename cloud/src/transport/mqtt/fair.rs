@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn each_node_has_its_own_inbox_whatever_its_name() {
+    fn each_node_has_its_own_inbox_for_any_name() {
         for prefix in ["neptune", "fleet/upstream-eu"] {
             let mut queue = FairQueue::new(prefix.parse().expect("a prefix"));
             let nodes = ["upstream-a", "upstream-b", "edge-upstream", "upstream"];

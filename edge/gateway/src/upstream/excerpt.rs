@@ -49,7 +49,7 @@ pub fn line(text: &str, token: Option<&str>) -> String {
     }
 }
 
-/// What a JSON body says, in the members that servers use for it.
+/// The text of a JSON body, from the members that servers use for it.
 fn message(body: &Value) -> Option<String> {
     match body {
         Value::String(text) => Some(text.clone()),
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_what_servers_say_in_their_different_forms() {
+    fn text_is_found_in_the_forms_of_different_servers() {
         for (body, text) in [
             // llama.cpp, vLLM and OpenAI.
             (

@@ -29,12 +29,12 @@ pub enum CloudError {
     Refused {
         /// Its status; of gRPC, the one of HTTP with the same meaning.
         status: StatusCode,
-        /// Its status and what it says.
+        /// Its status and its text.
         reason: String,
     },
 }
 
-/// What a status other than success means. `text` is what the cloud says.
+/// What a status other than success means. `text` is that of the cloud.
 pub fn classified(status: StatusCode, pause: Option<Duration>, text: &str) -> CloudError {
     let reason = if text.is_empty() { status.to_string() } else { format!("{status}: {text}") };
     let (failure, is_repeatable) = match (status.as_u16(), pause) {

@@ -279,7 +279,7 @@ fn list(items: &[Value]) -> String {
 
 /// The cluster of `KUBECONFIG` keeps what was installed; without an installation it gets the roles.
 #[tokio::test]
-async fn api_server_answers_as_the_manifests_say() {
+async fn api_server_answers_as_the_manifests_define() {
     let Some(kubeconfig) = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty()) else {
         return println!("not asked: KUBECONFIG names no cluster");
     };

@@ -94,8 +94,8 @@ async fn totals_never_decrease_and_end_exact_after_kills(transport: Transport) {
     let mut end = before;
     let end = loop {
         let counted = end.inference + 1000;
-        let goes_on = |s: &_| exact(s) || totals(s).inference > counted;
-        let status = fleet.until(NAME, "exactly the counters of the workers", goes_on).await;
+        let has_more = |s: &_| exact(s) || totals(s).inference > counted;
+        let status = fleet.until(NAME, "exactly the counters of the workers", has_more).await;
         end = totals(&status);
         if exact(&status) {
             break end;
