@@ -107,12 +107,11 @@ impl Readiness {
             (false, false, _) => "waiting for the API server".to_owned(),
         };
         let (_, transport) = &self.transport;
-        let mut text = format!("services: {services}\n{transport}");
-        if !self.missing_crds.is_empty() {
-            let missing = self.missing_crds.join(", ");
-            text += &format!("missing CRDs: {missing} (kubectl apply -f crds/)\n");
-        }
-        text
+        let missing = match self.missing_crds.join(", ") {
+            none if none.is_empty() => none,
+            names => format!("missing CRDs: {names} (kubectl apply -f crds/)\n"),
+        };
+        format!("services: {services}\n{transport}{missing}")
     }
 }
 

@@ -498,9 +498,9 @@ async fn replicas_share_the_key_of_the_controller() {
 /// Grants the controller, a `ServiceAccount`, these resources of these groups.
 async fn grant(harness: &Harness, name: &str, groups: Value, resources: Value) {
     let metadata = json!({ "name": name });
-    let rule = json!({"apiGroups": groups, "resources": resources, "verbs": ["*"]});
+    let rules = json!([{"apiGroups": groups, "resources": resources, "verbs": ["*"]}]);
     let role: ClusterRole =
-        serde_json::from_value(json!({"metadata": metadata, "rules": [rule]})).unwrap();
+        serde_json::from_value(json!({"metadata": metadata, "rules": rules})).unwrap();
     let binding: ClusterRoleBinding = serde_json::from_value(json!({"metadata": metadata,
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": "cloud", "namespace": "neptune-system"}]}))

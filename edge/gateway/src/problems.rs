@@ -322,9 +322,17 @@ mod tests {
         }
     }
 
+    const LEFT_ALONE: CloudState =
+        CloudState::LeftAlone { pause: Duration::from_millis(700), failures: 5 };
+
+    fn assert_problem(facts: &Facts, reason: GatewayProblemReason, text: &str) {
+        let found = problems(facts);
+        let [problem] = &found[..] else { unreachable!("{found:?}") };
+        assert_eq!((problem.reason, &*problem.message), (reason, text));
+    }
+
     #[test]
-    fn each_fact_is_one_problem_with_its_text() {
-        let left_alone = CloudState::LeftAlone { pause: Duration::from_millis(700), failures: 5 };
+    fn each_state_of_the_cloud_is_one_problem_with_its_text() {
         let refusal = CloudRefusal {
             url: "https://user:secret@llm.example/v1".to_owned(),
             status: 404,
@@ -332,7 +340,7 @@ mod tests {
         };
         for (facts, reason, text) in [
             (
-                Facts { cloud: left_alone, failures: 5, ..healthy() },
+                Facts { cloud: LEFT_ALONE, failures: 5, ..healthy() },
                 GatewayProblemReason::CloudLeftAlone,
                 "https://llm.example is left alone after 5 failures: hard samples get the edge's \
                  answers; it is called again after a pause of about 4 s, or as long as it asks for",
@@ -359,6 +367,14 @@ mod tests {
                 "https://llm.example refuses every request (404 Not Found: no model x): hard \
                  samples get the edge's answers; check url and modelName of the cloud",
             ),
+        ] {
+            assert_problem(&facts, reason, text);
+        }
+    }
+
+    #[test]
+    fn each_fact_is_one_problem_with_its_text() {
+        for (facts, reason, text) in [
             (
                 Facts { signal: GatewaySignal::None, ..healthy() },
                 GatewayProblemReason::SignalMissing,
@@ -375,7 +391,7 @@ mod tests {
             (
                 Facts {
                     invalid_answers: Some("expected a JSON object with outputs, received HTML"),
-                    cloud: left_alone,
+                    cloud: LEFT_ALONE,
                     failures: 5,
                     ..healthy()
                 },
@@ -425,9 +441,7 @@ mod tests {
                  this node",
             ),
         ] {
-            let found = problems(&facts);
-            let [problem] = &found[..] else { unreachable!("{found:?}") };
-            assert_eq!((problem.reason, &*problem.message), (reason, text));
+            assert_problem(&facts, reason, text);
         }
         assert_eq!(problems(&healthy()), []);
     }

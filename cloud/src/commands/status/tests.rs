@@ -456,10 +456,12 @@ fn pages_match_the_golden_files() {
     }
 }
 
+type MakePage = fn() -> Page;
+
 #[test]
 fn advice_is_given_exactly_when_something_is_wrong() {
     assert_eq!(healthy().advice, Vec::<String>::new());
-    let pages: [(&str, fn() -> Page); 12] = [
+    let pages: [(&str, MakePage); 12] = [
         ("not ready", failing),
         ("node cloud0 not found", failing),
         ("has not reconciled the last change", failing),

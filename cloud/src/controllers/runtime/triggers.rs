@@ -151,7 +151,8 @@ fn on_change(change: Change, context: &Context) {
         Change::Workload { owner, namespace, name, deleted } => {
             with_kind!(owner, K => on_workload_changed::<K>(&namespace, &name, deleted, context));
         }
-        Change::Frameworks => context.enqueue_all(),
+        // With a missing CRD the status of what refers to its objects names it.
+        Change::Frameworks | Change::KindMissing => context.enqueue_all(),
         Change::NodeKeys => context.load_node_keys(),
         Change::Relisted => {
             context.load_node_keys();
@@ -163,8 +164,6 @@ fn on_change(change: Change, context: &Context) {
             });
             context.enqueue_all();
         }
-        // The status of what refers to its objects names the missing CRD.
-        Change::KindMissing => context.enqueue_all(),
     }
 }
 

@@ -148,7 +148,7 @@ mod tests {
         let (mut observer, start) = (Observer::new("b".to_owned()), Instant::now());
         assert_eq!(observer.pause(start), RETRY, "nothing was read");
         observer.observe(Some(&lease("a", 1)), start);
-        let late = start + LEASE - Duration::from_millis(100);
+        let late = start + LEASE.saturating_sub(Duration::from_millis(100));
         assert_eq!(observer.pause(late), Duration::from_millis(100));
         assert_eq!(observer.pause(start + LEASE), RETRY);
     }

@@ -40,13 +40,11 @@ pub fn line(text: &str, token: Option<&str>) -> String {
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let joined = plain.split_whitespace().collect::<Vec<_>>().join(" ");
     let text = without_keys(&joined);
-    match text.char_indices().nth(MAX_CHARS) {
-        None => text,
-        Some(_) => {
-            let begin: String = text.chars().take(MAX_CHARS - 3).collect();
-            format!("{begin}...")
-        }
+    if text.chars().count() <= MAX_CHARS {
+        return text;
     }
+    let begin: String = text.chars().take(MAX_CHARS - 3).collect();
+    format!("{begin}...")
 }
 
 /// The text of a JSON body, from the members that servers use for it.
