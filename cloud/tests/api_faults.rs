@@ -9,10 +9,10 @@ mod harness;
 use std::time::{Duration, Instant};
 
 use harness::{Agent, Harness, SERVICE, within};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Namespace};
+use k8s_openapi::api::apps::v1::Deployment;
 use kube::{
     Api, ResourceExt as _,
-    api::{Patch, PatchParams, PostParams},
+    api::{Patch, PatchParams},
 };
 use neptune_api::JointInferenceService;
 use neptune_harness::eventually;
@@ -141,11 +141,8 @@ async fn list_that_keeps_failing_is_logged_once_with_growing_pauses() {
 
 const RIGHTS: &str = include_str!("../../build/deploy/base/rbac.yaml");
 
-/// Creates the namespace of an installation, with the rights of the manifest for the controller.
-async fn install_rights(harness: &Harness, rights: &str) {
-    let namespaces: Api<Namespace> = Api::all(harness.client.clone());
-    let namespace = serde_json::from_value(json!({"metadata": {"name": "neptune-system"}}));
-    namespaces.create(&PostParams::default(), &namespace.unwrap()).await.unwrap();
+/// Gives the controller the rights of a manifest.
+fn install_rights(harness: &Harness, rights: &str) {
     let applied = harness.kubectl(&["apply", "-n", "neptune-system", "-f", "-"], rights);
     assert!(applied.ok, "{applied:?}");
     harness.act_as("system:serviceaccount:neptune-system:neptune-cloud");
@@ -154,7 +151,7 @@ async fn install_rights(harness: &Harness, rights: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn controller_of_one_namespace_leads_with_the_shipped_rights() {
     let harness = Harness::without_controller().await;
-    install_rights(&harness, RIGHTS).await;
+    install_rights(&harness, RIGHTS);
     let (_replica, port) = harness.start_replica_with(&["--watch-namespace", "default"]);
     harness.until_replica(port, "/metrics", "neptune_controller_leader 1").await;
 }
@@ -163,7 +160,7 @@ async fn controller_of_one_namespace_leads_with_the_shipped_rights() {
 async fn standby_that_may_not_read_the_lease_is_not_ready() {
     let harness = Harness::without_controller().await;
     let without_leases = RIGHTS.replace("resources: [leases]", "resources: [others]");
-    install_rights(&harness, &without_leases).await;
+    install_rights(&harness, &without_leases);
     let (_replica, port) = harness.start_replica_with(&[]);
     harness.until_replica(port, "/readyz", "cannot get or renew Lease neptune-cloud").await;
     let ready = harness.http_of(port, "/readyz").await.unwrap();
