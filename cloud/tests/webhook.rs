@@ -13,7 +13,7 @@ use k8s_openapi::{
     ByteString,
     api::{
         admissionregistration::v1::ValidatingWebhookConfiguration as Configuration,
-        core::v1::{Namespace, Secret},
+        core::v1::Secret,
     },
 };
 use kube::{
@@ -530,10 +530,6 @@ async fn certificate_rotation_causes_no_failed_request() {
 async fn replicas_share_one_certificate_for_the_manifests_service() {
     const HOST: &str = "neptune-webhook.neptune-system.svc";
     let mut harness = Harness::without_controller().await;
-    let namespaces: Api<Namespace> = Api::all(harness.client.clone());
-    let namespace = json!({"metadata": {"name": "neptune-system"}});
-    let namespace = serde_json::from_value(namespace).unwrap();
-    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
     let manifest = include_str!("../../build/deploy/base/webhook.yaml");
     for manifest in [manifest, include_str!("../../build/deploy/base/rbac.yaml")] {
         let applied = harness.kubectl(&["apply", "-n", "neptune-system", "-f", "-"], manifest);

@@ -7,7 +7,6 @@ use std::{
 };
 
 use eventbus_emulator::{Emulator, Options, watch};
-use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, ResourceExt as _,
@@ -92,9 +91,6 @@ impl KubeEdge {
 
 /// Creates what `KubeEdge`'s installer applies.
 pub async fn install_crds(harness: &Harness) {
-    let namespace = json!({"metadata": {"name": "neptune-system"}});
-    let namespace: Namespace = serde_json::from_value(namespace).unwrap();
-    Api::all(harness.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
     let api: Api<CustomResourceDefinition> = Api::all(harness.client.clone());
     let crds: Vec<CustomResourceDefinition> =
         serde_saphyr::from_multiple(eventbus_emulator::CRDS).unwrap();
