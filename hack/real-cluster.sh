@@ -44,12 +44,13 @@ done
 # Nothing is changed before this line was passed.
 require_cluster
 
-need_cargo
 need_docker
-need openssl openssl "for the broker's certificate"
-need mosquitto_passwd mosquitto "for the broker's passwords"
-need python3 python3 "to serve the models, and to split the data of examples/federated"
-need curl curl "to ask a gateway"
+need_all <<<"$BUILDERS
+openssl|openssl|for the broker's certificate
+mosquitto_passwd|mosquitto|for the broker's passwords
+curl|curl|to ask a gateway
+ip|iproute2|to find the address of this machine"
+need_cargo
 need_helm
 
 work=$(target_dir)/real-cluster

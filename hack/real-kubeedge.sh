@@ -58,10 +58,11 @@ fi
     fail "nothing was changed (see $0 --help)"
 }
 
-need_cargo
 need_docker
-need mosquitto mosquitto "the broker of the nodes"
-need kubectl kubernetes-client "the test uses the API as a user does"
+need_all <<<"mosquitto|mosquitto|the broker of the nodes
+kubectl|kubernetes-client|the test uses the API as a user does
+openssl|openssl|for the key of the API server"
+need_cargo
 
 work=$(target_dir)/real-kubeedge
 rm -rf "$work"
@@ -111,7 +112,7 @@ kills() {
     local test=power::kubeedge::totals_end_exact_with_mosquitto_on_the_node
     [ "$1" = mosquitto ] || test=power::kubeedge::totals_end_exact_with_the_broker_of_edgecore
     # Not by nextest, which ends a test after five minutes.
-    cargo test --quiet --package neptune-e2e --test e2e -- --ignored --exact --nocapture "$test" >"$work/output" 2>&1 ||
+    cargo test --quiet --workspace --test e2e -- --ignored --exact --nocapture "$test" >"$work/output" 2>&1 ||
         fail "$(sed -n '/ panicked at /{n;p;q}' "$work/output" | cut -c 1-120)"
     grep -q '^test result: ok. 1 passed' "$work/output" || fail "hack/e2e has no test $test"
     note "$(sed -n 's/^status: /samples in the status: /p' "$work/output")"

@@ -14,6 +14,12 @@ result() {
     printf '%s\n' "$line"
 }
 
+# failed_result NAME SECONDS REASON
+failed_result() {
+    failed_rows+=("$1")
+    result "$1" failed "$2" "$3"
+}
+
 # row NAME COMMAND...: runs a row. Its reason is what the command noted (see note) or, if it failed, its last error.
 # Call it as a plain command: after "if" or before "||" bash would ignore errors within it.
 row() {
@@ -31,8 +37,7 @@ row() {
         return
     fi
     reason=$(sed -n 's/.*error: //p' "$log" | tail -n 1)
-    failed_rows+=("$name")
-    result "$name" failed $((SECONDS - begin)) "${reason:-exit status $status}"
+    failed_result "$name" $((SECONDS - begin)) "${reason:-exit status $status}"
     diagnosis >>"$log" 2>&1 || true
     tail -n 40 "$log" | sed 's/^/    /'
 }
