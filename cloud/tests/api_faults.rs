@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use harness::{Agent, Harness, SERVICE, within};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{
-    Api, ResourceExt as _,
+    ResourceExt as _,
     api::{Patch, PatchParams},
 };
 use neptune_api::JointInferenceService;
