@@ -11,11 +11,13 @@ pub enum Kind {
     /// map<string, bytes>, base64 in JSON.
     BytesMap,
     Message(&'static str),
+    /// A list of messages.
+    Messages(&'static str),
     /// Set by the server only.
     Ignored,
 }
 
-use Kind::{BytesMap, Flag, Ignored, Message, Text, TextMap, Texts};
+use Kind::{BytesMap, Flag, Ignored, Message, Messages, Text, TextMap, Texts};
 
 /// Number, name in JSON, and form.
 pub type Field = (u64, &'static str, Kind);
@@ -51,6 +53,19 @@ pub const MESSAGES: &[(&str, &[Field])] = &[
         ],
     ),
     ("ServiceAccount", &[(1, "metadata", Message("ObjectMeta"))]),
+    (
+        "RoleBinding",
+        &[
+            (1, "metadata", Message("ObjectMeta")),
+            (2, "subjects", Messages("Subject")),
+            (3, "roleRef", Message("RoleRef")),
+        ],
+    ),
+    (
+        "Subject",
+        &[(1, "kind", Text), (2, "apiGroup", Text), (3, "name", Text), (4, "namespace", Text)],
+    ),
+    ("RoleRef", &[(1, "apiGroup", Text), (2, "kind", Text), (3, "name", Text)]),
     (
         "ObjectMeta",
         &[

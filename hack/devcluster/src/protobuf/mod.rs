@@ -1,5 +1,5 @@
 //! Decodes protobuf bodies into JSON objects: those of `kubectl create
-//! namespace|configmap|secret|serviceaccount` and of `helm uninstall`. Pure.
+//! namespace|configmap|secret|serviceaccount|rolebinding` and of `helm uninstall`. Pure.
 //!
 //! Newer clients send these messages in no other form. Other kinds and unknown fields are refused.
 
@@ -7,7 +7,7 @@ mod messages;
 
 use serde_json::{Map, Value};
 
-use messages::Kind::{self, BytesMap, Flag, Ignored, Message, Text, TextMap, Texts};
+use messages::Kind::{self, BytesMap, Flag, Ignored, Message, Messages, Text, TextMap, Texts};
 use messages::MESSAGES;
 
 use crate::builtin::defaults::base64;
@@ -137,6 +137,7 @@ fn add(
             object.insert(field.to_owned(), (*number != 0).into());
         }
         (Texts, Wire::Bytes(bytes)) => push(text(bytes)?.into()),
+        (Messages(name), Wire::Bytes(bytes)) => push(message(name, bytes)?),
         (Message(name), Wire::Bytes(bytes)) => {
             object.insert(field.to_owned(), message(name, bytes)?);
         }
