@@ -177,6 +177,9 @@ federated() {
     ./examples/federated/split.py "$work/data"
     cp examples/digits/data/test.csv "$work/data"
     digest=$(sha256sum <examples/federated/train.py | cut -d' ' -f1)
+    # The rights in the namespace, as its owner grants them (docs/install.md).
+    kubectl -n "$space" create rolebinding neptune-training --clusterrole=neptune-training \
+        --serviceaccount=neptune-system:neptune-cloud
     example federated/datasets.yaml "s|/code/data/federated|$work/data|" | kubectl -n "$space" apply -f -
     example federated/training.yaml "s|\${SCRIPT_SHA256}|$digest|" | kubectl -n "$space" apply -f -
     kubectl -n "$space" wait tm/digits --for=jsonpath='{.status.phase}'=Succeeded --timeout=900s ||
