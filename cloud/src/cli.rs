@@ -106,6 +106,18 @@ Examples:
     },
 }
 
+/// The flags that name an API server.
+#[derive(Debug, Args)]
+pub struct ClusterFlags {
+    /// Path of the kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the service account of
+    /// the Pod.
+    #[arg(long, value_name = "FILE", env = "NEPTUNE_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig. Default: its current context.
+    #[arg(long, value_name = "NAME", env = "NEPTUNE_CONTEXT")]
+    pub context: Option<String>,
+}
+
 /// The flags of `status`.
 #[derive(Debug, Args)]
 pub struct Status {
@@ -119,13 +131,9 @@ pub struct Status {
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", env = "NEPTUNE_OUTPUT", default_value = "text")]
     pub output: Output,
-    /// Path of the kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the service account of
-    /// the Pod.
-    #[arg(long, value_name = "FILE", env = "NEPTUNE_KUBECONFIG")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig. Default: its current context.
-    #[arg(long, value_name = "NAME", env = "NEPTUNE_CONTEXT")]
-    pub context: Option<String>,
+    /// The API server.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
 }
 
 /// The subcommands of `training`.
@@ -146,13 +154,9 @@ pub struct Training {
     /// Namespace of the TrainingModel. Default: the namespace of the kubeconfig context.
     #[arg(short, long, value_name = "NAME", env = "NEPTUNE_NAMESPACE")]
     pub namespace: Option<String>,
-    /// Path of the kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the service account of
-    /// the Pod.
-    #[arg(long, value_name = "FILE", env = "NEPTUNE_KUBECONFIG")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig. Default: its current context.
-    #[arg(long, value_name = "NAME", env = "NEPTUNE_CONTEXT")]
-    pub context: Option<String>,
+    /// The API server.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
 }
 
 fn training_name(text: &str) -> Result<String, String> {
@@ -181,13 +185,9 @@ pub struct Trust {
         default_value = "neptune-system"
     )]
     pub namespace: String,
-    /// Path of the kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the service account of
-    /// the Pod.
-    #[arg(long, value_name = "FILE", env = "NEPTUNE_KUBECONFIG")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig. Default: its current context.
-    #[arg(long, value_name = "NAME", env = "NEPTUNE_CONTEXT")]
-    pub context: Option<String>,
+    /// The API server.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
 }
 
 /// The flags of `record-metrics`.
@@ -218,13 +218,9 @@ pub struct RecordMetrics {
     /// Namespace of the objects. Default: the namespace of the kubeconfig context.
     #[arg(short, long, value_name = "NAME", env = "NEPTUNE_NAMESPACE")]
     pub namespace: Option<String>,
-    /// Path of the kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the service account of
-    /// the Pod.
-    #[arg(long, value_name = "FILE", env = "NEPTUNE_KUBECONFIG")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig. Default: its current context.
-    #[arg(long, value_name = "NAME", env = "NEPTUNE_CONTEXT")]
-    pub context: Option<String>,
+    /// The API server.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
 }
 
 /// A side of a calibration.

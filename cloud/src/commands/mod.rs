@@ -1,5 +1,6 @@
 //! The one-shot subcommands.
 
+mod connect;
 mod crds;
 mod record_metrics;
 mod status;

@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 
 use crate::{
     cli::{RecordMetrics, Side},
+    commands::connect::connect,
     controllers::{model::used_edge_model, training_model::data_on},
     error::Error,
-    kubernetes::kubeconfig,
 };
 
 /// What the command uses of the output of `neptune-gateway calibrate --output json`.
@@ -59,9 +59,8 @@ struct Measured {
 pub async fn record_metrics(flags: RecordMetrics) -> Result<(), Error> {
     // Before any request: a calibration may come from a pipe.
     let calibration = flags.calibration.as_deref().map(read).transpose()?;
-    let config = kubeconfig::config(flags.kubeconfig.as_deref(), flags.context.as_deref()).await?;
-    let namespace = flags.namespace.unwrap_or_else(|| config.default_namespace.clone());
-    let client = kubeconfig::client(config)?;
+    let (client, default) = connect(&flags.cluster).await?;
+    let namespace = flags.namespace.unwrap_or(default);
     let models = Api::<Model>::namespaced(client.clone(), &namespace);
     let object = format!("Model {namespace}/{}", flags.model);
     let model = models.get(&flags.model).await.map_err(Error::api(format!("get {object}")))?;

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use crate::{
     cli::{Training, TrainingCommand},
+    commands::connect::connect,
     controllers::training_model::{RESTART_RUN, STOP_RUN},
     error::Error,
-    kubernetes::kubeconfig,
 };
 
 /// Asks the controller to stop a run, or to start another one.
@@ -22,13 +22,13 @@ use crate::{
 /// # Errors
 /// No usable kubeconfig, no answer from the API server, no such object, or no run.
 pub async fn training(command: TrainingCommand) -> Result<(), Error> {
-    let (Training { name, namespace, kubeconfig, context }, is_restart) = match command {
+    let (Training { name, namespace, cluster }, is_restart) = match command {
         TrainingCommand::Stop(flags) => (flags, false),
         TrainingCommand::Restart(flags) => (flags, true),
     };
-    let config = kubeconfig::config(kubeconfig.as_deref(), context.as_deref()).await?;
-    let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
-    let api = Api::<TrainingModel>::namespaced(kubeconfig::client(config)?, &namespace);
+    let (client, default) = connect(&cluster).await?;
+    let namespace = namespace.unwrap_or(default);
+    let api = Api::<TrainingModel>::namespaced(client, &namespace);
     let step = |verb: &str| format!("{verb} TrainingModel {namespace}/{name}");
     let model = api.get(&name).await.map_err(Error::api(step("get")))?;
     let (patch, text) = decide(&model, &name, is_restart).map_err(Error::Training)?;

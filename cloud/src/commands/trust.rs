@@ -8,11 +8,9 @@ use neptune_wire::{KeyPin, NodeName};
 
 use crate::{
     cli::Trust,
+    commands::connect::connect,
     error::Error,
-    kubernetes::{
-        kubeconfig,
-        node_keys::{KeyRecord, NODE_KEYS, parse, save},
-    },
+    kubernetes::node_keys::{KeyRecord, NODE_KEYS, parse, save},
 };
 
 /// Records the key of one node.
@@ -20,8 +18,7 @@ use crate::{
 /// # Errors
 /// No usable kubeconfig, no answer from the API server, or no key that waits.
 pub async fn trust(flags: Trust) -> Result<(), Error> {
-    let config = kubeconfig::config(flags.kubeconfig.as_deref(), flags.context.as_deref()).await?;
-    let client = kubeconfig::client(config)?;
+    let (client, _) = connect(&flags.cluster).await?;
     let (namespace, node) = (&*flags.namespace, flags.node);
     let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     let step = format!("get ConfigMap {namespace}/{NODE_KEYS}");

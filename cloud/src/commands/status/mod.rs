@@ -34,9 +34,11 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     cli::{ObjectArgument, Output, Status},
-    commands::status::{build::RelatedObjects, page::Page},
+    commands::{
+        connect::connect,
+        status::{build::RelatedObjects, page::Page},
+    },
     error::Error,
-    kubernetes::kubeconfig,
 };
 
 /// Prints the page of one object.
@@ -45,9 +47,8 @@ use crate::{
 /// No usable kubeconfig, no answer from the API server, or no such object.
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 pub async fn status(flags: Status) -> Result<(), Error> {
-    let config = kubeconfig::config(flags.kubeconfig.as_deref(), flags.context.as_deref()).await?;
-    let namespace = flags.namespace.unwrap_or_else(|| config.default_namespace.clone());
-    let client = kubeconfig::client(config)?;
+    let (client, default) = connect(&flags.cluster).await?;
+    let namespace = flags.namespace.unwrap_or(default);
     let page = match flags.object {
         ObjectArgument::Service(name) => service(&client, &namespace, &name).await?,
         ObjectArgument::InferenceModel(name) => inference_model(&client, &namespace, &name).await?,
