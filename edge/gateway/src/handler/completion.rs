@@ -25,6 +25,11 @@ use crate::{
     upstream::CloudRequest,
 };
 
+/// The text of the answer to a hard sample with `onCloudFailure: Error` and without an answer of the
+/// cloud.
+pub(super) const CLOUD_FAILED: &str =
+    "the cloud gave no answer to hard samples, and onCloudFailure is Error";
+
 /// A request for a completion.
 #[derive(Debug)]
 pub struct Completion<'a> {
@@ -166,8 +171,7 @@ impl Exchange {
 
     /// The answer to a hard sample with `onCloudFailure: Error`.
     pub(super) fn cloud_failed(&self) -> Answer {
-        let text = "the cloud gave no answer to hard samples, and onCloudFailure is Error";
-        self.error(StatusCode::BAD_GATEWAY, text)
+        self.error(StatusCode::BAD_GATEWAY, CLOUD_FAILED)
     }
 
     /// Passes a completion on that is not decided.

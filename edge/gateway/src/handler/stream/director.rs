@@ -18,6 +18,7 @@ use super::{
     super::{
         Exchange,
         cloud::{OpenedStream, Unanswered, ask_stream},
+        completion::CLOUD_FAILED,
         respond::Verdict,
     },
     HEARTBEAT,
@@ -120,8 +121,7 @@ impl Director {
         }
         let config = &self.exchange.service.config;
         if outcome.is_unanswered() && config.on_cloud_failure == OnCloudFailure::Error {
-            let text = "the cloud gave no answer to hard samples, and onCloudFailure is Error";
-            return self.refuse(StatusCode::BAD_GATEWAY, text.to_owned()).await;
+            return self.refuse(StatusCode::BAD_GATEWAY, CLOUD_FAILED.to_owned()).await;
         }
         self.decide(outcome, &[signal]).await?;
         send(&self.out, held.into()).await?;
