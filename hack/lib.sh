@@ -119,7 +119,7 @@ need_docker() {
 need_container_tests() {
     need_cargo
     has docker || fail "docker is missing: the tests use its command on the engine's socket, on Debian: sudo apt-get install docker.io"
-    need_builders
+    need_all <<<"$BUILDERS"
     need mosquitto mosquitto "the broker of the tests"
     need mosquitto_sub mosquitto-clients "to receive what is published"
     need kubectl kubernetes-client "the tests use the API as a user does"

@@ -113,12 +113,6 @@ if [ -n "$rebuild" ] || ! is_built; then build; fi
 
 step "starting etcd and the API server"
 run=$(mktemp -d)
-# free_port: prints an unused port on loopback.
-free_port() {
-    local port
-    while port=$((RANDOM % 20000 + 10000)); (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done
-    echo "$port"
-}
 client=http://127.0.0.1:$(free_port) peer=http://127.0.0.1:$(free_port) port=$(free_port)
 "$programs/etcd" --data-dir "$run/etcd" --listen-client-urls "$client" --advertise-client-urls "$client" \
     --listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "default=$peer" \
