@@ -142,9 +142,10 @@ container_tests() {
     done
 
     step "tests"
+    # The whole workspace, so that nothing is compiled again with other features.
     # The tests of demo.sh, of the EventBus emulator and of RBAC run no containers that the others do not run.
-    ${inside[@]+"${inside[@]}"} cargo nextest run --package neptune-edge --package neptune-e2e --no-fail-fast --final-status-level slow \
-        -E "kind(test) & test(/${1:-.}/) - test(/^(demo|kubeedge|rights)::/)"
+    ${inside[@]+"${inside[@]}"} cargo nextest run --workspace --no-fail-fast --final-status-level slow \
+        -E "(package(neptune-edge) + package(neptune-e2e)) & kind(test) & test(/${1:-.}/) - test(/^(demo|kubeedge|rights)::/)"
 }
 
 # rounds_option DEFAULT ARGUMENTS...: sets `rounds`, the only option of some benchmarks.

@@ -8,9 +8,10 @@
 #   kustomize   build/deploy/mqtt: installs, tries webhook and one service, uninstalls
 #   helm        build/helm/neptune: the same
 #   examples    installs with Helm, runs examples with cloud workers, model servers and aggregators as Pods, uninstalls
+#   flower      the same with examples/flower only, whose SuperLink is killed; its image has 300 MB
 #   e2e         ./hack/test.sh e2e with this cluster
 #
-# Without a step it runs all. Rows for which the cluster lacks something are skipped, with the reason.
+# Without a step it runs all but flower. Rows for which the cluster lacks something are skipped, with the reason.
 #
 #   KUBECONFIG       an administrator's, of a cluster without Neptune whose other users do not mind
 #   LOAD_IMAGE       a command that reads an image archive from standard input and gives it to every node, such as
@@ -35,11 +36,12 @@ steps=()
 for argument in "$@"; do
     case $argument in
         -h|--help) usage "$0"; exit 0 ;;
-        kustomize|helm|examples|e2e) steps+=("$argument") ;;
-        *) fail "unknown step $argument: expected kustomize, helm, examples or e2e (see $0 --help)" ;;
+        kustomize|helm|examples|flower|e2e) steps+=("$argument") ;;
+        *) fail "unknown step $argument: expected kustomize, helm, examples, flower or e2e (see $0 --help)" ;;
     esac
 done
 [ ${#steps[@]} -gt 0 ] || steps=(kustomize helm examples e2e)
+case " ${steps[*]} " in *" flower "*) has_flower=1 ;; *) has_flower='' ;; esac
 
 # Nothing is changed before this line was passed.
 require_cluster
@@ -75,6 +77,10 @@ for name in "${steps[@]}"; do
             row "examples install" install_helm
             run_examples
             row "examples uninstall" uninstall_helm ;;
+        flower)
+            row "flower install" install_helm
+            depends "flower install" flower flower
+            row "flower uninstall" uninstall_helm ;;
         e2e) row e2e end_to_end ;;
     esac
 done

@@ -70,7 +70,8 @@ mkdir -p "$work/logs"
 servers=()
 clean_up() {
     if [ ${#servers[@]} -gt 0 ]; then
-        kill "${servers[@]}" 2>/dev/null || true
+        # Nothing of them is kept, and an API server whose etcd is gone does not end by itself.
+        kill -9 "${servers[@]}" 2>/dev/null || true
         wait "${servers[@]}" 2>/dev/null || true
     else
         kubectl delete namespace kubeedge --ignore-not-found --timeout=60s

@@ -18,7 +18,7 @@ use jiff::SignedDuration;
 use neptune_link::BrokerUrl;
 use neptune_wire::{KeyPin, Namespace, NodeName, TopicPrefix};
 
-use crate::transport::BaseUrl;
+use crate::transport::{BaseUrl, DEFAULT_FLEET_RATE};
 
 /// Runs joint inference between cloud and edge from Kubernetes resources, over MQTT.
 #[derive(Debug, Parser)]
@@ -343,9 +343,10 @@ pub struct Run {
     /// several replicas is active; another takes over within 15 seconds.
     #[arg(long, env = "NEPTUNE_LEADER_ELECT")]
     pub leader_elect: bool,
-    /// Maximum number of status writes per second, over all objects. Changes of conditions are
-    /// written first; counters are written at most once per second and object, and less often if
-    /// more objects count than this limit.
+    /// Maximum number of status writes per second, over all objects. An object larger than 4 KiB
+    /// counts several times. Changes of conditions are written first; counters are written at most
+    /// once per second and object, and less often if the object is large or more objects count than
+    /// this limit.
     #[arg(
         long,
         value_name = "NUMBER",
@@ -536,6 +537,17 @@ pub struct EventBus {
     /// is read again every 10 seconds. Tokens of the previous key stay valid for 10 minutes.
     #[arg(long, value_name = "FILE", env = "NEPTUNE_UPSTREAM_TOKEN_FILE")]
     pub upstream_token_file: Option<PathBuf>,
+    /// Batches per second that all nodes may send together. The controller halves it while the
+    /// router takes more than 1 second to answer. Each batch costs cloudcore three requests to the
+    /// API server.
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        env = "NEPTUNE_FLEET_RATE",
+        default_value_t = DEFAULT_FLEET_RATE,
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
+    pub fleet_rate: u32,
 }
 
 /// The flags of reports of cloud workers in Pods.

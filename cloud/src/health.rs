@@ -1,24 +1,49 @@
 //! HTTP endpoints for the kubelet and Prometheus: /livez, /readyz and /metrics.
 
 use std::{
+    future::pending,
     net::SocketAddr,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use axum::{
     Router,
+    body::Body,
     extract::State,
     http::{StatusCode, header::CONTENT_TYPE},
     response::IntoResponse,
     routing::get,
 };
+use hyper_util::service::TowerToHyperService;
+use neptune_program::listen::{self, Gate, HttpRules, Limits, Refusals, serve_http};
 use prometheus_client::{encoding::text, registry::Registry};
 use tokio::{net::TcpListener, sync::watch::Receiver};
 
 use crate::{cache::Caches, error::Error, fleet::Publisher, kinds::NUMBER_OF_KINDS};
+
+const RULES: HttpRules<Body> = HttpRules {
+    idle_timeout: Duration::from_secs(60),
+    probes: &["/livez", "/readyz"],
+    busy: listen::busy,
+};
+/// The name of the server in metrics and in the log.
+const SERVER: &str = "health";
+/// The kubelet and Prometheus need a few connections.
+const LIMITS: Limits = Limits {
+    pending: 512,
+    pending_per_address: 32,
+    pending_reserve: 64,
+    pending_time: Duration::from_secs(10),
+    hurried_time: Duration::from_secs(1),
+    anonymous: 64,
+    anonymous_per_address: 16,
+    known: 0,
+    per_identity: 0,
+};
 
 /// State behind the endpoints. Cheap to clone.
 #[derive(Clone)]
@@ -119,21 +144,22 @@ impl Readiness {
 ///
 /// # Errors
 /// [`Error::Listen`] if the address is in use or does not belong to this machine.
-pub async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
-    let failed = |source| Error::Listen { flag: "--listen", address, source };
-    TcpListener::bind(address).await.map_err(failed)
+pub fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
+    listen::bind(address).map_err(|source| Error::Listen { flag: "--listen", address, source })
 }
 
 /// Serves the endpoints until the program exits.
-pub async fn serve(listener: TcpListener, health_state: HealthState) {
+pub async fn serve(listener: TcpListener, health_state: HealthState, refusals: Refusals) {
     let router = Router::new()
         .route("/livez", get(|| std::future::ready("ok\n")))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(health_state);
-    if let Err(error) = axum::serve(listener, router).await {
-        tracing::error!(%error, "HTTP server for health and metrics stopped");
-    }
+    let gate = Gate::new(SERVER, LIMITS, &refusals);
+    listen::run(&listener, &gate, pending(), |stream, _, entry| {
+        serve_http(stream, entry, RULES, TowerToHyperService::new(router.clone()))
+    })
+    .await;
 }
 
 async fn ready(State(health_state): State<HealthState>) -> impl IntoResponse {

@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Command::Crds { output } => commands::crds(output.as_deref()),
         Command::Run(flags) => {
             set_up_logs(flags.log_format);
+            abort_on_panic();
             runtime().block_on(run::run(*flags))
         }
         Command::RecordMetrics(flags) => runtime().block_on(commands::record_metrics(flags)),
@@ -49,6 +50,17 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Runtime::new().expect("threads and an I/O driver are available")
 }
 
+/// Ends the process at a panic of any thread. Otherwise one that holds a lock would make every later
+/// message fail while `/livez` is green; a new process recovers everything from the API server and
+/// the agents.
+fn abort_on_panic() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::abort();
+    }));
+}
+
 fn set_up_logs(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(LOG_FILTER));
     let logs = tracing_subscriber::fmt()
@@ -63,8 +75,11 @@ fn set_up_logs(format: LogFormat) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-    use std::sync::{Arc, Mutex};
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::{
+        os::unix::process::ExitStatusExt as _,
+        sync::{Arc, Mutex},
+    };
 
     use super::*;
 
@@ -109,5 +124,20 @@ mod tests {
             "neptune_link:",
         ];
         assert_eq!(targets, expected, "{logged}");
+    }
+
+    #[test]
+    fn panic_of_any_thread_ends_the_process() {
+        const NAME: &str = "tests::panic_of_any_thread_ends_the_process";
+        if std::env::var_os("NEPTUNE_TEST_PANIC").is_some() {
+            abort_on_panic();
+            let _ = std::thread::spawn(|| panic!("by the test")).join();
+            return;
+        }
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", NAME, "--nocapture"]).env("NEPTUNE_TEST_PANIC", "1");
+        let output = command.output().unwrap();
+        assert!(output.status.signal().is_some(), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("by the test"), "{output:?}");
     }
 }

@@ -82,6 +82,8 @@ reasons! {
         SecurityContextInvalid: Obstacle => Failed,
         /// A text cannot be the name of a Secret.
         SecretNameInvalid: Obstacle => Failed,
+        /// A text of the spec contains a NUL.
+        TextInvalid: Obstacle => Failed,
         /// A sha256sum is not 64 hexadecimal digits.
         ModelDigestInvalid: Obstacle => Failed,
         /// No agent of the node has reported since this controller started.
@@ -192,6 +194,10 @@ reasons! {
         ModelServerDown: Problem => Running,
         /// A gateway cannot read the answers of a model server.
         ProtocolMismatch: Problem => Running,
+        /// The model server behind a gateway refuses each of its last requests.
+        ModelServerRefusesRequests: Problem => Running,
+        /// The last requests to a gateway are not decided.
+        RequestsUndecided: Problem => Running,
         /// The cloud refuses the token of a gateway.
         CloudRefusesToken: Problem => Running,
         /// The cloud answers a gateway, and refuses each of its last requests.
@@ -324,6 +330,8 @@ reasons! {
         ReplicaDiverged: Problem => Failed,
         /// A replica cannot be copied.
         ReplicaFailed: Problem => Failed,
+        /// The source or a replica exchanges datasets with as many nodes as it can.
+        TooManyPartners: Problem => Failed,
     }
     Model {
         /// The model's URL is invalid.
@@ -442,6 +450,8 @@ impl Reason {
         matches!(
             self,
             Self::ModelServerDown
+                | Self::ModelServerRefusesRequests
+                | Self::RequestsUndecided
                 | Self::ProtocolMismatch
                 | Self::CloudRefusesToken
                 | Self::CloudRefusesRequests
@@ -501,6 +511,8 @@ impl From<GatewayProblemReason> for Reason {
     fn from(reason: GatewayProblemReason) -> Self {
         match reason {
             GatewayProblemReason::ModelServerDown => Self::ModelServerDown,
+            GatewayProblemReason::ModelServerRefusesRequests => Self::ModelServerRefusesRequests,
+            GatewayProblemReason::RequestsUndecided => Self::RequestsUndecided,
             GatewayProblemReason::ProtocolMismatch => Self::ProtocolMismatch,
             GatewayProblemReason::CloudRefusesToken => Self::CloudRefusesToken,
             GatewayProblemReason::CloudRefusesRequests => Self::CloudRefusesRequests,

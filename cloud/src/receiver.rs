@@ -1,13 +1,7 @@
 //! The HTTP server of the receivers whose paths contain tokens: limits connections, by address and
 //! in time. What a request means is decided by its receiver.
 
-use std::{
-    collections::HashMap,
-    convert::Infallible,
-    net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{convert::Infallible, future::pending, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -15,20 +9,11 @@ use hyper::{
     Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use neptune_program::listen::{self, Entry, Gate, Identity, Limits, Refusals};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
-    task::JoinSet,
     time::timeout,
 };
-
-/// Maximum number of connections. `KubeEdge` opens one per message, a worker one per report.
-const MAX_CONNECTIONS: usize = 512;
-
-/// Maximum number of connections of one address whose token was not checked yet. A connection needs
-/// a millisecond for that, so cloudcore stays below it; a client that sends nothing does not take
-/// the connections of others.
-const MAX_UNCHECKED: usize = 64;
 
 /// How long a connection may take to send its request line and headers.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -36,95 +21,54 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a connection may take, from its first byte to the last.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The pause after a failed accept, for example without free file descriptors.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// `KubeEdge` opens a connection per message, a worker one per report. A connection is pending until
+/// its token was checked, which needs a millisecond, so cloudcore stays below the limit of an
+/// address; a client that sends nothing does not take the connections of others.
+const LIMITS: Limits = Limits {
+    pending: 512,
+    pending_per_address: 64,
+    pending_reserve: 64,
+    pending_time: CONNECTION_TIMEOUT,
+    hurried_time: HEADER_TIMEOUT,
+    anonymous: 512,
+    anonymous_per_address: 512,
+    known: 0,
+    per_identity: 0,
+};
 
-/// Serves indefinitely, one request per connection. `answer` returns the status and the text of the
-/// response.
-pub async fn serve<A, F>(listener: &TcpListener, answer: A)
-where
+/// Serves indefinitely, one request per connection. `server` is the name in metrics. `answer`
+/// returns the status and the text of the response.
+pub async fn serve<A, F>(
+    server: &'static str,
+    listener: &TcpListener,
+    refusals: &Refusals,
+    answer: A,
+) where
     A: Fn(Request<Incoming>, TokenCheck) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = (StatusCode, String)> + Send,
 {
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let unchecked = Unchecked::default();
-    let mut connections = JoinSet::new();
-    loop {
-        let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
-        while connections.try_join_next().is_some() {}
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                let Some(place) = unchecked.enter(peer.ip()) else {
-                    tracing::debug!(%peer, "receiver closed a connection: too many of its address wait for a token check");
-                    continue;
-                };
-                let answer = answer.clone();
-                connections.spawn(async move {
-                    // A connection that exceeds the timeout is closed.
-                    let served = connection(stream, answer, TokenCheck::new(place));
-                    let _ = timeout(CONNECTION_TIMEOUT, served).await;
-                    drop(slot);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "receiver cannot accept a connection; retrying");
-                tokio::time::sleep(ACCEPT_RETRY).await;
-            }
+    let gate = Gate::new(server, LIMITS, refusals);
+    listen::run(listener, &gate, pending(), |stream, _, entry| {
+        let answer = answer.clone();
+        async move {
+            // A connection that exceeds the timeout is closed.
+            let serving = connection(stream, answer, TokenCheck(entry));
+            let _ = timeout(CONNECTION_TIMEOUT, serving).await;
         }
-    }
+    })
+    .await;
 }
 
-/// The place of a connection among those of its address whose token was not checked yet. A receiver
-/// that never calls [`TokenCheck::passed`] limits all connections of an address.
+/// The check of a connection's token. A receiver that never calls [`TokenCheck::passed`] limits all
+/// connections of an address.
 #[derive(Debug, Clone)]
-pub struct TokenCheck(Arc<Mutex<Option<UncheckedPlace>>>);
+pub struct TokenCheck(Entry);
 
 impl TokenCheck {
-    fn new(place: UncheckedPlace) -> Self {
-        Self(Arc::new(Mutex::new(Some(place))))
-    }
-
-    /// Frees the place: the token is valid.
-    pub fn passed(&self) {
-        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
-    }
-}
-
-/// The connections whose token was not checked yet, by their address.
-#[derive(Debug, Clone, Default)]
-struct Unchecked(Arc<Mutex<HashMap<IpAddr, usize>>>);
-
-/// One connection in [`Unchecked`], until it is dropped.
-#[derive(Debug)]
-struct UncheckedPlace(Unchecked, IpAddr);
-
-impl Unchecked {
-    /// `None` if the address has too many connections.
-    fn enter(&self, address: IpAddr) -> Option<UncheckedPlace> {
-        let mut addresses = self.lock();
-        let count = addresses.entry(address).or_default();
-        if *count >= MAX_UNCHECKED {
-            return None;
-        }
-        *count += 1;
-        drop(addresses);
-        Some(UncheckedPlace(self.clone(), address))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for UncheckedPlace {
-    fn drop(&mut self) {
-        let mut addresses = self.0.lock();
-        if let Some(count) = addresses.get_mut(&self.1) {
-            *count -= 1;
-            if *count == 0 {
-                addresses.remove(&self.1);
-            }
-        }
+    /// Gives the connection a place: the token is valid. Returns whether there is one.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.0.admit(Identity::Anonymous).is_ok()
     }
 }
 
@@ -156,17 +100,39 @@ where
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+    use std::net::SocketAddr;
+
+    use neptune_harness::{Attack, under_attack::judge};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
 
-    #[test]
-    fn idle_connections_of_one_address_leave_room_for_others() {
-        let (unchecked, flood) = (Unchecked::default(), IpAddr::from([10, 0, 0, 1]));
-        let mut places: Vec<_> = (0..1000).filter_map(|_| unchecked.enter(flood)).collect();
-        assert_eq!(places.len(), MAX_UNCHECKED);
-        assert!(unchecked.enter(IpAddr::from([10, 0, 0, 2])).is_some());
-        places.pop();
-        assert!(unchecked.enter(flood).is_some(), "a checked token frees the place");
-        drop(places);
-        assert!(unchecked.lock().is_empty());
+    async fn post(address: SocketAddr) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = b"POST /known HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn attackers_delay_no_message() {
+        let listener = listen::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let answer = |request: Request<Incoming>, check: TokenCheck| async move {
+                if request.uri().path() == "/known" && check.passed() {
+                    return (StatusCode::OK, String::new());
+                }
+                // As a receiver that reads the body before it answers.
+                let _ = http_body_util::BodyExt::collect(request.into_body()).await;
+                (StatusCode::FORBIDDEN, String::new())
+            };
+            serve("test", &listener, &Refusals::default(), answer).await;
+        });
+        let known = || async move { post(address).await.starts_with("HTTP/1.1 200 ") };
+        judge("receiver", (address, 100), &Attack::all("/unknown"), known).await;
     }
 }

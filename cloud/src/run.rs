@@ -45,12 +45,12 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Invalid flags, an invalid kubeconfig, an address in use, and [`Error::LeadershipLost`]. An
 /// unreachable API server or broker is not an error.
 pub async fn run(flags: Run) -> Result<(), Error> {
-    let listener = health::bind(flags.listen).await?;
+    let listener = health::bind(flags.listen)?;
     let webhook = Webhook::prepare(&flags)?;
     let config = kubeconfig::config(flags.kubeconfig.as_deref(), None).await?;
     let client = kubeconfig::client(config)?;
     let metrics = Metrics::default();
-    let (transport, events) = transport(&flags, &metrics).await?;
+    let (transport, events) = transport(&flags, &metrics)?;
     let publisher = Publisher::new(transport.clone());
     let (send_change, mut changes) = mpsc::unbounded();
     let (send_report, reports) = mpsc::unbounded();
@@ -64,7 +64,7 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         let caches = caches.clone();
         move || TrainingModel::cache(&caches).state()
     };
-    let registry = metrics.registry(services, trainings);
+    let (registry, refusals) = (metrics.registry(services, trainings), metrics.refusals().clone());
     let health_state = HealthState::new(publisher.clone(), caches.clone(), registry);
     let fleet = Fleet::new(transport.heartbeat_seconds());
     if flags.require_known_keys {
@@ -82,11 +82,13 @@ pub async fn run(flags: Run) -> Result<(), Error> {
     let worker_reports = match &target {
         None => None,
         Some(target) => {
-            let listener = worker_reports::bind(flags.worker_reports.worker_report_listen).await?;
+            let listener = worker_reports::bind(flags.worker_reports.worker_report_listen)?;
             let (caches, fleet) = (caches.clone(), fleet.clone());
             let changes = upstream.changes.clone();
-            let health = health_state.clone();
-            Some((WorkerReports::new(target.clone(), caches, fleet, changes, health), listener))
+            let (health, target) = (health_state.clone(), target.clone());
+            let receiver =
+                WorkerReports::new(target, caches, fleet, changes, health, refusals.clone());
+            Some((receiver, listener))
         }
     };
     let pods = pod_settings(&flags, target.clone());
@@ -128,7 +130,7 @@ pub async fn run(flags: Run) -> Result<(), Error> {
     let result = tokio::select! {
         result = work => result,
         () = admission => Ok(()),
-        () = health::serve(listener, health_state.clone()) => Ok(()),
+        () = health::serve(listener, health_state.clone(), refusals) => Ok(()),
         () = stop_signal() => {
             tracing::info!("shutting down");
             Ok(())
@@ -210,7 +212,7 @@ fn leadership(context: &Context, flags: &Run) -> Leadership {
     }
 }
 
-async fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, TransportEvents), Error> {
+fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, TransportEvents), Error> {
     match flags.transport {
         cli::Transport::Mqtt => {
             let why = "--transport mqtt requires the address of the broker that the agents use";
@@ -237,8 +239,9 @@ async fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, Transpo
                 upstream: bus.upstream_url.clone(),
                 prefix: flags.topic_prefix.clone(),
                 token_file: bus.upstream_token_file.clone(),
+                fleet_rate: bus.fleet_rate,
             };
-            EventBus::start(settings, bus.upstream_listen, metrics.clone()).await
+            EventBus::start(settings, bus.upstream_listen, metrics.clone())
         }
     }
 }

@@ -6,17 +6,20 @@
 
 mod harness;
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
-use harness::{Agent, Harness, SERVICE, within};
-use k8s_openapi::api::apps::v1::Deployment;
+use harness::{Agent, Harness, SERVICE, sample, within};
+use k8s_openapi::api::{apps::v1::Deployment, events::v1::Event};
 use kube::{
     ResourceExt as _,
-    api::{Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams},
 };
 use neptune_api::JointInferenceService;
 use neptune_harness::eventually;
-use neptune_wire::replica::ReplicaChange;
+use neptune_wire::{Revision, replica::ReplicaChange};
 use serde_json::json;
 
 /// Waits until that many requests have failed.
@@ -60,6 +63,100 @@ async fn unavailable_api_server_loses_no_count() {
     assert_eq!(harness.http("/livez").await.unwrap(), "ok\n");
     harness.faulty_api.recover();
     harness.status("all counters", |s| s.inference == 30 && s.hard == 2).await;
+}
+
+/// A change is one Event, and its status does not wait for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn faults_of_the_api_server_and_restarts_repeat_no_event() {
+    let mut harness = Harness::start().await;
+    harness.models().await;
+    // The statuses are written, and the controller does not learn that.
+    harness.faulty_api.lose_answers("PATCH", "/status");
+    harness.apply_sample().await;
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
+    failed_requests(&harness, 2).await;
+    harness.faulty_api.recover();
+    let task = agent.task().await;
+    agent.report_running(&task, Some((10, 1)));
+    let name = harness.deployment().await.name_any();
+    // The Events of the next change are written, and the controller does not learn that.
+    harness.faulty_api.lose_answers("POST", "/events");
+    harness.deployment_available(&name).await;
+    harness.status("running workers", |s| s.type_ == "Running" && s.inference == 10).await;
+    harness.event("Running").await;
+    harness.faulty_api.recover();
+    for count in [20, 30] {
+        harness.kill_controller();
+        harness.start_controller();
+        agent.report_running(&task, Some((count, 2)));
+        harness.status("the counters", |s| s.inference == count).await;
+    }
+    let events = harness.api::<Event>().list(&ListParams::default()).await.unwrap().items;
+    let mut seen = BTreeSet::new();
+    for event in events {
+        let text = format!("{:?} {:?}", event.reason, event.note);
+        assert_eq!(event.series, None, "{text}");
+        assert!(seen.insert(text.clone()), "twice: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn service_without_its_service_object_does_not_delay_other_nodes() {
+    let mut harness = Harness::without_controller().await;
+    harness.models().await;
+    harness.node("edge1", json!({"node-role.kubernetes.io/edge": ""})).await;
+    harness.node("edge2", json!({"neptune.io/runtime": "agent"})).await;
+    harness.node_address("edge2", "192.0.2.7").await;
+    harness.faulty_api.fail("PATCH", "/services/", 500);
+    harness.start_controller();
+    // Its cloud worker runs in a Pod, behind a Service that cannot be created.
+    harness.apply_sample().await;
+    failed_requests(&harness, 1).await;
+    harness.kill_controller();
+    let mut healthy = sample();
+    healthy.metadata.name = Some("healthy".to_owned());
+    healthy.spec.edge_worker.node_name = Some("edge1".to_owned());
+    healthy.spec.cloud_worker.node_name = Some("edge2".to_owned());
+    harness.apply(healthy).await;
+    harness.start_controller();
+    let mut agent = Agent::connect(&harness, "edge1", "a", 1).await;
+    agent
+        .until("the task", |replica| {
+            replica.objects().keys().any(|key| key.name.as_str() == "healthy")
+        })
+        .await;
+    let ready = harness.http("/readyz").await.unwrap();
+    assert!(ready.contains("services: planned"), "{ready}");
+    harness.faulty_api.recover();
+    Agent::connect(&harness, "edge0", "b", 1).await.task().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_whose_worker_moves_while_statuses_fail_still_counts() {
+    let harness = Harness::start().await;
+    harness.node("edge1", json!({"node-role.kubernetes.io/edge": ""})).await;
+    harness.faulty_api.fail("PATCH", "/status", 500);
+    harness.models().await;
+    harness.apply_sample().await;
+    failed_requests(&harness, 2).await;
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
+    agent.until("an index", |replica| replica.index().revision > Revision(0)).await;
+    assert!(agent.replica.objects().is_empty(), "the status does not list the node");
+    harness.faulty_api.recover();
+    let task = agent.task().await;
+
+    harness.faulty_api.fail("PATCH", "/status", 500);
+    agent.report_running(&task, Some((100, 10)));
+    agent.flushed().await;
+    harness.patch(json!({"edgeWorker": {"nodeName": "edge1"}})).await;
+    let failed = harness.faulty_api.failed();
+    failed_requests(&harness, failed + 1).await;
+    agent.report_running(&task, Some((150, 15)));
+    agent.flushed().await;
+    harness.faulty_api.recover();
+    let status = harness.status("the counters of the first node", |s| s.inference == 150).await;
+    assert_eq!(status.hard, 15);
+    Agent::connect(&harness, "edge1", "b", 1).await.task().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

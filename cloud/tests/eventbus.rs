@@ -8,16 +8,22 @@ mod harness;
 #[path = "harness/kubeedge.rs"]
 mod kubeedge;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
 
-use harness::{Harness, SERVICE, within};
-use k8s_openapi::api::core::v1::Node;
+use harness::{Harness, SERVICE, sample, within};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use kubeedge::{BusAgent, KubeEdge, batch, install_crds, rules, status_topic};
+use neptune_api::{Dataset, JointInferenceService};
 use neptune_harness::eventually_async;
+use neptune_wire::{Replica, Resource};
 use serde_json::{Value, json};
 
 const NODE: &str = "edge0";
@@ -101,6 +107,19 @@ fn posted(result: &str) -> String {
     format!("neptune_controller_router_posts_total{{result=\"{result}\"}}")
 }
 
+/// The number of posts to a node without a session. The metric counts those to all nodes, such as
+/// the one of the sample's Model.
+fn unanswered(harness: &Harness, node: &str) -> usize {
+    let post = format!("not posted node={node} ");
+    let is_one = |line: &&str| line.contains(&post) && line.contains("outcome=NoSession");
+    harness.log().lines().filter(is_one).count()
+}
+
+async fn until_unanswered(harness: &Harness, node: &str, posts: usize) {
+    let what = format!("posts to {node}");
+    eventually_async(&what, async || unanswered(harness, node) >= posts).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn service_runs_without_a_broker_in_the_cloud() {
     let (harness, kubeedge) = start(&[NODE], 0.05, 1).await;
@@ -115,6 +134,65 @@ async fn service_runs_without_a_broker_in_the_cloud() {
     agent.until("the deletion", |replica| replica.objects().is_empty()).await;
 }
 
+/// Services that are created at once.
+const BURST: usize = 50;
+
+/// The sample on [`NODE`], with both workers.
+fn service_on_node(name: String) -> JointInferenceService {
+    let mut service = sample();
+    service.metadata.name = Some(name);
+    service.spec.cloud_worker.node_name = Some(NODE.to_owned());
+    service
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::disallowed_methods, reason = "measures a time")]
+async fn services_created_at_once_reach_their_node_within_a_second() {
+    let (harness, kubeedge) = start(&[NODE], 1.0, 9).await;
+    let both = json!({"node-role.kubernetes.io/edge": "", "neptune.io/runtime": "agent"});
+    harness.node(NODE, both).await;
+    harness.node_address(NODE, "192.0.2.7").await;
+    let agent = BusAgent::start(&kubeedge, NODE).await;
+    harness.models().await;
+    // KubeEdge may take seconds for a new Rule.
+    harness.apply(service_on_node("first".to_owned())).await;
+    let count = |replica: &Replica| {
+        let services = Resource::JointInferenceServices;
+        replica.objects().iter().filter(|(key, _)| key.resource == services).count()
+    };
+    agent.until("the first service", |replica| count(replica) == 1).await;
+    let mut best = Duration::MAX;
+    // The best of five: other programs on this machine are not measured.
+    for round in 1..=5 {
+        let services = (0..BURST).map(|number| service_on_node(format!("s{round}-{number}")));
+        futures::future::join_all(services.map(|service| harness.apply(service))).await;
+        let created = Instant::now();
+        agent.until("all services", |replica| count(replica) == 1 + round * BURST).await;
+        best = best.min(created.elapsed());
+        if best < Duration::from_secs(1) {
+            break;
+        }
+    }
+    println!("{BURST} services are at the node {best:?} after the last one was created");
+    assert!(best < Duration::from_secs(1), "{best:?}\n{}", harness.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn task_reaches_its_node_before_events_and_the_deployment_are_written() {
+    let (harness, kubeedge) = start(&[NODE], 0.05, 10).await;
+    let agent = BusAgent::start(&kubeedge, NODE).await;
+    harness.models().await;
+    harness.faulty_api.hold_requests(&["/events", "/deployments"]);
+    harness.apply_sample().await;
+    agent.until("the task", |replica| replica.objects().len() == 2).await;
+    assert!(
+        harness.api::<Deployment>().list(&ListParams::default()).await.unwrap().items.is_empty()
+    );
+    harness.faulty_api.hold_requests(&[]);
+    harness.deployment().await;
+    harness.event("CloudWorkerCreated").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn reconnected_node_gets_missed_objects_on_its_first_batch() {
     let (harness, kubeedge) = start(&[NODE], 0.05, 2).await;
@@ -122,15 +200,12 @@ async fn reconnected_node_gets_missed_objects_on_its_first_batch() {
     harness.models().await;
     kubeedge.emulator.cut(NODE).unwrap();
     harness.apply_sample().await;
-    harness.until_metric(&posted("no_session"), 1).await;
-    let tries = harness.metric(&posted("no_session")).await;
+    until_unanswered(&harness, NODE, 1).await;
     harness.patch(json!({"edgeWorker": {"hardExampleAlgorithm": {"name": "Random"}}})).await;
     assert!(agent.task().is_none());
-    assert_eq!(
-        harness.metric(&posted("no_session")).await,
-        tries,
-        "an offline node is not posted to"
-    );
+    // Its task and its model are posted at the same time, its index alone.
+    let posts = unanswered(&harness, NODE);
+    assert!((1..=2).contains(&posts), "an offline node is not posted to, and was {posts} times");
     kubeedge.emulator.heal(NODE).unwrap();
     agent.until("the task", |replica| replica.objects().len() == 2).await;
 }
@@ -150,7 +225,7 @@ async fn node_that_is_not_ready_is_not_posted_to() {
     // A later message for another node is posted.
     harness.node("edge9", json!({"node-role.kubernetes.io/edge": ""})).await;
     harness.patch(json!({"edgeWorker": {"nodeName": "edge9"}})).await;
-    harness.until_metric(&posted("no_session"), 1).await;
+    until_unanswered(&harness, "edge9", 1).await;
     // There and back: of the changes, the node gets the last.
     for node in [NODE, "edge9"] {
         harness.patch(json!({"edgeWorker": {"nodeName": node}})).await;
@@ -187,8 +262,8 @@ async fn offline_node_delays_no_other_node() {
         })
         .await;
     // Twenty tasks wait for the offline node; at most one of them has been posted.
-    assert!(harness.metric(&posted("no_session")).await <= 1);
-    harness.until_metric(&posted("no_session"), 1).await;
+    assert!(unanswered(&harness, "away") <= 1);
+    until_unanswered(&harness, "away", 1).await;
     harness.patch(json!({"edgeWorker": {"hardExampleAlgorithm": {"name": "CrossEntropy"}}})).await;
     agent
         .until("its task, changed again", |replica| {
@@ -388,6 +463,24 @@ async fn name_in_use_by_another_owner_is_reported_and_not_taken() {
         .await;
     endpoints.delete("neptune-rest", &DeleteParams::default()).await.unwrap();
     rules_in_place(&harness).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rule_in_use_by_another_owner_cuts_off_only_its_node() {
+    let mut harness = Harness::without_controller().await;
+    harness.node("edge1", json!({"node-role.kubernetes.io/edge": ""})).await;
+    let kubeedge = KubeEdge::start(&harness, &[NODE, "edge1"], 0.05, 15).await;
+    let theirs = json!({"apiVersion": "rules.kubeedge.io/v1", "kind": "Rule",
+        "metadata": {"name": "neptune-upstream-edge0"},
+        "spec": {"source": "a", "sourceResource": {}, "target": "b", "targetResource": {}}});
+    let theirs: DynamicObject = serde_json::from_value(theirs).unwrap();
+    rules(&harness, "Rule").create(&PostParams::default(), &theirs).await.unwrap();
+    harness.set_transport(kubeedge.flags());
+    harness.start_controller();
+    ready(&harness, "Rule neptune-system/neptune-upstream-edge0 is not managed").await;
+    assert!(harness.is_ready(harness.http_port()).await);
+    let upstream = format!("{}/upstream/edge1", kubeedge.upstream_url());
+    assert_eq!(post(upstream, batch(1, &[])).await, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -617,4 +710,60 @@ async fn restarted_controller_continues_over_eventbus() {
         .await
         .unwrap();
     agent.until("the deletion", |replica| replica.objects().is_empty()).await;
+}
+
+/// A router that takes 2 s for each answer. Returns its URL, and the bodies that it gets.
+async fn slow_router() -> (String, Arc<Mutex<Vec<String>>>) {
+    let bodies = Arc::<Mutex<Vec<String>>>::default();
+    let taken = Arc::clone(&bodies);
+    let answer = move |body: String| {
+        taken.lock().unwrap().push(body);
+        async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            "message delivered"
+        }
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let router = axum::Router::new().fallback(answer);
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (url, bodies)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_router_slows_the_fleet_down() {
+    let mut harness = Harness::without_controller().await;
+    install_crds(&harness).await;
+    let (url, bodies) = slow_router().await;
+    let nodes = ["edge0", "edge1", "edge2"];
+    for node in nodes {
+        harness.node(node, json!({"node-role.kubernetes.io/edge": ""})).await;
+    }
+    let listen = format!("127.0.0.1:{}", harness::free_port());
+    let flags = ["--transport", "eventbus", "--router-url", &url, "--upstream-listen", &listen];
+    let more = ["--upstream-url", "http://127.0.0.1:9", "--fleet-rate", "2"];
+    harness.set_transport([&flags[..], &more].concat().into_iter().map(str::to_owned).collect());
+    harness.start_controller();
+    rules_in_place(&harness).await;
+    let rate = "neptune_controller_fleet_batch_rate";
+    harness.until_metric(rate, 2).await;
+    let dataset = async |name: &str, node: &str| {
+        let dataset = json!({"apiVersion": "edgeai.io/v1alpha1", "kind": "Dataset",
+            "metadata": {"name": name},
+            "spec": {"dataUrl": "/data/a.csv", "format": "csv", "nodeName": node}});
+        let api = harness.api::<Dataset>();
+        let dataset = serde_json::from_value(dataset).unwrap();
+        api.create(&PostParams::default(), &dataset).await.unwrap();
+    };
+    for node in nodes {
+        dataset(node, node).await;
+    }
+    harness.until_metric(rate, 1).await;
+    assert!(harness.log().contains("the router answers slowly"), "{}", harness.log());
+    dataset("another", "edge0").await;
+    // Three nodes at one batch per second.
+    eventually_async("the longer interval", async || {
+        bodies.lock().unwrap().iter().any(|body| body.contains(r#""batchSeconds":5"#))
+    })
+    .await;
 }

@@ -6,8 +6,11 @@
 mod harness;
 
 use harness::{Agent, Harness, agent::pin};
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, api::DeleteParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
 use neptune_wire::{ObjectContent, PeerEndpoint, PeerRoster, Replica};
 use serde_json::{Value, json};
 
@@ -72,4 +75,27 @@ async fn roster_follows_reports_labels_and_nodes_of_the_zone() {
 
     older.until("an index", |replica| replica.index().revision.0 > 0).await;
     assert_eq!(older.replica.objects().len(), 0, "it reports no peers");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invalid_pin_of_an_operator_is_reported_and_no_key_replaces_it() {
+    let mut harness = Harness::without_controller().await;
+    harness.node("edge0", labels("west")).await;
+    let typed = pin("a").0.replace("sha256:", "SHA256:");
+    let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "neptune-node-keys"}, "data": {"edge0": typed}});
+    let config_maps = harness.api::<ConfigMap>();
+    let config_map: ConfigMap = serde_json::from_value(config_map).unwrap();
+    config_maps.create(&PostParams::default(), &config_map).await.unwrap();
+    harness.start_controller_with(&["--namespace", "default", "--require-known-keys"]);
+    let mut agent = Agent::connect(&harness, "edge0", "attacker", 1).await;
+    agent.report_peers(sharing("10.0.0.1:8417"));
+    harness.event("NodeKeyInvalid").await;
+    assert_eq!(harness.logged("entry edge0 is invalid"), 1, "{}", harness.log());
+    let data = config_maps.get("neptune-node-keys").await.unwrap().data;
+    assert_eq!(data, config_map.data);
+
+    let trusted = pin("attacker").0;
+    harness.neptune(&["trust", "edge0", "--namespace", "default", "--pin", &trusted]);
+    has_peers(&mut agent, "the roster of a known node", &[]).await;
 }

@@ -6,7 +6,7 @@
 
 mod harness;
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use harness::{Harness, SERVICE, free_port, within};
 use k8s_openapi::{
@@ -21,6 +21,10 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use neptune_api::JointInferenceService;
+use neptune_harness::{
+    Attack, eventually,
+    under_attack::{get, judge},
+};
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::ring,
@@ -160,6 +164,10 @@ async fn invalid_specs_are_denied_with_the_field() {
         (
             sample(|s| worker(s, "env", json!([{"name": "MODEL_URL", "value": "x"}]))),
             "spec.edgeWorker.workerSpec.env: \"MODEL_URL\" is set by Neptune",
+        ),
+        (
+            sample(|s| worker(s, "env", json!([{"name": "A", "value": "x\0"}]))),
+            "spec.edgeWorker.workerSpec.env[0].value contains a NUL character",
         ),
         (
             sample(|s| worker(s, "scriptDir", "code".into())),
@@ -407,6 +415,19 @@ async fn writes_are_admitted_while_no_controller_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn controllers_with_a_url_each_do_not_write_in_a_loop() {
+    let harness = start(&[]).await;
+    let address = format!("127.0.0.1:{}", free_port());
+    let url = format!("https://{address}");
+    let flags = ["--namespace", "default", "--webhook-listen", &address, "--webhook-url", &url];
+    let _second = harness.start_replica_with(&flags);
+    let warning = "another writer replaced the ValidatingWebhookConfiguration";
+    eventually("the warning", || harness.logged(warning) > 0).await;
+    let writes = harness.faulty_api.requests("PATCH", "/validatingwebhookconfigurations/");
+    assert!(writes <= 4, "{writes} writes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn slow_and_malformed_clients_do_not_affect_others() {
     let mut harness = Harness::without_controller().await;
     harness.models().await;
@@ -448,14 +469,74 @@ async fn slow_and_malformed_clients_do_not_affect_others() {
 
 /// The status code of the answer to a request.
 async fn send(port: u16, trusted: &str, request: &str) -> String {
-    let stream = connect(port, "127.0.0.1", trusted).await.unwrap();
-    let (mut reading, mut writing) = tokio::io::split(stream);
-    let mut answer = vec![0; 12];
-    let read = async { within("an answer", reading.read_exact(&mut answer)).await };
+    within("an answer", code(port, "127.0.0.1", trusted, request)).await.unwrap()
+}
+
+async fn code(port: u16, host: &str, trusted: &str, request: &str) -> std::io::Result<String> {
+    let (mut reading, mut writing) = tokio::io::split(connect(port, host, trusted).await?);
+    let mut answer = [0; 12];
     // A request that is refused early is not read to its end.
-    let (read, _) = tokio::join!(read, writing.write_all(request.as_bytes()));
-    read.unwrap();
-    String::from_utf8(answer).unwrap().split(' ').nth(1).unwrap().to_owned()
+    let (read, _) =
+        tokio::join!(reading.read_exact(&mut answer), writing.write_all(request.as_bytes()));
+    read?;
+    Ok(String::from_utf8_lossy(&answer[9..]).into_owned())
+}
+
+/// A review of the creation of a service, as the API server sends it.
+fn review_request() -> String {
+    let service: Value = serde_saphyr::from_str(SAMPLE).unwrap();
+    let kind =
+        json!({"group": "neptune.io", "version": "v1alpha1", "kind": "JointInferenceService"});
+    let resource =
+        json!({"group": "neptune.io", "version": "v1alpha1", "resource": "jointinferenceservices"});
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "1", "kind": kind, "resource": resource, "name": SERVICE, "namespace": "default",
+            "operation": "CREATE", "userInfo": {}, "object": service, "oldObject": null,
+            "dryRun": false,
+        },
+    })
+    .to_string();
+    format!(
+        "POST /validate HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{review}",
+        review.len()
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attackers_delay_no_review_and_no_probe() {
+    let mut harness = Harness::without_controller().await;
+    harness.models().await;
+    let files = tempfile::tempdir().unwrap();
+    let (pem, _) = write_certificate(files.path());
+    let webhook = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let directory = files.path().to_str().unwrap();
+    let listen = webhook.to_string();
+    harness.start_controller_with(&["--webhook-listen", &listen, "--webhook-cert-dir", directory]);
+    answers_as(webhook.port(), "localhost", &pem).await;
+
+    let (pem, request, attacks) = (&pem, &review_request(), Attack::all("/validate"));
+    // A new connection, with the handshake.
+    let review = || async move {
+        code(webhook.port(), "localhost", pem, request).await.is_ok_and(|code| code == "200")
+    };
+    judge("admission", (webhook, 100), &attacks, review).await;
+    let pages = SocketAddr::from(([127, 0, 0, 1], harness.http_port()));
+    judge("controller, health", (pages, 32), &attacks, || get(pages, "/livez")).await;
+    judge("controller, metrics", (pages, 32), &attacks, || get(pages, "/metrics")).await;
+    let reviews =
+        harness.metric("neptune_controller_admission_reviews_total{verdict=\"allowed\"}").await;
+    assert!(reviews >= 100, "{reviews} reviews of a valid service");
+}
+
+/// Writes a new certificate of `localhost` as cert-manager does. Returns its PEM and its DER.
+fn write_certificate(directory: &Path) -> (String, Vec<u8>) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(directory.join("tls.crt"), made.cert.pem()).unwrap();
+    std::fs::write(directory.join("tls.key"), made.signing_key.serialize_pem()).unwrap();
+    (made.cert.pem(), made.cert.der().to_vec())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -604,20 +685,15 @@ async fn answers_as(port: u16, host: &str, trusted: &str) {
 async fn certificate_of_cert_manager_and_its_renewal_are_served() {
     let mut harness = Harness::without_controller().await;
     let directory = tempfile::tempdir().unwrap();
-    let write = || {
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-        std::fs::write(directory.path().join("tls.crt"), made.cert.pem()).unwrap();
-        std::fs::write(directory.path().join("tls.key"), made.signing_key.serialize_pem()).unwrap();
-        (made.cert.pem(), made.cert.der().to_vec())
-    };
-    let (pem, der) = write();
+    let (pem, der) = write_certificate(directory.path());
     let port = free_port();
     let address = format!("127.0.0.1:{port}");
     let files = directory.path().to_str().unwrap().to_owned();
     harness.start_controller_with(&["--webhook-listen", &address, "--webhook-cert-dir", &files]);
     answers_as(port, "localhost", &pem).await;
     assert_eq!(handshake(port, "localhost", &pem).await.unwrap(), der);
-    let (pem, der) = write();
+    let (pem, der) = write_certificate(directory.path());
+    answers_as(port, "localhost", &pem).await;
     assert_eq!(handshake(port, "localhost", &pem).await.unwrap(), der);
     assert_eq!(bundle(&harness).await, None, "cert-manager sets the CA bundle");
 }

@@ -6,7 +6,9 @@
 
 mod harness;
 
-use harness::{Agent, Harness, agent::worker};
+use std::time::Duration;
+
+use harness::{Agent, Harness, SERVICE, agent::worker};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Endpoints, Service},
@@ -166,6 +168,12 @@ async fn exposed_gateway_has_a_service_until_it_is_not_exposed() {
     let subsets = serde_json::to_value(endpoints.subsets).unwrap();
     let address = json!([{"ip": "192.0.2.10", "nodeName": "edge0"}]);
     assert_eq!(subsets[0]["addresses"], address);
+    let url = format!("http://{name}.default.svc.cluster.local:8080");
+    let has_url = |service: &JointInferenceService| {
+        let gateway = service.status.as_ref().and_then(|status| status.gateway.as_ref());
+        gateway.is_some_and(|gateway| gateway.service_url.as_ref() == Some(&url))
+    };
+    harness.until("assistant", "the URL of the Service", has_url).await;
     patch(&harness, json!({"gateway": null})).await;
     harness.until_gone::<Service>(&name).await;
 }
@@ -195,10 +203,16 @@ async fn server_in_the_cloud_without_a_node_is_a_deployment_with_a_service() {
     let port = server.ports.as_ref().unwrap()[0].container_port;
     let ip = harness.cluster_ip(&name).await;
 
-    // The gateway reaches it by the name of its Service, without DNS.
+    // The gateway reaches it by the name of its Service, without DNS. A host entry of the container
+    // would replace it when the address changes.
     let host = format!("{name}.default.svc.cluster.local");
     let has_host = |content: &neptune_wire::ObjectContent| {
-        content.workers.first().is_some_and(|worker| worker.hosts.get(&host) == Some(&ip))
+        let is_it = |worker: &neptune_wire::Worker| {
+            let config = worker.gateway.as_ref().map(|gateway| &gateway.config);
+            worker.hosts.is_empty()
+                && config.is_some_and(|it| it["cloud"]["addresses"][&host] == ip.to_string())
+        };
+        content.workers.first().is_some_and(is_it)
     };
     let service = key("default/jointinferenceservices/assistant");
     let task = agent.has(&service, "the host of the Service", has_host).await;
@@ -215,6 +229,49 @@ async fn server_in_the_cloud_without_a_node_is_a_deployment_with_a_service() {
     api.delete("assistant", &DeleteParams::background()).await.unwrap();
     harness.until_gone::<InferenceModel>("assistant-cloud").await;
     harness.until_gone::<Deployment>(&name).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn service_follows_a_model_server_whose_watch_event_is_late() {
+    let harness = Harness::start().await;
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
+    harness.model("smollm2", "https://models.test/smollm2.gguf").await;
+    harness.model("big", "https://models.test/big.gguf").await;
+    let mut service = assistant();
+    service.metadata.name = Some(SERVICE.to_owned());
+    let cloud = json!({"name": "cloud", "model": {"name": "big"},
+        "server": {"frameworkType": "llamacpp"}});
+    service.spec.cloud_worker = serde_json::from_value(cloud).unwrap();
+    harness.apply(service).await;
+    let name = harness.deployment().await.name_any();
+    let has_active = |active: i32| {
+        move |service: &JointInferenceService| {
+            service.status.as_ref().is_some_and(|status| status.active == Some(active))
+        }
+    };
+    let task = agent.task().await;
+    let gateway = json!({"cloud": "Reachable", "problems": []});
+    let numbers = |samples: u64| {
+        json!({"inferenceNumber": samples, "hardExampleNumber": 0, "uploadCloudRatio": 0,
+            "startTime": "", "currentTime": ""})
+    };
+    agent.report_gateway(&task, &numbers(0), &gateway);
+    harness.until(SERVICE, "the gateway alone", has_active(1)).await;
+
+    // The status of the server is written and not in the controller's cache yet.
+    harness.faulty_api.hold_watches(Some("/inferencemodels"));
+    harness.deployment_available(&name).await;
+    let is_served = |model: &InferenceModel| {
+        model.status.as_ref().is_some_and(|status| status.ready_replicas == Some(1))
+    };
+    harness.until(&format!("{SERVICE}-cloud"), "serving", is_served).await;
+    // The service was looked at with the old status.
+    agent.report_gateway(&task, &numbers(7), &gateway);
+    harness.status("the samples", |status| status.inference == 7).await;
+    harness.faulty_api.hold_watches(None);
+    let active = harness.until(SERVICE, "the active server", has_active(2));
+    // Without the event the service would be looked at again when all nodes had time to report.
+    tokio::time::timeout(Duration::from_secs(30), active).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -256,5 +313,50 @@ async fn service_in_a_chain_follows_the_address_of_the_other_gateway() {
         };
         let name = exposed(&harness).await;
         harness.until(&name, "the address of its Endpoints", has_address).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn service_in_a_chain_calls_the_service_of_the_other_gateway_if_chosen() {
+    let harness = Harness::start().await;
+    harness.node("edge1", json!({"node-role.kubernetes.io/edge": ""})).await;
+    harness.model("smollm2", "https://models.test/smollm2.gguf").await;
+    let mut near = assistant();
+    let cloud = json!({"name": "cloud", "service": {"name": "far", "address": "Service"}});
+    near.spec.cloud_worker = serde_json::from_value(cloud).unwrap();
+    let far = ASSISTANT.replace("name: assistant", "name: far").replace("edge0", "edge1");
+    let mut far: JointInferenceService = serde_saphyr::from_str(&far).unwrap();
+    far.spec.gateway = serde_json::from_value(json!({"port": 8081, "expose": true})).unwrap();
+    harness.apply(far).await;
+    harness.apply(near).await;
+    // Its node has no address yet, so that there is no Service.
+    let text = message(&harness, "ServerAddressUnknown").await;
+    assert!(text.contains("waiting for the Service of the gateway of"), "{text}");
+
+    harness.node_address("edge1", "192.0.2.11").await;
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
+    let name = exposed(&harness).await;
+    let host = format!("{name}.default.svc.cluster.local");
+    let mut last = None;
+    for _ in 0..2 {
+        let before = last;
+        let is_other = |service: &Service| {
+            let ip = service.spec.as_ref().and_then(|spec| spec.cluster_ip.clone());
+            ip.is_some() && ip != before
+        };
+        let service = harness.until(&name, "its address", is_other).await;
+        let ip = service.spec.unwrap().cluster_ip.unwrap();
+        let calls = |content: &neptune_wire::ObjectContent| {
+            let gateway = content.workers.first().and_then(|worker| worker.gateway.as_ref());
+            gateway.is_some_and(|gateway| {
+                let cloud = &gateway.config["cloud"];
+                cloud["url"] == format!("http://{host}:8081") && cloud["addresses"][&host] == ip
+            })
+        };
+        agent.has(&key("default/jointinferenceservices/assistant"), "the Service", calls).await;
+        // Somebody deletes it: the new one has another address.
+        let services = harness.api::<Service>();
+        services.delete(&name, &DeleteParams::default()).await.unwrap();
+        last = Some(ip);
     }
 }

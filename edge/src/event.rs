@@ -12,7 +12,7 @@ use crate::{
         aggregator::AggregatorEvent,
         artifact::{ArtifactSource, DownloadEvent, ImageEvent, LocalModelEvent},
         gateway_files::WrittenGateways,
-        observed_container::ObservedContainer,
+        observed_container::Observation,
         outcome::StepOutcome,
         problem::Problem,
         pulled_image::CollectedImages,
@@ -36,7 +36,7 @@ pub enum AgentEvent {
         stopped: Option<String>,
     },
     /// The result of the observation of this number.
-    ContainersObserved { seq: u64, result: Result<Vec<ObservedContainer>, Problem> },
+    ContainersObserved { seq: u64, result: Result<Vec<Observation>, Problem> },
     /// A step finished. `spec`: the hash of the started spec, and how often it was started before.
     StepDone { worker: WorkerName, outcome: StepOutcome, spec: Option<(String, u32)> },
     /// The result of checking a model at a local path.

@@ -11,20 +11,21 @@ use std::{
 
 use jiff::Timestamp;
 use neptune_models::{ModelStore, PeerFetch, StorePolicy};
+use neptune_program::listen::{self, Refusals};
 use rustix::thread::CapabilitySet;
-use tokio::{net::TcpListener, sync::mpsc};
+use tokio::sync::mpsc;
 use tracing::info;
 
 use crate::{
     Error,
     agent::{
-        Agent, Aggregators, CloudSession, Containers, DesiredState, DroppedMessages, Gateways,
-        ImageCollector, LoopSchedule, ModelServers, NodeArtifacts, NodeKey, ServiceNotifier,
-        Training, WorkerPool, executor::Executor,
+        Agent, Aggregators, CloudSession, Containers, DesiredState, DroppedMessages, FloodWatch,
+        Gateways, ImageCollector, LoopSchedule, ModelServers, NodeArtifacts, NodeKey,
+        ServiceNotifier, Training, WorkerPool, executor::Executor,
     },
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
     broker::{
-        embedded::{self, BrokerSettings, credentials::BrokerCredentials, notes::WorkerNotes},
+        embedded::{self, BrokerSettings, EmbeddedBroker, notes::WorkerNotes},
         links::start_links,
     },
     config::Config,
@@ -35,7 +36,7 @@ use crate::{
     engine::{docker::Docker, former_nodes, image_pulls::ImagePulls, watch},
     event::AgentEvent,
     gateway::{
-        metrics::{self, NodePage},
+        metrics::{self, MetricsPages, NodePage},
         writer::{self, WriterDirs},
     },
     peers::{ModelContents, PeerService, metrics::origin_page},
@@ -47,7 +48,7 @@ use crate::{
         reporter::Reporter,
     },
     storage::Store,
-    training::{activity::TrainingNode, metrics::TrainingMetrics},
+    training::{activity::TrainingNode, boot::boot_id, metrics::TrainingMetrics},
     worker::counts::Counts,
 };
 
@@ -79,27 +80,32 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         local_broker = %config.local_url, data_dir = %config.data_dir.display(), version = env!("CARGO_PKG_VERSION"),
         "neptune-edge starting"
     );
-    let credentials = start_embedded_broker(&config, &sender)?;
-    let config = match &credentials {
-        Some(credentials) => {
-            let local_url = credentials.agent_url().parse()?;
+    let refusals = Refusals::default();
+    let broker = start_embedded_broker(&config, &sender, &refusals)?;
+    let config = match &broker {
+        Some(broker) => {
+            let local_url = broker.credentials.agent_url().parse()?;
             Config { local_url, ..config }
         }
         None => config,
     };
-    // A start whose epoch could not be stored, because the disk is full, has the epoch of the next
-    // one: later numbers order their messages.
+    let (credentials, messages) =
+        broker.map(|broker| (broker.credentials, broker.messages)).unzip();
+    // Where nothing can be written, not even the file of the epoch, two starts have the same one: later
+    // numbers order their messages.
     let seq = Timestamp::now().as_millisecond().unsigned_abs();
     let key = NodeKey::load(&config.data_dir);
     let node = publishing_node(&config, &identity, &key);
-    let peers = start_peers(&config, &key, &sender);
+    let peers = start_peers(&config, &key, &sender, &refusals);
     let (link, local) = start_links(&config, node.offline(), &sender)?;
     let batches = Batches::new(identity.clone(), config.heartbeat).starting_after(seq);
     let channel = |rules| EventBusChannel::new(rules, batches, config.heartbeat);
     let event_bus = config.event_bus.as_ref().map(channel);
     let publisher = CloudPublisher { link, node, event_bus };
-    let docker = Docker::new(&config.docker_socket);
-    let docker = Arc::new(docker.with_registry_config(config.registry_config.clone()));
+    let docker = Docker::new(&config.docker_socket)
+        .with_registry_config(config.registry_config.clone())
+        .with_logs(config.report_logs);
+    let docker = Arc::new(docker);
     tokio::spawn(watch::engine(Arc::clone(&docker), config.node.clone(), sender.clone()));
     let former = store.set_owner(&config.node)?;
     if !former.is_empty() {
@@ -114,6 +120,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         instance: identity.instance.clone(),
         events: sender.clone(),
         metrics: Arc::clone(&training_metrics),
+        boot: boot_id(),
     };
     let aggregators = Aggregators::new(training.clone());
     let training = Training::new(training, config.training_slots, store.training_tasks()?);
@@ -126,12 +133,13 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let replicas = Arc::<ReplicaMetrics>::default();
     let exchange = (peers.as_ref(), &replicas);
     let artifacts = artifacts(&config, &store, &docker, &context, exchange, &sender)?;
-    let page = node_page(&artifacts, peers.clone(), replicas, training_metrics);
-    let gateways = gateways(&config, &context, &sender, page).await?;
+    let page = node_page(&artifacts, peers.clone(), replicas, training_metrics, refusals.clone());
+    let gateways = gateways(&config, &context, &sender, (page, &refusals))?;
     let agent = Agent {
         desired: DesiredState::new(replica),
         cloud: CloudSession::new(publisher, reporter, store.pending_clears()?, durable, &config),
         workers: WorkerPool::new(counts, local.clone(), config.prefix.clone(), boot_id()),
+        messages,
         servers: ModelServers::default(),
         artifacts,
         images: ImageCollector::new(config.image_gc, store.pulled_images()?),
@@ -145,6 +153,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         training,
         aggregators,
         dropped: DroppedMessages::default(),
+        refusals,
+        flood: FloodWatch::default(),
         schedule: LoopSchedule::default(),
         store,
         config,
@@ -154,17 +164,12 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     result
 }
 
-/// Identifies this boot of the machine; empty where the kernel does not provide it.
-fn boot_id() -> String {
-    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    id.trim().to_owned()
-}
-
-/// Starts the embedded broker, if the workers use it. Returns its logins.
+/// Starts the embedded broker, if the workers use it.
 fn start_embedded_broker(
     config: &Config,
     events: &mpsc::Sender<AgentEvent>,
-) -> Result<Option<Arc<BrokerCredentials>>, Error> {
+    refusals: &Refusals,
+) -> Result<Option<EmbeddedBroker>, Error> {
     let Some(listen) = config.embedded else { return Ok(None) };
     let (on_change, failed) = (events.clone(), events.clone());
     // If the queue is full, the plan after the next observation reads the notes.
@@ -175,6 +180,7 @@ fn start_embedded_broker(
         allow_anonymous: config.allow_anonymous_workers,
         data_dir: Some(&config.data_dir),
         consumer: None,
+        refusals: refusals.clone(),
     };
     let failed = move |error| async move {
         drop(failed.send(AgentEvent::BrokerFailed(error)).await);
@@ -198,8 +204,10 @@ fn start_peers(
     config: &Config,
     key: &NodeKey,
     events: &mpsc::Sender<AgentEvent>,
+    refusals: &Refusals,
 ) -> Option<PeerService> {
-    let (peers, mut contents) = PeerService::new(config.node.clone(), config.peers?);
+    let (node, settings) = (config.node.clone(), config.peers?);
+    let (peers, mut contents) = PeerService::new(node, settings, refusals.clone());
     if let Ok(key) = key.get() {
         peers.start(key);
     }
@@ -240,11 +248,11 @@ fn gateway_user(agent: u32) -> u32 {
 }
 
 /// Starts the task that writes the files of the gateways, and the one that serves their metrics.
-async fn gateways(
+fn gateways(
     config: &Config,
     context: &NodeContext,
     events: &mpsc::Sender<AgentEvent>,
-    page: NodePage,
+    (page, refusals): (NodePage, &Refusals),
 ) -> Result<Gateways, Error> {
     let dirs = WriterDirs {
         gateways: context.data_dir.join(GATEWAYS_DIR),
@@ -254,9 +262,10 @@ async fn gateways(
     let gateways = Gateways::default();
     tokio::spawn(writer::run(dirs, gateways.subscribe(), events.clone()));
     if let Some(listen) = config.metrics_listen {
-        let listener = TcpListener::bind(listen).await;
+        let listener = listen::bind(listen);
         let listener = listener.map_err(|source| Error::MetricsListen { listen, source })?;
-        tokio::spawn(metrics::serve(listener, gateways.subscribe(), page));
+        let pages = MetricsPages { gateways: gateways.subscribe(), node: page };
+        tokio::spawn(metrics::serve(listener, pages, refusals.clone()));
     }
     Ok(gateways)
 }
@@ -303,11 +312,13 @@ fn node_page(
     peers: Option<PeerService>,
     replicas: Arc<ReplicaMetrics>,
     training: Arc<TrainingMetrics>,
+    refusals: Refusals,
 ) -> NodePage {
     let store = artifacts.downloads.store().clone();
     Arc::new(move || {
         let peers = peers.as_ref().map(|peers| peers.counters().page()).unwrap_or_default();
-        peers + &origin_page(store.origin_bytes()) + &replicas.text() + &training.page()
+        let refused = refusals.page("neptune_edge");
+        peers + &origin_page(store.origin_bytes()) + &replicas.text() + &training.page() + &refused
     })
 }
 

@@ -110,6 +110,50 @@ async fn readable_or_malformed_registry_credentials_are_a_warning() {
     assert_eq!(level(r#"{"auths": "s3cret"}"#, 0o600).as_deref(), Some("warning"));
 }
 
+/// The cloud of a Service at its host entry, another gateway at its address, and an endpoint.
+#[tokio::test(flavor = "multi_thread")]
+async fn cloud_of_each_gateway_is_called_at_the_address_that_it_uses() {
+    let broker = Broker::start().await;
+    let mut agent = Agent::new(&broker.url());
+    agent.start();
+    let cloud = Cloud::connect(&agent);
+    cloud.subscribed().await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (port, closed) = (listener.local_addr().unwrap().port(), free_port());
+    let server = tokio::spawn(async move { axum::serve(listener, axum::Router::new()).await });
+    let host = "big.ns1.svc.cluster.local";
+    let gateway = |name: &str, url: String, hosts: Value| {
+        let config = json!({"cloud": {"url": url}});
+        json!({"name": name, "role": "edge", "image": "none.invalid/none:1", "hosts": hosts,
+            "gateway": {"server": "small", "config": config}})
+    };
+    let workers = json!({"workers": [
+        gateway("service", format!("http://{host}:{port}/v1"), json!({host: "127.0.0.1"})),
+        gateway("chain", format!("http://127.0.0.1:{closed}"), json!({})),
+        gateway("endpoint", format!("https://localhost:{port}/v1"), json!({})),
+    ]});
+    let service = cloud.insert("default/jointinferenceservices/s", &workers);
+    cloud.index(&[("default/jointinferenceservices/s", &service)]);
+    eventually("the object to be stored", || agent.log().contains("object received")).await;
+    let output = tokio::task::block_in_place(|| agent.doctor(&["--json", "--resolve", host]));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let checks = report["checks"].as_array().unwrap().iter();
+    let found: Vec<_> = checks.filter(|check| check["check"] == "cloud workers").collect();
+    let has = |level: &str, texts: &[&str]| {
+        let is_it = |check: &&&Value| {
+            let seen = check["seen"].as_str().unwrap();
+            check["level"] == level && texts.iter().all(|text| seen.contains(text))
+        };
+        assert_eq!(found.iter().filter(is_it).count(), 1, "{texts:?} in {found:#?}");
+    };
+    has("ok", &[host, "default/jointinferenceservices/s", &format!("127.0.0.1:{port} answers")]);
+    has("ok", &[host, "--resolve", "127.0.0.1"]);
+    has("error", &[&format!("127.0.0.1:{closed}: connection refused")]);
+    has("error", &["localhost", "TLS"]);
+    assert_eq!(found.len(), 4, "{found:#?}");
+    server.abort();
+}
+
 #[tokio::test]
 async fn secret_that_a_service_needs_is_named_until_it_is_readable() {
     let broker = Broker::start().await;

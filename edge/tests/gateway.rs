@@ -334,7 +334,7 @@ async fn ask(port: u16) -> Option<Answer> {
     let body = json!({"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]});
     let body = body.to_string();
     let request = format!(
-        "POST /v2/models/small/infer HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n\
+        "POST /v2/models/small/infer HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
          connection: close\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );

@@ -238,7 +238,7 @@ impl Client {
         };
         known.sent = 1;
         let request = format!(
-            "POST /v2/models/small/infer HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n\
+            "POST /v2/models/small/infer HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
              content-length: {}\r\n\r\n{body}",
             body.len()
         );

@@ -194,6 +194,41 @@ async fn login_survives_the_agent_and_ends_with_its_container() {
 }
 
 #[tokio::test]
+async fn acknowledged_messages_are_counted_after_sigterm() {
+    let mut node = node(&[]).await;
+    let (user, password) = login_of(&node.agent.worker_url(&node.a));
+    let login = Some((user.as_str(), password.as_str()));
+    let topic = info(&node.a);
+    let mut sent = 0;
+    for restart in 1..=6 {
+        let (mut client, code) = RawMqtt::connect(node.port(), "a", login).await;
+        assert_eq!(code, ACCEPTED);
+        let mut acknowledged = sent;
+        for id in 1..=50 {
+            sent += 1;
+            let packet = publish_packet(&topic, &counters("run", sent), false, Some(id));
+            client.send(&packet).await;
+        }
+        // The agent stops at another of them each time.
+        while acknowledged < sent - 50 + 8 * restart {
+            assert!(matches!(client.next().await, Some((0x40, _))));
+            acknowledged += 1;
+        }
+        let rest = async {
+            while matches!(client.next().await, Some((0x40, _))) {
+                acknowledged += 1;
+            }
+        };
+        let (code, ()) = tokio::join!(node.agent.terminate(), rest);
+        assert_eq!(code, Some(0));
+        node.agent.start();
+        let is_next = |report: &StatusReport| report.epoch == restart + 1;
+        let report = node.cloud.status(SERVICE_A, "of the next start", is_next).await;
+        assert!(total(&report) >= acknowledged, "{} of {acknowledged}", total(&report));
+    }
+}
+
+#[tokio::test]
 async fn anonymous_worker_is_counted_if_allowed_and_reported() {
     let node = node(&["--allow-anonymous-workers"]).await;
     WorkerClient::anonymous(&node.agent, &node.a).publish("run", 4, 1).await;

@@ -1,5 +1,5 @@
 //! Copies of a Dataset on built agents, over links that are cut, through kills of the agents.
-//! `REPLICAS_REAL_SIZE=1` uses 1 GB and 20 cuts.
+//! `REPLICAS_REAL_SIZE=1` uses 1 GB and 20 cuts. `REPLICAS_IDLE_SECONDS` sets how long copies are idle.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -246,6 +246,27 @@ async fn change_of_a_copy_is_replaced_and_a_removed_copy_deleted() {
     replica.cloud.index(&[]);
     eventually("the copy is removed", || !replica.copy().exists()).await;
     assert!(other.copy().join("log.jsonl").exists() && site.log().exists());
+}
+
+#[tokio::test]
+async fn idle_copies_stay_in_sync() {
+    // Enough for some questions with the longest pause between them.
+    let seconds = std::env::var("REPLICAS_IDLE_SECONDS").map_or(30, |it| it.parse().unwrap());
+    let broker = Broker::start().await;
+    let site = Site::start(&broker).await;
+    fs::write(site.log(), "{\"a\": 1}\n").unwrap();
+    site.send(site.data.path().to_str().unwrap());
+    let root = site.source.offers(9).await;
+    for node in &site.replicas {
+        node.has_copy(&root, 1).await;
+    }
+    let idle = site.replicas.iter().map(|node| {
+        node.cloud.no_status(DATASET, Duration::from_secs(seconds), |report| {
+            let copy = report.dataset.as_ref().and_then(|it| it.replica.as_ref());
+            copy.is_none_or(|copy| copy.state != ReplicaState::InSync)
+        })
+    });
+    futures::future::join_all(idle).await;
 }
 
 /// Follows the file from its beginning, as a program that waits for samples.

@@ -59,7 +59,7 @@ class Chat:
         self.hard = self.gateway("hard", 0.9999)
 
     def gateway(self, name, threshold, edge=None):
-        """A gateway that finds every answer easy or hard by its threshold."""
+        """A gateway that finds every answer easy or hard by its threshold. Another `edge` may be away."""
         config = {
             "protocol": "openai",
             "streaming": "Prefix",
@@ -164,6 +164,21 @@ def check_others(results, chat):
     for name, call in calls.items():
         with results.case("llama.cpp", CLIENT, f"{name}: as without the gateway") as notes:
             same_outcome(notes, call, chat.edge, chat.easy)
+    long = chat.gateway("long", 0.0001, edge=chat.servers.llama("tiny", context=512))
+    with results.case("llama.cpp", CLIENT, "prompt longer than the edge's context: the cloud answers") as notes:
+        prompt = [{"role": "user", "content": "sea " * 300}]
+        answer, front = chat.record(long, lambda to: ask(to, messages=prompt, max_tokens=8))
+        assert answer.model == "big" and front.http()[0][1]["x-neptune-decision"] == "edge-error", answer
+        *_, last = ask(long, messages=prompt, max_tokens=8, stream=True)
+        assert last.model == "big", last
+        notes.append(f"{answer.usage.prompt_tokens} tokens")
+    with results.case("llama.cpp", CLIENT, "prompt longer than the edge's context, pinned: the edge's own error"):
+        try:
+            ask(long, messages=prompt, model="small@edge", max_tokens=8)
+        except openai.BadRequestError as error:
+            assert "context" in error.body["message"], error.body
+        else:
+            raise AssertionError("the request was answered")
     down = chat.gateway("down", 0.5, edge=f"127.0.0.1:{free_port()}")
     with results.case("llama.cpp", CLIENT, "edge does not answer: the cloud does"):
         answer, front = chat.record(down, lambda to: ask(to, max_tokens=8))

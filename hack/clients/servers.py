@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import random
 import shutil
 import socket
 import subprocess
@@ -20,10 +21,19 @@ output [{name: "y_pred", data_type: TYPE_INT64, dims: [1], reshape: {shape: []}}
 """
 
 
+# Below the ports that Linux gives to connections: one of those could have the port before its server starts.
+PORTS = iter(random.sample(range(10000, 32768), 5000))
+
+
 def free_port():
-    """A port that nothing listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """A port that nothing listens on. Each one is returned once."""
+    for port in PORTS:
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return port
+    raise RuntimeError("no port is free")
 
 
 class Servers:
@@ -145,11 +155,12 @@ class Servers:
         self.start(f"model-server-{side}", command, f"http://127.0.0.1:{rest}/v2/models/{side}/ready")
         return f"127.0.0.1:{rest}", None
 
-    def llama(self, side):
-        """llama.cpp with SmolLM2."""
+    def llama(self, side, context=2048):
+        """llama.cpp with SmolLM2, and so many tokens of context for all of its four requests at a time."""
         port = free_port()
         program = self.paths["root"] / "examples/llm/image/llama-server"
         options = ["--model", self.paths["gguf"], "--alias", side, "--port", port, "--threads", "1"]
+        options += ["--ctx-size", context]
         command = [self.paths["clients"] / "bin/python", program, *options]
         self.start(f"llama-{side}", command, f"http://127.0.0.1:{port}/health")
         return f"127.0.0.1:{port}"

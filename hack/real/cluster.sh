@@ -143,7 +143,7 @@ overlay() {
     cp -r build/deploy build/acl "$copy"
     for entry in "neptune-cloud $cloud_image" "neptune-edge $edge_image" "eclipse-mosquitto ${MOSQUITTO_IMAGE:-}"; do
         [ -n "${entry#* }" ] || continue
-        sed -i "/- name: ${entry%% *}$/{n;s|.*|    newName: ${entry#* }|;s|\(.*\):\(.*\)|\1\n    newTag: \2|}" \
+        sed -i "/- name: ${entry%% *}$/{n;s|.*|    newName: ${entry#* }|;s|\(.*\):\(.*\)|\1\n    newTag: \"\2\"|}" \
             "$copy/deploy/mqtt/kustomization.yaml"
     done
     printf '%s\n' "$copy/deploy/mqtt"
@@ -165,17 +165,17 @@ install_helm() {
     local mosquitto=()
     secrets
     [ -z "${MOSQUITTO_IMAGE:-}" ] ||
-        mosquitto=(--set "broker.image.repository=${MOSQUITTO_IMAGE%:*},broker.image.tag=${MOSQUITTO_IMAGE##*:}")
+        mosquitto=(--set-string "broker.image.repository=${MOSQUITTO_IMAGE%:*},broker.image.tag=${MOSQUITTO_IMAGE##*:}")
     "$(helm_command)" install neptune build/helm/neptune -n neptune-system "${mosquitto[@]}" \
-        --set "controller.image.repository=${cloud_image%:*},controller.image.tag=${cloud_image##*:}" \
-        --set "agent.image.repository=${edge_image%:*},agent.image.tag=${edge_image##*:}"
+        --set-string "controller.image.repository=${cloud_image%:*},controller.image.tag=${cloud_image##*:}" \
+        --set-string "agent.image.repository=${edge_image%:*},agent.image.tag=${edge_image##*:}"
     installed
 }
 
 # Helm leaves the CRDs and the namespace.
 uninstall_helm() {
     stop_fleet
-    "$(helm_command)" uninstall neptune -n neptune-system --wait --timeout 180s
+    "$(helm_command)" uninstall neptune -n neptune-system --ignore-not-found --wait --timeout 180s
     kubectl delete -f crds --ignore-not-found --timeout=120s
     kubectl delete namespace neptune-system --ignore-not-found --timeout=180s
     nothing_left

@@ -171,21 +171,55 @@ three_tiers() {
     note "$path"
 }
 
+# training_data: the data of the nodes, and the rights in the namespace, as its owner grants them (docs/install.md).
+training_data() {
+    ./examples/federated/split.py "$work/data"
+    cp examples/digits/data/test.csv "$work/data"
+    kubectl -n "$space" create rolebinding neptune-training --clusterrole=neptune-training \
+        --serviceaccount=neptune-system:neptune-cloud --dry-run=client -o yaml | kubectl apply -f -
+    example federated/datasets.yaml "s|/code/data/federated|$work/data|" | kubectl -n "$space" apply -f -
+}
+
+# succeeded SECONDS: waits until the training has succeeded.
+succeeded() {
+    kubectl -n "$space" wait tm/digits --for=jsonpath='{.status.phase}'=Succeeded --timeout="$1s" ||
+        fail "the training did not succeed: $(reason_of tm/digits)"
+}
+
 # examples/federated: the aggregator is a Pod with a volume.
 federated() {
     local digest
-    ./examples/federated/split.py "$work/data"
-    cp examples/digits/data/test.csv "$work/data"
+    training_data
     digest=$(sha256sum <examples/federated/train.py | cut -d' ' -f1)
-    # The rights in the namespace, as its owner grants them (docs/install.md).
-    kubectl -n "$space" create rolebinding neptune-training --clusterrole=neptune-training \
-        --serviceaccount=neptune-system:neptune-cloud
-    example federated/datasets.yaml "s|/code/data/federated|$work/data|" | kubectl -n "$space" apply -f -
     example federated/training.yaml "s|\${SCRIPT_SHA256}|$digest|" | kubectl -n "$space" apply -f -
-    kubectl -n "$space" wait tm/digits --for=jsonpath='{.status.phase}'=Succeeded --timeout=900s ||
-        fail "the training did not succeed: $(reason_of tm/digits)"
+    succeeded 900
     note "round $(kubectl -n "$space" get tm digits -o 'jsonpath={.status.round}'), accuracy $(metric tm/digits accuracy)"
 }
+
+# examples/flower: its SuperLink is a container of the aggregator's Pod, and is killed (-9) after the first round.
+flower() {
+    local server digest image
+    image=$(built neptune/flower:dev ./hack/build-flower-image.sh)
+    start_fleet "${fleet[@]}"
+    mkdir -p "$work/app"
+    tar -czf "$work/app/program.tar.gz" -C examples/flower/app .
+    digest=$(sha256sum <"$work/app/program.tar.gz" | cut -d' ' -f1)
+    server=$(free_port)
+    background app python3 -m http.server "$server" --bind "$ADDRESS" -d "$work/app"
+    training_data
+    example flower/frameworks.yaml "s|neptune/flower:dev|$image|" | kubectl apply -f -
+    example flower/training.yaml "s|\${SCRIPT_SERVER}|http://$ADDRESS:$server|; s|\${SCRIPT_SHA256}|$digest|" |
+        kubectl -n "$space" apply -f -
+    await 300 "round 1" first_round
+    # shellcheck disable=SC2016  # the shell in the container expands it
+    kubectl -n "$space" exec "$(kubectl -n "$space" get deployments -o name)" -c server -- /bin/sh -c \
+        'for process in /proc/[0-9]*; do
+            if tr "\0" " " <"$process/cmdline" | grep -q "python.*flower-superlin[k]"; then kill -9 "${process#/proc/}"; fi
+        done'
+    succeeded 900
+    note "attempt $(kubectl -n "$space" get tm digits -o 'jsonpath={.status.attempt}'), accuracy $(metric tm/digits accuracy)"
+}
+first_round() { [ "$(kubectl -n "$space" get tm digits -o 'jsonpath={.status.round}')" -ge 1 ]; }
 
 # Kubernetes replaces $$ and $(NAME) in Pods: what the user wrote arrives nevertheless. The worker prints its environment.
 dollars_in_pods() {
@@ -242,6 +276,6 @@ run_examples() {
         skip "$name" "runs no Pod: the step e2e runs it on this cluster"
     done
     skip selection "runs no Pod: the step e2e tests selection"
-    skip flower "an image of 300 MB: ./hack/test-flower.sh"
+    [ -n "$has_flower" ] || skip flower "an image of 300 MB: the step flower, and ./hack/test-flower.sh"
     skip llm "a model of 127 MB: ./hack/test-llm.sh"
 }

@@ -63,6 +63,25 @@ pub struct Held {
     content: Digest,
 }
 
+impl Held {
+    /// Removes the content, unless the run or another request needs it: a node could fill the disk
+    /// with contents that do not count.
+    pub fn remove_unneeded(self) {
+        let Self { aggregator, content } = &self;
+        // No event makes it needed meanwhile, and no request that comes now finds it.
+        let _store = locked(&aggregator.store);
+        let held = locked(&aggregator.held);
+        let name = content.to_string();
+        let is_needed = aggregator.run().is_some_and(|it| it.needs_content(&name));
+        if is_needed || held.get(content).is_some_and(|count| *count > 1) {
+            return;
+        }
+        if let Err(error) = aggregator.uploads.remove(content) {
+            warn!(%error, %content, "a content that does not count cannot be removed");
+        }
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         let mut held = locked(&self.aggregator.held);

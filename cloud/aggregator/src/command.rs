@@ -43,7 +43,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
         None => TlsKey::load_or_generate(&cli.data_dir.join(KEY))?,
     };
     let controller = cli.controller_pin.unwrap_or_else(|| key.pin().clone());
-    let listener = server::bind(cli.listen).await?;
+    let listener = server::bind(cli.listen)?;
     let address = listener.local_addr().unwrap_or(cli.listen);
     info!(%address, pin = key.pin().0, "serving");
     tokio::select! {
@@ -69,6 +69,8 @@ fn read_key(path: &Path) -> Result<TlsKey, Error> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_transfer::durable;
+
     use super::*;
 
     #[test]
@@ -94,12 +96,13 @@ mod tests {
         let key = TlsKey::generate();
         let half = &key.to_pem()[..key.to_pem().len() / 2];
         // The temporary file of a key whose program was killed while it wrote.
-        fs::write(data.path().join("tls.partial"), half).unwrap();
+        let temporary = durable::temporary(&data.path().join(KEY));
+        fs::write(&temporary, half).unwrap();
         let report = data.path().join("report");
         report_pin(data.path(), &report).unwrap();
         let held = read_key(&data.path().join(KEY)).unwrap();
         assert_eq!(fs::read_to_string(&report).unwrap(), held.pin().0);
         assert_ne!(held.pin(), key.pin());
-        assert!(!data.path().join("tls.partial").exists());
+        assert!(!temporary.exists());
     }
 }

@@ -3,16 +3,20 @@
 use std::{io, path::Path, sync::Arc, time::Duration};
 
 use neptune_aggregate::weights::Weights;
-use neptune_content::Digest;
+use neptune_content::{
+    Digest, InvalidDigest,
+    download::{Download, DownloadError, Length, download},
+};
 use neptune_wire::{ContentReference, aggregator::InitialWeights, redact};
-use reqwest::{Client, Response};
-use sha2::{Digest as _, Sha256};
-use tokio::{fs::File, io::AsyncWriteExt as _};
+use reqwest::Client;
 
 use crate::{aggregator::Aggregator, error::Error, run::FetchFailure};
 
 /// How long a server may take to accept a connection, and to send the next bytes.
 const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The names of unfinished downloads begin with this.
+const PREFIX: &str = "initial-";
 
 /// Makes the client that downloads.
 ///
@@ -39,21 +43,22 @@ pub async fn fetch(
             let message = format!("the aggregator does not have the weights {sha256}");
             return Err(FetchFailure { message, is_permanent: true });
         };
-        let failed = |why: String, is_permanent: bool| {
-            let retry = if is_permanent { "" } else { "; retrying" };
-            let message = format!("first weights {}: {why}{retry}", redact(url));
-            FetchFailure { message, is_permanent }
+        let retrying = |why: String| FetchFailure {
+            message: format!("first weights {}: {why}; retrying", redact(url)),
+            is_permanent: false,
         };
-        let path = aggregator.work_file("initial");
-        let limit = aggregator.uploads().max_bytes();
-        let actual = download(client, url, limit, &path).await.map_err(|it| failed(it, false))?;
-        if actual.to_string() != *sha256 {
-            return Err(failed(format!("SHA-256 is {actual}, expected {sha256}"), false));
-        }
-        let (aggregator, path) = (Arc::clone(aggregator), path.clone());
+        let invalid =
+            |it: InvalidDigest| FetchFailure { message: it.to_string(), is_permanent: true };
+        let content: Digest = sha256.parse().map_err(invalid)?;
+        let path = aggregator.work_file(&format!("{PREFIX}{content}"));
+        remove_others(&path);
+        let length = Length::AtMost(aggregator.uploads().max_bytes());
+        let wanted = Download { url: url.clone(), content, length, path: path.clone() };
+        download(client, &wanted).await.map_err(|it| retrying(failed(it)))?;
+        let aggregator = Arc::clone(aggregator);
         let adopted =
-            tokio::task::spawn_blocking(move || aggregator.uploads().adopt(&path, &actual)).await;
-        adopted.map_err(io::Error::from).flatten().map_err(|it| failed(it.to_string(), false))?;
+            tokio::task::spawn_blocking(move || aggregator.uploads().adopt(&path, &content)).await;
+        adopted.map_err(io::Error::from).flatten().map_err(|it| retrying(it.to_string()))?;
     }
     let path = aggregator.content(sha256);
     let used = tokio::task::spawn_blocking(move || usable(path.as_deref())).await;
@@ -86,29 +91,30 @@ fn usable(path: Option<&Path>) -> Result<u64, Result<String, io::Error>> {
     }
 }
 
-async fn download(client: &Client, url: &str, limit: u64, path: &Path) -> Result<Digest, String> {
-    let response = client.get(url).send().await.map_err(without_url)?;
-    let mut response = response.error_for_status().map_err(without_url)?;
-    let too_large = || format!("larger than the {limit} bytes of maxUpdateBytes");
-    if response.content_length().is_some_and(|it| it > limit) {
-        return Err(too_large());
-    }
-    let mut file = File::create(path).await.map_err(|error| error.to_string())?;
-    let (mut hash, mut length) = (Sha256::new(), 0);
-    while let Some(chunk) = next(&mut response).await? {
-        length += chunk.len() as u64;
-        if length > limit {
-            return Err(too_large());
+/// Removes what is here of downloads of other weights. The next start of the program removes all.
+fn remove_others(path: &Path) {
+    let own = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let Some(entries) = path.parent().and_then(|it| std::fs::read_dir(it).ok()) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.as_encoded_bytes();
+        if name.starts_with(PREFIX.as_bytes()) && !name.starts_with(own) {
+            let _ = std::fs::remove_file(entry.path());
         }
-        hash.update(&chunk);
-        file.write_all(&chunk).await.map_err(|error| error.to_string())?;
     }
-    file.sync_all().await.map_err(|error| error.to_string())?;
-    Ok(Digest::from(hash))
 }
 
-async fn next(response: &mut Response) -> Result<Option<bytes::Bytes>, String> {
-    response.chunk().await.map_err(without_url)
+/// Why a download failed, with a text for the user.
+fn failed(error: DownloadError) -> String {
+    match error {
+        DownloadError::Http(error) => without_url(error),
+        DownloadError::Status(status, _) => format!("the server answered {status}"),
+        DownloadError::Digest { got, expected } => format!("SHA-256 is {got}, expected {expected}"),
+        DownloadError::TooLarge { limit } => {
+            format!("larger than the {limit} bytes of maxUpdateBytes")
+        }
+        error @ (DownloadError::Length { .. } | DownloadError::File { .. }) => error.to_string(),
+    }
 }
 
 /// The text of an error and its causes. The address may contain a password.

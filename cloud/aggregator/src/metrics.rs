@@ -2,6 +2,7 @@
 
 use std::{sync::atomic::AtomicU64, time::Duration};
 
+use neptune_program::listen::Refusals;
 use neptune_wire::{NodeName, aggregator::UpdateReport};
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
@@ -48,6 +49,7 @@ pub struct Metrics {
     metric: Family<ByMetric, Number>,
     samples: Gauge,
     aggregate_seconds: Histogram,
+    refusals: Refusals,
 }
 
 impl Default for Metrics {
@@ -72,6 +74,7 @@ impl Metrics {
             metric: Family::default(),
             samples: Gauge::default(),
             aggregate_seconds: Histogram::new(AGGREGATE),
+            refusals: Refusals::default(),
         };
         metrics.register();
         metrics
@@ -79,6 +82,7 @@ impl Metrics {
 
     fn register(&mut self) {
         let all = &mut self.registry;
+        self.refusals.register(all);
         all.register("round", "Current round of the run", self.round.clone());
         all.register("rounds", "Rounds that ended, closed or failed", self.rounds.clone());
         all.register_with_unit(
@@ -115,6 +119,11 @@ impl Metrics {
             Unit::Seconds,
             self.aggregate_seconds.clone(),
         );
+    }
+
+    /// Counts connections that the server refuses.
+    pub const fn refusals(&self) -> &Refusals {
+        &self.refusals
     }
 
     /// Counts what a new state adds to the one before; `None` at the start of the program.

@@ -10,12 +10,14 @@
 //! | `out/NAME/output/` | `progress.jsonl`, `weights.npz` or `weights.safetensors` |
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
+use neptune_transfer::durable::{self, Access, Survives};
 use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
@@ -37,6 +39,12 @@ fn name(attempt: SessionAttempt) -> String {
     format!("{}-{}", attempt.run, attempt.attempt)
 }
 
+/// The attempt whose files have this name.
+fn attempt_of(name: &OsStr) -> Option<SessionAttempt> {
+    let (run, attempt) = name.to_str()?.split_once('-')?;
+    Some(SessionAttempt { run: run.parse().ok()?, attempt: attempt.parse().ok()? })
+}
+
 impl SessionFiles {
     /// The directory of sessions in a data directory.
     pub fn new(data_dir: &Path) -> Self {
@@ -48,45 +56,82 @@ impl SessionFiles {
         self.root.join("in").join(name(attempt))
     }
 
-    /// Creates the directory of an attempt, and removes those of all others.
+    /// The directory in which the files of an attempt are written: see [`SessionFiles::complete`].
+    pub fn building(&self, attempt: SessionAttempt) -> PathBuf {
+        durable::temporary(&self.input(attempt))
+    }
+
+    /// Creates the directory in which the files of an attempt are written, and removes those of all
+    /// others. What the servers of earlier attempts of the run wrote stays: it has the newest
+    /// weights until the state names them. See [`SessionFiles::remove_earlier`].
     pub fn create(&self, attempt: SessionAttempt) -> io::Result<()> {
-        let name = name(attempt);
         for side in ["in", "out"] {
-            let directory = self.root.join(side);
-            fs::create_dir_all(&directory)?;
-            for entry in fs::read_dir(&directory)? {
-                let entry = entry?;
-                if entry.file_type()?.is_dir() && (side == "in" || entry.file_name() != *name) {
-                    fs::remove_dir_all(entry.path())?;
-                }
+            fs::create_dir_all(self.root.join(side))?;
+        }
+        self.remove("in", |_| true)?;
+        self.remove("out", |name| attempt_of(name).is_none_or(|it| it.run != attempt.run))?;
+        fs::DirBuilder::new().mode(0o750).create(self.building(attempt))
+    }
+
+    /// Removes what the servers of other attempts wrote.
+    pub fn remove_earlier(&self, attempt: SessionAttempt) -> io::Result<()> {
+        self.remove("out", |found| *found != *name(attempt))
+    }
+
+    /// Removes directories by their name.
+    fn remove(&self, side: &str, is_unneeded: impl Fn(&OsStr) -> bool) -> io::Result<()> {
+        for entry in fs::read_dir(self.root.join(side))? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() && is_unneeded(&entry.file_name()) {
+                fs::remove_dir_all(entry.path())?;
             }
         }
-        fs::DirBuilder::new().mode(0o750).create(self.input(attempt))
+        Ok(())
+    }
+
+    /// Returns the earlier attempts of the run whose server wrote something, the newest one first.
+    pub fn earlier(&self, attempt: SessionAttempt) -> io::Result<Vec<SessionAttempt>> {
+        let entries = match fs::read_dir(self.root.join("out")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut earlier = Vec::new();
+        for entry in entries {
+            let found = attempt_of(&entry?.file_name());
+            earlier
+                .extend(found.filter(|it| it.run == attempt.run && it.attempt < attempt.attempt));
+        }
+        earlier.sort_unstable_by_key(|it| std::cmp::Reverse(it.attempt));
+        Ok(earlier)
     }
 
     /// Writes a file of an attempt.
     pub fn write(&self, attempt: SessionAttempt, file: &str, content: &[u8]) -> io::Result<()> {
-        let path = self.input(attempt).join(file);
+        let path = self.building(attempt).join(file);
         let mut file = File::options().write(true).create_new(true).mode(0o640).open(path)?;
         file.write_all(content)
     }
 
-    /// Lets the server of an attempt start, unless one runs: see [`SessionFiles::stop`].
+    /// Gives the files of an attempt their name. Survives a power failure: with the state that is
+    /// stored next they count as complete.
+    pub fn complete(&self, attempt: SessionAttempt) -> io::Result<()> {
+        durable::adopt(&self.building(attempt), &self.input(attempt), Survives::PowerLoss)
+    }
+
+    /// Lets the server of an attempt start, unless it runs: see [`SessionFiles::stop`]. Survives a
+    /// power failure, and replaces what one left: a server would wait indefinitely for a name in an
+    /// empty file.
     pub fn start(&self, attempt: SessionAttempt) -> io::Result<()> {
-        let (path, partial) = (self.root.join("in/start"), self.root.join("in/start.partial"));
-        if path.exists() {
+        let (path, name) = (self.root.join("in/start"), name(attempt));
+        if fs::read(&path).is_ok_and(|found| found == name.as_bytes()) {
             return Ok(());
         }
-        fs::write(&partial, name(attempt))?;
-        fs::rename(partial, path)
+        durable::replace(&path, name.as_bytes(), Access::default(), Survives::PowerLoss)
     }
 
     /// Ends the server that runs.
     pub fn stop(&self) -> io::Result<()> {
-        match fs::remove_file(self.root.join("in/start")) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            result => result,
-        }
+        durable::remove_file(&self.root.join("in/start"))
     }
 
     /// Returns the hash of the container that runs.
@@ -212,15 +257,46 @@ mod tests {
     fn next_attempt_removes_the_files_of_others_but_not_what_they_link_to() {
         let (directory, files, out) = files();
         files.write(FIRST, "env", b"a").unwrap();
+        files.complete(FIRST).unwrap();
         files.start(FIRST).unwrap();
         fs::write(directory.path().join("session/out/server"), "hash").unwrap();
         symlink(directory.path(), out.join("link")).unwrap();
         files.create(SECOND).unwrap();
-        assert!(!out.exists() && !files.input(FIRST).exists() && files.input(SECOND).exists());
+        files.complete(SECOND).unwrap();
+        assert!(!files.input(FIRST).exists() && files.input(SECOND).exists());
+        assert_eq!(files.earlier(SECOND).unwrap(), [FIRST]);
+        files.remove_earlier(SECOND).unwrap();
+        assert!(!out.exists() && files.earlier(SECOND).unwrap().is_empty());
         assert_eq!(files.server().unwrap().as_deref(), Some("hash"));
         files.stop().unwrap();
         files.stop().unwrap();
         assert!(!directory.path().join("session/in/start").exists());
+    }
+
+    #[test]
+    fn output_of_the_same_run_is_kept_until_the_state_names_its_weights() {
+        let (directory, files, _) = files();
+        let out = |name: &str| directory.path().join("session/out").join(name);
+        for name in ["1-2", "1-10", "2-1", "other"] {
+            fs::create_dir_all(out(name)).unwrap();
+        }
+        let attempt = SessionAttempt { run: 1, attempt: 11 };
+        files.create(attempt).unwrap();
+        let found: Vec<_> = files.earlier(attempt).unwrap().iter().map(|it| it.attempt).collect();
+        assert_eq!(found, [10, 2, 1]);
+        assert!(!out("2-1").exists() && !out("other").exists());
+    }
+
+    #[test]
+    fn start_that_a_power_failure_left_empty_is_written_again() {
+        let (directory, files, _) = files();
+        let start = directory.path().join("session/in/start");
+        files.start(FIRST).unwrap();
+        for left in ["", "1-", "1-2"] {
+            fs::write(&start, left).unwrap();
+            files.start(FIRST).unwrap();
+            assert_eq!(fs::read_to_string(&start).unwrap(), "1-1", "{left:?}");
+        }
     }
 
     #[test]

@@ -43,6 +43,14 @@ const KEY: &str = "certificates.json";
 /// The delay before a retry after a failure.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(256));
 
+/// The shortest time between two writes of a configuration that another writer changed in between. Two
+/// controllers with `--webhook-url` undo each other's writes, and each write makes every API server
+/// load its webhooks again.
+const REWRITE_PAUSE: SignedDuration = SignedDuration::from_secs(10);
+
+/// Versions of own writes that are remembered.
+const MAX_OWN_VERSIONS: usize = 8;
+
 /// The longest sleep, so that a changed clock is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_hours(1);
 
@@ -93,6 +101,31 @@ struct CertificateStore {
     secret: WatchedObject<Secret>,
     /// The certificates where no Secret is used.
     memory: CertificateSet,
+    /// The last own configuration, where there is a URL.
+    last_write: Option<LastWrite>,
+}
+
+/// A written configuration.
+struct LastWrite {
+    at: Timestamp,
+    configuration: Configuration,
+    /// The versions that the last own writes created, the newest last. The watch reports each once
+    /// more, also after a later write.
+    versions: Vec<String>,
+    /// Whether it was logged that another writer replaced it.
+    is_logged: bool,
+}
+
+impl LastWrite {
+    /// When to replace this configuration of another writer; `None` if at once.
+    fn rewrite_at(&self, current: &Configuration, now: Timestamp) -> Option<Timestamp> {
+        let at = self.at.saturating_add(REWRITE_PAUSE).unwrap_or(Timestamp::MAX);
+        let is_own = |version: &String| self.versions.contains(version);
+        let is_other = !is_up_to_date(current, &self.configuration)
+            && !current.metadata.resource_version.as_ref().is_some_and(is_own);
+        // The clock may have been set back.
+        (is_other && now < at && self.at <= now).then_some(at)
+    }
 }
 
 /// Renews the certificate indefinitely.
@@ -122,6 +155,7 @@ pub async fn maintain(
         configuration: WatchedObject::NotSynced,
         secret: if in_memory { WatchedObject::Absent } else { WatchedObject::NotSynced },
         memory: CertificateSet::default(),
+        last_write: None,
     };
     let mut sleep = LONGEST_SLEEP;
     let mut failures = 0_u32;
@@ -204,7 +238,9 @@ impl CertificateStore {
             );
         }
         self.present_certificate(&certificates);
-        self.update_trust(&certificates).await?;
+        if let Some(rewrite_at) = self.update_trust(&certificates, now).await? {
+            return Ok(rewrite_at.min(next_check_at));
+        }
         // After a step, the next plan has another time.
         Ok(if step == RotationStep::Wait { next_check_at } else { now })
     }
@@ -258,7 +294,12 @@ impl CertificateStore {
     }
 
     /// Writes the CA bundle, so that the API server trusts the current and the next certificate.
-    async fn update_trust(&mut self, certificates: &CertificateSet) -> Result<(), Error> {
+    /// Returns when to write it, if another writer replaced it too recently.
+    async fn update_trust(
+        &mut self,
+        certificates: &CertificateSet,
+        now: Timestamp,
+    ) -> Result<Option<Timestamp>, Error> {
         let name = &self.settings.configuration;
         let bundle = certificates.bundle();
         let step = || format!("write ValidatingWebhookConfiguration {name}");
@@ -268,19 +309,74 @@ impl CertificateStore {
         let written = if let Some((url, _)) = &self.settings.url {
             let desired = full_configuration(name, url, &bundle);
             if configuration.is_some_and(|configuration| is_up_to_date(configuration, &desired)) {
-                return Ok(());
+                return Ok(None);
             }
-            self.configurations
-                .patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&desired))
-                .await
+            if let Some((current, last)) = configuration.zip(self.last_write.as_mut())
+                && let Some(at) = last.rewrite_at(current, now)
+            {
+                if !std::mem::replace(&mut last.is_logged, true) {
+                    tracing::warn!(
+                        configuration = name,
+                        theirs = url_of(current),
+                        ours = url,
+                        "another writer replaced the ValidatingWebhookConfiguration; it is written again 10 s after the last time. Run one controller with --webhook-url, or give each its own --webhook-configuration"
+                    );
+                }
+                return Ok(Some(at));
+            }
+            let params = PatchParams::apply(FIELD_MANAGER).force();
+            let written = self.configurations.patch(name, &params, &Patch::Apply(&desired)).await;
+            let mut versions = self.last_write.take().map(|last| last.versions).unwrap_or_default();
+            versions.extend(written.iter().filter_map(kube::ResourceExt::resource_version));
+            versions.drain(..versions.len().saturating_sub(MAX_OWN_VERSIONS));
+            let is_logged = false;
+            self.last_write =
+                Some(LastWrite { at: now, configuration: desired, versions, is_logged });
+            written
         } else {
             let patch = configuration.and_then(|configuration| trust_patch(configuration, &bundle));
-            let Some(patch) = patch else { return Ok(()) };
+            let Some(patch) = patch else { return Ok(None) };
             self.configurations.patch(name, &writer, &Patch::Strategic(&patch)).await
         };
         let written = written.map_err(Error::api(step()))?;
         tracing::info!(configuration = written.name_any(), "webhook CA bundle written");
         self.configuration = Some(written).into();
-        Ok(())
+        Ok(None)
+    }
+}
+
+/// The URL of a configuration's webhook.
+fn url_of(configuration: &Configuration) -> Option<&str> {
+    configuration.webhooks.iter().flatten().find_map(|it| it.client_config.url.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn configuration_of_another_writer_is_replaced_after_a_pause() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let ours = full_configuration("neptune", "https://192.0.2.1/validate", "ours");
+        let theirs = full_configuration("neptune", "https://192.0.2.2/validate", "theirs");
+        let versions = vec!["7".to_owned()];
+        let last =
+            LastWrite { at: at(100), configuration: ours.clone(), versions, is_logged: false };
+        let mut earlier = theirs.clone();
+        earlier.metadata.resource_version = Some("7".to_owned());
+        for (current, now, expected) in [
+            (&theirs, 100, Some(at(110))),
+            (&theirs, 109, Some(at(110))),
+            (&theirs, 110, None),
+            (&theirs, 50, None),
+            // A new certificate of this controller.
+            (&ours, 100, None),
+            // An earlier write of this controller, which the watch reports late.
+            (&earlier, 100, None),
+        ] {
+            assert_eq!(last.rewrite_at(current, at(now)), expected, "{now}");
+        }
+        assert_eq!(url_of(&theirs), Some("https://192.0.2.2/validate"));
     }
 }

@@ -1,7 +1,7 @@
 //! Serves admission reviews over HTTPS. A slow or large client affects only itself: handshake,
 //! headers and body have timeouts; connections and bytes have limits.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::pending, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Json, Router,
@@ -11,18 +11,16 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::post,
 };
-use hyper::server::conn::http1;
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
+use hyper_util::service::TowerToHyperService;
 use kube::core::{
     DynamicObject,
     admission::{AdmissionRequest, AdmissionReview},
 };
+use neptune_program::listen::{
+    self, Entry, Gate, HttpRules, Limits, Refusals, first_byte, serve_http,
+};
 use tokio::{
     net::{TcpSocket, TcpStream},
-    sync::Semaphore,
     time::timeout,
 };
 use tokio_rustls::TlsAcceptor;
@@ -38,15 +36,28 @@ use crate::{
 /// Maximum body size in bytes: the API server's limit for a write.
 const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
-/// Timeout of a TLS handshake, and of a request from its first byte to the answer. Equal to the API
-/// server's timeout.
+/// Timeout of a TLS handshake with the head of the first request, and of the rest of a request to
+/// the answer. Equal to the API server's timeout.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a connection may be idle.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+const RULES: HttpRules<Body> =
+    HttpRules { idle_timeout: Duration::from_secs(30), probes: &[], busy: listen::busy };
 
-/// Maximum number of connections. An API server needs a few.
-const MAX_CONNECTIONS: usize = 128;
+/// The name of the server in metrics and in the log.
+const SERVER: &str = "webhook";
+
+/// An API server needs a few connections.
+const LIMITS: Limits = Limits {
+    pending: 512,
+    pending_per_address: 32,
+    pending_reserve: 64,
+    pending_time: TIMEOUT,
+    hurried_time: Duration::from_secs(2),
+    anonymous: 128,
+    anonymous_per_address: 64,
+    known: 0,
+    per_identity: 0,
+};
 
 /// Binds the address without listening: until [`serve`] is called, connections are refused at once.
 ///
@@ -66,6 +77,7 @@ pub async fn serve(
     socket: TcpSocket,
     serving_certificate: Arc<ServingCertificate>,
     reviewer: Reviewer,
+    refusals: Refusals,
 ) {
     let listener = match socket.listen(1024) {
         Ok(listener) => listener,
@@ -74,45 +86,24 @@ pub async fn serve(
             return std::future::pending().await;
         }
     };
-    let acceptor = TlsAcceptor::from(Arc::new(tls(Arc::clone(&serving_certificate))));
+    let acceptor = TlsAcceptor::from(Arc::new(tls(serving_certificate)));
     let router = Router::new().route("/validate", post(validate)).with_state(reviewer);
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let slot = Arc::clone(&slots).acquire_owned().await.expect("the semaphore is never closed");
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // For example too many open files; it succeeds when connections are closed.
-                tracing::warn!(%error, "webhook cannot accept a connection; retrying");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let (acceptor, router, serving_certificate) =
-            (acceptor.clone(), router.clone(), Arc::clone(&serving_certificate));
-        tokio::spawn(async move {
-            if let Err(error) = serving_certificate.refresh() {
-                tracing::warn!(%error, "cannot reload the webhook certificate; keeping the previous one");
-            }
-            connection(stream, acceptor, router).await;
-            drop(slot);
-        });
-    }
+    let gate = Gate::new(SERVER, LIMITS, &refusals);
+    listen::run(&listener, &gate, pending(), |stream, _, entry| {
+        connection(stream, acceptor.clone(), router.clone(), entry)
+    })
+    .await;
 }
 
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router) {
-    let stream = match timeout(TIMEOUT, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(%error, "webhook TLS handshake failed"),
-        Err(_) => return tracing::debug!("webhook TLS handshake timed out"),
-    };
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(IDLE_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
-        .await;
-    if let Err(error) = served {
-        tracing::debug!(%error, "webhook connection failed");
+/// Handles a connection. The time of a pending connection limits the handshake and the head of the
+/// first request.
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router, entry: Entry) {
+    if first_byte(&stream).await.is_none() {
+        return;
+    }
+    match acceptor.accept(stream).await {
+        Ok(stream) => serve_http(stream, entry, RULES, TowerToHyperService::new(router)).await,
+        Err(error) => tracing::debug!(%error, "webhook TLS handshake failed"),
     }
 }
 

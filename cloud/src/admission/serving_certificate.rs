@@ -4,6 +4,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, RwLock},
+    time::Duration,
 };
 
 use rustls::{
@@ -14,7 +15,12 @@ use rustls::{
     sign::CertifiedKey,
 };
 
+use tokio::time::{MissedTickBehavior, interval};
+
 use crate::error::Error;
+
+/// Time between two reads of the files.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The certificate that is presented. Until one is set, TLS handshakes fail.
 #[derive(Debug, Default)]
@@ -53,11 +59,28 @@ impl ServingCertificate {
         Ok(())
     }
 
+    /// Presents changed files, indefinitely. How often they are read does not depend on clients.
+    pub async fn follow_files(&self) {
+        let mut ticks = interval(REFRESH_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut is_failing = false;
+        loop {
+            ticks.tick().await;
+            let refreshed = self.refresh();
+            if let Err(error) = &refreshed
+                && !is_failing
+            {
+                tracing::warn!(%error, "cannot reload the webhook certificate; keeping the previous one");
+            }
+            is_failing = refreshed.is_err();
+        }
+    }
+
     /// Reads the files again, if any. While they do not match, the previous certificate stays.
     ///
     /// # Errors
     /// [`Error::Certificate`], once per content that cannot be used.
-    pub fn refresh(&self) -> Result<(), Error> {
+    fn refresh(&self) -> Result<(), Error> {
         let Some(files) = &self.files else { return Ok(()) };
         let error = |why: String| Error::Certificate { path: files.directory.clone(), why };
         let read = |name: &str| {

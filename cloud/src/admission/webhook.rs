@@ -68,11 +68,13 @@ impl Webhook {
                 Some(settings) => {
                     maintain(client, settings, Arc::clone(&serving_certificate), metrics).await;
                 }
-                None => std::future::pending().await,
+                None => serving_certificate.follow_files().await,
             }
         };
+        let refusals = context.metrics().refusals().clone();
         let reviewer = Reviewer::new(context, references);
-        futures::join!(maintenance, serve(socket, Arc::clone(&serving_certificate), reviewer));
+        let serving = serve(socket, Arc::clone(&serving_certificate), reviewer, refusals);
+        futures::join!(maintenance, serving);
     }
 }
 

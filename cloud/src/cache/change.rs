@@ -1,7 +1,18 @@
 //! What a watch reports, as a value. What follows from it is decided by
 //! `controllers::runtime::triggers`.
 
+use std::sync::Arc;
+
 use neptune_wire::Resource;
+
+/// An object, and what the cache had until the change.
+#[derive(Debug, Clone)]
+pub struct Versions<K> {
+    /// The object as the watch reports it.
+    pub now: K,
+    /// The object before. `None` for a new object, and for a deletion.
+    pub before: Option<Arc<K>>,
+}
 
 macro_rules! define_object {
     ([] $($kind:ident($resource:ident, $field:ident, $gauge:literal);)*) => {
@@ -9,12 +20,12 @@ macro_rules! define_object {
         #[derive(Debug, Clone)]
         pub enum Object { $(
             #[doc = concat!("A `", stringify!($kind), "`.")]
-            $kind(Box<neptune_api::$kind>)
+            $kind(Box<Versions<neptune_api::$kind>>)
         ),* }
 
-        $(impl From<&neptune_api::$kind> for Object {
-            fn from(object: &neptune_api::$kind) -> Self {
-                Self::$kind(Box::new(object.clone()))
+        $(impl From<Versions<neptune_api::$kind>> for Object {
+            fn from(versions: Versions<neptune_api::$kind>) -> Self {
+                Self::$kind(Box::new(versions))
             }
         })*
     };
@@ -22,7 +33,7 @@ macro_rules! define_object {
 
 for_each_kind!(define_object!());
 
-/// Evaluates an expression for an [`Object`] of any kind.
+/// Evaluates an expression for the [`Versions`] of an [`Object`] of any kind.
 macro_rules! with_object {
     ($of:expr, $object:ident => $body:expr) => { for_each_kind!(with_object_body!($of, $object => $body)) };
 }
@@ -34,6 +45,18 @@ macro_rules! with_object_body {
 }
 
 pub(crate) use {with_object, with_object_body};
+
+/// How an event changed an object.
+#[derive(Debug)]
+pub enum Update<K> {
+    /// It was created or changed. `before` is what the cache had until then.
+    Applied {
+        /// `None` if it was created.
+        before: Option<Arc<K>>,
+    },
+    /// It was deleted.
+    Deleted,
+}
 
 /// A change that a watch reports.
 #[derive(Debug, Clone)]
@@ -63,4 +86,18 @@ pub enum Change {
     Relisted,
     /// The CRD of a kind is missing.
     KindMissing,
+}
+
+impl Change {
+    /// The change of an object of a registered kind.
+    pub fn of_object<K: Clone>(object: &K, update: Update<K>) -> Self
+    where
+        Versions<K>: Into<Object>,
+    {
+        let now = object.clone();
+        match update {
+            Update::Applied { before } => Self::Applied(Versions { now, before }.into()),
+            Update::Deleted => Self::Deleted(Versions { now, before: None }.into()),
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //! workload visits only the objects that it may affect.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt::Debug,
     ops::Deref,
     sync::{Arc, PoisonError, RwLock},
@@ -24,16 +24,14 @@ pub enum IndexKey {
     Node(String),
     /// A change of any node may.
     EveryNode,
+    /// A change of any Node object may, for example of its address; a change of its agent does not.
+    EveryNodeObject,
     /// Its spec names this object.
     Uses(WireResource, String, String),
     /// Its spec selects objects of kind `Model` in this namespace by labels.
     SelectsModels(String),
     /// Its spec may use any object of this kind in the namespace.
     UsesAny(WireResource, String),
-    /// Its status names this service, by namespace and name, as a user.
-    UsedBy(String, String),
-    /// Any service may be a user.
-    UsedByAny,
     /// Its controller is the object with this uid.
     Owner(String),
     /// Its owner is the object of this kind, namespace and name.
@@ -44,6 +42,18 @@ pub enum IndexKey {
 pub trait Indexed {
     /// All keys of the object.
     fn index_keys(&self) -> Vec<IndexKey>;
+
+    /// The labels of the nodes whose agents may affect an object with [`IndexKey::EveryNode`]; `None`
+    /// if every agent may.
+    fn selects_nodes(&self) -> Option<&BTreeMap<String, String>> {
+        None
+    }
+
+    /// Whether an object with [`IndexKey::EveryNode`] has its nodes, by its status. Then the agents of
+    /// other nodes do not affect it: a connected one is only preferred when a node is chosen.
+    fn has_nodes(&self) -> bool {
+        false
+    }
 }
 
 type ObjectId = Arc<(String, String)>;
@@ -111,10 +121,39 @@ impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> 
         ids.iter().filter_map(|id| self.get(&ObjectRef::new(&id.1).within(&id.0))).collect()
     }
 
-    /// The objects that a change of the node may affect.
-    pub fn on_node(&self, node: &str) -> Vec<Arc<K>> {
+    /// The names of the first objects with this key, sorted, and the number of all.
+    pub fn first_with_key(&self, key: &IndexKey, limit: usize) -> (Vec<String>, usize) {
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(ids) = index.by_key.get(key) else { return (Vec::new(), 0) };
+        (ids.iter().take(limit).map(|id| id.1.clone()).collect(), ids.len())
+    }
+
+    /// The objects that a change of the Node object may affect. `has_labels` returns whether the node
+    /// has these labels, or had them before.
+    pub fn on_node(
+        &self,
+        node: &str,
+        has_labels: impl Fn(&BTreeMap<String, String>) -> bool,
+    ) -> Vec<Arc<K>> {
         let mut found = self.with_key(&IndexKey::Node(node.to_owned()));
-        found.extend(self.with_key(&IndexKey::EveryNode));
+        let every = self.with_key(&IndexKey::EveryNode).into_iter();
+        found.extend(every.filter(|object| object.selects_nodes().is_none_or(&has_labels)));
+        found.extend(self.with_key(&IndexKey::EveryNodeObject));
+        found
+    }
+
+    /// The objects that a change of the agent of this node may affect. `has_labels` returns whether the
+    /// node has these labels.
+    pub fn on_agent(
+        &self,
+        node: &str,
+        has_labels: impl Fn(&BTreeMap<String, String>) -> bool,
+    ) -> Vec<Arc<K>> {
+        let mut found = self.with_key(&IndexKey::Node(node.to_owned()));
+        let every = self.with_key(&IndexKey::EveryNode).into_iter();
+        found.extend(every.filter(|object| {
+            !object.has_nodes() && object.selects_nodes().is_none_or(&has_labels)
+        }));
         found
     }
 
@@ -177,6 +216,9 @@ impl Index {
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::{reflector::store::Writer, watcher};
+    use neptune_api::{InferenceModel, InferenceModelSpec, InferenceModelStatus};
+
     use super::*;
 
     fn id(name: &str) -> ObjectId {
@@ -185,6 +227,40 @@ mod tests {
 
     fn on(node: &str) -> IndexKey {
         IndexKey::Node(node.to_owned())
+    }
+
+    #[test]
+    fn change_of_an_agent_visits_only_objects_whose_labels_select_its_node() {
+        let mut writer = Writer::<InferenceModel>::default();
+        let (_listed, listing) = tokio::sync::watch::channel(Listing::default());
+        let store = IndexedStore::new(writer.as_reader(), listing);
+        for (name, labels) in [("north", Some("north")), ("south", Some("south")), ("cloud", None)]
+        {
+            let mut model = InferenceModel::new(name, InferenceModelSpec::default());
+            model.metadata.namespace = Some("default".to_owned());
+            model.spec.node_selector =
+                labels.map(|area| ("area".to_owned(), area.to_owned())).into_iter().collect();
+            store.apply(&model);
+            writer.apply_watcher_event(&watcher::Event::Apply(model));
+        }
+        let mut placed = InferenceModel::new("placed", InferenceModelSpec::default());
+        placed.metadata.namespace = Some("default".to_owned());
+        placed.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
+        let node = Some("edge1".to_owned());
+        placed.status = Some(InferenceModelStatus { node, ..InferenceModelStatus::default() });
+        store.apply(&placed);
+        writer.apply_watcher_event(&watcher::Event::Apply(placed));
+        let names = |found: Vec<Arc<InferenceModel>>| -> Vec<String> {
+            found.iter().map(|model| model.name_any()).collect()
+        };
+        let in_north = |labels: &BTreeMap<String, String>| labels["area"] == "north";
+        assert_eq!(names(store.on_agent("edge0", in_north)), ["north"], "it has no node yet");
+        assert_eq!(names(store.on_agent("edge1", in_north)), ["placed", "north"]);
+        assert_eq!(names(store.on_node("edge0", in_north)), ["north", "placed", "cloud"]);
+        for node in 2..1_000 {
+            let found = store.on_agent(&format!("edge{node}"), |_| false);
+            assert_eq!(names(found), Vec::<String>::new(), "edge{node} is used by none");
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ use kube::{
 use neptune_wire::{NodeName, ObjectKey, Resource};
 use serde::de::DeserializeOwned;
 
-pub use change::{Change, Object};
+pub use change::{Change, Object, Update};
 pub(crate) use change::{with_object, with_object_body};
 pub use index::{IndexKey, Indexed, IndexedStore};
 use watch::watch;
@@ -102,9 +102,8 @@ macro_rules! define_caches {
                 let api_server = Arc::<ApiServer>::default();
                 let changes = (changes, &api_server);
                 Self {
-                    $($field: watch(scoped(client, only), all(), changes, |object: &neptune_api::$kind, deleted| {
-                        let object = Object::from(object);
-                        Some(if deleted { Change::Deleted(object) } else { Change::Applied(object) })
+                    $($field: watch(scoped(client, only), all(), changes, |object: &neptune_api::$kind, update| {
+                        Some(Change::of_object(object, update))
                     }),)*
                     nodes: watch(Api::all(client.clone()), all(), changes, |node: &Node, _| {
                         Some(Change::Node(node.name_any()))
@@ -282,7 +281,8 @@ where
         + Sync
         + 'static,
 {
-    watch(api, config, changes, |object: &W, deleted| {
+    watch(api, config, changes, |object: &W, update| {
+        let deleted = matches!(update, Update::Deleted);
         let owner =
             object.owner_references().iter().find(|owner| owner.controller == Some(true))?;
         let (namespace, name) = (object.namespace().unwrap_or_default(), owner.name.clone());

@@ -16,8 +16,8 @@ impl Caches {
         let (mut models, mut services) = match nodes.first() {
             None => return Vec::new(),
             Some(only) if nodes.len() == 1 => (
-                InferenceModel::cache(self).on_node(only),
-                JointInferenceService::cache(self).on_node(only),
+                InferenceModel::cache(self).on_node(only, |_| true),
+                JointInferenceService::cache(self).on_node(only, |_| true),
             ),
             Some(_) => {
                 (InferenceModel::cache(self).state(), JointInferenceService::cache(self).state())

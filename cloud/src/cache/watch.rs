@@ -14,7 +14,7 @@ use kube::{
     Api, Resource, ResourceExt as _,
     runtime::{
         WatchStreamExt as _,
-        reflector::{self, store::Writer},
+        reflector::{self, ObjectRef, store::Writer},
         watcher::{self, watcher},
     },
 };
@@ -24,7 +24,7 @@ use tokio::sync::watch::Sender;
 use neptune_backoff::{Backoff, Retries};
 
 use super::{
-    Change, Indexed, IndexedStore,
+    Change, Indexed, IndexedStore, Update,
     listing::{Failure, Listing, Transition, WatchState, is_success},
 };
 use crate::{kinds::crd_name, kubernetes::outage::ApiServer};
@@ -51,14 +51,13 @@ impl<K> Watched for K where
 {
 }
 
-/// Starts to watch. `api_server` is informed of failures. `change` maps an event to a [`Change`];
-/// its second argument is whether the object was deleted. The watch ends when `changes` has no
-/// receiver any more.
+/// Starts to watch. `api_server` is informed of failures. `change` maps an event to a [`Change`]. The
+/// watch ends when `changes` has no receiver any more.
 pub fn watch<K: Watched>(
     api: Api<K>,
     config: watcher::Config,
     (changes, api_server): (&UnboundedSender<Change>, &Arc<ApiServer>),
-    change: impl Fn(&K, bool) -> Option<Change> + Send + 'static,
+    change: impl Fn(&K, Update<K>) -> Option<Change> + Send + 'static,
 ) -> IndexedStore<K> {
     let (store, writer) = reflector::store();
     let (sender, listing) = tokio::sync::watch::channel(Listing::default());
@@ -87,7 +86,7 @@ async fn run<K: Watched>(
     api: Api<K>,
     config: watcher::Config,
     mut output: Output<K>,
-    change: impl Fn(&K, bool) -> Option<Change>,
+    change: impl Fn(&K, Update<K>) -> Option<Change>,
 ) {
     let mut state = WatchState::default();
     // Not kube's own backoff: it takes the beginning of each list for a success.
@@ -153,17 +152,21 @@ impl<K: Watched> Output<K> {
     fn apply(
         &mut self,
         event: &watcher::Event<K>,
-        change: &impl Fn(&K, bool) -> Option<Change>,
+        change: &impl Fn(&K, Update<K>) -> Option<Change>,
     ) -> Option<Change> {
+        let before = match event {
+            watcher::Event::Apply(object) => self.store.get(&ObjectRef::from_obj(object)),
+            _ => None,
+        };
         self.writer.apply_watcher_event(event);
         match event {
             watcher::Event::Apply(object) => {
                 self.store.apply(object);
-                change(object, false)
+                change(object, Update::Applied { before })
             }
             watcher::Event::Delete(object) => {
                 self.store.delete(object);
-                change(object, true)
+                change(object, Update::Deleted)
             }
             // The objects of a list take effect together, with its end.
             watcher::Event::Init | watcher::Event::InitApply(_) => None,

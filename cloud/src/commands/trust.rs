@@ -23,9 +23,14 @@ pub async fn trust(flags: Trust) -> Result<(), Error> {
     let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     let step = format!("get ConfigMap {namespace}/{NODE_KEYS}");
     let held = api.get_opt(NODE_KEYS).await.map_err(Error::api(step))?;
-    let (mut records, _) = parse(held.as_ref());
-    let before = records.remove(&node);
+    let mut entries = parse(held.as_ref());
+    let before = entries.records.remove(&node);
+    let before = match entries.invalid.remove(node.as_str()) {
+        Some(why) => Err(why),
+        None => Ok(before),
+    };
     let record = decide(&node, before.as_ref(), flags.pin).map_err(Error::Trust)?;
+    let before = before.ok().flatten();
     let text = match before.filter(|before| before.trusted != record.trusted) {
         Some(before) => {
             format!("node {node}: {} replaces {}\n", record.trusted.0, before.trusted.0)
@@ -39,15 +44,20 @@ pub async fn trust(flags: Trust) -> Result<(), Error> {
     Ok(())
 }
 
-/// The next record of a node.
+/// The next record of a node. `before` is what is wrong with an invalid entry.
 fn decide(
     node: &NodeName,
-    before: Option<&KeyRecord>,
+    before: Result<&Option<KeyRecord>, &String>,
     pin: Option<KeyPin>,
 ) -> Result<KeyRecord, String> {
     if let Some(trusted) = pin {
         return Ok(KeyRecord { trusted, waiting: None });
     }
+    let before = before.map_err(|why| {
+        format!(
+            "the entry of node {node} in ConfigMap {NODE_KEYS} is invalid: {why}; to replace it, add --pin"
+        )
+    })?;
     let Some(before) = before else {
         return Err(format!(
             "no key of node {node} is recorded: the controller records it when the node connects; to record it before, add --pin"
@@ -74,14 +84,18 @@ mod tests {
     #[test]
     fn waiting_key_or_the_given_one_is_trusted() {
         let node: NodeName = "edge0".parse().unwrap();
-        let waiting = KeyRecord { trusted: pin('a'), waiting: Some(pin('b')) };
-        let trusted = |digit| Ok(KeyRecord { trusted: pin(digit), waiting: None });
-        assert_eq!(decide(&node, Some(&waiting), None), trusted('b'));
-        assert_eq!(decide(&node, Some(&waiting), Some(pin('c'))), trusted('c'));
-        assert_eq!(decide(&node, None, Some(pin('c'))), trusted('c'));
-        let error = decide(&node, None, None).unwrap_err();
+        let waiting = Some(KeyRecord { trusted: pin('a'), waiting: Some(pin('b')) });
+        let trusted = |digit| KeyRecord { trusted: pin(digit), waiting: None };
+        assert_eq!(decide(&node, Ok(&waiting), None), Ok(trusted('b')));
+        assert_eq!(decide(&node, Ok(&waiting), Some(pin('c'))), Ok(trusted('c')));
+        assert_eq!(decide(&node, Ok(&None), Some(pin('c'))), Ok(trusted('c')));
+        let error = decide(&node, Ok(&None), None).unwrap_err();
         assert!(error.starts_with("no key of node edge0 is recorded"), "{error}");
-        let error = decide(&node, Some(&trusted('a').unwrap()), None).unwrap_err();
+        let error = decide(&node, Ok(&Some(trusted('a'))), None).unwrap_err();
         assert!(error.starts_with("no key of node edge0 waits"), "{error}");
+        let why = "is empty".to_owned();
+        let error = decide(&node, Err(&why), None).unwrap_err();
+        assert!(error.ends_with("is invalid: is empty; to replace it, add --pin"), "{error}");
+        assert_eq!(decide(&node, Err(&why), Some(pin('c'))), Ok(trusted('c')));
     }
 }

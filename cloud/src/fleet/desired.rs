@@ -26,6 +26,9 @@ use super::{
 /// What each node's agent should have because of one object.
 pub type Requirements = BTreeMap<NodeName, BTreeMap<ObjectKey, ObjectContent>>;
 
+/// The generations of the Kubernetes objects from which the contents of shared objects were made.
+pub type Generations = BTreeMap<ObjectKey, i64>;
+
 /// What nodes keep as it is because of one object that cannot be planned now.
 pub type Retained = BTreeMap<NodeName, BTreeSet<ObjectKey>>;
 
@@ -66,8 +69,25 @@ struct NodeDesired {
 struct Requested {
     /// The newest content. Objects that share a model require the same one.
     content: EncodedContent,
+    /// The generation of the Kubernetes object from which it was made, if it is known.
+    generation: Option<i64>,
     /// The planned objects that require it, sorted.
     by: Vec<ObjectKey>,
+}
+
+impl Requested {
+    /// Whether other objects require a content of the same object of a later generation.
+    fn is_newer_for_others(
+        &self,
+        object: &ObjectKey,
+        content: &ObjectContent,
+        generation: Option<i64>,
+    ) -> bool {
+        let is_earlier = self.generation.zip(generation).is_some_and(|(held, new)| new < held);
+        is_earlier
+            && self.by.iter().any(|by| by != object)
+            && self.content.content().metadata.uid == content.metadata.uid
+    }
 }
 
 #[derive(Debug, Default)]
@@ -121,13 +141,20 @@ impl FleetDesired {
         matches!(self.initial_sync, InitialSync::Complete)
     }
 
-    /// Everything that an object requires now.
-    pub fn set(&mut self, object: &ObjectKey, requirements: Requirements) {
+    /// Everything that an object requires now. Of objects that others require too, a content of an
+    /// earlier generation does not replace a later one: the plan may have been made before theirs.
+    pub fn set(
+        &mut self,
+        object: &ObjectKey,
+        requirements: Requirements,
+        generations: &Generations,
+    ) {
         let mut touched = self.set_retained(object, &Retained::new());
         let mut now = Vec::new();
         for (node, contents) in requirements {
             for (key, content) in contents {
-                if self.require(object, &node, &key, &content) {
+                let generation = generations.get(&key).copied();
+                if self.require(object, &node, &key, (&content, generation)) {
                     touched.insert(node.clone());
                 }
                 now.push((node.clone(), key));
@@ -148,6 +175,17 @@ impl FleetDesired {
     pub fn retain(&mut self, object: &ObjectKey, retained: &Retained) {
         let touched = self.set_retained(object, retained);
         self.planned(object, &touched);
+    }
+
+    /// Removes what an object requires on these nodes, because another object has priority there.
+    pub fn withdraw(&mut self, object: &ObjectKey, nodes: &BTreeSet<NodeName>) {
+        let Some(held) = self.requirements.get_mut(object) else { return };
+        let is_withdrawn = |(node, _): &mut (NodeName, ObjectKey)| nodes.contains(node);
+        let withdrawn: Vec<_> = held.extract_if(.., is_withdrawn).collect();
+        for (node, key) in &withdrawn {
+            self.drop_requirement(object, node, key);
+        }
+        self.planned(object, &withdrawn.into_iter().map(|(node, _)| node).collect());
     }
 
     /// A deleted object.
@@ -171,9 +209,24 @@ impl FleetDesired {
         desired.source.as_ref()?.hash(object).cloned()
     }
 
-    /// The objects that were planned, or whose plan is retained.
+    /// The objects that were planned, whose plan is retained, or that are awaited.
     pub fn objects(&self) -> BTreeSet<ObjectKey> {
-        self.requirements.keys().chain(self.retained.keys()).cloned().collect()
+        let planned = self.requirements.keys().chain(self.retained.keys());
+        let awaited = self.pending().into_iter().flatten().chain(self.incomplete.unplanned());
+        planned.chain(awaited).cloned().collect()
+    }
+
+    /// Whether messages wait until this object is planned.
+    pub fn awaits(&self, object: &ObjectKey) -> bool {
+        self.pending().is_some_and(|objects| objects.contains(object))
+            || self.incomplete.awaits(object)
+    }
+
+    fn pending(&self) -> Option<&BTreeSet<ObjectKey>> {
+        match &self.initial_sync {
+            InitialSync::Pending(objects) => Some(objects),
+            InitialSync::NotStarted | InitialSync::Complete => None,
+        }
     }
 
     /// A node is online: it gets an index, also an empty one.
@@ -203,18 +256,22 @@ impl FleetDesired {
         object: &ObjectKey,
         node: &NodeName,
         key: &ObjectKey,
-        content: &ObjectContent,
+        (content, generation): (&ObjectContent, Option<i64>),
     ) -> bool {
         let desired = self.nodes.entry(node.clone()).or_default();
         let Some(requested) = desired.objects.get_mut(key) else {
             let (content, by) = (self.contents.intern(content), vec![object.clone()]);
-            desired.objects.insert(key.clone(), Requested { content, by });
+            desired.objects.insert(key.clone(), Requested { content, generation, by });
             desired.changed.insert(key.clone());
             return true;
         };
         if let Err(at) = requested.by.binary_search(object) {
             requested.by.insert(at, object.clone());
         }
+        if requested.is_newer_for_others(object, content, generation) {
+            return false;
+        }
+        requested.generation = generation;
         let differs = !requested.content.is(content);
         if differs {
             requested.content = self.contents.intern(content);
@@ -395,7 +452,7 @@ mod tests {
     }
 
     fn set(desired: &mut FleetDesired, on: &str, name: &str, value: u32) -> Messages {
-        desired.set(&service(name), requirements(on, name, value));
+        desired.set(&service(name), requirements(on, name, value), &Generations::new());
         next(desired, 1)
     }
 
@@ -476,12 +533,16 @@ mod tests {
     fn content_that_changes_before_its_turn_is_sent_once() {
         let mut desired = synced();
         for (name, value) in [("a", 1), ("b", 1), ("a", 2)] {
-            desired.set(&service(name), requirements(&format!("on-{name}"), name, value));
+            desired.set(
+                &service(name),
+                requirements(&format!("on-{name}"), name, value),
+                &Generations::new(),
+            );
         }
         let (first, messages) = desired.next(1).unwrap();
         let messages: Messages = messages.into_iter().map(|one| (first.clone(), one)).collect();
         assert_eq!(text(&messages), ["on-a + a=2", "on-a + shared=0", "on-a index 2"]);
-        desired.set(&service("a"), requirements("on-a", "a", 3));
+        desired.set(&service("a"), requirements("on-a", "a", 3), &Generations::new());
         desired.remove(&service("b"));
         assert_eq!(text(&next(&mut desired, 2)), ["on-b index 0", "on-a + a=3", "on-a index 2"]);
         assert!(!desired.has_next());
@@ -492,7 +553,7 @@ mod tests {
         let mut desired = synced();
         let _ = (set(&mut desired, "edge0", "a", 1), set(&mut desired, "edge0", "b", 1));
         desired.remove(&service("a"));
-        desired.set(&service("b"), requirements("edge0", "b", 2));
+        desired.set(&service("b"), requirements("edge0", "b", 2), &Generations::new());
         desired.on_sync(&node("edge0"), sync(&["a"]), SyncNotices::default());
         desired.on_sync(&node("edge0"), sync(&["c"]), SyncNotices::default());
         desired.republish();
@@ -507,12 +568,12 @@ mod tests {
         let hash = |value| Some(content(&service("a"), value).hash());
         let published =
             |desired: &FleetDesired| desired.published_hash(&node("edge0"), &service("a"));
-        desired.set(&service("a"), requirements("edge0", "a", 1));
+        desired.set(&service("a"), requirements("edge0", "a", 1), &Generations::new());
         assert_eq!(published(&desired), None, "before the initial sync");
         desired.begin_initial_sync([].into(), BTreeSet::new());
         assert_eq!(published(&desired), hash(1));
         let _ = next(&mut desired, 1);
-        desired.set(&service("a"), requirements("edge0", "a", 2));
+        desired.set(&service("a"), requirements("edge0", "a", 2), &Generations::new());
         assert_eq!(published(&desired), hash(2));
         desired.remove(&service("a"));
         let retained = [(node("edge0"), [service("a")].into())].into();
@@ -530,6 +591,20 @@ mod tests {
     }
 
     #[test]
+    fn awaited_objects_are_known_until_they_are_planned() {
+        let mut desired = FleetDesired::default();
+        let model: ObjectKey = MODEL.parse().unwrap();
+        desired.begin_initial_sync([service("a")].into(), [Resource::InferenceModels].into());
+        desired.on_listed(Resource::InferenceModels, [model.clone()].into());
+        assert_eq!(desired.objects(), [service("a"), model.clone()].into());
+        assert!(desired.awaits(&service("a")) && desired.awaits(&model));
+        desired.retain(&service("a"), &BTreeMap::new());
+        desired.remove(&model);
+        assert!(desired.is_synced() && desired.objects().is_empty());
+        assert!(!desired.awaits(&service("a")) && !desired.awaits(&model));
+    }
+
+    #[test]
     fn shared_model_stays_while_one_service_uses_it() {
         let mut desired = synced();
         let _ = set(&mut desired, "edge0", "a", 1);
@@ -542,6 +617,25 @@ mod tests {
         assert!(
             desired.requirements.is_empty() && desired.nodes[&node("edge0")].objects.is_empty()
         );
+    }
+
+    #[test]
+    fn plan_with_an_earlier_shared_model_does_not_replace_a_later_one() {
+        let model: ObjectKey = "default/models/shared".parse().unwrap();
+        let mut desired = synced();
+        let mut plan = |name: &str, generation: i64, value: u32, uid: &str| {
+            let mut content = content(&model, value);
+            uid.clone_into(&mut content.metadata.uid);
+            let requirements = [(node("edge0"), [(model.clone(), content)].into())].into();
+            desired.set(&service(name), requirements, &[(model.clone(), generation)].into());
+            text(&next(&mut desired, 1)).first().cloned()
+        };
+        let sent = |value: u32| Some(format!("edge0 + shared={value}"));
+        assert_eq!(plan("a", 2, 20, "u"), sent(20));
+        assert_eq!(plan("b", 1, 10, "u"), None, "it was planned before the change");
+        assert_eq!(plan("b", 2, 20, "u"), None);
+        assert_eq!(plan("b", 3, 30, "u"), sent(30));
+        assert_eq!(plan("a", 1, 11, "recreated"), sent(11), "another Model of that name");
     }
 
     #[test]
@@ -655,12 +749,12 @@ mod tests {
     fn before() -> Replica {
         let mut replica = Replica::default();
         let mut desired = synced();
-        desired.set(&service("a"), requirements("edge0", "a", 1));
-        desired.set(&MODEL.parse().unwrap(), serving());
+        desired.set(&service("a"), requirements("edge0", "a", 1), &Generations::new());
+        desired.set(&MODEL.parse().unwrap(), serving(), &Generations::new());
         let mut old = requirements("edge0", "old", 1);
         let other: ObjectKey = "default/models/other".parse().unwrap();
         old.get_mut(&node("edge0")).unwrap().insert(other.clone(), content(&other, 0));
-        desired.set(&service("old"), old);
+        desired.set(&service("old"), old, &Generations::new());
         receive(&mut replica, next(&mut desired, 1));
         assert_eq!(held(&replica), ["a", "old", "other", "shared", "m"]);
         replica
@@ -683,7 +777,7 @@ mod tests {
     fn incomplete(resource: Resource) -> FleetDesired {
         let mut desired = FleetDesired::default();
         desired.begin_initial_sync([service("a")].into(), [resource].into());
-        desired.set(&service("a"), requirements("edge0", "a", 1));
+        desired.set(&service("a"), requirements("edge0", "a", 1), &Generations::new());
         desired
     }
 
@@ -698,7 +792,7 @@ mod tests {
         desired.on_node_online(&node("edge0"));
         receive(&mut replica, next(&mut desired, 10));
         assert_eq!(held(&replica), ["a", "old", "other", "shared", "m"], "no sync yet");
-        desired.set(&service("a"), requirements("edge0", "a", 2));
+        desired.set(&service("a"), requirements("edge0", "a", 2), &Generations::new());
         desired.republish();
         let messages = next(&mut desired, 11);
         assert_eq!(text(&messages), ["edge0 + a=2", "edge0 + shared=0"], "works without an index");
@@ -724,7 +818,7 @@ mod tests {
         desired.on_listed(Resource::InferenceModels, [MODEL.parse().unwrap()].into());
         receive(&mut replica, next(&mut desired, 15));
         assert_eq!(held(&replica), ["other", "shared", "m"], "not planned yet");
-        desired.set(&MODEL.parse().unwrap(), serving());
+        desired.set(&MODEL.parse().unwrap(), serving(), &Generations::new());
         receive(&mut replica, next(&mut desired, 16));
         assert_eq!(held(&replica), ["shared", "m"]);
         assert!(replica.is_complete());
@@ -755,7 +849,7 @@ mod tests {
     fn restarted_controller_computes_equal_hashes() {
         let hashes = |wall_ms| {
             let mut desired = synced();
-            desired.set(&service("a"), requirements("edge0", "a", 1));
+            desired.set(&service("a"), requirements("edge0", "a", 1), &Generations::new());
             next(&mut desired, wall_ms)
                 .into_iter()
                 .filter_map(|(_, message)| match message {

@@ -47,6 +47,23 @@ impl Incomplete {
         false
     }
 
+    /// The objects that exist and were not planned yet.
+    pub fn unplanned(&self) -> impl Iterator<Item = &ObjectKey> {
+        let known = self.0.values().filter_map(|unplanned| match unplanned {
+            Unplanned::Unknown => None,
+            Unplanned::Objects(objects) => Some(objects),
+        });
+        known.flatten()
+    }
+
+    /// Whether this object exists and was not planned yet.
+    pub fn awaits(&self, object: &ObjectKey) -> bool {
+        matches!(
+            self.0.get(&object.resource),
+            Some(Unplanned::Objects(objects)) if objects.contains(object)
+        )
+    }
+
     /// An object was planned or removed. Returns whether its kind is complete now.
     pub fn on_planned(&mut self, object: &ObjectKey) -> bool {
         let Some(Unplanned::Objects(objects)) = self.0.get_mut(&object.resource) else {

@@ -10,6 +10,7 @@ mod evaluations;
 mod incomplete;
 mod node_keys;
 pub mod observed;
+mod partners;
 mod presence;
 mod publisher;
 mod reports;
@@ -28,12 +29,13 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 pub use self::{
     cloud_workers::CloudWorkerReport,
     counters::{CounterReport, may_count},
-    desired::{Requirements, Retained},
+    desired::{Generations, Requirements, Retained},
     evaluations::Evaluation,
     node_keys::{KeyChange, NodeKey},
+    partners::{MAX_PARTNERS, PeerPair},
     presence::Presence,
     publisher::Publisher,
-    rosters::{PeerFacts, PeerPair, Rosters},
+    rosters::{PeerFacts, Rosters},
     state::{FleetState, RefusedCounters},
 };
 

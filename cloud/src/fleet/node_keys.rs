@@ -1,19 +1,20 @@
 //! Which key of a node is used: the one that is recorded, or that is recorded next. Pure.
 //!
 //! The first key of a node is trusted. Another key is trusted in its place, unless known keys are
-//! required: then it waits until a person records it.
+//! required: then it waits until a person records it. Then also an invalid entry stays, and no key of
+//! its node is used: it may be the typing error of a person who pinned another key.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use neptune_wire::{KeyPin, NodeName};
 
-use crate::kubernetes::node_keys::{KeyRecord, KeyRecords};
+use crate::kubernetes::node_keys::{KeyEntries, KeyRecord, NODE_KEYS};
 
 /// The recorded keys, and whether others are used.
 #[derive(Debug, Clone, Default)]
 pub struct NodeKeys {
     is_required: bool,
-    records: KeyRecords,
+    entries: KeyEntries,
 }
 
 /// The state of a node's key.
@@ -23,6 +24,8 @@ pub enum NodeKey {
     Missing,
     /// It is the first key of the node, and is used as soon as it is recorded.
     Unrecorded,
+    /// The entry of the node is invalid for this reason, and no key is used.
+    Invalid(String),
     /// The key is used.
     Trusted(KeyPin),
     /// The node reports another key than the recorded one, which is not used.
@@ -51,12 +54,28 @@ impl NodeKeys {
         Self { is_required, ..Self::default() }
     }
 
-    /// Replaces the records. Returns the nodes whose record changed.
-    pub fn replace(&mut self, records: KeyRecords) -> BTreeSet<NodeName> {
-        let before = std::mem::replace(&mut self.records, records);
-        let nodes: BTreeSet<_> = before.keys().chain(self.records.keys()).collect();
-        let is_changed = |node: &&&NodeName| before.get(**node) != self.records.get(**node);
-        nodes.iter().filter(is_changed).map(|node| (*node).clone()).collect()
+    /// Replaces the entries. Returns the nodes whose entry changed.
+    pub fn replace(&mut self, entries: KeyEntries) -> BTreeSet<NodeName> {
+        let before = std::mem::replace(&mut self.entries, entries);
+        let now = &self.entries;
+        let recorded = before.records.keys().chain(now.records.keys()).cloned();
+        let invalid = before.invalid.keys().chain(now.invalid.keys());
+        let nodes = recorded.chain(invalid.filter_map(|name| name.parse().ok()));
+        let is_changed = |node: &NodeName| {
+            before.records.get(node) != now.records.get(node)
+                || before.invalid.get(node.as_str()) != now.invalid.get(node.as_str())
+        };
+        nodes.filter(is_changed).collect()
+    }
+
+    /// What is wrong with invalid entries, by name.
+    pub fn invalid(&self) -> &BTreeMap<String, String> {
+        &self.entries.invalid
+    }
+
+    /// Whether a key is used only if it is recorded.
+    pub fn is_required(&self) -> bool {
+        self.is_required
     }
 
     /// The state of a node's key, by the one that its agent reports.
@@ -65,10 +84,11 @@ impl NodeKeys {
         if !self.is_required {
             return NodeKey::Trusted(reported.clone());
         }
-        match self.records.get(node) {
-            None => NodeKey::Unrecorded,
-            Some(record) if record.trusted == *reported => NodeKey::Trusted(reported.clone()),
-            Some(record) => {
+        match (self.entries.records.get(node), self.entries.invalid.get(node.as_str())) {
+            (None, None) => NodeKey::Unrecorded,
+            (None, Some(why)) => NodeKey::Invalid(why.clone()),
+            (Some(record), _) if record.trusted == *reported => NodeKey::Trusted(reported.clone()),
+            (Some(record), _) => {
                 NodeKey::Changed { trusted: record.trusted.clone(), reported: reported.clone() }
             }
         }
@@ -81,7 +101,19 @@ impl NodeKeys {
         if !reported.is_valid() {
             return None;
         }
-        let Some(known) = self.records.get(node) else { return change(trusted(reported), None) };
+        let Some(known) = self.entries.records.get(node) else {
+            return match self.entries.invalid.get(node.as_str()) {
+                None => change(trusted(reported), None),
+                Some(_) if self.is_required => None,
+                Some(why) => {
+                    let text = format!(
+                        "the entry of node {node} in ConfigMap {NODE_KEYS} was invalid: {why}; the key {} of the node is accepted, because --require-known-keys is not set",
+                        reported.short()
+                    );
+                    change(trusted(reported), Some(text))
+                }
+            };
+        };
         if known.trusted == *reported {
             return known.waiting.as_ref().and_then(|_| change(trusted(reported), None));
         }
@@ -109,7 +141,7 @@ impl NodeKey {
     pub fn trusted(&self) -> Option<&KeyPin> {
         match self {
             Self::Trusted(pin) | Self::Changed { trusted: pin, .. } => Some(pin),
-            Self::Missing | Self::Unrecorded => None,
+            Self::Missing | Self::Unrecorded | Self::Invalid(_) => None,
         }
     }
 }
@@ -133,7 +165,7 @@ mod tests {
     #[expect(clippy::option_option, reason = "a change without a note is not no change")]
     fn record(keys: &mut NodeKeys, reported: u8) -> Option<Option<String>> {
         let change = keys.change(&node(), &pin(reported))?;
-        keys.records.insert(change.node, change.record);
+        keys.entries.records.insert(change.node, change.record);
         Some(change.note)
     }
 
@@ -151,6 +183,34 @@ mod tests {
         assert_eq!(keys.of(&node(), Some(&pin(2))), NodeKey::Trusted(pin(2)));
     }
 
+    fn invalid() -> KeyEntries {
+        let invalid = [(node().to_string(), "a typing error".to_owned())].into();
+        KeyEntries { invalid, ..KeyEntries::default() }
+    }
+
+    #[test]
+    fn invalid_entry_is_neither_replaced_nor_used_if_known_keys_are_required() {
+        let mut keys = NodeKeys::new(true);
+        keys.replace(invalid());
+        assert_eq!(record(&mut keys, 1), None, "the entry stays");
+        let key = keys.of(&node(), Some(&pin(1)));
+        assert_eq!(key, NodeKey::Invalid("a typing error".to_owned()));
+        assert_eq!(key.trusted(), None);
+        keys.replace(KeyEntries::default());
+        assert_eq!(record(&mut keys, 1), Some(None), "the entry was removed");
+    }
+
+    #[test]
+    fn invalid_entry_is_replaced_with_a_note_by_default() {
+        let mut keys = NodeKeys::new(false);
+        keys.replace(invalid());
+        let note = record(&mut keys, 1).unwrap().unwrap();
+        assert_eq!(
+            note,
+            "the entry of node edge0 in ConfigMap neptune-node-keys was invalid: a typing error; the key sha256:111111111111 of the node is accepted, because --require-known-keys is not set"
+        );
+    }
+
     #[test]
     fn changed_key_waits_if_known_keys_are_required() {
         let mut keys = NodeKeys::new(true);
@@ -164,7 +224,7 @@ mod tests {
         assert_eq!(waits, NodeKey::Changed { trusted: pin(1), reported: pin(2) });
         assert_eq!(waits.trusted(), Some(&pin(1)));
         assert_eq!(record(&mut keys, 1), Some(None), "the trusted one is back");
-        assert_eq!(keys.records[&node()].waiting, None);
+        assert_eq!(keys.entries.records[&node()].waiting, None);
     }
 
     #[test]
@@ -180,9 +240,12 @@ mod tests {
         let mut keys = NodeKeys::new(true);
         record(&mut keys, 1);
         let record = KeyRecord { trusted: pin(2), waiting: None };
-        assert_eq!(keys.replace([(node(), record.clone())].into()), [node()].into());
-        assert_eq!(keys.replace([(node(), record)].into()), BTreeSet::new());
-        assert_eq!(keys.replace(KeyRecords::new()), [node()].into());
+        let entries = KeyEntries { records: [(node(), record)].into(), ..KeyEntries::default() };
+        assert_eq!(keys.replace(entries.clone()), [node()].into());
+        assert_eq!(keys.replace(entries), BTreeSet::new());
+        assert_eq!(keys.replace(invalid()), [node()].into());
+        assert_eq!(keys.replace(invalid()), BTreeSet::new());
+        assert_eq!(keys.replace(KeyEntries::default()), [node()].into());
     }
 
     proptest! {
@@ -198,9 +261,9 @@ mod tests {
                     if allowed.is_empty() {
                         allowed.insert(change.record.trusted.clone());
                     }
-                    keys.records.insert(change.node, change.record);
+                    keys.entries.records.insert(change.node, change.record);
                 }
-                if let Some(record) = keys.records.get_mut(&node()).filter(|_| is_trusted)
+                if let Some(record) = keys.entries.records.get_mut(&node()).filter(|_| is_trusted)
                     && let Some(waiting) = record.waiting.take()
                 {
                     allowed.insert(waiting.clone());

@@ -264,6 +264,14 @@ impl Nodes {
         expired
     }
 
+    /// Forgets a deleted node. Its messages are refused, so it would count as offline.
+    pub fn forget(&mut self, node: &NodeName) {
+        if let Some(known) = self.nodes.remove(node) {
+            self.expiries.remove(&(known.expires_at(), node.clone()));
+        }
+        self.with_problems.remove(node);
+    }
+
     /// When [`Nodes::expire`] may return a node next.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         self.expiries.first().map(|(at, _)| *at)
@@ -302,11 +310,6 @@ impl Nodes {
     /// How a node's agent exchanges content with other nodes; `None` if it does not.
     pub fn peers(&self, node: &NodeName) -> Option<&PeerEndpoint> {
         self.nodes.get(node)?.peers.as_ref()
-    }
-
-    /// The keys that agents report, by node.
-    pub fn key_pins(&self) -> impl Iterator<Item = (&NodeName, &KeyPin)> {
-        self.nodes.iter().filter_map(|(name, node)| Some((name, node.key_pin.as_ref()?)))
     }
 
     /// How many nodes are online and offline.
@@ -399,6 +402,24 @@ mod tests {
         }
         assert!(nodes.nodes[&node].newest.len() <= MAX_INSTANCES);
         assert_eq!(nodes.expiries.len(), 1);
+    }
+
+    #[test]
+    fn deleted_node_is_not_counted() {
+        let (mut nodes, instance) = (Nodes::new(30), AgentInstance("a".to_owned()));
+        let now = Timestamp::UNIX_EPOCH;
+        let [online, offline]: [NodeName; 2] =
+            ["on", "off"].map(|name| name.parse().expect("a name"));
+        nodes.on_sign_of_life(&offline, &instance, (1, 0), now);
+        let later = now + offline_after(30);
+        nodes.expire(later);
+        nodes.on_sign_of_life(&online, &instance, (1, 0), later);
+        assert_eq!((nodes.counts().online, nodes.counts().offline), (1, 1));
+        nodes.forget(&offline);
+        nodes.forget(&online);
+        assert_eq!(nodes.counts(), NodeCounts::default());
+        assert_eq!(nodes.next_expiry(), None);
+        assert_eq!(nodes.presence(&offline), Presence::NeverSeen);
     }
 
     #[test]

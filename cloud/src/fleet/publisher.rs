@@ -13,7 +13,7 @@ use neptune_wire::{
 
 use tokio::sync::Notify;
 
-use super::desired::{FleetDesired, Requirements, Retained};
+use super::desired::{FleetDesired, Generations, Requirements, Retained};
 use crate::transport::{Refused, Transport};
 
 /// Publishes desired state. Cheap to clone.
@@ -31,6 +31,8 @@ struct PublisherInner {
 #[derive(Debug, Default)]
 struct PublisherState {
     desired: FleetDesired,
+    /// The uid under which each object was planned.
+    uids: BTreeMap<ObjectKey, String>,
     /// Why an object could not be published to a node.
     unsent: BTreeMap<(ObjectKey, NodeName), String>,
     /// The objects for which that changed after their plan was set.
@@ -60,23 +62,43 @@ impl Publisher {
     /// for each such node, as far as known: [`Publisher::publish_next`] returns the object when
     /// that changes later.
     #[must_use]
-    pub fn set(&self, object: &ObjectKey, requirements: Requirements) -> Vec<String> {
+    pub fn set(
+        &self,
+        object: &ObjectKey,
+        uid: &str,
+        requirements: Requirements,
+        generations: &Generations,
+    ) -> Vec<String> {
         let mut state = self.lock();
-        state.desired.set(object, requirements);
+        state.set(object, uid, requirements, generations);
         self.publish_waiting(&mut state);
         state.affected.remove(object);
         let unsent = state.unsent.iter().filter(|((key, _), _)| key == object);
         unsent.map(|(_, why)| why.clone()).collect()
     }
 
-    /// An object cannot be planned: its nodes retain what they have of it.
-    pub fn retain(&self, object: &ObjectKey, retained: &Retained) {
-        self.publish(|desired| desired.retain(object, retained));
+    /// An object cannot be planned: its nodes retain what they have of it, except for the nodes
+    /// where another object has priority.
+    pub fn retain(
+        &self,
+        object: &ObjectKey,
+        uid: &str,
+        retained: &Retained,
+        yielded: &BTreeSet<NodeName>,
+    ) {
+        let mut state = self.lock();
+        state.retain(object, uid, retained, yielded);
+        self.publish_waiting(&mut state);
     }
 
-    /// Removes a deleted object.
-    pub fn remove(&self, object: &ObjectKey) {
-        self.publish(|desired| desired.remove(object));
+    /// Removes a deleted object. Has no effect if an object with another uid was planned under this
+    /// key since: the deletion may be processed after a later object was created. Returns whether
+    /// it had an effect.
+    pub fn remove(&self, object: &ObjectKey, uid: &str) -> bool {
+        let mut state = self.lock();
+        let is_removed = state.remove(object, uid);
+        self.publish_waiting(&mut state);
+        is_removed
     }
 
     /// The hash of the content that a node should have of an object, once it is published.
@@ -84,9 +106,21 @@ impl Publisher {
         self.lock().desired.published_hash(node, object)
     }
 
-    /// The objects that were planned, or whose plan is retained.
-    pub fn objects(&self) -> BTreeSet<ObjectKey> {
-        self.lock().desired.objects()
+    /// The objects that were planned, whose plan is retained, or that are awaited, with the uid
+    /// under which they were planned.
+    pub fn objects(&self) -> BTreeMap<ObjectKey, String> {
+        let state = self.lock();
+        let objects = state.desired.objects().into_iter();
+        let with_uid = |key: ObjectKey| {
+            let uid = state.uids.get(&key).cloned().unwrap_or_default();
+            (key, uid)
+        };
+        objects.map(with_uid).collect()
+    }
+
+    /// Whether messages wait until this object is planned.
+    pub fn awaits(&self, object: &ObjectKey) -> bool {
+        self.lock().desired.awaits(object)
     }
 
     /// Publishes the index of a node that is online.
@@ -157,6 +191,44 @@ impl Publisher {
 }
 
 impl PublisherState {
+    fn set(
+        &mut self,
+        object: &ObjectKey,
+        uid: &str,
+        requirements: Requirements,
+        generations: &Generations,
+    ) {
+        self.uids.insert(object.clone(), uid.to_owned());
+        self.desired.set(object, requirements, generations);
+    }
+
+    fn retain(
+        &mut self,
+        object: &ObjectKey,
+        uid: &str,
+        retained: &Retained,
+        yielded: &BTreeSet<NodeName>,
+    ) {
+        let before = self.uids.insert(object.clone(), uid.to_owned());
+        if before.is_some_and(|before| before != uid) {
+            // Nodes have nothing of this object yet.
+            self.desired.remove(object);
+        }
+        let mut retained = retained.clone();
+        retained.retain(|node, _| !yielded.contains(node));
+        self.desired.retain(object, &retained);
+        self.desired.withdraw(object, yielded);
+    }
+
+    fn remove(&mut self, object: &ObjectKey, uid: &str) -> bool {
+        if self.uids.get(object).is_some_and(|planned| planned != uid) {
+            return false;
+        }
+        self.uids.remove(object);
+        self.desired.remove(object);
+        true
+    }
+
     fn on_published(
         &mut self,
         node: &NodeName,
@@ -188,4 +260,71 @@ impl PublisherState {
 fn wall_ms() -> u64 {
     // Before 1970 the revisions count up from what they were.
     Timestamp::now().as_millisecond().try_into().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn service() -> ObjectKey {
+        "default/jointinferenceservices/a".parse().unwrap()
+    }
+
+    fn requirements() -> Requirements {
+        [("edge0".parse().unwrap(), BTreeMap::new())].into()
+    }
+
+    #[test]
+    fn deletion_leaves_what_was_planned_under_another_uid() {
+        let mut state = PublisherState::default();
+        state.set(&service(), "1", requirements(), &Generations::new());
+        state.set(&service(), "2", requirements(), &Generations::new());
+        assert!(!state.remove(&service(), "1"), "it was processed late");
+        assert_eq!(state.desired.objects(), [service()].into());
+        assert!(state.remove(&service(), "2"));
+        assert!(state.desired.objects().is_empty() && state.uids.is_empty());
+        assert!(state.remove(&service(), "2"), "nothing is planned");
+    }
+
+    #[test]
+    fn recreated_object_that_cannot_be_planned_keeps_nothing_of_the_deleted_one() {
+        let node: NodeName = "edge0".parse().unwrap();
+        let content = serde_json::from_value(serde_json::json!({
+            "apiVersion": "v", "kind": "k", "spec": 1,
+            "metadata": {"namespace": "default", "name": "a", "uid": "1"},
+        }));
+        let requirements = || -> Requirements {
+            [(node.clone(), [(service(), content.as_ref().cloned().unwrap())].into())].into()
+        };
+        let mut state = PublisherState::default();
+        state.desired.begin_initial_sync(BTreeSet::new(), BTreeSet::new());
+        state.set(&service(), "1", requirements(), &Generations::new());
+        state.retain(&service(), "1", &Retained::new(), &BTreeSet::new());
+        assert!(state.desired.published_hash(&node, &service()).is_some(), "the same object");
+        state.retain(&service(), "2", &Retained::new(), &BTreeSet::new());
+        assert!(state.desired.published_hash(&node, &service()).is_none());
+        assert!(!state.remove(&service(), "1"));
+    }
+
+    #[test]
+    fn object_keeps_nothing_on_a_node_that_it_yields() {
+        let content = serde_json::from_value(serde_json::json!({
+            "apiVersion": "v", "kind": "k", "spec": 1,
+            "metadata": {"namespace": "default", "name": "a", "uid": "1"},
+        }));
+        let nodes: [NodeName; 2] = ["edge0", "edge1"].map(|name| name.parse().unwrap());
+        let on = |node: &NodeName| {
+            (node.clone(), [(service(), content.as_ref().cloned().unwrap())].into())
+        };
+        let mut state = PublisherState::default();
+        state.desired.begin_initial_sync(BTreeSet::new(), BTreeSet::new());
+        state.set(&service(), "1", nodes.iter().map(on).collect(), &Generations::new());
+        while state.desired.next(1).is_some() {}
+        let retained = nodes.iter().map(|node| (node.clone(), [service()].into())).collect();
+        state.retain(&service(), "1", &retained, &[nodes[0].clone()].into());
+        while state.desired.next(2).is_some() {}
+        let has = |node: &NodeName| state.desired.published_hash(node, &service()).is_some();
+        assert_eq!(nodes.each_ref().map(has), [false, true]);
+    }
 }

@@ -7,13 +7,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::jiff::Timestamp;
 use neptune_wire::{KeyPin, NodeName, ObjectKey, PeerEndpoint, PeerRoster, RosterPeer};
+
+use super::partners::{Partners, PeerPair};
 
 /// Neighbours of a node in its zone, half of them on each side. More members would not make a
 /// download faster, and each is asked before it.
 pub const MAX_NEIGHBOURS: usize = 64;
-/// Partners of a node because of datasets. The agent keeps no more peers than both together.
-pub const MAX_PARTNERS: usize = 64;
 
 /// A node whose agent has peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,18 +27,15 @@ pub struct PeerFacts {
     pub endpoint: PeerEndpoint,
 }
 
-/// Two nodes that need a connection because of a dataset.
-pub type PeerPair = (NodeName, NodeName);
-
 /// The rosters of all nodes.
 #[derive(Debug, Default)]
 pub struct Rosters {
     nodes: BTreeMap<NodeName, PeerFacts>,
     /// The nodes that share contents of models, by zone.
     zones: BTreeMap<String, BTreeSet<NodeName>>,
-    pairs: BTreeMap<ObjectKey, BTreeSet<PeerPair>>,
-    /// The partners of each node, with the number of objects that need them.
-    partners: BTreeMap<NodeName, BTreeMap<NodeName, usize>>,
+    partners: Partners,
+    /// The objects that got or lost a pair since the last [`Rosters::take_changed_objects`].
+    changed_objects: BTreeSet<ObjectKey>,
     /// The nodes whose rosters changed since the last [`Rosters::take_changed`].
     changed: BTreeSet<NodeName>,
 }
@@ -52,8 +50,7 @@ impl Rosters {
         let zone_before = before.and_then(shared_zone).map(str::to_owned);
         let zone_after = facts.as_ref().and_then(shared_zone).map(str::to_owned);
         self.changed.insert(node.clone());
-        self.changed
-            .extend(self.partners.get(node).into_iter().flatten().map(|(it, _)| it.clone()));
+        self.changed.extend(self.partners.of(node).cloned());
         if let Some(zone) = &zone_before {
             // Those that lose it, or see another address.
             self.changed.extend(self.neighbours(zone, node, MAX_NEIGHBOURS / 2));
@@ -71,19 +68,20 @@ impl Rosters {
         }
     }
 
-    /// Sets the pairs of nodes that need a connection because of `object`: the source and each
-    /// replica of a Dataset. Empty if it needs none any more.
-    pub fn set_pairs(&mut self, object: &ObjectKey, pairs: BTreeSet<PeerPair>) {
-        let before = self.pairs.remove(object).unwrap_or_default();
-        for (a, b) in before.difference(&pairs) {
-            self.count_pair(a, b, |count| count.saturating_sub(1));
-        }
-        for (a, b) in pairs.difference(&before) {
-            self.count_pair(a, b, |count| count + 1);
-        }
-        if !pairs.is_empty() {
-            self.pairs.insert(object.clone(), pairs);
-        }
+    /// Sets the pairs of nodes that need a connection because of `object`, which has this age: the
+    /// source and each replica of a Dataset. Empty if it needs none any more.
+    pub fn set_pairs(
+        &mut self,
+        object: &ObjectKey,
+        created: Option<Timestamp>,
+        pairs: BTreeSet<PeerPair>,
+    ) {
+        self.changed.extend(self.partners.set(object, created, pairs));
+    }
+
+    /// The node that has no room for this pair, which therefore does not count.
+    pub fn crowded(&self, a: &NodeName, b: &NodeName) -> Option<&NodeName> {
+        self.partners.crowded(a, b)
     }
 
     /// The nodes with facts, sorted.
@@ -99,7 +97,16 @@ impl Rosters {
     /// Takes the nodes whose rosters changed. Some of them may be as before.
     #[must_use]
     pub fn take_changed(&mut self) -> BTreeSet<NodeName> {
+        let exclusions = self.partners.update();
+        self.changed_objects.extend(exclusions.objects);
+        self.changed.extend(exclusions.nodes);
         std::mem::take(&mut self.changed)
+    }
+
+    /// Takes the objects for whose pairs a node has no room now, or has room again.
+    #[must_use]
+    pub fn take_changed_objects(&mut self) -> BTreeSet<ObjectKey> {
+        std::mem::take(&mut self.changed_objects)
     }
 
     /// The roster of a node; `None` if its agent has no peers.
@@ -109,8 +116,7 @@ impl Rosters {
             Some(zone) => self.neighbours(zone, node, MAX_NEIGHBOURS / 2),
             None => BTreeSet::new(),
         };
-        let partners = self.partners.get(node).into_iter().flatten().map(|(partner, _)| partner);
-        let partners: BTreeSet<_> = partners.take(MAX_PARTNERS).cloned().collect();
+        let partners: BTreeSet<_> = self.partners.of(node).cloned().collect();
         let peers = neighbours.union(&partners).filter_map(|peer| {
             let PeerFacts { pin, endpoint, .. } = self.nodes.get(peer)?;
             Some(RosterPeer {
@@ -121,24 +127,6 @@ impl Rosters {
             })
         });
         Some(PeerRoster { peers: peers.collect() })
-    }
-
-    fn count_pair(&mut self, a: &NodeName, b: &NodeName, change: fn(usize) -> usize) {
-        if a == b {
-            return;
-        }
-        for (node, partner) in [(a, b), (b, a)] {
-            let partners = self.partners.entry(node.clone()).or_default();
-            let count = partners.entry(partner.clone()).or_default();
-            *count = change(*count);
-            if *count == 0 {
-                partners.remove(partner);
-            }
-            if partners.is_empty() {
-                self.partners.remove(node);
-            }
-            self.changed.insert(node.clone());
-        }
     }
 
     fn leave_zone(&mut self, zone: &str, node: &NodeName) {
@@ -221,22 +209,41 @@ mod tests {
         rosters.set_node(&node(1), Some(sharing("east", "b")));
         let (one, two) = ("d/datasets/one".parse().unwrap(), "d/datasets/two".parse().unwrap());
         let pair = || BTreeSet::from([(node(0), node(1))]);
-        rosters.set_pairs(&one, pair());
-        rosters.set_pairs(&two, pair());
+        rosters.set_pairs(&one, None, pair());
+        rosters.set_pairs(&two, None, pair());
         let _ = rosters.take_changed();
         assert_eq!(peers(&rosters, 0), [("edge0001".to_owned(), false)]);
         assert_eq!(peers(&rosters, 1), [("edge0000".to_owned(), false)]);
-        rosters.set_pairs(&one, BTreeSet::new());
+        rosters.set_pairs(&one, None, BTreeSet::new());
         assert_eq!(peers(&rosters, 1).len(), 1, "another dataset needs it");
         let _ = rosters.take_changed();
-        rosters.set_pairs(&two, BTreeSet::new());
+        rosters.set_pairs(&two, None, BTreeSet::new());
         assert_eq!((peers(&rosters, 0), peers(&rosters, 1)), (vec![], vec![]));
         assert_eq!(rosters.take_changed(), [node(0), node(1)].into());
         rosters.set_node(&node(0), None);
         rosters.set_node(&node(1), None);
-        assert!(
-            rosters.nodes.is_empty() && rosters.zones.is_empty() && rosters.partners.is_empty()
-        );
+        assert!(rosters.nodes.is_empty() && rosters.zones.is_empty());
+    }
+
+    #[test]
+    fn hub_with_too_many_partners_and_the_rest_do_not_know_each_other() {
+        let mut rosters = Rosters::default();
+        for number in 0..=100 {
+            rosters.set_node(&node(number), Some(sharing(&format!("zone{number}"), "k")));
+        }
+        let dataset = |number: usize| format!("d/datasets/d{number}").parse().unwrap();
+        // The names are in the opposite order of the ages.
+        for number in 1..=100_usize {
+            let created = Timestamp::from_second(1000 - i64::try_from(number).unwrap()).ok();
+            rosters.set_pairs(&dataset(number), created, [(node(number), node(0))].into());
+        }
+        let _ = rosters.take_changed();
+        let left_out: BTreeSet<ObjectKey> = (1..=36).map(dataset).collect();
+        assert_eq!(rosters.take_changed_objects(), left_out, "the newest ones");
+        assert_eq!(peers(&rosters, 0).len(), 64);
+        assert_eq!((peers(&rosters, 36).len(), peers(&rosters, 37).len()), (0, 1));
+        assert_eq!(rosters.crowded(&node(36), &node(0)), Some(&node(0)));
+        assert_eq!(rosters.crowded(&node(37), &node(0)), None);
     }
 
     #[test]
@@ -292,7 +299,7 @@ mod tests {
                     Step::Pairs(object, pairs) => {
                         let key = format!("d/datasets/d{object}").parse().unwrap();
                         let pairs = pairs.into_iter().map(|(a, b)| (node(a), node(b))).collect();
-                        rosters.set_pairs(&key, pairs);
+                        rosters.set_pairs(&key, None, pairs);
                     }
                 }
                 for node in rosters.take_changed() {

@@ -16,10 +16,10 @@ use super::{
     evaluations::{Evaluation, Evaluations},
     node_keys::{KeyChange, NodeKey, NodeKeys},
     observed::AgentState,
-    presence::{MessageOrder, NodeCounts, Nodes, Presence, offline_after},
+    presence::{MessageOrder, Nodes, Presence, offline_after},
     reports::{Place, Reports},
 };
-use crate::kubernetes::node_keys::KeyRecords;
+use crate::{kubernetes::node_keys::KeyEntries, metrics::NodeState};
 
 /// Reports of a node whose counters were refused, since the last accepted ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub struct FleetState {
     evaluations: Evaluations,
     cloud_workers: CloudWorkerReports,
     keys: NodeKeys,
+    /// What to record, of the nodes where that differs from the record.
+    key_changes: BTreeMap<NodeName, KeyChange>,
 }
 
 /// Which objects a message affects.
@@ -79,6 +81,7 @@ impl FleetState {
             evaluations: Evaluations::default(),
             cloud_workers: CloudWorkerReports::default(),
             keys: NodeKeys::default(),
+            key_changes: BTreeMap::new(),
         }
     }
 
@@ -87,9 +90,31 @@ impl FleetState {
         self.keys = NodeKeys::new(true);
     }
 
-    /// Replaces the recorded keys. Returns the nodes whose record changed.
-    pub fn set_key_records(&mut self, records: KeyRecords) -> BTreeSet<NodeName> {
-        self.keys.replace(records)
+    /// Replaces the recorded keys. Returns the nodes whose entry changed.
+    pub fn set_key_entries(&mut self, entries: KeyEntries) -> BTreeSet<NodeName> {
+        let changed = self.keys.replace(entries);
+        for node in &changed {
+            self.update_key_change(node);
+        }
+        changed
+    }
+
+    /// What is wrong with invalid entries of recorded keys, by name.
+    pub fn invalid_key_entries(&self) -> &BTreeMap<String, String> {
+        self.keys.invalid()
+    }
+
+    /// Whether a key is used only if it is recorded.
+    pub fn requires_known_keys(&self) -> bool {
+        self.keys.is_required()
+    }
+
+    fn update_key_change(&mut self, node: &NodeName) {
+        let reported = self.nodes.key_pin(node);
+        match reported.and_then(|pin| self.keys.change(node, pin)) {
+            Some(change) => drop(self.key_changes.insert(node.clone(), change)),
+            None => drop(self.key_changes.remove(node)),
+        }
     }
 
     /// Processes a birth, a heartbeat or a last will. One that is not `live` was retained by the
@@ -109,6 +134,9 @@ impl FleetState {
             // Reports of starts that the connected agent does not know.
             self.reports.drop_newer(node, &instance, epoch);
         }
+        if changed {
+            self.update_key_change(node);
+        }
         node_if(changed || was_reset)
     }
 
@@ -123,7 +151,9 @@ impl FleetState {
         if self.nodes.is_outdated(node, instance, epoch) {
             return Affected::None;
         }
-        node_if(self.nodes.on_sign_of_life(node, instance, (epoch, 0), now))
+        // The reports of the instance that sends messages are the ones that count.
+        let is_other = self.nodes.current(node) != Some(instance);
+        node_if(self.nodes.on_sign_of_life(node, instance, (epoch, 0), now) || is_other)
     }
 
     /// Measures how late a batch arrived that is not older than the node's newest.
@@ -139,11 +169,6 @@ impl FleetState {
     /// The seconds by which a node's messages are late, at least; `None` if they are not.
     pub fn delay(&self, node: &NodeName) -> Option<u32> {
         self.delays.of(node)
-    }
-
-    /// How many nodes' messages are late.
-    pub fn delayed_nodes(&self) -> usize {
-        self.delays.count()
     }
 
     /// Processes a report on an object that exists. Its counters count whenever they come; its
@@ -252,6 +277,13 @@ impl FleetState {
         self.cloud_workers.forget(uid);
     }
 
+    /// Forgets a deleted node. What it counted stays.
+    pub fn forget_node(&mut self, node: &NodeName) {
+        self.nodes.forget(node);
+        self.delays.forget(node);
+        self.key_changes.remove(node);
+    }
+
     /// Returns the nodes whose heartbeats stopped and that were online until now.
     pub fn expire(&mut self, now: Timestamp) -> Vec<NodeName> {
         let expired = self.nodes.expire(now);
@@ -298,8 +330,7 @@ impl FleetState {
 
     /// What to record of the reported keys.
     pub fn key_changes(&self) -> Vec<KeyChange> {
-        let reported = self.nodes.key_pins();
-        reported.filter_map(|(node, pin)| self.keys.change(node, pin)).collect()
+        self.key_changes.values().cloned().collect()
     }
 
     /// How a node's agent exchanges content with other nodes; `None` if it does not.
@@ -342,9 +373,15 @@ impl FleetState {
         self.unreported.mark_reported(uid, reported);
     }
 
-    /// How many nodes are online and offline.
-    pub fn node_counts(&self) -> NodeCounts {
-        self.nodes.counts()
+    /// How many nodes are in each state.
+    pub fn nodes_by_state(&self) -> [(NodeState, usize); 4] {
+        let counts = self.nodes.counts();
+        [
+            (NodeState::Delayed, self.delays.count()),
+            (NodeState::Online, counts.online),
+            (NodeState::Offline, counts.offline),
+            (NodeState::Problem, counts.with_problems),
+        ]
     }
 
     fn is_new(&self, place: &Place, report: &StatusReport) -> bool {
@@ -441,7 +478,7 @@ mod tests {
             Affected::Node,
             "it is back"
         );
-        assert_eq!(fleet.node_counts(), NodeCounts { online: 1, ..NodeCounts::default() });
+        assert_eq!(fleet.nodes_by_state()[1], (NodeState::Online, 1));
     }
 
     #[test]

@@ -39,6 +39,7 @@ pub fn identity<K: Kind>(
         namespace: key.namespace.clone(),
         name: key.name.clone(),
         uid: object.meta().uid.clone().unwrap_or_default(),
+        created: object.meta().creation_timestamp.as_ref().map(|time| time.0.to_string()),
     };
     Some((key, metadata))
 }

@@ -55,18 +55,28 @@ impl FromStr for KeyRecord {
     }
 }
 
-/// The records of a `ConfigMap`, and what is wrong with entries that cannot be used.
-pub fn parse(config_map: Option<&ConfigMap>) -> (KeyRecords, Vec<String>) {
-    let (mut records, mut problems) = (KeyRecords::new(), Vec::new());
+/// The entries of a `ConfigMap`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeyEntries {
+    /// The valid ones.
+    pub records: KeyRecords,
+    /// What is wrong with the others, by name. An invalid entry is not a missing one: a person wrote
+    /// it to decide which key is trusted.
+    pub invalid: BTreeMap<String, String>,
+}
+
+/// The entries of a `ConfigMap`.
+pub fn parse(config_map: Option<&ConfigMap>) -> KeyEntries {
+    let mut entries = KeyEntries::default();
     let data = config_map.and_then(|config_map| config_map.data.as_ref());
     for (name, text) in data.into_iter().flatten() {
         let node = name.parse::<NodeName>().map_err(|error| error.to_string());
         match node.and_then(|node| Ok((node, text.parse::<KeyRecord>()?))) {
-            Ok((node, record)) => drop(records.insert(node, record)),
-            Err(why) => problems.push(format!("{name}: {why}")),
+            Ok((node, record)) => drop(entries.records.insert(node, record)),
+            Err(why) => drop(entries.invalid.insert(name.clone(), why)),
         }
     }
-    (records, problems)
+    entries
 }
 
 /// Writes these entries, if the `ConfigMap` still has this resource version; creates it without
@@ -121,10 +131,10 @@ mod tests {
         let data = [("edge0", pin('a').0), ("edge1", "x".to_owned()), ("Edge", pin('a').0)];
         let data = data.map(|(node, text)| (node.to_owned(), text));
         let config_map = ConfigMap { data: Some(data.into()), ..ConfigMap::default() };
-        let (records, problems) = parse(Some(&config_map));
+        let KeyEntries { records, invalid } = parse(Some(&config_map));
         assert_eq!(records.keys().map(NodeName::as_str).collect::<Vec<_>>(), ["edge0"]);
-        assert_eq!(problems.len(), 2, "{problems:?}");
-        assert!(problems[1].starts_with("edge1: \"x\" is not sha256:"), "{problems:?}");
-        assert_eq!(parse(None), (KeyRecords::new(), Vec::new()));
+        assert_eq!(invalid.keys().collect::<Vec<_>>(), ["Edge", "edge1"]);
+        assert!(invalid["edge1"].starts_with("\"x\" is not sha256:"), "{invalid:?}");
+        assert_eq!(parse(None), KeyEntries::default());
     }
 }

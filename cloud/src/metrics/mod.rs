@@ -9,6 +9,7 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use kube::Resource as _;
 use neptune_api::{JointInferenceService, SelectionCause, TrainingModel};
+use neptune_program::listen::Refusals;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -114,10 +115,17 @@ pub struct Metrics {
     certificate_expiry: Gauge,
     posts: Family<ByPost, Counter>,
     router_reachable: Gauge,
+    fleet_rate: Gauge,
     rules_in_place: Gauge,
+    refusals: Refusals,
 }
 
 impl Metrics {
+    /// Counts connections that the servers refuse.
+    pub const fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
     /// Records a reconciliation of an object of the kind.
     pub fn reconciled<K: Kind>(&self, result: Outcome, duration: Duration) {
         let labels = ByController { kind: K::LABEL };
@@ -173,9 +181,12 @@ impl Metrics {
         }
     }
 
-    /// Sets the number of nodes in a state.
-    pub fn set_nodes(&self, state: NodeState, count: usize) {
-        self.nodes.get_or_create(&ByState { state }).set(i64::try_from(count).unwrap_or(i64::MAX));
+    /// Sets the number of nodes in each of these states.
+    pub fn set_nodes(&self, counts: impl IntoIterator<Item = (NodeState, usize)>) {
+        for (state, count) in counts {
+            let gauge = self.nodes.get_or_create(&ByState { state });
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
     }
 
     /// Sets the number of objects of a kind.
@@ -198,6 +209,11 @@ impl Metrics {
     /// Sets whether the last POST to `KubeEdge`'s router was answered.
     pub fn set_router_reachable(&self, reachable: bool) {
         self.router_reachable.set(i64::from(reachable));
+    }
+
+    /// Sets how many batches per second all nodes may send together.
+    pub fn set_fleet_rate(&self, rate: u32) {
+        self.fleet_rate.set(rate.into());
     }
 
     /// Sets whether `KubeEdge`'s Rules and `RuleEndpoints` match the desired ones.
@@ -244,6 +260,7 @@ impl Metrics {
     }
 
     fn register(&self, registry: &mut Registry) {
+        self.refusals.register(registry);
         each_kind!(K => {
             let gauge = self.objects.get_or_create_owned(&ByController { kind: K::LABEL });
             Registry::register(registry, K::GAUGE, format!("{}s", K::kind(&())), gauge);
@@ -321,6 +338,11 @@ impl Metrics {
             "router_reachable",
             "Whether KubeEdge's router answered the last request (1) or not (0)",
             self.router_reachable.clone(),
+        );
+        registry.register(
+            "fleet_batch_rate",
+            "Batches per second that all nodes may send together over EventBus",
+            self.fleet_rate.clone(),
         );
         registry.register(
             "rules_in_place",

@@ -13,7 +13,7 @@ use neptune_wire::{Batch, NodeName, Sync, Topic, encode, source::DownstreamMessa
 use tokio::sync::mpsc;
 
 use eventbus::Arrival;
-pub use eventbus::{BaseUrl, EventBus, EventBusSettings, OrderKind, Orders};
+pub use eventbus::{BaseUrl, DEFAULT_FLEET_RATE, EventBus, EventBusSettings, OrderKind, Orders};
 pub use mqtt::{Mqtt, MqttEvents};
 
 use crate::kubernetes::nodes::NodeReadiness;

@@ -4,8 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
+use serde_json::Value;
 
-use crate::worker::serving_runtimes::{self, Server};
+use crate::worker::{
+    program_text,
+    serving_runtimes::{self, Server},
+};
 
 /// The key of the `ConfigMap`'s data that holds the table. (A key cannot have the ':' of a
 /// version.)
@@ -108,10 +112,14 @@ impl Frameworks {
     /// The built-in tables with these entries added or replaced.
     ///
     /// # Errors
-    /// The YAML is invalid; the message names the position.
+    /// The YAML is invalid; the message names the position, or the field with a NUL.
     pub fn with(yaml: &str) -> Result<Self, String> {
         let entries: Option<BTreeMap<String, Entry>> =
             serde_saphyr::from_str(yaml).map_err(|error| error.to_string())?;
+        let table: Value = serde_saphyr::from_str(yaml).map_err(|error| error.to_string())?;
+        if let Some(error) = program_text::errors("", &table).into_iter().next() {
+            return Err(error);
+        }
         let Self { mut workers, mut servers, mut engines } = Self::default();
         for (name, Entry { image, command, serving, training }) in entries.unwrap_or_default() {
             let has_other = serving.is_some() || training.is_some();
@@ -263,6 +271,8 @@ mod tests {
         ] {
             assert!(Frameworks::with(bad).is_err(), "{bad:?} was accepted");
         }
+        let error = Frameworks::with("a: {command: [b, \"c\\0\"]}").unwrap_err();
+        assert!(error.starts_with("a.command[1] contains a NUL character"), "{error}");
         assert_eq!(Frameworks::with("").unwrap(), Frameworks::default());
     }
 }

@@ -7,11 +7,16 @@ use sha2::{Digest as _, Sha256};
 /// Maximum length of a Kubernetes label and of a host name.
 const MAX_NAME_LENGTH: usize = 63;
 
-/// Hex digits of the hash, the first 32 bits of a SHA-256. A collision on one node is improbable.
-const HASH_DIGITS: usize = 8;
+/// Hex digits of the hash of a name that has all its parts as they are: 32 bits. Only the namespace
+/// and the place where the parts meet are left to the hash.
+const SHORT_HASH: usize = 8;
+
+/// Hex digits of the hash if a part is cut or changed: 64 bits. Otherwise the owner of one namespace
+/// could choose parts until the name is that of a worker in another one.
+const LONG_HASH: usize = 16;
 
 /// `<service>-<worker>-<hash>`: readable, and unique by a hash of namespace, service, role and
-/// worker. It begins with a letter, as Service names must.
+/// worker. It begins with a letter, as Service names must. What does not fit is cut.
 pub fn worker_name(namespace: &str, service: &str, role: Role, worker: &str) -> WorkerName {
     let role_name = match role {
         Role::Edge => "edge",
@@ -66,16 +71,20 @@ pub fn owned_model_name(
 
 fn name(readable: &str, unique: &str) -> WorkerName {
     let digest = Sha256::digest(unique);
-    let hash = u32::from_be_bytes(digest[..4].try_into().expect("a digest has 32 bytes"));
-    let mut readable: String = readable
+    let hash = u64::from_be_bytes(digest[..8].try_into().expect("a digest has 32 bytes"));
+    let hash = format!("{hash:016x}");
+    let mut shown: String = readable
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
         .collect();
-    if !readable.starts_with(|c: char| c.is_ascii_lowercase()) {
-        readable.insert_str(0, "w-");
+    if !shown.starts_with(|c: char| c.is_ascii_lowercase()) {
+        shown.insert_str(0, "w-");
     }
-    readable.truncate(MAX_NAME_LENGTH - HASH_DIGITS - 1);
-    let name = format!("{}-{hash:08x}", readable.trim_end_matches('-'));
+    shown.truncate(MAX_NAME_LENGTH - SHORT_HASH - 1);
+    let is_whole = shown.trim_end_matches('-') == readable;
+    let digits = if is_whole { SHORT_HASH } else { LONG_HASH };
+    shown.truncate(MAX_NAME_LENGTH - digits - 1);
+    let name = format!("{}-{}", shown.trim_end_matches('-'), &hash[..digits]);
     name.parse().expect("lower case letters, digits and inner '-' of at most 63")
 }
 
@@ -110,6 +119,21 @@ mod tests {
         );
         assert_ne!(name("a", Role::Edge, "w"), name("a", Role::Cloud, "w"));
         assert_ne!(name("a-b", Role::Edge, "c"), name("a", Role::Edge, "b-c"));
+    }
+
+    #[test]
+    fn name_that_lost_something_has_a_hash_of_64_bits() {
+        let digits = |service: &str, worker: &str| {
+            let name = worker_name("ns", service, Role::Edge, worker).to_string();
+            name.rsplit('-').next().map_or(0, str::len)
+        };
+        // 54 characters fit.
+        assert_eq!(digits(&"a".repeat(52), "b"), SHORT_HASH);
+        for (service, worker) in
+            [(&*"a".repeat(53), "b"), ("a", "edgeWorker"), ("a.b", "c"), ("0a", "b"), ("a", "b-")]
+        {
+            assert_eq!(digits(service, worker), LONG_HASH, "{service} {worker}");
+        }
     }
 
     #[test]

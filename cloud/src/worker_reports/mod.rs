@@ -12,6 +12,7 @@ use hyper::{Method, Request, StatusCode, body::Incoming};
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use kube::ResourceExt as _;
 use neptune_api::{JointInferenceService, Model};
+use neptune_program::listen::{self, Refusals};
 use neptune_wire::{NodeName, ObjectKey, Resource, WorkerInfo, WorkerModel};
 use tokio::net::TcpListener;
 
@@ -28,6 +29,9 @@ use crate::{
 
 /// The flag that names the file with the key.
 pub const KEY_FLAG: &str = "--worker-report-key-file";
+
+/// The name of the receiver in metrics and in the log.
+const SERVER: &str = "worker-reports";
 
 /// Maximum size of a report, as of the embedded broker.
 const MAX_REPORT_BYTES: usize = 64 * 1024;
@@ -49,6 +53,7 @@ struct Inner {
     fleet: Fleet,
     changes: UnboundedSender<FleetChange>,
     health: HealthState,
+    refusals: Refusals,
 }
 
 /// The answer to a report that is not accepted.
@@ -58,9 +63,9 @@ type Refusal = (StatusCode, String);
 ///
 /// # Errors
 /// [`Error::Listen`] if the address is in use or does not belong to this machine.
-pub async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
+pub fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     let flag = "--worker-report-listen";
-    TcpListener::bind(address).await.map_err(|source| Error::Listen { flag, address, source })
+    listen::bind(address).map_err(|source| Error::Listen { flag, address, source })
 }
 
 /// Applies changes of the key's file, indefinitely: the Pods of cloud workers are replaced.
@@ -83,12 +88,14 @@ impl WorkerReports {
         fleet: Fleet,
         changes: UnboundedSender<FleetChange>,
         health: HealthState,
+        refusals: Refusals,
     ) -> Self {
-        Self(Arc::new(Inner { target, caches, fleet, changes, health }))
+        Self(Arc::new(Inner { target, caches, fleet, changes, health, refusals }))
     }
 
     /// Serves until the program exits. The caches must be complete.
     pub async fn serve(self, listener: TcpListener) {
+        let refusals = self.0.refusals.clone();
         let answer = move |request, check| {
             let Self(inner) = self.clone();
             async move {
@@ -98,7 +105,7 @@ impl WorkerReports {
                 accepted.err().unwrap_or((StatusCode::OK, String::new()))
             }
         };
-        receiver::serve(&listener, answer).await;
+        receiver::serve(SERVER, &listener, &refusals, answer).await;
     }
 }
 
@@ -156,7 +163,7 @@ impl Inner {
             return Err(refusal(StatusCode::TOO_MANY_REQUESTS, "report once per second"));
         };
         if is_new {
-            self.report(FleetChange::Object(key.clone()));
+            self.report(FleetChange::Object(key.clone(), node.clone()));
         }
         for model in &models {
             self.on_model(service, &key, &node, model);
@@ -209,7 +216,7 @@ impl Inner {
             ObjectKey { resource: Resource::Models, name: output.model.clone(), ..key.clone() };
         if fleet.on_model_output(node, key, &output, now) {
             drop(fleet);
-            self.report(FleetChange::Object(model));
+            self.report(FleetChange::Object(model, node.clone()));
         }
     }
 

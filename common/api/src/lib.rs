@@ -41,7 +41,7 @@ pub use joint_inference_service::{
     JointInferenceServiceSpec, JointInferenceServiceStatus, ModelReference, ModelSelector,
     ModelServer, ModelUpdate, NeverUpload, NodeGatewayStatus, NotComparedModel, OnCloudFailure,
     OnEdgeFailure, RejectedReports, RestartPolicy, SelectedModel, SelectionCause, SelectionMode,
-    ServerProtocol, Streaming, TierStatus, TotalUploadStatus, WorkerSpec,
+    ServerProtocol, Streaming, TierAddress, TierStatus, TotalUploadStatus, WorkerSpec,
 };
 pub use key_value::KeyValue;
 pub use model::{

@@ -111,6 +111,7 @@ fn printer_columns_are_as_documented() {
             json!(["Threshold", "string", ".status.gateway.threshold"]),
             json!(["Cloud", "string", ".status.gateway.cloud"]),
             json!(["URL", "string", ".status.gateway.url"]),
+            json!(["ServiceURL", "string", ".status.gateway.serviceUrl"]),
             json!(["Model", "string", ".status.model.name"]),
             json!(["Reason", "string", ".status.conditions[-1].reason"]),
             json!(["Age", "date", ".metadata.creationTimestamp"]),

@@ -3,7 +3,8 @@
 //! A call needs a [`Permit`]. Consecutive failures open the breaker: no calls for a pause that
 //! doubles with each further failure. After the pause one call at a time is permitted; its success
 //! closes the breaker. State is not saved: a restarted program tries again. (Nygard, Release It!,
-//! 2007.)
+//! 2007.) A refused token opens it at once, for minutes: nobody corrects it within seconds, and a
+//! cloud that refuses one request by mistake is called again without anybody.
 //!
 //! # Guarantees
 //! - Calls that were made before the breaker opened, closed or was reset do not change it when
@@ -23,6 +24,8 @@ pub struct BreakerSettings {
     pub single_calls_at: u32,
     /// The pauses: the first one, and the longest.
     pub pause: Backoff,
+    /// The pauses after refused tokens in a row: the first one, and the longest.
+    pub token_pause: Backoff,
     /// A pause is varied by up to this share of it, in both directions: 0 to 1.
     pub jitter: f64,
     /// A single call whose result does not arrive in this time does not block the next one.
@@ -30,11 +33,13 @@ pub struct BreakerSettings {
 }
 
 impl BreakerSettings {
-    /// Opens at the third failure for 1 s, then 2 s, 4 s, 8 s and 15 s, ± 20 %.
+    /// Opens at the third failure for 1 s, then 2 s, 4 s, 8 s and 15 s; at a refused token for 1, 2, 4,
+    /// 8 and 15 minutes; ± 20 %.
     pub const DEFAULT: Self = Self {
         opens_at: 3,
         single_calls_at: 3,
         pause: Backoff::new(Duration::from_secs(1), Duration::from_secs(15)),
+        token_pause: Backoff::new(Duration::from_mins(1), Duration::from_mins(15)),
         jitter: 0.2,
         single_call_timeout: Duration::from_mins(3),
     };
@@ -57,7 +62,7 @@ pub enum Failure {
     /// The cloud asks for a pause (429 or 503 with `Retry-After`): the breaker opens at once, for
     /// at most [`MAX_RETRY_AFTER`].
     RetryAfter(Duration),
-    /// The cloud refuses the token (401, 403). No call is permitted until [`Breaker::reset`].
+    /// The cloud refuses the token (401, 403): the breaker opens at once, for minutes.
     TokenRefused,
 }
 
@@ -75,8 +80,6 @@ pub enum Refusal {
     Paused(Instant),
     /// The result of another call decides.
     CallPending,
-    /// The cloud refuses the token.
-    TokenRefused,
 }
 
 /// The breaker. The default has the default settings.
@@ -84,6 +87,8 @@ pub enum Refusal {
 pub struct Breaker {
     settings: BreakerSettings,
     failures: u32,
+    /// Refused tokens in a row.
+    token_refusals: u32,
     state: State,
     /// Counts the changes after which results of earlier calls are out of date.
     generation: u64,
@@ -95,20 +100,15 @@ enum State {
     #[default]
     Closed,
     /// One call at a time; the current one is given up at `pending`.
-    Single {
-        pending: Option<Instant>,
-    },
+    Single { pending: Option<Instant> },
     /// No calls until then.
-    Paused {
-        until: Instant,
-    },
-    TokenRefused,
+    Paused { until: Instant },
 }
 
 impl Breaker {
     /// A closed breaker.
     pub const fn new(settings: BreakerSettings) -> Self {
-        Self { settings, failures: 0, state: State::Closed, generation: 0 }
+        Self { settings, failures: 0, token_refusals: 0, state: State::Closed, generation: 0 }
     }
 
     /// Permission for a call now.
@@ -131,7 +131,6 @@ impl Breaker {
         match self.state {
             State::Paused { until } if now < until => Some(Refusal::Paused(until)),
             State::Single { pending: Some(until) } if now < until => Some(Refusal::CallPending),
-            State::TokenRefused => Some(Refusal::TokenRefused),
             _ => None,
         }
     }
@@ -140,6 +139,7 @@ impl Breaker {
     pub fn succeeded(&mut self, permit: Permit) {
         if self.is_current(permit) {
             self.failures = 0;
+            self.token_refusals = 0;
             if self.state != State::Closed {
                 self.become_state(State::Closed);
             }
@@ -157,8 +157,15 @@ impl Breaker {
             return;
         }
         self.failures = self.failures.saturating_add(1);
+        self.token_refusals = match failure {
+            Failure::TokenRefused => self.token_refusals.saturating_add(1),
+            Failure::NoAnswer | Failure::RetryAfter(_) => 0,
+        };
         let state = match failure {
-            Failure::TokenRefused => State::TokenRefused,
+            Failure::TokenRefused => {
+                let pause = self.settings.token_pause.step(self.token_refusals);
+                State::Paused { until: after(now, self.varied(pause, random)) }
+            }
             Failure::RetryAfter(wanted) => {
                 let wanted = wanted.min(MAX_RETRY_AFTER);
                 let longer = self.varied(wanted, f64::midpoint(1.0, random)).min(MAX_RETRY_AFTER);
@@ -188,7 +195,13 @@ impl Breaker {
     /// The token or the address of the cloud changed: the breaker closes.
     pub fn reset(&mut self) {
         self.failures = 0;
+        self.token_refusals = 0;
         self.become_state(State::Closed);
+    }
+
+    /// Whether the cloud refused the token of the last call whose result is known.
+    pub const fn is_token_refused(&self) -> bool {
+        self.token_refusals > 0
     }
 
     /// The number of consecutive failures.
@@ -345,13 +358,29 @@ mod tests {
     }
 
     #[test]
-    fn refused_token_keeps_it_open_until_it_is_reset() {
-        let (mut breaker, now) = (Breaker::default(), origin());
-        fail(&mut breaker, now, TokenRefused, 0.5);
-        let later = now + Duration::from_hours(1_000);
-        assert_eq!(breaker.permit(later), Err(Refusal::TokenRefused));
+    fn refused_token_is_tried_again_after_minutes_and_at_once_after_a_reset() {
+        let (mut breaker, mut now) = (Breaker::default(), origin());
+        for minutes in [1, 2, 4, 8, 15, 15] {
+            now = fail(&mut breaker, now, TokenRefused, 0.5);
+            let until = now + Duration::from_mins(minutes);
+            assert_eq!(breaker.refusal(now), Some(Refusal::Paused(until)));
+            assert!(breaker.is_token_refused());
+        }
         breaker.reset();
-        assert!(breaker.permit(later).is_ok());
+        assert!(!breaker.is_token_refused() && breaker.permit(now).is_ok());
+    }
+
+    #[test]
+    fn refusal_of_a_token_ends_with_another_result() {
+        let (mut breaker, mut now) = (Breaker::default(), origin());
+        now = fail(&mut breaker, now, TokenRefused, 0.5) + Duration::from_mins(1);
+        let call = breaker.permit(now).unwrap();
+        assert!(breaker.is_token_refused(), "the result is not known yet");
+        breaker.succeeded(call);
+        assert!(!breaker.is_token_refused() && breaker.refusal(now).is_none());
+        fail(&mut breaker, now, TokenRefused, 0.5);
+        fail(&mut breaker, now + Duration::from_mins(1), NoAnswer, 0.5);
+        assert!(!breaker.is_token_refused(), "it does not answer any more");
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!
 //! # Guarantees
 //! - Uploads, shadows and samples that the cloud answers because the edge's server is down never
-//!   exceed the cap, in any window.
+//!   exceed the cap, in any window, also if the version of the edge's model changes within it.
 //! - While the cloud is left alone, and for pinned, unjudged and late samples, the controller does not
 //!   change: nothing is owed after a reconnect, so there is no burst.
 //! - The Random rule is a confidence that is a random number, with its ratio as threshold;
@@ -50,7 +50,7 @@ pub struct PolicyState {
 }
 
 impl Policy {
-    /// Starts without knowledge: for a new service, and for a new version of the edge's model.
+    /// Starts without knowledge, for a new service.
     pub fn new(settings: Settings) -> Self {
         let state = PolicyState {
             controller: Controller::new(&settings),
@@ -78,6 +78,13 @@ impl Policy {
                 .unwrap_or_default(),
         };
         Self { settings, state }
+    }
+
+    /// Starts without knowledge for another version of the edge's model. The cap belongs to the link
+    /// to the cloud, not to the model: what is left of it stays.
+    pub fn forget_model(&mut self) {
+        let cap = self.state.cap.clone();
+        self.state = PolicyState { cap, ..Self::new(self.settings).state };
     }
 
     /// The state to save.
@@ -115,7 +122,7 @@ impl Policy {
         }
     }
 
-    /// Decides about a sample that the edge's model server cannot answer. Unless the decision is
+    /// Decides about a sample that the edge's model server does not answer. Unless the decision is
     /// [`Decision::EdgeDown`], it is the reason why the cloud is not asked either.
     pub fn decide_edge_down(&mut self, route: Route) -> Decision {
         self.state.cap.sample();

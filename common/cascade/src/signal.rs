@@ -22,12 +22,12 @@ pub enum Unjudged {
     SingleClass,
     /// A box without a score.
     Malformed,
-    /// The model server gave no log-probabilities, or fewer alternatives than the signal needs.
+    /// The answer has no scores or log-probabilities, or fewer alternatives than the signal needs.
     Missing,
+    /// Requests of this kind, or for this model, are not decided.
+    Undecided,
     /// None of the labels is among the alternatives of the first token.
     NoLabel,
-    /// The answer was cut off after too few tokens.
-    TooShort,
 }
 
 impl Unjudged {
@@ -39,9 +39,9 @@ impl Unjudged {
             Self::OutOfRange => "a value is out of range",
             Self::SingleClass => "there is only one class",
             Self::Malformed => "a box has no score",
-            Self::Missing => "log-probabilities are missing",
+            Self::Missing => "scores or log-probabilities are missing",
+            Self::Undecided => "such requests are not decided",
             Self::NoLabel => "none of the labels is among the alternatives",
-            Self::TooShort => "the answer was cut off after too few tokens",
         }
     }
 }

@@ -6,8 +6,6 @@
 use crate::number::{count, length};
 use crate::signal::{Signal, Unjudged};
 
-/// An answer with fewer tokens than this is not judged if the limit of tokens ended it.
-pub const MIN_CUT_TOKENS: u32 = 8;
 /// Log-probabilities above 0 by less than this are 0: servers round.
 const ROUNDING: f64 = 1e-3;
 
@@ -19,15 +17,6 @@ pub struct Token<'a> {
     /// The most probable tokens at its place, in any order, with their log-probabilities. It may
     /// contain the token itself. Empty if the server gives none.
     pub top: &'a [(&'a str, f64)],
-}
-
-/// The answer of a language model.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Answer<'a> {
-    /// Its tokens in order.
-    pub tokens: &'a [Token<'a>],
-    /// The limit of tokens, if it ended the answer (`finish_reason` is `length`).
-    pub cut_at: Option<u32>,
 }
 
 /// Which confidence is computed from the log-probabilities l of n tokens.
@@ -51,27 +40,25 @@ pub enum TokenSignal {
 }
 
 impl TokenSignal {
-    /// The confidence of one answer.
+    /// The confidence of an answer with these tokens, in order. An answer that the limit of tokens
+    /// ended is judged by the tokens that it has: it is what the client gets.
     ///
     /// # Errors
-    /// No tokens, an answer cut off below [`MIN_CUT_TOKENS`], a log-probability that is not finite
-    /// or above 0, missing alternatives, or none that belongs to a label.
-    pub fn of(&self, answer: &Answer<'_>) -> Signal {
-        if answer.tokens.is_empty() {
+    /// No tokens, a log-probability that is not finite or above 0, missing alternatives, or none
+    /// that belongs to a label.
+    pub fn of(&self, tokens: &[Token<'_>]) -> Signal {
+        if tokens.is_empty() {
             return Err(Unjudged::Empty);
-        }
-        if answer.cut_at.is_some_and(|limit| limit < MIN_CUT_TOKENS) {
-            return Err(Unjudged::TooShort);
         }
         match self {
             Self::Mean => {
-                let all = logprobs(answer.tokens)?;
+                let all = logprobs(tokens)?;
                 Ok((all.iter().sum::<f64>() / length(all.len())).exp())
             }
-            Self::Min => Ok(logprobs(answer.tokens)?.into_iter().fold(0.0, f64::min).exp()),
-            Self::Quantile(share) => quantile(logprobs(answer.tokens)?, *share).map(f64::exp),
-            Self::Margin => margin(answer.tokens),
-            Self::Choice(labels) => choice(answer.tokens[0].top, labels),
+            Self::Min => Ok(logprobs(tokens)?.into_iter().fold(0.0, f64::min).exp()),
+            Self::Quantile(share) => quantile(logprobs(tokens)?, *share).map(f64::exp),
+            Self::Margin => margin(tokens),
+            Self::Choice(labels) => choice(tokens[0].top, labels),
         }
     }
 }
@@ -175,7 +162,7 @@ mod tests {
     }
 
     fn judge(signal: &TokenSignal, tokens: &[Token<'_>]) -> Signal {
-        signal.of(&Answer { tokens, cut_at: None })
+        signal.of(tokens)
     }
 
     fn yes_or_no() -> TokenSignal {
@@ -261,14 +248,6 @@ mod tests {
             }
         }
         close(judge(&TokenSignal::Mean, &plain(&[1e-7])), 1.0);
-    }
-
-    #[test]
-    fn answer_cut_off_after_few_tokens_is_unjudged() {
-        let tokens = plain(&[-0.1; 4]);
-        let cut = |limit| TokenSignal::Mean.of(&Answer { tokens: &tokens, cut_at: Some(limit) });
-        assert_eq!(cut(7), Err(Unjudged::TooShort));
-        assert!(cut(8).is_ok());
     }
 
     proptest! {

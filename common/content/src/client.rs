@@ -21,6 +21,9 @@ use crate::{
 pub const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(5));
 /// A receiver that is busy for longer is asked again after this.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
+/// Bytes of a block at least, after a receiver that did not wait for larger ones: at 35 kbit/s it
+/// arrives in a minute.
+const MIN_BLOCK: u64 = 256 * 1024;
 /// Longest error text that is kept.
 const MAX_TEXT: usize = 64 * 1024;
 
@@ -70,7 +73,8 @@ pub enum Observation<'a> {
     Interrupted(Option<StatusCode>, &'a dyn std::error::Error),
 }
 
-/// Uploads a file. Retries until the receiver accepts or refuses it; to stop, drop the future.
+/// Uploads a file. Retries until the receiver accepts or refuses it; to stop, drop the future. Sends
+/// smaller blocks to a receiver that answers 408.
 /// `random` returns any number and selects the delays.
 ///
 /// # Errors
@@ -94,9 +98,10 @@ pub async fn upload_observed(
     mut observe: impl FnMut(Observation<'_>),
 ) -> io::Result<Outcome> {
     let mut retries = Retries::new(upload.backoff);
+    let mut upload = upload.clone();
     let mut known = None;
     loop {
-        let attempted = attempt(client, upload, &mut known, &mut retries, &mut observe).await?;
+        let attempted = attempt(client, &upload, &mut known, &mut retries, &mut observe).await?;
         let error = match attempted {
             Ok(outcome) => return Ok(outcome),
             Err(error) => error,
@@ -111,6 +116,9 @@ pub async fn upload_observed(
             AttemptError::Status(status) => Some(*status),
             _ => None,
         };
+        if status == Some(StatusCode::REQUEST_TIMEOUT) {
+            upload.block = upload.block.min((upload.block / 2).max(MIN_BLOCK));
+        }
         observe(Observation::Interrupted(status, &error));
         tokio::time::sleep(delay).await;
     }

@@ -6,11 +6,13 @@ use std::{
 };
 
 use http::{StatusCode, header};
+use neptune_transfer::durable::{self, Survives};
 use reqwest::{Client, Response};
 use sha2::{Digest as _, Sha256};
 use tokio::{
     fs::{File, OpenOptions},
     io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _},
+    task::spawn_blocking,
 };
 
 use crate::Digest;
@@ -27,10 +29,26 @@ pub struct Download {
     pub url: String,
     /// Its digest.
     pub content: Digest,
-    /// Its length in bytes.
-    pub length: u64,
+    /// What is known of its length.
+    pub length: Length,
     /// Where to put it. What an attempt received is kept in a file beside it.
     pub path: PathBuf,
+}
+
+/// The length of a content in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// Its length.
+    Exactly(u64),
+    /// It is not known; a longer content is not received.
+    AtMost(u64),
+}
+
+impl Length {
+    fn max(self) -> u64 {
+        let (Self::Exactly(bytes) | Self::AtMost(bytes)) = self;
+        bytes
+    }
 }
 
 /// Why an attempt failed.
@@ -58,6 +76,12 @@ pub enum DownloadError {
         /// The length of the content.
         expected: u64,
     },
+    /// The content is larger than [`Length::AtMost`]. It is removed.
+    #[error("the server sent more than {limit} bytes")]
+    TooLarge {
+        /// The limit.
+        limit: u64,
+    },
     /// The file cannot be read or written.
     #[error("{}: {error}", path.display())]
     File {
@@ -79,7 +103,8 @@ fn chain(error: &reqwest::Error) -> String {
 }
 
 /// Downloads a content once; to stop, drop the future. When it returns, the file is complete, has
-/// its digest, and survives a power failure. A file that is there already is verified.
+/// its digest, and survives a power failure: callers do not verify it again. A file that is there
+/// already is verified.
 ///
 /// # Errors
 /// What was received is kept for the next attempt, unless it is not the content.
@@ -100,7 +125,7 @@ pub async fn download(client: &Client, download: &Download) -> Result<(), Downlo
     partial.push(".partial");
     let partial = PathBuf::from(partial);
     let (mut hash, mut offset) = match hash(&partial).await {
-        Ok((hash, length)) if length <= download.length => (hash, length),
+        Ok((hash, length)) if length <= download.length.max() => (hash, length),
         Ok(_) => (Sha256::new(), 0),
         Err(missing) if missing.kind() == io::ErrorKind::NotFound => (Sha256::new(), 0),
         Err(failed) => return Err(error(&partial)(failed)),
@@ -108,7 +133,9 @@ pub async fn download(client: &Client, download: &Download) -> Result<(), Downlo
     let mut file = OpenOptions::new();
     let file = file.create(true).truncate(false).write(true).open(&partial).await;
     let mut file = file.map_err(error(&partial))?;
-    if offset < download.length || download.length == 0 {
+    let has_all = Digest::from(hash.clone()) == download.content
+        || download.length == Length::Exactly(offset) && offset > 0;
+    if !has_all {
         receive(client, download, &partial, &mut file, (&mut hash, &mut offset)).await?;
     }
     let got = Digest::from(hash);
@@ -117,10 +144,19 @@ pub async fn download(client: &Client, download: &Download) -> Result<(), Downlo
         return Err(DownloadError::Digest { got, expected: download.content });
     }
     file.sync_all().await.map_err(error(&partial))?;
-    tokio::fs::rename(&partial, path).await.map_err(error(path))?;
-    let directory = path.parent().unwrap_or(Path::new("."));
-    let synced = async { File::open(directory).await?.sync_all().await };
-    synced.await.map_err(error(directory))
+    has_length(&file, offset).await.map_err(error(&partial))?;
+    let (from, to) = (partial.clone(), path.clone());
+    let adopted = spawn_blocking(move || durable::adopt(&from, &to, Survives::PowerLoss)).await;
+    adopted.map_err(io::Error::from).flatten().map_err(error(path))
+}
+
+/// The digest is that of the received bytes: fails if the file does not have as many.
+async fn has_length(file: &File, expected: u64) -> io::Result<()> {
+    let found = file.metadata().await?.len();
+    if found == expected {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("it has {found} bytes after {expected} were written")))
 }
 
 /// Receives what is missing from `offset` on.
@@ -132,6 +168,7 @@ async fn receive(
     (hash, offset): (&mut Sha256, &mut u64),
 ) -> Result<(), DownloadError> {
     let error = |error| DownloadError::File { path: partial.to_owned(), error };
+    let max = download.length.max();
     let mut request = client.get(&download.url);
     if *offset > 0 {
         request = request.header(header::RANGE, format!("bytes={offset}-"));
@@ -143,25 +180,48 @@ async fn receive(
             *hash = Sha256::new();
             *offset = 0;
         }
+        StatusCode::RANGE_NOT_SATISFIABLE => {
+            // What is here is longer than what the server has.
+            file.set_len(0).await.map_err(error)?;
+            return Err(DownloadError::Status(response.status(), text(response).await?));
+        }
         status => return Err(DownloadError::Status(status, text(response).await?)),
     }
     // What was there beyond the offset, or all of it.
     file.set_len(*offset).await.map_err(error)?;
     file.seek(io::SeekFrom::Start(*offset)).await.map_err(error)?;
+    if matches!(download.length, Length::AtMost(_))
+        && response.content_length().is_some_and(|it| it > max - *offset)
+    {
+        file.set_len(0).await.map_err(error)?;
+        return Err(DownloadError::TooLarge { limit: max });
+    }
     while let Some(chunk) = response.chunk().await? {
-        if chunk.len() as u64 > download.length - *offset {
-            let got = *offset + chunk.len() as u64;
-            return Err(DownloadError::Length { got, expected: download.length });
+        let got = *offset + chunk.len() as u64;
+        match download.length {
+            Length::Exactly(expected) if got > expected => {
+                return Err(DownloadError::Length { got, expected });
+            }
+            Length::AtMost(limit) if got > limit => {
+                // Waits for the last write.
+                file.flush().await.map_err(error)?;
+                file.set_len(0).await.map_err(error)?;
+                return Err(DownloadError::TooLarge { limit });
+            }
+            _ => {}
         }
         file.write_all(&chunk).await.map_err(error)?;
         hash.update(&chunk);
-        *offset += chunk.len() as u64;
+        *offset = got;
     }
+    // An error of the last write is reported here only.
     file.flush().await.map_err(error)?;
-    if *offset < download.length {
-        return Err(DownloadError::Length { got: *offset, expected: download.length });
+    match download.length {
+        Length::Exactly(expected) if *offset < expected => {
+            Err(DownloadError::Length { got: *offset, expected })
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Whether a partial response begins at this offset.

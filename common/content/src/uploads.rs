@@ -2,16 +2,17 @@
 //! server calls it from its blocking threads.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use neptune_transfer::durable::{self, Survives};
 use sha2::{Digest as _, Sha256};
 
 use crate::{Digest, headers::Block};
@@ -31,7 +32,8 @@ pub struct UploadId {
 /// Why a block was not accepted. Nothing was changed, except as a variant documents.
 #[derive(Debug, thiserror::Error)]
 pub enum UploadError {
-    /// The block does not begin where the content ends so far.
+    /// The block does not begin where the content ends so far. Or the content does not have its digest,
+    /// and an earlier process received a part of it: it was removed, and byte 0 is expected.
     #[error("the block begins at byte {provided}, {expected} is expected")]
     Offset {
         /// Where the next block begins.
@@ -82,12 +84,16 @@ pub enum Received {
 /// - A block is on the disk before it is confirmed. A block whose transmission was cut leaves nothing.
 /// - The same block twice changes nothing: the second one is refused with the expected offset, or
 ///   confirmed if the content is complete.
+/// - A purpose has one partial content at a time: the first block of another one removes it.
 #[derive(Debug)]
 pub struct Uploads {
     directory: PathBuf,
     max_bytes: AtomicU64,
-    /// One writer at a time per upload.
-    locks: Mutex<HashMap<UploadId, Arc<Mutex<()>>>>,
+    /// The partial contents of which this process received each byte. The bytes of an earlier one may
+    /// be lost: a power failure can leave a block of zeros that was not on the disk yet.
+    own: Mutex<HashSet<UploadId>>,
+    /// One writer at a time per purpose.
+    locks: Mutex<HashMap<Digest, Arc<Mutex<()>>>>,
 }
 
 impl Uploads {
@@ -98,7 +104,8 @@ impl Uploads {
     pub fn open(directory: PathBuf, max_bytes: u64) -> io::Result<Self> {
         fs::create_dir_all(directory.join("partial"))?;
         fs::create_dir_all(directory.join("complete"))?;
-        Ok(Self { directory, max_bytes: AtomicU64::new(max_bytes), locks: Mutex::default() })
+        let max_bytes = AtomicU64::new(max_bytes);
+        Ok(Self { directory, max_bytes, own: Mutex::default(), locks: Mutex::default() })
     }
 
     /// Returns the limit of a content.
@@ -111,14 +118,13 @@ impl Uploads {
         self.max_bytes.store(max_bytes, Ordering::Relaxed);
     }
 
-    /// Takes a complete file from the same file system. The caller has computed its digest and has
-    /// synced it to the disk.
+    /// Takes a complete file from the same file system. The caller has computed its digest. Survives a
+    /// power failure: a complete content is never verified again.
     ///
     /// # Errors
     /// The disk failed.
     pub fn adopt(&self, file: &Path, content: &Digest) -> io::Result<()> {
-        fs::rename(file, self.complete_path(content))?;
-        self.sync_complete()
+        durable::adopt(file, &self.complete_path(content), Survives::PowerLoss)
     }
 
     /// Returns the file of a content that is complete.
@@ -164,7 +170,7 @@ impl Uploads {
         if Digest::of_bytes(bytes) != block.digest {
             return Err(UploadError::BlockDigest);
         }
-        let lock = self.lock(id);
+        let lock = self.lock(id.purpose);
         let received = {
             let _guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
             self.append_locked(id, block, bytes)
@@ -189,9 +195,15 @@ impl Uploads {
         }
         let path = self.partial_path(id);
         let io_error = |error| UploadError::Io { path: path.clone(), error };
+        if expected == 0 {
+            self.discard_others(id).map_err(io_error)?;
+        }
         let mut options = File::options();
         let options = options.create(true).truncate(false).read(true).write(true);
         let mut file = options.open(&path).map_err(io_error)?;
+        if expected == 0 {
+            self.own().insert(*id);
+        }
         if let Err(error) = write_block(&mut file, expected, bytes) {
             // A part of the block may be there, for example on a full disk.
             let _ = file.set_len(expected);
@@ -201,13 +213,17 @@ impl Uploads {
             return Ok(Received::Partial(expected + bytes.len() as u64));
         }
         let actual = digest_of(&mut file).map_err(io_error)?;
+        let is_own = self.own().remove(id);
         if actual != id.content {
             fs::remove_file(&path).map_err(io_error)?;
+            if !is_own {
+                // Once: the next bytes are all of this process.
+                return Err(UploadError::Offset { expected: 0, provided: block.offset });
+            }
             return Err(UploadError::ContentDigest(actual));
         }
         let complete = self.complete_path(&id.content);
-        let renamed = fs::rename(&path, &complete).and_then(|()| self.sync_complete());
-        renamed.map_err(io_error)?;
+        self.adopt(&path, &id.content).map_err(io_error)?;
         Ok(Received::Complete(complete))
     }
 
@@ -227,20 +243,28 @@ impl Uploads {
                 let name = name.to_string_lossy();
                 let first = name.split('.').next().unwrap_or_default();
                 if !first.parse().is_ok_and(|digest| is_kept(&digest)) {
-                    remove_if_present(&entry.path())?;
+                    durable::remove_file(&entry.path())?;
                 }
             }
             Ok(())
         };
+        self.own().retain(|id| is_purpose_kept(&id.purpose));
         remove("partial", &is_purpose_kept)?;
         remove("complete", &is_content_kept)
     }
 
-    /// Removes the partial contents of the same purpose that are not this one.
+    /// Removes a complete content, if it is here.
     ///
     /// # Errors
     /// The disk failed.
-    pub fn discard_others(&self, id: &UploadId) -> io::Result<()> {
+    pub fn remove(&self, content: &Digest) -> io::Result<()> {
+        durable::remove_file(&self.complete_path(content))
+    }
+
+    /// Removes the partial contents of the same purpose that are not this one. A client could fill
+    /// the disk otherwise.
+    fn discard_others(&self, id: &UploadId) -> io::Result<()> {
+        self.own().retain(|it| it.purpose != id.purpose || it.content == id.content);
         let prefix = format!("{}.", id.purpose);
         let own = format!("{prefix}{}", id.content);
         for entry in fs::read_dir(self.directory.join("partial"))? {
@@ -248,20 +272,19 @@ impl Uploads {
             let name = entry.file_name();
             let name = name.to_string_lossy();
             if name.starts_with(&prefix) && name != own {
-                remove_if_present(&entry.path())?;
+                durable::remove_file(&entry.path())?;
             }
         }
         Ok(())
     }
 
-    /// Puts the names of complete contents on the disk.
-    fn sync_complete(&self) -> io::Result<()> {
-        File::open(self.directory.join("complete"))?.sync_all()
+    fn own(&self) -> MutexGuard<'_, HashSet<UploadId>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self, id: &UploadId) -> Arc<Mutex<()>> {
+    fn lock(&self, purpose: Digest) -> Arc<Mutex<()>> {
         let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(locks.entry(*id).or_default())
+        Arc::clone(locks.entry(purpose).or_default())
     }
 
     fn forget_unused_locks(&self) {
@@ -275,14 +298,6 @@ impl Uploads {
 
     fn complete_path(&self, content: &Digest) -> PathBuf {
         self.directory.join("complete").join(content.to_string())
-    }
-}
-
-/// An upload may complete and take the file meanwhile.
-fn remove_if_present(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }
 

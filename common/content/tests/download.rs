@@ -11,7 +11,7 @@ use std::{
 
 use neptune_content::{
     Digest,
-    download::{Download, DownloadError, download},
+    download::{Download, DownloadError, Length, download},
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -64,7 +64,7 @@ fn a_download(url: &str, content: &[u8], directory: &Path) -> Download {
     Download {
         url: url.to_owned(),
         content: Digest::of_bytes(content),
-        length: content.len() as u64,
+        length: Length::Exactly(content.len() as u64),
         path: directory.join("content"),
     }
 }
@@ -127,4 +127,25 @@ async fn other_content_is_refused_and_removed() {
     std::fs::write(&wanted.path, "damaged").unwrap();
     assert_eq!(attempts(&wanted).await, 1);
     assert_eq!(std::fs::read(&wanted.path).unwrap(), content);
+}
+
+#[tokio::test]
+async fn content_of_unknown_length_is_received_up_to_the_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let content = vec![7; 100_000];
+    let (url, sent) = serve(content.clone(), 60_000, true).await;
+    let wanted = a_download(&url, &content, directory.path());
+    let wanted = Download { length: Length::AtMost(100_000), ..wanted };
+    assert_eq!(attempts(&wanted).await, 2);
+    assert_eq!(std::fs::read(&wanted.path).unwrap(), content);
+    assert_eq!(sent.load(Ordering::Relaxed), 100_000);
+    // A kill came before the complete file got its name.
+    std::fs::rename(&wanted.path, directory.path().join("content.partial")).unwrap();
+    download(&client(), &wanted).await.unwrap();
+    assert_eq!(sent.load(Ordering::Relaxed), 100_000, "nothing is sent again");
+    std::fs::remove_file(&wanted.path).unwrap();
+    let small = Download { length: Length::AtMost(99_999), ..wanted };
+    let error = download(&client(), &small).await.unwrap_err();
+    assert!(matches!(error, DownloadError::TooLarge { limit: 99_999 }), "{error}");
+    assert_eq!(std::fs::metadata(directory.path().join("content.partial")).unwrap().len(), 0);
 }

@@ -25,7 +25,7 @@ use neptune_content::{
     client::{Outcome, Upload, upload},
     headers::Block,
     server::{self, Next},
-    uploads::{UploadId, Uploads},
+    uploads::{UploadError, UploadId, Uploads},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -288,7 +288,7 @@ async fn contents_of_other_purposes_are_removed() {
 }
 
 #[test]
-fn other_contents_of_a_purpose_are_removed() {
+fn first_block_of_another_content_replaces_that_of_a_purpose() {
     let directory = tempfile::tempdir().unwrap();
     let uploads = Uploads::open(directory.path().to_owned(), 100).unwrap();
     let id = |purpose: &[u8], content: &[u8]| UploadId {
@@ -296,11 +296,101 @@ fn other_contents_of_a_purpose_are_removed() {
         content: Digest::of_bytes(content),
     };
     let first = Block { offset: 0, is_last: false, length: 2, digest: Digest::of_bytes(b"a") };
-    let (kept, old, other) = (id(b"task", b"ab"), id(b"task", b"ac"), id(b"other task", b"ad"));
-    for id in [&kept, &old, &other] {
+    let (old, other, new) = (id(b"task", b"ab"), id(b"other task", b"ad"), id(b"task", b"ac"));
+    for id in [&old, &other, &new] {
         uploads.append(id, first, b"a").unwrap();
     }
-    uploads.discard_others(&kept).unwrap();
-    let offsets = [kept, old, other].map(|id| uploads.offset(&id).unwrap());
-    assert_eq!(offsets, [1, 0, 1]);
+    let offsets = || [old, other, new].map(|id| uploads.offset(&id).unwrap());
+    assert_eq!(offsets(), [0, 1, 1]);
+    let damaged = uploads.append(&old, first, b"x");
+    assert!(matches!(damaged, Err(UploadError::BlockDigest)));
+    assert_eq!(offsets(), [0, 1, 1], "a block that is refused replaces nothing");
+}
+
+#[test]
+fn contents_of_a_purpose_that_arrive_together_leave_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let uploads = Uploads::open(directory.path().to_owned(), 100).unwrap();
+    let first = Block { offset: 0, is_last: false, length: 2, digest: Digest::of_bytes(b"a") };
+    std::thread::scope(|scope| {
+        for thread in 0..8_u8 {
+            let uploads = &uploads;
+            scope.spawn(move || {
+                for number in 0..20_u8 {
+                    let content = Digest::of_bytes(&[thread, number]);
+                    let id = UploadId { purpose: Digest::of_bytes(b"task"), content };
+                    uploads.append(&id, first, b"a").unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(std::fs::read_dir(directory.path().join("partial")).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn blocks_that_a_receiver_does_not_wait_for_become_smaller() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, digest) = content(directory.path(), 1 << 20, 8);
+    let (_, receiver, _server) = receive(&directory.path().join("received")).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let on_patch = async |receiver, path, headers, body: Bytes| {
+        if body.len() > 300_000 {
+            return Response::builder().status(408).body(Body::empty()).unwrap();
+        }
+        on_patch(receiver, path, headers, body).await
+    };
+    let routes = Router::new()
+        .route("/{purpose}/{content}", head(on_head).merge(patch(on_patch)))
+        .layer(DefaultBodyLimit::max(9 * 1024 * 1024))
+        .with_state(Arc::clone(&receiver));
+    tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
+    let upload = Upload { block: 1 << 20, ..an_upload(&address, path, digest) };
+    assert_eq!(send(&upload).await, Outcome::Accepted("accepted".to_owned()));
+    assert!(receiver.uploads.complete(&digest).is_some());
+}
+
+/// A power failure may leave the length of a block, and not its bytes.
+#[tokio::test]
+async fn damaged_part_of_an_earlier_process_is_received_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, digest) = content(directory.path(), 50_000, 6);
+    let store = directory.path().join("received");
+    let id = UploadId { purpose: Digest::of_bytes(b"task"), content: digest };
+    let partial = store.join("partial").join(format!("{}.{digest}", id.purpose));
+    drop(Uploads::open(store.clone(), 100_000).unwrap());
+    std::fs::write(&partial, vec![0; 20_000]).unwrap();
+    let (address, receiver, _server) = receive(&store).await;
+    let outcome = send(&an_upload(&address, path, digest)).await;
+    assert_eq!(outcome, Outcome::Accepted("accepted".to_owned()));
+    assert!(receiver.uploads.complete(&digest).is_some());
+}
+
+#[test]
+fn damaged_content_is_refused_if_one_process_received_all_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let id = UploadId { purpose: Digest::of_bytes(b"task"), content: Digest::of_bytes(b"ab") };
+    let block = |offset: u64, bytes: &[u8]| Block {
+        offset,
+        is_last: offset + bytes.len() as u64 == 2,
+        length: 2,
+        digest: Digest::of_bytes(bytes),
+    };
+    let open = || Uploads::open(directory.path().to_owned(), 100).unwrap();
+    open().append(&id, block(0, b"x"), b"x").unwrap();
+    let uploads = open();
+    for is_refused in [false, true] {
+        let error = uploads.append(&id, block(u64::from(!is_refused), b"b"), b"b");
+        // The second time it begins at 0.
+        let error = match error {
+            Ok(_) => uploads.append(&id, block(1, b"x"), b"x").unwrap_err(),
+            Err(error) => error,
+        };
+        match error {
+            UploadError::Offset { expected, .. } => assert!(!is_refused && expected == 0),
+            UploadError::ContentDigest(_) => assert!(is_refused),
+            other => panic!("{other}"),
+        }
+        assert_eq!(uploads.offset(&id).unwrap(), 0);
+    }
 }

@@ -148,12 +148,13 @@ impl Connection {
         // Each packet is flushed separately, so Nagle's algorithm would only add delay.
         event_loop.network_options.set_tcp_nodelay(true);
         let mut attempt = Attempt { client, up_since: None, has_acknowledged: false };
-        let (mut result, mut is_closed) = (Ok(()), false);
+        let (mut result, mut is_closed, mut is_oversized) = (Ok(()), false, false);
         while result.is_ok() {
             result = match event_loop.poll().await {
                 Ok(event) => self.handle(&mut attempt, event).await,
                 Err(error) => {
                     is_closed = is_closed_by_broker(&error);
+                    is_oversized = oversized(&error).is_some();
                     Err(self.describe(&error))
                 }
             };
@@ -166,8 +167,10 @@ impl Connection {
         Lost {
             reason: result.err().unwrap_or_default(),
             was_up: attempt.up_since.is_some(),
-            was_stable: attempt.has_acknowledged
-                || attempt.up_since.is_some_and(|since| since.elapsed() >= STABLE_AFTER),
+            // The broker sends a retained message again on each connection.
+            was_stable: !is_oversized
+                && (attempt.has_acknowledged
+                    || attempt.up_since.is_some_and(|since| since.elapsed() >= STABLE_AFTER)),
             end,
         }
     }
@@ -292,6 +295,12 @@ impl Connection {
     }
 
     fn describe(&self, error: &ConnectionError) -> String {
+        if let Some(size) = oversized(error) {
+            return format!(
+                "the broker sends a message of {size} bytes, at most {MAX_INCOMING} are read; a retained one closes each connection until it is cleared (mosquitto_pub -r -n -t <topic>, with a topic of {:?}); set the broker's limit of packets to 1 MiB",
+                self.options.subscriptions
+            );
+        }
         match error {
             ConnectionError::ConnectionRefused(
                 ConnectReturnCode::BadUserNamePassword | ConnectReturnCode::NotAuthorized,
@@ -318,6 +327,16 @@ impl Connection {
             }
             None => error,
         }
+    }
+}
+
+/// The size of the message that is too large to be read.
+fn oversized(error: &ConnectionError) -> Option<usize> {
+    match error {
+        ConnectionError::MqttState(StateError::Deserialization(
+            rumqttc::mqttbytes::Error::PayloadSizeLimitExceeded(size),
+        )) => Some(*size),
+        _ => None,
     }
 }
 

@@ -29,7 +29,8 @@
 //!   receives that message again after each reconnect, with a backoff of up to 15 s, until a newer
 //!   message on the topic replaces it. Set the limit to that of the broker.
 //! - Delivery of received messages above `max_packet_size`: they are dropped, logged with their
-//!   topic, and counted by [`Link::oversized`]. A packet above 64 MiB closes the connection.
+//!   topic, and counted by [`Link::oversized`]. A packet above 64 MiB closes the connection before its
+//!   payload is read; the link names its size and connects again with a backoff of up to 15 s.
 //!
 //! # Cost
 //! Idle: one ping per `keep_alive` and no other timers. Per published message: two copies of the

@@ -2,13 +2,12 @@
 //! file.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use neptune_transfer::durable::{self, Access, Survives};
 use neptune_wire::KeyPin;
 use rcgen::{CertificateParams, DnType, KeyPair, date_time_ymd};
 use rustls::{
@@ -120,18 +119,9 @@ impl TlsKey {
     }
 }
 
-/// Writes a file that only its owner can read, with its directory entry.
+/// Writes a file that only its owner can read. Survives a power failure: others pin the key at once.
 pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let partial = path.with_extension("partial");
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&partial, path)?;
-    match path.parent().filter(|it| !it.as_os_str().is_empty()) {
-        Some(directory) => File::open(directory)?.sync_all(),
-        None => Ok(()),
-    }
+    durable::replace(path, content, Access::OWNER, Survives::PowerLoss)
 }
 
 #[cfg(test)]

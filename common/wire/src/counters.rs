@@ -150,7 +150,9 @@ pub struct RunReport<'a> {
 ///
 /// A start of the container is a run. A start time splits a run only when the numbers fall: then
 /// the worker's process restarted within its container. So a worker may change its start time while
-/// it counts on, and two containers may state the same one.
+/// it counts on, and two containers may state the same one. A start time before the known ones may
+/// be that of a late report, or of a clock that was set back: it splits the run with its second
+/// report, if the numbers grew since the first one.
 ///
 /// # Guarantees
 /// The total never decreases. Duplicated, late and reordered reports do not change the result.
@@ -184,6 +186,19 @@ pub struct RunCounters {
     /// Counters of this run that another agent instance reported.
     #[serde(default, skip_serializing_if = "Counters::are_zero")]
     pub base: Counters,
+    /// The last report with a start time before the known ones, and with lower numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub doubtful: Option<DoubtfulReport>,
+}
+
+/// A report that is late, or of a restarted process whose clock was set back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoubtfulReport {
+    /// The start time that it states.
+    pub start: String,
+    /// Its counters.
+    #[serde(flatten)]
+    pub counters: Counters,
 }
 
 impl RunTotals {
@@ -271,8 +286,14 @@ impl RunCounters {
         if let Some(run) = report.run.filter(|_| self.name.starts_with(NAMED_BY_START)) {
             run.clone_into(&mut self.name);
         }
+        let is_new = !report.start.is_empty() && !self.has_start(report.start);
+        if is_new && self.is_earlier(report.start) && self.have_fallen(report) {
+            let (start, counters) = (report.start.to_owned(), report.counters);
+            self.doubtful = Some(DoubtfulReport { start, counters });
+            return;
+        }
         self.counters = self.counters.max(report.counters.minus(self.base));
-        if report.start.is_empty() || self.has_start(report.start) {
+        if !is_new {
             return;
         }
         self.starts.push(report.start.to_owned());
@@ -295,13 +316,29 @@ impl RunCounters {
     }
 
     /// Whether a report of this run, with a start time that it does not have, is of a restarted
-    /// process: its numbers fell, and it did not start earlier.
+    /// process: its numbers fell, and it did not start earlier, unless it counts on.
     fn is_restarted(&self, report: &RunReport<'_>) -> bool {
-        let is_instant = |start: &str| start.len() == report.start.len() && start.ends_with('Z');
-        let is_earlier = is_instant(report.start)
-            && self.starts.iter().any(|known| is_instant(known) && report.start < known.as_str());
-        let highest = self.base.plus(self.counters);
-        !report.start.is_empty() && !is_earlier && report.counters.are_below(highest)
+        let counts_on = || {
+            self.doubtful.as_ref().is_some_and(|first| {
+                first.start == report.start
+                    && first.counters != report.counters
+                    && !report.counters.are_below(first.counters)
+            })
+        };
+        !report.start.is_empty()
+            && self.have_fallen(report)
+            && (!self.is_earlier(report.start) || counts_on())
+    }
+
+    /// Whether an instant is before one that the worker stated in this run.
+    fn is_earlier(&self, start: &str) -> bool {
+        let is_instant = |known: &str| known.len() == start.len() && known.ends_with('Z');
+        is_instant(start) && self.starts.iter().any(|known| is_instant(known) && start < &**known)
+    }
+
+    /// Whether the numbers of a report are below the highest ones of this run.
+    fn have_fallen(&self, report: &RunReport<'_>) -> bool {
+        report.counters.are_below(self.base.plus(self.counters))
     }
 }
 
@@ -385,6 +422,25 @@ mod tests {
         assert_eq!(total_of(&late), 100, "an earlier start time is of a late report");
         let silent = [report("c", "", 100, 0), report("c", "", 5, 0)];
         assert_eq!(total_of(&silent), 100, "without a start time it cannot be distinguished");
+    }
+
+    #[test]
+    fn process_restarted_with_a_clock_set_back_counts_from_its_second_report() {
+        let [first, later] = ["2026-08-01T12:00:00Z", "2026-08-01T12:00:05Z"];
+        let mut totals = RunTotals::default();
+        totals.observe(&report("c", later, 100, 10));
+        assert!(!totals.observe(&report("c", first, 5, 0)), "it may be late");
+        assert!(!totals.observe(&report("c", first, 5, 0)), "the same again");
+        let stored = serde_json::to_value(&totals).expect("plain data");
+        let mut totals: RunTotals = serde_json::from_value(stored).expect("the same");
+        for (inference, hard, total) in [(7, 1, (107, 11)), (9, 1, (109, 11)), (200, 9, (300, 19))]
+        {
+            totals.observe(&report("c", first, inference, hard));
+            assert_eq!(totals.total(), counters(total.0, total.1));
+        }
+        assert!(!totals.observe(&report("c", later, 99, 10)), "the late one of the first process");
+        totals.observe(&report("c", later, 101, 10));
+        assert_eq!(totals.total(), counters(301, 19));
     }
 
     #[test]

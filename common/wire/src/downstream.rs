@@ -74,6 +74,11 @@ pub struct ObjectMetadata {
     /// UID of the object. A recreated object of the same name has another UID, and its counters
     /// start at zero.
     pub uid: String,
+    /// When the object was created, in RFC 3339, UTC, whole seconds. Of two objects with workers of
+    /// one name, the older one has the name. `None` from older controllers; then the object counts
+    /// as older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<String>,
 }
 
 /// A model to provide on the node.

@@ -126,18 +126,18 @@ impl fmt::Display for GatewaySignal {
 /// The state of the cloud's server. The order is from the best state to the worst.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum GatewayCloud {
+    /// It was not called yet, or a newer gateway has another state.
+    #[default]
+    Unknown,
     /// It is called.
     Reachable,
     /// None is configured.
     Absent,
-    /// A newer gateway has another state.
-    #[default]
-    Unknown,
     /// It is not called for a time, after failures.
     LeftAlone,
     /// It is called, and refused each of the last requests.
     RequestsRefused,
-    /// It refuses the token, and is not called until the token file changes.
+    /// It refuses the token, and is called again after minutes, or when the token file is written.
     TokenRefused,
 }
 
@@ -170,6 +170,9 @@ pub struct GatewayProblem {
 pub enum GatewayProblemReason {
     /// The model server at the edge does not answer.
     ModelServerDown,
+    /// The model server at the edge answers, and refuses each of the last requests. The message has
+    /// the status and the text of the last refusal.
+    ModelServerRefusesRequests,
     /// A model server answers in a form that is not of the protocol.
     ProtocolMismatch,
     /// The cloud's server refuses the token.
@@ -187,6 +190,8 @@ pub enum GatewayProblemReason {
     CloudLeftAlone,
     /// A changed configuration is invalid, and the one before stays in force.
     ConfigurationInvalid,
+    /// The last requests are of a kind, or for a model, that is not decided.
+    RequestsUndecided,
     /// The edge's server gives nothing from which a confidence can be computed.
     SignalMissing,
     /// The cap of uploads keeps many hard samples at the edge.
@@ -290,6 +295,8 @@ mod tests {
         assert_eq!(read.problems[0].reason, GatewayProblemReason::CloudRefusesRequests);
         assert_eq!(serde_json::to_value(&read).unwrap(), report);
         assert!(GatewayCloud::LeftAlone < read.cloud && read.cloud < GatewayCloud::TokenRefused);
+        // The state of a service is the highest of its nodes: one without a call hides no other.
+        assert!(GatewayCloud::Unknown < GatewayCloud::Reachable);
         assert!(read.problems[0].reason < GatewayProblemReason::CloudLeftAlone, "it explains more");
     }
 

@@ -27,6 +27,7 @@ mod model;
 mod name;
 mod node_aggregator;
 mod peers;
+mod program_text;
 pub mod replica;
 mod resource;
 mod revision;
@@ -66,6 +67,7 @@ pub use model::{
 pub use name::{NameError, Namespace, NodeName, ObjectKey, ObjectName, WorkerName};
 pub use node_aggregator::{AGGREGATOR_PORT, AggregatorContent, AggregatorReport};
 pub use peers::{PeerEndpoint, PeerRoster, RosterPeer};
+pub use program_text::field_with_nul;
 pub use replica::Replica;
 pub use resource::Resource;
 pub use revision::{Revision, RevisionClock};

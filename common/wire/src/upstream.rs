@@ -332,6 +332,8 @@ pub enum NodeProblemReason {
     StorageFailed,
     /// Another agent uses the name of this node.
     NodeNameInUse,
+    /// The workers' broker refuses many connections.
+    BrokerFlooded,
     /// A reason of a newer agent.
     #[serde(other)]
     Unknown,

@@ -14,7 +14,7 @@ use std::{
 };
 
 use notify::{
-    Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher,
+    Config, Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher,
     event::{AccessKind, AccessMode, ModifyKind},
 };
 use serde::{Deserialize, Serialize};
@@ -87,16 +87,18 @@ impl ChangeWatcher {
     /// Adjusts the watches to the directories that `path` currently leads through. Blocking. Call
     /// it before each count.
     ///
-    /// If directories of the path do not exist, it watches the existing ones above them.
-    /// `recursive`: the path is a directory, and everything below it belongs to the dataset.
+    /// If directories of the path do not exist, it watches the existing ones above them. `real` is
+    /// the path without links; the path itself if it cannot be resolved, or leads out of the allowed
+    /// directories. `recursive`: it is a directory, and everything below it belongs to the dataset,
+    /// but for what links below it lead to.
     pub(crate) fn update(
         &mut self,
         path: &Path,
+        real: &Path,
         recursive: bool,
         policy: &PathPolicy,
     ) -> ChangeDetection {
-        let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let directories = directories_of(path, &real, recursive, policy);
+        let directories = directories_of(path, real, recursive, policy);
         if let Some(name) =
             directories.iter().find_map(|directory| file_system_without_events(&directory.path))
         {
@@ -111,7 +113,7 @@ impl ChangeWatcher {
             return ChangeDetection::Events;
         }
         self.active = None;
-        match self.start(path, &real, directories) {
+        match self.start(path, real, directories) {
             Ok(watch) => {
                 self.active = Some(watch);
                 ChangeDetection::Events
@@ -141,7 +143,9 @@ impl ChangeWatcher {
                 changed.notify_one();
             }
         };
-        let mut watcher = notify::recommended_watcher(handle)?;
+        // A link to a directory may lead anywhere, also to the root of the file system.
+        let config = Config::default().with_follow_symlinks(false);
+        let mut watcher = RecommendedWatcher::new(handle, config)?;
         for directory in &directories {
             let mode = if directory.recursive {
                 RecursiveMode::Recursive
@@ -156,7 +160,7 @@ impl ChangeWatcher {
 
 /// The directories to watch for `path`, which resolves to `real`: all existing ancestors, because
 /// each can be renamed, up to and including the first one outside the allowed directories, in which
-/// these may be created.
+/// these may be created. Those to which links lead out of the allowed directories are left out.
 fn directories_of(
     path: &Path,
     real: &Path,
@@ -171,6 +175,9 @@ fn directories_of(
         for ancestor in end.ancestors().skip(1) {
             let found = existing_directory(ancestor, false);
             let is_last = found.is_some() && policy.check(ancestor).is_err();
+            if !is_last && policy.resolve(ancestor).is_err() {
+                continue;
+            }
             directories.extend(
                 found.filter(|above| directories.iter().all(|known| known.path != above.path)),
             );

@@ -6,7 +6,7 @@
 //! bucket are read again: one of up to a thousand files, a thousand of a million.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     hash::{DefaultHasher, Hash, Hasher},
     path::Path,
 };
@@ -24,7 +24,7 @@ pub(crate) const BUCKETS: u64 = 1024;
 pub(crate) struct DirectoryIndex {
     /// Column names of the file that was read first.
     columns: Vec<String>,
-    /// Labels by number. A label keeps its number.
+    /// Labels by number. A label keeps its number while a file has it.
     labels: Vec<String>,
     /// The buckets that have files.
     buckets: BTreeMap<u16, Bucket>,
@@ -87,7 +87,23 @@ impl DirectoryIndex {
         if self.buckets.is_empty() {
             *self = Self::default();
         }
+        self.forget_unused_labels();
         now.0.keys().filter(|number| !self.buckets.contains_key(number)).copied().collect()
+    }
+
+    /// Makes room for other labels.
+    fn forget_unused_labels(&mut self) {
+        let used: BTreeSet<u16> =
+            self.buckets.values().flat_map(|bucket| bucket.labels.keys().copied()).collect();
+        if used.len() == self.labels.len() {
+            return;
+        }
+        let numbers: BTreeMap<u16, u16> = used.iter().copied().zip(0..).collect();
+        self.labels = used.iter().map(|number| self.labels[usize::from(*number)].clone()).collect();
+        for bucket in self.buckets.values_mut() {
+            let labels = std::mem::take(&mut bucket.labels).into_iter();
+            bucket.labels = labels.map(|(number, count)| (numbers[&number], count)).collect();
+        }
     }
 
     /// Adds a file to a bucket that is being filled: its counts, or the reason why it cannot be
@@ -208,6 +224,32 @@ mod tests {
         let counts = known.counts();
         assert_eq!((counts.samples, counts.skipped, counts.bytes), (1, 1, 10));
         assert_eq!(counts.skipped_example.as_deref(), Some("1.xml: empty"));
+    }
+
+    #[test]
+    fn label_without_files_makes_room_for_another() {
+        let mut known = DirectoryIndex::default();
+        let kept = fingerprint(10_000, 1);
+        for day in 0..3 {
+            let files: Vec<_> =
+                (0..4).map(|n| fingerprint(day * 10 + n, 1)).chain([kept]).collect();
+            let mut now = BucketDigests::default();
+            for file in &files {
+                now.add(file);
+            }
+            let changed = known.remove_changed(&now);
+            for file in files.iter().filter(|file| file.is_in(&changed)) {
+                let labels = if *file == kept {
+                    vec!["kept".to_owned()]
+                } else {
+                    (0..60).map(|n| format!("{day}-{}-{n}", file.digest)).collect()
+                };
+                known.add(file, Ok(of_labels(labels)));
+            }
+            let labels = known.counts().labels;
+            assert_eq!((labels.by_name.len(), labels.other), (241, 0), "day {day}");
+            assert_eq!(labels.by_name["kept"], 1);
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! links on disk, so that none leads out of these directories. I/O.
 
 use std::{
+    ffi::OsString,
     fs::{self, File},
     os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
     path::{Component, Path, PathBuf},
@@ -10,6 +11,9 @@ use std::{
 use rustix::fs::OFlags;
 
 use crate::error::DatasetError;
+
+/// The most links of a path, as in Linux.
+const MAX_LINKS: usize = 40;
 
 /// The directories in which datasets are allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,12 +51,43 @@ impl PathPolicy {
     /// [`DatasetError::SymlinkOutsideAllowed`] if the result is outside the allowed directories.
     pub fn resolve(&self, path: &Path) -> Result<PathBuf, DatasetError> {
         self.check(path)?;
-        let real = fs::canonicalize(path).map_err(|error| DatasetError::io(path, &error))?;
-        if self.contains(&real) {
-            Ok(real)
-        } else {
-            Err(DatasetError::SymlinkOutsideAllowed { path: path.to_owned() })
+        let outside = || DatasetError::SymlinkOutsideAllowed { path: path.to_owned() };
+        match fs::canonicalize(path) {
+            Ok(real) if self.contains(&real) => Ok(real),
+            Ok(_) => Err(outside()),
+            // The result does not tell whether the target of a link outside exists.
+            Err(_) if self.leads_out(path) => Err(outside()),
+            Err(error) => Err(DatasetError::io(path, &error)),
         }
+    }
+
+    /// Whether a link of a path that cannot be resolved leads out of the allowed directories.
+    fn leads_out(&self, path: &Path) -> bool {
+        let roots = self.allowed_roots.iter().cloned();
+        let real = self.allowed_roots.iter().filter_map(|root| fs::canonicalize(root).ok());
+        let roots: Vec<PathBuf> = roots.chain(real).collect();
+        let mut rest: Vec<OsString> = parts(path);
+        let (mut at, mut links) = (PathBuf::new(), 0);
+        while let Some(part) = rest.pop() {
+            if part == ".." {
+                at.pop();
+                continue;
+            }
+            let next = at.join(&part);
+            // Inside, or on the way there.
+            if !roots.iter().any(|root| next.starts_with(root) || root.starts_with(&next)) {
+                return true;
+            }
+            match fs::read_link(&next) {
+                Ok(target) if links < MAX_LINKS => {
+                    links += 1;
+                    // An absolute one begins with the root.
+                    rest.extend(parts(&target));
+                }
+                _ => at = next,
+            }
+        }
+        !roots.iter().any(|root| at.starts_with(root))
     }
 
     /// Opens a regular file. Returns `None` for any other file type.
@@ -89,11 +124,48 @@ impl PathPolicy {
     }
 }
 
+/// The parts of a path, the last one first.
+fn parts(path: &Path) -> Vec<OsString> {
+    let parts = path.components().filter(|part| *part != Component::CurDir);
+    parts.rev().map(|part| part.as_os_str().to_owned()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn link_outside_is_refused_whether_its_target_exists_or_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir_all(path("allowed/dir")).unwrap();
+        fs::write(path("there"), "").unwrap();
+        let policy = PathPolicy { allowed_roots: vec![path("allowed")] };
+        for (name, target) in [
+            ("a", path("there")),
+            ("b", path("not-there")),
+            ("c", "../there".into()),
+            ("d", "../not-there".into()),
+            ("e", "dir/../../not-there".into()),
+            ("f", "b".into()),
+        ] {
+            symlink(target, path("allowed").join(name)).unwrap();
+            let refused = policy.resolve(&path("allowed").join(name));
+            assert!(
+                matches!(refused, Err(DatasetError::SymlinkOutsideAllowed { .. })),
+                "{name}: {refused:?}"
+            );
+        }
+        for (name, target) in [("g", "dir/no"), ("h", "dir/../no"), ("i", "i")] {
+            symlink(target, path("allowed").join(name)).unwrap();
+            let absent = policy.resolve(&path("allowed").join(name));
+            let is_outside = matches!(absent, Err(DatasetError::SymlinkOutsideAllowed { .. }));
+            assert!(absent.is_err() && !is_outside, "{name}: {absent:?}");
+        }
+    }
 
     #[test]
     fn path_outside_is_refused_before_it_is_accessed() {

@@ -226,24 +226,26 @@ impl CountTask {
         // The watches are updated before the count, so that a change during the count triggers the
         // next one.
         let path = &self.dataset.path;
-        let allowed = self.policy.check(path);
-        let is_directory =
-            self.dataset.format.needs_directory() || allowed.is_ok() && path.is_dir();
-        let change_detection = match allowed {
+        let resolved = self.policy.resolve(path);
+        let is_directory = self.dataset.format.needs_directory()
+            || resolved.as_ref().is_ok_and(|real| real.is_dir());
+        let change_detection = match (self.policy.check(path), resolved) {
             // Paths outside the allowed directories are neither accessed nor watched.
-            Err(error) => ChangeDetection::Polling { reason: error.to_string() },
-            Ok(()) if !self.use_events => {
+            (Err(error), _) => ChangeDetection::Polling { reason: error.to_string() },
+            _ if !self.use_events => {
                 ChangeDetection::Polling { reason: "inotify is disabled".to_owned() }
             }
-            Ok(()) => self.watcher.update(path, is_directory, &self.policy),
+            (Ok(()), Ok(real)) => self.watcher.update(path, &real, is_directory, &self.policy),
+            // It may be created, or become another link.
+            (Ok(()), Err(_)) => self.watcher.update(path, path, false, &self.policy),
         };
         let result = self.count();
         (self, CountOutcome { is_directory, change_detection, result })
     }
 
     fn count(&mut self) -> Result<(), DatasetError> {
-        let is_allowed = self.policy.check(&self.dataset.path).is_ok();
-        let version = is_allowed.then(|| FileVersion::read(&self.dataset.path)).flatten();
+        let real = self.policy.resolve(&self.dataset.path).ok();
+        let version = real.and_then(|real| FileVersion::read(&real));
         if let Some((malformed, error)) = &self.malformed
             && version == Some(*malformed)
         {

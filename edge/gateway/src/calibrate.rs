@@ -208,11 +208,13 @@ async fn ask_questions(
             what,
             reason: reason.to_owned(),
         };
-        if !probe::run(service).await {
-            return Err(failed("it is not reachable, or not ready"));
-        }
-        if service.probed() == Probed::None {
-            return Err(failed("it gives none; use a server that does, or algorithm Random"));
+        let _ = probe::run(service).await;
+        match service.probed() {
+            Probed::Unknown => return Err(failed("it is not reachable, or not ready")),
+            Probed::None => {
+                return Err(failed("it gives none; use a server that does, or algorithm Random"));
+            }
+            Probed::Chosen | Probed::Top2 => {}
         }
     }
     let model = args.model.as_deref().or(service.config.edge.model.as_deref());
@@ -234,7 +236,7 @@ async fn ask_questions(
                 servers.both((PATH, edge), (PATH, cloud), &what).await?
             }
         };
-        judged.push(judge_text(service, &answers, question, args.max_tokens, &what)?);
+        judged.push(judge_text(service, &answers, question, &what)?);
         progress(judged.len(), judged.len() - 1, questions.len());
     }
     Ok(judged)

@@ -52,7 +52,7 @@ async fn serve(args: &RunArgs) -> Result<(), Error> {
     // The first process of a container has no default handlers.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let running = start(&args.config, &args.report).await?;
+    let running = start(&args.config, &args.report)?;
     tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
     info!("stopping: requests in flight are answered first");
     running.stop().await;
@@ -66,6 +66,6 @@ async fn serve_proxy(args: &ProxyArgs) -> Result<(), Error> {
     let stop = async move {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
     };
-    proxy::start(args.listen, &args.target_file, stop).await?.ended().await;
+    proxy::start(args.listen, &args.target_file, stop)?.ended().await;
     Ok(())
 }

@@ -2,16 +2,23 @@
 
 mod capture;
 mod check;
+mod hosts;
 mod metrics_address;
 mod rule;
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 pub use self::{
     capture::{CaptureConfig, Format, Labels, What},
     check::ConfigError,
+    hosts::{AllowedHosts, host_of},
     metrics_address::MetricsAddress,
     rule::{Algorithm, Goal, HardExample, Rule, ScoreKind, TokenRule},
 };
@@ -37,6 +44,9 @@ pub struct Config {
     /// Where clients of gRPC connect; off by default.
     #[serde(default)]
     pub grpc_listen: Option<SocketAddr>,
+    /// Hosts under which clients address the gateway, in addition to loopback.
+    #[serde(default)]
+    pub allowed_hosts: AllowedHosts,
     /// The model server of this node.
     pub edge: Edge,
     /// The model server that answers hard samples; without it, all samples stay at the edge.
@@ -133,6 +143,9 @@ pub struct Cloud {
     /// Permits `http://` to an address other than loopback.
     #[serde(default)]
     pub allow_plain_http: bool,
+    /// Addresses of host names in the URLs, which then need no name server.
+    #[serde(default)]
+    pub addresses: BTreeMap<String, IpAddr>,
 }
 
 /// See [`Config::on_cloud_failure`].
@@ -228,11 +241,14 @@ pub struct Limits {
     pub max_body_bytes: usize,
     /// Requests at a time.
     pub max_in_flight: usize,
+    /// Bytes of answers and shadows that are held at a time; by default those of two answers, and
+    /// at least 192 MiB.
+    pub max_answer_bytes: Option<usize>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_body_bytes: 32 * 1024 * 1024, max_in_flight: 256 }
+        Self { max_body_bytes: 32 * 1024 * 1024, max_in_flight: 256, max_answer_bytes: None }
     }
 }
 

@@ -3,11 +3,14 @@
 
 mod chain;
 mod cloud_state;
+mod in_a_row;
 mod invalid;
 mod latency;
-mod refusals;
+mod outage;
+mod refused_call;
 mod retry;
 mod totals;
+mod version;
 
 use std::time::{Duration, Instant};
 
@@ -20,24 +23,34 @@ use neptune_cascade::{
 
 use self::{
     chain::Chain,
+    in_a_row::InARow,
     invalid::InvalidAnswers,
     latency::Latency,
-    refusals::CloudRefusals,
+    outage::Outages,
     retry::RetryBudget,
     totals::{Recent, UnjudgedRun},
+    version::ModelVersion,
 };
 pub use self::{
     cloud_state::CloudState,
-    refusals::CloudRefusal,
+    outage::EndedOutage,
+    refused_call::RefusedCall,
     totals::{Outcome, Totals},
 };
+
+/// While calls are accepted more often than that, refused ones between them are mistakes of single
+/// requests.
+const ACCEPTED: Duration = Duration::from_secs(10);
+/// While requests are decided more often than that, the others between them are another use of the
+/// model server.
+const DECIDED: Duration = Duration::from_mins(10);
 
 /// The state of the service.
 #[derive(Debug)]
 pub struct Decisions {
     settings: Settings,
     policy: Policy,
-    model_version: Option<String>,
+    model_version: ModelVersion,
     has_cloud: bool,
     breaker: Breaker,
     retries: RetryBudget,
@@ -46,10 +59,14 @@ pub struct Decisions {
     unjudged: UnjudgedRun,
     /// The address of the edge's model server that did not answer the last request.
     edge_down: Option<String>,
+    edge_refusals: InARow<RefusedCall>,
+    /// Why requests pass to the edge without a decision.
+    undecided: InARow<String>,
     invalid: InvalidAnswers,
-    refusals: CloudRefusals,
+    refusals: InARow<RefusedCall>,
     /// How the cloud refuses the token.
     token_refusal: Option<String>,
+    outages: Outages,
     latency: Latency,
     chain: Chain,
 }
@@ -60,7 +77,7 @@ impl Decisions {
         Self {
             settings,
             policy: Policy::new(settings),
-            model_version: None,
+            model_version: ModelVersion::default(),
             has_cloud,
             breaker: Breaker::default(),
             retries: RetryBudget::new(now),
@@ -68,9 +85,12 @@ impl Decisions {
             recent: Recent::default(),
             unjudged: UnjudgedRun::default(),
             edge_down: None,
+            edge_refusals: InARow::new(ACCEPTED),
+            undecided: InARow::new(DECIDED),
             invalid: InvalidAnswers::default(),
-            refusals: CloudRefusals::default(),
+            refusals: InARow::new(ACCEPTED),
             token_refusal: None,
+            outages: Outages::default(),
             latency: Latency::default(),
             chain: Chain::default(),
         }
@@ -79,7 +99,14 @@ impl Decisions {
     /// Continues what was saved.
     pub fn resume(&mut self, model_version: Option<String>, saved: PolicyState) {
         self.policy = Policy::resume(self.settings, saved);
-        self.model_version = model_version;
+        self.model_version = ModelVersion::of(model_version);
+    }
+
+    /// Continues what was saved with another version of the edge's model: the cap, and nothing of
+    /// what was learnt.
+    pub fn resume_cap(&mut self, saved: PolicyState) {
+        self.policy = Policy::resume(self.settings, saved);
+        self.policy.forget_model();
     }
 
     /// The process before was killed: its uploads since the state was saved are not known.
@@ -89,7 +116,7 @@ impl Decisions {
 
     /// What is saved: the version of the edge's model, and the policy's state.
     pub fn saved(&self) -> (Option<&str>, &PolicyState) {
-        (self.model_version.as_deref(), self.policy.state())
+        (self.model_version.known(), self.policy.state())
     }
 
     /// Applies another configuration. What the policy learnt is kept where it fits.
@@ -101,15 +128,20 @@ impl Decisions {
         self.has_cloud = has_cloud;
     }
 
-    /// The version of the edge's model. Returns whether it changed, so that the policy starts
-    /// without knowledge. The first version that is known changes nothing.
-    pub fn observe_version(&mut self, version: &str) -> bool {
-        let is_other = self.model_version.as_deref().is_some_and(|known| known != version);
-        if is_other {
-            self.policy = Policy::new(self.settings);
+    /// The configured version of the edge's model. If it is another one, the policy starts without
+    /// knowledge. The first version that is known changes nothing.
+    pub fn set_version(&mut self, version: &str) {
+        if self.model_version.set(version) {
+            self.policy.forget_model();
         }
-        if self.model_version.as_deref() != Some(version) {
-            self.model_version = Some(version.to_owned());
+    }
+
+    /// The version of the edge's model in an answer. Returns whether it is another one since now, so
+    /// that the policy starts without knowledge. The first version that is known changes nothing.
+    pub fn observe_version(&mut self, version: &str) -> bool {
+        let is_other = self.model_version.observe(version);
+        if is_other {
+            self.policy.forget_model();
         }
         is_other
     }
@@ -123,7 +155,9 @@ impl Decisions {
             return Route::CloudLeftAlone;
         }
         let rest = deadline.map(|deadline| deadline.saturating_duration_since(now));
-        let is_late = |rest| self.latency.median(now).is_some_and(|median| rest < median);
+        let is_late = |rest: Duration| {
+            rest.is_zero() || self.latency.median(now).is_some_and(|median| rest < median)
+        };
         if rest.is_some_and(is_late) { Route::NoTime } else { Route::Open }
     }
 
@@ -200,11 +234,42 @@ impl Decisions {
         self.totals.count(outcome);
         self.recent.push(outcome);
         self.unjudged.push(outcome);
-        if outcome == Outcome::Cloud(Decision::EdgeDown) {
+        if matches!(outcome, Outcome::Cloud(Decision::EdgeDown | Decision::EdgeError)) {
             self.forget_invalid_answers();
-        } else {
+        }
+        if outcome != Outcome::Cloud(Decision::EdgeDown) {
             self.edge_down = None;
         }
+    }
+
+    /// The edge's model server refused a call.
+    pub fn refused_by_edge(&mut self, refusal: RefusedCall, now: Instant) {
+        self.edge_refusals.failed(refusal, now);
+    }
+
+    /// The edge's model server answered a call.
+    pub fn accepted_by_edge(&mut self, now: Instant) {
+        self.edge_refusals.succeeded(now);
+    }
+
+    /// The last refusal of the edge's model server, if it refused the last calls.
+    pub const fn edge_refusal(&self) -> Option<&RefusedCall> {
+        self.edge_refusals.problem()
+    }
+
+    /// A request passes to the edge without a decision, for this reason.
+    pub fn passed(&mut self, why: String, now: Instant) {
+        self.undecided.failed(why, now);
+    }
+
+    /// A request is decided.
+    pub fn is_decided(&mut self, now: Instant) {
+        self.undecided.succeeded(now);
+    }
+
+    /// Why the last requests were not decided, if that is a problem.
+    pub fn undecided(&self) -> Option<&str> {
+        self.undecided.problem().map(String::as_str)
     }
 
     /// An answer of the cloud cannot be used. The text names what was expected and what came.
@@ -259,31 +324,31 @@ impl Decisions {
         self.chain.is_upper_away
     }
 
-    /// The cloud answered a call.
-    pub fn succeeded(&mut self, permit: Permit) {
+    /// The cloud answered a call. The outage that this ends, if there was one.
+    pub fn succeeded(&mut self, permit: Permit, now: Instant) -> Option<EndedOutage> {
+        let is_current = self.breaker.is_current(permit);
         self.breaker.succeeded(permit);
+        is_current.then(|| self.outages.answered(self.totals.fallback, now))?
     }
 
     /// The cloud refused a call. Others may be accepted, so that this is no failure for the breaker.
     /// Returns whether the refused calls in a row are a problem since now.
-    pub fn refused_by_cloud(
-        &mut self,
-        permit: Permit,
-        refusal: CloudRefusal,
-        now: Instant,
-    ) -> bool {
+    pub fn refused_by_cloud(&mut self, permit: Permit, refusal: RefusedCall, now: Instant) -> bool {
         let is_current = self.breaker.is_current(permit);
         self.breaker.succeeded(permit);
-        is_current && self.refusals.refused(refusal, now)
+        if is_current {
+            self.outages.refused();
+        }
+        is_current && self.refusals.failed(refusal, now)
     }
 
     /// The cloud accepted a call. Returns whether this ends the problem of refused ones.
     pub fn accepted_by_cloud(&mut self, permit: Permit, now: Instant) -> bool {
-        self.breaker.is_current(permit) && self.refusals.accepted(now)
+        self.breaker.is_current(permit) && self.refusals.succeeded(now)
     }
 
     /// The last refusal of the cloud, if it refused the last calls.
-    pub const fn cloud_refusal(&self) -> Option<&CloudRefusal> {
+    pub const fn cloud_refusal(&self) -> Option<&RefusedCall> {
         self.refusals.problem()
     }
 
@@ -301,7 +366,28 @@ impl Decisions {
     pub fn failed(&mut self, permit: Permit, failure: Failure, now: Instant, random: f64) -> bool {
         let was_open = self.breaker.refusal(now).is_some();
         self.breaker.failed(permit, failure, now, random);
-        !was_open && self.breaker.refusal(now).is_some()
+        let is_opened = !was_open && self.breaker.refusal(now).is_some();
+        if is_opened {
+            self.outages.begin(self.totals.fallback, now);
+        }
+        is_opened
+    }
+
+    /// Why the last call failed.
+    pub fn cloud_failed(&mut self, cause: &str) {
+        self.outages.failed(cause);
+    }
+
+    /// Why the last call failed, until the cloud answers.
+    pub fn cloud_failure(&self) -> Option<&str> {
+        self.outages.cause()
+    }
+
+    /// The client's own deadline ended a call after this time. Nothing is known of the cloud, but
+    /// that its answer takes longer.
+    pub fn cut(&mut self, permit: Permit, time: Duration, now: Instant) {
+        self.latency.push_cut(time, now);
+        self.breaker.abandoned(permit);
     }
 
     /// The result of a call will not be known.
@@ -312,16 +398,18 @@ impl Decisions {
     /// The token or the address of the cloud changed.
     pub fn reset_breaker(&mut self) {
         self.forget_invalid_answers();
-        self.refusals = CloudRefusals::default();
+        self.refusals = InARow::new(ACCEPTED);
         self.token_refusal = None;
         self.chain.is_upper_away = false;
         self.breaker.reset();
+        self.outages.reset();
     }
 
     /// What is known of the cloud.
     pub fn cloud_state(&self, now: Instant) -> CloudState {
         let is_refused = self.refusals.problem().is_some();
-        CloudState::of(&self.breaker, self.has_cloud, is_refused, now)
+        let is_known = self.outages.is_known();
+        CloudState::of(&self.breaker, self.has_cloud, is_known, is_refused, now)
     }
 
     /// The counters since the start.

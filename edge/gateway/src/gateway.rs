@@ -1,6 +1,7 @@
 //! The state that all requests share: the configuration in force with its clients, and the
 //! decisions.
 
+mod memory;
 mod shadow;
 
 use std::sync::{
@@ -12,22 +13,26 @@ use std::thread::JoinHandle;
 use hyper::{
     HeaderMap,
     header::{HeaderName, HeaderValue},
+    http::request::Parts,
 };
 use neptune_cascade::{Signal, policy::Settings};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tracing::warn;
 
-pub use self::shadow::{EdgeAnswer, Shadow};
+pub use self::{
+    memory::{AnswerRoom, HeldAnswers},
+    shadow::{EdgeAnswer, Shadow, ShadowQueue},
+};
 use crate::{
     capture::Capture,
     clock,
-    config::{Config, Protocol, Rule},
+    config::{AllowedHosts, Config, Protocol, Rule},
     counter_file::{CounterFile, Earlier},
     decision::{CloudState, Decisions, Outcome},
     error::Error,
     metrics::Metrics,
     protocol::completion::Probed,
-    server::Wire,
+    server::{BodyRoom, RequestError, Wire, check_request},
     upstream::{CloudClient, EdgeClient},
 };
 
@@ -45,8 +50,8 @@ pub struct Gateway {
     capture: RwLock<Option<Arc<Capture>>>,
     /// The metrics.
     pub metrics: Metrics,
-    /// Takes samples that are compared after their answer.
-    pub shadows: mpsc::Sender<Shadow>,
+    /// Samples that are compared after their answer.
+    pub shadows: Arc<ShadowQueue>,
 }
 
 /// A configuration in force. Requests keep the one with which they began.
@@ -68,6 +73,10 @@ pub struct Service {
     pub cloud: Option<CloudClient>,
     /// Places for requests in flight.
     pub places: Arc<Semaphore>,
+    /// Room for the bodies of requests.
+    pub body_room: BodyRoom,
+    /// Room for answers and shadows.
+    pub answer_room: AnswerRoom,
     /// Which log-probabilities the edge's model server gives.
     pub probed: RwLock<Probed>,
     /// How the outputs of the two models differ, if they cannot be mixed.
@@ -91,6 +100,11 @@ impl Service {
             edge_grpc: config.edge.grpc_address.as_ref().map(|a| EdgeClient::new(a, Wire::Grpc)),
             cloud: CloudClient::new(&config)?,
             places: Arc::new(Semaphore::new(config.limits.max_in_flight)),
+            body_room: BodyRoom::new(config.limits.max_body_bytes),
+            answer_room: AnswerRoom::new(
+                config.limits.max_answer_bytes,
+                config.limits.max_body_bytes,
+            ),
             probed: RwLock::default(),
             difference: OnceLock::new(),
             is_refused: AtomicBool::new(false),
@@ -105,6 +119,25 @@ impl Service {
             if file(self) == file(before) {
                 client.inherit_token(earlier);
             }
+        }
+    }
+
+    /// Uses the places of an earlier configuration, as many as this one has: requests in flight keep
+    /// theirs.
+    fn inherit_places(&mut self, before: &Self) {
+        let (old, new) = (before.config.limits.max_in_flight, self.config.limits.max_in_flight);
+        self.places = Arc::clone(&before.places);
+        self.places.add_permits(new.saturating_sub(old));
+        let removed = old.saturating_sub(new);
+        let rest = removed - self.places.forget_permits(removed);
+        if let Some(rest) = u32::try_from(rest).ok().filter(|rest| *rest > 0) {
+            let places = Arc::clone(&self.places);
+            tokio::spawn(async move {
+                // Fails if the semaphore is closed, which it never is.
+                if let Ok(places) = places.acquire_many_owned(rest).await {
+                    places.forget();
+                }
+            });
         }
     }
 
@@ -160,16 +193,11 @@ impl Service {
 }
 
 impl Gateway {
-    /// Starts with a configuration. Returns also the receiver of shadows.
-    pub fn new(
-        service: Service,
-        counters: Option<CounterFile>,
-        queue: usize,
-    ) -> (Arc<Self>, mpsc::Receiver<Shadow>) {
-        let (shadows, receiver) = mpsc::channel(queue);
+    /// Starts with a configuration. `queue` is the number of shadows that may wait.
+    pub fn new(service: Service, counters: Option<CounterFile>, queue: usize) -> Arc<Self> {
         let mut decisions = Decisions::new(service.settings, service.cloud.is_some(), clock::now());
         if let Some(version) = &service.config.edge.model_version {
-            decisions.observe_version(version);
+            decisions.set_version(version);
         }
         let metrics = Metrics::default();
         let capture = service.config.capture.clone();
@@ -181,10 +209,10 @@ impl Gateway {
             earlier: counters.as_ref().map(CounterFile::earlier),
             counters: Mutex::new(counters),
             configuration_problem: Mutex::default(),
+            shadows: Arc::new(ShadowQueue::new(queue, metrics.dropped_shadows.clone())),
             metrics,
-            shadows,
         };
-        (Arc::new(gateway), receiver)
+        Arc::new(gateway)
     }
 
     /// The configuration in force.
@@ -274,8 +302,9 @@ impl Gateway {
     }
 
     /// Puts another configuration in force. Requests in flight keep theirs.
-    pub fn apply(&self, service: Service) {
+    pub fn apply(&self, mut service: Service) {
         let before = self.service();
+        service.inherit_places(&before);
         if service.config.capture != before.config.capture {
             // The one before writes what it has, and releases its directory.
             let capture = service.config.capture.clone();
@@ -292,13 +321,30 @@ impl Gateway {
             let mut decisions = self.decisions();
             decisions.configure(service.settings, service.cloud.is_some());
             if let Some(version) = &service.config.edge.model_version {
-                decisions.observe_version(version);
+                decisions.set_version(version);
             }
             if is_other_cloud {
                 decisions.reset_breaker();
             }
         }
         *self.service.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(service);
+    }
+
+    /// Checks the head of a request to a server, and counts a refusal.
+    ///
+    /// # Errors
+    /// Why it is not answered.
+    pub fn check(
+        &self,
+        server: &'static str,
+        head: &Parts,
+        hosts: Option<&AllowedHosts>,
+    ) -> Result<(), RequestError> {
+        check_request(head, hosts).inspect_err(|problem| {
+            if let Some(refusal) = problem.refusal() {
+                self.metrics.refusals.count(server, refusal);
+            }
+        })
     }
 
     /// What is known of the cloud.

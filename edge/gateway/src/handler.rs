@@ -23,23 +23,28 @@ use bytes::Bytes;
 use hyper::{
     HeaderMap, Method, Request, StatusCode,
     body::Incoming,
-    header::{CONTENT_ENCODING, HeaderName, HeaderValue, RETRY_AFTER},
+    header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderName, HeaderValue, RETRY_AFTER},
     http::request::Parts,
 };
+use neptune_cascade::Unjudged;
+use tokio::sync::OwnedSemaphorePermit;
 
 use self::completion::Completion;
 pub use self::shadows::compare;
 use crate::{
     clock,
-    gateway::{Gateway, Service},
+    gateway::{Gateway, HeldAnswers, Service},
     protocol::{
         Payload,
         batch::Form,
         completion::{Kind, Request as CompletionRequest},
         path::{self, Task, is_shared_memory, unpinned},
     },
-    server::{Answer, BodyError, Held, Paced, Wire, boxed, collect, error, finished, grpc_error},
-    upstream::{CLIENT_TIMEOUT, CloudClient, EdgeClient, Hops, Upper},
+    server::{
+        Answer, BodyError, Entrance, Held, HeldBody, Paced, Wire, boxed, collect, error, finished,
+        grpc_error, has_content_coding, hides_cors, remove_cors,
+    },
+    upstream::{CLIENT_TIMEOUT, CloudClient, Deadline, EdgeClient, Hops, Upper, excerpt_line},
 };
 
 /// The time that a client of gRPC gives the gateway.
@@ -60,31 +65,43 @@ pub struct Exchange {
     pub waited: Duration,
     /// The metadata after the edge's message, with gRPC.
     pub trailers: HeaderMap,
+    /// Why a sample whose answer is not read is unjudged.
+    pub unread_as: Unjudged,
     /// How the request came here.
     pub hops: Hops,
     /// What the cloud's answer shows of the gateways above.
     pub upper: Upper,
+    /// Its place among the requests in flight, from the time at which it is there as a whole.
+    pub place: Option<OwnedSemaphorePermit>,
+    /// The bytes of its body.
+    pub held: HeldBody,
+    /// The bytes of the answers to it.
+    pub answers: HeldAnswers,
 }
 
 impl Exchange {
     /// When an answer of the cloud has to be there.
-    fn cloud_deadline(&self, head: &Parts) -> Instant {
+    fn cloud_deadline(&self, head: &Parts) -> Deadline {
         let total = clock::now() + self.service.config.cloud_total();
-        self.client_deadline(head).map_or(total, |client| total.min(client))
+        Deadline::of(total, self.client_deadline(head))
     }
 
-    /// When the client gives up, if the request states it. A gateway that passed the request on gets
-    /// its answer in time, also if the cloud does not answer.
+    /// When the client gives up, if the request states it.
     fn client_deadline(&self, head: &Parts) -> Option<Instant> {
+        self.started.checked_add(self.client_limit(head)?)
+    }
+
+    /// The time that the client gives, if the request states it. A gateway that passed the request
+    /// on gets its answer in time, also if a model server does not answer.
+    fn client_limit(&self, head: &Parts) -> Option<Duration> {
         let limit = client_timeout(head)?;
-        let limit = if self.hops.is_passed_on() { limit * 4 / 5 } else { limit };
-        self.started.checked_add(limit)
+        Some(if self.hops.is_passed_on() { limit * 4 / 5 } else { limit })
     }
 
     /// How long the edge may take.
     fn edge_limit(&self, head: &Parts) -> Duration {
         let limit = self.service.config.edge_timeout();
-        client_timeout(head).map_or(limit, |client| limit.min(client))
+        self.client_limit(head).map_or(limit, |client| limit.min(client))
     }
 
     /// Whether the request stays at the edge.
@@ -113,7 +130,8 @@ impl Exchange {
     fn body_error(&self, problem: &BodyError) -> Answer {
         let status = match problem {
             BodyError::TooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            BodyError::Stalled(_) => StatusCode::REQUEST_TIMEOUT,
+            BodyError::Stalled(_) | BodyError::Slow => StatusCode::REQUEST_TIMEOUT,
+            BodyError::NoRoom => return self.busy(&problem.to_string()),
             BodyError::Broken(_) => StatusCode::BAD_REQUEST,
         };
         self.error(status, &problem.to_string())
@@ -140,19 +158,36 @@ fn client_timeout(head: &Parts) -> Option<Duration> {
 }
 
 /// Answers one request.
-pub async fn handle(gateway: Arc<Gateway>, wire: Wire, request: Request<Incoming>) -> Answer {
+pub async fn handle(
+    gateway: Arc<Gateway>,
+    (entrance, wire): (Entrance, Wire),
+    request: Request<Incoming>,
+) -> Answer {
     let service = gateway.service();
-    let hops = Hops::of(request.headers(), service.config.id.as_deref());
+    let (parts, body) = request.into_parts();
+    let hosts = service.config.allowed_hosts.on(entrance.is_loopback);
+    let checked = gateway.check(entrance.server, &parts, hosts);
+    let hides_cors = hides_cors(&parts.headers, hosts);
+    let hops = Hops::of(&parts.headers, service.config.id.as_deref());
+    let held = service.body_room.hold();
+    let answers = service.answer_room.of_request(Arc::clone(&gateway.shadows) as _);
     let mut exchange = Exchange {
         wire,
         gateway,
         service,
+        place: None,
+        held,
+        answers,
         started: clock::now(),
         waited: Duration::ZERO,
         trailers: HeaderMap::new(),
+        unread_as: Unjudged::Missing,
         hops: Hops::default(),
         upper: Upper::default(),
     };
+    if let Err(problem) = checked {
+        return exchange.finish(exchange.error(problem.status(), &problem.to_string()));
+    }
     match hops {
         Ok(hops) => exchange.hops = hops,
         Err(problem) => {
@@ -161,24 +196,88 @@ pub async fn handle(gateway: Arc<Gateway>, wire: Wire, request: Request<Incoming
             return exchange.finish(answer);
         }
     }
-    let Ok(place) = Arc::clone(&exchange.service.places).try_acquire_owned() else {
-        let text = "the gateway answers as many requests as maxInFlight permits; try again";
-        let status = match wire {
-            Wire::Rest => StatusCode::SERVICE_UNAVAILABLE,
-            Wire::Grpc => StatusCode::TOO_MANY_REQUESTS,
-        };
-        let mut answer = exchange.error(status, text);
-        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        return exchange.finish(answer);
-    };
-    let answer = match wire {
+    let request = Request::from_parts(parts, body);
+    let mut answer = match wire {
         Wire::Rest => route(&mut exchange, request).await,
         Wire::Grpc => grpc::route(&mut exchange, request).await,
     };
-    exchange.finish(answer).map(|body| boxed(Held::new(body, place)))
+    if hides_cors {
+        remove_cors(answer.headers_mut());
+    }
+    let (place, memory) =
+        (exchange.place.take(), (exchange.held.clone(), exchange.answers.clone()));
+    exchange.finish(answer).map(|body| boxed(Held::new(body, place, memory)))
 }
 
 impl Exchange {
+    /// Takes a place among the requests in flight. Returns the answer if all are taken. A request
+    /// whose body is read as a whole takes its place afterwards, so that a client that sends slowly
+    /// keeps no other out.
+    fn take_place(&mut self) -> Option<Answer> {
+        self.place = Arc::clone(&self.service.places).try_acquire_owned().ok();
+        let text = "the gateway answers as many requests as maxInFlight permits; try again";
+        self.place.is_none().then(|| self.busy(text))
+    }
+
+    /// The answer to a request with a content coding, which cannot be judged.
+    fn coded(&self, head: &Parts) -> Option<Answer> {
+        let codings: Vec<_> = head.headers.get_all(CONTENT_ENCODING).iter().collect();
+        if !has_content_coding(&codings) {
+            return None;
+        }
+        let codings = codings.iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
+        let codings = codings.collect::<Vec<_>>().join(", ");
+        let text =
+            format!("the content coding {codings:?} is not supported; send the body as it is");
+        let mut answer = self.error(StatusCode::UNSUPPORTED_MEDIA_TYPE, &text);
+        answer.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        Some(answer)
+    }
+
+    /// Asks the client to come back.
+    fn busy(&self, text: &str) -> Answer {
+        let status = match self.wire {
+            Wire::Rest => StatusCode::SERVICE_UNAVAILABLE,
+            Wire::Grpc => StatusCode::TOO_MANY_REQUESTS,
+        };
+        let mut answer = self.error(status, text);
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        answer
+    }
+
+    /// A request is decided.
+    fn note_decided(&self) {
+        self.gateway.decisions().is_decided(self.started);
+    }
+
+    /// A request passes to the edge because it names another model.
+    fn note_other_model(&mut self, model: &str) {
+        self.unread_as = Unjudged::Undecided;
+        let decided = self.service.config.edge.model.as_deref().unwrap_or_default();
+        let model = excerpt_line(model, None);
+        let why = format!(
+            "name the model `{model}`, and this service decides `{decided}`; let clients name \
+             `{decided}`"
+        );
+        self.note_undecided(why);
+    }
+
+    /// A request to this path passes to the edge, as a task of another model or in another form.
+    fn note_passed(&mut self, task: Option<&Task<'_>>, is_decided: bool, path: &str) {
+        match task {
+            Some(Task::Tensors { model, .. }) if !is_decided => self.note_other_model(model),
+            Some(_) => self.note_undecided("have a raw binary body".to_owned()),
+            None => self.note_undecided(format!("are to {}", excerpt_line(path, None))),
+        }
+    }
+
+    /// A request passes to the edge without a decision. The text continues `the last requests`.
+    fn note_undecided(&self, why: String) {
+        if !self.hops.is_shadow {
+            self.gateway.decisions().passed(why, self.started);
+        }
+    }
+
     /// Counts the request.
     fn finish(&self, answer: Answer) -> Answer {
         let added = clock::now().saturating_duration_since(self.started);
@@ -200,7 +299,7 @@ async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answer {
     let limits = exchange.service.config.limits;
     let body =
         match Paced::new(body, limits.max_body_bytes, exchange.service.config.timeouts.client) {
-            Ok(body) => body,
+            Ok(body) => body.with_min_speed(),
             Err(problem) => return exchange.body_error(&problem),
         };
     let path = head.uri.path().to_owned();
@@ -209,8 +308,6 @@ async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answer {
         return exchange.error(StatusCode::NOT_IMPLEMENTED, text);
     }
     let task = Task::of(exchange.service.protocol(), &head.method, &path);
-    let is_readable =
-        !head.headers.contains_key(CONTENT_ENCODING) && !Payload::is_raw(&head.headers);
     let is_decided = match &task {
         Some(Task::Tensors { model, .. }) => {
             exchange.service.decides(unpinned(model).unwrap_or(model))
@@ -218,15 +315,31 @@ async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answer {
         Some(_) => true,
         None => false,
     };
-    let Some(task) = task.filter(|_| is_readable && is_decided) else {
-        let is_sample = head.method == Method::POST;
-        let limit = exchange.edge_limit(&head);
-        return pass::pass(exchange, head, boxed(body), limit, is_sample).await;
+    let is_raw = Payload::is_raw(&head.headers);
+    let task = match task {
+        Some(task) if is_decided && !is_raw => task,
+        passed => {
+            let is_sample = head.method == Method::POST;
+            if is_sample {
+                exchange.note_passed(passed.as_ref(), is_decided, &path);
+            }
+            let limit = exchange.edge_limit(&head);
+            if let Some(answer) = exchange.take_place() {
+                return answer;
+            }
+            return pass::pass(exchange, head, boxed(body), limit, is_sample).await;
+        }
     };
-    let body = match collect(body).await {
+    if let Some(answer) = exchange.coded(&head) {
+        return answer;
+    }
+    let body = match collect(body.holding(exchange.held.clone())).await {
         Ok(body) => body,
         Err(problem) => return exchange.body_error(&problem),
     };
+    if let Some(answer) = exchange.take_place() {
+        return answer;
+    }
     // The time to receive the request is the client's.
     exchange.started = clock::now();
     match task {
@@ -240,7 +353,10 @@ async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answer {
                 head: &head,
             };
             match Payload::new(&head.headers, body) {
-                Ok(payload) => tensors::answer(exchange, &request, payload).await,
+                Ok(payload) => {
+                    exchange.note_decided();
+                    tensors::answer(exchange, &request, payload).await
+                }
                 Err(problem) => exchange.error(StatusCode::BAD_REQUEST, &problem.to_string()),
             }
         }
@@ -276,8 +392,10 @@ async fn complete(exchange: &mut Exchange, task: &Task<'_>, head: &Parts, body: 
     let is_decided =
         model.is_none_or(|model| exchange.service.decides(unpinned(model).unwrap_or(model)));
     if !is_decided {
+        exchange.note_other_model(model.unwrap_or_default());
         return exchange.pass_whole(head, &path, body).await;
     }
+    exchange.note_decided();
     let is_pinned =
         model.is_some_and(|model| unpinned(model).is_some()) || exchange.is_pinned(head);
     let completion = Completion { head, request: &request, body: body.clone(), path, is_pinned };

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use neptune_program::listen::Refusals;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
@@ -113,11 +114,15 @@ pub struct Metrics {
     budget: Number,
     breaker_open: Gauge,
     shadows: Family<ByAgreement, Counter>,
+    /// Shadows that were dropped for lack of room.
+    pub dropped_shadows: Counter,
     upload: Counter,
     tokens: Family<ByTokens, Counter>,
     psi: Number,
     /// Those of the capture.
     pub capture: CaptureMetrics,
+    /// Connections that the servers refused.
+    pub refusals: Refusals,
 }
 
 impl Side {
@@ -148,10 +153,12 @@ impl Default for Metrics {
             budget: Number::default(),
             breaker_open: Gauge::default(),
             shadows: Family::default(),
+            dropped_shadows: Counter::default(),
             upload: Counter::default(),
             tokens: Family::default(),
             psi: Number::default(),
             capture: CaptureMetrics::default(),
+            refusals: Refusals::default(),
         };
         metrics.register();
         metrics
@@ -161,6 +168,7 @@ impl Default for Metrics {
 impl Metrics {
     fn register(&mut self) {
         let r = self.registry.sub_registry_with_prefix("gateway");
+        self.refusals.register(r);
         r.register("requests", "Answered requests", self.requests.clone());
         r.register("samples", "Answered samples, by decision", self.samples.clone());
         let help = "Time of a request that was not spent waiting for a model server";
@@ -179,6 +187,8 @@ impl Metrics {
         r.register("breaker_open", help, self.breaker_open.clone());
         let help = "Easy samples that the cloud answered as well";
         r.register("shadow", help, self.shadows.clone());
+        let help = "Shadows that were dropped because the gateway held too many bytes";
+        r.register("dropped_shadows", help, self.dropped_shadows.clone());
         let help = "Bytes of requests to the cloud";
         r.register_with_unit("upload", help, Unit::Bytes, self.upload.clone());
         r.register("tokens", "Tokens that the answers report", self.tokens.clone());

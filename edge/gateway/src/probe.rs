@@ -31,96 +31,187 @@ const BODIES: [(Kind, &str, bool); 4] = [
 /// The largest answer to a probe.
 const MAX_ANSWER: usize = 1 << 20;
 const STALL: Duration = Duration::from_secs(10);
+/// Until a server that does not work yet is asked again.
+const SOON: Duration = Duration::from_secs(1);
+/// Until a server without the model is asked again.
+const LATER: Duration = Duration::from_secs(3);
+/// Until a server that gives no log-probabilities is asked again: another model may.
+const AGAIN: Duration = Duration::from_mins(1);
 
-/// Asks the edge, if the configuration needs to know. Returns whether it is known now.
-pub async fn run(service: &Service) -> bool {
+/// What an answer to a probe shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Evidence {
+    /// The server gives these.
+    Gives(Probed),
+    /// It does not have the model, or this path: perhaps not yet.
+    NotYet,
+    /// It does not work yet.
+    Nothing,
+}
+
+/// Asks the edge, if the configuration needs to know. Returns after which time to ask again; `None`
+/// if enough is known.
+pub async fn run(service: &Service) -> Option<Duration> {
     match (service.protocol(), &service.rule) {
         (Protocol::Oip, _) => metadata(service).await,
         (_, Rule::Tokens(_)) => logprobs(service).await,
-        _ => true,
+        _ => None,
     }
 }
 
 /// Compares the outputs of the two models. The cloud is asked once; without its answer, the first
 /// merge shows a difference.
-async fn metadata(service: &Service) -> bool {
+async fn metadata(service: &Service) -> Option<Duration> {
     let (Some(model), Some(cloud)) = (&service.config.edge.model, &service.cloud) else {
-        return true;
+        return None;
     };
     let path = |model: &str| format!("/v2/models/{model}");
     let limit = service.config.edge_timeout();
     let (headers, body) = (HeaderMap::new(), whole(Bytes::new()));
     let edge = service.edge.pass(Method::GET, &path(model), headers, body, limit).await;
-    let Ok(edge) = edge else { return false };
-    if edge.status().is_server_error() {
-        return false;
+    let Ok(edge) = edge else { return Some(SOON) };
+    match evidence(edge.status()) {
+        Some(Evidence::Nothing) => return Some(SOON),
+        Some(Evidence::NotYet) => return Some(LATER),
+        Some(Evidence::Gives(_)) | None => {}
     }
-    let Ok(edge) = Paced::new(edge.into_body(), MAX_ANSWER, STALL) else { return true };
-    let Ok(edge) = collect(edge).await else { return false };
+    let edge = Paced::new(edge.into_body(), MAX_ANSWER, STALL).ok()?;
+    let Ok(edge) = collect(edge).await else { return Some(SOON) };
     let page = path(cloud.model_name().unwrap_or(model));
-    let Ok(other) = cloud.get(&page, service.config.cloud_total()).await else { return true };
+    let other = cloud.get(&page, MAX_ANSWER, service.config.cloud_total()).await.ok()?;
     if let (Ok(edge), Ok(other)) = (Object::parse(&edge), Object::parse(&other))
         && let Some(difference) = oip::difference(&edge, &other)
     {
         service.answer_as_a_whole(&difference.to_string());
     }
-    true
+    None
 }
 
 /// Asks which log-probabilities the edge gives.
-async fn logprobs(service: &Service) -> bool {
-    let mut found = None;
+async fn logprobs(service: &Service) -> Option<Duration> {
+    let mut all = Vec::with_capacity(BODIES.len());
     for (kind, path, with_alternatives) in BODIES {
-        match ask(service, kind, path, with_alternatives).await {
-            Some(Probed::None) => found = Some(Probed::None),
-            Some(probed) => {
-                found = Some(probed);
-                break;
-            }
-            None => return false,
+        let evidence = ask(service, kind, path, with_alternatives).await;
+        all.push(evidence);
+        if !matches!(evidence, Evidence::Gives(Probed::None) | Evidence::NotYet) {
+            break;
         }
     }
-    let Some(found) = found else { return false };
-    let mut known = service.probed.write().unwrap_or_else(PoisonError::into_inner);
-    if *known != found {
-        *known = found;
-        if found == Probed::None {
-            warn!(
-                "the edge's server gives no logprobs: every sample stays at the edge; \
-                 use a server that does, or name Random"
-            );
-        } else {
-            info!("the edge's server gives log-probabilities: {}", found.as_str());
-        }
+    let (found, pause) = concluded(&all);
+    if let Some(found) = found {
+        learn(service, found);
     }
-    true
+    pause
 }
 
-/// `None` if the server does not work yet.
-async fn ask(service: &Service, kind: Kind, path: &str, with_alternatives: bool) -> Option<Probed> {
+/// What the answers say together, if they say something, and after which time to ask again.
+fn concluded(all: &[Evidence]) -> (Option<Probed>, Option<Duration>) {
+    let gives =
+        |probed: &Evidence| matches!(probed, Evidence::Gives(probed) if *probed != Probed::None);
+    match all.iter().find(|evidence| gives(evidence)) {
+        Some(Evidence::Gives(probed)) => (Some(*probed), None),
+        _ if all.contains(&Evidence::Nothing) => (None, Some(SOON)),
+        // It has another path only.
+        _ if all.contains(&Evidence::Gives(Probed::None)) => (Some(Probed::None), Some(AGAIN)),
+        _ => (None, Some(LATER)),
+    }
+}
+
+/// Uses what was found from now on, and logs a change.
+fn learn(service: &Service, found: Probed) {
+    let mut known = service.probed.write().unwrap_or_else(PoisonError::into_inner);
+    if *known == found {
+        return;
+    }
+    *known = found;
+    if found == Probed::None {
+        warn!(
+            "the edge's server gives no logprobs: every sample stays at the edge; use a server that \
+             does, or name Random; it is asked again every {} s",
+            AGAIN.as_secs()
+        );
+    } else {
+        info!("the edge's server gives log-probabilities: {}", found.as_str());
+    }
+}
+
+async fn ask(service: &Service, kind: Kind, path: &str, with_alternatives: bool) -> Evidence {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let model = service.config.edge.model.as_deref();
     let body = Bytes::from(probe(kind, model, with_alternatives));
     let limit = service.config.edge_timeout();
-    let answer = service.edge.post(path, &headers, body, limit).await.ok()?;
-    let status = answer.status();
-    // Loading, or too many requests.
-    if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED
-        || status == StatusCode::TOO_MANY_REQUESTS
-    {
-        return None;
+    let Ok(answer) = service.edge.post(path, &headers, body, limit).await else {
+        return Evidence::Nothing;
+    };
+    if let Some(evidence) = evidence(answer.status()) {
+        return evidence;
     }
-    if !status.is_success() {
-        return Some(Probed::None);
-    }
-    let body = collect(Paced::new(answer.into_body(), MAX_ANSWER, STALL).ok()?).await.ok()?;
+    let Ok(body) = Paced::new(answer.into_body(), MAX_ANSWER, STALL) else {
+        return Evidence::Nothing;
+    };
+    let Ok(body) = collect(body).await else { return Evidence::Nothing };
     let reply = Reply::of(&body);
-    Some(if reply.tokens() == 0 {
+    Evidence::Gives(if reply.tokens() == 0 {
         Probed::None
     } else if reply.has_alternatives() {
         Probed::Top2
     } else {
         Probed::Chosen
     })
+}
+
+/// What a status shows; `None` if the body does.
+fn evidence(status: StatusCode) -> Option<Evidence> {
+    match status.as_u16() {
+        200..=299 => None,
+        // Servers have no model while they import or load it.
+        404 | 408 | 409 | 425 => Some(Evidence::NotYet),
+        501 => Some(Evidence::Gives(Probed::None)),
+        429 | 500.. => Some(Evidence::Nothing),
+        _ => Some(Evidence::Gives(Probed::None)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: Evidence = Evidence::Gives(Probed::None);
+    const TOP: Evidence = Evidence::Gives(Probed::Top2);
+
+    #[test]
+    fn status_means_not_yet_nothing_or_no() {
+        for (status, expected) in [
+            (200, None),
+            (400, Some(NONE)),
+            (404, Some(Evidence::NotYet)),
+            (408, Some(Evidence::NotYet)),
+            (409, Some(Evidence::NotYet)),
+            (425, Some(Evidence::NotYet)),
+            (429, Some(Evidence::Nothing)),
+            (501, Some(NONE)),
+            (503, Some(Evidence::Nothing)),
+        ] {
+            assert_eq!(
+                evidence(StatusCode::from_u16(status).unwrap_or_default()),
+                expected,
+                "{status}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_logprobs_end_the_probe() {
+        for (all, expected) in [
+            (&[TOP][..], (Some(Probed::Top2), None)),
+            (&[Evidence::NotYet, NONE, TOP], (Some(Probed::Top2), None)),
+            (&[NONE, Evidence::Nothing], (None, Some(SOON))),
+            (&[Evidence::NotYet, Evidence::NotYet], (None, Some(LATER))),
+            (&[Evidence::NotYet, NONE], (Some(Probed::None), Some(AGAIN))),
+            (&[NONE, NONE], (Some(Probed::None), Some(AGAIN))),
+        ] {
+            assert_eq!(concluded(all), expected, "{all:?}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use neptune_cascade::{Unjudged, breaker::BreakerSettings, policy::Goal};
 use neptune_wire::{GatewayCloud, GatewayProblem, GatewayProblemReason, GatewaySignal};
 
-use crate::decision::{CloudRefusal, CloudState};
+use crate::decision::{CloudState, RefusedCall};
 
 /// Samples in a row without a confidence from which on this is a problem.
 pub const UNJUDGED_IN_A_ROW: u32 = 20;
@@ -18,6 +18,8 @@ pub struct Facts<'a> {
     pub cloud: CloudState,
     /// Calls of the cloud that failed in a row.
     pub failures: u32,
+    /// Why the last call failed, until the cloud answers.
+    pub cloud_failure: Option<&'a str>,
     /// The address of the cloud.
     pub cloud_url: Option<&'a str>,
     /// The file with the cloud's token.
@@ -25,7 +27,7 @@ pub struct Facts<'a> {
     /// The status and the text with which the cloud refuses the token.
     pub token_refusal: Option<&'a str>,
     /// The last refusal of the cloud, if it refused the last calls.
-    pub cloud_refusal: Option<&'a CloudRefusal>,
+    pub cloud_refusal: Option<&'a RefusedCall>,
     /// From what the confidence is computed.
     pub signal: GatewaySignal,
     /// Why the last samples had no confidence, if so many in a row had none.
@@ -46,6 +48,10 @@ pub struct Facts<'a> {
     pub difference: Option<&'a str>,
     /// The address of the edge's model server, if it does not answer.
     pub edge_down: Option<&'a str>,
+    /// The last refusal of the edge's model server, if it refused the last calls.
+    pub edge_refusal: Option<&'a RefusedCall>,
+    /// Why the last requests were not decided, if that is a problem.
+    pub undecided: Option<&'a str>,
     /// What is wrong with the cloud's answers, if several in a row could not be used.
     pub invalid_answers: Option<&'a str>,
     /// Why requests are refused: the services are a loop.
@@ -76,10 +82,13 @@ impl Facts<'_> {
             CloudState::Absent => GatewayCloud::Absent,
             CloudState::TokenRefused => GatewayCloud::TokenRefused,
             CloudState::LeftAlone { .. } | CloudState::CallPending => GatewayCloud::LeftAlone,
-            CloudState::Reachable | CloudState::RequestsRefused if is_failing => {
+            CloudState::Reachable | CloudState::Unknown | CloudState::RequestsRefused
+                if is_failing =>
+            {
                 GatewayCloud::LeftAlone
             }
             CloudState::RequestsRefused => GatewayCloud::RequestsRefused,
+            CloudState::Unknown => GatewayCloud::Unknown,
             CloudState::Reachable => GatewayCloud::Reachable,
         }
     }
@@ -89,11 +98,13 @@ impl Facts<'_> {
 pub fn problems(facts: &Facts<'_>) -> Vec<GatewayProblem> {
     use GatewayProblemReason::{
         CaptureFailing, CloudAnswerInvalid, CloudLeftAlone, CloudRefusesRequests,
-        CloudRefusesToken, ConfigurationInvalid, Drifting, ModelServerDown, OutputsDiffer,
-        OverBudget, ProtocolMismatch, RequestLoop, SignalMissing, UpperAway,
+        CloudRefusesToken, ConfigurationInvalid, Drifting, ModelServerDown,
+        ModelServerRefusesRequests, OutputsDiffer, OverBudget, ProtocolMismatch, RequestLoop,
+        RequestsUndecided, SignalMissing, UpperAway,
     };
     let found = [
         (ModelServerDown, model_server_down(facts)),
+        (ModelServerRefusesRequests, model_server_refuses_requests(facts)),
         (ProtocolMismatch, protocol_mismatch(facts)),
         (CloudRefusesToken, cloud_refuses_token(facts)),
         (CloudRefusesRequests, cloud_refuses_requests(facts)),
@@ -102,6 +113,7 @@ pub fn problems(facts: &Facts<'_>) -> Vec<GatewayProblem> {
         (UpperAway, upper_away(facts)),
         (CloudLeftAlone, cloud_left_alone(facts)),
         (ConfigurationInvalid, configuration_invalid(facts)),
+        (RequestsUndecided, requests_undecided(facts)),
         (SignalMissing, signal_missing(facts)),
         (OverBudget, over_budget(facts)),
         (Drifting, drifting(facts)),
@@ -121,6 +133,27 @@ fn model_server_down(facts: &Facts<'_>) -> Option<String> {
     ))
 }
 
+/// Its text is that of the model server.
+fn model_server_refuses_requests(facts: &Facts<'_>) -> Option<String> {
+    let RefusedCall { url, status, reason } = facts.edge_refusal?;
+    let remedy = match status {
+        404 => "check the model's name there and in the requests of clients",
+        413 | 429 | 500.. => "see its log",
+        _ => "check what clients send",
+    };
+    Some(format!(
+        "the model server at {url} refuses every request ({reason}): none is judged, and the cloud \
+         answers only what is beyond the capacity of the edge; {remedy}"
+    ))
+}
+
+fn requests_undecided(facts: &Facts<'_>) -> Option<String> {
+    let why = facts.undecided?;
+    Some(format!(
+        "the last requests are not decided and pass to the edge's model server, because they {why}"
+    ))
+}
+
 /// Numbers that are not what the configuration states.
 fn protocol_mismatch(facts: &Facts<'_>) -> Option<String> {
     let reason = facts.unjudged.filter(|reason| !is_missing(*reason))?;
@@ -131,26 +164,31 @@ fn protocol_mismatch(facts: &Facts<'_>) -> Option<String> {
 }
 
 fn is_missing(reason: Unjudged) -> bool {
-    matches!(reason, Unjudged::Empty | Unjudged::Missing | Unjudged::NoLabel | Unjudged::TooShort)
+    matches!(reason, Unjudged::Empty | Unjudged::Missing | Unjudged::NoLabel)
 }
 
 fn cloud_refuses_token(facts: &Facts<'_>) -> Option<String> {
     if facts.cloud() != GatewayCloud::TokenRefused {
         return None;
     }
-    let file = facts.token_file.map(|file| format!(" in {}", file.display()));
-    Some(format!(
-        "{} refuses the token{} ({}): every sample stays at the edge; the cloud is called again \
-         when the file changes",
-        host(facts),
-        file.unwrap_or_default(),
-        facts.token_refusal.unwrap_or("401 or 403")
-    ))
+    let (host, refusal) = (host(facts), facts.token_refusal.unwrap_or("401 or 403"));
+    Some(match facts.token_file {
+        Some(file) => format!(
+            "{host} refuses the token in {} ({refusal}): every sample stays at the edge; correct the \
+             token: the cloud is called again when the file is written, and every few minutes",
+            file.display()
+        ),
+        None => format!(
+            "{host} refuses requests without a token ({refusal}): every sample stays at the edge; \
+             name a file with a token in tokenFile of the cloud, which is called again every few \
+             minutes"
+        ),
+    })
 }
 
 /// Its text is that of the cloud.
 fn cloud_refuses_requests(facts: &Facts<'_>) -> Option<String> {
-    let CloudRefusal { url, status, reason } =
+    let RefusedCall { url, status, reason } =
         facts.cloud_refusal.filter(|_| facts.cloud() == GatewayCloud::RequestsRefused)?;
     let remedy = match status {
         404 => "check url and modelName of the cloud",
@@ -188,8 +226,9 @@ fn cloud_left_alone(facts: &Facts<'_>) -> Option<String> {
     let pause = pause.step(facts.failures.saturating_sub(opens_at).saturating_add(1));
     let (failures, seconds) = (facts.failures, pause.as_secs());
     let plural = if failures == 1 { "" } else { "s" };
+    let cause = facts.cloud_failure.map(|cause| format!(" ({cause})")).unwrap_or_default();
     Some(format!(
-        "{} is left alone after {failures} failure{plural}: hard samples get the edge's answers; it \
+        "{} is left alone after {failures} failure{plural}{cause}: hard samples get the edge's answers; it \
          is called again after a pause of about {seconds} s, or as long as it asks for",
         host(facts)
     ))
@@ -299,6 +338,7 @@ mod tests {
     fn healthy() -> Facts<'static> {
         Facts {
             cloud: CloudState::Reachable,
+            cloud_failure: None,
             failures: 0,
             cloud_url: Some("https://user:secret@llm.example/v1"),
             token_file: Some(Path::new("/etc/neptune/secrets/llm")),
@@ -314,6 +354,8 @@ mod tests {
             max_ratio: 0.3,
             difference: None,
             edge_down: None,
+            edge_refusal: None,
+            undecided: None,
             invalid_answers: None,
             refusal: None,
             is_upper_away: false,
@@ -333,16 +375,21 @@ mod tests {
 
     #[test]
     fn each_state_of_the_cloud_is_one_problem_with_its_text() {
-        let refusal = CloudRefusal {
+        let refusal = RefusedCall {
             url: "https://user:secret@llm.example/v1".to_owned(),
             status: 404,
             reason: "404 Not Found: no model x".to_owned(),
         };
         for (facts, reason, text) in [
             (
-                Facts { cloud: LEFT_ALONE, failures: 5, ..healthy() },
+                Facts {
+                    cloud: LEFT_ALONE,
+                    failures: 5,
+                    cloud_failure: Some("connection refused"),
+                    ..healthy()
+                },
                 GatewayProblemReason::CloudLeftAlone,
-                "https://llm.example is left alone after 5 failures: hard samples get the edge's \
+                "https://llm.example is left alone after 5 failures (connection refused): hard samples get the edge's \
                  answers; it is called again after a pause of about 4 s, or as long as it asks for",
             ),
             (
@@ -354,8 +401,21 @@ mod tests {
                 },
                 GatewayProblemReason::CloudRefusesToken,
                 "https://llm.example refuses the token in /etc/neptune/secrets/llm (403 Forbidden: \
-                 quota exceeded): every sample stays at the edge; the cloud is called again when \
-                 the file changes",
+                 quota exceeded): every sample stays at the edge; correct the token: the cloud is \
+                 called again when the file is written, and every few minutes",
+            ),
+            (
+                Facts {
+                    cloud: CloudState::TokenRefused,
+                    failures: 1,
+                    token_file: None,
+                    token_refusal: Some("401 Unauthorized: no key"),
+                    ..healthy()
+                },
+                GatewayProblemReason::CloudRefusesToken,
+                "https://llm.example refuses requests without a token (401 Unauthorized: no key): \
+                 every sample stays at the edge; name a file with a token in tokenFile of the \
+                 cloud, which is called again every few minutes",
             ),
             (
                 Facts {
@@ -374,6 +434,11 @@ mod tests {
 
     #[test]
     fn each_fact_is_one_problem_with_its_text() {
+        let edge = RefusedCall {
+            url: "127.0.0.1:9001".to_owned(),
+            status: 400,
+            reason: "400 Bad Request: bad shape".to_owned(),
+        };
         for (facts, reason, text) in [
             (
                 Facts { signal: GatewaySignal::None, ..healthy() },
@@ -398,6 +463,19 @@ mod tests {
                 GatewayProblemReason::CloudAnswerInvalid,
                 "expected a JSON object with outputs, received HTML: hard samples get the edge's \
                  answers; check url, modelName and protocol of the cloud",
+            ),
+            (
+                Facts { edge_refusal: Some(&edge), ..healthy() },
+                GatewayProblemReason::ModelServerRefusesRequests,
+                "the model server at 127.0.0.1:9001 refuses every request (400 Bad Request: bad \
+                 shape): none is judged, and the cloud answers only what is beyond the capacity of \
+                 the edge; check what clients send",
+            ),
+            (
+                Facts { undecided: Some("are to /v1/embeddings"), ..healthy() },
+                GatewayProblemReason::RequestsUndecided,
+                "the last requests are not decided and pass to the edge's model server, because \
+                 they are to /v1/embeddings",
             ),
             (
                 Facts { configuration: Some("unknown field `prot`"), ..healthy() },

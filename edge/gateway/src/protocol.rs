@@ -3,6 +3,7 @@
 
 pub mod batch;
 pub mod completion;
+pub mod edge_error;
 mod error;
 pub mod frames;
 pub mod grpc;

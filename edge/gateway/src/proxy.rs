@@ -14,13 +14,14 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
+use neptune_program::listen::Refusals;
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
 use crate::{
     error::Error,
-    server::{Answer, Limits, Listener, Wire, boxed, json as json_answer, serve},
+    server::{Answer, CountedAs, Limits, Listener, Wire, boxed, json as json_answer, serve},
     upstream::forwarded,
 };
 
@@ -62,12 +63,12 @@ struct Target {
 ///
 /// # Errors
 /// The address is taken, or not one of this machine.
-pub async fn start(
+pub fn start(
     listen: SocketAddr,
     target_file: &Path,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<RunningProxy, Error> {
-    let listener = Listener::bind(listen).await.map_err(|source| Error::Listen {
+    let listener = Listener::bind(listen).map_err(|source| Error::Listen {
         field: "--listen",
         address: listen,
         source,
@@ -81,7 +82,11 @@ pub async fn start(
     let address = listener.address;
     info!("the proxy answers on {address}");
     let handle = move |request| pass(Arc::clone(&target), request);
-    let server = tokio::spawn(serve(listener, Wire::Rest, LIMITS, stop, handle));
+    let server = tokio::spawn(async move {
+        // The proxy has no page for metrics; refused connections are in its log.
+        let counted = CountedAs { server: "proxy", refusals: &Refusals::default() };
+        serve(listener, Wire::Rest, LIMITS, counted, stop, handle).await;
+    });
     Ok(RunningProxy { address, server })
 }
 
@@ -174,7 +179,7 @@ mod tests {
         let file = dir.path().join("target");
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async move { drop(stopped.await) };
-        let proxy = start("127.0.0.1:0".parse().unwrap(), &file, stopped).await.unwrap();
+        let proxy = start("127.0.0.1:0".parse().unwrap(), &file, stopped).unwrap();
         let mut client = TcpStream::connect(proxy.address).await.unwrap();
         assert!(ask(&mut client).await.starts_with("HTTP/1.1 503"));
 

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -21,12 +22,30 @@ pub struct Files {
     content: Vec<u8>,
     /// The problem of the token file that was logged last.
     token_problem: Option<String>,
+    /// The token file that was read last.
+    token: Option<WrittenFile>,
+}
+
+/// A file in one state: another one after each write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct WrittenFile {
+    path: PathBuf,
+    inode: u64,
+    modified: (i64, i64),
+}
+
+impl WrittenFile {
+    fn of(path: &Path) -> Option<Self> {
+        let found = fs::metadata(path).ok()?;
+        let modified = (found.mtime(), found.mtime_nsec());
+        Some(Self { path: path.to_owned(), inode: found.ino(), modified })
+    }
 }
 
 impl Files {
     /// The files of a configuration.
     pub fn new(config: &Path) -> Self {
-        Self { config: config.to_owned(), content: Vec::new(), token_problem: None }
+        Self { config: config.to_owned(), content: Vec::new(), token_problem: None, token: None }
     }
 
     /// Reads the configuration.
@@ -48,18 +67,24 @@ impl Files {
         fs::read(&self.config).is_ok_and(|content| content != self.content)
     }
 
-    /// Gives the cloud's client the token of the file. Another token closes the breaker.
+    /// Gives the cloud's client the token of the file. A file that was written closes the breaker, also
+    /// with the same token: its writer expects that it is tried.
     pub fn refresh_token(&mut self, gateway: &Gateway) {
         if self.load_token(&gateway.service()) {
             gateway.decisions().reset_breaker();
         }
     }
 
-    /// Whether the token of the file is another one than the client's. The client has it then.
+    /// Whether the file was written, or its token is another one than the client's. The client has it
+    /// then.
     fn load_token(&mut self, service: &Service) -> bool {
         let Some(cloud) = &service.cloud else { return false };
         let file = service.config.cloud.as_ref().and_then(|cloud| cloud.token_file.as_deref());
         let Some(file) = file else { return false };
+        let now = WrittenFile::of(file);
+        let before = std::mem::replace(&mut self.token, now.clone());
+        let is_written =
+            before.zip(now).is_some_and(|(before, now)| before.path == now.path && before != now);
         let set = match read_token(file) {
             Ok(token) => cloud.set_token(Some(&token)).map_err(str::to_owned),
             Err(problem) => Err(problem.to_string()),
@@ -67,7 +92,7 @@ impl Files {
         match set {
             Ok(is_other) => {
                 self.token_problem = None;
-                return is_other;
+                return is_other || is_written;
             }
             // The token that was read before stays in use.
             Err(problem) if self.token_problem.as_ref() != Some(&problem) => {

@@ -174,6 +174,7 @@ pub fn gateway_report(
     let facts = Facts {
         cloud,
         failures: decisions.cloud_failures(),
+        cloud_failure: decisions.cloud_failure(),
         cloud_url: configured.map(|cloud| cloud.url.as_str()),
         token_file: configured.and_then(|cloud| cloud.token_file.as_deref()),
         token_refusal: decisions.token_refusal(),
@@ -198,6 +199,8 @@ pub fn gateway_report(
         max_ratio: service.settings.max_ratio.get(),
         difference: service.difference(),
         edge_down: decisions.edge_down(),
+        edge_refusal: decisions.edge_refusal(),
+        undecided: decisions.undecided(),
         invalid_answers: decisions.invalid_answers(BreakerSettings::DEFAULT.opens_at),
         refusal: decisions.refusal(clock::now()),
         is_upper_away: decisions.is_upper_away(),

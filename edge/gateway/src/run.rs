@@ -1,6 +1,11 @@
 //! Assembles the gateway: the servers, and the tasks beside them.
 
-use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use hyper::{
     Request, StatusCode,
@@ -27,7 +32,10 @@ use crate::{
     handler, probe,
     reload::{self, Files},
     report::{Reporter, gateway_report},
-    server::{Answer, Limits, Listener, Wire, json as json_answer, serve, unix, whole},
+    server::{
+        Answer, CountedAs, Entrance, Limits, Listener, Wire, json as json_answer, serve, unix,
+        whole,
+    },
     state_file::{self, Saved},
 };
 
@@ -39,8 +47,10 @@ const SAVE: Duration = Duration::from_secs(30);
 const CAPTURE: Duration = Duration::from_secs(3);
 /// Between two looks at the files.
 const RELOAD: Duration = Duration::from_secs(1);
-/// Between two probes of a server that does not work yet.
+/// Between two looks whether the edge has to be probed.
 const PROBE: Duration = Duration::from_secs(1);
+/// The server of the pages for machines, which has places of its own.
+const PAGES: &str = "pages";
 /// Connections for each request in flight: clients keep idle ones.
 const CONNECTIONS: usize = 8;
 
@@ -64,19 +74,17 @@ pub struct Running {
 ///
 /// # Errors
 /// The configuration, the addresses, or the reports' broker.
-pub async fn start(path: &Path, report: &ReportArgs) -> Result<Running, Error> {
+pub fn start(path: &Path, report: &ReportArgs) -> Result<Running, Error> {
     let mut files = Files::new(path);
     let config = files.read_config()?;
-    let listener = bind("listen", config.listen).await?;
+    let listener = bind("listen", config.listen)?;
     let metrics = match &config.metrics_listen {
-        Some(MetricsAddress::Tcp(address)) => {
-            Some(Pages::Tcp(bind("metricsListen", *address).await?))
-        }
+        Some(MetricsAddress::Tcp(address)) => Some(Pages::Tcp(bind("metricsListen", *address)?)),
         Some(MetricsAddress::Unix(path)) => Some(Pages::Unix(bind_socket(path)?)),
         None => None,
     };
     let grpc = match config.grpc_listen {
-        Some(address) => Some(bind("grpcListen", address).await?),
+        Some(address) => Some(bind("grpcListen", address)?),
         None => None,
     };
     let limits = Limits {
@@ -87,7 +95,7 @@ pub async fn start(path: &Path, report: &ReportArgs) -> Result<Running, Error> {
     let service = Service::new(config)?;
     let counters = counters(&service);
     let was_killed = counters.as_ref().is_some_and(CounterFile::was_killed);
-    let (gateway, shadows) = Gateway::new(service, counters, SHADOWS);
+    let gateway = Gateway::new(service, counters, SHADOWS);
     resume(&gateway);
     if was_killed {
         gateway.decisions().forget_burst();
@@ -95,7 +103,7 @@ pub async fn start(path: &Path, report: &ReportArgs) -> Result<Running, Error> {
     files.refresh_token(&gateway);
     let (stop, stopped) = watch::channel(false);
     let mut tasks = JoinSet::new();
-    tasks.spawn(handler::compare(Arc::clone(&gateway), shadows));
+    tasks.spawn(handler::compare(Arc::clone(&gateway)));
     tasks.spawn(reload_repeatedly(Arc::clone(&gateway), files));
     tasks.spawn(save_repeatedly(Arc::clone(&gateway)));
     tasks.spawn(probe_repeatedly(Arc::clone(&gateway)));
@@ -107,21 +115,35 @@ pub async fn start(path: &Path, report: &ReportArgs) -> Result<Running, Error> {
         Some(Pages::Tcp(listener)) => {
             metrics_address = Some(listener.address);
             let stopped = until(stopped.clone());
-            tasks.spawn(serve(listener, Wire::Rest, limits, stopped, move |request| {
-                std::future::ready(page(&pages, &request))
-            }));
+            let entrance = listener.entrance(PAGES);
+            tasks.spawn(async move {
+                let refusals = pages.metrics.refusals.clone();
+                let counted = CountedAs { server: PAGES, refusals: &refusals };
+                let handle = move |request| std::future::ready(page_on(&pages, entrance, request));
+                serve(listener, Wire::Rest, limits, counted, stopped, handle).await;
+            });
         }
         Some(Pages::Unix(listener)) => {
-            tasks.spawn(unix::serve(listener, move |request| page(&pages, &request)));
+            let counted = (PAGES, pages.metrics.refusals.clone());
+            tasks.spawn(unix::serve(listener, counted, move |request| page(&pages, &request)));
         }
         None => {}
     }
     let grpc_address = grpc.as_ref().map(|listener| listener.address);
-    let serve_on = |listener, wire, stopped: watch::Receiver<bool>| {
+    let serve_on = |listener: Listener, wire, stopped: watch::Receiver<bool>| {
         let shared = Arc::clone(&gateway);
-        tokio::spawn(serve(listener, wire, limits, until(stopped), move |request| {
-            handler::handle(Arc::clone(&shared), wire, request)
-        }))
+        let server = match wire {
+            Wire::Rest => "rest",
+            Wire::Grpc => "grpc",
+        };
+        let entrance = listener.entrance(server);
+        tokio::spawn(async move {
+            let refusals = shared.metrics.refusals.clone();
+            let counted = CountedAs { server, refusals: &refusals };
+            let handle =
+                move |request| handler::handle(Arc::clone(&shared), (entrance, wire), request);
+            serve(listener, wire, limits, counted, until(stopped), handle).await;
+        })
     };
     let mut servers = vec![serve_on(listener, Wire::Rest, stopped.clone())];
     info!("the gateway answers on {address}");
@@ -166,8 +188,8 @@ fn bind_socket(path: &Path) -> Result<UnixListener, Error> {
     unix::bind(path).map_err(|source| Error::Socket { path: path.to_owned(), source })
 }
 
-async fn bind(field: &'static str, address: SocketAddr) -> Result<Listener, Error> {
-    Listener::bind(address).await.map_err(|source| Error::Listen { field, address, source })
+fn bind(field: &'static str, address: SocketAddr) -> Result<Listener, Error> {
+    Listener::bind(address).map_err(|source| Error::Listen { field, address, source })
 }
 
 async fn until(mut stopped: watch::Receiver<bool>) {
@@ -203,6 +225,7 @@ fn resume(gateway: &Gateway) {
     let is_other = configured.is_some() && configured != saved.model_version.as_deref();
     if is_other {
         info!("the edge's model has another version: the threshold is learnt again");
+        gateway.decisions().resume_cap(saved.policy);
     } else {
         gateway.decisions().resume(saved.model_version, saved.policy);
     }
@@ -250,17 +273,32 @@ async fn reload_repeatedly(gateway: Arc<Gateway>, mut files: Files) {
     }
 }
 
-/// Probes the edge of each configuration once it works.
+/// Probes the edge of each configuration until enough is known.
 async fn probe_repeatedly(gateway: Arc<Gateway>) {
-    let mut probed: Option<Arc<Service>> = None;
+    // The configuration that was probed last, and when it is probed again.
+    let mut probed: Option<(Arc<Service>, Option<Instant>)> = None;
     loop {
         let service = gateway.service();
-        let is_known = probed.as_ref().is_some_and(|known| Arc::ptr_eq(known, &service));
-        if !is_known && probe::run(&service).await {
-            probed = Some(service);
+        let is_due = probed.as_ref().is_none_or(|(last, next)| {
+            !Arc::ptr_eq(last, &service) || next.is_some_and(|next| next <= clock::now())
+        });
+        if is_due {
+            let next = probe::run(&service).await.map(|pause| clock::now() + pause);
+            probed = Some((service, next));
         }
         sleep(PROBE).await;
     }
+}
+
+/// A page on a socket of TCP, which browsers reach.
+fn page_on(gateway: &Gateway, entrance: Entrance, request: Request<Incoming>) -> Answer {
+    let (head, body) = request.into_parts();
+    let service = gateway.service();
+    let hosts = service.config.allowed_hosts.on(entrance.is_loopback);
+    if let Err(problem) = gateway.check(entrance.server, &head, hosts) {
+        return json_answer(problem.status(), json!({"error": problem.to_string()}).to_string());
+    }
+    page(gateway, &Request::from_parts(head, body))
 }
 
 /// The pages for machines: `/metrics`, `/healthz` and `/status`.

@@ -1,12 +1,9 @@
-//! The file with what the policy learnt: written to a temporary file, synchronised and renamed.
+//! The file with what the policy learnt.
 
-use std::{
-    fs::{self, File},
-    io::{self, Write as _},
-    path::{Path, PathBuf},
-};
+use std::{fs, io, path::Path};
 
 use neptune_cascade::policy::PolicyState;
+use neptune_transfer::durable::{self, Access, Survives};
 use serde::{Deserialize, Serialize};
 
 /// The format that this program writes and reads.
@@ -47,20 +44,14 @@ pub fn load(path: &Path) -> io::Result<Option<Saved>> {
     Ok(Some(saved))
 }
 
-/// Replaces the file. After a crash it is the old or the new one.
+/// Replaces the file. Survives a power failure: an empty file would be damaged, and what the policy
+/// learnt in weeks would be lost.
 ///
 /// # Errors
 /// It cannot be written.
 pub fn save(path: &Path, saved: &Saved) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let temporary = path.with_file_name(name);
-    let mut file = File::create(&temporary)?;
-    file.write_all(&serde_json::to_vec(saved)?)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(folder.map_or_else(|| PathBuf::from("."), Path::to_owned))?.sync_all()
+    let content = serde_json::to_vec(saved)?;
+    durable::replace(path, &content, Access::default(), Survives::PowerLoss)
 }
 
 #[cfg(test)]

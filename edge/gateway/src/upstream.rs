@@ -2,18 +2,21 @@
 
 mod cloud;
 mod cloud_grpc;
+mod deadline;
 mod edge;
 mod excerpt;
 mod failure;
 mod headers;
 mod hops;
 mod path;
+mod turn;
 
 pub use self::{
     cloud::{CLIENT_TIMEOUT, CloudAnswer, CloudClient, CloudRequest, CloudStream, read_token},
+    deadline::Deadline,
     edge::{EdgeClient, EdgeError},
-    excerpt::excerpt,
-    failure::{CloudError, failed},
+    excerpt::{excerpt, line as excerpt_line},
+    failure::{CloudError, DEADLINE, DECISION, failed, grpc_reason, reason},
     headers::{forwarded, to_cloud},
     hops::{Hops, PURPOSE, SHADOW},
     path::{AWAY, PATH, UPPER, Upper, UpperSample, header as path_header},

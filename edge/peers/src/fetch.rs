@@ -241,7 +241,7 @@ impl PeerFetcher {
             return Ok(Attempt { result: Err(failure), received, partial: Some(partial) });
         }
         if partial.has_digest(&request.digest) {
-            partial.rename(request.target).await?;
+            partial.adopt(request.target).await?;
             self.quarantine().on_right_content(from, Instant::now());
             return Ok(Attempt { result: Ok(()), received, partial: None });
         }

@@ -4,7 +4,9 @@
 use std::time::{Duration, Instant};
 
 /// Uploads at the same time of one node.
-pub const MAX_UPLOADS: usize = 2;
+pub const MAX_UPLOADS: usize = 4;
+/// Uploads at the same time to one member, so that a slow one leaves room for others.
+pub const MAX_UPLOADS_PER_MEMBER: usize = 2;
 /// The default rate of all uploads of one node, in bytes per second.
 pub const DEFAULT_RATE: u64 = 50_000_000;
 /// The lowest rate that can be configured: each upload stays above [`MIN_SPEED`].
@@ -15,6 +17,9 @@ pub const MIN_SPEED: u64 = 64 * 1024;
 pub const SPEED_WINDOW: Duration = Duration::from_secs(30);
 /// A transfer without any byte for this time has ended.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A client does not use a connection again that was idle for this time. It is shorter than
+/// [`IDLE_TIMEOUT`], after which the server closes it.
+pub const MAX_IDLE: Duration = Duration::from_secs(8);
 
 /// What a bucket that was idle gives at once, as time at its rate.
 const BURST: Duration = Duration::from_millis(250);

@@ -3,12 +3,13 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File, Metadata},
-    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    io::{self, Read as _, Seek as _, SeekFrom},
     os::unix::fs::{FileExt as _, MetadataExt as _},
     path::Path,
 };
 
 use neptune_content::Digest;
+use neptune_transfer::durable::{self, Access, Survives};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sha2::{Digest as _, Sha256};
 
@@ -113,14 +114,10 @@ pub fn write_at(path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
     file.write_all_at(bytes, offset)
 }
 
-/// Replaces a JSON file. After a power failure it has the old or the new value.
+/// Replaces a JSON file. Survives a power failure: without it, all files are read and compared again.
 pub fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
-    let partial = path.with_extension("partial");
-    let mut file = File::create(&partial)?;
-    file.write_all(&serde_json::to_vec(value)?)?;
-    file.sync_all()?;
-    fs::rename(&partial, path)?;
-    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+    let content = serde_json::to_vec(value)?;
+    durable::replace(path, &content, Access::default(), Survives::PowerLoss)
 }
 
 /// Reads a JSON file. `None` if it is missing or invalid.

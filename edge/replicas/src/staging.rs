@@ -7,6 +7,7 @@ use std::{
 };
 
 use neptune_content::Digest;
+use neptune_transfer::durable::{self, Survives};
 
 use crate::{files::hash_blocks, manifest::RelativePath};
 
@@ -32,7 +33,9 @@ pub fn remove_leftovers(state: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Renames a complete file to its path. Removes what stands in its way.
+/// Renames a complete file to its path. Removes what is in its way. Survives a kill; after a power
+/// failure the `syncing` marker, which is removed when all files were synced together, makes the
+/// next sync compare them.
 pub fn put(staging: &Path, root: &Path, path: &RelativePath, bytes: u64) -> io::Result<()> {
     File::options().create(true).truncate(false).write(true).open(staging)?.set_len(bytes)?;
     let target = path.below(root);
@@ -51,5 +54,5 @@ pub fn put(staging: &Path, root: &Path, path: &RelativePath, bytes: u64) -> io::
     if fs::symlink_metadata(&target).is_ok_and(|it| it.is_dir()) {
         fs::remove_dir_all(&target)?;
     }
-    fs::rename(staging, &target)
+    durable::adopt(staging, &target, Survives::Kill)
 }

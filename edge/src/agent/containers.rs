@@ -11,7 +11,10 @@ use super::{executor::Executor, name_contest::NameContest};
 use crate::{
     desired::Desired,
     domain::{
-        observed_container::ObservedContainer, outcome::StepOutcome, problem::Problem, step::Step,
+        observed_container::{ContainerState, Observation, ObservedContainer},
+        outcome::StepOutcome,
+        problem::Problem,
+        step::Step,
     },
     engine::{observer::EngineObserver, watch},
     plan::attempts::Attempts,
@@ -105,7 +108,7 @@ impl Containers {
     pub fn on_observed(
         &mut self,
         seq: u64,
-        result: Result<Vec<ObservedContainer>, Problem>,
+        result: Result<Vec<Observation>, Problem>,
         now: Instant,
         random_number: u64,
     ) -> bool {
@@ -121,7 +124,11 @@ impl Containers {
         self.contest = contest;
         let has_exited = |id: &String| containers.iter().any(|it| it.id == *id && !it.is_alive());
         self.interrupted.retain(|id, since| seq < *since || has_exited(id));
+        let undescribed = self.observer.undescribed();
         for (name, attempts) in &mut self.attempts {
+            if undescribed.contains_key(name) {
+                continue;
+            }
             if !attempts.busy && seq >= attempts.fresh_from {
                 let observed =
                     containers.iter().filter(|container| container.identity.worker == *name);
@@ -140,6 +147,11 @@ impl Containers {
     /// Whether this exited container did not end by itself, as far as the engine reports.
     pub fn is_interrupted(&self, id: &str) -> bool {
         self.interrupted.contains_key(id)
+    }
+
+    /// Whether a container may use files of which nothing is known.
+    pub fn has_unknown_mounts(&self) -> bool {
+        self.observer.containers().iter().any(|it| it.state == ContainerState::Unknown)
     }
 
     /// Whether a container of this worker may exist that no observation includes yet.

@@ -104,7 +104,10 @@ impl Executor {
                 if let Err(outcome) = self.give_directories(spec, remove).await {
                     return outcome;
                 }
-                self.docker.start(identity, (spec, login), remove).await
+                match self.resolved(spec).await {
+                    Ok(spec) => self.docker.start(identity, (&spec, login), remove).await,
+                    Err(problem) => StepOutcome::Failed(problem),
+                }
             }
         }
     }
@@ -140,6 +143,19 @@ impl Executor {
             reason: WorkerReason::ModelUnavailable,
             message: format!("cannot place the model's versions in {shown}: {error}"),
         }))
+    }
+
+    /// The spec as it is mounted. Pulling the image took minutes: the paths may be others now.
+    async fn resolved(&self, spec: &ContainerSpec) -> Result<ContainerSpec, Problem> {
+        let resolved = host_path::resolved(spec, &self.context).await;
+        resolved.map_err(|(path_use, message)| {
+            let reason = match path_use {
+                PathUse::Scripts => WorkerReason::ScriptMissing,
+                PathUse::Dataset => WorkerReason::DatasetUnavailable,
+                PathUse::Model | PathUse::Capture => WorkerReason::ModelUnavailable,
+            };
+            Problem { reason, message }
+        })
     }
 
     async fn check_mounts(&self, spec: &ContainerSpec) -> Result<(), Problem> {

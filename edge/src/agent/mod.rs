@@ -23,6 +23,7 @@ mod containers;
 mod desired_state;
 mod dropped;
 pub mod executor;
+mod flood;
 mod gateways;
 mod image_collector;
 mod model_reloads;
@@ -46,13 +47,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use neptune_link::LinkEvent;
+use neptune_program::listen::Refusals;
 use neptune_wire::WorkerState;
 use tokio::sync::mpsc;
-use tracing::{debug, info, info_span};
+use tracing::{debug, info, info_span, warn};
 
 pub use self::{
     aggregators::Aggregators, cloud_session::CloudSession, containers::Containers,
-    desired_state::DesiredState, dropped::DroppedMessages, gateways::Gateways,
+    desired_state::DesiredState, dropped::DroppedMessages, flood::FloodWatch, gateways::Gateways,
     image_collector::ImageCollector, model_servers::ModelServers, node_artifacts::NodeArtifacts,
     node_key::NodeKey, service_notifier::ServiceNotifier, training::Training,
     worker_pool::WorkerPool,
@@ -60,6 +63,7 @@ pub use self::{
 use self::{model_reloads::ReloadContext, model_servers::ServerContext};
 use crate::{
     Error,
+    broker::embedded::worker_messages::WorkerMessages,
     config::Config,
     event::AgentEvent,
     peers::PeerService,
@@ -70,6 +74,8 @@ use crate::{
 
 /// Maximum events per turn. Their counters are stored in one transaction.
 const MAX_EVENTS: usize = 256;
+/// How long a stopping agent handles the messages of workers that were acknowledged.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a stopping agent waits for its last messages to reach the broker.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -83,6 +89,8 @@ pub struct Agent {
     pub artifacts: NodeArtifacts,
     pub images: ImageCollector,
     pub workers: WorkerPool,
+    /// The way of workers' messages, if the broker is this process.
+    pub messages: Option<Arc<WorkerMessages>>,
     pub servers: ModelServers,
     pub gateways: Gateways,
     pub peers: Option<PeerService>,
@@ -90,6 +98,9 @@ pub struct Agent {
     pub training: Training,
     pub aggregators: Aggregators,
     pub dropped: DroppedMessages,
+    /// The connections that the servers of the agent refused.
+    pub refusals: Refusals,
+    pub flood: FloodWatch,
     pub schedule: LoopSchedule,
 }
 
@@ -129,14 +140,17 @@ impl Agent {
                 () = tokio::time::sleep_until(next_at.into()) => {}
             }
         }
-        self.stop().await;
+        self.stop(events).await;
         Ok(())
     }
 
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-    async fn stop(mut self) {
+    async fn stop(mut self, events: mpsc::Receiver<AgentEvent>) {
         info!("agent stopping; workers keep running");
         ServiceNotifier::stopping();
+        if tokio::time::timeout(DRAIN_TIMEOUT, self.drain(events)).await.is_err() {
+            warn!("messages of workers may be lost: they were not read in time");
+        }
         self.store.check_now(Instant::now());
         self.workers.save_counts(&mut self.store);
         self.artifacts.datasets.save(&mut self.store, true, Instant::now());
@@ -148,6 +162,34 @@ impl Agent {
         self.cloud.publisher.publish_offline();
         self.dropped.log_totals();
         self.cloud.publisher.link.close(CLOSE_TIMEOUT).await;
+    }
+
+    /// Handles the messages of workers that the broker acknowledged. A broker of another process does
+    /// not say which these are: then what has arrived is handled.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+    async fn drain(&mut self, mut events: mpsc::Receiver<AgentEvent>) {
+        let mut is_last = true;
+        if let Some(messages) = self.messages.clone()
+            && messages.close()
+        {
+            is_last = false;
+            tokio::spawn(async move { messages.send_last().await });
+        }
+        // Messages of containers that were not observed yet wait for an observation.
+        while !is_last || !events.is_empty() || !self.workers.pending.is_empty() {
+            if !self.workers.pending.is_empty() {
+                self.containers.begin_observation(&self.config.node, Instant::now());
+            }
+            // The agent holds a sender itself.
+            let Some(event) = events.recv().await else { return };
+            if let AgentEvent::WorkerBroker(LinkEvent::Message(message)) = &event
+                && WorkerMessages::is_last(&message.topic)
+            {
+                is_last = true;
+            } else if let Err(error) = self.on_event(event) {
+                warn!(%error, "event failed while the agent stops");
+            }
+        }
     }
 
     /// Runs one turn. Returns the time of the next one, unless an event triggers it earlier.
@@ -237,9 +279,11 @@ impl Agent {
             instance: &self.cloud.publisher.node.agent.instance,
             context: &context,
             observed: self.containers.observer.latest(),
+            undescribed: self.containers.observer.undescribed(),
             attempts: &self.containers.attempts,
         };
-        if let (true, Ok((containers, _))) = (facts.is_complete, facts.observed) {
+        let may_collect = facts.is_complete && !self.containers.has_unknown_mounts();
+        if let (true, Ok((containers, _))) = (may_collect, facts.observed) {
             let mounts = containers.iter().flat_map(|container| &container.sources);
             let mounts: Vec<_> = mounts.map(String::as_str).collect();
             datasets.replication().gc(&desired.datasets, &mounts);

@@ -192,7 +192,10 @@ impl ModelServers {
         };
         let name = &wanted.serving.name;
         let names = ServerPart::ALL.map(|part| (part, part_name(name, part)));
+        let undescribed = containers.observer.undescribed();
+        let undescribed = names.iter().find_map(|(_, name)| undescribed.get(name));
         let engine_problem = containers.observer.latest().err().map(str::to_owned);
+        let engine_problem = engine_problem.or_else(|| undescribed.cloned());
         if engine_problem.is_none() {
             let observed = names.iter();
             let observed: ObservedServer = observed

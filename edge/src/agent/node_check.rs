@@ -3,10 +3,12 @@
 
 use std::time::Instant;
 
+use neptune_program::listen::Refusal;
 use neptune_wire::NodeProblem;
 use tracing::{debug, warn};
 
 use super::{Agent, node_problems};
+use crate::broker::embedded;
 
 impl Agent {
     /// Looks for problems of the node. Returns when to do so again.
@@ -32,9 +34,11 @@ impl Agent {
         {
             warn!("{}", problem.message);
         }
+        let refused = Refusal::ALL.map(|cause| self.refusals.of(embedded::SERVER, cause));
+        let flood = self.flood.observe(refused.iter().sum(), now);
         let no_key = self.key.get().err().cloned();
-        let problems: Vec<NodeProblem> =
-            self.store.problem().into_iter().chain(contest).chain(no_key).collect();
+        let problems = self.store.problem().into_iter().chain(contest).chain(flood).chain(no_key);
+        let problems: Vec<NodeProblem> = problems.collect();
         if problems != self.cloud.problems() {
             self.save_problems(&problems);
             self.cloud.set_problems(problems, now);

@@ -13,7 +13,7 @@ use super::{Agent, worker_pool::NodeView};
 use crate::{
     Error,
     desired::receive::ReceiveOutcome,
-    domain::{observed_container::ObservedContainer, outcome::StepOutcome, problem::Problem},
+    domain::{observed_container::Observation, outcome::StepOutcome, problem::Problem},
     event::AgentEvent,
     random::{random, unique_id},
 };
@@ -201,7 +201,7 @@ impl Agent {
     fn on_containers_observed(
         &mut self,
         seq: u64,
-        result: Result<Vec<ObservedContainer>, Problem>,
+        result: Result<Vec<Observation>, Problem>,
         now: Instant,
     ) {
         if !self.containers.on_observed(seq, result, now, random()) {
@@ -229,6 +229,9 @@ impl Agent {
         }
         let observed = self.containers.observer.containers();
         self.workers.forget_unknown(desired, observed);
+        if self.containers.has_unknown_mounts() {
+            return;
+        }
         let mounts = observed.iter().flat_map(|container| &container.sources);
         self.artifacts.downloads.gc(&mounts.map(String::as_str).collect());
         let data_dir = &self.containers.executor.context.data_dir;

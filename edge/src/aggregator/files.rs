@@ -2,11 +2,12 @@
 
 use std::{
     fs, io,
-    os::unix::fs::{DirBuilderExt as _, chown},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown},
     path::{Path, PathBuf},
 };
 
 use neptune_pinned_tls::{KeyError, TlsKey};
+use rustix::fs::OFlags;
 
 use crate::domain::node_context::AGGREGATORS_DIR;
 
@@ -30,10 +31,22 @@ pub fn prepare(directory: &Path, user: u32, agent: u32) -> Result<TlsKey, KeyErr
     let key = TlsKey::load_or_generate(&path)?;
     if agent == 0 {
         for path in [&path, directory] {
-            chown(path, Some(user), Some(user)).map_err(failed)?;
+            give(path, user).map_err(failed)?;
         }
     }
     Ok(key)
+}
+
+/// Makes this user the owner of a file or a directory. The directory may belong to the user already,
+/// who may put a link to another file in its place: that one stays as it is.
+fn give(path: &Path, user: u32) -> io::Result<()> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let found = file.metadata()?;
+    if !found.is_dir() && found.nlink() != 1 {
+        return Err(io::Error::other("it has a second name; remove the file"));
+    }
+    fchown(&file, Some(user), Some(user))
 }
 
 /// Removes the directory.
@@ -64,6 +77,20 @@ pub fn uids(data_dir: &Path) -> io::Result<Vec<String>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn link_in_place_of_the_key_does_not_give_its_target() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("shadow"), "").unwrap();
+        std::os::unix::fs::symlink(path("shadow"), path("link")).unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        give(&path("shadow"), user).unwrap();
+        give(folder.path(), user).unwrap();
+        assert!(give(&path("link"), user).is_err());
+        fs::hard_link(path("shadow"), path("second")).unwrap();
+        assert!(give(&path("second"), user).is_err());
+    }
 
     #[test]
     fn key_stays_until_the_directory_is_removed() {

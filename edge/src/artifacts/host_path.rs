@@ -3,18 +3,23 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
-    domain::{allowed_dirs::PathUse, node_context::NodeContext},
-    engine::mounts::may_be_mounted,
+    domain::{allowed_dirs::PathUse, container::ContainerSpec, node_context::NodeContext},
+    engine::mounts::{is_of_agent, may_be_mounted},
 };
 
 /// Checks whether a worker may use this path. The same rule holds for models, scripts and datasets.
+/// Returns the path without links; `None` if it does not exist.
 ///
 /// A path outside the allowed directories is not accessed, so that the result does not reveal which
 /// files exist there. A path that does not exist is allowed: its use reports what is missing.
 ///
 /// # Errors
 /// The reason as text, to follow the path in a message.
-pub async fn check(path: &Path, path_use: PathUse, context: &NodeContext) -> Result<(), String> {
+pub async fn check(
+    path: &Path,
+    path_use: PathUse,
+    context: &NodeContext,
+) -> Result<Option<PathBuf>, String> {
     may_be_mounted(path, context)?;
     let dirs = context.allowed.of(path_use);
     // The directories above the path come first, so that a file system that does not answer blocks
@@ -27,15 +32,54 @@ pub async fn check(path: &Path, path_use: PathUse, context: &NodeContext) -> Res
         && may_be_mounted(&real, context).is_ok()
         && context.allowed.check(path_use, &real, &real_dirs).is_ok()
     {
-        return Ok(());
+        return Ok(Some(real));
     }
     real_dirs.extend(resolve(&others).await);
     let all: Vec<PathBuf> = dirs.iter().chain(&real_dirs).cloned().collect();
     context.allowed.check(path_use, path, &all)?;
-    let Ok(real) = tokio::fs::canonicalize(path).await else { return Ok(()) };
-    may_be_mounted(&real, context)
-        .and_then(|()| context.allowed.check(path_use, &real, &real_dirs))
-        .map_err(|why| if real == path { why } else { format!("leads to a path that {why}") })
+    let Ok(real) = tokio::fs::canonicalize(path).await else { return Ok(None) };
+    let checked = may_be_mounted(&real, context)
+        .and_then(|()| context.allowed.check(path_use, &real, &real_dirs));
+    match checked {
+        Ok(()) => Ok(Some(real)),
+        Err(why) if real == path => Err(why),
+        Err(why) => Err(format!("leads to a path that {why}")),
+    }
+}
+
+/// The spec of a container that mounts the paths that users named without links. Called directly
+/// before the container is created: who may write into an allowed directory may have replaced a part
+/// of a path by a link since the path was checked, and the engine would resolve it again.
+///
+/// # Errors
+/// The use of a path that may not be mounted now, and the path with the reason.
+pub async fn resolved(
+    spec: &ContainerSpec,
+    context: &NodeContext,
+) -> Result<ContainerSpec, (PathUse, String)> {
+    let mut resolved = spec.clone();
+    if let Some(scripts) = &mut resolved.scripts {
+        scripts.source = real(&scripts.dir, PathUse::Scripts, context).await?;
+    }
+    let mounts = [(&mut resolved.model, PathUse::Model), (&mut resolved.dataset, PathUse::Dataset)];
+    for (mount, path_use) in mounts {
+        if let Some(mount) = mount
+            && !is_of_agent(&mount.source, context)
+            && let Some(real) = real(&mount.source, path_use, context).await?
+        {
+            mount.source = real;
+        }
+    }
+    Ok(resolved)
+}
+
+async fn real(
+    path: &Path,
+    path_use: PathUse,
+    context: &NodeContext,
+) -> Result<Option<PathBuf>, (PathUse, String)> {
+    let checked = check(path, path_use, context).await;
+    checked.map_err(|why| (path_use, format!("path {} {why}", path.display())))
 }
 
 /// The directories with all links resolved; those that do not exist are left out.
@@ -53,7 +97,14 @@ mod tests {
     use std::{fs, os::unix::fs::symlink};
 
     use super::*;
-    use crate::{domain::allowed_dirs::AllowedDirs, fixtures::node_context};
+    use crate::{
+        domain::{
+            allowed_dirs::AllowedDirs,
+            container::{BindMount, ScriptMount},
+        },
+        fixtures::{node_context, wanted_worker},
+        worker::{container::resolve_worker, inputs::WorkerInputs},
+    };
 
     #[tokio::test]
     async fn path_is_used_only_below_an_allowed_directory_of_its_use() {
@@ -90,7 +141,8 @@ mod tests {
             ("code", PathUse::Scripts),
             ("secret/key", PathUse::Dataset),
         ] {
-            assert_eq!(check(path, path_use).await, Ok(()), "{path}");
+            let real = root.join(path).canonicalize().ok();
+            assert_eq!(check(path, path_use).await, Ok(real), "{path}");
         }
         for (path, path_use, text) in [
             ("code/a.py", PathUse::Model, "--allow-model-dir"),
@@ -107,5 +159,45 @@ mod tests {
             let why = check(path.trim_end_matches('/'), path_use).await.unwrap_err();
             assert!(why.contains(text) || path.is_empty(), "{path}: {why}");
         }
+    }
+
+    #[tokio::test]
+    async fn path_that_became_a_link_outside_is_not_mounted() {
+        let node = tempfile::tempdir().unwrap();
+        let root = node.path().canonicalize().unwrap();
+        for dir in ["code/v1", "data/set", "secret/set"] {
+            fs::create_dir_all(root.join(dir)).unwrap();
+        }
+        symlink("v1", root.join("code/current")).unwrap();
+        let context = NodeContext {
+            allowed: AllowedDirs {
+                scripts: vec![root.join("code")],
+                data: vec![root.join("data")],
+                ..AllowedDirs::default()
+            },
+            ..node_context()
+        };
+        let wanted = wanted_worker();
+        let inputs = WorkerInputs { model: None, dataset: None, capture: None };
+        let spec = resolve_worker(&wanted, inputs, &context).container.spec;
+        let spec = ContainerSpec {
+            model: None,
+            scripts: Some(ScriptMount {
+                dir: root.join("code/current"),
+                boot_file: "a.py".into(),
+                source: None,
+            }),
+            dataset: Some(BindMount { source: root.join("data/set"), target: "/d".into() }),
+            ..spec
+        };
+        let mounted = resolved(&spec, &context).await.unwrap();
+        assert_eq!(mounted.scripts.as_ref().unwrap().source, Some(root.join("code/v1")));
+        assert_eq!(mounted.hash(), spec.hash(), "the container is not replaced");
+        // Between the check and the start.
+        fs::remove_dir(root.join("data/set")).unwrap();
+        symlink(root.join("secret/set"), root.join("data/set")).unwrap();
+        let (path_use, why) = resolved(&spec, &context).await.unwrap_err();
+        assert_eq!(path_use, PathUse::Dataset);
+        assert!(why.contains("data/set leads to a path that is outside"), "{why}");
     }
 }

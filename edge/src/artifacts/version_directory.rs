@@ -3,11 +3,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File},
-    io,
+    fs, io,
     path::{Path, PathBuf},
 };
 
+use neptune_transfer::durable::{self, Survives};
 use tracing::warn;
 
 use crate::domain::{
@@ -19,7 +19,8 @@ use crate::domain::{
 const BUILDING: &str = ".building";
 
 /// Makes the directory contain exactly these versions. Adds before it removes. A version that
-/// exists is complete and is never changed. `root` must be on the same file system. Blocking.
+/// exists is complete and is never changed, so it is added such that it survives a power failure.
+/// `root` must be on the same file system. Blocking.
 pub fn place(
     root: &Path,
     dir: &Path,
@@ -38,8 +39,7 @@ pub fn place(
             Some(name) => link(&model.path, &building.join(name))?,
             None => link_tree(&model.path, &building)?,
         }
-        File::open(&building)?.sync_all()?;
-        fs::rename(&building, &target)?;
+        durable::adopt(&building, &target, Survives::PowerLoss)?;
     }
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -49,11 +49,11 @@ pub fn place(
                 root.join(BUILDING).join(unique(dir, &entry.file_name().to_string_lossy()));
             remove(&removed)?;
             fs::create_dir_all(root.join(BUILDING))?;
-            fs::rename(entry.path(), &removed)?;
+            durable::move_aside(&entry.path(), &removed)?;
             remove(&removed)?;
         }
     }
-    File::open(dir)?.sync_all()?;
+    durable::sync_directory(dir)?;
     Ok(PlacedVersions { dir: dir.to_owned(), names: wanted.keys().cloned().collect() })
 }
 
@@ -121,7 +121,6 @@ fn link_tree(from: &Path, to: &Path) -> io::Result<()> {
         if entry.file_type()?.is_dir() {
             fs::create_dir(&target)?;
             link_tree(&entry.path(), &target)?;
-            File::open(&target)?.sync_all()?;
         } else {
             link(&entry.path(), &target)?;
         }
@@ -132,10 +131,7 @@ fn link_tree(from: &Path, to: &Path) -> io::Result<()> {
 /// Links, or copies where the file system has no hard links.
 fn link(from: &Path, to: &Path) -> io::Result<()> {
     match fs::hard_link(from, to) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            fs::copy(from, to)?;
-            File::open(to)?.sync_all()
-        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => fs::copy(from, to).map(drop),
         other => other,
     }
 }

@@ -74,6 +74,16 @@ pub struct ContainerArgs {
         action = ArgAction::Set
     )]
     pub worker_read_only_root: bool,
+    /// Whether messages of the status have the last lines that a container wrote before it failed.
+    /// They leave the node, and may contain what the container read.
+    #[arg(
+        long,
+        env = "NEPTUNE_REPORT_LOGS",
+        value_name = "BOOL",
+        default_value_t = true,
+        action = ArgAction::Set
+    )]
+    pub report_logs: bool,
     /// CPU limit of containers without one, in thousandths of a CPU. Default: no limit.
     #[arg(long, env = "NEPTUNE_WORKER_CPU_MILLIS", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub worker_cpu_millis: Option<u64>,

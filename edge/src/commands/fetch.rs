@@ -7,6 +7,7 @@ use std::{
 };
 
 use neptune_models::{FetchPhase, FetchProgress, ModelStore, StorePolicy};
+use neptune_transfer::durable::{self, Survives};
 use tokio::{sync::watch, time::timeout};
 use tracing::{info, warn};
 
@@ -101,13 +102,13 @@ async fn log_errors(mut progress: watch::Receiver<FetchProgress>) {
     }
 }
 
+/// Survives a power failure: after exit code 0 the caller relies on the output.
 fn place(from: &Path, to: &Path) -> io::Result<()> {
     // A rename cannot replace a directory that has content.
     if to.is_dir() {
         fs::remove_dir_all(to)?;
     }
-    fs::rename(from, to)?;
-    fs::File::open(to.parent().unwrap_or_else(|| Path::new("/")))?.sync_all()
+    durable::adopt(from, to, Survives::PowerLoss)
 }
 
 fn remove(dir: &PathBuf) -> Result<(), Error> {

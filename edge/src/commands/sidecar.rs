@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
+use neptune_program::listen::Refusals;
 use neptune_wire::{TopicPrefix, WorkerName};
 use tokio::{
     net::TcpStream,
@@ -51,11 +52,12 @@ pub async fn sidecar(args: SidecarArgs, stop: impl Future<Output = ()>) -> Resul
         allow_anonymous: false,
         data_dir: None,
         consumer: Some(Arc::new(move |payload| added.add(&payload))),
+        refusals: Refusals::default(),
     };
     let (send_failure, mut failure) = mpsc::channel(1);
     let failed = move |error| async move { drop(send_failure.send(error).await) };
-    let credentials = embedded::start(&settings, WorkerNotes::new(|| ()), failed)?;
-    credentials.permit(&worker, &args.worker_password);
+    let broker = embedded::start(&settings, WorkerNotes::new(|| ()), failed)?;
+    broker.credentials.permit(&worker, &args.worker_password);
     info!(%worker, listen = %args.listen, version = env!("CARGO_PKG_VERSION"), "sidecar started");
     tokio::select! {
         () = relay::run(&reports, &poster, stop) => Ok(()),

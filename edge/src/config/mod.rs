@@ -52,6 +52,8 @@ pub struct Config {
     pub docker_socket: PathBuf,
     /// The file with the credentials for registries; read at each pull.
     pub registry_config: Option<PathBuf>,
+    /// Whether statuses have the last lines of a container's log.
+    pub report_logs: bool,
     pub prefix: TopicPrefix,
     pub advertise: Option<String>,
     /// The directory with the secrets of gateways.
@@ -143,6 +145,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         worker_broker,
         allow_anonymous_workers: args.allow_anonymous_workers,
         docker_socket: docker_socket(&args.docker_host)?,
+        report_logs: args.containers.report_logs,
         // A variable that is set and empty counts as not set.
         registry_config: args.registry_config.filter(|path| !path.as_os_str().is_empty()),
         prefix,

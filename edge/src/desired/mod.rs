@@ -110,17 +110,21 @@ impl WantedWorker {
     }
 }
 
-/// Derives the desired state from the objects. An invalid object is kept with the reason.
+/// Derives the desired state from the objects. An invalid object is kept with the reason. Of two
+/// objects with a worker of one name, the older one has it: names of containers are hashes, and a
+/// newer object must not take over the container of an older one.
 pub fn from_replica(replica: &Replica) -> Desired {
     let mut desired = Desired::default();
-    for (key, object) in replica.objects() {
+    let mut by_age: Vec<_> = replica.objects().iter().collect();
+    by_age.sort_by_key(|(_, object)| &object.content.metadata.created);
+    for (key, object) in &by_age {
         match key.resource {
             Resource::Models => {
-                desired.models.insert(key.clone(), wanted_model(&object.content));
+                desired.models.insert((*key).clone(), wanted_model(&object.content));
             }
             Resource::Datasets => {
                 let dataset = wanted_dataset(&object.content, &object.hash);
-                desired.datasets.insert(key.clone(), dataset);
+                desired.datasets.insert((*key).clone(), dataset);
             }
             Resource::JointInferenceServices
             | Resource::InferenceModels
@@ -131,14 +135,14 @@ pub fn from_replica(replica: &Replica) -> Desired {
             desired.add_worker(key, &object.content.metadata.uid, worker);
         }
     }
-    for (key, object) in replica.objects() {
+    for (key, object) in &by_age {
         if let Some(serving) = &object.content.serving {
             let server = wanted_server(&desired, &object.content.metadata.uid, serving);
-            desired.servers.insert(key.clone(), server);
+            desired.servers.insert((*key).clone(), server);
         }
     }
     let mut training = WantedTraining::default();
-    for (key, object) in replica.objects() {
+    for (key, object) in &by_age {
         if let Some(content) = object.content.training.as_deref() {
             training.add(key, content, |name| desired.contains(name));
         }
@@ -221,6 +225,30 @@ mod tests {
         assert_eq!(desired.workers.len(), 1);
         assert_eq!(desired.clashes[0].0.to_string(), "b/jointinferenceservices/s");
         assert_eq!(desired.clashes[0].2.to_string(), "a/jointinferenceservices/s");
+    }
+
+    #[test]
+    fn older_object_keeps_the_name_of_its_worker() {
+        let of = |created: Value, namespace: &str| {
+            json!({
+                "metadata": {"namespace": namespace, "name": "s", "uid": "u", "created": created},
+                "workers": [{"name": "w", "role": "edge", "image": "i", "model": "m"}],
+            })
+        };
+        let (old, new) = (json!("2026-01-02T03:04:05Z"), json!("2026-01-02T03:04:06Z"));
+        for (first, second, expected) in [
+            (&new, &old, "b/jointinferenceservices/s"),
+            (&old, &new, "a/jointinferenceservices/s"),
+            // An older controller does not tell.
+            (&new, &json!(null), "b/jointinferenceservices/s"),
+        ] {
+            let desired = from_replica(&replica(&[
+                ("a/jointinferenceservices/s", of(first.clone(), "a")),
+                ("b/jointinferenceservices/s", of(second.clone(), "b")),
+            ]));
+            assert_eq!(desired.workers[&"w".parse().unwrap()].owner.to_string(), expected);
+            assert_eq!(desired.clashes.len(), 1);
+        }
     }
 
     #[test]

@@ -61,6 +61,9 @@ pub struct ContainerSpec {
     pub start: Option<InitialVersion>,
 }
 
+/// The variable with the port on which a cloud worker listens.
+const BIND_PORT: &str = "BIG_MODEL_BIND_PORT";
+
 /// The rights and limits of containers whose spec does not set them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerDefaults {
@@ -146,11 +149,21 @@ pub struct DirectoryMount {
 /// The bind mount of the scripts, and the file that must exist in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ScriptMount {
+    /// Also its path in the container.
     pub dir: PathBuf,
     pub boot_file: String,
+    /// The directory without links, once it is resolved. Not part of the hash.
+    #[serde(skip)]
+    pub source: Option<PathBuf>,
 }
 
 impl ContainerSpec {
+    /// The port of the node on which a cloud worker is to listen, if it uses the node's network.
+    pub fn node_port(&self) -> Option<u16> {
+        let uses_node = self.network.is_none() && self.network_of.is_none();
+        uses_node.then(|| self.env.get(BIND_PORT)?.parse().ok())?
+    }
+
     /// The hash that the container carries as a label.
     pub fn hash(&self) -> ContentHash {
         ContentHash::of(self)

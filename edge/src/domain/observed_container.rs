@@ -54,6 +54,18 @@ pub struct ObservedContainer {
     pub password: Option<PasswordDigest>,
 }
 
+/// A container that the engine lists and cannot describe. Other containers are not affected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UndescribedContainer {
+    /// What the list has of it. Its state is [`ContainerState::Unknown`].
+    pub listed: ObservedContainer,
+    /// The problem and its remedy.
+    pub problem: String,
+}
+
+/// The observation of one container.
+pub type Observation = Result<ObservedContainer, Box<UndescribedContainer>>;
+
 /// The state of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContainerState {
@@ -64,6 +76,8 @@ pub enum ContainerState {
     Unusable,
     /// Being removed by another program.
     Removing,
+    /// The engine lists it, and has not described it since the agent started.
+    Unknown,
     Exited(ContainerExit),
 }
 

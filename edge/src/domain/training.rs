@@ -84,9 +84,18 @@ pub enum TaskEvent {
     Ran(RunOutcome),
     Verified(Result<TaskOutput, VerifyProblem>),
     Uploaded(Verdict),
-    Cleaned(Result<(), String>),
+    Cleaned(Result<(), CleanProblem>),
     /// It was cancelled.
     Cancelled,
+}
+
+/// Why something of a task could not be removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CleanProblem {
+    /// Whether only files are left.
+    pub is_container_removed: bool,
+    /// The problem and its remedy.
+    pub message: String,
 }
 
 /// How a run of the container ended.
@@ -104,6 +113,8 @@ pub enum RunOutcome {
     InputMissing(TaskProblem),
     /// The program ended with the engine or with the machine, or the engine did not start it.
     Interrupted(TaskProblem),
+    /// The engine does not answer. The container may still run.
+    Lost(TaskProblem),
 }
 
 /// Why an output is not verified.
@@ -111,6 +122,9 @@ pub enum RunOutcome {
 pub enum VerifyProblem {
     /// The output cannot be used.
     Refused(TaskProblem),
+    /// It cannot be used after a restart of the machine, which may be the cause. The program runs
+    /// again.
+    Lost(TaskProblem),
     /// It could not be read. It is tried again.
     Retry(TaskProblem),
 }

@@ -1,26 +1,33 @@
 //! Observes, creates, starts and removes containers. Containers without this node's labels are
 //! never changed.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    io::ErrorKind,
+    net::{Ipv4Addr, TcpListener},
+    time::Duration,
+};
 
 use bollard::{container::LogOutput, errors::Error as DockerError, query_parameters as query};
-use futures::StreamExt as _;
+use futures::{StreamExt as _, stream};
 use neptune_wire::{NodeName, WorkerReason};
+use tokio::time::timeout;
 
 use crate::{
     domain::{
         broker_login::{BrokerLogin, PASSWORD_DIGEST},
         container::{ContainerSpec, container_name},
         observed_container::{
-            ContainerExit, ContainerIdentity, ContainerState, ObservedContainer, VERSION,
+            ContainerExit, ContainerIdentity, ContainerState, Observation, ObservedContainer,
+            UndescribedContainer, VERSION,
         },
         outcome::StepOutcome,
         problem::Problem,
     },
     engine::{
-        create::create_request,
+        create::{check, create_request},
         docker::{Docker, labels_of, status_code},
-        inspect::{ContainerDetails, Lifecycle},
+        inspect::{ContainerDetails, ContainerSummary, Lifecycle},
     },
 };
 
@@ -33,27 +40,57 @@ pub(super) struct LogTail {
 
 /// What is read of the log of a worker that exited.
 const WORKER_LOG: LogTail = LogTail { lines: "5", max_bytes: 600 };
+/// Timeout of describing one container. A lock of the engine may make it wait indefinitely.
+const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of reading a log. The engine's client limits only the head of the response.
+const LOG_TIMEOUT: Duration = Duration::from_secs(5);
+/// Containers that are described at a time, so that one that hangs delays few.
+const CONCURRENT: usize = 8;
 
 impl Docker {
     /// The containers with this node's labels, also those that an agent with another data directory
-    /// created.
-    pub async fn observe(&self, node: &NodeName) -> Result<Vec<ObservedContainer>, Problem> {
-        self.list(node).await.map_err(|error| self.problem(&error))
+    /// created. One that the engine cannot describe, or not in time, does not affect the others.
+    ///
+    /// # Errors
+    /// The engine does not list its containers.
+    pub async fn observe(&self, node: &NodeName) -> Result<Vec<Observation>, Problem> {
+        let listed = self.socket().list(&labels_of(node)).await;
+        let listed = listed.map_err(|error| self.problem(&error))?;
+        let observed = listed.into_iter().map(|summary| self.observe_one(summary, node));
+        let observed: Vec<Option<Observation>> =
+            stream::iter(observed).buffered(CONCURRENT).collect().await;
+        Ok(observed.into_iter().flatten().collect())
     }
 
-    async fn list(&self, node: &NodeName) -> Result<Vec<ObservedContainer>, DockerError> {
-        let mut containers = Vec::new();
-        for summary in self.socket().list(&labels_of(node)).await? {
-            let mut labels = summary.labels.unwrap_or_default();
-            let Some(identity) = ContainerIdentity::of(&labels, node) else { continue };
-            let version = labels.remove(VERSION);
-            let password = labels.remove(PASSWORD_DIGEST).and_then(|text| text.parse().ok());
-            if let Some(details) = self.details(&summary.id).await? {
-                let container = self.container(summary.id, identity, details).await?;
-                containers.push(ObservedContainer { version, password, ..container });
+    /// `None` if the container is not of this node, or does not exist any more.
+    async fn observe_one(&self, summary: ContainerSummary, node: &NodeName) -> Option<Observation> {
+        let is_stopped = summary.is_stopped();
+        let mut labels = summary.labels.unwrap_or_default();
+        let mut listed = ObservedContainer {
+            id: summary.id,
+            identity: ContainerIdentity::of(&labels, node)?,
+            state: ContainerState::Unknown,
+            started_at: String::new(),
+            sources: Vec::new(),
+            version: labels.remove(VERSION),
+            password: labels.remove(PASSWORD_DIGEST).and_then(|text| text.parse().ok()),
+        };
+        let problem = match timeout(DESCRIBE_TIMEOUT, self.details(&listed.id)).await {
+            Ok(Ok(details)) => return Some(Ok(self.described(listed, details?).await)),
+            // Its data is damaged, as after a power failure. A new container is the remedy.
+            Ok(Err(error)) if status_code(&error).is_some() && is_stopped => {
+                listed.state = ContainerState::Unusable;
+                return Some(Ok(listed));
             }
-        }
-        Ok(containers)
+            Ok(Err(error)) => self.problem(&error).message,
+            Err(_) => format!("no answer for {} s", DESCRIBE_TIMEOUT.as_secs()),
+        };
+        let id: String = listed.id.chars().take(12).collect();
+        let problem = format!(
+            "the engine does not describe container {id} ({problem}); it is asked again; if it \
+             does not recover, remove the container (docker rm -f {id})"
+        );
+        Some(Err(Box::new(UndescribedContainer { listed, problem })))
     }
 
     /// `None` if the container does not exist any more.
@@ -65,12 +102,11 @@ impl Docker {
         }
     }
 
-    async fn container(
+    async fn described(
         &self,
-        id: String,
-        identity: ContainerIdentity,
+        listed: ObservedContainer,
         details: ContainerDetails,
-    ) -> Result<ObservedContainer, DockerError> {
+    ) -> ObservedContainer {
         let inspected = details.state;
         let state = match inspected.lifecycle() {
             Lifecycle::Running => ContainerState::Running,
@@ -79,28 +115,36 @@ impl Docker {
             Lifecycle::Exited => ContainerState::Exited(ContainerExit {
                 exit_code: inspected.exit_code,
                 out_of_memory: inspected.oom_killed,
-                log_tail: self.log_tail(&id, WORKER_LOG).await?,
+                log_tail: self.log_tail(&listed.id, WORKER_LOG).await,
             }),
             Lifecycle::Unusable => ContainerState::Unusable,
         };
         let mounts = details.mounts.unwrap_or_default();
         let sources = mounts.into_iter().filter_map(|mount| mount.source).collect();
-        Ok(ObservedContainer {
-            id,
-            identity,
-            state,
-            started_at: inspected.started_at,
-            sources,
-            version: None,
-            password: None,
-        })
+        ObservedContainer { state, started_at: inspected.started_at, sources, ..listed }
     }
 
-    pub(super) async fn log_tail(&self, id: &str, tail: LogTail) -> Result<String, DockerError> {
+    /// The last lines of a log, as far as the engine sends them in time.
+    pub(super) async fn log_tail(&self, id: &str, tail: LogTail) -> String {
+        if !self.reads_logs {
+            return format!("not reported (--report-logs=false); run docker logs {id} on the node");
+        }
+        let mut text = String::new();
+        // What was read before the timeout is used.
+        let _ = timeout(LOG_TIMEOUT, self.read_log(id, tail, &mut text)).await;
+        let visible = text
+            .trim()
+            .chars()
+            .map(|c| if c == '\n' { '|' } else { c })
+            .filter(|c| !c.is_control());
+        visible.collect()
+    }
+
+    async fn read_log(&self, id: &str, tail: LogTail, text: &mut String) {
         let options =
             query::LogsOptionsBuilder::new().stdout(true).stderr(true).tail(tail.lines).build();
-        let mut text = String::new();
-        let mut lines = std::pin::pin!(self.client()?.logs(id, Some(options)));
+        let Ok(client) = self.client() else { return };
+        let mut lines = std::pin::pin!(client.logs(id, Some(options)));
         while let Some(Ok(line)) = lines.next().await {
             let (LogOutput::StdErr { message }
             | LogOutput::StdOut { message }
@@ -115,12 +159,6 @@ impl Docker {
                 text.drain(..text.ceil_char_boundary(excess));
             }
         }
-        let visible = text
-            .trim()
-            .chars()
-            .map(|c| if c == '\n' { '|' } else { c })
-            .filter(|c| !c.is_control());
-        Ok(visible.collect())
     }
 
     /// Removes the containers of these IDs, then creates and starts one. The image and the mounted
@@ -131,6 +169,9 @@ impl Docker {
         (spec, login): (&ContainerSpec, Option<&BrokerLogin>),
         remove: &[String],
     ) -> StepOutcome {
+        if let Err(problem) = check(spec) {
+            return StepOutcome::Failed(problem);
+        }
         match self.replace(identity, (spec, login), remove).await {
             Ok(outcome) => outcome,
             Err(error) => StepOutcome::Failed(self.problem(&error)),
@@ -145,6 +186,9 @@ impl Docker {
     ) -> Result<StepOutcome, DockerError> {
         let client = self.client()?;
         self.remove_all(remove).await?;
+        if let Some(port) = spec.node_port().filter(|port| is_taken(*port)) {
+            return Ok(StepOutcome::Failed(port_taken(port)));
+        }
         let name = container_name(&identity.node, &identity.worker);
         let create = async || {
             let options = query::CreateContainerOptionsBuilder::new().name(&name).build();
@@ -217,11 +261,169 @@ impl Docker {
     }
 }
 
+/// Whether a program of the node listens on this port. If that cannot be seen, the worker tries.
+fn is_taken(port: u16) -> bool {
+    let bound = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port));
+    bound.is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
+}
+
+fn port_taken(port: u16) -> Problem {
+    Problem {
+        reason: WorkerReason::ContainerRefused,
+        message: format!(
+            "port {port} of the node, on which the cloud worker has to listen, is in use by another program; end that program (ss -ltnp 'sport = {port}' names it), or run the worker on another node"
+        ),
+    }
+}
+
 fn name_taken(name: &str) -> Problem {
     Problem {
         reason: WorkerReason::ContainerRefused,
         message: format!(
             "container {name} already exists and was not created by this node's agent; remove it (docker rm {name}) or rename it (docker rename {name} OTHER)"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::{UnixListener, UnixStream},
+    };
+
+    use super::*;
+    use crate::{
+        fixtures::{container_identity, node_context, wanted_worker},
+        worker::{container::resolve_worker, inputs::WorkerInputs},
+    };
+
+    /// What the engine answers to a request; `None`: nothing.
+    type Answers = fn(&str) -> Option<(u16, serde_json::Value)>;
+
+    /// Answers each request on a connection of its own.
+    async fn serve(mut stream: UnixStream, answers: Answers) {
+        let mut request = vec![0; 64 * 1024];
+        let read = stream.read(&mut request).await.unwrap();
+        let line = String::from_utf8_lossy(&request[..read]);
+        let path = line.split(' ').nth(1).unwrap_or_default();
+        let Some((status, body)) = answers(path) else { return std::future::pending().await };
+        let body = body.to_string();
+        let length = body.len();
+        let answer = format!(
+            "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\nconnection: close\r\n\
+             content-length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    }
+
+    /// An engine with these answers, as long as the directory of its socket exists and the test runs.
+    fn engine(answers: Answers) -> (Docker, tempfile::TempDir) {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("docker.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(serve(stream, answers));
+            }
+        });
+        (Docker::new(&socket), directory)
+    }
+
+    /// The containers that an engine with these answers shows, by ID.
+    async fn observed(answers: Answers, reads_logs: bool) -> HashMap<String, Observation> {
+        let (docker, _directory) = engine(answers);
+        let docker = docker.with_logs(reads_logs);
+        let observed = docker.observe(&container_identity().node).await.unwrap();
+        let id = |one: &Observation| match one {
+            Ok(container) => container.id.clone(),
+            Err(undescribed) => undescribed.listed.id.clone(),
+        };
+        observed.into_iter().map(|one| (id(&one), one)).collect()
+    }
+
+    fn listed<const N: usize>(containers: [(&str, &str); N]) -> serde_json::Value {
+        let labels = container_identity().labels();
+        let one = |(id, state)| json!({"Id": id, "State": state, "Labels": labels});
+        containers.map(one).into_iter().collect()
+    }
+
+    #[tokio::test]
+    async fn container_that_cannot_be_described_does_not_hide_the_others() {
+        let answers: Answers = |path| {
+            let state = |status: &str| json!({"State": {"Status": status}});
+            let damaged = json!({"message": "getting graph driver info: layer not known"});
+            if path.contains("/containers/json") {
+                let all = [
+                    ("hangs", "running"),
+                    ("damaged", "exited"),
+                    ("refused", "running"),
+                    ("silent-log", "exited"),
+                    ("healthy", "running"),
+                ];
+                return Some((200, listed(all)));
+            }
+            match path.split('/').rev().nth(1)? {
+                "damaged" | "refused" => Some((500, damaged)),
+                "silent-log" if path.ends_with("/json") => Some((200, state("exited"))),
+                "healthy" => Some((200, state("running"))),
+                _ => None,
+            }
+        };
+        let observed = observed(answers, true).await;
+        assert_eq!(observed.len(), 5);
+        let state = |id: &str| observed[id].as_ref().unwrap().state.clone();
+        assert_eq!(state("healthy"), ContainerState::Running);
+        assert_eq!(state("damaged"), ContainerState::Unusable, "a new one is the remedy");
+        assert!(
+            matches!(state("silent-log"), ContainerState::Exited(exit) if exit.log_tail.is_empty())
+        );
+        for (id, why) in [("hangs", "no answer for 5 s"), ("refused", "layer not known")] {
+            let undescribed = observed[id].as_ref().unwrap_err();
+            assert_eq!(undescribed.listed.identity, container_identity());
+            let text = &undescribed.problem;
+            assert!(text.contains(why) && text.contains(&format!("docker rm -f {id}")), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn port_that_another_program_has_is_named_and_no_container_is_made() {
+        let (docker, _directory) = engine(|_| Some((500, json!({"message": "asked"}))));
+        let taken = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let inputs = WorkerInputs { model: None, dataset: None, capture: None };
+        let mut spec = resolve_worker(&wanted_worker(), inputs, &node_context()).container.spec;
+        spec.env.insert("BIG_MODEL_BIND_PORT".to_owned(), port.to_string());
+        let start = async || match docker.start(&container_identity(), (&spec, None), &[]).await {
+            StepOutcome::Failed(problem) => problem.message,
+            other => format!("{other:?}"),
+        };
+        let message = start().await;
+        assert!(message.starts_with(&format!("port {port} of the node")), "{message}");
+        drop(taken);
+        let message = start().await;
+        assert!(message.contains("asked"), "the engine is asked: {message}");
+    }
+
+    #[tokio::test]
+    async fn log_stays_on_the_node_if_it_is_not_to_be_reported() {
+        let answers: Answers = |path| {
+            let log = path.contains("/logs").then(|| json!("a name of a patient"));
+            let list = || listed([("failed", "exited")]);
+            let details = || json!({"State": {"Status": "exited", "ExitCode": 1}});
+            let body = log.unwrap_or_else(|| {
+                if path.contains("/containers/json") { list() } else { details() }
+            });
+            Some((200, body))
+        };
+        let observed = observed(answers, false).await;
+        let ContainerState::Exited(exit) = &observed["failed"].as_ref().unwrap().state else {
+            unreachable!("{observed:?}")
+        };
+        let expected = "not reported (--report-logs=false); run docker logs failed on the node";
+        assert_eq!(exit.log_tail, expected);
     }
 }

@@ -4,11 +4,13 @@
 use std::{collections::HashMap, path::Path};
 
 use bollard::models;
+use neptune_wire::{WorkerReason, field_with_nul};
 
 use crate::domain::{
     broker_login::{BrokerLogin, PASSWORD_DIGEST},
     container::{ContainerSpec, MQTT_URL},
     observed_container::{ContainerIdentity, VERSION},
+    problem::Problem,
 };
 
 /// Maximum number of processes and threads in a container: enough for a numeric library on a big
@@ -20,6 +22,21 @@ const TMP_OPTIONS: &str = "rw,nosuid,nodev,mode=1777,size=64m";
 
 /// The node's loopback address.
 const LOOPBACK: &str = "127.0.0.1";
+
+/// Refuses a spec with which no engine can start a program, and names the field: an engine names
+/// neither.
+///
+/// # Errors
+/// A text contains a NUL.
+pub fn check(spec: &ContainerSpec) -> Result<(), Problem> {
+    let Some(field) = field_with_nul(&spec.command, &spec.args, &spec.env) else { return Ok(()) };
+    Err(Problem {
+        reason: WorkerReason::ContainerRefused,
+        message: format!(
+            "{field} contains a NUL character, with which no program can be started; remove it from the spec"
+        ),
+    })
+}
 
 /// The body of the request that creates this container. `login`: of a worker at the embedded
 /// broker; it replaces the URL of the spec.
@@ -128,10 +145,10 @@ fn host_config(spec: &ContainerSpec) -> models::HostConfig {
         ..Default::default()
     };
     let read_only = |source: &Path, target: String| bind(source, target, false);
-    let scripts = spec
-        .scripts
-        .iter()
-        .map(|scripts| read_only(&scripts.dir, scripts.dir.to_string_lossy().into_owned()));
+    let scripts = spec.scripts.iter().map(|scripts| {
+        let source = scripts.source.as_ref().unwrap_or(&scripts.dir);
+        read_only(source, scripts.dir.to_string_lossy().into_owned())
+    });
     let model = spec.model.iter().map(|model| read_only(&model.source, model.target.clone()));
     let dataset = spec.dataset.iter().map(|data| read_only(&data.source, data.target.clone()));
     let directories =
@@ -185,6 +202,17 @@ mod tests {
         },
         worker::{container::resolve_worker, inputs::WorkerInputs},
     };
+
+    #[test]
+    fn spec_with_a_nul_is_refused_with_its_field() {
+        let target = resolve_worker(&wanted_worker(), WorkerInputs::default(), &node_context());
+        let mut spec = target.container.spec;
+        assert_eq!(check(&spec), Ok(()));
+        spec.env.insert("GREETING".to_owned(), "a\0b".to_owned());
+        let problem = check(&spec).unwrap_err();
+        assert_eq!(problem.reason, WorkerReason::ContainerRefused);
+        assert!(problem.message.starts_with("env.GREETING contains a NUL"), "{}", problem.message);
+    }
 
     #[test]
     fn password_is_in_the_environment_and_only_its_digest_in_a_label() {

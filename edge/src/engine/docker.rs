@@ -30,6 +30,8 @@ pub struct Docker {
     socket: String,
     /// The file with the credentials for registries.
     pub(super) registry_config: Option<PathBuf>,
+    /// Whether the logs of containers are read.
+    pub(super) reads_logs: bool,
     client: OnceLock<bollard::Docker>,
 }
 
@@ -39,6 +41,7 @@ impl Docker {
         Self {
             socket: socket.to_string_lossy().into_owned(),
             registry_config: None,
+            reads_logs: true,
             client: OnceLock::new(),
         }
     }
@@ -47,6 +50,12 @@ impl Docker {
     #[must_use]
     pub fn with_registry_config(self, registry_config: Option<PathBuf>) -> Self {
         Self { registry_config, ..self }
+    }
+
+    /// Whether the logs of containers are read.
+    #[must_use]
+    pub fn with_logs(self, reads_logs: bool) -> Self {
+        Self { reads_logs, ..self }
     }
 
     pub(super) fn client(&self) -> Result<&bollard::Docker, DockerError> {

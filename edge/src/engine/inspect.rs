@@ -21,6 +21,15 @@ pub struct ContainerSummary {
     pub labels: Option<HashMap<String, String>>,
     #[serde(default, rename = "ImageID")]
     pub image_id: String,
+    #[serde(default)]
+    pub state: String,
+}
+
+impl ContainerSummary {
+    /// Whether the engine knows that its processes ended, or never began.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.state.as_str(), "created" | "exited" | "stopped" | "dead")
+    }
 }
 
 /// The result of inspecting one container.
@@ -183,7 +192,7 @@ mod tests {
         assert!(bare.mounts.is_none() && bare.state.exit_code == 0);
         let summary: ContainerSummary =
             serde_json::from_str(r#"{"Id": "a", "State": "stopped"}"#).unwrap();
-        assert!(summary.labels.is_none());
+        assert!(summary.labels.is_none() && summary.is_stopped());
     }
 
     #[test]

@@ -1,13 +1,19 @@
 //! Decides when to observe the containers, and which observation is recent enough. `watch.rs`
 //! observes.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
-use neptune_wire::WorkerReason;
+use neptune_wire::{WorkerName, WorkerReason};
 
 use crate::{
     backoff::ENGINE_OBSERVE,
-    domain::{observed_container::ObservedContainer, problem::Problem},
+    domain::{
+        observed_container::{Observation, ObservedContainer},
+        problem::Problem,
+    },
 };
 
 /// Between two observations while Docker reports no change.
@@ -27,6 +33,8 @@ pub struct EngineObserver {
     observe_at: Instant,
     failures: u32,
     latest: Result<(Vec<ObservedContainer>, u64), Problem>,
+    /// The workers of containers that the latest observation did not describe, and why.
+    undescribed: BTreeMap<WorkerName, String>,
     /// Set until the first observation ends.
     initial_until: Option<Instant>,
 }
@@ -45,6 +53,7 @@ impl EngineObserver {
             observe_at: now,
             failures: 0,
             latest: Err(problem),
+            undescribed: BTreeMap::new(),
             initial_until: Some(now + INITIAL_WAIT),
         }
     }
@@ -82,7 +91,7 @@ impl EngineObserver {
     pub fn on_observed(
         &mut self,
         seq: u64,
-        result: Result<Vec<ObservedContainer>, Problem>,
+        result: Result<Vec<Observation>, Problem>,
         now: Instant,
         random: u64,
     ) {
@@ -93,7 +102,29 @@ impl EngineObserver {
             self.observe_at =
                 self.observe_at.max(now + ENGINE_OBSERVE.delay(self.failures, random));
         }
-        self.latest = result.map(|containers| (containers, seq));
+        self.latest = result.map(|observed| (self.merged(observed), seq));
+    }
+
+    /// All containers of an observation. One that it did not describe is as last known.
+    fn merged(&mut self, observed: Vec<Observation>) -> Vec<ObservedContainer> {
+        self.undescribed.clear();
+        let mut containers = Vec::with_capacity(observed.len());
+        for one in observed {
+            containers.push(one.unwrap_or_else(|undescribed| {
+                let listed = undescribed.listed;
+                let last = self.containers().iter().find(|known| known.id == listed.id).cloned();
+                let name = listed.identity.worker.clone();
+                self.undescribed.insert(name, undescribed.problem);
+                last.unwrap_or(listed)
+            }));
+        }
+        containers
+    }
+
+    /// The workers and model servers about which nothing can be decided, because the engine does
+    /// not describe a container of theirs, and why.
+    pub const fn undescribed(&self) -> &BTreeMap<WorkerName, String> {
+        &self.undescribed
     }
 
     /// The containers and the number of their observation; or why the observation failed.
@@ -126,8 +157,12 @@ impl EngineObserver {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::disallowed_methods)]
+    #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
     use super::*;
+    use crate::{
+        domain::observed_container::{ContainerState, UndescribedContainer},
+        fixtures::observed_container,
+    };
 
     #[test]
     fn change_during_observation_causes_another_one() {
@@ -150,6 +185,32 @@ mod tests {
             (engine.begin_observation(now), engine.next_at()),
             (None, Some(now + OBSERVE_INTERVAL))
         );
+    }
+
+    #[test]
+    fn undescribed_container_is_as_last_known_and_blocks_only_its_worker() {
+        let now = Instant::now();
+        let mut engine = EngineObserver::new(now);
+        let undescribed = |id: &str| {
+            let mut listed = observed_container(id);
+            listed.identity.worker = id.parse().unwrap();
+            listed.state = ContainerState::Unknown;
+            Err(Box::new(UndescribedContainer { listed, problem: "no answer".to_owned() }))
+        };
+        // Also at the very start.
+        engine.on_observed(0, Ok(vec![undescribed("bad"), Ok(observed_container("good"))]), now, 0);
+        let states = |engine: &EngineObserver| -> Vec<ContainerState> {
+            engine.containers().iter().map(|it| it.state.clone()).collect()
+        };
+        assert_eq!(states(&engine), [ContainerState::Unknown, ContainerState::Running]);
+        assert!(engine.undescribed().keys().map(WorkerName::as_str).eq(["bad"]));
+        let mut known = observed_container("bad");
+        known.identity.worker = "bad".parse().unwrap();
+        engine.on_observed(1, Ok(vec![Ok(known.clone())]), now, 0);
+        assert!(engine.undescribed().is_empty());
+        engine.on_observed(2, Ok(vec![undescribed("bad")]), now, 0);
+        assert_eq!(engine.containers(), [known]);
+        assert_eq!(engine.undescribed().len(), 1);
     }
 
     #[test]

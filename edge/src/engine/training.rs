@@ -11,7 +11,7 @@ use crate::{
     domain::{container::ContainerSpec, outcome::StepOutcome, problem::Problem},
     engine::{
         containers::LogTail,
-        create::training_request,
+        create::{check, training_request},
         docker::{Docker, status_code},
         inspect::Lifecycle,
     },
@@ -67,6 +67,7 @@ impl Docker {
 
     /// Creates and starts a container. Returns its ID.
     pub async fn start_training(&self, new: &NewContainer) -> Result<String, Problem> {
+        check(&new.spec)?;
         self.create(new).await.map_err(|error| self.problem(&error))
     }
 
@@ -102,7 +103,7 @@ impl Docker {
 
     /// The last lines that a program wrote.
     pub async fn training_log(&self, id: &str) -> String {
-        self.log_tail(id, TRAINING_LOG).await.unwrap_or_default()
+        self.log_tail(id, TRAINING_LOG).await
     }
 
     /// Resolves when the container has ended, or when the engine cannot tell.

@@ -19,6 +19,11 @@ pub const STATE_DIR: &str = "/var/lib/neptune-gateway";
 pub const SECRETS_DIR: &str = "/etc/neptune-gateway-secrets";
 /// Directory of captured samples in the container.
 pub const CAPTURE_DIR: &str = "/var/lib/neptune-capture";
+/// The limit of memory of a gateway without one, if it has the default sizes: the bodies of all
+/// requests, which it limits to 256 MiB, what is made of them, and answers.
+const MEMORY: u64 = 1 << 30;
+/// The size of a body up to which [`MEMORY`] is enough.
+const USUAL_BODY: u64 = 64 * 1024 * 1024;
 /// Seconds between SIGTERM and SIGKILL: the gateway takes up to 25 s for requests in flight.
 const STOP_GRACE: u32 = 30;
 
@@ -44,6 +49,7 @@ pub fn gateway_container(
         user: Some(context.gateway_user),
         writable_root: false,
         stop_grace_seconds: Some(STOP_GRACE),
+        memory_bytes: spec.memory_bytes.or_else(|| default_memory(wanted, context)),
         directories: [
             mount(dir.config(), CONFIG_DIR, false),
             mount(dir.state(), STATE_DIR, true),
@@ -54,6 +60,18 @@ pub fn gateway_container(
         .collect(),
         ..spec
     }
+}
+
+/// The limit of memory, unless the service or the node sets one; 0 there means no limit.
+fn default_memory(wanted: &WantedWorker, context: &NodeContext) -> Option<u64> {
+    let set = wanted.worker.resources.memory_bytes.or(context.defaults.memory_bytes);
+    if set.is_some() {
+        return None;
+    }
+    let config = wanted.worker.gateway.as_ref().map(|gateway| &gateway.config);
+    let body = config.and_then(|it| it["limits"]["maxBodyBytes"].as_u64()).unwrap_or_default();
+    // The gateway keeps two of the largest bodies.
+    Some(MEMORY.saturating_add(body.saturating_sub(USUAL_BODY).saturating_mul(4)))
 }
 
 #[cfg(test)]
@@ -99,6 +117,29 @@ mod tests {
         let mounts: Vec<_> =
             spec.directories.iter().map(|it| (it.target.as_str(), it.writable)).collect();
         assert_eq!(mounts, [(CONFIG_DIR, false), (STATE_DIR, true), (SECRETS_DIR, false)]);
+    }
+
+    #[test]
+    fn gateway_has_a_limit_of_memory_unless_one_is_set() {
+        let context = node_context();
+        let memory = |change: &dyn Fn(&mut WantedWorker), context: &NodeContext| {
+            container(change, context).spec.memory_bytes
+        };
+        assert_eq!(memory(&|_| (), &context), Some(1 << 30));
+        let large = |wanted: &mut WantedWorker| {
+            let config = &mut wanted.worker.gateway.as_mut().unwrap().config;
+            config["limits"]["maxBodyBytes"] = (USUAL_BODY + 100).into();
+        };
+        assert_eq!(memory(&large, &context), Some((1 << 30) + 400));
+        let set = |bytes| {
+            move |wanted: &mut WantedWorker| {
+                wanted.worker.resources.memory_bytes = Some(bytes);
+            }
+        };
+        assert_eq!(memory(&set(7), &context), Some(7));
+        assert_eq!(memory(&set(0), &context), None, "zero means no limit");
+        let defaults = ContainerDefaults { memory_bytes: Some(9), ..context.defaults.clone() };
+        assert_eq!(memory(&|_| (), &NodeContext { defaults, ..context }), Some(9));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Serves the metrics of the agent and of the node's gateways on one address. Those of the gateways
 //! are read from their sockets.
 
-use std::{convert::Infallible, io, path::Path, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::pending, io, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::future::join_all;
@@ -11,16 +11,16 @@ use hyper::{
     body::Incoming,
     client,
     header::{CONTENT_TYPE, HOST, HeaderValue},
-    server,
     service::service_fn,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
+use neptune_program::listen::{self, Gate, HttpRules, Limits, Refusals, serve_http};
 use tokio::{
     net::{TcpListener, UnixStream},
-    sync::{Semaphore, watch},
-    time::{sleep, timeout},
+    sync::watch,
+    time::timeout,
 };
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::merge::{GatewayPage, merge};
 use crate::domain::gateway_files::WantedGateways;
@@ -29,69 +29,67 @@ use crate::domain::gateway_files::WantedGateways;
 const GATEWAY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum size of the metrics of a gateway.
 const MAX_PAGE: usize = 4 * 1024 * 1024;
-/// Connections at a time. Metrics are read by one or two programs.
-const MAX_CONNECTIONS: usize = 16;
+/// The name of this server in metrics and in the log.
+const SERVER: &str = "metrics";
+/// Metrics are read by one or two programs.
+const LIMITS: Limits = Limits {
+    pending: 32,
+    pending_per_address: 8,
+    pending_reserve: 16,
+    pending_time: HEAD_TIMEOUT,
+    hurried_time: Duration::from_secs(1),
+    anonymous: 32,
+    anonymous_per_address: 8,
+    known: 0,
+    per_identity: 0,
+};
 /// Time for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after an accept that failed, for example without file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const RULES: HttpRules<Full<Bytes>> =
+    HttpRules { idle_timeout: HEAD_TIMEOUT, probes: &[], busy: listen::busy };
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Returns the metrics of the agent itself.
 pub type NodePage = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// Serves the metrics of the gateways and of the agent, until the task ends.
-pub async fn serve(
-    listener: TcpListener,
-    gateways: watch::Receiver<WantedGateways>,
-    node: NodePage,
-) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                warn!(%error, "connection for metrics not accepted");
-                sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        let (gateways, node) = (gateways.clone(), Arc::clone(&node));
-        let service = service_fn(move |request| {
-            let (gateways, node) = (gateways.clone(), Arc::clone(&node));
-            async move { Ok::<_, Infallible>(answer(&request, &gateways, &node).await) }
-        });
-        let connection = server::conn::http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIMEOUT)
-            .serve_connection(TokioIo::new(stream), service);
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                debug!(%error, "connection for metrics ended");
-            }
-            drop(place);
-        });
-    }
+/// What the pages are made of. Cheap to clone.
+#[derive(Clone)]
+pub struct MetricsPages {
+    pub gateways: watch::Receiver<WantedGateways>,
+    pub node: NodePage,
 }
 
-async fn answer(
-    request: &Request<Incoming>,
-    gateways: &watch::Receiver<WantedGateways>,
-    node: &NodePage,
-) -> Response<Full<Bytes>> {
+/// Serves the metrics of the gateways and of the agent, until the task ends.
+pub async fn serve(listener: TcpListener, pages: MetricsPages, refusals: Refusals) {
+    let gate = Gate::new(SERVER, LIMITS, &refusals);
+    listen::run(&listener, &gate, pending(), |stream, _, entry| {
+        let pages = pages.clone();
+        let service = service_fn(move |request| {
+            let pages = pages.clone();
+            async move { Ok::<_, Infallible>(answer(&request, &pages).await) }
+        });
+        serve_http(stream, entry, RULES, service)
+    })
+    .await;
+}
+
+fn text_answer(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::from(text));
+    *answer.status_mut() = status;
+    answer
+}
+
+async fn answer(request: &Request<Incoming>, pages: &MetricsPages) -> Response<Full<Bytes>> {
     if request.uri().path() != "/metrics" {
-        let mut answer = Response::new(Full::from("see /metrics\n"));
-        *answer.status_mut() = StatusCode::NOT_FOUND;
-        return answer;
+        return text_answer(StatusCode::NOT_FOUND, "see /metrics\n");
     }
     let sockets: Vec<_> = {
-        let wanted = gateways.borrow();
+        let wanted = pages.gateways.borrow();
         let gateways = wanted.gateways.iter();
         gateways.map(|(dir, it)| (dir.socket(), it.service.clone(), it.worker.clone())).collect()
     };
-    let pages = sockets.into_iter().map(|(socket, service, worker)| async move {
+    let gateways = sockets.into_iter().map(|(socket, service, worker)| async move {
         let text = timeout(GATEWAY_TIMEOUT, read(&socket)).await;
         let text = text.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         if let Err(error) = &text {
@@ -99,7 +97,7 @@ async fn answer(
         }
         GatewayPage { service, worker, text: text.ok() }
     });
-    let mut answer = Response::new(Full::from(merge(&join_all(pages).await, &node())));
+    let mut answer = Response::new(Full::from(merge(&join_all(gateways).await, &(pages.node)())));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(OPEN_METRICS));
     answer
 }
@@ -182,7 +180,8 @@ mod tests {
             watch::channel(WantedGateways { gateways, ..WantedGateways::default() });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(serve(listener, gateways, Arc::new(|| "node_total 1\n".to_owned())));
+        let pages = MetricsPages { gateways, node: Arc::new(|| "node_total 1\n".to_owned()) };
+        tokio::spawn(serve(listener, pages, Refusals::default()));
 
         let page = get(address, "/metrics").await;
         assert!(page.starts_with("HTTP/1.1 200 OK\r\n") && page.contains(OPEN_METRICS), "{page}");

@@ -3,11 +3,13 @@
 //! whole directory contains secrets of others.
 
 use std::{
-    fs::{self, File, OpenOptions, Permissions},
-    io::{self, Read as _, Write as _},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown},
-    path::{Path, PathBuf},
+    fs::{self, File},
+    io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
+    path::Path,
 };
+
+use neptune_transfer::durable::{self, Access, Survives};
 
 /// Maximum size of a secret. Certificate bundles of systems have a quarter of it.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -47,6 +49,8 @@ pub fn read(dir: &Path, name: &str) -> Result<Vec<u8>, String> {
 
 /// Replaces a file if its content or group differs: another process reads the old or the new
 /// content. `group`: the file's, if it is not that of the agent. Returns whether it was replaced.
+/// Survives a power failure: with an empty configuration or token, a gateway would not work until
+/// the agent has written it again.
 ///
 /// # Errors
 /// It cannot be written.
@@ -56,44 +60,15 @@ pub fn replace(path: &Path, content: &[u8], mode: u32, group: Option<u32>) -> io
     if has_group && fs::read(path).is_ok_and(|before| before == content) {
         return Ok(false);
     }
-    let temporary = temporary(path);
-    // An unfinished one of a killed agent may be read-only.
-    remove(&temporary)?;
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-    file.write_all(content)?;
-    if group.is_some() {
-        fchown(&file, None, group)?;
-    }
-    // Independent of the umask.
-    file.set_permissions(Permissions::from_mode(mode))?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()?;
+    let access = Access::mode(mode).with_group(group);
+    durable::replace(path, content, access, Survives::PowerLoss)?;
     Ok(true)
-}
-
-/// Removes a file, if it exists.
-///
-/// # Errors
-/// It cannot be removed.
-pub fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
-}
-
-/// Beside the file, with a name that no secret has.
-fn temporary(path: &Path) -> PathBuf {
-    let mut name = std::ffi::OsString::from(".new-");
-    name.push(path.file_name().unwrap_or_default());
-    path.with_file_name(name)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
 
@@ -132,7 +107,7 @@ mod tests {
     fn replaced_file_has_its_mode_and_no_temporary_one_is_left() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("llm");
-        fs::write(dir.path().join(".new-llm"), "of a killed agent").unwrap();
+        fs::write(durable::temporary(&path), "of a killed agent").unwrap();
         for (content, is_replaced) in [(b"one", true), (b"one", false), (b"two", true)] {
             assert_eq!(replace(&path, content, 0o400, None).unwrap(), is_replaced);
         }

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use neptune_transfer::durable;
 use tokio::{
     sync::{mpsc, watch},
     task::spawn_blocking,
@@ -149,7 +150,7 @@ fn write_files(
     for entry in fs::read_dir(dir.secrets())? {
         let entry = entry?;
         if !entry.file_name().to_str().is_some_and(|name| copies.contains_key(name)) {
-            secrets::remove(&entry.path())?;
+            durable::remove_file(&entry.path())?;
         }
     }
     Ok(())

@@ -181,8 +181,11 @@ fn transformer_container(
         command: command.clone(),
         args: args.iter().map(|arg| arg.replace(PORT, &port)).collect(),
         env,
-        scripts: scripts
-            .map(|it| ScriptMount { dir: it.dir.clone().into(), boot_file: it.boot_file.clone() }),
+        scripts: scripts.map(|it| ScriptMount {
+            dir: it.dir.clone().into(),
+            boot_file: it.boot_file.clone(),
+            source: None,
+        }),
         model,
         dataset: None,
         directories: Vec::new(),

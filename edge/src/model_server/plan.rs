@@ -79,7 +79,8 @@ pub fn plan_server(
     let idle = Attempts::default();
     let attempts_of = |name: &WorkerName| facts.attempts.get(name).unwrap_or(&idle);
     let is_settled = server.names.values().all(|name| facts.is_settled(attempts_of(name)));
-    if facts.observed.is_err() || !is_settled {
+    let is_described = server.names.values().all(|name| !facts.undescribed.contains_key(name));
+    if facts.observed.is_err() || !is_settled || !is_described {
         return;
     }
     let Some(container) = server.parts.get(&ServerPart::Server) else {
@@ -256,6 +257,7 @@ mod tests {
             instance: &AgentInstance("this".into()),
             context: &node_context(),
             observed: Ok((containers, 1)),
+            undescribed: &BTreeMap::new(),
             attempts: &[(name.clone(), attempts)].into(),
         };
         let mut made = NodePlan::default();
@@ -371,6 +373,7 @@ mod tests {
                 instance: &AgentInstance("this".into()),
                 context: &self.context,
                 observed: Ok((&self.containers, 1)),
+                undescribed: &BTreeMap::new(),
                 attempts: &BTreeMap::new(),
             };
             let mut plan = NodePlan::default();

@@ -7,17 +7,18 @@ use std::{
     path::Path,
 };
 
+use neptune_transfer::durable::{self, Access, Survives};
+
 use super::container::PROXY_TARGET;
 
 /// Makes the proxy with this directory pass requests to this port of loopback. The user of the
-/// proxy can read the file. Blocking.
+/// proxy can read the file. Survives a kill: each start of the agent writes it again. Blocking.
 pub fn write(dir: &Path, port: u16) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     fs::set_permissions(dir, Permissions::from_mode(0o755))?;
-    let temporary = dir.join("new");
-    fs::write(&temporary, format!("127.0.0.1:{port}\n"))?;
-    fs::set_permissions(&temporary, Permissions::from_mode(0o644))?;
-    fs::rename(&temporary, dir.join(PROXY_TARGET))
+    let content = format!("127.0.0.1:{port}\n");
+    let path = dir.join(PROXY_TARGET);
+    durable::replace(&path, content.as_bytes(), Access::mode(0o644), Survives::Kill)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use neptune_peers::{ContentEvent, PeerServer, Roster};
 use neptune_pinned_tls::TlsKey;
+use neptune_program::listen::Refusals;
 use neptune_wire::{NodeName, PeerRoster};
 use tokio::sync::{mpsc, watch};
 use tracing::info;
@@ -36,13 +37,19 @@ struct ServiceState {
     models: Arc<ModelContents>,
     datasets: Arc<SharedSources>,
     counters: Arc<PeerCounters>,
+    refusals: Refusals,
     /// `None` until the node has a key.
     key: OnceLock<TlsKey>,
 }
 
 impl PeerService {
     /// Returns the service of a node, and what the owner of the model store has to do.
-    pub fn new(node: NodeName, settings: PeerSettings) -> (Self, mpsc::Receiver<ContentEvent>) {
+    /// `refusals` counts the connections that its server refuses.
+    pub fn new(
+        node: NodeName,
+        settings: PeerSettings,
+        refusals: Refusals,
+    ) -> (Self, mpsc::Receiver<ContentEvent>) {
         let (sharing, shared) = watch::channel(Roster::default());
         let counters = Arc::<PeerCounters>::default();
         let (models, events) = ModelContents::new(shared, Arc::clone(&counters));
@@ -54,6 +61,7 @@ impl PeerService {
             models: Arc::new(models),
             datasets: Arc::new(SharedSources::new(Arc::clone(&counters))),
             counters,
+            refusals,
             key: OnceLock::new(),
         };
         (Self(Arc::new(state)), events)
@@ -69,7 +77,8 @@ impl PeerService {
         if let Some(listen) = state.settings.listen {
             let sources = vec![Arc::clone(&state.models) as _, Arc::clone(&state.datasets) as _];
             let rate = state.settings.bytes_per_second;
-            let server = PeerServer::new(key, state.roster.subscribe(), sources, rate);
+            let server = PeerServer::new(key, state.roster.subscribe(), sources, rate)
+                .counting(state.refusals.clone());
             state.counters.set_refused(server.refused());
             tokio::spawn(listener::run(server, listen));
         }

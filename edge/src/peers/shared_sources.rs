@@ -24,13 +24,11 @@ impl SharedSources {
     }
 
     /// Sets the source of an object.
-    #[allow(dead_code, reason = "for the replication of Datasets")]
     pub fn insert(&self, object: ObjectKey, source: Arc<dyn ContentSource>) {
         self.sources.write().unwrap_or_else(PoisonError::into_inner).insert(object, source);
     }
 
     /// Removes the source of an object. An upload that has begun continues.
-    #[allow(dead_code, reason = "for the replication of Datasets")]
     pub fn remove(&self, object: &ObjectKey) {
         self.sources.write().unwrap_or_else(PoisonError::into_inner).remove(object);
     }

@@ -41,6 +41,9 @@ pub struct NodeFacts<'a> {
     pub context: &'a NodeContext,
     /// The containers with the number of their observation, or why no observation exists.
     pub observed: Result<(&'a [ObservedContainer], u64), &'a str>,
+    /// The workers and model servers with a container that the engine does not describe, and why.
+    /// Nothing is decided about them; the others go on.
+    pub undescribed: &'a BTreeMap<WorkerName, String>,
     pub attempts: &'a BTreeMap<WorkerName, Attempts>,
 }
 

@@ -10,8 +10,9 @@ use neptune_wire::{DatasetGeneration, ReplicaReport, ReplicaState};
 const TOLERANCE: Duration = Duration::from_secs(10);
 /// Between two questions to a source that changes.
 const MIN_PAUSE: Duration = Duration::from_secs(2);
-/// Between two questions to a source that does not change, or is not reachable.
-const MAX_PAUSE: Duration = Duration::from_secs(10);
+/// Between two questions to a source that does not change, or is not reachable. Shorter than
+/// [`MAX_IDLE`](neptune_peers::limits::MAX_IDLE), so that an idle copy keeps its connection.
+const MAX_PAUSE: Duration = Duration::from_secs(7);
 /// After a sync that was interrupted.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// After a failure of the node, such as a full disk.
@@ -135,6 +136,12 @@ mod tests {
     }
 
     #[test]
+    fn connection_is_asked_before_either_side_closes_it() {
+        use neptune_peers::limits::{IDLE_TIMEOUT, MAX_IDLE};
+        assert!(MAX_PAUSE < MAX_IDLE && MAX_IDLE < IDLE_TIMEOUT);
+    }
+
+    #[test]
     fn pause_grows_while_nothing_changes_and_is_short_after_a_change() {
         let idle = SyncOutcome::Equal { is_new: false };
         let mut pause = next_pause(&SyncOutcome::Equal { is_new: true }, MAX_PAUSE);
@@ -143,7 +150,7 @@ mod tests {
             pause = next_pause(&idle, pause);
             seen.push(pause.as_secs());
         }
-        assert_eq!(seen, [2, 4, 8, 10, 10]);
+        assert_eq!(seen, [2, 4, 7, 7, 7]);
         assert_eq!(next_pause(&SyncOutcome::Behind, pause), RETRY_PAUSE);
     }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use neptune_content::Digest;
-use neptune_peers::client::{connection::PeerConnection, download::describe};
+use neptune_peers::client::{connection::PeerConnection, kept::KeptConnection};
 use neptune_replicas::{DatasetDescription, Deletions, Replica, ReplicaError, SyncProgress};
 use neptune_wire::{ObjectKey, ReplicaDeletions, ReplicaOf};
 use tokio::{
@@ -47,7 +47,7 @@ pub struct CopyTask {
 /// What the task remembers between two turns.
 struct Memory {
     replica: Option<Replica>,
-    connection: Option<PeerConnection>,
+    connection: KeptConnection,
     /// Whether files differ from the generation that was copied.
     is_dirty: bool,
     is_recheck_due: bool,
@@ -64,7 +64,7 @@ impl CopyTask {
         let now = Instant::now();
         let mut memory = Memory {
             replica: None,
-            connection: None,
+            connection: KeptConnection::default(),
             is_dirty: false,
             is_recheck_due: false,
             scrub_at: now + SCRUB_INTERVAL,
@@ -83,7 +83,7 @@ impl CopyTask {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 // The sender is dropped only when the process exits.
-                _ = roster.changed() => memory.connection = None,
+                _ = roster.changed() => memory.connection.close(),
                 () = self.recheck.notified() => memory.is_recheck_due = true,
             }
         }
@@ -96,10 +96,7 @@ impl CopyTask {
         }
         let described = match self.ask(memory).await {
             Ok(described) => described,
-            Err(why) => {
-                memory.connection = None;
-                return SyncOutcome::Unreachable(why);
-            }
+            Err(why) => return SyncOutcome::Unreachable(why),
         };
         self.sync(memory, described).await
     }
@@ -151,12 +148,8 @@ impl CopyTask {
             )
         })?;
         let text = |error: &dyn std::error::Error| format!("node {node}: {error}");
-        let connection = match memory.connection.take().filter(|it| !it.is_closed()) {
-            Some(connection) => connection,
-            None => PeerConnection::open(key, &peer).await.map_err(|error| text(&error))?,
-        };
-        let connection = memory.connection.insert(connection);
-        let described = describe(connection, &self.name).await.map_err(|error| text(&error))?;
+        let described = memory.connection.describe(key, &peer, &self.name).await;
+        let described = described.map_err(|error| text(&error))?;
         let described = described.ok_or_else(|| {
             format!("node {node} does not offer the data; it may be missing there, or be read the first time")
         })?;
@@ -166,21 +159,24 @@ impl CopyTask {
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     async fn sync(&self, memory: &mut Memory, described: DatasetDescription) -> SyncOutcome {
         let asked_at = Instant::now();
-        let (Some(mut replica), Some(mut connection)) =
-            (memory.replica.take(), memory.connection.take())
-        else {
-            return SyncOutcome::Behind;
-        };
+        let Some(mut replica) = memory.replica.take() else { return SyncOutcome::Behind };
         let is_equal = replica.description() == Some(&described) && !memory.is_dirty;
         let result = if is_equal {
             Ok(false)
+        } else if let Some(mut connection) = memory.connection.take() {
+            let fetched = self.fetch(memory, &mut replica, &mut connection, &described).await;
+            fetched.map(|()| {
+                memory.connection.keep(connection);
+                true
+            })
         } else {
-            self.fetch(memory, &mut replica, &mut connection, &described).await.map(|()| true)
+            // The source closed the connection after its answer.
+            memory.replica = Some(replica);
+            return SyncOutcome::Behind;
         };
         memory.replica = Some(replica);
         match result {
             Ok(is_new) => {
-                memory.connection = Some(connection);
                 (memory.equal_at, memory.is_dirty) = (asked_at, false);
                 SyncOutcome::Equal { is_new }
             }

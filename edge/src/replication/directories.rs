@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use neptune_transfer::durable;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
@@ -71,7 +72,7 @@ fn remove(path: &Path) {
         let renamed = path.with_file_name(format!("{name}{REMOVED}"));
         // One that was left over.
         let _ = fs::remove_dir_all(&renamed);
-        if let Err(error) = fs::rename(path, &renamed) {
+        if let Err(error) = durable::move_aside(path, &renamed) {
             warn!(path = %path.display(), %error, "replica cannot be removed; retrying");
             return;
         }

@@ -16,6 +16,8 @@
 //! cannot be written is still read, so that the stored workers start. [`Store::problem`] is what
 //! is wrong.
 
+mod checkpoint;
+mod epoch_file;
 mod health;
 mod owner;
 mod records;
@@ -36,6 +38,7 @@ use rusqlite::{Connection, OpenFlags, Transaction};
 use tracing::{error, info};
 
 use self::{
+    checkpoint::is_sync_error,
     health::{FileId, StorageHealth, reason_of},
     schema::Locking,
     space_reserve::{SpaceReserve, file_system},
@@ -59,6 +62,8 @@ pub struct Store {
     logged: Option<NodeProblemReason>,
     /// The epoch of this start, until it is stored.
     unsaved_epoch: Option<i64>,
+    /// A sync failed: what was written before may not be on the disk. See `checkpoint.rs`.
+    is_suspect: bool,
 }
 
 impl Store {
@@ -127,6 +132,7 @@ impl Store {
             check_at: None,
             logged: None,
             unsaved_epoch: None,
+            is_suspect: false,
         }
     }
 
@@ -183,7 +189,7 @@ impl Store {
         }
     }
 
-    /// Makes every commit before this call durable.
+    /// Makes every commit before this call durable. After a failed sync, this writes all of them again.
     pub fn sync(&mut self) -> Result<(), Error> {
         self.durable(|tx| {
             tx.execute("INSERT OR REPLACE INTO meta SELECT 'synced', ifnull(max(value), 0) + 1 FROM meta WHERE name = 'synced'", [])
@@ -229,7 +235,11 @@ impl Store {
             self.health.set_reserve(false);
             result = self.transact(strength, &write);
         }
-        let failure = result.as_ref().err();
+        let moved = if result.is_ok() { self.checkpoint_if_large() } else { Ok(()) };
+        // On a full disk the WAL grows, and the commit counts.
+        let moved = moved.as_ref().err().filter(|error| is_sync_error(error));
+        let failure = result.as_ref().err().or(moved);
+        self.is_suspect |= failure.is_some_and(is_sync_error);
         self.health.set_failure(
             failure.map(|error| (reason_of(error, file_system(&self.dir)), error.to_string())),
         );
@@ -242,6 +252,7 @@ impl Store {
         strength: &str,
         write: impl Fn(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<T> {
+        self.rewrite_if_suspect()?;
         self.connection.pragma_update(None, "synchronous", strength)?;
         let tx = self.connection.transaction()?;
         if let Some(epoch) = self.unsaved_epoch {

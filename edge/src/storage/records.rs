@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use neptune_wire::{AgentInstance, NodeProblem, ObjectKey, WorkerName};
 use rusqlite::{OptionalExtension as _, Transaction, params};
+use tracing::warn;
 
-use super::Store;
+use super::{Store, epoch_file::EpochFile};
 use crate::{
     Error,
     domain::{
@@ -21,14 +22,26 @@ use crate::{
 
 impl Store {
     /// Increments the epoch. The instance is `new` if the directory has none yet. Durable, unless
-    /// the database cannot be written: then the next commit that succeeds stores the epoch.
+    /// the database cannot be written: then the next commit that succeeds stores the epoch, and a file
+    /// has it until then.
     pub fn start_epoch(&mut self, new: &str) -> Result<AgentIdentity, Error> {
-        self.store_epoch(new).or_else(|error| {
-            let Some(stored) = self.identity()? else { return Err(error) };
-            let epoch = stored.epoch + 1;
-            self.unsaved_epoch = Some(epoch.cast_signed());
-            Ok(AgentIdentity { epoch, ..stored })
-        })
+        let (file, stored) = (EpochFile::new(&self.dir), self.identity()?);
+        let epoch = stored.as_ref().map_or(0, |stored| file.newest(stored)) + 1;
+        match (self.store_epoch(new, epoch), stored) {
+            (Ok(identity), _) => {
+                // Without space the next start creates it.
+                let _ = file.reserve();
+                Ok(identity)
+            }
+            (Err(error), None) => Err(error),
+            (Err(_), Some(stored)) => {
+                if let Err(error) = file.write(&stored, epoch) {
+                    warn!(%error, epoch, "the epoch of this start cannot be stored; if the next start cannot either, its messages are ordered by the wall clock");
+                }
+                self.unsaved_epoch = Some(epoch.cast_signed());
+                Ok(AgentIdentity { epoch, ..stored })
+            }
+        }
     }
 
     /// The identity of the last start.
@@ -46,17 +59,16 @@ impl Store {
         Ok(identity)
     }
 
-    fn store_epoch(&mut self, new: &str) -> Result<AgentIdentity, Error> {
+    fn store_epoch(&mut self, new: &str, epoch: u64) -> Result<AgentIdentity, Error> {
         self.durable(|tx| {
             tx.execute("INSERT OR IGNORE INTO meta VALUES ('instance', ?1), ('epoch', 0)", [new])?;
-            tx.execute("UPDATE meta SET value = value + 1 WHERE name = 'epoch'", [])?;
+            let value = epoch.cast_signed();
+            tx.execute("UPDATE meta SET value = ?1 WHERE name = 'epoch'", [value])?;
             let instance =
                 tx.query_row("SELECT value FROM meta WHERE name = 'instance'", [], |row| {
                     row.get(0)
                 })?;
-            let epoch: i64 =
-                tx.query_row("SELECT value FROM meta WHERE name = 'epoch'", [], |row| row.get(0))?;
-            Ok(AgentIdentity { instance: AgentInstance(instance), epoch: epoch.cast_unsigned() })
+            Ok(AgentIdentity { instance: AgentInstance(instance), epoch })
         })
     }
 

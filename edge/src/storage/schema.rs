@@ -1,9 +1,10 @@
 //! The layout of the tables: creates and upgrades it.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use rusqlite::Connection;
 
+use super::checkpoint::BUSY_TIMEOUT;
 use crate::Error;
 
 /// The layout of this version. A newer one is rejected, an earlier one is upgraded.
@@ -65,14 +66,14 @@ pub fn check(connection: &Connection, path: &Path) -> Result<u32, Error> {
 /// # Errors
 /// [`Error::Damaged`], [`Error::NewerStore`], [`Error::Store`].
 pub fn prepare(connection: &Connection, path: &Path, locking: Locking) -> Result<(), Error> {
-    connection.busy_timeout(Duration::from_secs(5))?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
     if locking == Locking::Exclusive {
         connection.execute_batch("PRAGMA locking_mode=EXCLUSIVE;")?;
     }
-    // A page cache of 512 KiB is enough for the small database. The WAL of 256 pages (1 MiB) fits
-    // into the reserve of disk space.
+    // A page cache of 512 KiB is enough for the small database. The WAL is moved to the database by
+    // `checkpoint.rs`.
     connection.execute_batch(
-        "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-512; PRAGMA wal_autocheckpoint=256;",
+        "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-512; PRAGMA wal_autocheckpoint=0;",
     )?;
     let found = check(connection, path)?;
     match UPGRADES.get(found as usize..) {

@@ -2,7 +2,7 @@
 //!
 //! `SQLite` needs space to open a database in WAL mode (32 KiB for `neptune.db-shm`), to write (the
 //! WAL grows up to the checkpoint, and by one transaction), and to checkpoint (the database grows by
-//! at most that). `schema.rs` checkpoints every MiB.
+//! at most that). `checkpoint.rs` checkpoints every MiB.
 
 use std::{
     fs::{self, File},

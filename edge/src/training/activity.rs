@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fs, io, path::Path, sync::Arc};
 
-use neptune_wire::{AgentInstance, TaskId};
+use neptune_wire::{AgentInstance, TaskId, WorkerReason};
 use reqwest::Client;
 use tokio::{
     sync::{Notify, mpsc},
@@ -24,12 +24,15 @@ use crate::{
     domain::{
         node_context::{NodeContext, TRAINING_DIR},
         problem::Problem,
-        training::{SweepState, TaskEvent, TaskOutput, TaskProblem, VerifyProblem},
+        training::{CleanProblem, SweepState, TaskEvent, TaskOutput, TaskProblem, VerifyProblem},
     },
     engine::docker::Docker,
     event::AgentEvent,
     random::random,
 };
+
+/// Attempts to remove the containers of earlier tasks while the engine answers.
+const SWEEP_ATTEMPTS: u32 = 5;
 
 /// A task with everything that its activities need.
 #[derive(Clone)]
@@ -53,6 +56,8 @@ pub struct TrainingNode {
     pub instance: AgentInstance,
     pub events: mpsc::Sender<AgentEvent>,
     pub metrics: Arc<TrainingMetrics>,
+    /// Identifies this boot of the machine.
+    pub boot: String,
 }
 
 /// An activity with its input.
@@ -110,8 +115,8 @@ impl TaskJob {
             counted: self.inputs.as_ref().ok().and_then(|inputs| inputs.counted),
             seconds,
         };
-        let files = self.files.clone();
-        let verified = spawn_blocking(move || files.verify(&expected)).await;
+        let (files, boot) = (self.files.clone(), self.node.boot.clone());
+        let verified = spawn_blocking(move || files.verify_in(&boot, &expected)).await;
         verified.expect("no file makes the verification panic")
     }
 }
@@ -129,7 +134,8 @@ impl TrainingNode {
         self.remove_containers_unless(|identity| identity.task != *task).await
     }
 
-    /// Removes the training containers of this node, except some.
+    /// Removes the training containers of this node, except some. One that cannot be removed does
+    /// not keep the others; the error is that of the last one.
     async fn remove_containers_unless(
         &self,
         keep: impl Fn(&TrainingIdentity) -> bool,
@@ -140,20 +146,32 @@ impl TrainingNode {
             let is_own = identity.is_of(&self.context, &self.instance);
             (is_own && !keep(&identity)).then_some(found.id)
         });
-        self.docker.remove_training(&ids.collect::<Vec<_>>()).await
+        let mut removed = Ok(());
+        for id in ids {
+            if let Err(problem) = self.docker.remove_training(&[id]).await {
+                removed = Err(problem);
+            }
+        }
+        removed
     }
 
     /// Removes the container and the files of a task, and reports the result.
     pub fn clean(self, task: TaskId) {
         tokio::spawn(async move {
-            let cleaned = self.remove_containers(&task).await.map_err(|problem| problem.message);
+            let removed = self.remove_containers(&task).await;
             let files = TaskFiles::new(&self.context.data_dir, &task);
-            let cleaned = match cleaned {
+            let cleaned = match removed {
                 Ok(()) => {
+                    let shown = files.dir.display().to_string();
                     let removed = spawn_blocking(move || files.remove()).await;
-                    removed.expect("removing files does not panic").map_err(|it| it.to_string())
+                    removed.expect("removing files does not panic").map_err(|error| CleanProblem {
+                        is_container_removed: true,
+                        message: format!("cannot remove {shown}: {error}; remove it as root, or run the agent as root; retrying"),
+                    })
                 }
-                Err(problem) => Err(problem),
+                Err(Problem { message, .. }) => {
+                    Err(CleanProblem { is_container_removed: false, message })
+                }
             };
             let event = AgentEvent::Training { task, event: TaskEvent::Cleaned(cleaned) };
             // The receiver is dropped only when the process exits.
@@ -168,8 +186,8 @@ impl TrainingNode {
         tokio::spawn(async move {
             let (root, kept) = (self.context.data_dir.join(TRAINING_DIR), known.clone());
             let removed = spawn_blocking(move || remove_unknown(&root, &kept)).await;
-            if let Err(error) = removed.expect("removing files does not panic") {
-                warn!(%error, "cannot remove files of earlier training tasks");
+            for problem in removed.expect("removing files does not panic") {
+                warn!(problem, "cannot remove files of an earlier training task");
             }
             // The receiver is dropped only when the process exits.
             let _ = self.events.send(AgentEvent::TrainingSwept(SweepState::Files)).await;
@@ -184,6 +202,14 @@ impl TrainingNode {
                     );
                 }
                 failures += 1;
+                // The engine answers, and refuses to remove one: the tasks of the node go on.
+                if problem.reason == WorkerReason::ContainerRefused && failures >= SWEEP_ATTEMPTS {
+                    warn!(
+                        problem = problem.message,
+                        "a training container of an earlier task is left behind; remove it"
+                    );
+                    break;
+                }
                 tokio::time::sleep(ENGINE_CONNECT.delay(failures, random())).await;
             }
             let _ = self.events.send(AgentEvent::TrainingSwept(SweepState::Containers)).await;
@@ -196,17 +222,47 @@ impl TrainingNode {
     }
 }
 
-fn remove_unknown(root: &Path, known: &BTreeSet<TaskId>) -> io::Result<()> {
+/// Removes the files of tasks that are not known. Returns what could not be removed: that does not
+/// keep the others.
+fn remove_unknown(root: &Path, known: &BTreeSet<TaskId>) -> Vec<String> {
+    let text = |path: &Path, error: &io::Error| format!("{}: {error}", path.display());
     let listed = match fs::read_dir(root) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        listed => listed?,
+        Ok(listed) => listed,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
+        Err(error) => return vec![text(root, &error)],
     };
-    for entry in listed {
-        let entry = entry?;
+    let mut problems = Vec::new();
+    for entry in listed.flatten() {
         let name = entry.file_name().into_string().ok();
-        if !name.is_some_and(|name| known.contains(&TaskId(name))) {
-            fs::remove_dir_all(entry.path())?;
+        if name.is_some_and(|name| known.contains(&TaskId(name))) {
+            continue;
+        }
+        if let Err(error) = fs::remove_dir_all(entry.path()) {
+            problems.push(text(&entry.path(), &error));
         }
     }
-    Ok(())
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn entry_that_cannot_be_removed_does_not_keep_the_others() {
+        let root = tempfile::tempdir().unwrap();
+        let (kept, known) = (TaskId("b".into()), root.path().join("b"));
+        // A file is no directory of a task, and cannot be removed as one.
+        for name in ["a", "d"] {
+            fs::write(root.path().join(name), "").unwrap();
+        }
+        for name in ["b", "c", "e"] {
+            fs::create_dir_all(root.path().join(name).join("output")).unwrap();
+        }
+        let problems = remove_unknown(root.path(), &[kept].into());
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert!(known.exists());
+        assert!(!root.path().join("c").exists() && !root.path().join("e").exists());
+    }
 }

@@ -24,6 +24,8 @@ const NODE: &str = "io.neptune.training-node";
 const INSTANCE: &str = "io.neptune.training-instance";
 const OBJECT: &str = "io.neptune.training-object";
 const WORKER: &str = "io.neptune.training-worker";
+/// Label with when the agent started the container, on the clock since the boot.
+pub const STARTED: &str = "io.neptune.training-started";
 const NAME: &str = "io.neptune.training-name";
 
 /// Seconds between SIGTERM and SIGKILL. An output that was not finished is not used.
@@ -155,6 +157,7 @@ pub fn spec(
         Some(TrainingScript::Directory(scripts)) => Some(ScriptMount {
             dir: scripts.dir.clone().into(),
             boot_file: scripts.boot_file.clone(),
+            source: None,
         }),
         Some(TrainingScript::Download { .. }) | None => None,
     };

@@ -2,6 +2,8 @@
 
 pub mod activity;
 pub mod aggregator_client;
+pub mod boot;
+mod boot_time;
 pub mod container;
 pub mod metrics;
 pub mod output;

@@ -13,6 +13,7 @@ use neptune_aggregate::{
     weights::{Weights, WeightsError},
 };
 use neptune_content::Digest;
+use neptune_transfer::durable;
 use neptune_wire::{TaskId, TaskKind, TrainingReason, aggregator::UpdateReport};
 use rustix::{
     fs::{Mode, OFlags},
@@ -30,6 +31,8 @@ use crate::domain::{
 pub const OUTPUT_EXTRA: u64 = 1024 * 1024;
 /// Most files and directories in the output directory.
 const MAX_ENTRIES: u64 = 1000;
+/// Most outputs of a task that are kept because they cannot be removed.
+const MAX_ASIDE: u32 = 8;
 /// The files that a program may write its weights to.
 const WEIGHTS: [&str; 2] = ["weights.npz", "weights.safetensors"];
 const RESULT: &str = "result.json";
@@ -89,7 +92,11 @@ impl TaskFiles {
     pub fn reset_output(&self, user: u32, agent: u32) -> io::Result<()> {
         let output = self.output();
         self.create()?;
-        remove(&output)?;
+        match remove(&output) {
+            // A directory that the program made belongs to its user. It does not stop the next run.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.set_aside()?,
+            removed => removed?,
+        }
         fs::DirBuilder::new().mode(0o700).create(&output)?;
         if user == agent {
             return Ok(());
@@ -101,7 +108,22 @@ impl TaskFiles {
         fs::set_permissions(&output, fs::Permissions::from_mode(0o777))
     }
 
-    /// Removes all files of the task.
+    /// Gives an output that cannot be removed another name. It is removed with the task, by an agent
+    /// that may.
+    fn set_aside(&self) -> io::Result<()> {
+        for number in 0..MAX_ASIDE {
+            let aside = self.dir.join(format!("earlier-output-{number}"));
+            if aside.symlink_metadata().is_err() {
+                return durable::move_aside(&self.output(), &aside).map(drop);
+            }
+        }
+        Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("{MAX_ASIDE} earlier outputs have directories of another user; remove them"),
+        ))
+    }
+
+    /// Removes all files of the task. What cannot be removed does not keep the rest.
     pub fn remove(&self) -> io::Result<()> {
         remove(&self.dir)
     }

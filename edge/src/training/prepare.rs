@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use neptune_aggregate::weights::{Format, Weights};
-use neptune_content::download::{Download, DownloadError, download};
+use neptune_content::download::{Download, DownloadError, Length, download};
 use neptune_wire::{TrainingReason, TrainingScript, WorkerReason};
 use reqwest::StatusCode;
 use tokio::{fs, task::spawn_blocking};
@@ -159,7 +159,7 @@ async fn download_base(job: &TaskJob) -> Result<(), TaskProblem> {
             fs::hard_link(TaskFiles::new(&job.node.context.data_dir, other).base(), &path).await;
     }
     let url = format!("{}/v1/content/{}", job.wanted.aggregator.url, base.sha256);
-    let wanted = Download { url, content, length: base.bytes, path: path.clone() };
+    let wanted = Download { url, content, length: Length::Exactly(base.bytes), path: path.clone() };
     download(&job.client, &wanted).await.map_err(|error| download_problem(job, error, file))?;
     // The user of the program reads it. Its directory is the agent's alone.
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
@@ -184,7 +184,9 @@ fn download_problem(
             TrainingReason::DigestMismatch,
             format!("weights of {url}: {error}; retrying"),
         ),
-        DownloadError::Status(..) | DownloadError::Length { .. } => TaskProblem::new(
+        DownloadError::Status(..)
+        | DownloadError::Length { .. }
+        | DownloadError::TooLarge { .. } => TaskProblem::new(
             TrainingReason::DownloadFailed,
             format!("weights of {url}: {error}; retrying"),
         ),

@@ -1,21 +1,27 @@
 //! Runs the container of a task until it ends: adopts the one that an earlier process started, or
 //! starts one, and ends it when it takes too long or writes too much.
 
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use jiff::Timestamp;
-use neptune_wire::{TaskKind, TrainingReason};
+use neptune_wire::{TaskKind, TrainingReason, WorkerReason};
 use tokio::{sync::Notify, task::spawn_blocking, time::sleep_until};
 use tracing::info;
 
 use super::{
     activity::TaskJob,
-    container::{self, TaskInputs, TrainingIdentity},
+    boot_time::BootTime,
+    container::{self, STARTED, TaskInputs, TrainingIdentity},
     output::too_large_problem,
     prepare::{self, engine_problem},
 };
 use crate::{
+    artifacts::host_path,
     domain::{
+        allowed_dirs::PathUse,
         problem::Problem,
         training::{RunOutcome, TaskEvent, TaskProblem},
     },
@@ -51,8 +57,7 @@ pub async fn run(job: &TaskJob, cancel: &Notify) -> TaskEvent {
 
 /// Adopts or starts the container. An error is the end of the run.
 async fn begin(job: &TaskJob) -> Result<Adopted, RunOutcome> {
-    let interrupted = |problem| RunOutcome::Interrupted(engine_problem(problem));
-    match adopt(job).await.map_err(interrupted)?? {
+    match adopt(job).await.map_err(|problem| RunOutcome::Lost(engine_problem(problem)))?? {
         Some(adopted) => Ok(adopted),
         None => start(job).await,
     }
@@ -75,18 +80,22 @@ async fn adopt(job: &TaskJob) -> Result<Result<Option<Adopted>, RunOutcome>, Pro
             && identity.node == job.node.context.node.as_str()
             && identity.instance == job.node.instance.0;
         if is_current && adopted.is_none() {
-            match job.node.docker.training_state(&found.id).await? {
-                TrainingState::Running { started_at } => {
+            match job.node.docker.training_state(&found.id).await {
+                Ok(TrainingState::Running { started_at }) => {
                     info!(task = id.0, container = found.id, "training container adopted");
-                    let deadline = deadline(job, started_at);
+                    let noted = found.labels.get(STARTED).and_then(|text| text.parse().ok());
+                    let deadline = deadline(job, age(noted.as_ref(), started_at));
                     adopted = Some(Adopted { id: found.id, deadline });
                     continue;
                 }
-                TrainingState::Exited { code: 0, seconds, .. } => {
+                Ok(TrainingState::Exited { code: 0, seconds, .. }) => {
                     return Ok(Err(succeeded(job, seconds)));
                 }
                 // It may have been killed with the engine or the machine: it runs again.
-                TrainingState::Exited { .. } | TrainingState::Unusable => {}
+                Ok(TrainingState::Exited { .. } | TrainingState::Unusable) => {}
+                // The engine does not describe it: its data is damaged.
+                Err(problem) if problem.reason == WorkerReason::ContainerRefused => {}
+                Err(problem) => return Err(problem),
             }
         }
         job.node.docker.remove_training(&[found.id]).await?;
@@ -94,11 +103,18 @@ async fn adopt(job: &TaskJob) -> Result<Result<Option<Adopted>, RunOutcome>, Pro
     Ok(Ok(adopted))
 }
 
+/// How long a container ran. `noted`: when the agent started it; an agent of an earlier version noted
+/// nothing. `started_at`: by the clock of the engine.
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-fn deadline(job: &TaskJob, started_at: Option<Timestamp>) -> Option<Instant> {
+fn age(noted: Option<&BootTime>, started_at: Option<Timestamp>) -> Duration {
+    let wall = started_at.map_or(0, |start| (Timestamp::now() - start).get_seconds());
+    let wall = Duration::from_secs(u64::try_from(wall).unwrap_or(0));
+    BootTime::age(noted, BootTime::now().as_ref(), wall)
+}
+
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+fn deadline(job: &TaskJob, ran: Duration) -> Option<Instant> {
     let limit = Duration::from_secs(job.wanted.container.timeout_seconds?);
-    let ran = started_at.map_or(0, |start| (Timestamp::now() - start).get_seconds());
-    let ran = Duration::from_secs(u64::try_from(ran).unwrap_or(0));
     Instant::now().checked_add(limit.saturating_sub(ran))
 }
 
@@ -108,16 +124,16 @@ async fn start(job: &TaskJob) -> Result<Adopted, RunOutcome> {
     let user = container::user(&job.wanted, &job.node.context);
     let (files, agent) = (job.files.clone(), job.node.context.agent_user);
     let ca = job.wanted.session.as_ref().map(|session| session.ca.clone());
+    let boot = job.node.boot.clone();
     let reset = spawn_blocking(move || {
         files.reset_output(user, agent)?;
+        files.write_boot(&boot)?;
         ca.map_or(Ok(()), |ca| files.write_ca(&ca))
     })
     .await;
     reset.expect("creating a directory does not panic").map_err(|error| {
         let reason = match error.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                TrainingReason::DiskFull
-            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => TrainingReason::DiskFull,
             _ => TrainingReason::ContainerRefused,
         };
         let message = format!("cannot create {}: {error}; retrying", job.files.output().display());
@@ -125,19 +141,36 @@ async fn start(job: &TaskJob) -> Result<Adopted, RunOutcome> {
     })?;
     let inputs = job.inputs.clone().map_err(RunOutcome::InputMissing)?;
     let inputs = TaskInputs { weights, ..inputs };
+    let spec = container::spec(&job.wanted, &inputs, &job.files, &job.node.context);
+    let spec = host_path::resolved(&spec, &job.node.context).await.map_err(not_mounted)?;
+    let mut labels = container::labels(&job.wanted, &job.node.context, &job.node.instance);
+    labels.extend(BootTime::now().map(|now| (STARTED.to_owned(), now.to_string())));
     let new = NewContainer {
         name: container::name(&job.wanted, &job.node.context),
-        labels: container::labels(&job.wanted, &job.node.context, &job.node.instance),
-        spec: container::spec(&job.wanted, &inputs, &job.files, &job.node.context),
+        labels,
+        spec,
         max_file_bytes: container::output_limit(&job.wanted),
     };
     let started = job.node.docker.start_training(&new).await;
-    let id = started.map_err(|problem| RunOutcome::Interrupted(engine_problem(problem)))?;
+    let id = started.map_err(|problem| match problem.reason {
+        // It may start it all the same.
+        WorkerReason::DockerUnavailable => RunOutcome::Lost(engine_problem(problem)),
+        _ => RunOutcome::Interrupted(engine_problem(problem)),
+    })?;
     info!(
         task = job.wanted.task.id.0, object = %job.wanted.owner, worker = job.wanted.task.worker,
         round = job.wanted.task.round, container = id, "training container started"
     );
-    Ok(Adopted { id, deadline: deadline(job, None) })
+    Ok(Adopted { id, deadline: deadline(job, Duration::ZERO) })
+}
+
+/// A path that the container would mount became another one since it was checked.
+fn not_mounted((path_use, message): (PathUse, String)) -> RunOutcome {
+    let reason = match path_use {
+        PathUse::Scripts => TrainingReason::ScriptMissing,
+        PathUse::Model | PathUse::Dataset | PathUse::Capture => TrainingReason::DatasetUnavailable,
+    };
+    RunOutcome::InputMissing(TaskProblem::new(reason, message))
 }
 
 /// Waits for the end of the container.
@@ -160,8 +193,7 @@ async fn supervise(job: &TaskJob, adopted: &Adopted) -> RunOutcome {
                 if adopted.deadline.is_some_and(|at| at <= Instant::now()) {
                     return kill(job, &adopted.id, timed_out(job), RunOutcome::Failed).await;
                 }
-                if let Some(what) = excess(job, limit).await {
-                    let problem = too_large_problem(&what, job.wanted.container.max_update_bytes);
+                if let Some(problem) = excess(job, limit).await {
                     return kill(job, &adopted.id, problem, RunOutcome::Refused).await;
                 }
                 measure_at = Instant::now() + MEASURE_INTERVAL;
@@ -172,7 +204,11 @@ async fn supervise(job: &TaskJob, adopted: &Adopted) -> RunOutcome {
             Err(problem) => Err(problem),
         };
         match state {
-            Ok(TrainingState::Running { .. }) => tokio::time::sleep(ENGINE_RETRY).await,
+            Ok(TrainingState::Running { .. }) => {
+                // It did not end with the engine.
+                is_engine_lost = false;
+                tokio::time::sleep(ENGINE_RETRY).await;
+            }
             Ok(TrainingState::Unusable) => {
                 return RunOutcome::Interrupted(TaskProblem::new(
                     TrainingReason::ContainerRefused,
@@ -196,7 +232,7 @@ async fn supervise(job: &TaskJob, adopted: &Adopted) -> RunOutcome {
                 is_engine_lost = true;
                 let since = *failing_since.get_or_insert(Instant::now());
                 if since.elapsed() > ENGINE_TIMEOUT {
-                    return RunOutcome::Interrupted(engine_problem(problem));
+                    return RunOutcome::Lost(engine_problem(problem));
                 }
                 tokio::time::sleep(ENGINE_RETRY).await;
                 continue;
@@ -224,14 +260,32 @@ fn timed_out(job: &TaskJob) -> TaskProblem {
     )
 }
 
-/// What exceeds the limit of the output, if anything does.
-async fn excess(job: &TaskJob, limit: u64) -> Option<String> {
+/// The problem that the output exceeds its limit, or that this cannot be known.
+async fn excess(job: &TaskJob, limit: u64) -> Option<TaskProblem> {
     let files = job.files.clone();
     let usage = spawn_blocking(move || files.usage()).await.expect("measuring does not panic");
+    let max = job.wanted.container.max_update_bytes;
+    excess_of(usage, (limit, max), job.node.context.agent_user)
+}
+
+fn excess_of(
+    usage: io::Result<Option<u64>>,
+    (limit, max): (u64, u64),
+    agent_user: u32,
+) -> Option<TaskProblem> {
     match usage {
         Ok(Some(bytes)) if bytes <= limit => None,
-        Ok(Some(bytes)) => Some(format!("script wrote {bytes} bytes into OUTPUT_DIR")),
-        Ok(None) => Some("script wrote too many files into OUTPUT_DIR".to_owned()),
+        Ok(Some(bytes)) => {
+            Some(too_large_problem(&format!("script wrote {bytes} bytes into OUTPUT_DIR"), max))
+        }
+        Ok(None) => Some(too_large_problem("script wrote too many files into OUTPUT_DIR", max)),
+        // Otherwise the script could fill the disk there.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Some(TaskProblem::new(
+            TrainingReason::UpdateTooLarge,
+            format!(
+                "script made a directory in OUTPUT_DIR that the agent (user {agent_user}) cannot read, so that its size is not limited; write files into OUTPUT_DIR itself, make directories readable for all, or run the agent as root"
+            ),
+        )),
         // Verification reads it again.
         Err(_) => None,
     }
@@ -246,7 +300,7 @@ async fn kill(
 ) -> RunOutcome {
     match job.node.docker.remove_training(std::slice::from_ref(id)).await {
         Ok(()) => outcome(problem),
-        Err(problem) => RunOutcome::Interrupted(engine_problem(problem)),
+        Err(problem) => RunOutcome::Lost(engine_problem(problem)),
     }
 }
 
@@ -257,9 +311,9 @@ async fn failed(
     (code, out_of_memory, seconds): (i64, bool, u64),
 ) -> RunOutcome {
     // A file reached its limit: the program cannot write more.
-    let max = job.wanted.container.max_update_bytes;
-    if let Some(what) = excess(job, container::output_limit(&job.wanted).saturating_sub(1)).await {
-        return RunOutcome::Refused(too_large_problem(&what, max));
+    let limit = container::output_limit(&job.wanted).saturating_sub(1);
+    if let Some(problem) = excess(job, limit).await {
+        return RunOutcome::Refused(problem);
     }
     let log = job.node.docker.training_log(id).await;
     let end = if log.is_empty() { String::new() } else { format!(": {log}") };
@@ -291,3 +345,18 @@ async fn failed(
 
 /// Free space below which a disk is full.
 const FULL_BELOW_BYTES: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_that_cannot_be_measured_is_refused() {
+        let reason = |usage| excess_of(usage, (100, 90), 1000).map(|problem| problem.reason);
+        assert_eq!(reason(Ok(Some(100))), None);
+        for usage in [Ok(Some(101)), Ok(None), Err(io::ErrorKind::PermissionDenied.into())] {
+            assert_eq!(reason(usage), Some(TrainingReason::UpdateTooLarge));
+        }
+        assert_eq!(reason(Err(io::ErrorKind::NotConnected.into())), None, "read again later");
+    }
+}

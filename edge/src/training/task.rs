@@ -17,7 +17,7 @@ use std::{collections::BTreeMap, time::Instant};
 use neptune_wire::{TaskId, TaskState, TrainingReason};
 
 use crate::{
-    backoff::{RECHECK_INTERVAL, TRAINING_INPUTS, TRAINING_RESTART},
+    backoff::{TRAINING_INPUTS, TRAINING_RESTART},
     domain::training::{RunOutcome, TaskEvent, TaskProblem, TaskRecord, Verdict, VerifyProblem},
 };
 
@@ -38,6 +38,7 @@ pub enum Activity {
 
 /// A task on this node.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of a task")]
 pub struct TaskInstance {
     pub record: TaskRecord,
     /// Whether the cloud lists it.
@@ -48,6 +49,8 @@ pub struct TaskInstance {
     pub is_cancelled: bool,
     /// Whether its inputs are on the node since this start of the agent.
     pub is_prepared: bool,
+    /// Whether its container may run although no activity watches it.
+    pub may_run: bool,
     /// Why it does not progress now.
     pub problem: Option<TaskProblem>,
     pub uploaded: Option<u64>,
@@ -76,6 +79,7 @@ impl TaskInstance {
             activity: None,
             is_cancelled: false,
             is_prepared: false,
+            may_run: false,
             problem: None,
             uploaded: None,
             next_try: None,
@@ -83,12 +87,12 @@ impl TaskInstance {
         }
     }
 
-    /// Whether its container may exist.
+    /// Whether its container may run.
     fn has_slot(&self) -> bool {
         match self.activity {
             Some(Activity::Run) => true,
-            Some(Activity::Clean) => self.record.state == TaskState::Training,
-            _ => false,
+            Some(Activity::Clean) => self.record.state == TaskState::Training || self.may_run,
+            _ => self.may_run,
         }
     }
 
@@ -104,6 +108,17 @@ impl TaskInstance {
             self.uploaded = Some(uploaded);
             self.problem = problem;
             return false;
+        }
+        // A container that is not watched any more keeps its place until it is seen or removed.
+        match &event {
+            TaskEvent::Ran(outcome) => self.may_run = matches!(outcome, RunOutcome::Lost(_)),
+            TaskEvent::Cancelled if self.activity == Some(Activity::Run) => self.may_run = true,
+            TaskEvent::Verified(Ok(_) | Err(VerifyProblem::Refused(_))) => self.may_run = false,
+            TaskEvent::Cleaned(Err(problem)) if problem.is_container_removed => {
+                self.may_run = false;
+            }
+            TaskEvent::Cleaned(Err(_)) => self.may_run |= self.record.state == TaskState::Training,
+            _ => {}
         }
         self.activity = None;
         self.is_cancelled = false;
@@ -138,13 +153,17 @@ impl TaskInstance {
                 self.record.problem = Some(TaskProblem { reason, message });
             }
             // The container runs again, and writes the same.
-            TaskEvent::Uploaded(Verdict::Lost(problem)) => {
+            TaskEvent::Verified(Err(VerifyProblem::Lost(problem)))
+            | TaskEvent::Uploaded(Verdict::Lost(problem)) => {
                 self.record =
                     TaskRecord { failures: self.record.failures, ..TaskRecord::default() };
                 self.retry_inputs(problem, now, random);
             }
             TaskEvent::Cleaned(Ok(())) => return true,
-            TaskEvent::Cleaned(Err(_)) => self.next_try = Some(now + RECHECK_INTERVAL),
+            TaskEvent::Cleaned(Err(problem)) => {
+                let problem = TaskProblem::new(TrainingReason::Unknown, problem.message);
+                self.retry_inputs(problem, now, random);
+            }
         }
         false
     }
@@ -176,7 +195,9 @@ impl TaskInstance {
                 self.is_prepared = false;
                 self.retry_inputs(problem, now, random);
             }
-            RunOutcome::Interrupted(problem) => self.retry_inputs(problem, now, random),
+            RunOutcome::Interrupted(problem) | RunOutcome::Lost(problem) => {
+                self.retry_inputs(problem, now, random);
+            }
         }
     }
 
@@ -234,13 +255,20 @@ pub fn plan(
             }
         }
     }
-    // Containers that may exist already come first.
-    waiting.sort_by_key(|(_, task)| (task.record.state != TaskState::Training, task.order));
+    // Containers that run come first, then those that may exist.
+    waiting.sort_by_key(|(_, task)| {
+        (!task.may_run, task.record.state != TaskState::Training, task.order)
+    });
     let beginning = plan.begin.iter().filter(|(id, activity)| {
-        *activity == Activity::Clean && tasks[id].record.state == TaskState::Training
+        let task = &tasks[id];
+        // One that may run is counted below.
+        let may_exist = task.record.state == TaskState::Training && !task.may_run;
+        *activity == Activity::Clean && may_exist
     });
     let used = tasks.values().filter(|task| task.has_slot()).count() + beginning.count();
-    let free = slots.saturating_sub(used);
+    // Those that wait to be watched again use their own.
+    let own = waiting.iter().filter(|(_, task)| task.may_run).count();
+    let free = slots.saturating_sub(used - own);
     plan.begin.extend(waiting.into_iter().take(free).map(|(id, _)| (id.clone(), Activity::Run)));
     plan
 }

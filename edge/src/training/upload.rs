@@ -25,6 +25,8 @@ use crate::{
 const MAX_ANSWER: usize = 64 * 1024;
 /// The aggregator has accepted another result of the same task.
 const OTHER_ACCEPTED: &str = "OtherUpdateAccepted";
+/// The aggregator does not have the report: each attempt sends it first.
+const REPORT_MISSING: &str = "ReportMissing";
 
 /// What an answer of the aggregator means.
 #[derive(Debug, PartialEq)]
@@ -128,6 +130,7 @@ fn answer(status: StatusCode, text: &str, origin: &str) -> Answer {
         };
         Answer::End(Verdict::Refused { reason, message })
     };
+    let is_reason = |reason: &str| problem.as_ref().is_some_and(|it| it.reason == reason);
     match status {
         status if status.is_success() => Answer::Continue,
         StatusCode::FORBIDDEN => Answer::Retry(not_trusted(origin)),
@@ -135,9 +138,11 @@ fn answer(status: StatusCode, text: &str, origin: &str) -> Answer {
             refused(problem.as_ref().map(|problem| reason(&problem.reason)))
         }
         StatusCode::PAYLOAD_TOO_LARGE => refused(Some(TrainingReason::UpdateTooLarge)),
-        StatusCode::CONFLICT if problem.as_ref().is_some_and(|it| it.reason == OTHER_ACCEPTED) => {
-            Answer::End(Verdict::Accepted)
-        }
+        StatusCode::CONFLICT if is_reason(OTHER_ACCEPTED) => Answer::End(Verdict::Accepted),
+        StatusCode::CONFLICT if is_reason(REPORT_MISSING) => Answer::Retry(TaskProblem::new(
+            TrainingReason::AggregatorUnreachable,
+            format!("aggregator {origin} does not have the report of the update; sending it again"),
+        )),
         StatusCode::CONFLICT | StatusCode::GONE if problem.is_some() => refused(None),
         StatusCode::INSUFFICIENT_STORAGE => Answer::Retry(disk_full(origin)),
         // An aggregator that was replaced does not know the task yet.
@@ -199,16 +204,17 @@ mod tests {
         assert_eq!(of(409, "RunEnded"), refused(None, "RunEnded: why"));
         assert_eq!(of(409, "OtherUpdateAccepted"), Answer::End(Verdict::Accepted));
         for (status, reason) in [
-            (403, TrainingReason::NodeNotTrusted),
-            (404, TrainingReason::AggregatorUnreachable),
-            (500, TrainingReason::AggregatorUnreachable),
-            (503, TrainingReason::AggregatorUnreachable),
-            (507, TrainingReason::DiskFull),
+            ((403, "x"), TrainingReason::NodeNotTrusted),
+            ((404, "x"), TrainingReason::AggregatorUnreachable),
+            ((409, "ReportMissing"), TrainingReason::AggregatorUnreachable),
+            ((500, "x"), TrainingReason::AggregatorUnreachable),
+            ((503, "x"), TrainingReason::AggregatorUnreachable),
+            ((507, "x"), TrainingReason::DiskFull),
         ] {
-            let Answer::Retry(problem) = of(status, "x") else {
-                unreachable!("{status} is retried")
+            let Answer::Retry(problem) = of(status.0, status.1) else {
+                unreachable!("{status:?} is retried")
             };
-            assert_eq!(problem.reason, reason, "{status}");
+            assert_eq!(problem.reason, reason, "{status:?}");
         }
     }
 }

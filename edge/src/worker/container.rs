@@ -120,8 +120,11 @@ fn container_spec(
         command: worker.command.clone(),
         args: worker.args.clone(),
         env,
-        scripts: scripts
-            .map(|s| ScriptMount { dir: s.dir.clone().into(), boot_file: s.boot_file.clone() }),
+        scripts: scripts.map(|s| ScriptMount {
+            dir: s.dir.clone().into(),
+            boot_file: s.boot_file.clone(),
+            source: None,
+        }),
         model,
         dataset,
         directories: Vec::new(),

@@ -11,7 +11,7 @@ use neptune_wire::{
 
 use crate::{
     desired::{Desired, WantedWorker},
-    domain::observed_container::ObservedContainer,
+    domain::observed_container::{ContainerState, ObservedContainer},
     worker::{
         counts::{Counts, gateway_run},
         start_time,
@@ -241,7 +241,10 @@ impl<'a> MessageContext<'a, '_> {
     /// are ignored.
     fn container(&self, wanted: &WantedWorker) -> Option<&'a ObservedContainer> {
         let is_of_worker = |container: &&ObservedContainer| {
-            container.identity.worker == wanted.worker.name && container.identity.uid == wanted.uid
+            container.identity.worker == wanted.worker.name
+                && container.identity.uid == wanted.uid
+                // Of another one, the run is not known.
+                && container.state != ContainerState::Unknown
         };
         let containers = self.containers.unwrap_or_default().iter().filter(is_of_worker);
         containers.max_by_key(|container| container.is_alive())

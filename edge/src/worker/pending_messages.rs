@@ -19,6 +19,10 @@ impl PendingMessages {
         (self.0.len() > MAX_PENDING).then(|| self.0.pop_front()).flatten()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Removes and returns all messages.
     pub fn drain(&mut self) -> VecDeque<Message> {
         std::mem::take(&mut self.0)

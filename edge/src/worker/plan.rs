@@ -5,6 +5,7 @@
 //! | Docker | operation | model and dataset | container | then |
 //! |---|---|---|---|---|
 //! | unknown | | | | wait: `DockerUnavailable` |
+//! | a container of it unknown | | | | wait: `ContainerRefused` |
 //! | | in flight, or observed before its end | | | wait |
 //! | | | none usable | of this object, alive | keep it |
 //! | | | none usable | other | remove it; wait: its reason |
@@ -57,6 +58,9 @@ pub fn plan_workers(
         let attempts = facts.attempts.get(name).unwrap_or(&idle);
         let health = match (facts.observed, resolved.get(name)) {
             (Err(why), _) => waiting(WorkerReason::DockerUnavailable, why),
+            (Ok(_), _) if facts.undescribed.contains_key(name) => {
+                undescribed(facts, wanted, &facts.undescribed[name])
+            }
             (Ok(_), _) if !facts.is_settled(attempts) => in_flight(attempts),
             (Ok(_), Some(Ok(worker))) => {
                 let progress = Progress {
@@ -217,6 +221,20 @@ fn waiting(reason: WorkerReason, message: &str) -> WorkerHealth {
     }
 }
 
+/// The health of a worker with a container that the engine does not describe. One that ran when it
+/// was last described counts as running.
+fn undescribed(facts: &NodeFacts<'_>, wanted: &WantedWorker, why: &str) -> WorkerHealth {
+    let containers = facts.containers(&wanted.worker.name);
+    let is_live = |it: &&ObservedContainer| {
+        it.state == ContainerState::Running && it.identity.uid == wanted.uid
+    };
+    if !containers.iter().any(is_live) {
+        return waiting(WorkerReason::ContainerRefused, why);
+    }
+    let message = format!("was running when it was last described: {why}");
+    WorkerHealth { state: WorkerState::Running, reason: None, message, restarts: 0 }
+}
+
 /// The health of a worker with an operation in flight.
 fn in_flight(attempts: &Attempts) -> WorkerHealth {
     if attempts.problem.is_some() {
@@ -285,6 +303,7 @@ mod tests {
         keep: BTreeSet<ObjectKey>,
         reloads: BTreeMap<WorkerName, ReloadDecision>,
         counts: Counts,
+        undescribed: BTreeMap<WorkerName, String>,
     }
 
     fn node() -> Node {
@@ -305,6 +324,7 @@ mod tests {
             keep: BTreeSet::new(),
             reloads: BTreeMap::new(),
             counts: Counts::default(),
+            undescribed: BTreeMap::new(),
         }
     }
 
@@ -351,6 +371,7 @@ mod tests {
                 context: &context,
                 observed: self.docker.map(|seq| (self.containers.as_slice(), seq)),
                 attempts: &self.attempts,
+                undescribed: &self.undescribed,
             };
             let inputs = NodeInputs {
                 models: &self.models,
@@ -392,6 +413,30 @@ mod tests {
 
     fn starts(plan: &NodePlan) -> bool {
         plan.steps.iter().any(|step| matches!(step, Step::Start { .. }))
+    }
+
+    #[test]
+    fn undescribed_container_stops_only_its_own_worker() {
+        let (mut node, now) = (node(), Instant::now());
+        let other = |number: usize| -> WorkerName { format!("s-w-{number}").parse().unwrap() };
+        for number in 10..13 {
+            let mut wanted = wanted_worker();
+            wanted.worker.name = other(number);
+            node.desired.workers.insert(other(number), wanted);
+        }
+        node.undescribed.insert(other(11), "the engine does not describe it".to_owned());
+        let plan = node.plan(now);
+        let started: Vec<&str> = plan.steps.iter().map(|step| step.worker().as_str()).collect();
+        assert_eq!(started, ["s-w-1", "s-w-10", "s-w-12"]);
+        let health = &plan.health[&other(11)];
+        assert_eq!(
+            (health.state, health.reason, &*health.message),
+            (
+                WorkerState::Pending,
+                Some(WorkerReason::ContainerRefused),
+                "the engine does not describe it"
+            )
+        );
     }
 
     #[test]

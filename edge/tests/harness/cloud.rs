@@ -174,6 +174,25 @@ impl Cloud {
             .await
     }
 
+    /// Asserts that no status report matches for this time.
+    pub async fn no_status(
+        &self,
+        key: &str,
+        time: Duration,
+        matches: impl Fn(&StatusReport) -> bool,
+    ) {
+        let topic = Topic::Status(self.node.clone(), key.parse().unwrap());
+        let topic = topic.under(&TopicPrefix::default());
+        let newest = |received: &BTreeMap<String, Vec<u8>>| {
+            decode::<StatusReport>(received.get(&topic)?).ok().filter(&matches)
+        };
+        let mut received = self.received.clone();
+        let waiting = received.wait_for(|received| newest(received).is_some());
+        if let Ok(Ok(received)) = timeout(time, waiting).await {
+            panic!("unexpected status: {:?}", newest(&received));
+        }
+    }
+
     pub async fn node(&self, what: &str, matches: impl Fn(&NodeReport) -> bool) -> NodeReport {
         self.message(&Topic::Node(self.node.clone()), what, |payload| {
             decode(payload).ok().filter(&matches)

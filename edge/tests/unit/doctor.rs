@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use neptune_edge::commands::doctor::{
     assess::assess,
     facts::{
-        CallError, CallFacts, CertificateFacts, CertificateFile, Checked, CloudLinkFacts,
+        Answer, CallError, CallFacts, CertificateFacts, CertificateFile, Checked, CloudLinkFacts,
         CloudWorkerFacts, DataDirFacts, DataState, DatabaseState, DiskFacts, DoctorFacts,
         EdgeMeshFacts, EngineFacts, LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts,
-        NeededSecret, Network, NetworkFacts, PeerListenFacts, RegistryFacts, SecretAccess,
-        SecretDir, SecretDirFacts, SecretFile,
+        NameAnswer, NeededSecret, Network, NetworkFacts, PeerListenFacts, RegistryFacts,
+        SecretAccess, SecretDir, SecretDirFacts, SecretFile,
     },
     report::{Level, has_errors, json, text},
 };
@@ -23,7 +23,7 @@ fn time(text: &str) -> Timestamp {
 
 fn answered(address: &str) -> CallFacts {
     let took = Duration::from_millis(12);
-    CallFacts { address: address.parse().unwrap(), result: Ok(404), took }
+    CallFacts { address: address.parse().unwrap(), result: Ok(Answer::Http(404)), took }
 }
 
 fn secret_file(name: &str, mode: u32) -> SecretFile {
@@ -82,6 +82,7 @@ fn healthy() -> DoctorFacts {
                 used_by: "default/jointinferenceservices/digits".into(),
                 addresses: Ok(vec!["10.96.0.7".parse().unwrap()]),
                 is_service: true,
+                name: None,
                 call: Some(answered("10.96.0.7:5000")),
             },
             CloudWorkerFacts {
@@ -89,10 +90,15 @@ fn healthy() -> DoctorFacts {
                 used_by: "default/jointinferenceservices/helmet".into(),
                 addresses: Ok(vec!["192.0.2.7".parse().unwrap()]),
                 is_service: false,
+                name: None,
                 call: Some(answered("192.0.2.7:20007")),
             },
         ],
-        edge_mesh: EdgeMeshFacts { has_interface: true, dns: Ok(()), unroutable: Vec::new() },
+        edge_mesh: EdgeMeshFacts {
+            has_interface: true,
+            dns: NameAnswer::Unknown,
+            unroutable: Vec::new(),
+        },
         secrets: SecretDirFacts {
             path: "/etc/neptune/secrets".into(),
             state: Ok(Some(SecretDir {
@@ -269,9 +275,9 @@ fn each_problem_has_its_own_finding() {
     );
     let own_servers = |facts: &mut DoctorFacts| {
         facts.name_servers = vec!["169.254.96.16".parse().unwrap()];
-        facts.cloud_workers[0].addresses = Err("Name or service not known".into());
+        facts.cloud_workers[0].addresses = Err("169.254.96.16 does not know the name".into());
     };
-    assert_finding(own_servers, Level::Warning, "this machine's resolver failed");
+    assert_finding(own_servers, Level::Error, "169.254.96.16 does not know the name");
     assert_finding(
         |facts| facts.local.answer = LocalBrokerAnswer::Free(true),
         Level::Ok,
@@ -419,10 +425,10 @@ fn each_failed_call_names_its_cause() {
     let cases = [
         (0, CallError::Refused, 1, "edgemesh-agent died"),
         (0, CallError::ConnectTimeout, 3_000, "no rule for the Service"),
-        (0, CallError::NoRoute, 1, "dev edgemesh0"),
+        (0, CallError::NoRoute, 1, "no rule for the Service"),
         (0, CallError::Closed, 3, "no Endpoints"),
-        (0, CallError::Closed, 3_800, "its node has no edgemesh-agent"),
-        (0, CallError::Silent, 6_000, "tunnel is down"),
+        (0, CallError::Closed, 3_800, "edgemesh-agent on the cloud worker's node"),
+        (0, CallError::Silent, 9_500, "the tunnel to that node is down"),
         (1, CallError::Refused, 1, "nothing listens there"),
         (1, CallError::ConnectTimeout, 3_000, "firewalls"),
     ];
@@ -438,6 +444,37 @@ fn each_failed_call_names_its_cause() {
     }
 }
 
+/// Calls through `EdgeMesh` end alike for several causes: a worker that refuses while calls queue is
+/// as silent as a tunnel that is down.
+#[test]
+fn silent_call_names_the_cloud_worker_before_the_tunnel() {
+    for (error, seconds) in [(CallError::Silent, 9), (CallError::Closed, 4)] {
+        let mut facts = healthy();
+        let call = facts.cloud_workers[0].call.as_mut().unwrap();
+        (call.result, call.took) = (Err(error), Duration::from_secs(seconds));
+        let findings = assess(&facts);
+        let help = findings.iter().find_map(|it| it.help.clone()).unwrap();
+        let [worker, agent, tunnel] =
+            ["(1) the cloud worker", "(2) edgemesh-agent", "(3) the tunnel"]
+                .map(|cause| help.find(cause));
+        assert!(worker.is_some() && worker < agent && agent < tunnel, "{help}");
+    }
+}
+
+#[test]
+fn refused_name_server_beside_a_failed_call_is_not_ok() {
+    let mut facts = healthy();
+    facts.edge_mesh.dns = NameAnswer::Refused;
+    let call = facts.cloud_workers[0].call.as_mut().unwrap();
+    // A router answers that the address is unreachable, although this machine has a route.
+    call.result = Err(CallError::NoRoute);
+    let findings = assess(&facts);
+    let edge_mesh = findings.iter().find(|it| it.check == "edgemesh").unwrap();
+    assert_ne!(edge_mesh.level, Level::Ok, "{edge_mesh:?}");
+    let help = findings.iter().find_map(|it| it.help.clone()).unwrap();
+    assert!(help.contains("start edgemesh-agent") && !help.contains("default route"), "{help}");
+}
+
 #[test]
 fn edgemesh_is_checked_where_containers_use_its_name_server() {
     let with_dns = |change: fn(&mut EdgeMeshFacts)| {
@@ -450,8 +487,8 @@ fn edgemesh_is_checked_where_containers_use_its_name_server() {
     assert_finding(with_dns(|it| it.has_interface = false), Level::Error, "does not exist");
     let unroutable = |it: &mut EdgeMeshFacts| it.unroutable = vec!["10.96.0.7".parse().unwrap()];
     assert_finding(with_dns(unroutable), Level::Error, "no route to 10.96.0.7");
-    let refused = |it: &mut EdgeMeshFacts| it.dns = Err("connection refused".into());
-    assert_finding(with_dns(refused), Level::Error, "does not answer: connection refused");
+    let refused = |it: &mut EdgeMeshFacts| it.dns = NameAnswer::Refused;
+    assert_finding(with_dns(refused), Level::Error, "its name server refuses");
 }
 
 #[test]

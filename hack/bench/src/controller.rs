@@ -79,6 +79,7 @@ pub async fn measure(count: u32) {
 
     let mut pace = tokio::time::interval(Duration::from_millis(1000 / RATE));
     let mut began = HashMap::new();
+    let before = cpu(controller.id());
     for at in 0..count {
         pace.tick().await;
         began.insert(service(at), Instant::now());
@@ -87,9 +88,13 @@ pub async fn measure(count: u32) {
     }
     let tasks = all(&inserts, count, |_| true).await;
     let spread: Spread = tasks.iter().map(|(name, (at, _))| *at - began[name]).collect();
-    println!("create until the node's insert message      {spread}");
+    let creates = per_event(controller.id(), before, count);
+    println!("create until the node's insert message      {spread}, {creates}");
+    // The status of each new service is written, and the models count their new users.
+    until_idle(controller.id()).await;
 
     let mut began = HashMap::new();
+    let before = cpu(controller.id());
     for at in 0..count {
         pace.tick().await;
         let uid = &tasks[&service(at)].1.content.metadata.uid;
@@ -99,7 +104,8 @@ pub async fn measure(count: u32) {
     }
     let counted = all(&statuses, count, |(_, inference)| *inference == 1000).await;
     let spread: Spread = counted.iter().map(|(name, (at, _))| *at - began[name]).collect();
-    println!("report until the counters in the status     {spread}");
+    let reports = per_event(controller.id(), before, count);
+    println!("report until the counters in the status     {spread}, {reports}");
     let full = until_idle(controller.id()).await;
     println!(
         "controller: one service per node            PSS {}, {} bytes per service, of which its spec as JSON has {}",
@@ -126,6 +132,12 @@ fn start(dir: &Path, cluster: &Cluster, broker: &Broker) -> Process {
     let program = program("neptune-cloud");
     let mut command = programs::controller(&program, cluster.kubeconfig(), free_port());
     Process::start("neptune-cloud", dir, command.args(programs::mqtt(&broker.url())))
+}
+
+/// The CPU time of a process per event since `before`, for the output.
+fn per_event(pid: u32, before: Duration, count: u32) -> String {
+    let spent = cpu(pid).saturating_sub(before) / count;
+    format!("{:.2} ms of CPU each", spent.as_secs_f64() * 1e3)
 }
 
 /// Resources of a process that has become idle.

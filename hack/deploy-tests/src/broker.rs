@@ -10,6 +10,9 @@ use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 
 use crate::text;
 
+/// The memory that the broker may use, in bytes.
+pub const MEMORY_LIMIT: usize = 20_000_000;
+
 /// The central broker.
 pub struct ShippedBroker {
     nodes: u16,
@@ -37,6 +40,7 @@ impl ShippedBroker {
                 ("/mosquitto/config/", format!("{here}/")),
                 ("/mosquitto/passwords/", format!("{here}/")),
                 ("/mosquitto/tls/", format!("{here}/")),
+                ("memory_limit 402653184\n", format!("memory_limit {MEMORY_LIMIT}\n")),
                 ("listener 8883\n", format!("listener {nodes} 127.0.0.1\n")),
                 ("listener 8884\n", format!("listener {cloud} 127.0.0.1\n")),
             ],

@@ -1,12 +1,13 @@
 //! Test fixtures that every crate of the workspace shares: child processes, brokers, a TCP proxy,
-//! an MQTT client, containers, waiting with a deadline, and (feature `cluster`) a Kubernetes API
-//! server. Never shipped.
+//! clients that attack a server, an MQTT client, containers, waiting with a deadline, and (feature
+//! `cluster`) a Kubernetes API server. Never shipped.
 //!
 //! A fixture stops what it started when it is dropped, also after a panic. A fixture that fails
 //! panics with the reason. What needs whole fleets is in `hack/e2e`.
 
 #![allow(clippy::panic, clippy::unwrap_used)] // a fixture fails by panicking
 
+pub mod attack;
 pub mod broker;
 #[cfg(feature = "cluster")]
 pub mod cluster;
@@ -19,9 +20,11 @@ pub mod programs;
 pub mod proxy;
 #[cfg(feature = "tls")]
 pub mod tls;
+pub mod under_attack;
 pub mod wait;
 pub mod workspace;
 
+pub use attack::{Attack, Attackers};
 pub use broker::Broker;
 #[cfg(feature = "cluster")]
 pub use cluster::Cluster;

@@ -1,5 +1,6 @@
 //! Checks of the repository as text: vocabulary, import cycles, links and widths of Markdown,
-//! lengths of files, images of tests, known flaky tests. Reads tracked files only. The tests in
+//! lengths of files, renames, servers without the shared accept loop, images of tests, known flaky
+//! tests. Reads tracked files only. The tests in
 //! `tests/repository.rs` run the checks.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -9,8 +10,10 @@ pub mod images;
 pub mod imports;
 pub mod language;
 pub mod length;
+pub mod listeners;
 pub mod markdown;
 mod paths;
+pub mod renames;
 pub mod source;
 
 use std::{

@@ -12,7 +12,7 @@ use repo_checks::{
     images::{missing_scripts, required_scripts},
     imports, is_within,
     language::{self, Exception, Finding},
-    markdown, root, tracked_files, tracked_paths,
+    listeners, markdown, renames, root, tracked_files, tracked_paths,
 };
 
 /// The source folders whose modules may not depend on each other in a cycle.
@@ -68,6 +68,22 @@ fn folders_depend_on_each_other_one_way() {
         .map(|cycle| cycle.to_string())
         .collect();
     fail_with(&found, "move what both sides need below both");
+}
+
+#[test]
+fn only_one_file_gives_finished_files_their_names() {
+    let files = tracked_files(renames::is_checked);
+    assert!(files.len() > 100 && fs::exists(root().join(renames::ALLOWED)).unwrap());
+    let found: Vec<String> = files.iter().flat_map(renames::renames).collect();
+    fail_with(&found, &format!("use replace, adopt or move_aside of {}", renames::ALLOWED));
+}
+
+#[test]
+fn servers_use_the_shared_accept_loop() {
+    let shipped = &["cloud", "common", "edge"];
+    let files = tracked_files(|path| extension(path) == "rs" && is_within(path, shipped));
+    let found: Vec<String> = files.iter().flat_map(listeners::own_loops).collect();
+    fail_with(&found, "accept connections with listen::run of common/program");
 }
 
 #[test]

@@ -70,7 +70,7 @@ pub async fn get_named(
 
 fn is_readable(peer: &Peer, run: &Run, sha256: &str) -> bool {
     match peer {
-        Peer::Anonymous => run.published_contents().contains(sha256),
+        Peer::Anonymous => run.is_published(sha256),
         Peer::Controller => true,
         Peer::Key(_) => run.is_readable_by_nodes(sha256),
     }

@@ -36,6 +36,12 @@ fn with_type(
     response
 }
 
+/// Asks the client of a response to try again.
+pub fn retry_later(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    response
+}
+
 /// A response without a body.
 pub fn empty(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::empty());

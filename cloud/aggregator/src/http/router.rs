@@ -9,6 +9,8 @@ use axum::{
     response::IntoResponse,
     routing::{get, patch, put},
 };
+use neptune_program::listen::Shares;
+use neptune_wire::NodeName;
 use tokio::sync::Semaphore;
 
 use super::{access::Peer, content, evaluations, state, updates};
@@ -16,6 +18,9 @@ use crate::{aggregator::Aggregator, error::Error};
 
 /// Blocks of updates in memory at a time, each of at most 8 MiB.
 const MAX_BLOCKS: usize = 32;
+/// The same of one node: a slow node delays its own updates only. Two, because the block of a
+/// connection that broke may still be waited for.
+const MAX_BLOCKS_PER_NODE: usize = 2;
 /// Updates that are checked at a time. A check uses a core.
 const MAX_CHECKS: usize = 2;
 
@@ -23,7 +28,7 @@ const MAX_CHECKS: usize = 2;
 #[derive(Debug, Clone)]
 pub struct Shared {
     pub aggregator: Arc<Aggregator>,
-    pub blocks: Arc<Semaphore>,
+    pub blocks: Shares<NodeName>,
     pub checks: Arc<Semaphore>,
 }
 
@@ -31,7 +36,7 @@ impl Shared {
     pub fn new(aggregator: Arc<Aggregator>) -> Self {
         Self {
             aggregator,
-            blocks: Arc::new(Semaphore::new(MAX_BLOCKS)),
+            blocks: Shares::new(MAX_BLOCKS, MAX_BLOCKS_PER_NODE),
             checks: Arc::new(Semaphore::new(MAX_CHECKS)),
         }
     }

@@ -1,19 +1,23 @@
 //! Updates of workers: the report and the resumable upload. `verdict.rs` has what follows.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use axum::{
     body::Body,
     extract::{Extension, Path, State},
-    http::{HeaderMap, HeaderValue, Response, StatusCode, header},
+    http::{HeaderMap, Response, StatusCode},
 };
+use bytes::Bytes;
 use neptune_content::{
     Digest,
     headers::{Block, Progress, UPLOAD_OFFSET},
     server::{self, Next},
     uploads::{MAX_BLOCK, UploadId},
 };
-use neptune_wire::{TaskId, TaskKind, aggregator::RunTask};
+use neptune_wire::{
+    TaskId, TaskKind,
+    aggregator::{RunTask, UpdateReport},
+};
 use tokio::time::timeout;
 
 use super::{
@@ -23,7 +27,7 @@ use super::{
     verdict,
 };
 use crate::{
-    aggregator::Aggregator,
+    aggregator::Held,
     error::Error,
     run::{Rejection, Verdict},
 };
@@ -106,23 +110,39 @@ pub async fn patch(
     // What the next state needs is not known before the verdict.
     let held = shared.aggregator.hold(upload.content);
     let is_complete = shared.aggregator.uploads().complete(&upload.content).is_some();
-    if (is_complete || block.is_some_and(|it| it.is_last)) && !has_report(&shared, &upload).await {
-        return response::error(&Rejection::ReportMissing.into());
+    if (is_complete || block.is_some_and(|it| it.is_last))
+        && let Some(response) = missing_report(report(&shared, &upload).await)
+    {
+        return response;
     }
     // Without a permit the body is not read, so the client waits without sending it in vain.
-    let permit = timeout(MAX_QUEUE, Arc::clone(&shared.blocks).acquire_owned());
-    let Ok(Ok(_permit)) = permit.await else { return busy() };
+    let permit = timeout(MAX_QUEUE, shared.blocks.acquire(upload.task.node.clone()));
+    let Ok(permit) = permit.await else { return busy() };
     let bytes = match body::read(request_body, usize::try_from(MAX_BLOCK).unwrap_or(0)).await {
         Ok(bytes) => bytes,
         Err(response) => return response,
     };
+    // A client that leaves does not end this: its permit lasts as long as its work, and each content
+    // that is complete is judged.
+    let stored = tokio::spawn(async move {
+        let response = store(&shared, upload, &headers, bytes, held).await;
+        drop(permit);
+        response
+    });
+    stored.await.unwrap_or_else(|_| response::empty(StatusCode::INTERNAL_SERVER_ERROR))
+}
+
+/// Stores a block, and judges the content that it completes.
+async fn store(
+    shared: &Shared,
+    upload: Upload,
+    headers: &HeaderMap,
+    bytes: Bytes,
+    held: Held,
+) -> Response<Body> {
     let length = bytes.len();
-    if block.is_some_and(|it| it.offset == 0)
-        && let Err(error) = discard_others(&shared, upload.id).await
-    {
-        return response::error(&error);
-    }
-    match server::patch(shared.aggregator.uploads(), upload.id, &headers, bytes).await {
+    let is_complete = shared.aggregator.uploads().complete(&upload.content).is_some();
+    match server::patch(shared.aggregator.uploads(), upload.id, headers, bytes).await {
         Next::Respond(response) => {
             let is_repeated = response.headers().contains_key(UPLOAD_OFFSET)
                 && response.status() == StatusCode::CONFLICT;
@@ -134,15 +154,6 @@ pub async fn patch(
             verdict::judge(shared, upload, path, held).await
         }
     }
-}
-
-/// Removes what is here of other contents for the task: a worker has one update at a time, and could
-/// fill the disk otherwise.
-async fn discard_others(shared: &Shared, id: UploadId) -> Result<(), Error> {
-    let discard = move |it: &Aggregator| {
-        it.uploads().discard_others(&id).map_err(Error::file(id.purpose.to_string()))
-    };
-    shared.blocking(discard).await
 }
 
 /// Decides whether a request may continue. Otherwise returns the response, also with the verdict that
@@ -177,10 +188,19 @@ async fn begin(
     }
 }
 
-async fn has_report(shared: &Shared, upload: &Upload) -> bool {
+async fn report(shared: &Shared, upload: &Upload) -> Result<Option<UpdateReport>, Error> {
     let (task, sha256) = (upload.task.id.clone(), upload.content.to_string());
-    let report = shared.blocking(move |it| it.report(&task, &sha256)).await;
-    report.is_ok_and(|it| it.is_some())
+    shared.blocking(move |it| it.report(&task, &sha256)).await
+}
+
+/// The response to the last block if the report is not there. After an error of the database the
+/// report may be there: the client repeats the block.
+fn missing_report(report: Result<Option<UpdateReport>, Error>) -> Option<Response<Body>> {
+    match report {
+        Ok(Some(_)) => None,
+        Ok(None) => Some(response::error(&Rejection::ReportMissing.into())),
+        Err(error) => Some(response::error(&error)),
+    }
 }
 
 fn progress(progress: Progress) -> Response<Body> {
@@ -191,7 +211,23 @@ fn progress(progress: Progress) -> Response<Body> {
 
 fn busy() -> Response<Body> {
     let text = "too many updates arrive at a time";
-    let mut response = response::problem(StatusCode::SERVICE_UNAVAILABLE, "Busy", text);
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
-    response
+    response::retry_later(response::problem(StatusCode::SERVICE_UNAVAILABLE, "Busy", text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_of_the_database_is_no_missing_report() {
+        let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+        let busy = Error::from(rusqlite::Error::SqliteFailure(busy, None));
+        for (report, status) in [
+            (Ok(Some(UpdateReport::default())), None),
+            (Ok(None), Some(StatusCode::CONFLICT)),
+            (Err(busy), Some(StatusCode::INTERNAL_SERVER_ERROR)),
+        ] {
+            assert_eq!(missing_report(report).map(|it| it.status()), status);
+        }
+    }
 }

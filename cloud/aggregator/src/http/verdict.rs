@@ -20,18 +20,11 @@ use crate::{
     run::{Event, Rejection, TaskResult, Verdict, credible_samples},
 };
 
-/// Checks a complete update, and responds with its verdict. A client that leaves does not stop the
-/// check.
-pub async fn judge(shared: Shared, upload: Upload, path: PathBuf, held: Held) -> Response<Body> {
-    let judged = tokio::spawn(async move {
-        let result = judge_and_record(&shared, upload, path).await;
-        drop(held);
-        result
-    });
-    match judged.await {
-        Ok(Ok(result)) => respond(&result.verdict),
-        Ok(Err(error)) => response::error(&error),
-        Err(_) => response::empty(StatusCode::INTERNAL_SERVER_ERROR),
+/// Checks a complete update, and responds with its verdict.
+pub async fn judge(shared: &Shared, upload: Upload, path: PathBuf, held: Held) -> Response<Body> {
+    match judge_and_record(shared, upload, path, held).await {
+        Ok(result) => respond(&result.verdict),
+        Err(error) => response::error(&error),
     }
 }
 
@@ -76,9 +69,18 @@ async fn judge_and_record(
     shared: &Shared,
     upload: Upload,
     path: PathBuf,
+    held: Held,
 ) -> Result<TaskResult, Error> {
     let _permit = shared.checks.acquire().await.map_err(|it| Error::Start(it.to_string()))?;
-    shared.blocking(move |it| check(it, &upload.task, upload.content, &path)).await
+    let judged = shared.blocking(move |it| {
+        let checked = check(it, &upload.task, upload.content, &path);
+        // After an error of a file or of the database, the client repeats the block.
+        if matches!(checked, Ok(_) | Err(Error::Rejected(_))) {
+            held.remove_unneeded();
+        }
+        checked
+    });
+    judged.await
 }
 
 fn check(

@@ -50,7 +50,8 @@ impl Run {
             record.metrics.clone_from(&report.metrics);
         }
         let best = self.best.as_ref().and_then(|it| self::value(&it.metrics, &evaluation.metric));
-        if best.is_none_or(|best| gain(&evaluation, best, value) > 0.0) {
+        // Of equal ones the later: it has learnt more, and small data sets have few values.
+        if best.is_none_or(|best| gain(&evaluation, best, value) >= 0.0) {
             self.best = Some(measured);
         }
         self.stop_early(&evaluation, value);

@@ -220,7 +220,7 @@ mod tests {
         let best = status.best.unwrap();
         assert_eq!((best.round, best.weights), (2, content("last")));
         assert_eq!((status.tasks.len(), run.work()), (0, None));
-        assert!(run.published_contents().contains(&content("last").sha256));
+        assert!(run.is_published(&content("last").sha256));
     }
 
     #[test]

@@ -122,44 +122,52 @@ impl Run {
 
     /// Returns the digests of the contents that the run or its results need.
     pub fn needed_contents(&self) -> BTreeSet<String> {
-        let mut needed = self.published_contents();
-        let mut add = |content: Option<&ContentReference>| {
-            needed.extend(content.map(|it| it.sha256.clone()));
-        };
-        add(self.base.as_ref());
-        add(self.velocity.as_ref());
-        add(self.best.as_ref().map(|it| &it.weights));
-        add(self.present.as_ref().map(|it| &it.weights));
-        match &self.stage {
-            Stage::Closing(closing) => {
-                let outputs = closing.outputs.as_ref();
-                add(outputs.map(|it| &it.weights));
-                add(outputs.and_then(|it| it.velocity.as_ref()));
-            }
-            Stage::Evaluating { weights, .. } => add(Some(weights)),
-            _ => {}
-        }
-        if matches!(self.stage, Stage::Initializing | Stage::Open { .. } | Stage::Closing(_)) {
-            for result in self.results.values() {
-                if let Verdict::Accepted(update) = &result.verdict {
-                    add(Some(&update.content));
-                }
-            }
-        }
-        if self.base.is_none() {
-            needed.extend(self.settings.initial.as_ref().map(|it| it.sha256.clone()));
-        }
-        needed.extend(self.settings.evaluation.as_ref().and_then(|it| it.present.clone()));
-        needed
+        self.needed().map(str::to_owned).collect()
     }
 
-    /// Returns the digests of the contents that anybody may download.
-    pub fn published_contents(&self) -> BTreeSet<String> {
-        let mut published = self.keep.clone();
-        if self.stage == Stage::Succeeded {
-            published.extend(self.best.as_ref().map(|it| it.weights.sha256.clone()));
-        }
-        published
+    /// Whether the run or its results need the content. Copies nothing: it is asked for each update.
+    pub fn needs_content(&self, sha256: &str) -> bool {
+        self.needed().any(|needed| needed == sha256)
+    }
+
+    fn needed(&self) -> impl Iterator<Item = &str> {
+        let of_stage = match &self.stage {
+            Stage::Closing(closing) => {
+                let outputs = closing.outputs.as_ref();
+                [outputs.map(|it| &it.weights), outputs.and_then(|it| it.velocity.as_ref())]
+            }
+            Stage::Evaluating { weights, .. } => [Some(weights), None],
+            _ => [None, None],
+        };
+        let of_run = [
+            self.base.as_ref(),
+            self.velocity.as_ref(),
+            self.best.as_ref().map(|it| &it.weights),
+            self.present.as_ref().map(|it| &it.weights),
+        ];
+        let counts =
+            matches!(self.stage, Stage::Initializing | Stage::Open { .. } | Stage::Closing(_));
+        let updates = self.results.values().filter_map(move |result| match &result.verdict {
+            Verdict::Accepted(update) if counts => Some(&update.content),
+            _ => None,
+        });
+        let contents = of_run.into_iter().chain(of_stage).flatten().chain(updates);
+        let settings = &self.settings;
+        let initial = settings.initial.as_ref().filter(|_| self.base.is_none());
+        let present = settings.evaluation.as_ref().and_then(|it| it.present.as_deref());
+        let named = initial.map(|it| &*it.sha256).into_iter().chain(present);
+        self.published().chain(contents.map(|it| &*it.sha256)).chain(named)
+    }
+
+    /// Whether anybody may download the content.
+    pub fn is_published(&self, sha256: &str) -> bool {
+        self.published().any(|published| published == sha256)
+    }
+
+    /// The digests of the contents that anybody may download.
+    pub(super) fn published(&self) -> impl Iterator<Item = &str> {
+        let best = self.best.as_ref().filter(|_| self.stage == Stage::Succeeded);
+        self.keep.iter().map(String::as_str).chain(best.map(|it| &*it.weights.sha256))
     }
 
     /// Whether a node needs the content for a task, or anybody may download it.
@@ -169,6 +177,6 @@ impl Run {
             Stage::Evaluating { weights, .. } => Some(weights),
             _ => None,
         };
-        base.is_some_and(|it| it.sha256 == sha256) || self.published_contents().contains(sha256)
+        base.is_some_and(|it| it.sha256 == sha256) || self.is_published(sha256)
     }
 }

@@ -153,7 +153,7 @@ fn run_with_all_updates_takes_each_round_once() {
     let record = &status.history[1];
     assert_eq!((record.participants, record.samples, record.loss), (2, 20, Some(0.5)));
     assert_eq!(status.workers["a"].weight, Some(0.5));
-    assert_eq!(run.published_contents(), [sha("round 2")].into());
+    assert!(run.published().eq([&*sha("round 2")]));
 }
 
 #[test]
@@ -352,7 +352,7 @@ fn repeated_aggregation_must_agree() {
     let run = accept(&started(request(&["a"])), "a", 1);
     let outputs = |text: &str| Event::Computed(Outputs { weights: content(text), velocity: None });
     let run = run.next(outputs("x"), 2).unwrap();
-    assert!(run.needed_contents().contains(&sha("x")));
+    assert!(run.needed_contents().contains(&sha("x")) && run.needs_content(&sha("x")));
     assert_eq!(run.next(outputs("x"), 3).unwrap(), run);
     let run = run.next(outputs("y"), 3).unwrap();
     assert_eq!((run.status(0).phase, &*reason(&run)), (RunPhase::Failed, "NonDeterministic"));
@@ -599,6 +599,15 @@ fn first_weights_that_cannot_be_downloaded_are_retried_or_fail() {
 }
 
 #[test]
+fn later_weights_of_equal_metrics_are_the_best() {
+    let mut run = started(evaluated_request(2));
+    for value in ["0.8", "0.9", "0.9"] {
+        run = evaluate(&trained(&trained(&run)), value);
+    }
+    assert_eq!(run.status(0).best.unwrap().round, 6);
+}
+
+#[test]
 fn best_weights_are_the_best_measured_ones() {
     let mut run = started(evaluated_request(2));
     for value in ["0.8", "0.9", "0.85"] {
@@ -824,6 +833,10 @@ fn check_step(before: &Run, after: &Run) -> Result<(), TestCaseError> {
     let ids: BTreeSet<_> = open.iter().map(|it| &it.id).collect();
     prop_assert_eq!(ids.len(), open.len());
     let needed = after.needed_contents();
+    prop_assert!(needed.iter().all(|it| after.needs_content(it)));
+    prop_assert!(
+        before.needed_contents().iter().all(|it| needed.contains(it) == after.needs_content(it))
+    );
     for base in open.iter().filter_map(|it| it.base.as_ref()) {
         prop_assert!(needed.contains(&base.sha256) && after.is_readable_by_nodes(&base.sha256));
     }

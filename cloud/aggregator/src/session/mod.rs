@@ -50,10 +50,7 @@ pub fn start(
         aggregator.apply_result(work, Event::Delayed(problem))?;
         return Ok(false);
     }
-    let newest = match before(start.attempt) {
-        Some(before) => newest_weights(aggregator, files, before, start.base.as_ref())?,
-        None => None,
-    };
+    let newest = newest_weights(aggregator, files, start)?;
     let base = newest.as_ref().map(|(content, _)| content).or(start.base.as_ref());
     if let Err(problem) = write(aggregator, files, start, base)? {
         aggregator.apply_result(work, Event::Delayed(problem))?;
@@ -62,30 +59,37 @@ pub fn start(
     let SessionAttempt { run, attempt } = start.attempt;
     info!(run, attempt, "the server of the session may start");
     aggregator.apply_result(work, Event::SessionStarted(base.cloned()))?;
-    files.start(start.attempt).map_err(Error::file("session/in/start"))?;
+    let wanted = aggregator.run().and_then(|it| it.work());
+    if wanted == Some(Work::WatchSession(start.attempt)) {
+        release(files, start.attempt)?;
+    }
     Ok(true)
 }
 
-/// The attempt before.
-fn before(attempt: SessionAttempt) -> Option<SessionAttempt> {
-    let before = attempt.attempt.checked_sub(1).filter(|it| *it > 0)?;
-    Some(SessionAttempt { attempt: before, ..attempt })
+/// Lets the server of an attempt start whose weights are stored in the state, and removes the files
+/// from which they were taken. It can be repeated after a stop at any point.
+fn release(files: &SessionFiles, attempt: SessionAttempt) -> Result<(), Error> {
+    files.remove_earlier(attempt).map_err(Error::file("session/out"))?;
+    files.start(attempt).map_err(Error::file("session/in/start"))
 }
 
-/// The weights that an attempt wrote before it failed, if they are usable.
+/// The newest usable weights that an earlier attempt of the run wrote before it failed. An attempt
+/// that was not started has written none, so an older one may have them.
 fn newest_weights(
     aggregator: &Arc<Aggregator>,
     files: &SessionFiles,
-    attempt: SessionAttempt,
-    base: Option<&ContentReference>,
+    start: &SessionStart,
 ) -> Result<Option<Imported>, Error> {
-    match import(aggregator, files, attempt, base)? {
-        Ok(imported) => Ok(Some(imported)),
-        Err(problem) => {
-            info!(problem = problem.message, "the attempt before left no weights");
-            Ok(None)
+    for attempt in files.earlier(start.attempt).map_err(Error::file("session/out"))? {
+        match import(aggregator, files, attempt, start.base.as_ref())? {
+            Ok(imported) => return Ok(Some(imported)),
+            Err(problem) => {
+                let (attempt, problem) = (attempt.attempt, problem.message);
+                info!(attempt, problem, "an earlier attempt left no usable weights");
+            }
         }
     }
+    Ok(None)
 }
 
 /// Writes the files of an attempt.
@@ -115,7 +119,7 @@ fn write(
             .is_none_or(|it| it == neptune_aggregate::weights::Format::Npz);
         let name = if is_npz { WEIGHTS[0] } else { WEIGHTS[1] };
         // A copy: the server could change the content through a link.
-        let target = files.input(attempt).join(name);
+        let target = files.building(attempt).join(name);
         std::fs::copy(&path, &target).map_err(Error::file(target))?;
         weights = Some(name);
     }
@@ -125,8 +129,9 @@ fn write(
         [("env", &*env), ("ca.pem", ca), ("server.pem", &certificate), ("server.key", &key)]
     {
         let written = files.write(attempt, file, content.as_bytes());
-        written.map_err(Error::file(files.input(attempt).join(file)))?;
+        written.map_err(Error::file(files.building(attempt).join(file)))?;
     }
+    files.complete(attempt).map_err(Error::file(files.input(attempt)))?;
     Ok(Ok(()))
 }
 
@@ -164,7 +169,7 @@ pub fn watch(
 ) -> Result<(), Error> {
     let files = aggregator.session_files();
     // A stop after the state was stored left the server without its start.
-    files.start(attempt).map_err(Error::file("session/in/start"))?;
+    release(files, attempt)?;
     // Before the progress, which is complete then.
     let code = files.exit_code(attempt).map_err(Error::file("session/out"))?;
     let tail = files.tail(attempt, "progress.jsonl", progress::MAX_BYTES);

@@ -15,7 +15,7 @@ use neptune_wire::{
     KeyPin, TaskId,
     aggregator::{AggregatorProblem, RunPhase, RunRequest, RunStatus, RunTask, UpdateReport},
 };
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Body, Client, Response, StatusCode};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
@@ -38,15 +38,15 @@ pub struct Server {
 }
 
 impl Server {
-    pub async fn start(directory: &Path, key: &TlsKey) -> Self {
-        Self::commanded_by(key.pin(), directory, key).await
+    pub fn start(directory: &Path, key: &TlsKey) -> Self {
+        Self::commanded_by(key.pin(), directory, key)
     }
 
     /// Starts an aggregator whose controller has another key than its own.
-    pub async fn commanded_by(controller: &KeyPin, directory: &Path, key: &TlsKey) -> Self {
+    pub fn commanded_by(controller: &KeyPin, directory: &Path, key: &TlsKey) -> Self {
         install_provider();
         let aggregator = Arc::new(Aggregator::open(directory).unwrap());
-        let listener = server::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let listener = server::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let serve =
             server::serve(listener, key.clone(), controller.clone(), Arc::clone(&aggregator));
@@ -184,6 +184,14 @@ impl Peer {
         let block = Block { offset: 0, is_last: false, length, digest };
         let url = format!("{}{}", self.url, path(task, b"large"));
         self.client.patch(url).headers(block.headers()).body("0").send().await.unwrap()
+    }
+
+    /// Sends the first block of a large update with this body.
+    pub async fn patch_body(&self, task: &TaskId, body: Body) -> reqwest::Result<Response> {
+        let digest = Digest::of_bytes(b"large");
+        let block = Block { offset: 0, is_last: false, length: 1 << 20, digest };
+        let url = format!("{}{}", self.url, path(task, b"large"));
+        self.client.patch(url).headers(block.headers()).body(body).send().await
     }
 
     /// Reports and uploads an update, as an agent does.

@@ -15,7 +15,7 @@ use crate::{
 #[tokio::test]
 async fn published_content_is_read_in_parts() {
     let directory = tempfile::tempdir().unwrap();
-    let server = Server::start(directory.path(), &TlsKey::generate()).await;
+    let server = Server::start(directory.path(), &TlsKey::generate());
     let bytes: Vec<u8> = (0..=255).cycle().take(1000).collect();
     let mut request = request(1, 1);
     let sha256 = Digest::of_bytes(&bytes).to_string();
@@ -57,7 +57,7 @@ async fn published_content_is_read_in_parts() {
 #[tokio::test]
 async fn first_weights_are_downloaded_once_they_have_their_digest() {
     let directory = tempfile::tempdir().unwrap();
-    let server = Server::start(directory.path(), &TlsKey::generate()).await;
+    let server = Server::start(directory.path(), &TlsKey::generate());
     let good = npz(&[vec![0.1; 2048], vec![0.2; 32], vec![0.3; 320], vec![0.4; 10]]);
     // Taken from the end: another file, one that is too large, and the right one.
     let files = Arc::new(Mutex::new(vec![good.clone(), vec![1; 2 << 20], b"other".to_vec()]));
@@ -91,7 +91,7 @@ async fn first_weights_are_downloaded_once_they_have_their_digest() {
 #[tokio::test]
 async fn first_weights_that_are_no_weights_end_the_run() {
     let directory = tempfile::tempdir().unwrap();
-    let server = Server::start(directory.path(), &TlsKey::generate()).await;
+    let server = Server::start(directory.path(), &TlsKey::generate());
     let nan = npz(&[vec![f32::NAN; 2048], vec![0.2; 32], vec![0.3; 320], vec![0.4; 10]]);
     let files =
         [(&b"text"[..], "neither a safetensors file nor"), (&nan, "they contain NaN in \"w1\"")];

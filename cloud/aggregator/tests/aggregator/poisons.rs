@@ -48,7 +48,7 @@ fn changed(task: &RunTask, change: impl Fn(&mut Vec<Vec<f32>>)) -> Vec<u8> {
 /// Runs two rounds. In the second one the bad worker attacks, and fails if it has no result then.
 async fn run(attack: impl AsyncFn(Attack<'_>)) -> RunStatus {
     let directory = tempfile::tempdir().unwrap();
-    let server = Server::start(directory.path(), &TlsKey::generate()).await;
+    let server = Server::start(directory.path(), &TlsKey::generate());
     let mut request = request(WORKERS, 2);
     request.settings.min_workers = Some(8);
     let keys = keys(&mut request, WORKERS);

@@ -127,6 +127,43 @@ fn killed_server_continues_with_its_weights_after_a_restart_of_the_aggregator() 
     assert!(!session.path("in/1-1").exists() && !session.path("out/1-1").exists());
 }
 
+/// The disk may be full, or the Pod evicted, while the next attempt is prepared.
+#[test]
+fn weights_of_an_attempt_outlive_a_start_of_the_next_one_that_fails() {
+    let mut session = Session::new();
+    session.begin();
+    let weights = weights(1.0);
+    session.write("1-1/output/weights.npz", &weights);
+    session.write("1-1/exit", b"137");
+    session.work();
+    // The input of the next attempt cannot be created.
+    fs::write(session.path("in/1-2"), "").unwrap();
+    let Some(ref work @ Work::StartSession(ref start)) = session.aggregator.run().unwrap().work()
+    else {
+        panic!("the next attempt starts")
+    };
+    session::start(&session.aggregator, work, start).unwrap_err();
+    fs::remove_file(session.path("in/1-2")).unwrap();
+    // Contents that no state names are removed.
+    drop(session.aggregator);
+    session.aggregator = Arc::new(Aggregator::open(session.directory.path()).unwrap());
+    session.work();
+    let status = session.aggregator.status();
+    let digest = neptune_content::Digest::of_bytes(&weights).to_string();
+    assert_eq!(status.base.map(|it| it.sha256), Some(digest));
+    assert!(!session.path("out/1-1").exists());
+    assert_eq!(fs::read_to_string(session.path("in/start")).unwrap(), "1-2");
+}
+
+#[test]
+fn start_that_a_power_failure_emptied_is_written_while_the_session_waits() {
+    let session = Session::new();
+    session.begin();
+    fs::write(session.path("in/start"), "").unwrap();
+    session.work();
+    assert_eq!(fs::read_to_string(session.path("in/start")).unwrap(), "1-1");
+}
+
 #[test]
 fn unusable_weights_end_the_attempt_with_their_reason() {
     let nan = weights(f32::NAN);

@@ -15,6 +15,8 @@ pub struct Cascade {
     pub url: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grpc_url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_url: Option<String>,
     pub protocol: Option<String>,
     pub signal: Option<String>,
     pub threshold: Option<String>,
@@ -66,6 +68,7 @@ impl Cascade {
             problems: gateway.problems.iter().map(problem).collect(),
             url: gateway.url,
             grpc_url: gateway.grpc_url,
+            service_url: gateway.service_url,
             protocol: gateway.protocol,
             signal: gateway.signal,
             threshold: gateway.threshold,
@@ -89,6 +92,9 @@ impl Cascade {
             known(&self.protocol),
             known(&self.signal)
         );
+        if let Some(service) = &self.service_url {
+            let _ = writeln!(text, "          on other nodes {service}");
+        }
         let _ = writeln!(
             text,
             "          edge {edge}, cloud {cloud}, fallback {fallback}, over budget {over_budget}, unjudged {unjudged}"

@@ -150,6 +150,7 @@ fn chain() -> Page {
     status["conditions"][1]["message"] = format!("edge worker on node edge0: {refusal}").into();
     status["gateway"] = json!({
         "url": "http://192.0.2.7:8080", "protocol": "tfserving", "cloud": "RequestsRefused",
+        "serviceUrl": "http://digits-edge-1a2b3c4d.default.svc.cluster.local:8080",
         "problems": [{"node": "edge0", "reason": "CloudRefusesRequests", "message": refusal}],
     });
     let mut cam = service(1, &status);

@@ -42,6 +42,7 @@ impl Controller for Dataset {
     type Valid = PlacedDataset;
     type Placed = PlacedDataset;
     type Observation = DatasetObservation;
+    type Memory = ();
 
     const MESSAGES: ControllerMessages =
         ControllerMessages { shorten: "shorten it", workload: None };
@@ -93,6 +94,7 @@ impl Controller for Dataset {
             ReplicaObservation {
                 agent: fleet.agent(node, now),
                 has_peers: fleet.peers(node).is_some(),
+                crowded: valid.and_then(|placed| context.rosters().crowded(&placed.source, node)),
                 report: report.filter(|report| report.content == hash),
                 node: node.clone(),
             }
@@ -138,7 +140,8 @@ impl Controller for Dataset {
         let pairs = allowed.into_iter().flat_map(|placed| {
             placed.replicas.iter().map(|replica| (placed.source.clone(), replica.clone()))
         });
-        context.rosters().set_pairs(key, pairs.collect());
+        let created = self.metadata.creation_timestamp.as_ref().map(|created| created.0);
+        context.rosters().set_pairs(key, created, pairs.collect());
     }
 
     /// Enqueues the services whose edge worker uses the dataset.
@@ -153,9 +156,9 @@ impl Controller for Dataset {
     }
 
     /// Enqueues the trainings that start when the dataset has grown.
-    fn enqueue_by_status(&self, next: &DatasetStatus, context: &Context) {
-        let before = self.status.as_ref().and_then(|status| status.number_of_samples);
-        if before != next.number_of_samples {
+    fn enqueue_by_object(&self, before: Option<&Self>, context: &Context) {
+        let samples = |dataset: &Self| dataset.status.as_ref()?.number_of_samples;
+        if before.and_then(samples) != samples(self) {
             enqueue_trainings(self, context);
         }
     }

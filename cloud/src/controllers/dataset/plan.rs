@@ -51,6 +51,7 @@ pub fn content(dataset: &Dataset, key: &ObjectKey, node: &NodeName) -> ObjectCon
             namespace: key.namespace.clone(),
             name: key.name.clone(),
             uid: dataset.metadata.uid.clone().unwrap_or_default(),
+            created: None,
         },
         spec: serde_json::to_value(&spec).expect("a spec came from JSON"),
         model: None,

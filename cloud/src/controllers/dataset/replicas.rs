@@ -6,7 +6,10 @@ use neptune_wire::{DatasetGeneration, DatasetReport, DatasetState, NodeName, Rep
 use super::observed::ReportedDataset;
 use crate::{
     finding::Finding,
-    fleet::observed::{AgentMessages, AgentState, Observed, observe},
+    fleet::{
+        MAX_PARTNERS,
+        observed::{AgentMessages, AgentState, Observed, observe},
+    },
     reason::Reason,
 };
 
@@ -30,6 +33,8 @@ pub struct ReplicaObservation {
     pub agent: AgentState,
     /// Whether its agent can connect to other nodes.
     pub has_peers: bool,
+    /// The node, this one or the source, that has no room for another partner.
+    pub crowded: Option<NodeName>,
     /// Its newest report on the current content.
     pub report: Option<Box<DatasetReport>>,
 }
@@ -113,6 +118,14 @@ fn row(
             );
             let row = empty(node.as_str(), DatasetReplicaState::Failed);
             (Reason::ReplicaFailed, with_message(row, &message))
+        }
+        Observed::Pending(_) | Observed::Reported(_) if copy.crowded.is_some() => {
+            let crowded = copy.crowded.as_ref().unwrap_or(node);
+            let message = format!(
+                "node {crowded} exchanges datasets with {MAX_PARTNERS} other nodes already, and older Datasets come first; use another node, or remove replicas of other Datasets"
+            );
+            let row = known(DatasetReplicaState::Failed);
+            (Reason::TooManyPartners, with_message(row, &message))
         }
         Observed::Pending(finding) => (
             Reason::ReplicasSyncing,
@@ -252,6 +265,7 @@ mod tests {
             node: "edge1".parse().unwrap(),
             agent: AgentState { presence, settled: true },
             has_peers: true,
+            crowded: None,
             report: report.map(|report| serde_json::from_value(report.clone()).unwrap()),
         }
     }
@@ -344,6 +358,16 @@ mod tests {
         let rows = of(old);
         assert_eq!(rows.rows[0].state, DatasetReplicaState::Failed);
         assert!(rows.condition.1.message.contains("start it with --peers"), "{rows:?}");
+    }
+
+    #[test]
+    fn pair_without_room_is_named_with_the_limit() {
+        let crowded = Some("hub".parse().unwrap());
+        let rows = of(ReplicaObservation { crowded, ..copy(Presence::Online, None) });
+        assert_eq!(rows.rows[0].state, DatasetReplicaState::Failed);
+        assert_eq!(rows.condition.1.reason, Reason::TooManyPartners);
+        let message = &rows.condition.1.message;
+        assert!(message.contains("node hub exchanges datasets with 64 other nodes"), "{message}");
     }
 
     #[test]

@@ -20,9 +20,11 @@ mod target;
 mod validate;
 mod workload;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use k8s_openapi::jiff::Timestamp;
 use neptune_api::{InferenceModel, InferenceModelStatus, JointInferenceService};
-use neptune_wire::{ObjectKey, Resource};
+use neptune_wire::{NodeName, ObjectKey, Resource};
 
 use self::{
     status::ServerObservation,
@@ -47,6 +49,7 @@ impl Controller for InferenceModel {
     type Valid = ValidInferenceModel;
     type Placed = ValidInferenceModel;
     type Observation = ServerObservation;
+    type Memory = ();
 
     const MESSAGES: ControllerMessages = ControllerMessages {
         shorten: "list fewer versions in spec.manifest",
@@ -77,6 +80,10 @@ impl Controller for InferenceModel {
 
     fn retained(&self, key: &ObjectKey) -> Retained {
         plan::retained(self, key)
+    }
+
+    fn yielded(&self, facts: &InferenceModelFacts) -> BTreeSet<NodeName> {
+        facts.used_ports.iter().filter_map(|used| used.node.parse().ok()).collect()
     }
 
     fn observe(
@@ -113,25 +120,26 @@ impl Controller for InferenceModel {
         if cause == Cause::Spec {
             enqueue_port_conflicts(self, context);
             enqueue_services(self, context);
-            enqueue_source(self, context);
+            enqueue_source(self, None, context);
         }
     }
 
-    /// A service that chooses among models reads the last failure.
-    fn enqueue_by_object(&self, context: &Context) {
-        if self.status.as_ref().is_some_and(|status| status.last_failure.is_some()) {
-            enqueue_services(self, context);
-        }
-    }
-
-    fn enqueue_by_status(&self, next: &InferenceModelStatus, context: &Context) {
-        let before = self.status.iter().flat_map(nodes_of);
-        let moved = !before.eq(nodes_of(next));
+    /// A gateway calls the URL of its model server, and a service that chooses among models reads the
+    /// last failure.
+    fn enqueue_by_object(&self, before: Option<&Self>, context: &Context) {
+        let status = self.status.clone().unwrap_or_default();
+        let previous = before.and_then(|before| before.status.clone()).unwrap_or_default();
+        let moved = !nodes_of(&previous).eq(nodes_of(&status));
         if moved {
             enqueue_port_conflicts(self, context);
+            // The agent of a new node may have changed before the index had the node.
+            context.enqueue(self);
         }
-        let before = self.status.clone().unwrap_or_default();
-        if moved || (before.url, before.ready_replicas) != (next.url.clone(), next.ready_replicas) {
+        if let Some(before) = before.filter(|it| it.spec.model != self.spec.model) {
+            enqueue_source(self, Some(before), context);
+        }
+        let served = (previous.url, previous.ready_replicas) != (status.url, status.ready_replicas);
+        if moved || served || status.last_failure.is_some() {
             enqueue_services(self, context);
         }
     }
@@ -141,8 +149,14 @@ impl Indexed for InferenceModel {
     fn index_keys(&self) -> Vec<IndexKey> {
         let named = self.spec.node_name.as_ref().filter(|name| !name.is_empty());
         let before = self.status.iter().flat_map(nodes_of).map(str::to_owned);
-        // Without a node name any node may be selected, or may have the address of the Service.
-        let named = named.map_or(IndexKey::EveryNode, |named| IndexKey::Node(named.clone()));
+        // Without a node name, labels may select any node, by its agent too. Without labels, any node
+        // may have the address of the Service.
+        let any = if self.spec.node_selector.is_empty() {
+            IndexKey::EveryNodeObject
+        } else {
+            IndexKey::EveryNode
+        };
+        let named = named.map_or(any, |named| IndexKey::Node(named.clone()));
         let owners = by_owner(&self.metadata);
         let source = self.spec.model.iter().map(|model| {
             let namespace = self.metadata.namespace.clone().unwrap_or_default();
@@ -150,6 +164,14 @@ impl Indexed for InferenceModel {
         });
         let owners = owners.into_iter().chain(source);
         [named].into_iter().chain(before.map(IndexKey::Node)).chain(owners).collect()
+    }
+
+    fn selects_nodes(&self) -> Option<&BTreeMap<String, String>> {
+        Some(&self.spec.node_selector)
+    }
+
+    fn has_nodes(&self) -> bool {
+        self.status.iter().flat_map(nodes_of).next().is_some()
     }
 }
 
@@ -186,4 +208,25 @@ fn enqueue_port_conflicts(model: &InferenceModel, context: &Context) {
         let has_port = ports::model_ports(other).any(|port| own.contains(&port));
         other.metadata.uid != model.metadata.uid && (has_port || is_waiting(other))
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_in_the_cloud_is_not_affected_by_agents_of_other_nodes() {
+        let model = |change: fn(&mut InferenceModel)| {
+            let mut model = InferenceModel::new("m", neptune_api::InferenceModelSpec::default());
+            change(&mut model);
+            model.index_keys()
+        };
+        let labels = |model: &mut InferenceModel| {
+            model.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
+        };
+        assert_eq!(model(|_| {}), [IndexKey::EveryNodeObject]);
+        assert_eq!(model(labels), [IndexKey::EveryNode]);
+        let named = model(|model| model.spec.node_name = Some("edge0".to_owned()));
+        assert_eq!(named, [IndexKey::Node("edge0".to_owned())]);
+    }
 }

@@ -17,6 +17,7 @@ use crate::{
     worker::{
         names::server_name,
         ports::{NodePort, port_behind, transformer_ports},
+        program_text,
     },
 };
 
@@ -59,6 +60,7 @@ pub fn validate(
 ) -> Result<ValidInferenceModel, Vec<Finding>> {
     let mut findings = Vec::new();
     let findings = &mut findings;
+    program_text::check(&model.spec, findings);
     let identity = identity(model, findings);
     let name_fits = model_name(&model.spec.model_name, findings);
     let port = port(model.spec.serving_port, findings);
@@ -292,7 +294,22 @@ mod tests {
         change(transformer);
     }
 
+    #[test]
+    fn server_yields_on_the_nodes_where_an_older_object_has_its_port() {
+        let (model, mut facts) = (fixtures::model(), fixtures::facts());
+        assert!(model.yielded(&facts).is_empty());
+        let port = u16::try_from(model.spec.serving_port.unwrap()).unwrap();
+        facts.used_ports = vec![fixtures::used_port("precision-5820", "b", port)];
+        assert_eq!(model.yielded(&facts), ["precision-5820".parse().unwrap()].into());
+    }
+
     const CASES: &[Case] = &[
+        (
+            "NUL in an argument of a transformer",
+            |m, _| transformer(m, |t| t.args = vec!["a".to_owned(), "\0".to_owned()]),
+            Reason::TextInvalid,
+            "spec.transformer.args[1] contains a NUL character",
+        ),
         (
             "port of a server behind a transformer",
             |m, f| {

@@ -21,8 +21,7 @@ pub fn exposed(service: &JointInferenceService, gateway: &ValidGateway) -> Optio
         .exposed
         .iter()
         .flatten()
-        // Kubernetes refuses loopback addresses, which an agent reports if the broker has one.
-        .filter(|(_, address)| address.parse::<IpAddr>().is_ok_and(|ip| !ip.is_loopback()))
+        .filter(|(_, address)| is_reachable(address))
         .map(|(node, address)| EndpointAddress {
             ip: address.clone(),
             node_name: Some(node.to_string()),
@@ -46,6 +45,12 @@ pub fn exposed(service: &JointInferenceService, gateway: &ValidGateway) -> Optio
         }]),
     };
     Some(ExposedService { service: address, endpoints })
+}
+
+/// Whether other nodes can reach an address. Kubernetes refuses loopback addresses, which an agent
+/// reports if the broker has one.
+pub fn is_reachable(address: &str) -> bool {
+    address.parse::<IpAddr>().is_ok_and(|ip| !ip.is_loopback())
 }
 
 /// `name` is that of the Service's port.

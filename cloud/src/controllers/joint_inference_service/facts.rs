@@ -12,7 +12,7 @@ use super::{
     validate::{CloudService, ServiceFacts},
 };
 use crate::{
-    cache::{Cached as _, Caches},
+    cache::{Cached as _, Caches, IndexKey},
     controllers::runtime::Context,
     kubernetes::{node_selector::SelectedNodes, nodes::is_agent_node},
     worker::{
@@ -95,7 +95,8 @@ fn port(service: &JointInferenceService, caches: &Caches) -> u16 {
 
 /// The services whose cloud worker is on this node.
 pub fn on_cloud_node(node: &str, caches: &Caches) -> Vec<Arc<JointInferenceService>> {
-    let mut services = JointInferenceService::cache(caches).on_node(node);
+    let mut services =
+        JointInferenceService::cache(caches).with_key(&IndexKey::Node(node.to_owned()));
     services.retain(|service| has_cloud_worker_on(service, node));
     services
 }

@@ -31,12 +31,12 @@ pub struct ValidGateway {
     pub image: String,
     /// What the agent provides for it.
     pub spec: GatewaySpec,
-    /// Host entries of the container.
-    pub hosts: BTreeMap<String, IpAddr>,
     /// Its ports on the node: for REST, and for gRPC if it has one.
     pub ports: Vec<u16>,
     /// The addresses of its nodes, if a Service is to reach it.
     pub exposed: Option<Vec<(NodeName, String)>>,
+    /// The URL of that Service.
+    pub service_url: Option<String>,
 }
 
 /// The server that answers hard samples.
@@ -54,8 +54,9 @@ pub struct CloudTarget {
     pub is_gateway: bool,
     /// Whether `http://` is permitted: the address is one of the cluster.
     pub allow_plain_http: bool,
-    /// Host entries.
-    pub hosts: BTreeMap<String, IpAddr>,
+    /// Addresses of its host, by name. They are a part of the configuration, so that another address
+    /// does not replace the container.
+    pub addresses: BTreeMap<String, IpAddr>,
     /// The name of the file with the token.
     pub token_file: Option<String>,
     /// The name of the file with certificates.
@@ -101,22 +102,11 @@ pub fn check_ports(
         invalid("grpcPort", &rest, "is also gateway.port; choose another port", findings);
         return;
     }
-    let age = Age::of(&service.metadata);
-    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
-    let named = service.spec.edge_worker.inference_model.as_ref();
-    let named = named.map(|model| format!("{namespace}/{}", model.name));
-    let has_priority = |used: &NodePort| {
-        let is_its_server =
-            used.used_for == PortUse::ModelServer && named.as_ref() == Some(&used.object);
-        is_its_server || used.age < age
-    };
-    for (field, port) in [("port", Some(rest)), ("grpcPort", ports::valid(gateway.grpc_port))] {
-        let is_taken = |used: &&NodePort| {
-            Some(used.port) == port
-                && nodes.iter().any(|node| node.as_str() == used.node)
-                && has_priority(used)
+    for (field, _) in port_fields(&gateway) {
+        let on_nodes = |(of, taken): &(&str, &NodePort)| {
+            *of == field && nodes.iter().any(|node| node.as_str() == taken.node)
         };
-        if let Some(taken) = used.iter().find(is_taken) {
+        if let Some((_, taken)) = taken_ports(service, used).into_iter().find(on_nodes) {
             let message = format!(
                 "spec.gateway.{field} {} is already used by {taken} on node {}; choose another port or node",
                 taken.port, taken.node
@@ -124,6 +114,32 @@ pub fn check_ports(
             findings.push(Finding::new(Reason::PortTaken, message));
         }
     }
+}
+
+/// The ports of the gateway that an object with priority uses: an older one, or the model server of
+/// the gateway itself. With the field of `spec.gateway`.
+pub fn taken_ports<'a>(
+    service: &JointInferenceService,
+    used: &'a [NodePort],
+) -> Vec<(&'static str, &'a NodePort)> {
+    let age = Age::of(&service.metadata);
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    let named = service.spec.edge_worker.inference_model.as_ref();
+    let named = named.map(|model| format!("{namespace}/{}", model.name));
+    let has_priority = |used: &&NodePort| {
+        let is_its_server =
+            used.used_for == PortUse::ModelServer && named.as_ref() == Some(&used.object);
+        is_its_server || used.age < age
+    };
+    let fields = port_fields(&settings(service));
+    let field = |port| fields.iter().find(|(_, own)| *own == Some(port)).map(|(field, _)| *field);
+    let with_field = |used: &'a NodePort| Some((field(used.port)?, used));
+    used.iter().filter(has_priority).filter_map(with_field).collect()
+}
+
+/// The fields of `spec.gateway` with a port.
+fn port_fields(gateway: &Gateway) -> [(&'static str, Option<u16>); 2] {
+    [("port", Some(gateway_port(gateway))), ("grpcPort", ports::valid(gateway.grpc_port))]
 }
 
 /// The configuration file of the gateway, without the members that the agent sets. `edge` is the
@@ -158,6 +174,9 @@ pub fn config(
     }
     if let Some(name) = &cloud.model_name {
         config["cloud"]["modelName"] = name.as_str().into();
+    }
+    if !cloud.addresses.is_empty() {
+        config["cloud"]["addresses"] = json!(cloud.addresses);
     }
     if cloud.allow_plain_http {
         config["cloud"]["allowPlainHttp"] = true.into();

@@ -3,16 +3,19 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     sync::Arc,
 };
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
-use neptune_api::{Dataset, InferenceModel, JointInferenceService, ServerProtocol};
+use neptune_api::{Dataset, InferenceModel, JointInferenceService, ServerProtocol, TierAddress};
 use neptune_wire::{NodeName, Resource, Role};
 
 use super::{
-    chain, gateway, hard_example, place, served_file,
+    chain, gateway,
+    halves::service_host,
+    hard_example, place, served_file,
     server::owned_name,
     shape::{CloudForm, EdgeForm, cloud_form, edge_form, has_gateway},
     total_upload::{self, Held, Tier},
@@ -23,7 +26,7 @@ use crate::{
     controllers::runtime::Context,
     kubernetes::nodes::{internal_address, is_agent_node},
     worker::{
-        names::server_name,
+        names::{server_name, worker_name},
         ports::{NodePort, model_nodes},
     },
 };
@@ -185,7 +188,7 @@ fn total_upload(service: &JointInferenceService, context: &Context) -> Option<To
         let (total, ratio) = (held.goal.parse().ok()?, held.upload_ratio.parse().ok()?);
         Some(Held { total, ratio, since: held.since.0 })
     });
-    let held = total_upload::next(total, &tiers, held, context.fleet_now());
+    let held = total_upload::next(total, &tiers, held, Context::wall_now());
     Some(TotalUpload { held, unreachable: total_upload::unreachable(total, &tiers) })
 }
 
@@ -245,18 +248,40 @@ fn other(service: &JointInferenceService, context: &Context) -> Option<OtherServ
     let get = |name: &str| caches.get::<JointInferenceService>(&namespace, name);
     let other = get(other_name(service)?)?;
     let settings = gateway::settings(&other);
-    let node = place::placed_nodes(&other).next().or(other.spec.edge_worker.node_name.as_deref());
-    let address = node.and_then(|node| address(node, context));
+    let named = service.spec.cloud_worker.service.as_ref();
+    let entry = match named.and_then(|named| named.address).unwrap_or_default() {
+        TierAddress::Node => None,
+        TierAddress::Service => Some(gateway_service(&other, context)),
+    };
+    let address = if let Some(entry) = &entry {
+        entry.as_ref().map(|(host, _)| host.clone())
+    } else {
+        let placed = place::placed_nodes(&other).next();
+        let node = placed.or(other.spec.edge_worker.node_name.as_deref());
+        node.and_then(|node| address(node, context))
+    };
     let (model_name, protocol) = edge_model(&other, caches);
     Some(OtherService {
         is_exposed: has_gateway(&other) && settings.expose == Some(true),
         returns_here: returns_here(service, caches),
         url: address.as_ref().and_then(|it| gateway::gateway_url(&settings, Some(it))),
+        addresses: entry.flatten().into_iter().collect(),
         has_grpc: settings.grpc_port.is_some(),
         grpc_url: address.and_then(|it| gateway::grpc_url(&settings, Some(&it))),
         model_name,
         protocol,
     })
+}
+
+/// The host and the `ClusterIP` of the Service of a gateway, if it exists.
+fn gateway_service(service: &JointInferenceService, context: &Context) -> Option<(String, IpAddr)> {
+    let namespace = service.namespace().unwrap_or_default();
+    let edge = &service.spec.edge_worker.name;
+    let name = worker_name(&namespace, &service.name_any(), Role::Edge, edge);
+    let reference = ObjectRef::new(name.as_str()).within(&namespace);
+    let found = context.caches().services.get(&reference)?;
+    let address = found.spec.as_ref()?.cluster_ip.as_ref()?.parse().ok()?;
+    Some((service_host(name.as_str(), &namespace, context.cluster_domain()), address))
 }
 
 /// The name of the edge's model, and the protocol of its server.

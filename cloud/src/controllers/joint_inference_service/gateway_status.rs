@@ -37,11 +37,12 @@ pub fn next(
     if let Some(before) = before.filter(|_| is_unreported) {
         let address = observed.gateway_address.as_ref();
         let url = address.and_then(|address| address.url.clone()).or_else(|| before.url.clone());
-        return Some(Box::new(GatewayStatus { url, ..(**before).clone() }));
+        let service_url = address.map_or(&before.service_url, |it| &it.service_url).clone();
+        return Some(Box::new(GatewayStatus { url, service_url, ..(**before).clone() }));
     }
     let gateways: Vec<Gateway<'_>> =
         observed.edges.iter().filter_map(|edge| Gateway::of(edge, reports)).collect();
-    let GatewayAddress { url, grpc_url, protocol } = match &observed.gateway_address {
+    let GatewayAddress { url, grpc_url, service_url, protocol } = match &observed.gateway_address {
         Some(address) => address.clone(),
         None if gateways.is_empty() => return None,
         // While the spec is invalid the gateways run as before.
@@ -54,6 +55,7 @@ pub fn next(
     let mut status = GatewayStatus {
         url,
         grpc_url,
+        service_url,
         protocol,
         signal: common(&gateways, |report| Some(report.signal)).map(|signal| signal.to_string()),
         threshold: common(&gateways, |report| report.threshold).map(|figure| figure.to_string()),
@@ -72,8 +74,8 @@ pub fn next(
 }
 
 fn address_of(gateway: &GatewayStatus) -> GatewayAddress {
-    let GatewayStatus { url, grpc_url, protocol, .. } = gateway.clone();
-    GatewayAddress { url, grpc_url, protocol }
+    let GatewayStatus { url, grpc_url, service_url, protocol, .. } = gateway.clone();
+    GatewayAddress { url, grpc_url, service_url, protocol }
 }
 
 /// Removes the history of a status, which alone is not written.

@@ -4,12 +4,13 @@
 use std::{net::IpAddr, sync::Arc};
 
 use k8s_openapi::api::core::v1::Node;
-use neptune_api::{Endpoint, JointInferenceService, ServerProtocol};
+use neptune_api::{Endpoint, JointInferenceService, ServerProtocol, TierAddress};
 use neptune_wire::{GatewaySpec, NodeName, Role};
 
 use crate::{
     controllers::joint_inference_service::{
         capture,
+        exposed::is_reachable,
         gateway::{self, CloudTarget, ValidGateway},
         plan::SERVICE_PORT,
         server::{self, ResolvedServer, ServerPlace},
@@ -42,7 +43,8 @@ pub fn cloud_worker_address(
     }
 }
 
-fn service_host(name: &str, namespace: &str, domain: &str) -> String {
+/// The full name of a Service.
+pub fn service_host(name: &str, namespace: &str, domain: &str) -> String {
     format!("{name}.{namespace}.svc.{domain}")
 }
 
@@ -82,13 +84,19 @@ pub fn gateway(
         capture_dir: capture.map(|capture| capture.directory),
     };
     let exposed = (settings.expose == Some(true)).then(|| addresses(nodes, facts));
+    let worker = worker?;
+    let has_service = exposed.iter().flatten().any(|(_, address)| is_reachable(address));
+    let service_url = has_service.then(|| {
+        let host = service_host(worker.as_str(), namespace, &facts.cluster_domain);
+        format!("http://{host}:{}", ports::gateway_port(&settings))
+    });
     let gateway = ValidGateway {
-        name: worker?,
+        name: worker,
         image: facts.gateway.image.clone(),
         spec,
-        hosts: cloud.hosts.clone(),
         ports: ports::gateway_ports(&settings).collect(),
         exposed,
+        service_url,
     };
     Some((gateway, server))
 }
@@ -273,7 +281,7 @@ fn target(host: &str, (port, grpc): (u16, Option<u16>), ip: Option<IpAddr>) -> C
         url: url(port),
         grpc_url: grpc.map(url),
         allow_plain_http: true,
-        hosts: ip.map(|ip| (host.to_owned(), ip)).into_iter().collect(),
+        addresses: ip.map(|ip| (host.to_owned(), ip)).into_iter().collect(),
         ..CloudTarget::default()
     }
 }
@@ -367,14 +375,18 @@ fn other_service(
             grpc_url: other.grpc_url.clone(),
             model_name: other.model_name.clone(),
             protocol: other.protocol,
+            addresses: other.addresses.clone(),
             allow_plain_http: true,
             is_gateway: true,
             ..CloudTarget::default()
         });
     } else {
-        let message = format!(
-            "{field}: waiting for the address of the node of JointInferenceService {name:?}"
-        );
+        let named = service.spec.cloud_worker.service.as_ref();
+        let what = match named.and_then(|named| named.address).unwrap_or_default() {
+            TierAddress::Node => "address of the node",
+            TierAddress::Service => "Service of the gateway",
+        };
+        let message = format!("{field}: waiting for the {what} of JointInferenceService {name:?}");
         (Reason::ServerAddressUnknown, message)
     };
     findings.push(Finding::new(reason, message));

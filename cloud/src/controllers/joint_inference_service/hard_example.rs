@@ -103,14 +103,28 @@ pub fn config(
     }
     fits_kind(reads.copied(), &config, findings);
     goal(algorithm, &mut config, findings);
+    if protocol == ServerProtocol::Openai
+        && holds_agreement(&config)
+        && !config.contains_key("labels")
+    {
+        let message = format!(
+            "{FIELD}.goal: agreement compares the answers of a language model by their labels: give the parameter labels, such as \"yes,no\", or uploadRatio instead"
+        );
+        findings.push(Finding::new(Reason::GoalInvalid, message));
+    }
     config.into()
+}
+
+fn holds_agreement(config: &Map<String, Value>) -> bool {
+    let has = |goal: &Value, name| goal.get(name).is_some();
+    config.get("goal").is_some_and(|goal| has(goal, "agreement") && !has(goal, "uploadRatio"))
 }
 
 fn unsuited(name: &str, reads: Reads, protocol: ServerProtocol, findings: &mut Vec<Finding>) {
     let is_tensor = protocol != ServerProtocol::Openai;
     let message = match reads {
         Reads::Tokens if is_tensor => format!(
-            "{FIELD}: {name} reads tokens; protocol {protocol} answers with tensors: did you mean CrossEntropy?"
+            "{FIELD}: {name} reads tokens; protocol {protocol} answers with tensors: did you mean MaxProbability?"
         ),
         Reads::Classes | Reads::Boxes if !is_tensor => format!(
             "{FIELD}: {name} reads tensors; protocol {protocol} answers with tokens: did you mean LogProb?"
@@ -251,6 +265,25 @@ mod tests {
             })
         );
         assert_eq!(findings, []);
+    }
+
+    #[test]
+    fn agreement_of_a_language_model_needs_labels() {
+        let findings = |protocol, labels: &str| {
+            let name = if protocol == ServerProtocol::Openai { "LogProb" } else { "Margin" };
+            let mut algorithm = json!({"name": name, "goal": {"agreement": "0.9"}});
+            if !labels.is_empty() {
+                algorithm["parameters"] = json!([{"key": "labels", "value": labels}]);
+            }
+            let algorithm = self::algorithm(algorithm);
+            let mut findings = Vec::new();
+            config(&algorithm, protocol, &mut findings);
+            findings.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
+        };
+        let [message] = &findings(ServerProtocol::Openai, "")[..] else { unreachable!() };
+        assert!(message.contains("give the parameter labels"), "{message}");
+        assert_eq!(findings(ServerProtocol::Openai, "yes,no"), [""; 0]);
+        assert_eq!(findings(ServerProtocol::Oip, ""), [""; 0]);
     }
 
     #[test]

@@ -20,6 +20,8 @@ mod observed;
 mod place;
 mod plan;
 mod pod;
+#[cfg(test)]
+mod port_contest;
 mod selected;
 mod selection;
 mod served_file;
@@ -33,16 +35,18 @@ mod validate;
 mod worker;
 mod workload;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use k8s_openapi::jiff::Timestamp;
 use neptune_api::{InferenceModel, JointInferenceService, JointInferenceServiceStatus};
-use neptune_wire::{ObjectKey, Resource};
+use neptune_wire::{NodeName, ObjectKey, Resource};
 
 use self::{
     observed::ServiceObservation,
     validate::{PlacedService, ServiceFacts, ValidService},
 };
 use super::{
-    model::{enqueue_used_models, is_selected, used_edge_model},
+    model::{is_selected, mark_node, mark_used_models, used_edge_model, uses_differ},
     runtime::{
         Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
         WorkloadMessages,
@@ -62,6 +66,7 @@ impl Controller for JointInferenceService {
     type Valid = ValidService;
     type Placed = PlacedService;
     type Observation = ServiceObservation;
+    type Memory = ();
 
     const MESSAGES: ControllerMessages = ControllerMessages {
         shorten: "shorten its parameters and env",
@@ -93,6 +98,11 @@ impl Controller for JointInferenceService {
 
     fn retained(&self, key: &ObjectKey) -> Retained {
         plan::retained(self, key)
+    }
+
+    fn yielded(&self, facts: &ServiceFacts) -> BTreeSet<NodeName> {
+        let taken = gateway::taken_ports(self, &facts.gateway.ports);
+        taken.into_iter().filter_map(|(_, port)| port.node.parse().ok()).collect()
     }
 
     fn observe(
@@ -136,8 +146,18 @@ impl Controller for JointInferenceService {
             enqueue_port_neighbours(self, context);
             enqueue_gateways(self, context);
         }
+        if cause == Cause::Workload {
+            // They may call its Service.
+            enqueue_callers(self, context);
+            return;
+        }
         // When the node changes, its workers may move between the agent and the kubelet.
-        enqueue_used_models(self, context);
+        mark_used_models(self, None, context);
+    }
+
+    fn enqueue_by_agent(&self, node: &NodeName, context: &Context) {
+        context.enqueue(self);
+        mark_node(self, node, context);
     }
 
     fn enqueue_by_status(&self, next: &JointInferenceServiceStatus, context: &Context) {
@@ -145,8 +165,15 @@ impl Controller for JointInferenceService {
         if !nodes.eq(place::placed_nodes(self)) {
             // Nodes that the status lists now may get the edge worker and its model.
             context.enqueue(self);
-            enqueue_gateways(self, context);
-            enqueue_used_models(self, context);
+        }
+        let named = self.spec.edge_worker.node_name.iter();
+        let is_new = |node: &String| {
+            let before = self.status.iter().flat_map(|status| &status.nodes);
+            next.nodes.contains(node) && !before.into_iter().any(|known| known == node)
+        };
+        if named.into_iter().any(is_new) {
+            // The named node may get the edge worker.
+            context.enqueue(self);
         }
         if let Some(chosen) = next.model.as_deref()
             && used_edge_model(self) != Some(chosen.name.as_str())
@@ -155,10 +182,23 @@ impl Controller for JointInferenceService {
             context.metrics().model_switched(chosen.cause);
             // The plan follows the status.
             context.enqueue(self);
-            enqueue_used_models(self, context);
         }
-        let url = |status: &JointInferenceServiceStatus| status.gateway.as_ref()?.url.clone();
-        if self.status.as_ref().and_then(url) != url(next) {
+    }
+
+    fn enqueue_by_object(&self, before: Option<&Self>, context: &Context) {
+        let placed = |service: &Self| place::placed_nodes(service).map(str::to_owned).collect();
+        let nodes: Vec<String> = placed(self);
+        let moved = nodes != before.map(placed).unwrap_or_default();
+        if moved {
+            enqueue_gateways(self, context);
+            // The agent of a new node may have changed before the index had the node.
+            context.enqueue(self);
+        }
+        if uses_differ(before, self) {
+            mark_used_models(self, before, context);
+        }
+        let url = |service: &Self| service.status.as_ref()?.gateway.as_ref()?.url.clone();
+        if url(self) != before.and_then(url) {
             enqueue_callers(self, context);
         }
         if gateway_facts::other_name(self).is_some()
@@ -197,6 +237,14 @@ impl Indexed for JointInferenceService {
         let used = models.chain(datasets).chain(servers).chain(others);
         keys.extend(used.map(|(kind, name)| IndexKey::Uses(kind, namespace.clone(), name)));
         keys
+    }
+
+    fn selects_nodes(&self) -> Option<&BTreeMap<String, String>> {
+        Some(&self.spec.edge_worker.node_selector)
+    }
+
+    fn has_nodes(&self) -> bool {
+        place::placed_nodes(self).next().is_some()
     }
 }
 

@@ -73,6 +73,8 @@ pub struct GatewayAddress {
     pub url: Option<String>,
     /// The URL for gRPC.
     pub grpc_url: Option<String>,
+    /// The URL of its Service, if it is exposed.
+    pub service_url: Option<String>,
     /// The protocol.
     pub protocol: Option<String>,
 }

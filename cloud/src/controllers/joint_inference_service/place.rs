@@ -61,13 +61,20 @@ pub fn placed_nodes(service: &JointInferenceService) -> impl Iterator<Item = &st
     status.flat_map(|status| &status.edge_workers).map(|worker| worker.node.as_str())
 }
 
-/// Whether a node may get the edge worker: the spec names it, or the status lists it. A node counts
-/// from its first message on, so a selected node is in the status before it gets the worker. Then
-/// also another controller knows it, which may select another node.
+/// Whether a node may get the edge worker: the status lists it. A node counts from its first message
+/// on, so it is in the status before it gets the worker. Then its counts are accepted after the spec
+/// names, or another controller selects, another node.
 pub fn is_listed(service: &JointInferenceService, node: &NodeName) -> bool {
-    let named = service.spec.edge_worker.node_name.as_ref();
-    let listed = service.status.iter().flat_map(|status| &status.nodes);
-    listed.chain(named).any(|known| known == node.as_str())
+    let mut listed = service.status.iter().flat_map(|status| &status.nodes);
+    listed.any(|known| known == node.as_str())
+}
+
+/// Whether the status has to list the named node of the edge worker before the plan takes effect.
+/// Until then everything stays as it is, so that a worker leaves its node only when the next one
+/// may get it.
+pub fn awaits_listing(service: &JointInferenceService, nodes: &[NodeName]) -> bool {
+    service.spec.edge_worker.node_name.is_some()
+        && nodes.iter().any(|node| !is_listed(service, node))
 }
 
 fn selected_nodes(

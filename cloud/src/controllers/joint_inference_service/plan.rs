@@ -18,7 +18,7 @@ use crate::{
             exposed::exposed,
             gateway::ValidGateway,
             halves::cloud_worker_address,
-            place::{is_listed, placed_nodes},
+            place::{awaits_listing, is_listed, placed_nodes},
             validate::{CloudHalf, CloudRuntime, EdgeHalf, ValidCloudWorker, ValidService},
             worker::ResolvedWorker,
             workload,
@@ -26,6 +26,7 @@ use crate::{
         model::{self, used_edge_model},
         runtime::ObjectPlan,
     },
+    fleet::{Generations, Retained},
     kubernetes::{nodes::in_url, pod_security::container_rights, workloads::OwnedObjects},
     worker::environment::{environment, json},
 };
@@ -45,6 +46,17 @@ pub fn plan(
     valid: &ValidService,
     fetch_image: &str,
 ) -> ObjectPlan {
+    if awaits_listing(service, &valid.edge_nodes) {
+        let has_status = service.status.as_ref().is_some_and(|it| it.observed_generation.is_some());
+        // An earlier controller, which did not list the node first, may have published to it. Nodes
+        // have nothing of a new service.
+        let retained = if has_status { retained(service, &valid.key) } else { Retained::new() };
+        return ObjectPlan {
+            retained: Some(retained),
+            awaits_status: true,
+            ..ObjectPlan::default()
+        };
+    }
     let mut tasks: BTreeMap<NodeName, Vec<PlannedWorker>> = BTreeMap::new();
     let edge = edge_worker(service, valid);
     for node in valid.edge_nodes.iter().filter(|node| is_listed(service, node)) {
@@ -71,6 +83,7 @@ pub fn plan(
             }
         }
     }
+    plan.generations = generations(valid, &tasks);
     plan.requirements = tasks
         .into_iter()
         .map(|(node, workers)| {
@@ -79,6 +92,25 @@ pub fn plan(
         })
         .collect();
     plan
+}
+
+/// The generations of the Models and the Dataset of these workers.
+fn generations(
+    valid: &ValidService,
+    tasks: &BTreeMap<NodeName, Vec<PlannedWorker>>,
+) -> Generations {
+    let namespace = &valid.metadata.namespace;
+    let models = tasks.values().flatten().filter_map(|(_, model)| {
+        let model = (*model)?;
+        let (namespace, name) = (namespace.clone(), model_name(model));
+        let key = ObjectKey { namespace, resource: Resource::Models, name };
+        Some((key, model.metadata.generation?))
+    });
+    let dataset = valid.dataset.as_deref().and_then(|dataset| {
+        let name = dataset.metadata.name.as_deref()?.parse().ok()?;
+        Some((dataset::object_key(&valid.key, name), dataset.metadata.generation?))
+    });
+    models.chain(dataset).collect()
 }
 
 /// A worker, and the Model that its node needs for it.
@@ -98,10 +130,7 @@ fn owned(service: &JointInferenceService, valid: &ValidService) -> OwnedObjects 
 }
 
 /// The objects that nodes retain while the service is invalid: its task, models and dataset.
-pub fn retained(
-    service: &JointInferenceService,
-    key: &ObjectKey,
-) -> BTreeMap<NodeName, BTreeSet<ObjectKey>> {
+pub fn retained(service: &JointInferenceService, key: &ObjectKey) -> Retained {
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     let nodes = placed_nodes(service).chain(edge.node_name.as_deref());
     let nodes = nodes.chain(cloud.node_name.as_deref()).map(str::parse::<NodeName>);
@@ -235,7 +264,8 @@ fn gateway_worker(valid: &ValidService, gateway: &ValidGateway) -> Worker {
         model_update: WorkerUpdateMode::Restart,
         dataset: None,
         port: None,
-        hosts: gateway.hosts.clone(),
+        // The addresses of its cloud are in its configuration, which it reads again.
+        hosts: BTreeMap::new(),
         resources: ResourceLimits::default(),
         rights: ContainerRights::default(),
         gateway: Some(Box::new(gateway.spec.clone())),
@@ -325,8 +355,37 @@ mod tests {
         kubernetes::{expansion::expanded, report_target::ReportTarget},
     };
 
+    /// The plan once the status lists the named node.
     fn planned(service: &JointInferenceService, facts: &ServiceFacts) -> ObjectPlan {
+        let mut service = service.clone();
+        let named = service.spec.edge_worker.node_name.clone();
+        service.status.get_or_insert_default().nodes.extend(named);
+        plan_of(&service, facts)
+    }
+
+    fn plan_of(service: &JointInferenceService, facts: &ServiceFacts) -> ObjectPlan {
         plan(service, &validate(service, facts).unwrap(), "neptune-edge:test")
+    }
+
+    #[test]
+    fn named_node_gets_the_worker_once_the_status_lists_it() {
+        let (mut service, facts) = (fixtures::service(), fixtures::facts());
+        let edge = service.spec.edge_worker.node_name.clone().unwrap();
+        let new = plan_of(&service, &facts);
+        assert!(new.awaits_status && new.requirements.is_empty() && new.objects.is_none());
+        assert_eq!(new.retained, Some(Retained::new()), "nodes have nothing of it");
+
+        service.status = Some(fixtures::placed_on(&["earlier"]));
+        service.status.as_mut().unwrap().observed_generation = Some(1);
+        let moved = plan_of(&service, &facts);
+        assert!(moved.awaits_status && moved.requirements.is_empty());
+        let retained: Vec<_> = moved.retained.unwrap().into_keys().collect();
+        assert_eq!(retained.len(), 3, "both nodes and that of the cloud worker: {retained:?}");
+
+        service.status.as_mut().unwrap().nodes.push(edge.clone());
+        let listed = plan_of(&service, &facts);
+        assert!(!listed.awaits_status && listed.retained.is_none() && listed.objects.is_some());
+        assert_eq!(task(&listed, &edge).workers.len(), 1);
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn chosen(
     rules: &SelectionRules,
     context: &Context,
 ) -> Selection {
-    let (now, namespace) = (context.fleet_now(), service.namespace().unwrap_or_default());
+    let (now, namespace) = (Context::wall_now(), service.namespace().unwrap_or_default());
     let has_labels = |model: &Model| {
         let labels = model.labels();
         model.namespace().as_deref() == Some(namespace.as_str())
@@ -65,6 +65,8 @@ fn chosen(
     };
     let models = Model::cache(context.caches()).state_filter(has_labels);
     let previous = service.status.as_ref().and_then(|status| status.model.as_deref());
+    let previous = previous.map(|previous| not_in_the_future(previous, now));
+    let previous = previous.as_ref();
     let failed = failed(service, &models, previous, now, context);
     let nodes = nodes(service);
     let incumbent = previous.and_then(|previous| find(&models, &previous.name));
@@ -119,7 +121,7 @@ fn next_status(
     now: Timestamp,
 ) -> Option<SelectedModel> {
     let Some((cause, reason)) = choice.switch else { return previous.cloned() };
-    let since = Timestamp::from_second(now.as_second().saturating_add(1)).unwrap_or(now);
+    let since = next_second(now);
     Some(SelectedModel {
         name: choice.name,
         cause,
@@ -129,6 +131,22 @@ fn next_status(
         failed: Vec::new(),
         not_compared: Vec::new(),
     })
+}
+
+fn next_second(now: Timestamp) -> Timestamp {
+    Timestamp::from_second(now.as_second().saturating_add(1)).unwrap_or(now)
+}
+
+/// The status as if it was stored now, where a clock that was ahead stored it. Otherwise no better
+/// model would be chosen until then.
+fn not_in_the_future(previous: &SelectedModel, now: Timestamp) -> SelectedModel {
+    let mut previous = previous.clone();
+    previous.since.0 = previous.since.0.min(next_second(now));
+    let longest = next_second(now).checked_add(FAILED_FOR).unwrap_or(Timestamp::MAX);
+    for failed in &mut previous.failed {
+        failed.until.0 = failed.until.0.min(longest);
+    }
+    previous
 }
 
 fn find(models: &[Arc<Model>], name: &str) -> Option<Arc<Model>> {
@@ -211,4 +229,28 @@ fn failed(
     failed.sort_by(|a, b| b.until.0.cmp(&a.until.0).then_with(|| a.name.cmp(&b.name)));
     failed.truncate(MAX_FAILED);
     failed
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn choice_of_the_future_counts_as_made_now() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let after = |second: i64| at(second).checked_add(FAILED_FOR).unwrap();
+        let status = |since: i64, failed: i64| -> SelectedModel {
+            serde_json::from_value(serde_json::json!({
+                "name": "m", "cause": "Better", "reason": "", "since": at(since), "candidates": 1,
+                "failed": [{"name": "f", "version": "1", "until": after(failed)}],
+            }))
+            .unwrap()
+        };
+        for (since, failed) in [(5, 5), (10, 9), (11, 11)] {
+            let known = status(since, failed);
+            assert_eq!(not_in_the_future(&known, at(10)), known, "{since}");
+        }
+        assert_eq!(not_in_the_future(&status(7200, 7200), at(10)), status(11, 11));
+    }
 }

@@ -78,6 +78,8 @@ fn arriving(tiers: &[Tier]) -> Option<(f64, f64)> {
 
 /// What the last tier sends up now, with these tiers below it.
 pub fn next(total: f64, tiers: &[Tier], held: Option<Held>, now: Timestamp) -> Held {
+    // A clock that was ahead stored it. It would delay the next step until then.
+    let held = held.map(|held| Held { since: held.since.min(now), ..held });
     // Until something is measured, only specs changed.
     let is_same = |held: &Held| (held.total - total).abs() < f64::EPSILON;
     let (planned, held) = match held.filter(is_same) {
@@ -152,6 +154,12 @@ mod tests {
 
     fn tier(name: &str, samples: u64, sent_up: u64, below: Vec<Tier>) -> Tier {
         Tier { name: name.to_owned(), goal: None, samples, sent_up, below }
+    }
+
+    #[test]
+    fn held_ratio_of_the_future_counts_as_of_now() {
+        let held = Held { total: 0.1, ratio: 0.1, since: at(7200) };
+        assert_eq!(next(0.1, &[], Some(held), at(0)), Held { since: at(0), ..held });
     }
 
     #[expect(clippy::float_cmp, reason = "rounded to four decimals")]

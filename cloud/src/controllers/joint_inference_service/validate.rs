@@ -33,7 +33,7 @@ use crate::{
         report_target::ReportAccess,
     },
     reason::Reason,
-    worker::{frameworks::Frameworks, ports::NodePort},
+    worker::{frameworks::Frameworks, ports::NodePort, program_text},
 };
 
 /// The objects that a service refers to; `None` if one does not exist.
@@ -112,8 +112,10 @@ pub struct OtherService {
     pub is_exposed: bool,
     /// The text of the loop, if its own cloud leads back to this service.
     pub returns_here: Option<String>,
-    /// The URL of its gateway, if the address of its node is known.
+    /// The URL of its gateway, if the address of its node or Service is known.
     pub url: Option<String>,
+    /// The addresses of the name of its Service.
+    pub addresses: BTreeMap<String, IpAddr>,
     /// Whether its gateway has gRPC.
     pub has_grpc: bool,
     /// The URL of its gateway's gRPC, if the address of its node is known.
@@ -210,6 +212,7 @@ impl From<ValidService> for PlacedService {
             EdgeHalf::Gateway { gateway, .. } => Some(Box::new(GatewayAddress {
                 url: valid.gateway_url,
                 grpc_url: valid.gateway_grpc_url,
+                service_url: gateway.service_url.clone(),
                 protocol: gateway.spec.config["protocol"].as_str().map(str::to_owned),
             })),
             EdgeHalf::Worker(_) => None,
@@ -259,6 +262,7 @@ pub fn validate(
     let mut found = Vec::new();
     let findings = &mut found;
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    program_text::check(&service.spec, findings);
     let (edge_form, cloud_form) = shape::check(service, findings);
     if let Some(EdgeForm::Worker(_)) = edge_form {
         algorithm(&service.spec.edge_worker.hard_example_algorithm, findings);
@@ -539,12 +543,13 @@ mod tests {
         assistant(service, facts);
         service.spec.cloud_worker.endpoint = None;
         service.spec.cloud_worker.service =
-            Some(JointInferenceServiceReference { name: "site".to_owned() });
+            Some(JointInferenceServiceReference { name: "site".to_owned(), address: None });
         facts.gateway.other = change.map(|change| {
             let mut other = OtherService {
                 is_exposed: true,
                 returns_here: None,
                 url: Some("http://192.0.2.20:8080".to_owned()),
+                addresses: BTreeMap::new(),
                 has_grpc: true,
                 grpc_url: Some("http://192.0.2.20:8082".to_owned()),
                 model_name: Some("middle".to_owned()),
@@ -576,11 +581,9 @@ mod tests {
             (&cloud["modelName"], &cloud["allowPlainHttp"]),
             (&"digits".into(), &true.into())
         );
-        let EdgeHalf::Gateway { gateway, .. } = validate(&s, &f).unwrap().edge else {
-            unreachable!("it has a gateway")
-        };
-        let ips: Vec<_> = gateway.hosts.values().map(ToString::to_string).collect();
-        assert_eq!(ips, ["10.96.0.9"]);
+        let addresses = cloud["addresses"].as_object().unwrap();
+        let name = host.trim_start_matches("http://").trim_end_matches(":9001");
+        assert_eq!(addresses[name], "10.96.0.9", "so that another one keeps the container");
         f.gateway.cloud_server_node_address = Some("192.0.2.30".to_owned());
         assert_eq!(config(&s, &f)["cloud"]["url"], "http://192.0.2.30:9001");
         f.gateway.cloud_server_node_address = None;
@@ -677,8 +680,16 @@ mod tests {
         assert_eq!(url(&s, &f).unwrap(), "http://127.0.0.1:8080");
         s.spec.gateway = Some(Box::new(Gateway { expose: Some(true), ..Gateway::default() }));
         assert_eq!(url(&s, &f).unwrap(), "http://192.0.2.10:8080");
+        let service_url = |s: &JointInferenceService, f: &ServiceFacts| {
+            let placed = PlacedService::from(validate(s, f).unwrap());
+            placed.gateway.unwrap().service_url
+        };
+        let found = service_url(&s, &f).unwrap();
+        assert!(found.starts_with("http://assistant-edge-"), "{found}");
+        assert!(found.ends_with(".default.svc.cluster.local:8080"), "{found}");
         f.edge_node = Some(fixtures::node("edge0", &[("node-role.kubernetes.io/edge", "")]));
         assert_eq!(url(&s, &f), None, "its address is not known");
+        assert_eq!(service_url(&s, &f), None, "the Service has no address");
         f.gateway.edge_addresses = [("edge0".to_owned(), "192.0.2.11".to_owned())].into();
         assert_eq!(url(&s, &f).unwrap(), "http://192.0.2.11:8080", "that of its agent");
         let (s, f) = fixtures::classifier();
@@ -854,7 +865,7 @@ mod tests {
                 s.spec.edge_worker.server.as_mut().unwrap().framework_type = "triton".into();
             },
             Reason::AlgorithmUnsuited,
-            "LogProb reads tokens; protocol oip answers with tensors: did you mean CrossEntropy?",
+            "LogProb reads tokens; protocol oip answers with tensors: did you mean MaxProbability?",
         ),
         (
             "algorithm of the user in a gateway",
@@ -1310,6 +1321,21 @@ mod tests {
             },
             Reason::ParameterInvalid,
             "spec.edgeWorker.hardExampleAlgorithm.parameters: empty key",
+        ),
+        (
+            "NUL in a parameter, which becomes a variable",
+            |s, _| edge_program(s).parameters.push(KeyValue::new("a", "b\0")),
+            Reason::TextInvalid,
+            "spec.edgeWorker.workerSpec.parameters[1].value contains a NUL character",
+        ),
+        (
+            "NUL in a variable",
+            |s, _| {
+                env(s, "A");
+                cloud_program(s).env[0].value = "\0".into();
+            },
+            Reason::TextInvalid,
+            "spec.cloudWorker.workerSpec.env[0].value contains a NUL character, with which no program can be started; remove it",
         ),
         (
             "reserved variable",

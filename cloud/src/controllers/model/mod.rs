@@ -6,25 +6,32 @@ mod crd_consistency;
 mod events;
 #[cfg(test)]
 pub mod fixtures;
+mod memory;
 mod observe;
 mod place;
 mod plan;
+mod rows;
 mod status;
 mod users;
 mod validate;
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::jiff::Timestamp;
 use neptune_api::{InferenceModel, JointInferenceService, Model, ModelStatus};
-use neptune_wire::ObjectKey;
+use neptune_wire::{NodeName, ObjectKey};
 
 use self::{
+    memory::ModelMemory,
     place::{ModelFacts, PlacedModel},
     status::ModelObservation,
 };
 pub use self::{
     plan::content,
     status::is_reported_file,
-    users::{enqueue_source, enqueue_used_models, is_selected, used_edge_model},
+    users::{
+        enqueue_source, is_selected, mark_node, mark_used_models, used_edge_model, uses_differ,
+    },
     validate::validate,
 };
 use super::runtime::{
@@ -41,6 +48,7 @@ impl Controller for Model {
     type Valid = PlacedModel;
     type Placed = PlacedModel;
     type Observation = ModelObservation;
+    type Memory = ModelMemory;
 
     const MESSAGES: ControllerMessages =
         ControllerMessages { shorten: "shorten it", workload: None };
@@ -54,7 +62,7 @@ impl Controller for Model {
             selected: if selector.is_empty() {
                 Vec::new()
             } else {
-                context.selected_nodes(selector).nodes
+                context.matching_nodes(selector)
             },
         }
     }
@@ -129,20 +137,37 @@ impl Controller for Model {
     /// Enqueues the objects that use the model.
     fn enqueue_related(&self, cause: Cause, context: &Context) {
         if cause == Cause::Spec {
-            let used = users::used(self);
+            let metadata = &self.metadata;
+            let used = users::used(
+                metadata.namespace.as_deref().unwrap_or_default(),
+                metadata.name.as_deref().unwrap_or_default(),
+            );
             context.enqueue_key::<JointInferenceService>(&used);
             context.enqueue_key::<InferenceModel>(&used);
             context.enqueue_key::<neptune_api::TrainingModel>(&used);
-            self.enqueue_by_object(context);
+            enqueue_selecting(self, context);
         }
     }
 
-    /// Enqueues the services that choose among the models of the namespace: they read labels,
-    /// metrics and nodes.
-    fn enqueue_by_object(&self, context: &Context) {
-        let namespace = self.metadata.namespace.clone().unwrap_or_default();
-        context.enqueue_key::<JointInferenceService>(&IndexKey::SelectsModels(namespace));
+    /// The plan does not depend on agents, and the status only on what this one reports.
+    fn enqueue_by_agent(&self, node: &NodeName, context: &Context) {
+        users::mark_report(self, node, context);
     }
+
+    fn enqueue_by_report(&self, node: &NodeName, context: &Context) {
+        users::mark_report(self, node, context);
+    }
+
+    fn enqueue_by_object(&self, _before: Option<&Self>, context: &Context) {
+        enqueue_selecting(self, context);
+    }
+}
+
+/// Enqueues the services that choose among the models of the namespace: they read labels, metrics
+/// and nodes.
+fn enqueue_selecting(model: &Model, context: &Context) {
+    let namespace = model.metadata.namespace.clone().unwrap_or_default();
+    context.enqueue_key::<JointInferenceService>(&IndexKey::SelectsModels(namespace));
 }
 
 impl Indexed for Model {
@@ -153,23 +178,10 @@ impl Indexed for Model {
             // Labels may select any node.
             keys.extend((!placement.node_selector.is_empty()).then_some(IndexKey::EveryNode));
         }
-        let Some(status) = &self.status else { return keys };
-        let is_truncated = |total: Option<i32>, listed: usize| {
-            usize::try_from(total.unwrap_or_default()).is_ok_and(|total| total > listed)
-        };
-        // A truncated list may lack any node or service.
-        if is_truncated(status.wanted_on, status.nodes.len()) {
-            keys.push(IndexKey::EveryNode);
-        } else {
-            keys.extend(status.nodes.iter().map(|listed| IndexKey::Node(listed.node.clone())));
-        }
-        if is_truncated(status.users, status.used_by.len()) {
-            keys.push(IndexKey::UsedByAny);
-        } else {
-            let namespace = self.metadata.namespace.clone().unwrap_or_default();
-            let used_by = |entry: &String| IndexKey::UsedBy(namespace.clone(), entry.clone());
-            keys.extend(status.used_by.iter().map(used_by));
-        }
         keys
+    }
+
+    fn selects_nodes(&self) -> Option<&BTreeMap<String, String>> {
+        self.spec.placement.as_ref().map(|placement| &placement.node_selector)
     }
 }

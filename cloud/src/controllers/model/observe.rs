@@ -1,20 +1,27 @@
 //! Collects the users of a model and the reports of the nodes that need it, from the caches and the
 //! fleet.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_api::{InferenceModel, JointInferenceService, Model, TrainingModel};
-use neptune_wire::{NodeName, ObjectKey, Resource};
+use kube::ResourceExt as _;
+use neptune_api::{JointInferenceService, Model, TrainingModel};
+use neptune_wire::{ModelPresenceReport, NodeName, ObjectKey, Resource};
 
 use super::{
+    memory::Changes,
     place::PlacedModel,
-    status::{MeasuredByTraining, ModelObservation, NodeObservation, PlacementObservation},
-    users::{entry, used, used_edge_model},
+    rows::{NodeRows, RowState, RowSummary},
+    status::{
+        MAX_LISTED, MeasuredByTraining, ModelObservation, NodeObservation, PlacementObservation,
+        kept_states, row_state,
+    },
+    users::{entry, first_users, used, used_on},
 };
-use crate::{
-    cache::Cached as _, controllers::runtime::Context, kubernetes::nodes::is_agent_node, training,
-};
+use crate::{cache::Cached as _, controllers::runtime::Context, fleet::FleetState, training};
+
+/// Nodes whose reports are read while the fleet is locked.
+const NODES_PER_LOCK: usize = 256;
 
 /// The observation of a model.
 pub fn observe(
@@ -24,37 +31,139 @@ pub fn observe(
     context: &Context,
     now: Timestamp,
 ) -> ModelObservation {
-    let name = key.name.as_str();
-    let services = JointInferenceService::cache(context.caches()).with_key(&used(model));
-    let used_on = services.iter().flat_map(|service| nodes(service, name, context));
-    let nodes: BTreeSet<NodeName> =
-        used_on.filter_map(|node| node.parse().ok()).chain(placed.nodes.clone()).collect();
+    let generation = model.metadata.generation;
+    let (mut rows, changes) = context.object_state(model, |state| state.memory.take(generation));
+    let file = File::of(model);
+    let unread = update(&mut rows, changes, key, &placed.nodes, context);
+    let reports = Reports { model, key, file: &file, context };
+    // Not one lock for all: reports of nodes must not wait for it.
+    for nodes in unread.into_iter().collect::<Vec<_>>().chunks(NODES_PER_LOCK) {
+        reports.read(&mut rows, nodes);
+    }
+    let (summary, nodes) = reports.listed(&mut rows, now);
+    context.object_state(model, |state| state.memory.put(rows));
+    let (users, user_count) = first_users(model, MAX_LISTED, context);
     let uid = model.metadata.uid.as_deref().unwrap_or_default();
-    let fleet = context.fleet();
-    let node = |node: NodeName| NodeObservation {
-        presence: fleet.report(&node, key, uid).and_then(|report| report.model.clone()),
-        agent: fleet.agent(&node, now),
-        is_placed: placed.nodes.binary_search(&node).is_ok(),
-        node,
-    };
-    let served = InferenceModel::cache(context.caches()).with_key(&used(model));
-    let served = served.iter().map(|served| (Resource::InferenceModels, &served.metadata));
-    let services = services.iter().map(|it| (Resource::JointInferenceServices, &it.metadata));
-    let users = services.chain(served);
-    let mut users: Vec<String> =
-        users.filter_map(|(kind, user)| Some(entry(kind, user.name.as_deref()?))).collect();
-    users.sort();
+    let evaluation = context.fleet().evaluation(uid).cloned();
     ModelObservation {
-        model_url: model.spec.model_url.trim().to_owned(),
-        sha256: model.spec.sha256sum.as_ref().map(|sum| sum.trim().to_ascii_lowercase()),
+        model_url: file.url,
+        sha256: file.sha256,
         users,
-        nodes: nodes.into_iter().map(node).collect(),
+        user_count,
+        rows: summary,
+        nodes,
         placement: model.spec.placement.is_some().then(|| PlacementObservation {
             unusable: placed.unusable.clone(),
             nothing: placed.nothing.clone(),
         }),
-        evaluation: fleet.evaluation(uid).cloned(),
+        evaluation,
         measured: measured(model, context),
+    }
+}
+
+/// Applies the changes of services and of the placement. Returns the nodes whose reports have to be
+/// read.
+fn update(
+    rows: &mut NodeRows,
+    changes: Changes,
+    model: &ObjectKey,
+    placed: &Arc<[NodeName]>,
+    context: &Context,
+) -> BTreeSet<NodeName> {
+    let (namespace, name) = (model.namespace.as_str(), model.name.as_str());
+    let mut unread: BTreeSet<NodeName> = rows.set_placed(placed).into_iter().collect();
+    match changes {
+        Changes::All => {
+            let services = JointInferenceService::cache(context.caches());
+            for service in services.with_key(&used(namespace, name)) {
+                let nodes = used_on(&service, name, context);
+                unread.extend(rows.set_service(&service.name_any(), nodes));
+            }
+        }
+        Changes::Some { services, nodes } => {
+            for service in services {
+                let cached = context.caches().get::<JointInferenceService>(namespace, &service);
+                let nodes = cached.map(|service| used_on(&service, name, context));
+                rows.set_service(&service, nodes.unwrap_or_default());
+                unread.extend(rows.nodes_of(&service).cloned());
+            }
+            unread.extend(nodes);
+        }
+    }
+    unread
+}
+
+/// The file in the spec of a model.
+struct File {
+    url: String,
+    /// In lower case.
+    sha256: Option<String>,
+}
+
+impl File {
+    fn of(model: &Model) -> Self {
+        Self {
+            url: model.spec.model_url.trim().to_owned(),
+            sha256: model.spec.sha256sum.as_ref().map(|sum| sum.trim().to_ascii_lowercase()),
+        }
+    }
+}
+
+/// Reads what nodes report of a model.
+struct Reports<'a> {
+    model: &'a Model,
+    key: &'a ObjectKey,
+    file: &'a File,
+    context: &'a Context,
+}
+
+impl Reports<'_> {
+    /// Reads the reports of nodes into their rows.
+    fn read(&self, rows: &mut NodeRows, nodes: &[NodeName]) {
+        let fleet = self.context.fleet();
+        for node in nodes {
+            rows.set_report(node, self.state(self.presence(node, &fleet)));
+        }
+    }
+
+    /// The numbers of the rows, and the nodes that the status lists. Their rows are read at the same
+    /// time as the numbers, so that both agree.
+    fn listed(&self, rows: &mut NodeRows, now: Timestamp) -> (RowSummary, Vec<NodeObservation>) {
+        let previous = self.model.status.clone().unwrap_or_default();
+        let fleet = self.context.fleet();
+        loop {
+            let kept = kept_states(&previous, self.model.metadata.generation);
+            let summary = rows.summary(kept, MAX_LISTED);
+            let listed = summary.missing.iter().chain(&summary.has).chain(&summary.failed);
+            let listed: BTreeSet<_> = listed.collect();
+            let mut is_current = true;
+            for node in &listed {
+                is_current &= !rows.set_report(node, self.state(self.presence(node, &fleet)));
+            }
+            if !is_current {
+                continue;
+            }
+            let node = |node: &&NodeName| NodeObservation {
+                presence: self.presence(node, &fleet).cloned().map(Box::new),
+                agent: fleet.agent(node, now),
+                node: (*node).clone(),
+            };
+            let nodes = listed.iter().map(node).collect();
+            return (summary, nodes);
+        }
+    }
+
+    fn presence<'a>(
+        &self,
+        node: &NodeName,
+        fleet: &'a FleetState,
+    ) -> Option<&'a ModelPresenceReport> {
+        let uid = self.model.metadata.uid.as_deref().unwrap_or_default();
+        fleet.report(node, self.key, uid)?.model.as_deref()
+    }
+
+    fn state(&self, presence: Option<&ModelPresenceReport>) -> Option<RowState> {
+        row_state(presence, &self.file.url, self.file.sha256.as_deref())
     }
 }
 
@@ -69,22 +178,4 @@ fn measured(model: &Model, context: &Context) -> Option<MeasuredByTraining> {
         && output.sha256sum == digest;
     let measured = output.measured.as_deref().filter(|_| is_of_file)?.clone();
     Some(MeasuredByTraining { object: entry(Resource::TrainingModels, owner), measured })
-}
-
-/// The nodes whose agents need the model for this service. Pods download their own copy.
-fn nodes<'a>(service: &'a JointInferenceService, model: &str, context: &Context) -> Vec<&'a str> {
-    let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
-    let mut nodes = Vec::new();
-    // A model server gets its model as a version of its InferenceModel.
-    if edge.worker_spec.is_some() && used_edge_model(service) == Some(model) {
-        let selected = service.status.iter().flat_map(|status| &status.edge_workers);
-        nodes.extend(edge.node_name.as_deref());
-        nodes.extend(selected.map(|worker| worker.node.as_str()));
-    }
-    let is_used =
-        cloud.worker_spec.is_some() && cloud.model.as_ref().is_some_and(|it| it.name == model);
-    nodes.extend(cloud.node_name.as_deref().filter(|name| {
-        is_used && context.caches().node(name).as_deref().is_some_and(is_agent_node)
-    }));
-    nodes
 }

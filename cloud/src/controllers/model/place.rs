@@ -32,8 +32,8 @@ pub struct ModelFacts {
 /// The nodes of a placement.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PlacedModel {
-    /// The edge nodes that keep the model.
-    pub nodes: Vec<NodeName>,
+    /// The edge nodes that keep the model, sorted.
+    pub nodes: Arc<[NodeName]>,
     /// The nodes in the spec that cannot keep it, with the reason.
     pub unusable: Vec<(String, Finding)>,
     /// Why no node is selected, if the placement selects none.
@@ -59,18 +59,19 @@ pub fn check(placement: &ModelPlacement) -> Option<Finding> {
 /// other.
 pub fn place(model: &Model, facts: &ModelFacts) -> PlacedModel {
     let Some(placement) = &model.spec.placement else { return PlacedModel::default() };
-    let mut placed = PlacedModel::default();
+    let (mut placed, mut nodes) = (PlacedModel::default(), Vec::new());
     for (name, node) in &facts.named {
         match usable(name, node.as_deref()) {
-            Ok(node) => placed.nodes.push(node),
+            Ok(node) => nodes.push(node),
             Err(finding) => placed.unusable.push((name.clone(), finding)),
         }
     }
     let edge = facts.selected.iter().filter(|node| is_edge_node(node));
     let names = edge.filter_map(|node| node.metadata.name.as_deref()?.parse::<NodeName>().ok());
-    placed.nodes.extend(names);
-    placed.nodes.sort();
-    placed.nodes.dedup();
+    nodes.extend(names);
+    nodes.sort();
+    nodes.dedup();
+    placed.nodes = nodes.into();
     if placed.nodes.is_empty() && placed.unusable.is_empty() {
         let labels = text(&placement.node_selector);
         let message = format!(

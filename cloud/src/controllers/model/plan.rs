@@ -28,6 +28,7 @@ pub fn content(model: &Model, key: &ObjectKey) -> ObjectContent {
             namespace: key.namespace.clone(),
             name: key.name.clone(),
             uid: model.metadata.uid.clone().unwrap_or_default(),
+            created: None,
         },
         spec: serde_json::to_value(&spec).expect("a spec came from JSON"),
         model: Some(Box::new(ModelContent {

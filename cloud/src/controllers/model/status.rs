@@ -7,6 +7,7 @@ use neptune_api::{
 };
 use neptune_wire::{ModelPresenceReport, NodeName, PresenceState, redact};
 
+use super::rows::{RowState, RowSummary};
 use crate::{
     controllers::runtime::StatusInputs,
     finding::Finding,
@@ -25,7 +26,7 @@ const EVALUATED: &str = "Evaluated";
 
 /// The maximum number of services and of nodes in a status. Their total numbers are separate
 /// fields.
-const MAX_LISTED: usize = 32;
+pub const MAX_LISTED: usize = 32;
 /// Maximum number of rejected peers that the entry of a node lists.
 const MAX_PEERS: usize = 8;
 
@@ -36,9 +37,13 @@ pub struct ModelObservation {
     pub model_url: String,
     /// The spec's digest, in lower case.
     pub sha256: Option<String>,
-    /// The objects that use the model, as in `status.usedBy`, sorted.
+    /// The first objects that use the model, as in `status.usedBy`, sorted.
     pub users: Vec<String>,
-    /// The nodes whose agents need the model.
+    /// Number of objects that use the model.
+    pub user_count: usize,
+    /// The numbers of the nodes whose agents need the model.
+    pub rows: RowSummary,
+    /// The nodes that `rows` lists or names.
     pub nodes: Vec<NodeObservation>,
     /// What the placement lacks; `None` without a placement.
     pub placement: Option<PlacementObservation>,
@@ -73,8 +78,6 @@ pub struct NodeObservation {
     pub node: NodeName,
     /// The state of its agent.
     pub agent: AgentState,
-    /// Whether the placement selects it.
-    pub is_placed: bool,
     /// Its newest report on the model.
     pub presence: Option<Box<ModelPresenceReport>>,
 }
@@ -83,18 +86,26 @@ pub struct NodeObservation {
 #[must_use]
 pub fn next(previous: &ModelStatus, inputs: &StatusInputs<ModelObservation>) -> ModelStatus {
     let observed = &inputs.observed;
-    let mut nodes: Vec<_> =
-        observed.nodes.iter().map(|node| listed(previous, node, inputs)).collect();
-    let placed = placed(&nodes, observed);
-    let placement = observed.placement.iter();
-    nodes.extend(placement.flat_map(|placement| &placement.unusable).map(unusable));
-    nodes.sort_by_key(is_present);
-    let wanted = nodes.len();
-    let present = nodes.iter().filter(|node| is_present(node)).count();
+    let rows = &observed.rows;
+    let of_nodes = |nodes: &[NodeName]| {
+        let observed = |name: &NodeName| observed.nodes.iter().find(|node| node.node == *name);
+        let nodes = nodes.iter().filter_map(observed);
+        nodes.map(|node| listed(previous, node, inputs)).collect::<Vec<_>>()
+    };
+    let mut nodes = of_nodes(&rows.missing);
+    let unusable: Vec<_> = observed.placement.iter().flat_map(|it| &it.unusable).collect();
+    nodes.extend(unusable.iter().copied().map(self::unusable));
+    let failed = rows.failed.as_ref().map(|node| of_nodes(std::slice::from_ref(node)));
+    let first = failed.into_iter().flatten().next().or_else(|| nodes.first().cloned());
+    nodes.extend(of_nodes(&rows.has));
+    let (wanted, present) = (rows.wanted + unusable.len(), rows.present);
+    let placed = observed.placement.as_ref();
+    let placed =
+        placed.map(|_| format!("{}/{}", rows.placed_present, rows.placed + unusable.len()));
     let (metrics, reported_by, update_time) = metrics(previous, observed);
     let (status, finding) = match Finding::join(inputs.findings) {
         Some(finding) => ("False", finding),
-        None => ready(&nodes, present, observed),
+        None => ready(first, (present, wanted), observed),
     };
     let conditions = [
         Some((READY, status, finding)),
@@ -107,7 +118,7 @@ pub fn next(previous: &ModelStatus, inputs: &StatusInputs<ModelObservation>) -> 
         metrics,
         reported_by,
         used_by: observed.users.iter().take(MAX_LISTED).cloned().collect(),
-        users: number(observed.users.len()),
+        users: number(observed.user_count),
         nodes,
         wanted_on: number(wanted),
         present_on: Some(format!("{present}/{wanted}")),
@@ -122,21 +133,6 @@ pub fn next(previous: &ModelStatus, inputs: &StatusInputs<ModelObservation>) -> 
             .collect(),
         observed_generation: inputs.generation,
     }
-}
-
-fn is_present(node: &ModelNode) -> bool {
-    node.state == ModelNodeState::Present
-}
-
-/// How many of the nodes of the placement have the model; `None` without a placement. `rows` are
-/// those of `observed.nodes`.
-fn placed(rows: &[ModelNode], observed: &ModelObservation) -> Option<String> {
-    let placement = observed.placement.as_ref()?;
-    let of_placement = rows.iter().zip(&observed.nodes).filter(|(_, node)| node.is_placed);
-    let (total, present) = of_placement.fold((0, 0), |(total, present), (row, _)| {
-        (total + 1, present + usize::from(is_present(row)))
-    });
-    Some(format!("{present}/{}", total + placement.unusable.len()))
 }
 
 /// The entry of a node that cannot keep the model.
@@ -188,8 +184,7 @@ fn listed(
     let ModelPresenceReport {
         state, sha256, bytes, source, rejected_peers, reason, message, ..
     } = &**presence;
-    let is_current = is_same_address(&presence.url, &spec.model_url)
-        && (*state != PresenceState::Present || spec.sha256.is_none() || spec.sha256 == *sha256);
+    let is_current = is_current(presence, &spec.model_url, spec.sha256.as_deref());
     let reported = |default: Reason| {
         let reason = reason.map_or(default, Reason::from);
         let message = if message.is_empty() { reason.to_string() } else { message.clone() };
@@ -216,6 +211,46 @@ fn listed(
     }
 }
 
+/// Whether a report is about the file in the spec, as far as it is known.
+fn is_current(presence: &ModelPresenceReport, url: &str, sha256: Option<&str>) -> bool {
+    is_same_address(&presence.url, url)
+        && (presence.state != PresenceState::Present
+            || sha256.is_none()
+            || sha256 == presence.sha256.as_deref())
+}
+
+/// The state of the row of a node with this report; `None` without a report.
+pub fn row_state(
+    presence: Option<&ModelPresenceReport>,
+    url: &str,
+    sha256: Option<&str>,
+) -> Option<RowState> {
+    let presence = presence?;
+    Some(match presence.state {
+        _ if !is_current(presence, url, sha256) => RowState::Missing,
+        PresenceState::Present => RowState::Present,
+        PresenceState::Failed => RowState::Failed,
+        PresenceState::Downloading => RowState::Missing,
+    })
+}
+
+/// The states of the nodes in a status, which stay for nodes without a report.
+pub fn kept_states(
+    status: &ModelStatus,
+    generation: Option<i64>,
+) -> impl Iterator<Item = (NodeName, RowState)> {
+    let is_of_this_spec = status.observed_generation == generation;
+    let nodes = status.nodes.iter().filter(move |_| is_of_this_spec);
+    nodes.filter_map(|node| {
+        let state = match node.state {
+            ModelNodeState::Present => RowState::Present,
+            ModelNodeState::Failed => RowState::Failed,
+            _ => RowState::Missing,
+        };
+        Some((node.node.parse().ok()?, state))
+    })
+}
+
 /// Whether a report is about the file in the spec of the model.
 pub fn is_reported_file(presence: &ModelPresenceReport, model: &Model) -> bool {
     let sum = model.spec.sha256sum.as_ref().map(|sum| sum.trim().to_ascii_lowercase());
@@ -239,28 +274,27 @@ fn missing_model(node: &NodeObservation, what: &str) -> Finding {
     missing_report(node.agent, &messages)
 }
 
+/// Status and finding of the condition Ready. `first` is the first node that cannot get the model, or
+/// else that does not have it.
 fn ready(
-    nodes: &[ModelNode],
-    present: usize,
+    first: Option<ModelNode>,
+    (present, wanted): (usize, usize),
     observed: &ModelObservation,
 ) -> (&'static str, Finding) {
     let finding = |reason, message: &str| Finding::new(reason, message);
     let nothing = observed.placement.as_ref().and_then(|placement| placement.nothing.clone());
-    if let Some(nothing) = nothing.filter(|_| present == nodes.len()) {
+    if let Some(nothing) = nothing.filter(|_| present == wanted) {
         return ("False", nothing);
     }
-    if observed.users.is_empty() && observed.placement.is_none() {
+    if observed.user_count == 0 && observed.placement.is_none() {
         let message = "nothing uses the model; nodes download it when something uses it or spec.placement selects them";
         return ("Unknown", finding(Reason::ModelUnused, message));
     }
-    if nodes.is_empty() {
+    if wanted == 0 {
         let message = "only Pods use the model; each downloads its own copy";
         return ("Unknown", finding(Reason::ModelInPods, message));
     }
-    let wanted = nodes.len();
-    let failed = nodes.iter().find(|node| node.state == ModelNodeState::Failed);
-    let missing = nodes.iter().find(|node| node.state != ModelNodeState::Present);
-    let Some(first) = failed.or(missing) else {
+    let Some(first) = first else {
         let message = format!("{present} of {wanted} nodes have the model");
         return ("True", finding(Reason::ModelPresent, &message));
     };
@@ -357,10 +391,12 @@ fn evaluated(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
     use neptune_wire::{Metric, ModelOutput, WorkerReason};
 
     use super::*;
-    use crate::fleet::Presence;
+    use crate::{controllers::model::rows::NodeRows, fleet::Presence};
 
     const URL: &str = "http://h/small.pb";
 
@@ -386,7 +422,6 @@ mod tests {
         NodeObservation {
             node: name.parse().unwrap(),
             agent: AgentState { presence: Presence::Online, settled: true },
-            is_placed: false,
             presence: presence.map(Box::new),
         }
     }
@@ -404,7 +439,30 @@ mod tests {
     }
 
     fn next(previous: &ModelStatus, observed: ModelObservation) -> ModelStatus {
-        super::next(previous, &inputs(observed))
+        next_by(previous, inputs(observed))
+    }
+
+    /// The next status, with the numbers of the observed nodes. With a placement it has all of them
+    /// except the one named `user`.
+    fn next_by(
+        previous: &ModelStatus,
+        mut inputs: StatusInputs<'_, ModelObservation>,
+    ) -> ModelStatus {
+        let observed = &mut inputs.observed;
+        let names = observed.nodes.iter().map(|node| node.node.clone());
+        let is_placed = |name: &NodeName| observed.placement.is_some() && name.as_str() != "user";
+        let (placed, used): (BTreeSet<_>, BTreeSet<_>) = names.partition(is_placed);
+        let mut rows = NodeRows::default();
+        rows.set_placed(&placed.into_iter().collect());
+        rows.set_service("demo", used);
+        for node in &observed.nodes {
+            let url = &observed.model_url;
+            let state = row_state(node.presence.as_deref(), url, observed.sha256.as_deref());
+            rows.set_report(&node.node, state);
+        }
+        observed.rows = rows.summary(kept_states(previous, inputs.generation), MAX_LISTED);
+        observed.user_count = observed.users.len();
+        super::next(previous, &inputs)
     }
 
     fn observed(nodes: Vec<NodeObservation>) -> ModelObservation {
@@ -412,6 +470,8 @@ mod tests {
             model_url: URL.to_owned(),
             sha256: None,
             users: vec!["jointinferenceservices/demo".to_owned()],
+            user_count: 1,
+            rows: RowSummary::default(),
             nodes,
             placement: None,
             evaluation: None,
@@ -534,7 +594,7 @@ mod tests {
         assert_eq!(restarted, present, "a restarted controller changes nothing");
         let changed = inputs(observed(vec![without_report(Presence::NeverSeen, true)]));
         let changed = StatusInputs { generation: Some(2), ..changed };
-        assert_eq!(super::next(&present, &changed).nodes[0].state, ModelNodeState::Unknown);
+        assert_eq!(next_by(&present, changed).nodes[0].state, ModelNodeState::Unknown);
     }
 
     #[test]
@@ -598,10 +658,7 @@ mod tests {
 
     #[test]
     fn placement_counts_its_nodes_and_not_those_of_users() {
-        let placed = |name: &str, state: Option<PresenceState>| NodeObservation {
-            is_placed: true,
-            ..node(name, state.map(presence))
-        };
+        let placed = |name: &str, state: Option<PresenceState>| node(name, state.map(presence));
         let lists = |nodes: Vec<NodeObservation>, placement| ModelObservation {
             users: Vec::new(),
             placement: Some(placement),
@@ -645,16 +702,14 @@ mod tests {
         let findings = [Finding::new(Reason::ModelDigestInvalid, "spec.sha256sum")];
         let observed = ModelObservation { users: Vec::new(), ..observed(vec![]) };
         let invalid = StatusInputs { findings: &findings, ..inputs(observed) };
-        let status = super::next(&ModelStatus::default(), &invalid);
+        let status = next_by(&ModelStatus::default(), invalid);
         assert_eq!(brief(&status, READY), "False ModelDigestInvalid");
     }
 
     #[test]
     fn placement_on_many_nodes_lists_some_and_counts_all() {
-        let nodes = (0..2_000).map(|n| NodeObservation {
-            is_placed: true,
-            ..node(&format!("n{n:04}"), (n != 7).then(|| presence(PresenceState::Present)))
-        });
+        let nodes = (0..2_000)
+            .map(|n| node(&format!("n{n:04}"), (n != 7).then(|| presence(PresenceState::Present))));
         let observed = ModelObservation {
             placement: Some(PlacementObservation::default()),
             ..observed(nodes.collect())

@@ -1,15 +1,19 @@
-//! Which objects use which models, and enqueueing the models of an object that changed.
+//! Which objects use which models, on which nodes, and marking the models of an object that changed.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::BTreeSet;
+
 use neptune_api::{InferenceModel, JointInferenceService, Model};
-use neptune_wire::Resource;
+use neptune_wire::{NodeName, Resource};
 
-use crate::{cache::IndexKey, controllers::runtime::Context};
+use crate::{
+    cache::{Cached as _, IndexKey},
+    controllers::runtime::Context,
+    kubernetes::nodes::is_agent_node,
+};
 
 /// The key of the objects that use a model.
-pub fn used(model: &Model) -> IndexKey {
-    let namespace = model.metadata.namespace.clone().unwrap_or_default();
-    IndexKey::Uses(Resource::Models, namespace, model.metadata.name.clone().unwrap_or_default())
+pub fn used(namespace: &str, model: &str) -> IndexKey {
+    IndexKey::Uses(Resource::Models, namespace.to_owned(), model.to_owned())
 }
 
 /// The name of the edge worker's model: that of the spec, or the choice in the status.
@@ -27,37 +31,109 @@ pub fn is_selected(service: &JointInferenceService) -> bool {
     service.spec.edge_worker.model.as_ref().is_some_and(|model| model.selector.is_some())
 }
 
-/// Enqueues the models that a service uses, and those that list it in their status.
-pub fn enqueue_used_models(service: &JointInferenceService, context: &Context) {
+/// The models of both workers.
+fn models(service: &JointInferenceService) -> impl Iterator<Item = &str> {
     let big = service.spec.cloud_worker.model.as_ref().map(|model| model.name.as_str());
-    let names = used_edge_model(service).into_iter().chain(big);
-    enqueue(&service.metadata, Resource::JointInferenceServices, names, context);
+    used_edge_model(service).into_iter().chain(big)
 }
 
-/// Enqueues the model that an `InferenceModel` serves, and those that list it in their status.
-pub fn enqueue_source(served: &InferenceModel, context: &Context) {
-    let names = served.spec.model.iter().map(|model| model.name.as_str());
-    enqueue(&served.metadata, Resource::InferenceModels, names, context);
+/// The nodes whose agents need the model for this service. Pods download their own copy.
+pub fn used_on(
+    service: &JointInferenceService,
+    model: &str,
+    context: &Context,
+) -> BTreeSet<NodeName> {
+    let is_agent = |name: &str| context.caches().node(name).as_deref().is_some_and(is_agent_node);
+    nodes(service, model, is_agent).filter_map(|node| node.parse().ok()).collect()
 }
 
-fn enqueue<'a>(
-    user: &ObjectMeta,
-    kind: Resource,
-    names: impl Iterator<Item = &'a str>,
+fn nodes<'a>(
+    service: &'a JointInferenceService,
+    model: &str,
+    is_agent: impl Fn(&str) -> bool + 'a,
+) -> impl Iterator<Item = &'a str> {
+    let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
+    // A model server gets its model as a version of its InferenceModel.
+    let by_edge = edge.worker_spec.is_some() && used_edge_model(service) == Some(model);
+    let by_cloud =
+        cloud.worker_spec.is_some() && cloud.model.as_ref().is_some_and(|it| it.name == model);
+    let selected = service.status.iter().flat_map(|status| &status.edge_workers);
+    let of_edge = edge.node_name.as_deref().into_iter();
+    let of_edge = of_edge.chain(selected.map(|worker| worker.node.as_str()));
+    let of_cloud = cloud.node_name.as_deref().filter(|_| by_cloud).into_iter();
+    of_edge.filter(move |_| by_edge).chain(of_cloud.filter(move |name| is_agent(name)))
+}
+
+/// Whether one of the models counts this service differently than before.
+pub fn uses_differ(before: Option<&JointInferenceService>, now: &JointInferenceService) -> bool {
+    let uses = |service: &JointInferenceService| -> Vec<(String, Vec<String>)> {
+        let nodes = |model| nodes(service, model, |_| true).map(str::to_owned).collect();
+        models(service).map(|model| (model.to_owned(), nodes(model))).collect()
+    };
+    before.map(uses) != Some(uses(now))
+}
+
+/// The first objects that use a model, as in `status.usedBy`, sorted, and the number of all.
+pub fn first_users(model: &Model, limit: usize, context: &Context) -> (Vec<String>, usize) {
+    let metadata = &model.metadata;
+    let key = used(
+        metadata.namespace.as_deref().unwrap_or_default(),
+        metadata.name.as_deref().unwrap_or_default(),
+    );
+    let caches = context.caches();
+    let (servers, server_count) = InferenceModel::cache(caches).first_with_key(&key, limit);
+    let (services, service_count) =
+        JointInferenceService::cache(caches).first_with_key(&key, limit);
+    let servers = servers.iter().map(|name| entry(Resource::InferenceModels, name));
+    let services = services.iter().map(|name| entry(Resource::JointInferenceServices, name));
+    (servers.chain(services).take(limit).collect(), server_count + service_count)
+}
+
+/// The models that this service uses, or used `before`, read it again.
+pub fn mark_used_models(
+    service: &JointInferenceService,
+    before: Option<&JointInferenceService>,
     context: &Context,
 ) {
-    let namespace = user.namespace.as_deref().unwrap_or_default();
-    for name in names {
-        if let Some(model) = context.caches().get::<Model>(namespace, name) {
-            context.enqueue(&*model);
+    let metadata = &service.metadata;
+    let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
+    let (namespace, name) = (namespace.unwrap_or_default(), name.unwrap_or_default());
+    let names: BTreeSet<&str> =
+        models(service).chain(before.into_iter().flat_map(models)).collect();
+    for model in names {
+        if let Some(model) = context.caches().get::<Model>(namespace, model) {
+            context.object_state(&*model, |state| state.memory.mark_service(name));
+            context.enqueue_unchanged(&*model);
         }
     }
-    if let Some(name) = user.name.as_deref() {
-        let listed = IndexKey::UsedBy(namespace.to_owned(), entry(kind, name));
-        context.enqueue_key::<Model>(&listed);
+}
+
+/// The models that this service needs on a node read its report again.
+pub fn mark_node(service: &JointInferenceService, node: &NodeName, context: &Context) {
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    for name in models(service) {
+        let needs = nodes(service, name, |_| true).any(|needed| needed == node.as_str());
+        if let Some(model) = context.caches().get::<Model>(namespace, name).filter(|_| needs) {
+            mark_report(&model, node, context);
+        }
     }
-    // A truncated list may lack this user.
-    context.enqueue_key::<Model>(&IndexKey::UsedByAny);
+}
+
+/// A model reads the report of a node again.
+pub fn mark_report(model: &Model, node: &NodeName, context: &Context) {
+    context.object_state(model, |state| state.memory.mark_node(node));
+    context.enqueue_unchanged(model);
+}
+
+/// The model that an `InferenceModel` serves, and the one that it served `before`, count it again.
+pub fn enqueue_source(served: &InferenceModel, before: Option<&InferenceModel>, context: &Context) {
+    let namespace = served.metadata.namespace.as_deref().unwrap_or_default();
+    let models = [Some(served), before].into_iter().flatten();
+    for model in models.filter_map(|served| served.spec.model.as_ref()) {
+        if let Some(model) = context.caches().get::<Model>(namespace, &model.name) {
+            context.enqueue_unchanged(&*model);
+        }
+    }
 }
 
 /// The entry of an object in `status.usedBy`.

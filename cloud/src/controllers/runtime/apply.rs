@@ -3,7 +3,9 @@
 
 use std::{fmt::Debug, time::Duration};
 
-use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    NamespaceResourceScope, api::core::v1::Service, apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
@@ -37,6 +39,13 @@ pub struct Applied {
     versions: Vec<String>,
 }
 
+impl Applied {
+    /// Whether `object` is what was applied, and its cached version, if any, the applied one.
+    fn is_still<K: Serialize>(&self, object: &K, cached: Option<String>) -> bool {
+        self.desired == ContentHash::of(object) && is_unchanged(&[cached], &self.versions)
+    }
+}
+
 /// The result of [`apply`].
 #[derive(Debug)]
 pub enum WorkloadOutcome {
@@ -54,14 +63,35 @@ pub enum WorkloadOutcome {
     },
 }
 
-/// Applies `objects` and `others`, and deletes other objects of the owner.
+/// Applies only the Service of a workload, whose address nodes wait for. `None` if its name is
+/// taken.
+///
+/// # Errors
+/// The error of the API server.
+pub async fn apply_service<O: Controller>(
+    owner: &O,
+    service: &Service,
+    context: &Context,
+) -> Result<Option<Applied>, Error> {
+    let store = context.caches().services.store();
+    Ok(match apply_one(context.client(), owner, Some(store), service).await? {
+        ObjectOutcome::Done(applied) => Some(Applied {
+            desired: ContentHash::of(service),
+            versions: vec![version(applied.object.meta())],
+        }),
+        ObjectOutcome::NameTaken(_) => None,
+    })
+}
+
+/// Applies `objects` and `others`, and deletes other objects of the owner. `before` is the result of
+/// the last call, and `service_before` that of [`apply_service`].
 ///
 /// # Errors
 /// The error of the API server.
 pub async fn apply<O: Controller>(
     owner: &O,
     (objects, others): (Option<&KubernetesObjects>, &OwnedObjects),
-    before: Option<&Applied>,
+    (before, service_before): (Option<&Applied>, Option<&Applied>),
     context: &Context,
 ) -> Result<WorkloadOutcome, Error> {
     let (client, caches) = (context.client(), context.caches());
@@ -104,7 +134,11 @@ pub async fn apply<O: Controller>(
     if let Some(KubernetesObjects { deployment, service }) = objects {
         let deployed = apply_each!(Some(caches.deployments.store()), deployment);
         created = deployed.is_new.then(|| deployed.object.name_any());
-        apply_each!(Some(caches.services.store()), service);
+        let present = cached(&caches.services, service).map(|it| version(&it.metadata));
+        match service_before.filter(|before| before.is_still(service, present)) {
+            Some(before) => versions.extend(before.versions.iter().cloned()),
+            None => drop(apply_each!(Some(caches.services.store()), service)),
+        }
     }
     if let Some(ExposedService { service, .. }) = &others.exposed {
         apply_each!(Some(caches.services.store()), service);

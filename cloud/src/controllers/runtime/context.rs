@@ -7,13 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
 use kube::{Client, ResourceExt as _, runtime::reflector::ObjectRef};
 use neptune_wire::{NodeName, ObjectKey};
 use tokio::sync::Notify;
 
 use super::{
     controller::Controller,
+    event_queue::EventQueue,
     rosters::PeerRosters,
     state::{ObjectState, States},
     write_budget::WriteBudget,
@@ -48,11 +49,12 @@ struct Inner {
     aggregators: Aggregators,
     rosters: PeerRosters,
     write_budget: Mutex<WriteBudget>,
+    events: EventQueue,
     key_reports: Notify,
 }
 
 impl Context {
-    /// Creates the context. Enqueueing has no effect before [`super::run_all`].
+    /// Creates the context, in a Tokio runtime. Enqueueing has no effect before [`super::run_all`].
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub fn new(
         client: Client,
@@ -74,6 +76,7 @@ impl Context {
             pods,
             rosters: PeerRosters::default(),
             write_budget: Mutex::new(WriteBudget::new(status_writes, Instant::now())),
+            events: EventQueue::start(),
             key_reports: Notify::new(),
         };
         Self(Arc::new(inner))
@@ -134,10 +137,16 @@ impl Context {
         &self.0.pods.policy
     }
 
-    /// The nodes that match a selector, and which of their agents are connected.
-    pub fn selected_nodes(&self, selector: &BTreeMap<String, String>) -> SelectedNodes {
+    /// The nodes that match a selector, sorted by name.
+    pub fn matching_nodes(&self, selector: &BTreeMap<String, String>) -> Vec<Arc<Node>> {
         let mut nodes = self.caches().nodes.state_filter(|node| matches(node, selector));
         nodes.sort_by_key(|node| node.name_any());
+        nodes
+    }
+
+    /// The nodes that match a selector, and which of their agents are connected.
+    pub fn selected_nodes(&self, selector: &BTreeMap<String, String>) -> SelectedNodes {
+        let nodes = self.matching_nodes(selector);
         let fleet = self.fleet();
         let is_online = |name: &String| {
             name.parse().is_ok_and(|node| fleet.presence(&node) == Presence::Online)
@@ -146,26 +155,43 @@ impl Context {
         SelectedNodes { nodes, online }
     }
 
-    /// The time for the reports of the nodes.
+    /// The time for what is stored. It follows the wall clock, unlike [`Context::fleet_now`].
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+    pub fn wall_now() -> Timestamp {
+        Timestamp::now()
+    }
+
+    /// The time for the reports of the nodes. It is never stored: the wall clock may have been wrong
+    /// when this controller started.
     pub fn fleet_now(&self) -> Timestamp {
         self.0.fleet.now()
     }
 
-    /// Takes the permission to write the status of an object.
+    /// Takes the permission to write the status of an object of this size.
     ///
     /// # Errors
     /// The pause before the next attempt.
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-    pub fn take_write<K: Controller>(&self, object: &K, class: WriteClass) -> Result<(), Duration> {
+    pub fn take_write<K: Controller>(
+        &self,
+        object: &K,
+        bytes: usize,
+        class: WriteClass,
+    ) -> Result<(), Duration> {
         self.object_state(object, |state| {
             let mut budget = self.0.write_budget.lock().unwrap_or_else(PoisonError::into_inner);
-            state.pace.take(class, &mut budget, Instant::now())
+            state.pace.take(class, bytes, &mut budget, Instant::now())
         })
     }
 
     /// Notified when the key of a node, or what is recorded of it, may have changed.
     pub fn key_reports(&self) -> &Notify {
         &self.0.key_reports
+    }
+
+    /// The Events that wait for their publication.
+    pub fn events(&self) -> &EventQueue {
+        &self.0.events
     }
 
     /// The connections to the aggregators.
@@ -199,7 +225,19 @@ impl Context {
         K::state(self.states()).enqueue(ObjectRef::from_obj(object));
     }
 
-    /// Enqueues an object, if it exists, because of a report: only its status may change.
+    /// Enqueues an object of which only the status may change.
+    pub fn enqueue_unchanged<K: Controller>(&self, object: &K) {
+        K::state(self.states()).enqueue(ObjectRef::from_obj(object));
+    }
+
+    /// Enqueues an object, if it exists, because of a report of this node.
+    pub fn enqueue_report<K: Controller>(&self, key: &ObjectKey, node: &NodeName) {
+        if let Some(object) = K::cache(self.caches()).get(&reference(key)) {
+            object.enqueue_by_report(node, self);
+        }
+    }
+
+    /// Enqueues an object, if it exists, of which only the status may change.
     pub fn enqueue_status<K: Controller>(&self, key: &ObjectKey) {
         K::state(self.states()).enqueue(reference(key));
     }
@@ -218,11 +256,25 @@ impl Context {
         }
     }
 
-    /// Enqueues every object that a change of the node, or of its agent, may affect.
+    /// Forgets what a deleted node reported of itself.
+    pub fn forget_node(&self, node: &NodeName) {
+        let counts = {
+            let mut fleet = self.fleet();
+            fleet.forget_node(node);
+            fleet.nodes_by_state()
+        };
+        self.metrics().set_nodes(counts);
+    }
+
+    /// Enqueues every object that a change of the node's agent may affect.
     pub fn enqueue_node(&self, node: &NodeName) {
+        let cached = self.caches().node(node.as_str());
+        let has_labels = |labels: &BTreeMap<String, String>| {
+            cached.as_deref().is_some_and(|node| matches(node, labels))
+        };
         each_kind!(K => {
-            for object in K::cache(self.caches()).on_node(node.as_str()) {
-                self.enqueue(&*object);
+            for object in K::cache(self.caches()).on_agent(node.as_str(), has_labels) {
+                object.enqueue_by_agent(node, self);
             }
         });
     }
@@ -246,15 +298,22 @@ impl Context {
         findings.into_iter().map(explain).collect()
     }
 
-    /// Drops the state of a deleted object and removes the object from its nodes.
+    /// Drops the state of a deleted object and removes the object from its nodes. What belongs to a
+    /// later object of the same name stays.
     pub fn forget<K: Controller>(&self, object: &K) {
         let uid = object.uid().unwrap_or_default();
         if let Some(key) = key(object) {
-            self.publisher().remove(&key);
-            self.fleet().forget(&key, &uid);
-            self.rosters().set_pairs(&key, BTreeSet::new());
+            self.forget_key(&key, &uid);
         }
         self.aggregators().forget(&uid);
         K::state(self.states()).forget(&uid);
+    }
+
+    /// The part of [`Context::forget`] that needs no object.
+    pub fn forget_key(&self, key: &ObjectKey, uid: &str) {
+        if self.publisher().remove(key, uid) {
+            self.rosters().set_pairs(key, None, BTreeSet::new());
+        }
+        self.fleet().forget(key, uid);
     }
 }

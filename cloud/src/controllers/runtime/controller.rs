@@ -1,8 +1,10 @@
 //! The steps of a controller, one implementation per kind.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::jiff::Timestamp;
 use kube::core::object::HasStatus;
-use neptune_wire::ObjectKey;
+use neptune_wire::{NodeName, ObjectKey};
 use serde::Serialize;
 
 use super::{context::Context, events::ObjectEvent, execute::ObjectPlan, state::Stateful};
@@ -29,6 +31,10 @@ pub trait Controller:
     /// The inputs of `next_status` from the nodes and the cluster.
     type Observation: Send;
 
+    /// What the controller keeps of an object between two statuses, besides its results. It is dropped
+    /// when an input of the plan may have changed.
+    type Memory: Default + Send + 'static;
+
     /// The texts of the generic steps.
     const MESSAGES: ControllerMessages;
 
@@ -50,6 +56,12 @@ pub trait Controller:
     /// The same for kinds that need the facts for it.
     fn retained_by(&self, key: &ObjectKey, _facts: &Self::Facts) -> Retained {
         self.retained(key)
+    }
+
+    /// The nodes on which an invalid object retains nothing, because another object has priority
+    /// there, such as for a port.
+    fn yielded(&self, _facts: &Self::Facts) -> BTreeSet<NodeName> {
+        BTreeSet::new()
     }
 
     /// Collects the observed state. `placed` is `None` while the spec is invalid.
@@ -80,12 +92,22 @@ pub trait Controller:
     /// Enqueues the objects that depend on this one.
     fn enqueue_related(&self, _cause: Cause, _context: &Context) {}
 
-    /// Enqueues the objects that depend on the status, after `next` replaced this object's status.
+    /// Enqueues this object because the agent of a node that it concerns changed, which `node` names.
+    fn enqueue_by_agent(&self, _node: &NodeName, context: &Context) {
+        context.enqueue(self);
+    }
+
+    /// Enqueues this object because a node reported something new of it: only its status may change.
+    fn enqueue_by_report(&self, _node: &NodeName, context: &Context) {
+        context.enqueue_unchanged(self);
+    }
+
+    /// Enqueues this object again if its plan follows from `next`, which replaced its status.
     fn enqueue_by_status(&self, _next: &Self::Status, _context: &Context) {}
 
-    /// Enqueues the objects that depend on other parts of this one, such as its labels. It runs at
-    /// each change that the cache has, also of the status.
-    fn enqueue_by_object(&self, _context: &Context) {}
+    /// Enqueues the objects that read this one from the cache, if what they read differs. It runs at
+    /// each change that the cache has, also of the status. `before` is what the cache had until then.
+    fn enqueue_by_object(&self, _before: Option<&Self>, _context: &Context) {}
 
     /// Sets what a task beside the reconcile has to do, by the written status. `placed` is `None`
     /// while the spec is invalid.
@@ -127,6 +149,8 @@ pub enum Cause {
     Spec,
     /// A node that it concerns changed.
     Node,
+    /// Its Deployment or a Service of it changed.
+    Workload,
 }
 
 /// The texts of the generic steps that differ per kind.

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::FutureExt as _;
 use k8s_openapi::{
     api::{
         core::v1::{Node, ObjectReference},
@@ -18,11 +19,16 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use serde_json::json;
+use tokio::time::{error::Elapsed, timeout};
 
-use super::{apply::FIELD_MANAGER, context::Context, controller::Controller};
+use super::{apply::FIELD_MANAGER, context::Context, controller::Controller, state::ObjectState};
 
 /// The maximum length of the note of an Event in Kubernetes, in bytes.
 const MAX_NOTE: usize = 1024;
+
+/// The time to write an Event. The client repeats a write that the API server limits or does not
+/// answer, with pauses, for a minute: the Events of other objects do not wait for that.
+const WRITE_TIME: Duration = Duration::from_secs(10);
 
 /// The namespace of Events about objects without a namespace.
 const NODE_EVENTS: &str = "default";
@@ -102,36 +108,63 @@ fn digest(reason: &str, note: &str) -> u64 {
     hasher.finish()
 }
 
-/// Publishes an Event about an object. A failure is only logged: the status has the same
-/// information.
+/// Queues an Event about an object. A failure is only logged: the status has the same information.
+pub fn queue_event<K: Controller>(object: &K, event: ObjectEvent, context: &Context) {
+    let (regarding, reason) = (object.object_ref(&()), event.reason.clone());
+    let uid = object.uid().unwrap_or_default();
+    let owned = context.clone();
+    let publish = async move { publish_event::<K>(regarding, event, &owned).await };
+    if !context.events().push(&uid, publish.boxed()) {
+        tracing::warn!(reason, "dropped an Event: too many wait for the API server");
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-pub async fn publish_event<K: Controller>(object: &K, event: ObjectEvent, context: &Context) {
+async fn publish_event<K: Controller>(
+    regarding: ObjectReference,
+    event: ObjectEvent,
+    context: &Context,
+) {
     let ObjectEvent { warning, reason, mut note } = event;
     while note.len() > MAX_NOTE {
         note.pop();
     }
-    let regarding = object.object_ref(&());
+    let uid = regarding.uid.clone().unwrap_or_default();
     let digest = digest(&reason, &note);
     let now = Timestamp::now();
     let suffix = u64::try_from(now.as_nanosecond()).unwrap_or_default();
-    let (suffix, count) =
-        context.object_state(object, |state| state.events.occurred(digest, suffix, Instant::now()));
-    let name = format!("{}.{suffix:x}", object.name_any());
-    let namespace = object.namespace().unwrap_or_default();
+    let states = K::state(context.states());
+    let occurred =
+        |state: &mut ObjectState<K>| state.events.occurred(digest, suffix, Instant::now());
+    // The object may be deleted by now.
+    let (suffix, count) = states.with_known(&uid, occurred).unwrap_or((suffix, 1));
+    let name = format!("{}.{suffix:x}", regarding.name.as_deref().unwrap_or_default());
+    let namespace = regarding.namespace.clone().unwrap_or_default();
     let api: Api<Event> = Api::namespaced(context.client().clone(), &namespace);
-    let result = if count > 1 {
-        let series = json!({"series": {"count": count, "lastObservedTime": MicroTime(now)}});
-        api.patch(&name, &PatchParams::default(), &Patch::Merge(&series)).await
-    } else {
-        let event = ObjectEvent { warning, reason: reason.clone(), note };
-        let event = to_kubernetes(event, name, namespace, regarding, now);
-        api.create(&PostParams::default(), &event).await
-    };
-    if let Err(error) = result {
-        context.object_state(object, |state| state.events.forget(digest));
-        if !context.caches().api_server.failed("publish an Event", &error) {
-            tracing::warn!(%error, reason, "cannot publish Event");
+    let writing = async {
+        if count > 1 {
+            let series = json!({"series": {"count": count, "lastObservedTime": MicroTime(now)}});
+            api.patch(&name, &PatchParams::default(), &Patch::Merge(&series)).await
+        } else {
+            let event = ObjectEvent { warning, reason: reason.clone(), note };
+            let event = to_kubernetes(event, name.clone(), namespace, regarding, now);
+            api.create(&PostParams::default(), &event).await
         }
+    };
+    let written = timeout(WRITE_TIME, writing).await;
+    if !matches!(written, Ok(Ok(_))) {
+        states.with_known(&uid, |state| state.events.forget(digest));
+    }
+    log_failure(written, &reason, context);
+}
+
+/// Logs why an Event is not written, if it is not.
+fn log_failure(written: Result<kube::Result<Event>, Elapsed>, reason: &str, context: &Context) {
+    match written {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) if context.caches().api_server.failed("publish an Event", &error) => {}
+        Ok(Err(error)) => tracing::warn!(%error, reason, "cannot publish Event"),
+        Err(_) => tracing::warn!(reason, "the API server does not take an Event in time; skipped"),
     }
 }
 
@@ -143,11 +176,8 @@ pub async fn publish_node_event(node: &Node, event: ObjectEvent, context: &Conte
     let api: Api<Event> = Api::namespaced(context.client().clone(), NODE_EVENTS);
     let reason = event.reason.clone();
     let event = to_kubernetes(event, name, NODE_EVENTS.to_owned(), node.object_ref(&()), now);
-    if let Err(error) = api.create(&PostParams::default(), &event).await
-        && !context.caches().api_server.failed("publish an Event", &error)
-    {
-        tracing::warn!(%error, reason, "cannot publish Event");
-    }
+    let written = timeout(WRITE_TIME, api.create(&PostParams::default(), &event)).await;
+    log_failure(written, &reason, context);
 }
 
 fn to_kubernetes(

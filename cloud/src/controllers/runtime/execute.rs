@@ -1,19 +1,23 @@
 //! Executes a plan: publishes the requirements of the nodes and applies the workload.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
+use k8s_openapi::api::core::v1::Service;
 use neptune_wire::ObjectKey;
 
 use super::{
-    apply::{REJECTED_RETRY, WorkloadOutcome, apply},
+    apply::{REJECTED_RETRY, WorkloadOutcome, apply, apply_service},
     context::Context,
     controller::{Controller, WorkloadMessages},
-    events::{ObjectEvent, publish_event},
+    events::{ObjectEvent, queue_event},
 };
 use crate::{
     error::{Class, Error},
     finding::Finding,
-    fleet::{Requirements, Retained},
+    fleet::{Generations, Requirements, Retained},
     kubernetes::workloads::{KubernetesObjects, OwnedObjects},
     reason::Reason,
 };
@@ -24,6 +28,8 @@ use crate::{
 pub struct ObjectPlan {
     /// The objects that each node needs for this object.
     pub requirements: Requirements,
+    /// The generations of the objects in them that other objects may require too.
+    pub generations: Generations,
     /// What nodes retain instead, while the requirements cannot be planned.
     pub retained: Option<Retained>,
     /// The Deployment and the Service; `None` if no workload runs in the cluster.
@@ -35,6 +41,8 @@ pub struct ObjectPlan {
     /// Whether the requirements lack the address of the Service because it does not exist yet. They
     /// are planned again when it does; until then nothing is published for the object.
     pub awaits_service: bool,
+    /// Whether the status has to be written before anything else. Then the plan is made again.
+    pub awaits_status: bool,
     /// When to plan again although nothing changes.
     pub replan_after: Option<Duration>,
 }
@@ -63,12 +71,24 @@ pub async fn execute<K: Controller>(
     context: &Context,
 ) -> Result<Executed, Error> {
     let messages = K::MESSAGES;
+    let uid = object.meta().uid.as_deref().unwrap_or_default();
     let workload = async || match &messages.workload {
         Some(messages) if !plan.keeps_objects => {
             apply_workload(object, (plan.objects.as_ref(), &plan.owned), messages, context).await
         }
         _ => Ok(None),
     };
+    if plan.awaits_status {
+        let retained = plan.retained.unwrap_or_default();
+        context.publisher().retain(key, uid, &retained, &BTreeSet::new());
+        return Ok(Executed::default());
+    }
+    if plan.awaits_service
+        && let Some(objects) = plan.objects.as_ref().filter(|_| !plan.keeps_objects)
+        && let Some(wait) = apply_service_first(object, &objects.service, context).await?
+    {
+        return Ok(Executed { retry_after: Some(wait), ..Executed::default() });
+    }
     let applied = if plan.awaits_service { Some(workload().await?) } else { None };
     if let Some(None) = applied
         && let Some(wait) = service_wait(object, context)
@@ -76,12 +96,13 @@ pub async fn execute<K: Controller>(
         return Ok(Executed { retry_after: Some(wait), ..Executed::default() });
     }
     context.object_state(object, |state| state.awaits_service_since = None);
-    let unsent = match &plan.retained {
-        Some(retained) => {
-            context.publisher().retain(key, retained);
-            Vec::new()
-        }
-        None => context.publisher().set(key, plan.requirements),
+    let unsent = if let Some(retained) = &plan.retained {
+        context.publisher().retain(key, uid, retained, &BTreeSet::new());
+        Vec::new()
+    } else {
+        let mut generations = plan.generations;
+        generations.extend(object.meta().generation.map(|own| (key.clone(), own)));
+        context.publisher().set(key, uid, plan.requirements, &generations)
     };
     let too_large = unsent.first().map(|why| {
         Finding::new(Reason::TaskTooLarge, format!("spec: {why}; {}", messages.shorten))
@@ -93,6 +114,26 @@ pub async fn execute<K: Controller>(
     let rejected = refused.is_some().then_some(REJECTED_RETRY);
     let retry_after = rejected.into_iter().chain(plan.replan_after).min();
     Ok(Executed { findings: too_large.into_iter().chain(refused).collect(), retry_after })
+}
+
+/// Applies the Service before the rest of the workload, once: the nodes wait for its address only.
+/// Returns how long to wait for it; `None` if the whole workload is to be applied now.
+async fn apply_service_first<K: Controller>(
+    object: &K,
+    service: &Service,
+    context: &Context,
+) -> Result<Option<Duration>, Error> {
+    if context.object_state(object, |state| state.awaits_service_since.is_some()) {
+        return Ok(None);
+    }
+    // A refusal becomes a finding when the whole workload is applied.
+    let applied = match Box::pin(apply_service(object, service, context)).await {
+        Err(error) if error.class() != Class::Refused => return Err(error),
+        applied => applied.ok().flatten(),
+    };
+    let is_applied = applied.is_some();
+    context.object_state(object, |state| state.applied_service = applied);
+    Ok(service_wait(object, context).filter(|_| is_applied))
 }
 
 /// How long to wait for the new Service of an object; `None` if it was awaited long enough.
@@ -110,10 +151,12 @@ async fn apply_workload<K: Controller>(
     messages: &WorkloadMessages,
     context: &Context,
 ) -> Result<Option<Finding>, Error> {
-    let (before, removals) =
-        context.object_state(object, |state| (state.applied.clone(), state.removals));
+    let (before, service, removals) = context.object_state(object, |state| {
+        (state.applied.clone(), state.applied_service.take(), state.removals)
+    });
     // On the heap: the future of a reconcile would be large.
-    let applied = Box::pin(apply(object, (objects, owned), before.as_ref(), context));
+    let applied =
+        Box::pin(apply(object, (objects, owned), (before.as_ref(), service.as_ref()), context));
     match applied.await {
         Ok(WorkloadOutcome::Done { applied, created }) => {
             context.object_state(object, |state| {
@@ -122,7 +165,7 @@ async fn apply_workload<K: Controller>(
             });
             if let Some(name) = created {
                 let note = format!("created Deployment and Service {name}");
-                publish_event(object, ObjectEvent::normal(messages.created, note), context).await;
+                queue_event(object, ObjectEvent::normal(messages.created, note), context);
             }
             Ok(None)
         }

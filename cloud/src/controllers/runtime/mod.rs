@@ -4,6 +4,7 @@
 mod apply;
 mod context;
 mod controller;
+mod event_queue;
 mod events;
 mod execute;
 mod merge_patch;

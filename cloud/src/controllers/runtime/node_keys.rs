@@ -1,7 +1,7 @@
 //! Records the keys of the nodes in their `ConfigMap`, and publishes an Event for each key that
 //! changed. What to record is decided by `fleet`.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use kube::ResourceExt as _;
 
@@ -23,12 +23,34 @@ const RETRY: Duration = Duration::from_secs(10);
 
 /// Records reported keys, indefinitely.
 pub async fn record_node_keys(context: &Context, namespace: &str) {
-    let mut is_failing = false;
+    let (mut is_failing, mut reported) = (false, BTreeMap::new());
     loop {
+        report_invalid(context, &mut reported).await;
         match record(context, namespace, &mut is_failing).await {
             Some(pause) => tokio::time::sleep(pause).await,
             None => context.key_reports().notified().await,
         }
+    }
+}
+
+/// Publishes an Event for each node whose entry is invalid, once per problem, if that prevents the
+/// use of its key.
+async fn report_invalid(context: &Context, reported: &mut BTreeMap<String, String>) {
+    let invalid = {
+        let fleet = context.fleet();
+        if fleet.requires_known_keys() { fleet.invalid_key_entries().clone() } else { return }
+    };
+    reported.retain(|name, why| invalid.get(name) == Some(why));
+    for (name, why) in invalid {
+        let Some(node) = context.caches().node(&name).filter(|_| !reported.contains_key(&name))
+        else {
+            continue;
+        };
+        let text = format!(
+            "the entry of node {name} in ConfigMap {NODE_KEYS} is invalid: {why}; no key of the node is used; correct the entry: kubectl neptune trust {name} --pin PIN"
+        );
+        publish_node_event(&node, ObjectEvent::warning("NodeKeyInvalid", text), context).await;
+        reported.insert(name, why);
     }
 }
 
@@ -73,13 +95,20 @@ impl Context {
     /// changed.
     pub fn load_node_keys(&self) {
         let held = self.caches().node_keys.state().into_iter().next();
-        let (records, problems) = parse(held.as_deref());
-        let changed = self.fleet().set_key_records(records);
+        let entries = parse(held.as_deref());
+        let changed = {
+            let mut fleet = self.fleet();
+            let before = fleet.invalid_key_entries().clone();
+            let changed = fleet.set_key_entries(entries);
+            for (name, why) in fleet.invalid_key_entries() {
+                if before.get(name) != Some(why) {
+                    tracing::warn!("ConfigMap {NODE_KEYS}: entry {name} is invalid: {why}");
+                }
+            }
+            changed
+        };
         if changed.is_empty() {
             return;
-        }
-        for problem in problems {
-            tracing::warn!("ConfigMap {NODE_KEYS}: {problem}");
         }
         for node in &changed {
             self.update_peer(node);

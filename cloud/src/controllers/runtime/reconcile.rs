@@ -2,6 +2,7 @@
 //! changed; observe, status and events always.
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -108,17 +109,25 @@ async fn prepare<K: Controller>(
 ) -> Result<Arc<Prepared<K>>, Error> {
     let invalidations = context.object_state(object, |state| state.invalidations);
     let generation = object.meta().generation;
+    let uid = object.meta().uid.as_deref().unwrap_or_default();
     let facts = object.facts(context);
     let prepared = match object.validate(&facts) {
         Ok(valid) => {
             let plan = object.plan(&valid, context.fetch_image());
+            if plan.awaits_service && context.publisher().awaits(key) {
+                // The API server may refuse the Service or answer late. That concerns this object
+                // only: the others are published, and nodes keep what they have of this one.
+                let retained = object.retained_by(key, &facts);
+                context.publisher().retain(key, uid, &retained, &BTreeSet::new());
+            }
             let executed = execute(object, key, plan, context).await?;
             let retry_at = executed.retry_after.map(|pause| Instant::now() + pause);
             let placed = Some(valid.into());
             Prepared { generation, placed, findings: executed.findings, retry_at }
         }
         Err(findings) => {
-            context.publisher().retain(key, &object.retained_by(key, &facts));
+            let (retained, yielded) = (object.retained_by(key, &facts), object.yielded(&facts));
+            context.publisher().retain(key, uid, &retained, &yielded);
             let findings = context.explain(findings);
             Prepared { generation, placed: None, findings, retry_at: None }
         }

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use neptune_wire::{NodeName, ObjectContent, ObjectKey, ObjectMetadata, PeerEndpoint, PeerRoster};
 use serde_json::Value;
@@ -14,7 +15,7 @@ use tokio::sync::Notify;
 
 use super::context::Context;
 use crate::{
-    fleet::{PeerFacts, PeerPair, Rosters},
+    fleet::{Generations, PeerFacts, PeerPair, Rosters},
     kubernetes::{labels::ZONE_LABEL, nodes::label},
 };
 
@@ -31,9 +32,20 @@ pub struct PeerRosters {
 
 impl PeerRosters {
     /// Sets the pairs of nodes that need a connection because of `object`, with their agents'
-    /// consent: the source and each replica of a Dataset. Empty if it needs none any more.
-    pub fn set_pairs(&self, object: &ObjectKey, pairs: BTreeSet<PeerPair>) {
-        self.change(|rosters| rosters.set_pairs(object, pairs));
+    /// consent: the source and each replica of a Dataset. Empty if it needs none any more. Pairs of
+    /// older objects come first.
+    pub fn set_pairs(
+        &self,
+        object: &ObjectKey,
+        created: Option<Timestamp>,
+        pairs: BTreeSet<PeerPair>,
+    ) {
+        self.change(|rosters| rosters.set_pairs(object, created, pairs));
+    }
+
+    /// The node that has no room for this pair, which therefore does not count.
+    pub fn crowded(&self, a: &NodeName, b: &NodeName) -> Option<NodeName> {
+        self.lock().crowded(a, b).cloned()
     }
 
     fn change(&self, change: impl FnOnce(&mut Rosters)) {
@@ -82,7 +94,13 @@ pub async fn publish_rosters(context: &Context) {
     loop {
         context.rosters().changed.notified().await;
         tokio::time::sleep(COLLECT).await;
-        let changed = context.rosters().lock().take_changed();
+        let (changed, objects) = {
+            let mut rosters = context.rosters().lock();
+            (rosters.take_changed(), rosters.take_changed_objects())
+        };
+        for key in objects {
+            with_kind!(key.resource, K => context.enqueue_status::<K>(&key));
+        }
         for node in changed {
             // Not one lock for all: reports of nodes must not wait for it.
             let roster = context.rosters().lock().roster(&node);
@@ -93,9 +111,13 @@ pub async fn publish_rosters(context: &Context) {
 
 fn publish(context: &Context, node: &NodeName, roster: Option<PeerRoster>) {
     let key = PeerRoster::key(node);
-    let Some(roster) = roster else { return context.publisher().remove(&key) };
+    let uid = key.to_string();
+    let Some(roster) = roster else {
+        context.publisher().remove(&key, &uid);
+        return;
+    };
     let requirements = [(node.clone(), [(key.clone(), content(&key, roster))].into())].into();
-    for problem in context.publisher().set(&key, requirements) {
+    for problem in context.publisher().set(&key, &uid, requirements, &Generations::new()) {
         tracing::error!(%node, problem, "the roster of the node is not published");
     }
 }
@@ -108,6 +130,7 @@ fn content(key: &ObjectKey, roster: PeerRoster) -> ObjectContent {
             namespace: key.namespace.clone(),
             name: key.name.clone(),
             uid: key.to_string(),
+            created: None,
         },
         spec: Value::Null,
         model: None,

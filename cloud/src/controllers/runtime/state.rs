@@ -50,6 +50,8 @@ pub struct ControllerState<K: Controller> {
 pub struct ObjectState<K: Controller> {
     /// The last applied workload.
     pub applied: Option<Applied>,
+    /// The Service of the workload, if it was applied before the rest.
+    pub applied_service: Option<Applied>,
     /// Deletions of the workload. If it increases during an apply, the applied workload may be
     /// deleted too.
     pub removals: u64,
@@ -65,6 +67,8 @@ pub struct ObjectState<K: Controller> {
     pub prepared: Option<Arc<Prepared<K>>>,
     /// Changes of the inputs of facts, validate or plan.
     pub invalidations: u64,
+    /// What the controller keeps between two statuses.
+    pub memory: K::Memory,
     /// Whether the spec was valid once since the start of the controller.
     pub was_valid: bool,
     /// Since when the plan waits for the Service that it created.
@@ -105,6 +109,7 @@ impl<K: Controller> Default for ObjectState<K> {
     fn default() -> Self {
         Self {
             applied: None,
+            applied_service: None,
             removals: 0,
             last_write: None,
             pace: WritePace::default(),
@@ -112,6 +117,7 @@ impl<K: Controller> Default for ObjectState<K> {
             failures: 0,
             prepared: None,
             invalidations: 0,
+            memory: K::Memory::default(),
             was_valid: false,
             awaits_service_since: None,
             events: RecentEvents::default(),
@@ -144,6 +150,15 @@ impl<K: Controller> ControllerState<K> {
         action(objects.get_mut(uid).expect("it was inserted"))
     }
 
+    /// Runs `action` on the state of the object with this uid, if it has one.
+    pub fn with_known<T>(
+        &self,
+        uid: &str,
+        action: impl FnOnce(&mut ObjectState<K>) -> T,
+    ) -> Option<T> {
+        self.lock_objects().get_mut(uid).map(|state| action(state))
+    }
+
     /// Drops the state of an object.
     pub fn forget(&self, uid: &str) {
         self.lock_objects().remove(uid);
@@ -168,11 +183,12 @@ impl<K: Controller> ObjectState<K> {
     pub fn invalidate(&mut self) {
         self.prepared = None;
         self.invalidations += 1;
+        self.memory = K::Memory::default();
     }
 
     /// A workload of the object was deleted: the next reconcile applies it again.
     pub fn on_workload_deleted(&mut self) {
-        self.applied = None;
+        (self.applied, self.applied_service) = (None, None);
         self.removals += 1;
     }
 }

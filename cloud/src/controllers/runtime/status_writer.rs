@@ -11,13 +11,14 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use neptune_wire::ObjectKey;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
     apply::FIELD_MANAGER,
     context::Context,
     controller::{Controller, StatusInputs},
-    events::publish_event,
+    events::queue_event,
     merge_patch::merge_patch,
     state::{LastWrite, Prepared},
 };
@@ -26,8 +27,8 @@ use crate::{
     metrics::{self, StatusClass as WriteClass},
 };
 
-/// A status whose computation takes longer than this is computed less often: a model that ten
-/// thousand services use is not computed again for each of their reports.
+/// A status whose computation takes longer than this is computed less often, for example that of a
+/// service with many nodes.
 const EXPENSIVE: Duration = Duration::from_millis(1);
 
 /// The maximum pause between two computations of an expensive status.
@@ -79,13 +80,13 @@ pub async fn write_status<K: Controller>(
         return Ok(until_settled);
     }
     let change = StatusChange::new::<K>(&previous, &next);
-    if let Err(pause) = context.take_write(object, change.class) {
+    if let Err(pause) = context.take_write(object, stored_bytes(object), change.class) {
         return Ok(Some(pause));
     }
     save(object, cached, &change, context).await?;
     context.fleet().mark_reported(&uid, &unreported);
     for event in K::events(&previous, &next) {
-        publish_event(object, event, context).await;
+        queue_event(object, event, context);
     }
     object.enqueue_by_status(&next, context);
     Ok(until_settled)
@@ -101,6 +102,28 @@ fn compute_pause<K: Controller>(object: &K, now: Instant, context: &Context) -> 
 
 fn pause_after(cost: Duration) -> Duration {
     if cost < EXPENSIVE { Duration::ZERO } else { (cost * 20).min(MAX_COMPUTE_PAUSE) }
+}
+
+/// About how many bytes etcd stores of an object: its JSON, and half of that again for the
+/// `managedFields`, which the caches do not have.
+fn stored_bytes(object: &impl Serialize) -> usize {
+    let mut counted = ByteCount(0);
+    serde_json::to_writer(&mut counted, object).expect("an object is JSON");
+    counted.0 + counted.0 / 2
+}
+
+/// Counts the bytes that are written to it.
+struct ByteCount(usize);
+
+impl std::io::Write for ByteCount {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A status before and after a change, as JSON.
@@ -188,6 +211,11 @@ mod tests {
         assert!(!is_same_state(&before, &status("B", "a", 1)));
         assert!(!is_same_state(&Value::Null, &before));
         assert!(is_same_state(&Value::Null, &json!({"metrics": 1})));
+    }
+
+    #[test]
+    fn stored_bytes_include_the_managed_fields() {
+        assert_eq!(stored_bytes(&"a".repeat(98)), 150);
     }
 
     #[test]

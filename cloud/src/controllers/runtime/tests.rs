@@ -13,7 +13,7 @@ use kube::{
 };
 use neptune_api::Dataset;
 use neptune_link::LinkOptions;
-use neptune_wire::{NodeName, NodeReport, ObjectKey, StatusReport};
+use neptune_wire::{AgentInstance, Counters, NodeName, NodeReport, ObjectKey, StatusReport};
 use proptest::{
     collection::vec,
     prelude::{Just, Strategy as _, prop_assert, prop_oneof},
@@ -25,6 +25,7 @@ use super::{
     context::Context,
     reconcile::reconcile,
     state::{LastWrite, Prepared},
+    triggers::forget_missing,
 };
 use crate::{
     cache::Caches,
@@ -32,7 +33,7 @@ use crate::{
         crd_consistency::cluster,
         dataset::{content, fixtures},
     },
-    fleet::{Fleet, Publisher},
+    fleet::{Fleet, Generations, Publisher, Requirements},
     kubernetes::{
         identity::{ControllerIdentity, key},
         pod_policy::{PodPolicy, PodSettings},
@@ -186,7 +187,39 @@ async fn object_deleted_during_its_reconcile_leaves_no_desired_state() {
     deleted.metadata.name = Some("deleted".to_owned());
     let result = reconcile(Arc::new(deleted.clone()), Arc::new(context.clone())).await;
     assert!(result.is_err(), "its status cannot be written");
-    assert!(!context.publisher().objects().contains(&key(&deleted).unwrap()));
+    assert!(!context.publisher().objects().contains_key(&key(&deleted).unwrap()));
+}
+
+#[tokio::test]
+async fn object_deleted_in_a_gap_of_the_watch_leaves_nothing() {
+    let (context, datasets) = context().await;
+    let awaited: ObjectKey = "default/datasets/awaited".parse().unwrap();
+    context.publisher().begin_initial_sync([awaited].into(), [].into());
+    run(&context, &datasets).await;
+    assert!(!context.publisher().is_synced(), "one object was not planned");
+    let gone: ObjectKey = "default/datasets/gone".parse().unwrap();
+    let _ = context.publisher().set(&gone, "uid", Requirements::new(), &Generations::new());
+    let (node, instance) = ("edge0".parse().unwrap(), AgentInstance("a".to_owned()));
+    context.fleet().on_counters(&node, "uid", (&instance, (1, 1)), Counters::default());
+
+    forget_missing::<Dataset>(&context);
+    assert!(context.publisher().is_synced(), "it no longer delays the others");
+    let left: Vec<_> = context.publisher().objects().into_keys().collect();
+    assert_eq!(left, [key(&fixtures::dataset()).unwrap()]);
+    assert!(context.fleet().unreported("uid").is_empty());
+}
+
+#[tokio::test]
+async fn late_deletion_leaves_the_recreated_object_on_its_node() {
+    let (context, datasets) = context().await;
+    let recreated = run(&context, &datasets).await;
+    let mut deleted = recreated.clone();
+    deleted.metadata.uid = Some("earlier".to_owned());
+    context.forget(&deleted);
+    let key = key(&recreated).unwrap();
+    assert_eq!(context.publisher().objects().get(&key), recreated.uid().as_ref());
+    context.forget(&recreated);
+    assert!(context.publisher().objects().is_empty());
 }
 
 /// What happens to an object, in any order.
@@ -277,7 +310,7 @@ fn deleted_object_stays_deleted_in_any_order_of_reconciles() {
         let left: Vec<_> = context
             .publisher()
             .objects()
-            .into_iter()
+            .into_keys()
             .filter(|key| key.name.as_str() == name)
             .collect();
         prop_assert!(left.is_empty(), "desired state of {left:?}");

@@ -4,7 +4,7 @@
 //! watch event of our own status write, only compute the status again.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -27,7 +27,7 @@ use crate::{
     fleet::upstream::FleetChange,
     kubernetes::{
         identity::reference,
-        nodes::{internal_address, readiness},
+        nodes::{internal_address, matches, readiness},
     },
 };
 
@@ -43,8 +43,9 @@ pub async fn dispatch(
     loop {
         match select(changes.next(), reports.next()).await {
             Either::Left((Some(change), _)) => {
+                let before = nodes.before(&change);
                 if nodes.is_relevant(&change, &context) {
-                    on_change(change, &context);
+                    on_change(change, before.as_deref(), &context);
                 }
                 measure(&context);
             }
@@ -53,8 +54,8 @@ pub async fn dispatch(
                 context.key_reports().notify_one();
                 context.enqueue_node(&node);
             }
-            Either::Right((Some(FleetChange::Object(key)), _)) => {
-                with_kind!(key.resource, K => context.enqueue_status::<K>(&key));
+            Either::Right((Some(FleetChange::Object(key, node)), _)) => {
+                with_kind!(key.resource, K => context.enqueue_report::<K>(&key, &node));
             }
             Either::Left((None, _)) | Either::Right((None, _)) => return,
         }
@@ -81,6 +82,14 @@ pub fn synced(changes: &mut UnboundedReceiver<Change>) {
 struct KnownNodes(HashMap<String, Arc<Node>>);
 
 impl KnownNodes {
+    /// The node of a change, as it was before.
+    fn before(&self, change: &Change) -> Option<Arc<Node>> {
+        match change {
+            Change::Node(name) => self.0.get(name).cloned(),
+            _ => None,
+        }
+    }
+
     /// Whether a change affects any object. Reports the readiness of nodes to the transport.
     fn is_relevant(&mut self, change: &Change, context: &Context) -> bool {
         match change {
@@ -110,6 +119,9 @@ impl KnownNodes {
     fn update(&mut self, name: &str, context: &Context) -> bool {
         let Some(node) = context.caches().node(name) else {
             self.0.remove(name);
+            if let Ok(node) = name.parse() {
+                context.forget_node(&node);
+            }
             return true;
         };
         let is_same = |before: &Node| {
@@ -132,13 +144,16 @@ fn update_readiness(name: &str, context: &Context) {
     }
 }
 
-fn on_change(change: Change, context: &Context) {
+/// `before` is the node of the change as it was before.
+fn on_change(change: Change, before: Option<&Node>, context: &Context) {
     match change {
-        Change::Applied(object) => with_object!(object, object => on_applied(&*object, context)),
-        Change::Deleted(object) => with_object!(object, object => {
-            context.forget(&*object);
-            on_owned_changed(&*object, true, context);
-            object.enqueue_related(Cause::Spec, context);
+        Change::Applied(object) => with_object!(object, versions => {
+            on_applied(&versions.now, versions.before.as_deref(), context);
+        }),
+        Change::Deleted(object) => with_object!(object, versions => {
+            context.forget(&versions.now);
+            on_owned_changed(&versions.now, true, context);
+            versions.now.enqueue_related(Cause::Spec, context);
         }),
         Change::Node(name) => {
             context.key_reports().notify_one();
@@ -146,7 +161,7 @@ fn on_change(change: Change, context: &Context) {
             if let Ok(node) = name.parse() {
                 context.update_peer(&node);
             }
-            each_kind!(K => on_node_changed::<K>(&name, context));
+            each_kind!(K => on_node_changed::<K>(&name, before, context));
         }
         Change::Workload { owner, namespace, name, deleted } => {
             with_kind!(owner, K => on_workload_changed::<K>(&namespace, &name, deleted, context));
@@ -167,14 +182,14 @@ fn on_change(change: Change, context: &Context) {
     }
 }
 
-fn on_applied<K: Controller>(object: &K, context: &Context) {
+fn on_applied<K: Controller>(object: &K, before: Option<&K>, context: &Context) {
     if is_own_write(object, context) {
         let reference = kube::runtime::reflector::ObjectRef::from_obj(object);
         K::state(context.states()).enqueue(reference);
     } else {
         context.enqueue(object);
     }
-    object.enqueue_by_object(context);
+    object.enqueue_by_object(before, context);
     let observed = object.status().and_then(K::observed_generation);
     if observed != object.meta().generation {
         on_owned_changed(object, false, context);
@@ -202,8 +217,12 @@ fn is_own_write<K: Controller>(object: &K, context: &Context) -> bool {
     })
 }
 
-fn on_node_changed<K: Controller>(node: &str, context: &Context) {
-    for object in K::cache(context.caches()).on_node(node) {
+fn on_node_changed<K: Controller>(node: &str, before: Option<&Node>, context: &Context) {
+    let now = context.caches().node(node);
+    let has_labels = |labels: &BTreeMap<String, String>| {
+        before.into_iter().chain(now.as_deref()).any(|node| matches(node, labels))
+    };
+    for object in K::cache(context.caches()).on_node(node, has_labels) {
         context.enqueue(&*object);
         object.enqueue_related(Cause::Node, context);
     }
@@ -220,15 +239,19 @@ fn on_workload_changed<K: Controller>(
         context.object_state(&*object, ObjectState::on_workload_deleted);
     }
     context.enqueue(&*object);
+    object.enqueue_related(Cause::Workload, context);
 }
 
 /// Drops objects that were deleted during a gap of the watch, without an event.
-fn forget_missing<K: Controller>(context: &Context) {
+pub fn forget_missing<K: Controller>(context: &Context) {
     let cache = K::cache(context.caches());
-    for key in context.publisher().objects() {
-        if key.resource == K::RESOURCE && cache.get(&reference::<K>(&key)).is_none() {
-            context.publisher().remove(&key);
-            context.rosters().set_pairs(&key, BTreeSet::new());
+    for (key, uid) in context.publisher().objects() {
+        let exists = || match &*uid {
+            "" => cache.get(&reference::<K>(&key)).is_some(),
+            uid => context.caches().contains(&key, uid),
+        };
+        if key.resource == K::RESOURCE && !exists() {
+            context.forget_key(&key, &uid);
         }
     }
     let uids = cache.state().iter().filter_map(|cached| cached.uid()).collect();

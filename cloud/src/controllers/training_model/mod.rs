@@ -32,14 +32,19 @@ mod validate;
 mod workers;
 mod workload;
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use neptune_api::{TrainingModel, TrainingModelStatus};
-use neptune_wire::{ObjectKey, Resource};
+use neptune_wire::{NodeName, ObjectKey, Resource};
 
 pub use self::evaluation_data::data_on;
 pub use self::status::{RESTART_RUN, STOP_RUN};
-use self::{facts::TrainingFacts, observation::TrainingObservation, validate::ValidTrainingModel};
+use self::{
+    facts::TrainingFacts, frozen::CurrentRun, observation::TrainingObservation,
+    validate::ValidTrainingModel,
+};
 use super::runtime::{
     Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
     WorkloadMessages,
@@ -56,6 +61,7 @@ impl Controller for TrainingModel {
     type Valid = ValidTrainingModel;
     type Placed = ValidTrainingModel;
     type Observation = TrainingObservation;
+    type Memory = ();
 
     const MESSAGES: ControllerMessages = ControllerMessages {
         shorten: "use shorter parameters and variables, or fewer workers on a node",
@@ -76,7 +82,8 @@ impl Controller for TrainingModel {
     }
 
     fn plan(&self, valid: &ValidTrainingModel, fetch_image: &str) -> ObjectPlan {
-        plan::plan(self, valid, fetch_image)
+        let generations = plan::generations(valid);
+        ObjectPlan { generations, ..plan::plan(self, valid, fetch_image) }
     }
 
     fn retained(&self, key: &ObjectKey) -> Retained {
@@ -126,7 +133,7 @@ impl Controller for TrainingModel {
     }
 
     /// Enqueues the output Model, whose status has the metrics of its weights.
-    fn enqueue_by_object(&self, context: &Context) {
+    fn enqueue_by_object(&self, _before: Option<&Self>, context: &Context) {
         let output = self.status.as_ref().and_then(|status| status.output.as_ref());
         let model = output.filter(|output| output.measured.is_some()).and_then(|output| {
             let namespace = self.metadata.namespace.as_deref()?;
@@ -181,7 +188,16 @@ impl Indexed for TrainingModel {
         let output = spec.output.iter().map(|output| &output.model);
         let models = initial.chain(output).map(|model| uses(Resource::Models, &model.name));
         let datasets = datasets.into_iter().map(|name| uses(Resource::Datasets, name));
-        // Any node may have a Dataset, the labels, or the address of the Service.
-        [IndexKey::EveryNode].into_iter().chain(any).chain(models).chain(datasets).collect()
+        // Any node may have a Dataset, the labels, or the address of the Service. Only the agents of the
+        // run matter.
+        let current = self.status.as_ref().and_then(CurrentRun::of);
+        let of_run = current.iter().flat_map(|current| {
+            current.frozen.nodes().into_iter().chain(&current.frozen.aggregator_node)
+        });
+        let agents: BTreeSet<&str> =
+            of_run.map(NodeName::as_str).chain(on_node::spec_node(self)).collect();
+        let agents = agents.into_iter().map(|node| IndexKey::Node(node.to_owned()));
+        let keys = [IndexKey::EveryNodeObject].into_iter().chain(agents);
+        keys.chain(any).chain(models).chain(datasets).collect()
     }
 }

@@ -13,7 +13,7 @@ use neptune_wire::{
 use super::{frozen::CurrentRun, on_node, validate::ValidTrainingModel, workload};
 use crate::{
     controllers::{dataset, runtime::ObjectPlan},
-    fleet::{Requirements, Retained},
+    fleet::{Generations, Requirements, Retained},
     worker::names::training_name,
 };
 
@@ -70,6 +70,15 @@ fn requirements(
     let contents =
         nodes.map(|node| (node.clone(), contents(model, valid, current, node, &aggregator)));
     Some(contents.collect())
+}
+
+/// The generations of the Datasets that nodes may need.
+pub fn generations(valid: &ValidTrainingModel) -> Generations {
+    let datasets = valid.datasets.iter().filter_map(|(name, dataset)| {
+        let key = dataset::object_key(&valid.key, name.parse().ok()?);
+        Some((key, dataset.metadata.generation?))
+    });
+    datasets.collect()
 }
 
 /// How workers reach the server of an engine; `None` while it is unknown.

@@ -192,6 +192,12 @@ fn of_key(name: &NodeName, key: &NodeKey) -> Option<Finding> {
                 "the first key of node {name} is not in ConfigMap {NODE_KEYS} yet; if this stays, see the log of the controller"
             ),
         ),
+        NodeKey::Invalid(why) => (
+            Reason::NodeKeyNotRecorded,
+            format!(
+                "the entry of node {name} in ConfigMap {NODE_KEYS} is invalid: {why}; no key of the node is used; correct the entry: kubectl neptune trust {name} --pin PIN"
+            ),
+        ),
         NodeKey::Changed { trusted, reported } => (
             Reason::NodeKeyChanged,
             format!(

@@ -226,6 +226,13 @@ const CASES: &[Case] = &[
         "is set by Neptune",
     ),
     (
+        "NUL in a variable",
+        || json!({"workerSpec": {"env": [{"name": "A", "value": "\0"}]}}),
+        no_facts,
+        Reason::TextInvalid,
+        "spec.workerSpec.env[0].value contains a NUL character",
+    ),
+    (
         "code without a digest",
         || json!({"script": {"sha256sum": null}}),
         no_facts,

@@ -20,8 +20,10 @@ use super::{
     workers::{dataset, workers},
 };
 use crate::{
-    finding::Finding, kubernetes::identity::identity, reason::Reason,
-    worker::names::aggregator_name,
+    finding::Finding,
+    kubernetes::identity::identity,
+    reason::Reason,
+    worker::{names::aggregator_name, program_text},
 };
 
 /// A `TrainingModel` that is valid, or has a run.
@@ -128,6 +130,7 @@ pub fn validate(
 pub fn check(model: &TrainingModel, facts: &TrainingFacts) -> Result<FrozenRun, Vec<Finding>> {
     let mut findings = Vec::new();
     let findings = &mut findings;
+    program_text::check(&model.spec, findings);
     let limits = settings::limits(model, findings);
     let container = program::container(model, facts, &limits, findings);
     let session = session::session(model, facts, container.as_ref(), findings);

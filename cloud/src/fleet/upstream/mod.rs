@@ -24,7 +24,7 @@ use self::rejection::Rejected;
 use super::{Fleet, Presence, Publisher, state::Affected, sync_queue::SyncQueue};
 use crate::{
     cache::Caches,
-    metrics::{MessageKind, Metrics, NodeState, Rejection},
+    metrics::{MessageKind, Metrics, Rejection},
     transport::{OrderKind, Orders, TransportEvent, TransportEvents},
 };
 
@@ -40,7 +40,7 @@ pub enum FleetChange {
     /// The presence or the address of a node changed.
     Node(NodeName),
     /// A node reported something new of an object.
-    Object(ObjectKey),
+    Object(ObjectKey, NodeName),
 }
 
 /// What the listener reads and updates.
@@ -384,7 +384,7 @@ impl Upstream {
             let is_newest = self.caches.contains(&model, &output.uid)
                 && self.fleet.lock().on_model_output(node, object, output, Timestamp::now());
             if is_newest {
-                self.report(FleetChange::Object(model));
+                self.report(FleetChange::Object(model, node.clone()));
             }
         }
     }
@@ -394,7 +394,7 @@ impl Upstream {
             self.report(FleetChange::Node(node.clone()));
         }
         if let Some(key) = key.filter(|_| affected != Affected::None) {
-            self.report(FleetChange::Object(key.clone()));
+            self.report(FleetChange::Object(key.clone(), node.clone()));
         }
     }
 
@@ -404,13 +404,7 @@ impl Upstream {
     }
 
     fn count_nodes(&self) {
-        let (counts, delayed) = {
-            let fleet = self.fleet.lock();
-            (fleet.node_counts(), fleet.delayed_nodes())
-        };
-        self.metrics.set_nodes(NodeState::Delayed, delayed);
-        self.metrics.set_nodes(NodeState::Online, counts.online);
-        self.metrics.set_nodes(NodeState::Offline, counts.offline);
-        self.metrics.set_nodes(NodeState::Problem, counts.with_problems);
+        let counts = self.fleet.lock().nodes_by_state();
+        self.metrics.set_nodes(counts);
     }
 }

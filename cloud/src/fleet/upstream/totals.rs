@@ -39,7 +39,7 @@ impl Upstream {
             }
             let message = (&sync.instance, (sync.epoch, 0));
             if self.fleet.lock().on_counters(node, uid, message, totals.counters()) {
-                self.report(FleetChange::Object(key.clone()));
+                self.report(FleetChange::Object(key.clone(), node.clone()));
             }
         }
         outcome
@@ -71,7 +71,7 @@ impl Upstream {
     pub(super) fn newer_start(&self, node: &NodeName, sync: &Sync) -> Option<AgentStart> {
         let instance = &sync.instance;
         let known = self.fleet.lock().newest_epoch(node, instance);
-        let services = JointInferenceService::cache(&self.caches).on_node(node.as_str());
+        let services = JointInferenceService::cache(&self.caches).on_node(node.as_str(), |_| true);
         let reports =
             services.iter().filter_map(|it| it.status.as_ref()).flat_map(|it| &it.reports);
         let of_agent = reports.filter(|it| it.node == node.as_str() && it.instance == instance.0);

@@ -5,6 +5,7 @@
 mod base_url;
 mod batch_interval;
 mod confirm;
+mod fleet_rate;
 mod order;
 mod outbox;
 mod post;
@@ -23,11 +24,12 @@ use std::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::Store;
+use neptune_program::listen;
 use neptune_wire::{Namespace, NodeName, Sync, TopicPrefix, source::DownstreamMessage};
 use tokio::{
     net::TcpListener,
@@ -36,6 +38,7 @@ use tokio::{
 
 pub use self::{
     base_url::BaseUrl,
+    fleet_rate::DEFAULT_FLEET_RATE,
     order::{OrderKind, Orders},
 };
 use crate::{
@@ -46,7 +49,11 @@ use crate::{
     transport::{
         Refused, Transport, TransportEvent, TransportEvents, encode_message,
         eventbus::{
-            outbox::QueuedMessage, rate::Rates, rules::RulesState, schedule::Schedule,
+            fleet_rate::{FleetRate, RateChange},
+            outbox::QueuedMessage,
+            rate::Rates,
+            rules::RulesState,
+            schedule::Schedule,
             token::Tokens,
         },
     },
@@ -88,6 +95,8 @@ pub struct EventBusSettings {
     pub prefix: TopicPrefix,
     /// The file with the key of the tokens in the Rules' URLs.
     pub token_file: Option<PathBuf>,
+    /// Batches per second that all nodes may send together.
+    pub fleet_rate: u32,
 }
 
 /// A received event, with the buffer space that it occupies until it is processed.
@@ -112,6 +121,7 @@ struct EventBusInner {
     /// The schedule changed.
     changed: Notify,
     rates: Mutex<Rates>,
+    fleet_rate: Mutex<FleetRate>,
     tokens: Mutex<Tokens>,
     rules: Mutex<RulesState>,
     /// The nodes or the key of the tokens changed.
@@ -126,7 +136,7 @@ impl EventBus {
     /// # Errors
     /// [`Error::Listen`], [`Error::Client`], [`Error::TopicPrefix`] or [`Error::TokenFile`]. A
     /// missing `KubeEdge` is not an error.
-    pub async fn start(
+    pub fn start(
         settings: EventBusSettings,
         listen: SocketAddr,
         metrics: Metrics,
@@ -139,9 +149,11 @@ impl EventBus {
         let key = settings.token_file.as_deref();
         let key = key.map(|path| TokenKey::read(secret::FLAG, path)).transpose()?;
         let failed = |source| Error::Listen { flag: "--upstream-listen", address: listen, source };
-        let listener = TcpListener::bind(listen).await.map_err(failed)?;
+        let listener = listen::bind(listen).map_err(failed)?;
         let client = post::client().map_err(|error| Error::Client(error.to_string()))?;
         let (arrivals, events) = mpsc::channel(MAX_QUEUED_ARRIVALS);
+        metrics.set_fleet_rate(settings.fleet_rate);
+        let fleet_rate = Mutex::new(FleetRate::new(settings.fleet_rate));
         let inner = EventBusInner {
             settings,
             listener,
@@ -154,6 +166,7 @@ impl EventBus {
             nodes: AtomicUsize::new(0),
             changed: Notify::new(),
             rates: Mutex::default(),
+            fleet_rate,
             tokens: Mutex::new(Tokens::new(key)),
             rules: Mutex::default(),
             rules_changed: Notify::new(),
@@ -215,7 +228,8 @@ impl EventBus {
     }
 
     pub(super) fn batch_seconds(&self) -> Option<u32> {
-        let seconds = batch_interval::batch_seconds(self.0.nodes.load(Ordering::Relaxed));
+        let rate = self.fleet_rate().rate();
+        let seconds = batch_interval::batch_seconds(self.0.nodes.load(Ordering::Relaxed), rate);
         Some(seconds).filter(|seconds| *seconds > 1)
     }
 
@@ -226,20 +240,18 @@ impl EventBus {
     }
 
     pub(super) fn is_connected(&self) -> bool {
-        self.schedule().is_router_reachable() && self.rules_are_in_place()
+        self.schedule().is_router_reachable() && self.lock_rules().is_listed()
     }
 
+    /// Ready once the Rules were listed. A Rule that cannot be created concerns its node only: a
+    /// program that is not ready would get no messages of the other nodes either.
     pub(super) fn readiness(&self) -> (bool, String) {
         let rules = self.lock_rules();
         let text = match &*rules {
             RulesState::InPlace => "in place",
-            RulesState::Waiting(why) => why,
+            RulesState::Unlisted(why) | RulesState::Incomplete(why) => why,
         };
-        (*rules == RulesState::InPlace, format!("receiver: listening\nrules: {text}\n"))
-    }
-
-    fn rules_are_in_place(&self) -> bool {
-        *self.lock_rules() == RulesState::InPlace
+        (rules.is_listed(), format!("receiver: listening\nrules: {text}\n"))
     }
 
     fn set_rules_state(&self, state: RulesState) {
@@ -247,12 +259,35 @@ impl EventBus {
         if *held != state {
             match &state {
                 RulesState::InPlace => tracing::info!("KubeEdge Rules are in place"),
-                RulesState::Waiting(why) => {
+                RulesState::Unlisted(why) | RulesState::Incomplete(why) => {
                     tracing::warn!(why, "KubeEdge Rules are not in place");
                 }
             }
             self.0.metrics.set_rules_in_place(state == RulesState::InPlace);
             *held = state;
+        }
+    }
+
+    /// Takes how long the router took for a post, and slows the nodes down if it is slow.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+    fn on_answer(&self, outcome: PostOutcome, answer: Duration) {
+        // Other outcomes have durations of their own: without a session it is always 2 s.
+        if !matches!(outcome, PostOutcome::Taken | PostOutcome::Failed) {
+            return;
+        }
+        let mut fleet_rate = self.fleet_rate();
+        let Some(change) = fleet_rate.observe(answer, Instant::now()) else { return };
+        let (rate, max) = (fleet_rate.rate(), fleet_rate.max());
+        drop(fleet_rate);
+        self.0.metrics.set_fleet_rate(rate);
+        match change {
+            RateChange::Slowed => tracing::warn!(
+                rate,
+                max,
+                answer_ms = answer.as_millis(),
+                "the router answers slowly; nodes send fewer batches per second. Raise cloudcore's CPU limit, or lower --fleet-rate"
+            ),
+            RateChange::Raised => tracing::info!(rate, max, "nodes send more batches per second"),
         }
     }
 
@@ -314,6 +349,10 @@ impl EventBus {
         self.0.rates.lock().expect(NO_PANIC)
     }
 
+    fn fleet_rate(&self) -> MutexGuard<'_, FleetRate> {
+        self.0.fleet_rate.lock().expect(NO_PANIC)
+    }
+
     fn tokens(&self) -> MutexGuard<'_, Tokens> {
         self.0.tokens.lock().expect(NO_PANIC)
     }
@@ -333,7 +372,7 @@ mod tests {
 
     use super::*;
 
-    async fn start(prefix: &str, token_file: Option<PathBuf>) -> Result<Transport, Error> {
+    fn start(prefix: &str, token_file: Option<PathBuf>) -> Result<Transport, Error> {
         // Fails only if a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let settings = EventBusSettings {
@@ -342,9 +381,10 @@ mod tests {
             upstream: "http://127.0.0.1:9".parse().unwrap(),
             prefix: prefix.parse().unwrap(),
             token_file,
+            fleet_rate: DEFAULT_FLEET_RATE,
         };
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        let started = EventBus::start(settings, listen, Metrics::default()).await;
+        let started = EventBus::start(settings, listen, Metrics::default());
         started.map(|(transport, _)| transport)
     }
 
@@ -360,7 +400,7 @@ mod tests {
 
     #[tokio::test]
     async fn too_large_message_is_rejected_before_it_is_posted() {
-        let transport = start("neptune", None).await.unwrap();
+        let transport = start("neptune", None).unwrap();
         let node = "edge0".parse().unwrap();
         assert!(transport.publish(&node, &insert(MAX_MESSAGE_BYTES / 2)).is_ok());
         let Err(Refused::TooLarge(text)) = transport.publish(&node, &insert(MAX_MESSAGE_BYTES))
@@ -373,7 +413,7 @@ mod tests {
     #[tokio::test]
     async fn invalid_prefix_and_token_file_are_rejected_at_start() {
         for prefix in ["nep.tune", "nep(tune", "nep?tune"] {
-            let error = start(prefix, None).await.unwrap_err().to_string();
+            let error = start(prefix, None).unwrap_err().to_string();
             assert!(error.starts_with("--topic-prefix"), "{error}");
         }
         let directory = tempfile::tempdir().unwrap();
@@ -382,7 +422,7 @@ mod tests {
             if let Some(content) = content {
                 std::fs::write(&file, content).unwrap();
             }
-            let error = start("neptune", Some(file.clone())).await.unwrap_err().to_string();
+            let error = start("neptune", Some(file.clone())).unwrap_err().to_string();
             assert!(error.starts_with("--upstream-token-file"), "{error}");
         }
     }

@@ -37,6 +37,11 @@ impl NodeOutbox {
         self.queued.insert(self.last, message);
     }
 
+    /// The next message.
+    pub fn next(&self) -> Option<&QueuedMessage> {
+        self.queued.first_key_value().map(|(_, message)| message)
+    }
+
     /// Removes the next message.
     pub fn pop(&mut self) -> Option<QueuedMessage> {
         let (_, message) = self.queued.pop_first()?;

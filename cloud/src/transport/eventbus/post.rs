@@ -46,7 +46,9 @@ pub async fn run(bus: &EventBus) {
         changed.as_mut().enable();
         while let Some((node, message)) = bus.schedule().next(Instant::now()) {
             posts.push(async move {
+                let start = Instant::now();
                 let outcome = post(bus, &node, &message).await;
+                bus.on_answer(outcome, start.elapsed());
                 (node, message, outcome)
             });
         }

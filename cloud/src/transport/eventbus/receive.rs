@@ -25,6 +25,9 @@ use crate::{
     },
 };
 
+/// The name of the receiver in metrics and in the log.
+const SERVER: &str = "eventbus";
+
 /// Why a batch was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum BatchRejection {
@@ -74,6 +77,7 @@ impl BatchRejection {
 /// Serves indefinitely. The cache of the nodes must be complete.
 pub async fn run(bus: &EventBus, listener: &TcpListener, nodes: &Store<Node>) {
     let (bus, nodes) = (bus.clone(), nodes.clone());
+    let refusals = bus.0.metrics.refusals().clone();
     let answer = move |request, check| {
         let (bus, nodes) = (bus.clone(), nodes.clone());
         async move {
@@ -83,7 +87,7 @@ pub async fn run(bus: &EventBus, listener: &TcpListener, nodes: &Store<Node>) {
             }
         }
     };
-    receiver::serve(listener, answer).await;
+    receiver::serve(SERVER, listener, &refusals, answer).await;
 }
 
 async fn answer(
@@ -121,7 +125,9 @@ async fn take(
     if !bus.tokens().admit(&name, token, now) {
         return Err(bare(BatchRejection::Token));
     }
-    check.passed();
+    if !check.passed() {
+        return Err(bare(BatchRejection::TooFast));
+    }
     if nodes.get(&ObjectRef::new(node)).is_none() {
         return Err(bare(BatchRejection::UnknownNode));
     }

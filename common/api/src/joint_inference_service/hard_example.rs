@@ -55,7 +55,9 @@ pub struct Goal {
     #[schemars(length(max = 16), regex(pattern = schema::SHARE))]
     pub max_upload_ratio: Option<String>,
     /// shadowRatio is the share of easy samples that the cloud answers as well, for comparison, 0
-    /// to 1 in quotes. Defaults to "0.02" with uploadRatio or agreement, and to "0" without.
+    /// to 1 in quotes. Defaults to a tenth of uploadRatio, at most "0.02", to "0.02" with agreement,
+    /// and to "0" without a goal. Answers of a language model are compared by the parameter labels;
+    /// without it the default is "0".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), regex(pattern = schema::SHARE))]
     pub shadow_ratio: Option<String>,

@@ -24,7 +24,7 @@ pub use self::{
     model_server::{ModelServer, ServerProtocol},
     references::{
         DatasetReference, EdgeModel, InferenceModelReference, JointInferenceServiceReference,
-        ModelReference, ModelSelector, SelectionMode,
+        ModelReference, ModelSelector, SelectionMode, TierAddress,
     },
     selected_model::{FailedModel, NotComparedModel, SelectedModel, SelectionCause},
     status::{
@@ -112,6 +112,13 @@ use crate::{rules, schema};
         type_ = "string",
         description = "Where clients of the gateway connect",
         json_path = ".status.gateway.url",
+        priority = 1
+    ),
+    printcolumn(
+        name = "ServiceURL",
+        type_ = "string",
+        description = "Where clients on other nodes reach the Service of the gateway",
+        json_path = ".status.gateway.serviceUrl",
         priority = 1
     ),
     printcolumn(

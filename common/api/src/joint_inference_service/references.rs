@@ -100,4 +100,18 @@ pub struct JointInferenceServiceReference {
     /// be created later.
     #[schemars(length(max = schema::MAX_NAME_LENGTH), regex(pattern = schema::SUBDOMAIN))]
     pub name: String,
+    /// address is Node, to call the gateway at the address of its node, or Service, to call the
+    /// Service of the gateway, which EdgeMesh routes, also to several nodes. By default, Node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<TierAddress>,
+}
+
+/// TierAddress is how the gateway of another service is called.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum TierAddress {
+    /// At the address of its node.
+    #[default]
+    Node,
+    /// At its Service.
+    Service,
 }

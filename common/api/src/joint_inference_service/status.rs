@@ -150,6 +150,10 @@ pub struct GatewayStatus {
     /// grpcUrl is where clients of gRPC on the edge node connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc_url: Option<String>,
+    /// serviceUrl is where clients in the cluster, and on other nodes through EdgeMesh, reach the
+    /// Service of an exposed gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_url: Option<String>,
     /// protocol is the protocol of clients and of both model servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,

@@ -34,6 +34,9 @@ pub enum Decision {
     Unjudged(Unjudged),
     /// The edge's model server is down, and the cloud is asked. An upload is counted.
     EdgeDown,
+    /// The edge's model server answers with an error of its capacity or capability, and the cloud is
+    /// asked. An upload is counted.
+    EdgeError,
 }
 
 impl Decision {
@@ -48,12 +51,13 @@ impl Decision {
             Self::Pinned => "pinned",
             Self::Unjudged(_) => "unjudged",
             Self::EdgeDown => "edge-down",
+            Self::EdgeError => "edge-error",
         }
     }
 
     /// Whether the cloud is asked.
     pub const fn is_upload(self) -> bool {
-        matches!(self, Self::Hard | Self::EdgeDown)
+        matches!(self, Self::Hard | Self::EdgeDown | Self::EdgeError)
     }
 
     /// Whether the sample was judged to be hard.

@@ -2,8 +2,10 @@
 
 use crate::number::Share;
 
-/// The default share of easy samples that are also sent to the cloud.
+/// The most easy samples that are also sent to the cloud by default, as a share.
 pub const SHADOW_RATIO: Share = Share::percent(2);
+/// The part of an upload ratio that shadows take by default, unless [`SHADOW_RATIO`] is less.
+const SHADOWS_OF_RATIO: f64 = 0.1;
 
 /// What is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,14 +40,40 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The defaults for a goal: a cap of 1.5 times the ratio, or none for other goals; shadows for
-    /// every goal but a threshold.
+    /// The defaults for a goal: a cap of 1.5 times the ratio, or none for other goals; a tenth of the
+    /// ratio as shadows, at most [`SHADOW_RATIO`], which an agreement has; none for a threshold.
     pub fn new(goal: Goal, threshold: f64) -> Self {
         let max_ratio = match goal {
             Goal::UploadRatio(ratio) | Goal::TrackedRatio { ratio, .. } => ratio.times(1.5),
             Goal::Threshold | Goal::Agreement(_) => Share::ONE,
         };
-        let shadow_ratio = if goal == Goal::Threshold { Share::ZERO } else { SHADOW_RATIO };
+        let shadow_ratio = match goal {
+            Goal::Threshold => Share::ZERO,
+            Goal::UploadRatio(ratio) | Goal::TrackedRatio { ratio, .. } => {
+                ratio.times(SHADOWS_OF_RATIO).min(SHADOW_RATIO)
+            }
+            Goal::Agreement(_) => SHADOW_RATIO,
+        };
         Self { goal, threshold, max_ratio, shadow_ratio }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_shadows_take_a_tenth_of_a_small_budget() {
+        let shadows = |percent| {
+            let goal = Goal::UploadRatio(Share::percent(percent));
+            Settings::new(goal, 0.5).shadow_ratio.get()
+        };
+        for (percent, expected) in [(0, 0.0), (1, 0.001), (5, 0.005), (20, 0.02), (100, 0.02)] {
+            assert!(
+                (shadows(percent) - expected).abs() < 1e-9,
+                "{percent} %: {}",
+                shadows(percent)
+            );
+        }
     }
 }

@@ -246,6 +246,18 @@ fn damaged_state_starts_without_knowledge() {
     );
 }
 
+#[test]
+fn cap_survives_another_version_of_the_model() {
+    let mut policy = Policy::new(Settings::new(Goal::Threshold, 0.5));
+    for _ in 0..30 {
+        assert_eq!(policy.decide(Ok(0.1), Route::Open, 0.5), Decision::Hard);
+    }
+    let left = policy.tokens();
+    policy.forget_model();
+    assert!((policy.tokens() - left).abs() < 1e-9 && left < 50.0, "{left}");
+    assert_eq!(policy.agreement(), None);
+}
+
 proptest! {
     // Each case runs all goals.
     #![proptest_config(ProptestConfig::with_cases(64))]

@@ -23,6 +23,15 @@ struct Peer {
 }
 
 impl Peer {
+    /// Accepts the next client, which has to wait so many milliseconds before it connects.
+    async fn accept_after(listener: &TcpListener, shortest: u64) -> Self {
+        let before = Instant::now();
+        let peer = Self::accept(listener).await;
+        let waited = before.elapsed();
+        assert!(waited >= Duration::from_millis(shortest), "reconnected after {waited:?}");
+        peer
+    }
+
     /// Accepts the next client and answers its CONNECT.
     async fn accept(listener: &TcpListener) -> Self {
         let (stream, _) = within("a client to connect", listener.accept()).await.unwrap();
@@ -158,13 +167,7 @@ async fn broker_that_disconnects_on_a_message_is_retried_with_backoff() {
     let (link, _events) = Link::start(options(port, "me", &[])).unwrap();
     link.publish(message("poison", "")).unwrap();
     for shortest in [0, 100, 200, 400] {
-        let before = Instant::now();
-        let mut peer = Peer::accept(&listener).await;
-        assert!(
-            before.elapsed() >= Duration::from_millis(shortest),
-            "reconnected after {:?}",
-            before.elapsed()
-        );
+        let mut peer = Peer::accept_after(&listener, shortest).await;
         peer.read_publish().await;
     }
     // A message that the broker accepts replaces it, and the link continues.
@@ -174,4 +177,27 @@ async fn broker_that_disconnects_on_a_message_is_retried_with_backoff() {
     assert_eq!(text, "poison=accepted");
     peer.acknowledge(packet_id).await;
     flush(&link).await;
+}
+
+#[tokio::test]
+async fn message_that_is_too_large_to_read_is_named_and_retried_with_backoff() {
+    let (listener, port) = listener().await;
+    let (link, mut events) = Link::start(options(port, "me", &["fleet/#"])).unwrap();
+    link.publish(message("a", "1")).unwrap();
+    for shortest in [0, 100, 200, 400] {
+        let mut peer = Peer::accept_after(&listener, shortest).await;
+        let subscribe = peer.read_subscribe().await;
+        let accepted = vec![SubscribeReasonCode::Success(rumqttc::QoS::AtLeastOnce)];
+        peer.acknowledge_subscription(&subscribe, accepted).await;
+        assert_eq!(next(&mut events).await, LinkEvent::Up);
+        // An acknowledgement shows a connection that works, but not here.
+        let (_, packet_id) = peer.read_publish().await;
+        peer.acknowledge(packet_id).await;
+        link.publish(message("a", "1")).unwrap();
+        // A retained message of 2^28 - 1 bytes. Its payload is not read.
+        peer.stream.write_all(b"\x31\xff\xff\xff\x7f").await.unwrap();
+        let reason = next_down(&mut events).await;
+        assert!(reason.contains("a message of 268435455 bytes"), "{reason}");
+        assert!(reason.contains("fleet/#"), "{reason}");
+    }
 }

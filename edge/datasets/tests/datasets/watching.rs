@@ -2,7 +2,8 @@
 
 use std::{
     fs,
-    os::unix::fs::symlink,
+    os::unix::fs::{MetadataExt as _, symlink},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -172,6 +173,61 @@ async fn changed_link_is_followed_and_refused_outside() {
     .await;
     link_to(dirs.path("one.txt"));
     samples(&mut reports, 1).await;
+}
+
+/// Whether this process has an inotify watch on this directory.
+fn is_watched(directory: &Path) -> bool {
+    let inode = format!("ino:{:x} ", fs::metadata(directory).unwrap().ino());
+    let files = fs::read_dir("/proc/self/fdinfo").unwrap();
+    let text = |file: std::io::Result<fs::DirEntry>| {
+        fs::read_to_string(file.unwrap().path()).unwrap_or_default()
+    };
+    let is_of_inode = |line: &str| line.starts_with("inotify ") && line.contains(&inode);
+    files.map(text).any(|text| text.lines().any(is_of_inode))
+}
+
+#[tokio::test]
+async fn link_to_a_directory_outside_is_not_watched() {
+    let dirs = DataDirs::new();
+    let outside = dirs.outside("archive/2026");
+    fs::create_dir_all(&outside).unwrap();
+    fs::create_dir_all(dirs.path("voc/more")).unwrap();
+    fs::write(dirs.path("voc/1.xml"), annotation("head")).unwrap();
+    symlink(dirs.outside("archive"), dirs.path("voc/all")).unwrap();
+    let dataset = dirs.dataset("voc", DatasetFormat::Xml);
+    let mut reports = watch_dataset(dataset, dirs.policy(), intervals(), None);
+    samples(&mut reports, 1).await;
+    assert!(is_watched(&dirs.path("voc/more")));
+    assert!(!is_watched(&dirs.outside("archive")) && !is_watched(&outside));
+    fs::write(dirs.path("voc/more/2.xml"), annotation("head")).unwrap();
+    samples(&mut reports, 2).await;
+    assert!(!is_watched(&outside));
+}
+
+#[tokio::test]
+async fn dataset_that_is_a_link_outside_watches_nothing_there() {
+    let dirs = DataDirs::new();
+    fs::create_dir_all(dirs.outside("voc/more")).unwrap();
+    fs::create_dir(dirs.path("voc")).unwrap();
+    fs::write(dirs.path("voc/1.xml"), annotation("head")).unwrap();
+    symlink(dirs.outside("voc"), dirs.path("link")).unwrap();
+    for name in ["link", "link/more"] {
+        let dataset = dirs.dataset(name, DatasetFormat::Xml);
+        let mut reports = watch_dataset(dataset, dirs.policy(), intervals(), None);
+        until(&mut reports, |report| {
+            matches!(report.error, Some(DatasetError::SymlinkOutsideAllowed { .. }))
+        })
+        .await;
+        assert!(!is_watched(&dirs.outside("voc")) && !is_watched(&dirs.outside("voc/more")));
+        if name == "link" {
+            // A link that is allowed is followed once it is there.
+            fs::remove_file(dirs.path("link")).unwrap();
+            symlink(dirs.path("voc"), dirs.path("link")).unwrap();
+            samples(&mut reports, 1).await;
+            fs::remove_file(dirs.path("link")).unwrap();
+            symlink(dirs.outside("voc"), dirs.path("link")).unwrap();
+        }
+    }
 }
 
 #[tokio::test]

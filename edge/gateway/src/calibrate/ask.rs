@@ -16,7 +16,7 @@ use crate::{
     gateway::Service,
     protocol::Payload,
     server::{Paced, Wire, collect, whole},
-    upstream::{CloudClient, CloudError, CloudRequest, excerpt},
+    upstream::{CloudClient, CloudError, CloudRequest, Deadline, excerpt},
 };
 
 /// Times that a request is sent before the calibration fails.
@@ -84,7 +84,8 @@ impl<'a> Servers<'a> {
                 path: cloud.0.to_owned(),
                 headers: json_headers(),
                 body: cloud.1.clone().into(),
-                deadline: clock::now() + self.service.config.cloud_total(),
+                deadline: Deadline::of(clock::now() + self.service.config.cloud_total(), None),
+                held: None,
             };
             let answer = self.cloud.call(&request).await;
             answer.map(|answer| answer.payload).map_err(|error| of_cloud(&error))
@@ -137,7 +138,9 @@ fn json_headers() -> HeaderMap {
 fn of_cloud(error: &CloudError) -> Failed {
     let pause = match error {
         CloudError::Failed { failure: Failure::RetryAfter(pause), .. } => Some(*pause),
-        CloudError::Failed { failure: Failure::NoAnswer, .. } => Some(PAUSE),
+        CloudError::Failed { failure: Failure::NoAnswer, .. } | CloudError::OutOfTime { .. } => {
+            Some(PAUSE)
+        }
         _ => None,
     };
     Failed { reason: error.to_string(), pause }

@@ -75,7 +75,6 @@ pub fn judge_text(
     service: &Service,
     answers: &[Payload; 2],
     question: &Question,
-    max_tokens: u32,
     what: &str,
 ) -> Result<Judged, CalibrateError> {
     for (payload, side) in answers.iter().zip(["edge", "cloud"]) {
@@ -96,7 +95,7 @@ pub fn judge_text(
     };
     let [edge, cloud] = answers.each_ref().map(|payload| Reply::of(&payload.body));
     let signal = match &service.rule {
-        Rule::Tokens(signal) => edge.signal(signal, Some(max_tokens)),
+        Rule::Tokens(signal) => edge.signal(signal),
         _ => Ok(clock::random()),
     };
     Ok(Judged { signal, is_edge_right: is_right(&edge), is_cloud_right: is_right(&cloud) })

@@ -2,19 +2,18 @@
 
 use std::{
     collections::HashMap,
-    fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    fs::{self, DirBuilder},
+    io,
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
 };
+
+use neptune_transfer::durable::{self, Access, Survives};
 
 use super::{
     binary::{BinaryFile, DIRECTORY, is_name},
     image_index::{ImageIndex, Moved},
 };
-
-/// A file that is written has this before its name.
-const PARTIAL: &str = ".new-";
 
 /// The files of a directory of records.
 #[derive(Debug)]
@@ -29,8 +28,8 @@ impl Images {
         Self { directory, index }
     }
 
-    /// Writes a file, if it is absent, and lets a record of the newest segment refer to it. The file
-    /// is on the disk before the record is written.
+    /// Writes a file, if it is absent, and lets a record of the newest segment refer to it. Survives a
+    /// power failure: the file is on the disk before the record is written.
     ///
     /// # Errors
     /// The disk. The file may be left; it is removed at the next start.
@@ -50,17 +49,7 @@ impl Images {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        let partial = self.directory.join(format!("{PARTIAL}{}", file.name));
-        remove(&partial)?;
-        let mut new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&partial)?;
-        let written = new.write_all(&file.content).and_then(|()| new.sync_all());
-        if let Err(error) = written {
-            // A full disk: its space is needed.
-            let _ = remove(&partial);
-            return Err(error);
-        }
-        fs::rename(&partial, path)?;
-        File::open(&self.directory)?.sync_all()
+        durable::replace(path, &file.content, Access::OWNER, Survives::PowerLoss)
     }
 
     /// A segment is gone: removes the files that nothing refers to any more. Returns what counts to
@@ -71,7 +60,7 @@ impl Images {
     pub fn remove_segment(&mut self, segment: u64) -> io::Result<Vec<Moved>> {
         let (gone, moved) = self.index.remove_segment(segment);
         for name in gone {
-            remove(&self.directory.join(name))?;
+            durable::remove_file(&self.directory.join(name))?;
         }
         Ok(moved)
     }
@@ -97,12 +86,11 @@ impl Found {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
+        durable::remove_leftovers(&directory)?;
         for entry in entries.into_iter().flatten() {
             let entry = entry?;
             let Ok(name) = entry.file_name().into_string() else { continue };
-            if name.starts_with(PARTIAL) {
-                remove(&entry.path())?;
-            } else if is_name(&name) {
+            if is_name(&name) {
                 sizes.insert(name, entry.metadata()?.len());
             }
         }
@@ -126,15 +114,8 @@ impl Found {
     /// The disk.
     pub fn finish(self) -> io::Result<Images> {
         for name in self.sizes.keys().filter(|name| !self.index.contains(name)) {
-            remove(&self.directory.join(name))?;
+            durable::remove_file(&self.directory.join(name))?;
         }
         Ok(Images::new(self.directory, self.index))
-    }
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
     }
 }

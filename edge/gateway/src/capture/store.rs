@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use neptune_transfer::durable;
 use tracing::{info, warn};
 
 use super::{
@@ -38,13 +39,18 @@ pub struct Store {
 pub enum AppendError {
     /// It is larger than a segment. Others can be appended.
     TooLarge,
-    /// The directory cannot be written.
+    /// The disk is full. The next record can be appended once there is space.
+    Full(io::Error),
+    /// The directory cannot be written. It has to be opened again.
     Io(io::Error),
 }
 
 impl From<io::Error> for AppendError {
     fn from(error: io::Error) -> Self {
-        Self::Io(error)
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full(error),
+            _ => Self::Io(error),
+        }
     }
 }
 
@@ -109,7 +115,7 @@ impl Store {
         let size = bytes + files.iter().map(|file| file.content.len() as u64).sum::<u64>();
         let placement = self.segments.place(size, now).map_err(|TooLarge| AppendError::TooLarge)?;
         for id in placement.remove {
-            remove(&self.directory.join(file_name(id)))?;
+            durable::remove_file(&self.directory.join(file_name(id)))?;
             self.forget(id)?;
         }
         if let Some(id) = placement.create {
@@ -122,17 +128,24 @@ impl Store {
         }
         let file = self.open.as_mut().ok_or_else(gone)?;
         if let Err(error) = file.write_all(record) {
-            let length = self.segments.iter().last().map_or(0, |segment| segment.bytes);
-            if let Err(problem) = file.set_len(length) {
-                warn!("an incomplete record stays until the next start: {problem}");
-            }
-            self.segments.seal();
-            self.open = None;
-            return Err(error.into());
+            return Err(match self.truncate(open) {
+                Ok(()) => error.into(),
+                Err(problem) => {
+                    warn!("an incomplete record stays until the directory is opened: {problem}");
+                    AppendError::Io(error)
+                }
+            });
         }
         self.segments.appended(bytes);
         self.unsynced += 1;
         Ok(())
+    }
+
+    /// Cuts the open segment after its last complete record.
+    fn truncate(&self, open: u64) -> io::Result<()> {
+        let length = self.segments.iter().last().map_or(0, |segment| segment.bytes);
+        let path = self.directory.join(file_name(open));
+        OpenOptions::new().write(true).open(path)?.set_len(length)
     }
 
     /// A segment is gone, and with it the files that only its records refer to.
@@ -240,13 +253,6 @@ fn read_lines(path: &Path, mut refer: impl FnMut(&str)) -> io::Result<u64> {
         found += 1;
     }
     Ok(found)
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
 }
 
 #[cfg(test)]
@@ -397,7 +403,7 @@ mod tests {
         let (cut, other) = image(2);
         let path = |name: &str| folder.path().join("images").join(name);
         fs::write(path(&other.name), "complete").unwrap();
-        fs::write(path(&format!(".new-{}", other.name)), "cut").unwrap();
+        fs::write(durable::temporary(&path(&other.name)), "cut").unwrap();
         fs::write(path("notes.txt"), "not ours").unwrap();
         let segment = folder.path().join(file_name(ids(folder.path()).unwrap()[0]));
         let mut segment = OpenOptions::new().append(true).open(segment).unwrap();
@@ -413,6 +419,22 @@ mod tests {
         assert_eq!([mode(folder.path().join("images")), mode(path(&file.name))], [0o700, 0o600]);
         let large = BinaryFile { content: vec![0; 9_000], ..file };
         assert!(matches!(store.append(b"x\n", &[large], 5), Err(AppendError::TooLarge)));
+    }
+
+    #[test]
+    fn full_disk_keeps_what_is_known_of_the_records() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(folder.path(), BOUNDS).unwrap();
+        store.append(b"one\n", &[], 1).unwrap();
+        let full = OpenOptions::new().append(true).open("/dev/full").unwrap();
+        let segment = store.open.replace(full).unwrap();
+        // As much as there was space for.
+        (&segment).write_all(b"tw").unwrap();
+        assert!(matches!(store.append(b"two\n", &[], 1), Err(AppendError::Full(_))));
+        assert_eq!((&*content(folder.path()), store.bytes()), ("one\n", 4));
+        store.open = Some(segment);
+        store.append(b"two\n", &[], 1).unwrap();
+        assert_eq!((&*content(folder.path()), store.bytes()), ("one\ntwo\n", 8));
     }
 
     #[test]

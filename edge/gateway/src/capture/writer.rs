@@ -5,8 +5,10 @@ use std::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
+
+use neptune_backoff::Backoff;
 
 use super::{
     CaptureResult, Queued, Shared,
@@ -16,8 +18,10 @@ use super::{
 };
 use crate::{clock, config::CaptureConfig};
 
-/// Between two syncs, and between two attempts to open the directory.
+/// Between two syncs.
 const PERIOD: Duration = Duration::from_secs(1);
+/// Between two attempts to open the directory, which reads all that it has.
+const REOPEN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(5));
 /// Records after which a sync does not wait for the period.
 const SYNC_RECORDS: u32 = 64;
 
@@ -29,6 +33,9 @@ pub struct Writer {
     store: Option<Store>,
     /// Whether the last attempt to open the directory failed.
     is_closed: bool,
+    /// Failures since the last record was written, and when the directory is opened again.
+    failures: u32,
+    open_at: Instant,
     /// Of the ids of records: the start of this process, and a number.
     started: i64,
     number: u64,
@@ -38,7 +45,17 @@ impl Writer {
     /// A writer that did not open its directory yet.
     pub fn new(config: CaptureConfig, shared: Arc<Shared>) -> Self {
         let started = clock::timestamp().as_millisecond();
-        Self { config, shared, store: None, is_closed: false, started, number: 0 }
+        let open_at = clock::now();
+        Self {
+            config,
+            shared,
+            store: None,
+            is_closed: false,
+            failures: 0,
+            open_at,
+            started,
+            number: 0,
+        }
     }
 
     /// Writes what the queue has, until it ends.
@@ -75,7 +92,7 @@ impl Writer {
             }
             Err(error) => {
                 self.is_closed = true;
-                self.shared.set_problem(Some(error.to_string()));
+                self.fail(&error);
             }
         }
     }
@@ -103,6 +120,7 @@ impl Writer {
         let now = u64::try_from(clock::timestamp().as_millisecond()).unwrap_or_default();
         match store.append(&record.line, &record.files, now) {
             Ok(()) => {
+                self.failures = 0;
                 self.shared.set_problem(None);
                 if store.unsynced() >= SYNC_RECORDS {
                     self.sync();
@@ -110,6 +128,10 @@ impl Writer {
                 CaptureResult::Captured
             }
             Err(AppendError::TooLarge) => CaptureResult::Skipped,
+            Err(AppendError::Full(error)) => {
+                self.shared.set_problem(Some(error.to_string()));
+                CaptureResult::Failed
+            }
             Err(AppendError::Io(error)) => {
                 self.fail(&error);
                 CaptureResult::Failed
@@ -121,8 +143,8 @@ impl Writer {
         self.sync();
         let refreshed = self.store.as_mut().map(Store::refresh);
         match refreshed {
-            None => self.open(),
-            Some(Ok(())) => {}
+            None if self.open_at <= clock::now() => self.open(),
+            None | Some(Ok(())) => {}
             Some(Err(error)) => self.fail(&error),
         }
         if let Some(store) = &self.store {
@@ -136,9 +158,11 @@ impl Writer {
         }
     }
 
-    /// The directory is opened again at the next tick.
+    /// The directory is opened again after a pause.
     fn fail(&mut self, error: &std::io::Error) {
         self.shared.set_problem(Some(error.to_string()));
+        self.failures = self.failures.saturating_add(1);
+        self.open_at = clock::now() + REOPEN.step(self.failures);
         self.store = None;
     }
 }

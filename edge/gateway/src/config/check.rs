@@ -27,6 +27,12 @@ pub enum ConfigError {
     /// Two goals.
     #[error("give uploadRatio or agreement, not both: one is held, the other follows")]
     TwoGoals,
+    /// Texts are not compared.
+    #[error(
+        "goal.agreement compares the answers of a language model by their labels: give labels, or \
+         goal.uploadRatio instead"
+    )]
+    AgreementWithoutLabels,
     /// The cap prevents the goal.
     #[error("maxUploadRatio {cap} is below uploadRatio {ratio}")]
     CapBelowGoal {
@@ -106,6 +112,14 @@ pub enum ConfigError {
         /// The value.
         found: u64,
     },
+    /// No answer of the permitted size would have room.
+    #[error("limits.maxAnswerBytes is {found}; it has to be at least maxBodyBytes, {least}")]
+    AnswerBytes {
+        /// `maxBodyBytes`.
+        least: usize,
+        /// The value.
+        found: usize,
+    },
     /// A limit of 0.
     #[error("limits.{0} has to be at least 1")]
     Limit(&'static str),
@@ -114,7 +128,7 @@ pub enum ConfigError {
 const fn advice(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Openai => "use LogProb",
-        Protocol::Oip | Protocol::Tfserving => "use CrossEntropy, MaxProbability or Margin",
+        Protocol::Oip | Protocol::Tfserving => "use MaxProbability, Margin or CrossEntropy",
     }
 }
 
@@ -143,7 +157,11 @@ impl Config {
         if config.limits.max_in_flight == 0 {
             return Err(ConfigError::Limit("maxInFlight"));
         }
-        Ok(config)
+        let least = config.limits.max_body_bytes;
+        match config.limits.max_answer_bytes {
+            Some(found) if found < least => Err(ConfigError::AnswerBytes { least, found }),
+            _ => Ok(config),
+        }
     }
 
     fn check_cloud(&self) -> Result<(), ConfigError> {
@@ -282,6 +300,25 @@ mod tests {
     }
 
     #[test]
+    fn free_texts_are_not_compared() {
+        let mut config = valid();
+        config["protocol"] = json!("openai");
+        let shadows = |config: &Value| {
+            let config = parse(config).unwrap();
+            config.hard_example.settings(config.protocol).unwrap().shadow_ratio
+        };
+        assert_eq!(shadows(&config), Share::ZERO);
+        config["hardExample"]["labels"] = json!(["yes", "no"]);
+        assert_eq!(shadows(&config), Share::percent(2));
+        config["hardExample"] = json!({"goal": {"uploadRatio": 0.2}, "shadowRatio": 0.5});
+        assert_eq!(shadows(&config), Share::percent(50), "as asked for");
+        config["hardExample"] = json!({"goal": {"agreement": 0.9}});
+        let refused =
+            parse(&config).and_then(|config| config.hard_example.settings(config.protocol));
+        assert!(refused.unwrap_err().to_string().contains("give labels"));
+    }
+
+    #[test]
     fn durations_are_texts_with_units() {
         let mut config = valid();
         config["timeouts"] = json!({"edge": "500ms", "cloudTotal": "1m 30s"});
@@ -305,7 +342,7 @@ mod tests {
                 json!("LogProb"),
                 "LogProb does not read the answers of oip",
             ),
-            ("/hardExample/kind", json!("boxes"), "CrossEntropy does not read Boxes"),
+            ("/hardExample/kind", json!("boxes"), "MaxProbability does not read Boxes"),
             ("/timeouts", json!({"edge": "0s"}), "\"0s\" is no duration"),
             ("/grpcListen", json!("127.0.0.1:0"), "grpcListen needs edge.grpcAddress; add edge"),
             (
@@ -318,6 +355,11 @@ mod tests {
             ("/cloud/grpcUrl", json!("https://a:1/x"), "gRPC has no base path"),
             ("/cloud/grpcUrl", json!("http://a:1"), "use https, or permit it with allowPlainHttp"),
             ("/limits", json!({"maxInFlight": 0}), "limits.maxInFlight has to be at least 1"),
+            (
+                "/limits",
+                json!({"maxBodyBytes": 2, "maxAnswerBytes": 1}),
+                "limits.maxAnswerBytes is 1; it has to be at least maxBodyBytes, 2",
+            ),
             ("/id", json!("a,b"), "id \"a,b\" has to be 1 to 64 letters, digits and '-'"),
             ("/capture", json!({"directory": "hard"}), "\"hard\" is not an absolute path"),
             (

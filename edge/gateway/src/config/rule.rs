@@ -72,9 +72,9 @@ pub struct Goal {
 pub enum Algorithm {
     /// Of a language model: from the log-probabilities of its tokens. The default with `openai`.
     LogProb,
-    /// Of a classifier: one minus the normalised entropy. The default with the others.
+    /// Of a classifier: one minus the normalised entropy.
     CrossEntropy,
-    /// Of a classifier: the greatest probability.
+    /// Of a classifier: the greatest probability. The default with the others.
     MaxProbability,
     /// Of a classifier: the greatest probability minus the second.
     Margin,
@@ -139,7 +139,7 @@ impl HardExample {
     fn algorithm(&self, protocol: Protocol) -> Algorithm {
         self.algorithm.unwrap_or(match protocol {
             Protocol::Openai => Algorithm::LogProb,
-            Protocol::Oip | Protocol::Tfserving => Algorithm::CrossEntropy,
+            Protocol::Oip | Protocol::Tfserving => Algorithm::MaxProbability,
         })
     }
 
@@ -223,6 +223,13 @@ impl HardExample {
         };
         if let Some(max) = self.max_upload_ratio {
             settings.max_ratio = share("hardExample.maxUploadRatio", max)?;
+        }
+        if protocol == Protocol::Openai && self.labels.is_empty() {
+            if self.goal.agreement.is_some() {
+                return Err(ConfigError::AgreementWithoutLabels);
+            }
+            // Free texts are not compared.
+            settings.shadow_ratio = Share::ZERO;
         }
         if let Some(shadows) = self.shadow_ratio {
             settings.shadow_ratio = share("hardExample.shadowRatio", shadows)?;

@@ -12,6 +12,8 @@ use neptune_cascade::breaker::{Breaker, Refusal};
 pub enum CloudState {
     /// None is configured.
     Absent,
+    /// Calls are permitted, and none had a result yet.
+    Unknown,
     /// Calls are permitted.
     Reachable,
     /// Calls are permitted, and the last ones were refused.
@@ -25,24 +27,33 @@ pub enum CloudState {
     },
     /// The result of one call decides.
     CallPending,
-    /// It refuses the token.
+    /// It refuses the token. It is called again after minutes.
     TokenRefused,
 }
 
 impl CloudState {
-    pub(super) fn of(breaker: &Breaker, has_cloud: bool, is_refused: bool, now: Instant) -> Self {
+    pub(super) fn of(
+        breaker: &Breaker,
+        has_cloud: bool,
+        is_known: bool,
+        is_refused: bool,
+        now: Instant,
+    ) -> Self {
         if !has_cloud {
             return Self::Absent;
         }
+        if breaker.is_token_refused() {
+            return Self::TokenRefused;
+        }
         match breaker.refusal(now) {
             None if is_refused => Self::RequestsRefused,
+            None if !is_known => Self::Unknown,
             None => Self::Reachable,
             Some(Refusal::Paused(until)) => Self::LeftAlone {
                 pause: until.saturating_duration_since(now),
                 failures: breaker.failures(),
             },
             Some(Refusal::CallPending) => Self::CallPending,
-            Some(Refusal::TokenRefused) => Self::TokenRefused,
         }
     }
 }
@@ -57,6 +68,7 @@ impl CloudState {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Absent => "Absent",
+            Self::Unknown => "Unknown",
             Self::Reachable => "Reachable",
             Self::RequestsRefused => "RequestsRefused",
             Self::LeftAlone { .. } | Self::CallPending => "LeftAlone",
@@ -69,6 +81,7 @@ impl fmt::Display for CloudState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Absent => f.write_str("no cloud is configured"),
+            Self::Unknown => f.write_str("the cloud was not called yet"),
             Self::Reachable => f.write_str("the cloud is called"),
             Self::RequestsRefused => f.write_str("the cloud refuses every request"),
             Self::LeftAlone { pause, failures } => {

@@ -42,7 +42,7 @@ fn answer(
                 Outcome::Fallback
             }
             Ok(permit) if is_cloud_up => {
-                decisions.succeeded(permit);
+                decisions.succeeded(permit, now);
                 decisions.uploaded(signal, Upload::Answered(None));
                 Outcome::Cloud(decision)
             }
@@ -142,9 +142,82 @@ fn another_version_of_the_model_forgets_what_was_learnt() {
     let mut resumed = Decisions::new(ratio(20), true, now);
     resumed.resume(Some("1".to_owned()), saved);
     assert!((resumed.policy().threshold() - decisions.policy().threshold()).abs() < 1e-12);
-    assert!(!resumed.observe_version("1") && resumed.observe_version("2"));
+    assert!(!resumed.observe_version("1"));
+    assert!((0..20).any(|_| resumed.observe_version("2")));
     assert!((resumed.policy().threshold() - 0.5).abs() < 1e-12);
     assert_eq!(decisions.totals().inference, 1_000, "counters go on");
+}
+
+/// Every sample is hard, and the versions come in turns of so many samples. Returns the uploads.
+fn uploads_of_alternating_versions(turn: u32, samples: u32, goal: Settings) -> u64 {
+    let now = clock::now();
+    let mut decisions = Decisions::new(goal, true, now);
+    let mut random = uniform(7);
+    for sample in 0..samples {
+        decisions.observe_version(if (sample / turn).is_multiple_of(2) { "1" } else { "2" });
+        answer(&mut decisions, Ok(0.0), true, now, &mut random);
+    }
+    decisions.totals().cloud
+}
+
+#[test]
+fn cap_holds_while_versions_alternate() {
+    let settings = Settings { max_ratio: Share::percent(10), ..ratio(10) };
+    for turn in [1, 5, 20, 100] {
+        let uploads = uploads_of_alternating_versions(turn, 1_000, settings);
+        assert!(uploads <= 150, "turns of {turn}: {uploads} uploads");
+    }
+}
+
+#[test]
+fn goal_holds_while_servers_of_two_versions_answer() {
+    let now = clock::now();
+    let mut decisions = Decisions::new(ratio(10), true, now);
+    let mut random = uniform(7);
+    for sample in 0..1_000 {
+        decisions.observe_version(if (sample / 5_u32).is_multiple_of(2) { "1" } else { "2" });
+        let confidence = random();
+        answer(&mut decisions, Ok(confidence), true, now, &mut random);
+    }
+    assert!(decisions.totals().cloud <= 130, "{:?}", decisions.totals());
+}
+
+#[test]
+fn saved_cap_continues_for_another_version() {
+    let now = clock::now();
+    let settings = Settings { max_ratio: Share::ZERO, ..ratio(10) };
+    let mut decisions = Decisions::new(settings, true, now);
+    assert_eq!(decisions.decide_edge_down(40, Route::Open), Ok(()));
+    let mut resumed = Decisions::new(settings, true, now);
+    resumed.set_version("2");
+    resumed.resume_cap(decisions.saved().1.clone());
+    assert_eq!(resumed.saved().0, Some("2"));
+    assert_eq!(resumed.decide_edge_down(11, Route::Open), Err(Decision::OverBudget));
+}
+
+#[test]
+fn deadline_of_a_client_opens_nothing() {
+    let now = clock::now();
+    let mut decisions = Decisions::new(ratio(20), true, now);
+    for _ in 0..20 {
+        let permit = decisions.permit(now).unwrap();
+        decisions.cut(permit, Duration::from_millis(50), now);
+    }
+    assert_eq!(decisions.route(false, None, now), Route::Open);
+    let at = |ms| Some(now + Duration::from_millis(ms));
+    assert_eq!(decisions.route(false, at(40), now), Route::NoTime, "as the answers take longer");
+    assert_eq!(decisions.route(false, at(500), now), Route::Open);
+}
+
+#[test]
+fn deadline_in_the_past_takes_nothing_from_the_cap() {
+    let now = clock::now();
+    let mut decisions = Decisions::new(ratio(20), true, now);
+    let before = decisions.policy().tokens();
+    let route = decisions.route(false, Some(now), now);
+    assert_eq!(route, Route::NoTime);
+    assert_eq!(decisions.decide_edge_down(1, route), Err(Decision::Deadline));
+    assert!(decisions.policy().tokens() >= before);
 }
 
 #[test]
@@ -226,4 +299,25 @@ fn invalid_answers_count_in_a_row() {
         end(&mut decisions);
         assert_eq!(decisions.invalid_answers(1), None);
     }
+}
+
+#[test]
+fn answer_after_an_outage_ends_it_with_its_samples() {
+    let now = clock::now();
+    let mut decisions = Decisions::new(ratio(20), true, now);
+    assert_eq!(decisions.cloud_state(now), CloudState::Unknown);
+    for _ in 0..3 {
+        let permit = decisions.permit(now).unwrap();
+        decisions.cloud_failed("connection refused");
+        decisions.failed(permit, Failure::NoAnswer, now, 0.5);
+        decisions.count(Outcome::Fallback);
+    }
+    assert_eq!(decisions.cloud_failure(), Some("connection refused"));
+    decisions.count(Outcome::Fallback);
+    let later = now + Duration::from_secs(60);
+    let permit = decisions.permit(later).unwrap();
+    let ended = decisions.succeeded(permit, later).unwrap();
+    assert_eq!((ended.lasted, ended.samples), (Duration::from_secs(60), 2));
+    assert_eq!(decisions.cloud_state(later), CloudState::Reachable);
+    assert_eq!(decisions.cloud_failure(), None);
 }

@@ -16,7 +16,7 @@ const OVER_BUDGET: u32 = 50;
 pub enum Outcome {
     /// By the edge, as decided.
     Edge(Decision),
-    /// By the cloud: it was hard, or the edge's model server is down.
+    /// By the cloud: it was hard, or the edge's model server did not answer it.
     Cloud(Decision),
     /// By a gateway in the cloud's place with its own model: it was hard for each gateway above, and
     /// none of them got an answer from its cloud.
@@ -190,12 +190,13 @@ pub(super) struct UnjudgedRun {
 impl UnjudgedRun {
     pub(super) fn push(&mut self, outcome: Outcome) {
         match outcome {
+            // They were not to be judged.
+            Outcome::Edge(Decision::Pinned | Decision::Unjudged(Unjudged::Undecided))
+            | Outcome::Cloud(Decision::EdgeDown | Decision::EdgeError) => {}
             Outcome::Edge(Decision::Unjudged(reason)) => {
                 self.samples = self.samples.saturating_add(1);
                 self.reason = Some(reason);
             }
-            // They were not judged.
-            Outcome::Edge(Decision::Pinned) | Outcome::Cloud(Decision::EdgeDown) => {}
             _ => *self = Self::default(),
         }
     }

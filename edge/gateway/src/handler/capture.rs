@@ -63,12 +63,13 @@ impl Exchange {
     pub(super) fn capture_cloud_batch(
         &self,
         request: &Tensors<'_>,
+        decision: Decision,
         rows: Option<usize>,
         payload: &Payload,
         cloud: Payload,
     ) {
         let Some(capture) = self.capture() else { return };
-        let outcome = Outcome::Cloud(Decision::EdgeDown);
+        let outcome = Outcome::Cloud(decision);
         let cloud_rows = rows.unwrap_or(1);
         let is_taken = |_: &usize| capture.takes(outcome, request.is_pinned, clock::random());
         let row = |row| SampleRow {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hyper::{HeaderMap, StatusCode};
 use neptune_cascade::{compare::same_text, policy::Decision};
 
-use super::{Exchange, completion::Completion};
+use super::{Exchange, completion::Completion, edge_down::Fault};
 use crate::{
     config::OnCloudFailure,
     decision::Outcome,
@@ -22,8 +22,11 @@ pub async fn answer(exchange: &mut Exchange, completion: &Completion<'_>) -> Ans
     let mut answered =
         exchange.ask_edge(completion.head, &completion.path, edge_body.body.clone().into()).await;
     let mut is_extended = edge_body.is_extended;
-    if is_extended && matches!(&answered, Ok((StatusCode::BAD_REQUEST, ..))) {
-        // The server may refuse log-probabilities with other options of this request.
+    // The server may refuse log-probabilities with other options of this request.
+    let is_repeated = is_extended
+        && matches!(&answered, Ok((status @ StatusCode::BAD_REQUEST, headers, body))
+            if !exchange.is_for_cloud(*status, headers, body));
+    if is_repeated {
         is_extended = false;
         let plain = completion.plain_body();
         answered = exchange.ask_edge(completion.head, &completion.path, plain.into()).await;
@@ -32,21 +35,35 @@ pub async fn answer(exchange: &mut Exchange, completion: &Completion<'_>) -> Ans
         Ok((status, headers, body)) if status.is_success() => {
             judge(exchange, completion, is_extended, (status, headers, body)).await
         }
-        Ok((status, headers, body)) => exchange.answer_with(status, headers, body),
-        Err(reason) => {
-            if let Err(refusal) = exchange.replace_edge(1, completion.is_pinned, &reason) {
-                return *refusal;
+        Ok((status, headers, body)) => {
+            let is_for_cloud = exchange.is_for_cloud(status, &headers, &body);
+            let answer = exchange.answer_with(status, headers, body);
+            if !is_for_cloud {
+                return answer;
             }
-            let call = exchange.completion_at_cloud(completion, false);
-            let is_answer = |payload: &Payload| is_answer(&payload.body);
-            let (answer, cloud) = exchange.answer_of_cloud(1, &call, &reason, is_answer).await;
-            if let Some(cloud) = cloud {
-                let outcome = Outcome::Cloud(Decision::EdgeDown);
-                exchange.capture_completion(completion, None, Some(&cloud.body), outcome, None);
-            }
-            answer
+            replace(exchange, completion, Fault::Error(Box::new(answer))).await
         }
+        Err(failure) => match exchange.edge_reason(failure) {
+            Ok(reason) => replace(exchange, completion, Fault::Down(reason)).await,
+            Err(answer) => *answer,
+        },
     }
+}
+
+/// The cloud's answer in place of the edge's, if it may answer and does.
+async fn replace(exchange: &mut Exchange, completion: &Completion<'_>, fault: Fault) -> Answer {
+    let fault = match exchange.replace_edge(completion.head, 1, completion.is_pinned, fault) {
+        Ok(fault) => fault,
+        Err(answer) => return *answer,
+    };
+    let call = exchange.completion_at_cloud(completion, false);
+    let outcome = Outcome::Cloud(fault.decision());
+    let is_answer = |payload: &Payload| is_answer(&payload.body);
+    let (answer, cloud) = exchange.answer_of_cloud(1, &call, fault, is_answer).await;
+    if let Some(cloud) = cloud {
+        exchange.capture_completion(completion, None, Some(&cloud.body), outcome, None);
+    }
+    answer
 }
 
 async fn judge(
@@ -57,7 +74,7 @@ async fn judge(
 ) -> Answer {
     let reply = Reply::of(&body);
     exchange.count_tokens(Side::Edge, &reply);
-    let signal = exchange.signal(&reply, completion.request.max_tokens);
+    let signal = exchange.signal(&reply);
     let deadline = exchange.client_deadline(completion.head);
     let (decision, route) = exchange.decide_one(signal, completion.is_pinned, deadline);
     let mut outcome = Outcome::Edge(decision);

@@ -1,6 +1,6 @@
 //! One answer of the cloud: permission, deadline, at most one retry, and what the breaker learns.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use bytes::{Bytes, BytesMut};
 use hyper::http::request::Parts;
@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     clock,
-    decision::CloudRefusal,
-    gateway::{Gateway, Service},
+    decision::{EndedOutage, RefusedCall},
+    gateway::{Gateway, HeldAnswers, Service},
     metrics::Side,
     protocol::Payload,
     upstream::{
@@ -27,6 +27,8 @@ use crate::{
 struct Permission {
     gateway: Arc<Gateway>,
     permit: Option<Permit>,
+    /// When the call began.
+    asked: Instant,
 }
 
 /// A streamed answer that began.
@@ -37,6 +39,8 @@ pub struct OpenedStream {
     held: Option<Bytes>,
     has_ended: bool,
     permission: Permission,
+    /// Whether its deadline is the client's own.
+    is_clients_deadline: bool,
     url: String,
     /// What its head shows of the gateways above.
     pub upper: Upper,
@@ -62,7 +66,13 @@ impl OpenedStream {
                 self.has_ended = true;
                 self.permission.succeeded();
             }
+            Err(CloudError::OutOfTime { reason }) if self.is_clients_deadline => {
+                debug!("a stream of {} is cut: {reason}", self.url);
+                self.permission.cut();
+            }
             Err(reason) => {
+                let cause = format!("a stream broke: {reason}");
+                self.permission.gateway.decisions().cloud_failed(&cause);
                 if self.permission.failed(Failure::NoAnswer) {
                     warn!("{} is left alone for a while: a stream broke: {reason}", self.url);
                 } else {
@@ -76,10 +86,14 @@ impl OpenedStream {
     /// Reads it to its end. What was read is then handed out as one piece.
     ///
     /// # Errors
-    /// As [`OpenedStream::next`], or it has more than `max` bytes.
-    pub async fn hold(mut self, max: usize) -> Result<Self, CloudError> {
+    /// As [`OpenedStream::next`], it has more than `max` bytes, or there is no room for it.
+    pub async fn hold(mut self, max: usize, held: &HeldAnswers) -> Result<Self, CloudError> {
         let mut whole = BytesMut::new();
         while let Some(piece) = self.next().await? {
+            if !held.hold(piece.len()) {
+                self.permission.succeeded();
+                return Err(CloudError::NoRoom);
+            }
             whole.extend_from_slice(&piece);
             if whole.len() > max {
                 self.permission.failed(Failure::NoAnswer);
@@ -94,18 +108,25 @@ impl OpenedStream {
 impl Permission {
     /// Asks for permission; `None` if the cloud is left alone.
     fn ask(gateway: &Arc<Gateway>) -> Option<Self> {
-        let permit = gateway.decisions().permit(clock::now()).ok()?;
-        Some(Self { gateway: Arc::clone(gateway), permit: Some(permit) })
+        let asked = clock::now();
+        let permit = gateway.decisions().permit(asked).ok()?;
+        Some(Self { gateway: Arc::clone(gateway), permit: Some(permit), asked })
     }
 
     fn succeeded(&mut self) {
-        if let Some(permit) = self.permit.take() {
-            self.gateway.decisions().succeeded(permit);
+        let Some(permit) = self.permit.take() else { return };
+        let ended = self.gateway.decisions().succeeded(permit, clock::now());
+        if let Some(EndedOutage { lasted, samples }) = ended {
+            let seconds = lasted.as_secs_f64();
+            info!(
+                "the cloud answers again after {seconds:.1} s, in which it did not answer {samples} \
+                 hard samples"
+            );
         }
     }
 
     /// Whether the refused calls in a row are a problem since then.
-    fn refused(&mut self, refusal: CloudRefusal) -> bool {
+    fn refused(&mut self, refusal: RefusedCall) -> bool {
         self.permit.take().is_some_and(|permit| {
             self.gateway.decisions().refused_by_cloud(permit, refusal, clock::now())
         })
@@ -115,6 +136,15 @@ impl Permission {
     fn accepted(&self) -> bool {
         let now = clock::now();
         self.permit.is_some_and(|permit| self.gateway.decisions().accepted_by_cloud(permit, now))
+    }
+
+    /// The client's own deadline ended the call.
+    fn cut(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            let now = clock::now();
+            let time = now.saturating_duration_since(self.asked);
+            self.gateway.decisions().cut(permit, time, now);
+        }
     }
 
     /// Whether the cloud is left alone since then.
@@ -155,7 +185,7 @@ pub async fn ask(
 ) -> Result<CloudAnswer, Unanswered> {
     let client = service.cloud.as_ref().ok_or(Unanswered::NotSent)?;
     let mut permission = Permission::ask(gateway).ok_or(Unanswered::NotSent)?;
-    let asked = clock::now();
+    let asked = permission.asked;
     let mut answer = attempt(gateway, client, request).await;
     if is_repeated(gateway, request, &answer) {
         answer = attempt(gateway, client, request).await;
@@ -192,7 +222,7 @@ pub async fn ask_stream(
 ) -> Result<OpenedStream, Unanswered> {
     let client = service.cloud.as_ref().ok_or(Unanswered::NotSent)?;
     let mut permission = Permission::ask(gateway).ok_or(Unanswered::NotSent)?;
-    let asked = clock::now();
+    let asked = permission.asked;
     let max = service.config.limits.max_body_bytes;
     let mut answer = begin(gateway, client, request, max).await;
     if is_repeated(gateway, request, &answer) {
@@ -211,6 +241,7 @@ pub async fn ask_stream(
         held: Some(first),
         has_ended: false,
         permission,
+        is_clients_deadline: request.deadline.is_clients,
         url: url.to_owned(),
     })
 }
@@ -251,7 +282,7 @@ fn is_repeated<T>(
 ) -> bool {
     let is_repeatable = matches!(answer, Err(CloudError::Failed { is_repeatable: true, .. }));
     let now = clock::now();
-    is_repeatable && now < request.deadline && gateway.decisions().take_retry(now)
+    is_repeatable && now < request.deadline.at && gateway.decisions().take_retry(now)
 }
 
 /// A call whose result is known.
@@ -275,9 +306,10 @@ impl Call<'_> {
                 return Some(answer);
             }
             Err(CloudError::Invalid { received }) => self.invalid(permission, &received),
+            Err(CloudError::NoRoom) => debug!("an answer of {url} is dropped for lack of room"),
             Err(CloudError::Refused { status, reason }) => {
                 // It works. Other requests may be accepted.
-                let refusal = CloudRefusal {
+                let refusal = RefusedCall {
                     url: url.to_owned(),
                     status: status.as_u16(),
                     reason: reason.clone(),
@@ -290,26 +322,50 @@ impl Call<'_> {
                     debug!("{url} refuses a request ({reason})");
                 }
             }
+            Err(CloudError::OutOfTime { reason }) if self.request.deadline.is_clients => {
+                debug!("{url} did not answer before the client's deadline: {reason}");
+                permission.cut();
+            }
+            Err(CloudError::OutOfTime { reason }) => {
+                self.unanswered(permission, Failure::NoAnswer, &reason);
+            }
             Err(CloudError::Failed { failure: Failure::TokenRefused, reason, .. }) => {
-                permission.gateway.decisions().forget_invalid_answers();
-                if permission.failed(Failure::TokenRefused) {
-                    permission.gateway.decisions().token_refused(reason.clone());
+                let is_new = permission.failed(Failure::TokenRefused);
+                {
+                    let mut decisions = permission.gateway.decisions();
+                    decisions.forget_invalid_answers();
+                    decisions.token_refused(reason.clone());
+                }
+                if is_new {
                     let cloud = self.service.config.cloud.as_ref();
                     let file = cloud.and_then(|cloud| cloud.token_file.as_ref());
-                    let file = file.map(|file| format!(" in {}", file.display()));
-                    warn!("{url} refuses the token{} ({reason})", file.unwrap_or_default());
+                    if let Some(file) = file {
+                        warn!("{url} refuses the token in {}: {reason}", file.display());
+                    } else {
+                        warn!("{url} refuses requests without a token: {reason}");
+                    }
                 }
             }
             Err(CloudError::Failed { failure, reason, .. }) => {
-                permission.gateway.decisions().forget_invalid_answers();
-                if permission.failed(failure) {
-                    warn!("{url} is left alone for a while: {reason}");
-                } else {
-                    debug!("{url} did not answer: {reason}");
-                }
+                self.unanswered(permission, failure, &reason);
             }
         }
         None
+    }
+
+    /// The cloud does not work.
+    fn unanswered(&self, permission: &mut Permission, failure: Failure, reason: &str) {
+        let url = self.url;
+        {
+            let mut decisions = permission.gateway.decisions();
+            decisions.forget_invalid_answers();
+            decisions.cloud_failed(reason);
+        }
+        if permission.failed(failure) {
+            warn!("{url} is left alone for a while: {reason}");
+        } else {
+            debug!("{url} did not answer: {reason}");
+        }
     }
 
     /// The cloud answers in another form. For the breaker that is a failure.
@@ -323,6 +379,7 @@ impl Call<'_> {
             "{address} answers in another form than the protocol: expected {expected}, received \
              {received}"
         );
+        permission.gateway.decisions().cloud_failed(&text);
         if permission.failed(Failure::NoAnswer) {
             warn!("the cloud is left alone for a while: {text}");
         } else {
@@ -343,7 +400,14 @@ impl Exchange {
         let (mut headers, body) = (to_cloud(&head.headers), body.into());
         self.hops.describe(self.service.config.id.as_deref(), &mut headers);
         let (wire, deadline) = (self.wire, self.cloud_deadline(head));
-        CloudRequest { wire, path, headers, body, deadline }
+        CloudRequest {
+            wire,
+            path,
+            headers,
+            body,
+            deadline,
+            held: Some(Arc::new(self.answers.clone())),
+        }
     }
 
     /// Calls the cloud, and counts the time as waiting. Keeps what the answer shows of the gateways

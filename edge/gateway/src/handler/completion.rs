@@ -96,9 +96,9 @@ impl Exchange {
     }
 
     /// The confidence of an answer.
-    pub(super) fn signal(&self, reply: &Reply, max_tokens: Option<u32>) -> Signal {
+    pub(super) fn signal(&self, reply: &Reply) -> Signal {
         let signal = match &self.service.rule {
-            Rule::Tokens(signal) => reply.signal(signal, max_tokens),
+            Rule::Tokens(signal) => reply.signal(signal),
             Rule::Random => Ok(clock::random()),
             Rule::Constant => Ok(0.0),
             Rule::Classes(..) | Rule::Boxes(_) => Err(Unjudged::Missing),
@@ -109,7 +109,7 @@ impl Exchange {
         signal
     }
 
-    /// Decides about a completion. `deadline` is when the client gives up, if that matters.
+    /// Decides about a completion. `deadline` is when the client gives up, if that is known.
     pub(super) fn decide_one(
         &self,
         signal: Signal,
@@ -152,21 +152,23 @@ impl Exchange {
         text: &str,
         sample: impl FnOnce() -> Option<Sample>,
     ) -> bool {
-        let Ok(place) = self.gateway.shadows.try_reserve() else { return false };
+        if !self.gateway.shadows.has_place() {
+            return false;
+        }
         let chosen = self.gateway.decisions().take_shadows(&[Decision::Easy], route, clock::random);
         if chosen != [true] {
             return false;
         }
         let sample = sample();
         let is_captured = sample.is_some();
-        place.send(Shadow {
+        let is_queued = self.gateway.shadows.push(Shadow {
             service: std::sync::Arc::clone(&self.service),
             request: request(),
             signals: vec![signal],
             edge: EdgeAnswer::Text(text.to_owned()),
             sample,
         });
-        is_captured
+        is_captured && is_queued
     }
 
     /// The answer to a hard sample with `onCloudFailure: Error`.
@@ -178,10 +180,12 @@ impl Exchange {
     pub(super) async fn pass_whole(&mut self, head: &Parts, path: &str, body: Bytes) -> Answer {
         match self.ask_edge(head, path, body.into()).await {
             Ok((status, headers, body)) => self.unread(status, headers, body),
-            Err(reason) => {
-                let address = self.edge().address();
-                let text = format!("the model server at {address} does not answer ({reason})");
-                self.error(StatusCode::SERVICE_UNAVAILABLE, &text)
+            Err(failure) => {
+                let reason = match self.edge_reason(failure) {
+                    Ok(reason) => reason,
+                    Err(answer) => return *answer,
+                };
+                self.error(StatusCode::SERVICE_UNAVAILABLE, &self.edge_text(&reason))
             }
         }
     }

@@ -52,23 +52,32 @@ pub async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answe
         // A stream may pause and last. Its memory is bounded by the flow control of HTTP/2.
         let (limit, is_sample) =
             (client_timeout(&head).unwrap_or(Duration::MAX), is_inference(path));
+        if let Some(answer) = exchange.take_place() {
+            return answer;
+        }
         return pass(exchange, head, boxed(body), limit, is_sample).await;
     }
     let limits = exchange.service.config.limits;
     let pause = exchange.service.config.timeouts.client;
     let body = match Paced::new(body, limits.max_body_bytes, pause) {
-        Ok(body) => body,
+        Ok(body) => body.with_min_speed(),
         Err(problem) => return exchange.body_error(&problem),
     };
     let is_readable = head.headers.get(ENCODING).is_none_or(|encoding| encoding == "identity");
     if path != MODEL_INFER || !is_readable {
         let (limit, is_sample) = (exchange.edge_limit(&head), is_inference(path));
+        if let Some(answer) = exchange.take_place() {
+            return answer;
+        }
         return pass(exchange, head, boxed(body), limit, is_sample).await;
     }
-    let body = match collect(body).await {
+    let body = match collect(body.holding(exchange.held.clone())).await {
         Ok(body) => body,
         Err(problem) => return exchange.body_error(&problem),
     };
+    if let Some(answer) = exchange.take_place() {
+        return answer;
+    }
     // The time to receive the request is the client's.
     exchange.started = clock::now();
     match message(body) {
@@ -85,8 +94,10 @@ async fn infer(exchange: &mut Exchange, head: &Parts, message: Bytes) -> Answer 
     let pinned = unpinned(&target.model_name);
     let path = head.uri.path();
     if !exchange.service.decides(pinned.unwrap_or(&target.model_name)) {
+        exchange.note_other_model(pinned.unwrap_or(&target.model_name));
         return exchange.pass_whole(head, path, payload.body).await;
     }
+    exchange.note_decided();
     let request = tensors::Tensors {
         edge_path: path.to_owned(),
         cloud_path: path.to_owned(),

@@ -37,7 +37,7 @@ pub async fn pass(
             let mut answer = answer.map(boxed);
             *answer.headers_mut() = forwarded(answer.headers());
             if is_sample && answer.status().is_success() {
-                let outcome = Outcome::Edge(Decision::Unjudged(Unjudged::Missing));
+                let outcome = Outcome::Edge(Decision::Unjudged(Unjudged::Undecided));
                 exchange.count(&[outcome]);
                 exchange.verdict(&[outcome], None).describe(&mut answer);
             }

@@ -7,11 +7,10 @@ use super::Exchange;
 use crate::{
     decision::Outcome,
     server::Answer,
-    upstream::{AWAY, PATH, UPPER, UpperSample, path_header},
+    upstream::{AWAY, DECISION, PATH, UPPER, UpperSample, path_header},
 };
 
 const ANSWERED_BY: HeaderName = HeaderName::from_static("x-neptune-answered-by");
-const DECISION: HeaderName = HeaderName::from_static("x-neptune-decision");
 const CONFIDENCE: HeaderName = HeaderName::from_static("x-neptune-confidence");
 const INFO: HeaderName = HeaderName::from_static("x-neptune-info");
 /// Larger batches are described as a whole.

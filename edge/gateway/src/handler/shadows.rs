@@ -3,22 +3,23 @@
 use std::sync::Arc;
 
 use neptune_cascade::compare::same_text;
-use tokio::sync::mpsc;
 
 use super::{cloud::ask, form};
 use crate::{
     clock,
     gateway::{EdgeAnswer, Gateway, Shadow},
     protocol::{Payload, batch::Batch, completion},
-    upstream::{PURPOSE, SHADOW},
+    upstream::{Deadline, PURPOSE, SHADOW},
 };
 
 /// Compares shadows, one at a time.
-pub async fn compare(gateway: Arc<Gateway>, mut shadows: mpsc::Receiver<Shadow>) {
-    while let Some(mut shadow) = shadows.recv().await {
+pub async fn compare(gateway: Arc<Gateway>) {
+    loop {
+        let (mut shadow, _held) = gateway.shadows.next().await;
         // Waiting in the queue takes nothing from the time of the answer.
         shadow.request.headers.insert(PURPOSE, SHADOW);
-        shadow.request.deadline = clock::now() + shadow.service.config.cloud_total();
+        let total = clock::now() + shadow.service.config.cloud_total();
+        shadow.request.deadline = Deadline::of(total, None);
         let (agreed, answer) = agreements(&gateway, &shadow).await;
         if let (Some(sample), Some(capture)) = (shadow.sample.take(), gateway.capture()) {
             capture.push(sample.answered(answer));

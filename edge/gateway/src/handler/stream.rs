@@ -5,24 +5,24 @@ mod director;
 
 use std::{sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use hyper::{
     HeaderMap, Response, StatusCode,
     body::Incoming,
-    header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue},
+    header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue},
 };
-use neptune_cascade::policy::Decision;
 use tokio::{sync::oneshot, time::timeout};
 
 use self::director::{Director, relay_cloud};
-use super::{Exchange, cloud::ask_stream, completion::Completion};
+use super::{Exchange, cloud::ask_stream, completion::Completion, edge::NO_ROOM, edge_down::Fault};
 use crate::{
     clock,
     config::{Rule, Streaming},
     decision::Outcome,
     metrics::Side,
     protocol::{completion::Request, frames::Frames},
-    server::{Answer, Paced, boxed, collect, error, stream_body},
-    upstream::{Upper, forwarded},
+    server::{Answer, BodyError, Paced, boxed, collect, error, stream_body},
+    upstream::{DECISION, Upper, forwarded},
 };
 
 /// The tokens on which `Prefix` decides.
@@ -31,7 +31,6 @@ const PREFIX: usize = 16;
 const AUTO_BUFFER: u32 = 256;
 /// Between two comments while a stream is held, and the longest wait for the head of the answer.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-const DECISION: HeaderName = HeaderName::from_static("x-neptune-decision");
 
 /// Answers a streamed completion.
 pub async fn answer(exchange: &mut Exchange, completion: &Completion<'_>) -> Answer {
@@ -53,13 +52,14 @@ pub async fn answer(exchange: &mut Exchange, completion: &Completion<'_>) -> Ans
     exchange.gateway.metrics.upstream(Side::Edge, time);
     match answered {
         Ok(answer) if is_event_stream(&answer) => {
+            exchange.note_edge(answer.status(), answer.headers(), &Bytes::new());
             begin(exchange, completion, is_extended, is_pinned, answer).await
         }
-        Ok(answer) => whole_answer(exchange, answer).await,
-        Err(reason) => match exchange.replace_edge(1, is_pinned, &reason) {
-            Err(refusal) => *refusal,
-            Ok(()) => cloud_instead(exchange, completion, &reason).await,
+        Ok(answer) => match whole_answer(exchange, answer).await {
+            Ok(answer) => answer,
+            Err(error) => cloud_instead(exchange, completion, is_pinned, Fault::Error(error)).await,
         },
+        Err(reason) => cloud_instead(exchange, completion, is_pinned, Fault::Down(reason)).await,
     }
 }
 
@@ -79,7 +79,6 @@ async fn begin(
         frames: Frames::new(config.limits.max_body_bytes, is_extended),
         prefix: prefix(exchange, completion.request, is_extended, is_pinned),
         is_pinned,
-        max_tokens: completion.request.max_tokens,
         client_deadline: exchange.client_deadline(completion.head),
         cloud: exchange.completion_at_cloud(completion, true),
         comparison: exchange.completion_at_cloud(completion, false),
@@ -92,8 +91,13 @@ async fn begin(
             waited: exchange.waited,
             wire: exchange.wire,
             trailers: HeaderMap::new(),
+            unread_as: exchange.unread_as,
             hops: exchange.hops.clone(),
             upper: Upper::default(),
+            // The answer's body keeps the place.
+            place: None,
+            held: exchange.held.clone(),
+            answers: exchange.answers.clone(),
         },
     };
     tokio::spawn(director.run(edge));
@@ -102,7 +106,7 @@ async fn begin(
     answer.headers_mut().remove(CONTENT_LENGTH);
     match timeout(HEARTBEAT, verdict).await {
         Ok(Ok(Ok(verdict))) => verdict.describe(&mut answer),
-        Ok(Ok(Err((status, message)))) => return exchange.error(status, &message),
+        Ok(Ok(Err(refusal))) => return exchange.refused(&refusal),
         Ok(Err(_)) => {
             let text = "the model server's stream ended before an answer";
             return error(exchange.service.protocol(), StatusCode::BAD_GATEWAY, text);
@@ -135,31 +139,57 @@ fn prefix(
 }
 
 /// A server that does not stream answers as a whole, also with an error.
-async fn whole_answer(exchange: &mut Exchange, answer: Response<Incoming>) -> Answer {
+///
+/// # Errors
+/// The answer is an error for which the cloud may answer.
+async fn whole_answer(
+    exchange: &mut Exchange,
+    answer: Response<Incoming>,
+) -> Result<Answer, Box<Answer>> {
     let (parts, body) = answer.into_parts();
     let config = &exchange.service.config;
     let body = match Paced::new(body, config.limits.max_body_bytes, config.edge_timeout()) {
-        Ok(body) => collect(body).await,
+        Ok(body) => collect(body.holding(exchange.answers.clone())).await,
         Err(problem) => Err(problem),
     };
-    match body {
-        Ok(body) => exchange.unread(parts.status, forwarded(&parts.headers), body),
+    Ok(match body {
+        Ok(body) => {
+            let (status, headers) = (parts.status, forwarded(&parts.headers));
+            exchange.note_edge(status, &headers, &body);
+            let is_for_cloud = exchange.is_for_cloud(status, &headers, &body);
+            let answer = exchange.unread(status, headers, body);
+            if is_for_cloud {
+                return Err(Box::new(answer));
+            }
+            answer
+        }
+        Err(BodyError::NoRoom) => exchange.busy(NO_ROOM),
+        Err(BodyError::TooLong(max)) => exchange.edge_too_large(max),
+        Err(problem @ BodyError::Stalled(_)) => {
+            exchange.edge_failed(None);
+            exchange.error(StatusCode::GATEWAY_TIMEOUT, &exchange.edge_text(&problem.to_string()))
+        }
         Err(problem) => exchange.error(StatusCode::BAD_GATEWAY, &problem.to_string()),
-    }
+    })
 }
 
-/// The cloud's stream while the edge does not answer.
+/// The cloud's stream in place of the edge's, if it may answer and does.
 async fn cloud_instead(
     exchange: &mut Exchange,
     completion: &Completion<'_>,
-    reason: &str,
+    is_pinned: bool,
+    fault: Fault,
 ) -> Answer {
+    let fault = match exchange.replace_edge(completion.head, 1, is_pinned, fault) {
+        Ok(fault) => fault,
+        Err(answer) => return *answer,
+    };
     let call = exchange.completion_at_cloud(completion, true);
     let Ok(stream) = ask_stream(&exchange.gateway, &exchange.service, &call).await else {
-        return exchange.nobody_answered(reason);
+        return exchange.nobody_answered(fault);
     };
     exchange.upper = stream.upper.clone();
-    let outcomes = [Outcome::Cloud(Decision::EdgeDown)];
+    let outcomes = [Outcome::Cloud(fault.decision())];
     exchange.count(&outcomes);
     let (out, body) = stream_body();
     tokio::spawn(async move {

@@ -11,6 +11,7 @@ use tracing::warn;
 use super::{
     Exchange,
     cloud::Unanswered,
+    edge_down::Fault,
     respond::{Verdict, least},
 };
 use crate::{
@@ -74,26 +75,22 @@ pub async fn answer(exchange: &mut Exchange, request: &Tensors<'_>, payload: Pay
         Ok(batch) => batch,
         Err(problem) => return exchange.error(StatusCode::BAD_REQUEST, &problem.to_string()),
     };
-    let is_pinned = request.is_pinned;
     let edge_body = batch.as_ref().and_then(Batch::edge_body).unwrap_or_else(|| payload.clone());
     let answered = exchange.ask_edge(request.head, &request.edge_path, edge_body).await;
     let (status, mut headers, edge) = match answered {
-        Ok(answered) => answered,
-        Err(reason) => {
-            let samples = batch.as_ref().and_then(Batch::rows).unwrap_or(1);
-            if let Err(refusal) = exchange.replace_edge(samples, is_pinned, &reason) {
-                return *refusal;
-            }
-            let whole = exchange.form().whole_body(&payload);
-            let call = exchange.cloud_request(request.head, request.cloud_path.clone(), whole);
-            let is_answer = |answer: &Payload| is_answer(batch.as_ref(), answer);
-            let (answer, cloud) =
-                exchange.answer_of_cloud(samples, &call, &reason, is_answer).await;
-            if let (Some(batch), Some(cloud)) = (&batch, cloud) {
-                exchange.capture_cloud_batch(request, batch.rows(), &payload, cloud);
-            }
-            return answer;
+        Ok((status, headers, body)) if exchange.is_for_cloud(status, &headers, &body) => {
+            let error = exchange.answer_with(status, headers, body);
+            let fault = Fault::Error(Box::new(error));
+            return replace(exchange, request, batch.as_ref(), &payload, fault).await;
         }
+        Ok(answered) => answered,
+        Err(failure) => match exchange.edge_reason(failure) {
+            Ok(reason) => {
+                let fault = Fault::Down(reason);
+                return replace(exchange, request, batch.as_ref(), &payload, fault).await;
+            }
+            Err(answer) => return *answer,
+        },
     };
     let (Some(batch), true, Ok(edge_payload)) =
         (batch, status.is_success(), Payload::new(&headers, edge.clone()))
@@ -127,6 +124,30 @@ pub async fn answer(exchange: &mut Exchange, request: &Tensors<'_>, payload: Pay
     };
     let mut answer = exchange.answer_with(status, headers, body);
     exchange.verdict(&outcomes, Some(&judged.signals)).describe(&mut answer);
+    answer
+}
+
+/// The cloud's answer in place of the edge's, if it may answer and does.
+async fn replace(
+    exchange: &mut Exchange,
+    request: &Tensors<'_>,
+    batch: Option<&Batch<'_>>,
+    payload: &Payload,
+    fault: Fault,
+) -> Answer {
+    let samples = batch.and_then(Batch::rows).unwrap_or(1);
+    let fault = match exchange.replace_edge(request.head, samples, request.is_pinned, fault) {
+        Ok(fault) => fault,
+        Err(answer) => return *answer,
+    };
+    let decision = fault.decision();
+    let whole = exchange.form().whole_body(payload);
+    let call = exchange.cloud_request(request.head, request.cloud_path.clone(), whole);
+    let is_answer = |answer: &Payload| is_answer(batch, answer);
+    let (answer, cloud) = exchange.answer_of_cloud(samples, &call, fault, is_answer).await;
+    if let (Some(batch), Some(cloud)) = (batch, cloud) {
+        exchange.capture_cloud_batch(request, decision, batch.rows(), payload, cloud);
+    }
     answer
 }
 
@@ -304,7 +325,9 @@ impl Exchange {
         if route != Route::Open || judged.is_whole || !decisions.contains(&Decision::Easy) {
             return none();
         }
-        let Ok(place) = self.gateway.shadows.try_reserve() else { return none() };
+        if !self.gateway.shadows.has_place() {
+            return none();
+        }
         let chosen = self.gateway.decisions().take_shadows(decisions, route, clock::random);
         if !chosen.contains(&true) {
             return none();
@@ -314,14 +337,14 @@ impl Exchange {
         let sample = self.shadow_sample(request, judged, selection.chosen());
         let is_captured = sample.is_some();
         let call = self.cloud_request(request.head, request.cloud_path.clone(), part);
-        place.send(Shadow {
+        let is_queued = self.gateway.shadows.push(Shadow {
             service: std::sync::Arc::clone(&self.service),
             request: call,
             signals: selection.chosen().iter().map(|row| judged.signals[*row]).collect(),
             edge: EdgeAnswer::Rows(judged.scores.select(selection.chosen())),
             sample,
         });
-        if is_captured { chosen } else { none() }
+        if is_captured && is_queued { chosen } else { none() }
     }
 }
 

@@ -340,7 +340,7 @@ mod tests {
                 }
             }
             let _ = without_logprobs(&edge.body);
-            let _ = Reply::of(&edge.body).signal(&neptune_cascade::tokens::TokenSignal::Mean, None);
+            let _ = Reply::of(&edge.body).signal(&neptune_cascade::tokens::TokenSignal::Mean);
             for kind in [Kind::Chat, Kind::Text] {
                 let request = Request::parse(kind, &body.body);
                 let mean = neptune_cascade::tokens::TokenSignal::Mean;

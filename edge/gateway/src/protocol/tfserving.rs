@@ -242,7 +242,7 @@ mod tests {
             let request = Request::parse(body.as_bytes()).unwrap();
             let answer = Object::parse(answer.as_bytes()).unwrap();
             let signals = request.scores(&answer, output, 2).signals(&rule, || 0.0);
-            assert_eq!(signals, [Ok(0.0), Ok(1.0)], "{body}");
+            assert_eq!(signals, [Ok(0.5), Ok(1.0)], "{body}");
         }
         let request = Request::parse(br#"{"instances":[1,2]}"#).unwrap();
         let answer = Object::parse(br#"{"predictions":[[0,1]]}"#).unwrap();

@@ -6,20 +6,20 @@ use hyper::{
     Request,
     body::Incoming,
     server::conn::{http1, http2},
-    service::service_fn,
+    service::{Service, service_fn},
 };
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::graceful::GracefulShutdown,
 };
+use neptune_program::listen::{self, Entry, Gate, Identity, Refusals};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
-    time::{sleep, timeout},
+    time::timeout,
 };
 use tracing::{debug, warn};
 
-use super::answer::Answer;
+use super::answer::{Answer, busy_connection};
 
 /// The most bytes of the head of a request.
 const MAX_HEAD: usize = 32 * 1024;
@@ -27,8 +27,8 @@ const MAX_HEAD: usize = 32 * 1024;
 const MAX_HEADER_LIST: u32 = 32 * 1024;
 /// Between two pings of an HTTP/2 connection, so that dead ones are closed.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
-/// Pause after an accept that failed, for example without file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Time to send the head of a request while many connections have sent none.
+const HURRIED: Duration = Duration::from_secs(2);
 
 /// The transport of a listener, and of the calls for its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,15 @@ pub enum Wire {
     Rest,
     /// gRPC over HTTP/2.
     Grpc,
+}
+
+/// Where a request came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entrance {
+    /// The name of the server in metrics.
+    pub server: &'static str,
+    /// Whether only this machine reaches the listener.
+    pub is_loopback: bool,
 }
 
 /// A socket that listens.
@@ -54,8 +63,35 @@ pub struct Limits {
     pub head: Duration,
     /// Time for requests in flight at the shutdown.
     pub drain: Duration,
-    /// Connections at a time. More wait to be accepted.
+    /// Connections at a time. While all are in use, the newest is refused.
     pub connections: usize,
+}
+
+impl Limits {
+    /// Limits of the listener. A connection has a place from its first request on. A gateway in the
+    /// cloud may have all its clients behind one address, which leaves a quarter for others.
+    fn of_listener(self) -> listen::Limits {
+        listen::Limits {
+            pending: 1024,
+            pending_per_address: 256,
+            pending_reserve: 64,
+            pending_time: self.head,
+            hurried_time: self.head.min(HURRIED),
+            anonymous: self.connections,
+            anonymous_per_address: self.connections.div_ceil(4).saturating_mul(3),
+            known: 0,
+            per_identity: 0,
+        }
+    }
+}
+
+/// Where a server counts the connections that it refuses.
+#[derive(Debug, Clone, Copy)]
+pub struct CountedAs<'a> {
+    /// The name of the server in metrics and in the log.
+    pub server: &'static str,
+    /// The counters.
+    pub refusals: &'a Refusals,
 }
 
 impl Listener {
@@ -63,10 +99,15 @@ impl Listener {
     ///
     /// # Errors
     /// The address is taken, or not one of this machine.
-    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let listener = listen::bind(address)?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address })
+    }
+
+    /// Where its requests come in.
+    pub const fn entrance(&self, server: &'static str) -> Entrance {
+        Entrance { server, is_loopback: self.address.ip().is_loopback() }
     }
 }
 
@@ -75,6 +116,7 @@ pub async fn serve<H, F>(
     listener: Listener,
     wire: Wire,
     limits: Limits,
+    counted: CountedAs<'_>,
     stop: impl Future<Output = ()>,
     handle: H,
 ) where
@@ -82,63 +124,68 @@ pub async fn serve<H, F>(
     F: Future<Output = Answer> + Send + 'static,
 {
     let graceful = GracefulShutdown::new();
-    let places = std::sync::Arc::new(Semaphore::new(limits.connections));
-    tokio::pin!(stop);
-    loop {
-        let place = tokio::select! {
-            () = &mut stop => break,
-            place = std::sync::Arc::clone(&places).acquire_owned() => place,
-        };
-        let accepted = tokio::select! {
-            () = &mut stop => break,
-            accepted = listener.listener.accept() => accepted,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                warn!(%error, "a connection was not accepted");
-                sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        let handle = handle.clone();
-        let service = service_fn(move |request| {
-            let answer = handle(request);
-            async move { Ok::<_, Infallible>(answer.await) }
-        });
-        let stream = without_delay(stream);
+    let gate = Gate::new(counted.server, limits.of_listener(), counted.refusals);
+    let connections = listen::run(&listener.listener, &gate, stop, |stream, _, entry| {
         let watcher = graceful.watcher();
-        tokio::spawn(async move {
+        let handle = handle.clone();
+        async move {
+            let stream = without_delay(stream);
             let ended = match wire {
                 Wire::Rest => {
                     let connection = http1::Builder::new()
                         .timer(TokioTimer::new())
                         .header_read_timeout(limits.head)
                         .max_buf_size(MAX_HEAD.max(8192))
-                        .serve_connection(TokioIo::new(stream), service);
+                        .serve_connection(TokioIo::new(stream), admitting(entry, handle));
                     watcher.watch(connection).await
                 }
-                // Its pings begin after the first bytes of the client.
-                Wire::Grpc if timeout(limits.head, stream.readable()).await.is_err() => Ok(()),
+                // A client of gRPC connects before it has a request, and is watched by pings, which
+                // begin after its first bytes.
                 Wire::Grpc => {
+                    let is_served =
+                        stream.readable().await.is_ok() && entry.admit(Identity::Anonymous).is_ok();
+                    if !is_served {
+                        return;
+                    }
                     let connection = http2::Builder::new(TokioExecutor::new())
                         .timer(TokioTimer::new())
                         .keep_alive_interval(KEEP_ALIVE)
                         .max_header_list_size(MAX_HEADER_LIST)
-                        .serve_connection(TokioIo::new(stream), service);
+                        .serve_connection(TokioIo::new(stream), admitting(entry, handle));
                     watcher.watch(connection).await
                 }
             };
             if let Err(error) = ended {
                 debug!(%error, "a connection ended");
             }
-            drop(place);
-        });
-    }
+        }
+    })
+    .await;
     drop(listener);
     if timeout(limits.drain, graceful.shutdown()).await.is_err() {
         warn!("requests were still in flight after {} s and are cut off", limits.drain.as_secs());
     }
+    drop(connections);
+}
+
+/// Gives a connection a place with its first request.
+fn admitting<H, F>(
+    entry: Entry,
+    handle: H,
+) -> impl Service<Request<Incoming>, Response = Answer, Error = Infallible, Future: Send>
+where
+    H: Fn(Request<Incoming>) -> F + Send + 'static,
+    F: Future<Output = Answer> + Send + 'static,
+{
+    service_fn(move |request| {
+        let answer = entry.admit(Identity::Anonymous).map(|()| handle(request));
+        async move {
+            Ok::<_, Infallible>(match answer {
+                Ok(answer) => answer.await,
+                Err(_) => busy_connection(),
+            })
+        }
+    })
 }
 
 fn without_delay(stream: TcpStream) -> TcpStream {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{
     Response, StatusCode,
-    header::{CONTENT_TYPE, HeaderValue},
+    header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
 use serde_json::json;
 
@@ -24,6 +24,15 @@ pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(whole(body));
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}
+
+/// The answer to a connection without a place, which ends with it.
+pub fn busy_connection() -> Answer {
+    let text = r#"{"error":"the gateway has as many connections as it can serve; try again"}"#;
+    let mut answer = json(StatusCode::SERVICE_UNAVAILABLE, text);
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     answer
 }
 

@@ -4,9 +4,11 @@
 use std::{
     convert::Infallible,
     error::Error as StdError,
+    fmt,
     pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, ready},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::{Bytes, BytesMut};
@@ -15,10 +17,23 @@ use hyper::{
     HeaderMap,
     body::{Body, Frame, SizeHint},
 };
+use neptune_program::listen::{ByteBudget, HeldBytes, MinSpeed};
 use tokio::{
     sync::mpsc,
-    time::{Sleep, sleep},
+    time::{Sleep, sleep_until},
 };
+
+use crate::clock;
+
+/// Bytes per second that a request has to reach on average, beside the time for a pause.
+const MIN_SPEED: u32 = 16 * 1024;
+/// Bytes at the beginning of each body that are counted apart, so that large bodies leave room for
+/// small ones.
+const SMALL: usize = 64 * 1024;
+/// Bytes of the beginnings of all bodies.
+const MAX_SMALL: usize = 64 * 1024 * 1024;
+/// Bytes of the rest of all bodies, at least.
+const MIN_LARGE: usize = 192 * 1024 * 1024;
 
 /// Any body of requests and answers.
 pub type AnyBody = UnsyncBoxBody<Bytes, Box<dyn StdError + Send + Sync>>;
@@ -32,6 +47,12 @@ pub enum BodyError {
     /// Nothing came for this time.
     #[error("the body did not continue for {} s", .0.as_secs_f64())]
     Stalled(Duration),
+    /// It is slower than [`MIN_SPEED`].
+    #[error("the body is slower than {} KiB/s", MIN_SPEED / 1024)]
+    Slow,
+    /// All bodies together are too large.
+    #[error("the gateway holds as many bytes of requests as it can; try again")]
+    NoRoom,
     /// The connection broke.
     #[error("the body ended early: {0}")]
     Broken(Box<dyn StdError + Send + Sync>),
@@ -46,6 +67,44 @@ where
     body.map_err(Into::into).boxed_unsync()
 }
 
+/// Counts the bytes of a body while it is read.
+pub trait Hold: fmt::Debug + Send + Sync {
+    /// Holds the bytes from `read` on. Returns whether there is room.
+    fn grow(&self, read: usize, more: usize) -> bool;
+}
+
+/// The bytes of requests that a gateway holds at a time.
+#[derive(Debug)]
+pub struct BodyRoom {
+    small: ByteBudget,
+    large: ByteBudget,
+}
+
+impl BodyRoom {
+    /// Room for many small bodies and for two of the largest.
+    pub fn new(max_body_bytes: usize) -> Self {
+        let large = MIN_LARGE.max(max_body_bytes.saturating_mul(2));
+        Self { small: ByteBudget::new(MAX_SMALL), large: ByteBudget::new(large) }
+    }
+
+    /// The bytes of one request, which has none yet.
+    pub fn hold(&self) -> HeldBody {
+        HeldBody(Arc::new(Mutex::new((self.small.hold(), self.large.hold()))))
+    }
+}
+
+/// The bytes that one request holds until the last clone is dropped.
+#[derive(Debug, Clone)]
+pub struct HeldBody(Arc<Mutex<(HeldBytes, HeldBytes)>>);
+
+impl Hold for HeldBody {
+    fn grow(&self, read: usize, more: usize) -> bool {
+        let small = SMALL.saturating_sub(read).min(more);
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.0.grow(small) && held.1.grow(more - small)
+    }
+}
+
 /// A body that fails when it is too long, or does not continue.
 #[derive(Debug)]
 pub struct Paced<B> {
@@ -54,6 +113,9 @@ pub struct Paced<B> {
     read: usize,
     stall: Duration,
     timer: Option<Pin<Box<Sleep>>>,
+    /// When a request began; `None` without a minimum speed.
+    began: Option<Instant>,
+    held: Option<Arc<dyn Hold>>,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Paced<B> {
@@ -65,7 +127,25 @@ impl<B: Body<Data = Bytes> + Unpin> Paced<B> {
         if body.size_hint().lower() > max as u64 {
             return Err(BodyError::TooLong(max));
         }
-        Ok(Self { body, max, read: 0, stall, timer: None })
+        Ok(Self { body, max, read: 0, stall, timer: None, began: None, held: None })
+    }
+
+    /// Limits the whole time of the body of a request: it has to have a minimum speed.
+    #[must_use]
+    pub fn with_min_speed(self) -> Self {
+        Self { began: Some(clock::now()), ..self }
+    }
+
+    /// Counts the bytes, for a body that is read as a whole.
+    #[must_use]
+    pub fn holding(self, held: impl Hold + 'static) -> Self {
+        Self { held: Some(Arc::new(held)), ..self }
+    }
+
+    /// When the bytes so far are too few; `None` without a minimum speed.
+    fn deadline(&self) -> Option<Instant> {
+        let speed = MinSpeed { allowance: self.stall, bytes_per_second: MIN_SPEED };
+        self.began.map(|began| began + speed.time_for(self.read))
     }
 }
 
@@ -85,12 +165,18 @@ where
         match Pin::new(&mut this.body).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 this.timer = None;
-                this.read += frame.data_ref().map_or(0, Bytes::len);
-                let is_long = this.read > this.max;
-                Poll::Ready(Some(if is_long {
+                let more = frame.data_ref().map_or(0, Bytes::len);
+                let is_held = this.held.as_ref().is_none_or(|held| held.grow(this.read, more));
+                this.read += more;
+                let is_slow = this.deadline().is_some_and(|deadline| clock::now() > deadline);
+                Poll::Ready(Some(if this.read > this.max {
                     Err(BodyError::TooLong(this.max))
-                } else {
+                } else if is_slow {
+                    Err(BodyError::Slow)
+                } else if is_held {
                     Ok(frame)
+                } else {
+                    Err(BodyError::NoRoom)
                 }))
             }
             Poll::Ready(Some(Err(error))) => {
@@ -98,10 +184,18 @@ where
             }
             Poll::Ready(None) => Poll::Ready(None),
             Poll::Pending => {
-                let stall = this.stall;
-                let timer = this.timer.get_or_insert_with(|| Box::pin(sleep(stall)));
+                let (stall, deadline) = (this.stall, this.deadline());
+                let timer = this.timer.get_or_insert_with(|| {
+                    let stalled = clock::now() + stall;
+                    let until = deadline.map_or(stalled, |deadline| deadline.min(stalled));
+                    Box::pin(sleep_until(until.into()))
+                });
                 ready!(timer.as_mut().poll(cx));
-                Poll::Ready(Some(Err(BodyError::Stalled(stall))))
+                // With nothing read, both are the same.
+                let is_slow =
+                    this.read > 0 && deadline.is_some_and(|deadline| clock::now() >= deadline);
+                let error = if is_slow { BodyError::Slow } else { BodyError::Stalled(stall) };
+                Poll::Ready(Some(Err(error)))
             }
         }
     }
@@ -159,21 +253,35 @@ where
     Ok((if more.is_empty() { first } else { more.freeze() }, trailers))
 }
 
-/// A body that keeps something until its end, such as a place among the requests in flight.
+/// A body that keeps a place until its end, and the count of its bytes until they are sent: the
+/// library takes pieces from a body long before a slow client does.
 #[derive(Debug)]
-pub struct Held<T> {
+pub struct Held<P, M> {
     body: AnyBody,
-    _kept: T,
+    _place: P,
+    memory: Arc<M>,
 }
 
-impl<T> Held<T> {
-    /// Keeps it as long as the body.
-    pub const fn new(body: AnyBody, kept: T) -> Self {
-        Self { body, _kept: kept }
+/// Bytes that are counted until they are dropped.
+struct Counted<M> {
+    bytes: Bytes,
+    _memory: Arc<M>,
+}
+
+impl<M> AsRef<[u8]> for Counted<M> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
-impl<T: Unpin> Body for Held<T> {
+impl<P, M> Held<P, M> {
+    /// Keeps the place as long as the body, and the memory as long as its bytes.
+    pub fn new(body: AnyBody, place: P, memory: M) -> Self {
+        Self { body, _place: place, memory: Arc::new(memory) }
+    }
+}
+
+impl<P: Unpin, M: Send + Sync + 'static> Body for Held<P, M> {
     type Data = Bytes;
     type Error = Box<dyn StdError + Send + Sync>;
 
@@ -181,7 +289,8 @@ impl<T: Unpin> Body for Held<T> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        polled.map(|frame| frame.map(|frame| frame.map(|frame| self.counted(frame))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -190,6 +299,14 @@ impl<T: Unpin> Body for Held<T> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+impl<P, M: Send + Sync + 'static> Held<P, M> {
+    fn counted(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        frame.map_data(|bytes| {
+            Bytes::from_owner(Counted { bytes, _memory: Arc::clone(&self.memory) })
+        })
     }
 }
 
@@ -236,6 +353,66 @@ mod tests {
         let error = collect(paced).await.unwrap_err();
         assert_eq!(error.to_string(), "the body did not continue for 0.02 s");
         drop(sender);
+    }
+
+    #[tokio::test]
+    async fn body_of_single_bytes_is_given_up_though_it_continues() {
+        let (sender, body) = stream_body();
+        let sending = tokio::spawn(async move {
+            while sender.send(Bytes::from_static(b"a")).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        let paced = Paced::new(body, 1 << 20, Duration::from_millis(100)).unwrap();
+        let error = collect(paced.with_min_speed()).await.unwrap_err();
+        assert_eq!(error.to_string(), "the body is slower than 16 KiB/s");
+        sending.await.unwrap();
+    }
+
+    #[test]
+    fn image_of_16_megabytes_may_take_17_minutes() {
+        let body = Full::new(Bytes::new());
+        let mut paced =
+            Paced::new(body, usize::MAX, Duration::from_secs(10)).unwrap().with_min_speed();
+        paced.read = 16 << 20;
+        let began = paced.began.unwrap();
+        assert_eq!(paced.deadline(), Some(began + Duration::from_secs(10 + 1_024)));
+    }
+
+    #[tokio::test]
+    async fn large_bodies_leave_room_for_small_ones() {
+        let room = BodyRoom::new(1 << 20);
+        let read = async |length: usize, held: &HeldBody| {
+            let body = Full::new(Bytes::from(vec![0; length]));
+            let paced = Paced::new(body, usize::MAX, Duration::from_secs(10)).unwrap();
+            collect(paced.holding(held.clone())).await
+        };
+        let mut large = Vec::new();
+        let problem = loop {
+            let held = room.hold();
+            match read(30 << 20, &held).await {
+                Ok(_) => large.push(held),
+                Err(problem) => break problem.to_string(),
+            }
+        };
+        assert!(problem.contains("holds as many bytes"), "{problem}");
+        assert_eq!(large.len(), MIN_LARGE / (30 << 20));
+        assert!(read(SMALL, &room.hold()).await.is_ok());
+        large.pop();
+        assert!(read(30 << 20, &room.hold()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn bytes_that_are_not_sent_yet_are_counted_after_the_end_of_their_body() {
+        let (place, memory) = (Arc::new(()), Arc::new(()));
+        let body = boxed(Full::new(Bytes::from_static(b"answer")));
+        let mut body = Held::new(body, Arc::clone(&place), Arc::clone(&memory));
+        let piece = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        drop(body);
+        assert_eq!((Arc::strong_count(&place), Arc::strong_count(&memory)), (1, 2));
+        assert_eq!(piece, "answer");
+        drop(piece);
+        assert_eq!(Arc::strong_count(&memory), 1);
     }
 
     #[tokio::test]

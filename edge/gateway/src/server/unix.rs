@@ -11,15 +11,26 @@ use std::{
 
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::{net::UnixListener, time::sleep};
-use tracing::{debug, warn};
+use neptune_program::listen::{self, Gate, Identity, Limits, Refusals};
+use tokio::net::UnixListener;
+use tracing::debug;
 
-use super::answer::Answer;
+use super::answer::{Answer, busy_connection};
 
 /// Time to send the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
-/// Pause after an accept that failed, for example without file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The agent and people read the pages.
+const LIMITS: Limits = Limits {
+    pending: 64,
+    pending_per_address: 64,
+    pending_reserve: 0,
+    pending_time: HEAD,
+    hurried_time: Duration::from_secs(1),
+    anonymous: 64,
+    anonymous_per_address: 64,
+    known: 0,
+    per_identity: 0,
+};
 
 /// Listens on a socket. That of a killed process is replaced.
 ///
@@ -38,33 +49,31 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(path)
 }
 
-/// Serves connections until the task ends.
+/// Serves connections until the task ends. `server` is the name in metrics.
 pub async fn serve(
     listener: UnixListener,
+    (server, refusals): (&'static str, Refusals),
     handle: impl Fn(Request<Incoming>) -> Answer + Clone + Send + 'static,
 ) {
-    loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                warn!(%error, "a connection was not accepted");
-                sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
+    let gate = Gate::new(server, LIMITS, &refusals);
+    listen::run(&listener, &gate, std::future::pending(), |stream, _, entry| {
         let handle = handle.clone();
-        let service =
-            service_fn(move |request| std::future::ready(Ok::<_, Infallible>(handle(request))));
+        let service = service_fn(move |request| {
+            let admitted = entry.admit(Identity::Anonymous);
+            let answer = admitted.map_or_else(|_| busy_connection(), |()| handle(request));
+            std::future::ready(Ok::<_, Infallible>(answer))
+        });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD)
             .serve_connection(TokioIo::new(stream), service);
-        tokio::spawn(async move {
+        async move {
             if let Err(error) = connection.await {
                 debug!(%error, "a connection ended");
             }
-        });
-    }
+        }
+    })
+    .await;
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::{
     fs, io,
     path::Path,
-    sync::{PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -19,15 +19,16 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     cloud_grpc::GrpcClient,
+    deadline::Deadline,
     excerpt::{MAX_BYTES, excerpt},
-    failure::{CloudError, chain, classified, failed, retry_after},
+    failure::{CloudError, chain, classified_with, failed, out_of_time},
     path::Upper,
 };
 use crate::{
     config::Config,
     error::Error,
     protocol::{Payload, path::join},
-    server::Wire,
+    server::{Hold, Wire},
 };
 
 /// The time that a client gives for the answer, in milliseconds.
@@ -59,7 +60,20 @@ pub struct CloudRequest {
     /// The body.
     pub body: Payload,
     /// When the whole answer has to be there.
-    pub deadline: std::time::Instant,
+    pub deadline: Deadline,
+    /// Counts the bytes of the answer.
+    pub held: Option<Arc<dyn Hold>>,
+}
+
+impl CloudRequest {
+    /// Counts bytes of the answer.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub(super) fn hold(&self, read: usize, more: usize) -> Result<(), CloudError> {
+        let is_held = self.held.as_ref().is_none_or(|held| held.grow(read, more));
+        if is_held { Ok(()) } else { Err(CloudError::NoRoom) }
+    }
 }
 
 /// A whole answer.
@@ -93,7 +107,10 @@ impl CloudClient {
         let extra = cloud.ca_file.as_deref().map(certificates).transpose()?.unwrap_or_default();
         #[expect(clippy::disallowed_methods, reason = "the one client of the cloud")]
         let builder = || {
-            Client::builder()
+            // The port is that of the URL.
+            let addresses = cloud.addresses.iter().map(|(host, ip)| (host, (*ip, 0).into()));
+            addresses
+                .fold(Client::builder(), |builder, (host, address)| builder.resolve(host, address))
                 .user_agent(concat!("neptune-gateway/", env!("CARGO_PKG_VERSION")))
                 .connect_timeout(config.timeouts.cloud_connect)
                 .redirect(redirect::Policy::none())
@@ -164,18 +181,22 @@ impl CloudClient {
         *self.token.write().unwrap_or_else(PoisonError::into_inner) = token;
     }
 
-    /// Reads a page of the cloud, such as metadata.
+    /// Reads a page of the cloud, such as metadata, of at most `max` bytes, within `limit`.
     ///
     /// # Errors
-    /// As [`CloudClient::call`].
-    pub async fn get(&self, path: &str, limit: Duration) -> Result<Bytes, CloudError> {
+    /// As [`CloudClient::call`], or it has more bytes.
+    pub async fn get(&self, path: &str, max: usize, limit: Duration) -> Result<Bytes, CloudError> {
         let call = self.authorized(self.client.get(join(&self.url, path)));
+        let lost = |error| failed(false, chain(&error));
         let answer = call.timeout(limit).send().await.and_then(Response::error_for_status);
-        let body = match answer {
-            Ok(answer) => answer.bytes().await,
-            Err(error) => Err(error),
-        };
-        body.map_err(|error| failed(false, chain(&error)))
+        let (mut answer, mut body) = (answer.map_err(lost)?, BytesMut::new());
+        while let Some(chunk) = answer.chunk().await.map_err(lost)? {
+            if body.len() + chunk.len() > max {
+                return Err(failed(false, format!("the page has more than {max} bytes")));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body.freeze())
     }
 
     /// Calls the cloud, and returns its whole answer.
@@ -197,6 +218,7 @@ impl CloudClient {
                 let max = self.max_answer;
                 return Err(failed(false, format!("the answer has more than {max} bytes")));
             }
+            request.hold(body.len(), chunk.len())?;
             body.extend_from_slice(&chunk);
         }
         let upper = Upper::of(stream.headers());
@@ -217,7 +239,7 @@ impl CloudClient {
     /// # Errors
     /// As [`CloudClient::call`].
     pub async fn open(&self, request: &CloudRequest) -> Result<CloudStream, CloudError> {
-        let deadline = Instant::from_std(request.deadline);
+        let deadline = Instant::from_std(request.deadline.at);
         let call = self.authorized(self.client.post(join(&self.url, &request.path)));
         let mut headers = request.headers.clone();
         request.body.describe(&mut headers);
@@ -229,19 +251,20 @@ impl CloudClient {
         let call = call.headers(headers).body(request.body.body.clone());
         let first_byte = deadline.min(now + self.first_byte);
         let response = match timeout_at(first_byte, call.send()).await {
+            Err(_) if first_byte == deadline => return Err(out_of_time("no answer in time")),
             Err(_) => return Err(failed(false, "no answer in time".to_owned())),
             Ok(Err(error)) => return Err(failed(!error.is_timeout(), chain(&error))),
             Ok(Ok(response)) => response,
         };
         let status = response.status();
-        let pause = retry_after(response.headers());
+        let headers = response.headers().clone();
         let mut stream = CloudStream { response, deadline, first_byte: self.first_byte };
         if status.is_success() {
             return Ok(stream);
         }
         let body = stream.beginning(MAX_BYTES).await;
         let token = self.token.read().unwrap_or_else(PoisonError::into_inner).clone();
-        Err(classified(status, pause, &excerpt(&body, bearer(token.as_ref()))))
+        Err(classified_with(status, &headers, &excerpt(&body, bearer(token.as_ref()))))
     }
 }
 
@@ -261,6 +284,9 @@ impl CloudStream {
         let mut read = 0;
         loop {
             let Ok(next) = timeout_at(limit, self.next()).await else {
+                if limit == self.deadline {
+                    return Err(out_of_time("the first event did not come in time"));
+                }
                 return Err(failed(false, "the first event did not continue in time".to_owned()));
             };
             let Some(piece) = next? else { return Ok(None) };
@@ -308,7 +334,7 @@ impl CloudStream {
     /// The connection broke, or the deadline passed.
     pub async fn next(&mut self) -> Result<Option<Bytes>, CloudError> {
         match timeout_at(self.deadline, self.response.chunk()).await {
-            Err(_) => Err(failed(false, "the answer did not end in time".to_owned())),
+            Err(_) => Err(out_of_time("the answer did not end in time")),
             Ok(Err(error)) => Err(failed(false, chain(&error))),
             Ok(Ok(chunk)) => Ok(chunk),
         }
@@ -340,5 +366,42 @@ fn certificates(path: &Path) -> Result<Vec<Certificate>, Error> {
         Ok(found) if found.is_empty() => Err(failed("it contains no certificate".to_owned())),
         Ok(found) => Ok(found),
         Err(error) => Err(failed(chain(&error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn page_without_an_end_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 1024]).await.unwrap();
+            let head = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n";
+            stream.write_all(head).await.unwrap();
+            // Until the client goes away.
+            while stream.write_all(&[b' '; 1 << 12]).await.is_ok() {}
+        });
+        let config = json!({
+            "service": "s", "protocol": "oip", "listen": "127.0.0.1:0",
+            "edge": {"address": "127.0.0.1:1"},
+            "hardExample": {"algorithm": "MaxProbability", "threshold": 0.8},
+            "cloud": {"url": format!("http://{address}")},
+        });
+        let config = Config::parse(config.to_string().as_bytes()).unwrap();
+        let client = CloudClient::new(&config).unwrap().unwrap();
+        let page = client.get("/v2/models/m", 1 << 20, Duration::from_mins(1)).await;
+        assert_eq!(page.unwrap_err().to_string(), "the page has more than 1048576 bytes");
+        server.await.unwrap();
     }
 }

@@ -5,15 +5,20 @@ use std::{
     fs,
     future::poll_fn,
     io,
-    sync::{Mutex, PoisonError},
+    net::SocketAddr,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::{
-    HeaderMap, Request, Response,
+    HeaderMap, Request, Response, Uri,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, TE},
+    http::uri::{InvalidUri, PathAndQuery},
 };
 use neptune_cascade::breaker::Failure;
 use tokio::time::{Instant, timeout_at};
@@ -26,8 +31,7 @@ use tonic::{
 
 use super::{
     cloud::{CloudAnswer, CloudRequest, bearer},
-    excerpt::line,
-    failure::{CloudError, chain, classified, failed, retry_after},
+    failure::{CloudError, chain, classified_with, failed, grpc_reason, out_of_time},
     path::Upper,
 };
 use crate::{
@@ -38,6 +42,9 @@ use crate::{
 };
 
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+/// Calls in a row without an answer after which the connection is replaced, although a client's
+/// deadline cut each of them.
+const CUT_IN_A_ROW: u32 = 3;
 
 /// The connection to the cloud's gRPC, which is made with the first call.
 #[derive(Debug)]
@@ -46,21 +53,39 @@ pub(super) struct GrpcClient {
     endpoint: Endpoint,
     /// None before the first call, and after one without an answer: the connection may be dead.
     channel: Mutex<Option<Channel>>,
+    /// Calls in a row that a client's deadline cut.
+    cut: AtomicU32,
     first_byte: Duration,
     max_answer: usize,
+}
+
+/// The URL with the configured address of its host, if it has one.
+fn at_address(url: &Uri, cloud: &Cloud) -> Option<Uri> {
+    let address = *cloud.addresses.get(url.host()?)?;
+    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("https") { 443 } else { 80 });
+    let authority = SocketAddr::new(address, port).to_string();
+    let path = url.path_and_query().map_or("/", PathAndQuery::as_str);
+    Uri::builder().scheme(url.scheme_str()?).authority(authority).path_and_query(path).build().ok()
 }
 
 impl GrpcClient {
     /// Builds the client of a URL. Reads the CA file.
     pub(super) fn new(url: &str, cloud: &Cloud, config: &Config) -> Result<Self, Error> {
         let failed = |error: &dyn StdError| Error::Cloud(chain(error));
-        let mut endpoint = Endpoint::from_shared(url.to_owned())
-            .and_then(|e| e.user_agent(concat!("neptune-gateway/", env!("CARGO_PKG_VERSION"))))
+        let named: Uri = url.parse().map_err(|error: InvalidUri| failed(&error))?;
+        let host = named.host().unwrap_or_default().to_owned();
+        let called = at_address(&named, cloud).unwrap_or_else(|| named.clone());
+        let mut endpoint = Endpoint::from(called)
+            .user_agent(concat!("neptune-gateway/", env!("CARGO_PKG_VERSION")))
             .map_err(|error| failed(&error))?
+            .origin(named)
             .connect_timeout(config.timeouts.cloud_connect)
             .tcp_nodelay(true);
         if url.starts_with("https:") {
             let mut tls = ClientTlsConfig::new();
+            if cloud.addresses.contains_key(&host) {
+                tls = tls.domain_name(host);
+            }
             if let Some(path) = &cloud.ca_file {
                 tls = tls.ca_certificate(Certificate::from_pem(fs::read(path)?));
             }
@@ -75,6 +100,7 @@ impl GrpcClient {
             url: url.to_owned(),
             endpoint,
             channel: Mutex::default(),
+            cut: AtomicU32::new(0),
             first_byte: config.cloud_first_byte(),
             max_answer: config.limits.max_body_bytes,
         })
@@ -86,31 +112,49 @@ impl GrpcClient {
         request: &CloudRequest,
         token: Option<HeaderValue>,
     ) -> Result<CloudAnswer, CloudError> {
-        let deadline = Instant::from_std(request.deadline);
+        let deadline = Instant::from_std(request.deadline.at);
         #[expect(clippy::disallowed_methods, reason = "I/O: the deadline of the first byte")]
         let now = Instant::now();
         let call = build(request, token.clone(), deadline.saturating_duration_since(now))?;
-        let answered = timeout_at(deadline.min(now + self.first_byte), async {
+        let first_byte = deadline.min(now + self.first_byte);
+        let answered = timeout_at(first_byte, async {
             let mut channel = self.channel();
             poll_fn(|cx| channel.poll_ready(cx)).await?;
             channel.call(call).await
         });
         let answer = match answered.await {
             Err(_) => {
-                *self.channel.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                return Err(failed(false, "no answer in time".to_owned()));
+                let is_out_of_time = first_byte == deadline;
+                self.replace_channel(is_out_of_time && request.deadline.is_clients);
+                return Err(if is_out_of_time {
+                    out_of_time("no answer in time")
+                } else {
+                    failed(false, "no answer in time".to_owned())
+                });
             }
             Ok(Err(error)) => return Err(failed(!is_timeout(&error), chain(&error))),
             Ok(Ok(answer)) => answer,
         };
+        self.cut.store(0, Ordering::Relaxed);
         let answer =
-            timeout_at(deadline, read(answer, self.max_answer, bearer(token.as_ref()))).await;
-        answer.unwrap_or_else(|_| Err(failed(false, "the answer did not end in time".to_owned())))
+            timeout_at(deadline, read(answer, request, self.max_answer, bearer(token.as_ref())))
+                .await;
+        answer.unwrap_or_else(|_| Err(out_of_time("the answer did not end in time")))
     }
 
     /// Its address.
     pub(super) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The next call makes another connection. One call that a client's
+    /// deadline cut is no sign of a broken connection; several in a row are.
+    fn replace_channel(&self, is_cut: bool) {
+        if is_cut && self.cut.fetch_add(1, Ordering::Relaxed) + 1 < CUT_IN_A_ROW {
+            return;
+        }
+        self.cut.store(0, Ordering::Relaxed);
+        *self.channel.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     fn channel(&self) -> Channel {
@@ -146,12 +190,13 @@ fn build(
 
 async fn read(
     answer: Response<Body>,
+    request: &CloudRequest,
     max: usize,
     token: Option<&str>,
 ) -> Result<CloudAnswer, CloudError> {
     let (head, mut body) = answer.into_parts();
     if !head.status.is_success() {
-        return Err(classified(head.status, retry_after(&head.headers), ""));
+        return Err(classified_with(head.status, &head.headers, ""));
     }
     if let Some(status) = Status::from_header_map(&head.headers) {
         return Err(of_status(&status, token));
@@ -163,7 +208,10 @@ async fn read(
             Ok(data) if bytes.len() + data.len() > max => {
                 return Err(failed(false, format!("the answer has more than {max} bytes")));
             }
-            Ok(data) => bytes.extend_from_slice(&data),
+            Ok(data) => {
+                request.hold(bytes.len(), data.len())?;
+                bytes.extend_from_slice(&data);
+            }
             Err(frame) => trailers = frame.into_trailers().unwrap_or_default(),
         }
     }
@@ -181,22 +229,20 @@ async fn read(
 
 /// What a status other than OK means.
 fn of_status(status: &Status, token: Option<&str>) -> CloudError {
-    let reason = match &*line(status.message(), token) {
-        "" => format!("gRPC {:?}", status.code()),
-        text => format!("gRPC {:?}: {text}", status.code()),
-    };
+    let reason = grpc_reason(status, token);
     match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => {
             CloudError::Failed { failure: Failure::TokenRefused, is_repeatable: false, reason }
         }
         Code::Unavailable => failed(true, reason),
+        // The deadline that the call stated.
+        Code::DeadlineExceeded => CloudError::OutOfTime { reason },
         Code::Ok
         | Code::Unknown
         | Code::Internal
         | Code::DataLoss
         | Code::Cancelled
         | Code::Aborted
-        | Code::DeadlineExceeded
         | Code::ResourceExhausted => failed(false, reason),
         refused => CloudError::Refused { status: status_of(refused), reason },
     }
@@ -237,7 +283,7 @@ mod tests {
                     assert_ne!(status, StatusCode::OK);
                     (None, false)
                 }
-                CloudError::Invalid { received } => unreachable!("{received}"),
+                other => unreachable!("{other}"),
             };
             assert_eq!(found, (failure, is_repeatable), "{code:?}");
         }

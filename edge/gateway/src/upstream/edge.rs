@@ -16,8 +16,9 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
-use tokio::time::timeout;
+use tokio::sync::watch::Receiver;
 
+use super::turn::{self, Turn};
 use crate::server::{AnyBody, BodyError, GrpcBody, Wire, boxed, whole};
 
 /// A server on this node answers a connection at once.
@@ -59,10 +60,11 @@ impl EdgeClient {
         &self.address
     }
 
-    /// Passes a request on, and returns the head of its answer.
+    /// Passes a request on, and returns the head of its answer. The time that the client takes for
+    /// the body is not the server's.
     ///
     /// # Errors
-    /// There is no answer in time.
+    /// The server does not take the body, or does not answer, in this time.
     pub async fn pass(
         &self,
         method: Method,
@@ -70,6 +72,18 @@ impl EdgeClient {
         headers: HeaderMap,
         body: AnyBody,
         limit: Duration,
+    ) -> Result<Response<Incoming>, EdgeError> {
+        let (body, turns) = turn::watched(body);
+        self.send(method, path, headers, body, (turns, limit)).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: HeaderMap,
+        body: AnyBody,
+        (turns, limit): (Receiver<Turn>, Duration),
     ) -> Result<Response<Incoming>, EdgeError> {
         let uri: Uri = format!("http://{}{path}", self.address)
             .parse()
@@ -83,21 +97,21 @@ impl EdgeClient {
             request.headers_mut().remove(HOST);
         }
         let current = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
-        match timeout(limit, current.request(request)).await {
-            Err(_) => {
+        match turn::answered(current.request(request), turns, limit).await {
+            None => {
                 if self.wire == Wire::Grpc {
                     *self.client.write().unwrap_or_else(PoisonError::into_inner) =
                         client(self.wire);
                 }
                 Err(EdgeError::Timeout(limit))
             }
-            Ok(Err(error)) => Err(of_client(&error)),
-            Ok(Ok(answer)) => Ok(answer),
+            Some(Err(error)) => Err(of_client(&error)),
+            Some(Ok(answer)) => Ok(answer),
         }
     }
 
-    /// Posts a whole body, or the message of gRPC in its frame. A connection that breaks before the answer is replaced once: the server
-    /// may have closed an idle one.
+    /// Posts a whole body, or the message of gRPC in its frame. A connection that breaks before the
+    /// answer is replaced once: the server may have closed an idle one.
     ///
     /// # Errors
     /// There is no answer in time.
@@ -126,7 +140,10 @@ impl EdgeClient {
             Wire::Rest => whole(body.clone()),
             Wire::Grpc => boxed(GrpcBody::request(body.clone())),
         };
-        let post = || self.pass(Method::POST, path, headers.clone(), framed(), limit);
+        let post = || {
+            let time = (turn::servers(), limit);
+            self.send(Method::POST, path, headers.clone(), framed(), time)
+        };
         match post().await {
             Err(EdgeError::Unreachable(_)) => post().await,
             answered => answered,
@@ -151,6 +168,8 @@ fn of_client(error: &(dyn StdError + 'static)) -> EdgeError {
         match error.downcast_ref::<BodyError>() {
             Some(BodyError::TooLong(max)) => return EdgeError::Body(BodyError::TooLong(*max)),
             Some(BodyError::Stalled(time)) => return EdgeError::Body(BodyError::Stalled(*time)),
+            Some(BodyError::Slow) => return EdgeError::Body(BodyError::Slow),
+            Some(BodyError::NoRoom) => return EdgeError::Body(BodyError::NoRoom),
             Some(BodyError::Broken(text)) => {
                 return EdgeError::Body(BodyError::Broken(text.to_string().into()));
             }

@@ -1,9 +1,20 @@
 //! Why the cloud did not answer, and what that means for the breaker and a retry.
 
-use std::{error::Error as StdError, time::Duration};
+use std::{error::Error as StdError, fmt::Display, time::Duration};
 
-use hyper::{HeaderMap, StatusCode, header::RETRY_AFTER};
+use hyper::{
+    HeaderMap, StatusCode,
+    header::{HeaderName, HeaderValue, RETRY_AFTER},
+};
 use neptune_cascade::breaker::Failure;
+use tonic::Status;
+
+use super::excerpt::line;
+
+/// How a gateway answered the samples of a request.
+pub const DECISION: HeaderName = HeaderName::from_static("x-neptune-decision");
+/// The value of [`DECISION`] with the status 504: the client's deadline passed.
+pub const DEADLINE: HeaderValue = HeaderValue::from_static("deadline");
 
 /// Why the cloud did not answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -18,12 +29,21 @@ pub enum CloudError {
         /// What happened.
         reason: String,
     },
+    /// The deadline of the request passed. Whether that is a failure depends on who set it.
+    #[error("{reason}")]
+    OutOfTime {
+        /// What was not there in time.
+        reason: String,
+    },
     /// It answers in another form than that of the protocol.
     #[error("the answer is not one of the protocol: {received}")]
     Invalid {
         /// What came instead. Nothing of its content.
         received: String,
     },
+    /// The gateway holds as many bytes of answers as it can. That is no failure of the cloud.
+    #[error("the gateway has no room for the answer")]
+    NoRoom,
     /// It works, and refuses this request.
     #[error("{reason}")]
     Refused {
@@ -34,9 +54,19 @@ pub enum CloudError {
     },
 }
 
+/// A status, and the text of the server if it gave one.
+pub fn reason(status: impl Display, text: &str) -> String {
+    if text.is_empty() { status.to_string() } else { format!("{status}: {text}") }
+}
+
+/// The reason of a status of gRPC. `token` is what the request was authorized with.
+pub fn grpc_reason(status: &Status, token: Option<&str>) -> String {
+    reason(format_args!("gRPC {:?}", status.code()), &line(status.message(), token))
+}
+
 /// What a status other than success means. `text` is that of the cloud.
 pub fn classified(status: StatusCode, pause: Option<Duration>, text: &str) -> CloudError {
-    let reason = if text.is_empty() { status.to_string() } else { format!("{status}: {text}") };
+    let reason = reason(status, text);
     let (failure, is_repeatable) = match (status.as_u16(), pause) {
         (401 | 403, _) => (Failure::TokenRefused, false),
         (429 | 503, Some(pause)) => (Failure::RetryAfter(pause), false),
@@ -56,6 +86,21 @@ pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 /// A failure that opens the breaker after a few.
 pub const fn failed(is_repeatable: bool, reason: String) -> CloudError {
     CloudError::Failed { failure: Failure::NoAnswer, is_repeatable, reason }
+}
+
+/// What a status other than success means, with its headers. A gateway in the cloud's place
+/// reports whether the deadline that it got passed.
+pub fn classified_with(status: StatusCode, headers: &HeaderMap, text: &str) -> CloudError {
+    let is_late = headers.get(DECISION).is_some_and(|decision| decision == DEADLINE);
+    if status == StatusCode::GATEWAY_TIMEOUT && is_late {
+        return CloudError::OutOfTime { reason: format!("{status}: {text}") };
+    }
+    classified(status, retry_after(headers), text)
+}
+
+/// The deadline of the request passed.
+pub fn out_of_time(reason: &str) -> CloudError {
+    CloudError::OutOfTime { reason: reason.to_owned() }
 }
 
 /// The reasons of an error, without its URL.
@@ -90,9 +135,24 @@ mod tests {
             let status = StatusCode::from_u16(status).unwrap_or_default();
             let found = match classified(status, pause, "") {
                 CloudError::Failed { failure, is_repeatable, .. } => (Some(failure), is_repeatable),
-                CloudError::Refused { .. } | CloudError::Invalid { .. } => (None, false),
+                other => {
+                    assert!(matches!(other, CloudError::Refused { .. }), "{other:?}");
+                    (None, false)
+                }
             };
             assert_eq!(found, (failure, is_repeatable), "{status}");
         }
+    }
+
+    #[test]
+    fn only_a_gateway_reports_a_passed_deadline() {
+        let mut headers = HeaderMap::new();
+        let of =
+            |headers: &HeaderMap| classified_with(StatusCode::GATEWAY_TIMEOUT, headers, "late");
+        assert!(matches!(of(&headers), CloudError::Failed { failure: Failure::NoAnswer, .. }));
+        headers.insert(DECISION, DEADLINE);
+        assert_eq!(of(&headers), out_of_time("504 Gateway Timeout: late"));
+        let other = classified_with(StatusCode::BAD_GATEWAY, &headers, "late");
+        assert!(matches!(other, CloudError::Failed { .. }));
     }
 }

@@ -81,7 +81,7 @@ impl<'a> UpperSample<'a> {
             {
                 return None;
             }
-            is_passed_on = matches!(decision, "hard" | "edge-down");
+            is_passed_on = matches!(decision, "hard" | "edge-down" | "edge-error");
             sample.has_fallen_back &= decision == "fallback";
             sample.distance = tier;
         }

@@ -360,7 +360,7 @@ async fn killed_gateway_leaves_complete_records_within_the_bound() {
 async fn requests(address: std::net::SocketAddr) {
     let body = rows(&[0.6; 20]);
     let request = format!(
-        "POST {INFER} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST {INFER} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
     while let Ok(stream) = tokio::net::TcpStream::connect(address).await {

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     grpc_server::{self, GrpcServer},
-    harness::{Server, Setup, ok, status},
+    harness::{Script, Server, Setup, ok, status},
     oip::{INFER, edge_model, rows},
 };
 
@@ -140,11 +140,8 @@ async fn tier_whose_cloud_is_away_answers_and_the_lower_one_keeps_its_budget() {
 #[tokio::test]
 async fn sample_without_the_time_of_the_cloud_stays_at_the_edge() {
     let edge = Server::start(edge_model).await;
-    let slow = Server::start(|request| {
-        std::thread::sleep(Duration::from_millis(120));
-        edge_model(request)
-    })
-    .await;
+    let pause = Duration::from_millis(120);
+    let slow = Server::start(move |request| Script::Late(pause, edge_model(request).into())).await;
     let low = gateway("low", &edge, slow.address).await;
     for _ in 0..8 {
         assert_eq!(low.post(INFER, rows(&[0.6])).await.decision(), ("cloud", "hard"));
@@ -158,6 +155,22 @@ async fn sample_without_the_time_of_the_cloud_stays_at_the_edge() {
     assert_eq!(low.post_with(INFER, &long, rows(&[0.6])).await.decision(), ("cloud", "hard"));
     let samples = low.status().await["samples"].clone();
     assert_eq!((&samples["deadline"], &samples["hard"]), (&json!(1), &json!(10)));
+}
+
+#[tokio::test]
+async fn deadline_that_passes_in_the_tier_above_is_no_failure_of_it() {
+    let edges = [Server::start(edge_model).await, Server::start(|_| Script::Never).await];
+    let top = Server::start(|_| status(500, "unused")).await;
+    let middle = gateway("middle", &edges[1], top.address).await;
+    let low = gateway("low", &edges[0], middle.running().address).await;
+    for _ in 0..4 {
+        // The middle gives up after four fifths of it.
+        let short = [("x-request-timeout-ms", "300")];
+        let answer = low.post_with(INFER, &short, rows(&[0.6])).await;
+        assert_eq!(answer.decision().0, "edge");
+    }
+    assert_eq!(low.status().await["cloud"], "Unknown", "no call had a result");
+    assert!(top.received().is_empty());
 }
 
 #[tokio::test]

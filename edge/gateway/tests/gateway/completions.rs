@@ -79,6 +79,27 @@ pub async fn setup(edge: &Server, cloud: &Server, changes: Value) -> Setup {
 }
 
 #[tokio::test]
+async fn server_that_imports_its_model_is_probed_again() {
+    let (edge, cloud) = servers().await;
+    edge.become_script(|_| status(404, json!({"error": "model \"small\" not found"})));
+    let config = json!({
+        "protocol": "openai", "hardExample": {"algorithm": "LogProb", "threshold": 0.5},
+        "cloud": {"url": format!("http://{}/v1", cloud.address), "modelName": "big"},
+    });
+    let setup = Setup::start(edge.address, None, config).await;
+    let asked = tokio::time::timeout(std::time::Duration::from_secs(20), async {
+        while edge.received().len() < 4 {
+            tokio::task::yield_now().await;
+        }
+    });
+    asked.await.unwrap();
+    assert_eq!(setup.status().await["signal"], "Unknown");
+    edge.become_script(edge_model);
+    setup.until("the next probe", |status| status["signal"] == "Top2").await;
+    assert_eq!(setup.post(CHAT, question(0.3)).await.decision(), ("cloud", "hard"));
+}
+
+#[tokio::test]
 async fn easy_answer_is_the_edges_without_the_gateways_log_probabilities() {
     let (edge, cloud) = servers().await;
     let setup = setup(&edge, &cloud, json!({})).await;
@@ -178,7 +199,7 @@ async fn refused_token_opens_the_breaker_until_the_file_changes() {
         (1, &json!("TokenRefused"))
     );
     std::fs::write(&token, "new").unwrap();
-    setup.until("the new token", |status| status["cloud"] == "Reachable").await;
+    setup.until("the new token", |status| status["cloud"] == "Unknown").await;
     assert_eq!(setup.post(CHAT, question(0.2)).await.decision(), ("cloud", "hard"));
 }
 

@@ -8,7 +8,10 @@ use std::{
 use hyper::StatusCode;
 use neptune_gateway::clock;
 use serde_json::json;
-use tokio::net::TcpListener;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
 
 use crate::{
     harness::{Script, Server, Setup, dead_address, ok, status},
@@ -89,10 +92,17 @@ async fn cloud_that_works_again_is_used_again() {
     let cloud = Server::start(|_| status(500, "{}")).await;
     let changes = json!({"cloud": {"modelName": "big"}});
     let setup = Setup::start(edge.address, Some(cloud.address), changes).await;
+    assert_eq!(setup.status().await["cloud"], "Unknown", "no call had a result yet");
     for _ in 0..4 {
         setup.post(INFER, rows(&[0.6])).await;
     }
-    assert_eq!(setup.status().await["cloud"], "LeftAlone");
+    let status = setup.status().await;
+    assert_eq!(status["cloud"], "LeftAlone");
+    let message = status["problems"][0]["message"].as_str().unwrap();
+    assert!(
+        message.contains(" is left alone after 3 failures (500 Internal Server Error"),
+        "{message}"
+    );
     cloud.become_script(cloud_model);
     let used = tokio::time::timeout(Duration::from_secs(10), async {
         while setup.post(INFER, rows(&[0.6])).await.decision() != ("cloud", "hard") {
@@ -171,6 +181,69 @@ async fn clients_deadline_limits_the_cloud() {
     let answer = setup.post_with(INFER, &[("x-request-timeout-ms", "300")], rows(&[0.6])).await;
     assert_eq!(answer.decision(), ("edge", "fallback"));
     assert!(begin.elapsed() < BOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn short_deadlines_of_clients_do_not_open_the_breaker_for_others() {
+    let edge = Server::start(edge_model).await;
+    let pause = Duration::from_millis(200);
+    let cloud =
+        Server::start(move |request| Script::Late(pause, cloud_model(request).into())).await;
+    let changes = json!({"cloud": {"modelName": "big"}, "timeouts": {"cloudFirstByte": "5s", "cloudTotal": "5s"}});
+    let setup = Setup::start(edge.address, Some(cloud.address), changes).await;
+    // A faulty client before, between and after the others.
+    for _ in 0..3 {
+        for _ in 0..3 {
+            let short = [("x-request-timeout-ms", "50")];
+            let answer = setup.post_with(INFER, &short, rows(&[0.6])).await;
+            assert_eq!(answer.decision().0, "edge");
+        }
+        assert_eq!(setup.post(INFER, rows(&[0.6])).await.decision(), ("cloud", "hard"));
+        let long = [("x-request-timeout-ms", "4000")];
+        let answer = setup.post_with(INFER, &long, rows(&[0.6])).await;
+        assert_eq!(answer.decision(), ("cloud", "hard"));
+    }
+    assert_eq!(setup.status().await["cloud"], "Reachable");
+}
+
+#[tokio::test]
+async fn request_whose_time_is_over_at_the_edge_takes_nothing_from_the_cloud() {
+    let edge = Server::start(|_| Script::Never).await;
+    let cloud = Server::start(cloud_model).await;
+    let changes = json!({
+        "cloud": {"modelName": "big"}, "hardExample": {"maxUploadRatio": 0},
+        "timeouts": {"edge": "500ms"},
+    });
+    let setup = Setup::start(edge.address, Some(cloud.address), changes).await;
+    for _ in 0..55 {
+        let short = [("x-request-timeout-ms", "20")];
+        let refused = setup.post_with(INFER, &short, rows(&[0.9])).await;
+        assert_eq!(refused.status, 504, "{}", refused.error());
+        assert!(refused.error().ends_with("the time that the client gave is over"));
+        assert_eq!(refused.header("x-neptune-decision"), "deadline");
+    }
+    assert_eq!(cloud.received().len(), 0);
+    assert_eq!(setup.post(INFER, rows(&[0.9; 50])).await.decision(), ("cloud", "edge-down"));
+}
+
+#[tokio::test]
+async fn slow_client_does_not_make_the_edge_down() {
+    let edge = Server::start(|request| ok(request.body.len())).await;
+    let changes = json!({"timeouts": {"edge": "300ms"}});
+    let setup = Setup::start(edge.address, None, changes).await;
+    let mut stream = tokio::net::TcpStream::connect(setup.running().address).await.unwrap();
+    let head = "POST /v2/models/small/generate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+                connection: close\r\ncontent-length: 6\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    for _ in 0..6 {
+        // Within the time of the client's pauses, together longer than the edge's time.
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        stream.write_all(b"x").await.unwrap();
+    }
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with('6'), "{answer}");
+    assert_eq!(setup.status().await["problems"], json!([]));
 }
 
 #[tokio::test]

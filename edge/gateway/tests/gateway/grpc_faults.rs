@@ -137,7 +137,7 @@ async fn timeout_of_the_client_shortens_the_waiting() {
     };
     let begin = clock::now();
     let refused = raw_infer(&setup, &headers("300m"), body.clone()).await;
-    assert_eq!(refused["grpc-status"], "14");
+    assert_eq!(refused["grpc-status"], "4");
     let text = refused["grpc-message"].to_str().unwrap();
     assert!(text.contains("no%20answer%20for%200.3%20s"), "{text}");
     edge.become_script(edge_model);

@@ -349,6 +349,21 @@ pub async fn infer(
     call(setup, "ModelInfer", metadata, message).await
 }
 
+/// Calls `ModelInfer` of the gateway under another authority.
+pub async fn infer_at(
+    setup: &Setup,
+    origin: &str,
+    message: ModelInferRequest,
+) -> Result<Response<ModelInferResponse>, Status> {
+    let address = setup.running().grpc_address.unwrap();
+    let endpoint = Channel::from_shared(format!("http://{address}")).unwrap();
+    let channel = endpoint.origin(origin.parse().unwrap()).connect().await.unwrap();
+    let mut client = tonic::client::Grpc::new(channel);
+    client.ready().await.unwrap();
+    let path = format!("{SERVICE}ModelInfer").parse().unwrap();
+    client.unary(Request::new(message), path, ProstCodec::default()).await
+}
+
 /// Sends a body as it is, and returns the headers of the answer with the trailers.
 pub async fn raw_infer(setup: &Setup, headers: &[(&str, &str)], body: Bytes) -> HeaderMap {
     let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<Full<Bytes>>();

@@ -53,6 +53,8 @@ pub enum Script {
     /// JSON of this length, and binary tensors.
     Binary(usize, Vec<u8>),
     RetryAfter(StatusCode, u32),
+    /// JSON that pages of any origin may read.
+    Cors(String),
     /// Pieces of an event stream, each after a pause. Then the end, or a broken connection.
     Stream {
         pieces: Vec<(Duration, String)>,
@@ -60,6 +62,8 @@ pub enum Script {
     },
     /// One byte per second.
     Slow(String),
+    /// After a pause. A test's server must not block its thread: the gateway's timers run there.
+    Late(Duration, Box<Script>),
     /// Reads the request, and resets the connection.
     Reset,
     Never,
@@ -128,7 +132,15 @@ fn pieces(list: Vec<(Duration, String)>, breaks: bool, abandoned: Arc<AtomicUsiz
 impl Server {
     /// Requests without JSON are refused as real servers do.
     pub async fn start(answers: impl Fn(&Received) -> Script + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at("127.0.0.1:0".parse().unwrap(), answers).await
+    }
+
+    /// As [`Server::start`], at this address.
+    pub async fn start_at(
+        address: SocketAddr,
+        answers: impl Fn(&Received) -> Script + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let received = Arc::new(Mutex::new(Vec::new()));
         let script: Arc<Mutex<Arc<Answers>>> = Arc::new(Mutex::new(Arc::new(answers)));
@@ -178,11 +190,15 @@ async fn answer(
     let is_json = is_binary
         || request.headers.get("content-type").is_some_and(|kind| kind == "application/json");
     let script = script.lock().unwrap().clone();
-    let script = if request.method == Method::POST && !is_json {
+    let mut script = if request.method == Method::POST && !is_json {
         status(415, json!({"error": "the content type is not application/json"}))
     } else {
         script(&request)
     };
+    while let Script::Late(pause, later) = script {
+        tokio::time::sleep(pause).await;
+        script = *later;
+    }
     let full =
         |text: String| Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync();
     let build = |code: StatusCode, kind: &str, body| {
@@ -202,6 +218,11 @@ async fn answer(
             answer.headers_mut().insert("retry-after", seconds.into());
             answer
         }
+        Script::Cors(body) => {
+            let mut answer = build(StatusCode::OK, "application/json", full(body));
+            answer.headers_mut().insert("access-control-allow-origin", "*".parse().unwrap());
+            answer
+        }
         Script::Stream { pieces: list, breaks } => {
             build(StatusCode::OK, "text/event-stream", pieces(list, breaks, abandoned))
         }
@@ -210,7 +231,7 @@ async fn answer(
             build(StatusCode::OK, "application/json", pieces(list, false, abandoned))
         }
         Script::Reset => return Err(std::io::Error::other("reset")),
-        Script::Never => std::future::pending().await,
+        Script::Never | Script::Late(..) => std::future::pending().await,
     })
 }
 
@@ -267,6 +288,7 @@ pub struct Setup {
 
 impl Setup {
     /// A gateway with this configuration, which gets the addresses.
+    #[expect(clippy::unused_async, reason = "it starts tasks, which needs a runtime")]
     pub async fn start(edge: SocketAddr, cloud: Option<SocketAddr>, changes: Value) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut config = json!({
@@ -282,7 +304,7 @@ impl Setup {
         merge(&mut config, changes);
         let path = folder.path().join("gateway.json");
         std::fs::write(&path, config.to_string()).unwrap();
-        let running = run::start(&path, &ReportArgs::default()).await.unwrap();
+        let running = run::start(&path, &ReportArgs::default()).unwrap();
         let client =
             hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new())
                 .build_http();
@@ -322,7 +344,7 @@ impl Setup {
         self.to(self.running().address, method, path, headers, body).await
     }
 
-    async fn to(
+    pub async fn to(
         &self,
         address: SocketAddr,
         method: Method,

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use hyper::Method;
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
 
 use crate::{
     harness::{Script, Server, Setup, ok, raw},
@@ -18,7 +19,7 @@ async fn body_of_40_megabytes_is_refused() {
     let large = vec![b' '; 40 * 1024 * 1024];
     for path in [INFER, "/other"] {
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
             large.len()
         );
         let answer = raw(setup.running().address, head.as_bytes()).await;
@@ -29,7 +30,7 @@ async fn body_of_40_megabytes_is_refused() {
     let setup = Setup::start(edge.address, None, small).await;
     for path in [INFER, "/other"] {
         let mut request = format!(
-            "POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
         );
         for _ in 0..3 {
             request.extend(["32\r\n", &"x".repeat(50), "\r\n"]);
@@ -69,10 +70,11 @@ async fn clients_that_send_slowly_are_cut_off() {
     let setup = Setup::start(edge.address, None, changes).await;
     let address = setup.running().address;
     // A head that does not end.
-    raw(address, b"POST / HTTP/1.1\r\nhost: a\r\n").await;
+    raw(address, b"POST / HTTP/1.1\r\nhost: localhost\r\n").await;
     // A body that does not end.
     for path in [INFER, "/other"] {
-        let head = format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n{{");
+        let head =
+            format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{{");
         let answer = raw(address, head.as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 408 "), "{path}: {answer}");
     }
@@ -131,7 +133,7 @@ async fn requests_in_flight_are_answered_at_the_end() {
     .await;
     let mut setup = Setup::start(edge.address, None, json!({})).await;
     let address = setup.running().address;
-    let request = "POST /slow HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+    let request = "POST /slow HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
     let answer = tokio::spawn(async move { raw(address, request.as_bytes()).await });
     while edge.received().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -167,6 +169,47 @@ async fn what_was_learnt_survives_a_restart_of_the_same_version() {
     std::fs::write(&file, "damaged").unwrap();
     let damaged = Setup::start(edge.address, None, config("1")).await;
     assert_eq!(damaged.status().await["threshold"], 0.5);
+}
+
+#[tokio::test]
+async fn reload_does_not_double_the_requests_in_flight() {
+    let edge = Server::start(|_| Script::Never).await;
+    let changes = json!({"limits": {"maxInFlight": 2}, "timeouts": {"edge": "20s"}});
+    let mut setup = Setup::start(edge.address, None, changes).await;
+    let address = setup.running().address;
+    let hanging = || async move {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let request = b"POST /v2/models/m/generate HTTP/1.1\r\nhost: localhost\r\n\
+                        content-type: application/json\r\ncontent-length: 0\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        stream
+    };
+    let _first = hanging().await;
+    let asked = async |count: usize| {
+        while edge.received().len() < count {
+            tokio::task::yield_now().await;
+        }
+    };
+    asked(1).await;
+    for threshold in [0.7, 0.6] {
+        setup.reconfigure(json!({"hardExample": {"threshold": threshold}}));
+        setup.until("the reload", |status| status["threshold"] == threshold).await;
+    }
+    let _second = hanging().await;
+    asked(2).await;
+    assert_eq!(
+        setup.post("/v2/models/m/generate", "{}").await.status,
+        503,
+        "both places are taken"
+    );
+    assert_eq!(edge.received().len(), 2);
+    // Another limit holds for those in flight too.
+    let changes = json!({"hardExample": {"threshold": 0.5}, "limits": {"maxInFlight": 3}});
+    setup.reconfigure(changes);
+    setup.until("the reload", |status| status["threshold"] == 0.5).await;
+    let _third = hanging().await;
+    asked(3).await;
+    assert_eq!(setup.post("/v2/models/m/generate", "{}").await.status, 503);
 }
 
 #[tokio::test]

@@ -258,5 +258,12 @@ async fn another_version_of_the_model_is_learnt_again() {
         other => other,
     });
     setup.post(INFER, rows(&[0.9])).await;
+    assert!(
+        setup.status().await["threshold"].as_f64().unwrap() > 0.55,
+        "one answer is no roll-out"
+    );
+    for _ in 0..15 {
+        setup.post(INFER, rows(&[0.9])).await;
+    }
     assert_eq!(setup.status().await["threshold"], 0.5);
 }

@@ -125,7 +125,7 @@ async fn deadline_of_a_client_does_not_make_the_edge_down() {
     let setup = Setup::start(edge.address, None, json!({"timeouts": {"edge": "1m"}})).await;
     let begin = clock::now();
     let answer = setup.post_with(INFER, &[("x-request-timeout-ms", "100")], rows(&[0.9])).await;
-    assert_eq!(answer.status, 503);
+    assert_eq!(answer.status, 504);
     assert!(begin.elapsed() < Duration::from_secs(30));
     assert_eq!(reasons(&setup).await, [""; 0]);
 }

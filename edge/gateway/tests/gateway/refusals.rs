@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 use tonic::Status;
 
 use crate::{
-    completions::{CHAT, question, servers as chat_servers, setup as chat_setup},
+    completions::{
+        CHAT, cloud_model as completions_cloud_model, question, servers as chat_servers,
+        setup as chat_setup,
+    },
     grpc_server::{
         GrpcServer, Script as GrpcScript, cloud_model as grpc_cloud_model,
         edge_model as grpc_edge_model, infer, rows as grpc_rows, setup as grpc_setup,
@@ -36,6 +39,11 @@ fn reachable() -> (String, Vec<String>) {
     ("Reachable".to_owned(), Vec::new())
 }
 
+/// Before the third refused call.
+fn after_calls(calls: usize) -> (String, Vec<String>) {
+    if calls == 0 { ("Unknown".to_owned(), Vec::new()) } else { reachable() }
+}
+
 const NAME: &str = "check url and modelName of the cloud";
 const FORM: &str =
     "check modelName and protocol of the cloud, and whether it supports what clients send";
@@ -59,7 +67,7 @@ async fn cloud_that_refuses_each_call_is_named_with_status_and_text() {
         let cloud = Server::start(move |_| status(code, &body)).await;
         let setup = Setup::start(edge.address, Some(cloud.address), json!({})).await;
         for calls in 0..3 {
-            assert_eq!(state(&setup).await, reachable(), "{code} after {calls} calls");
+            assert_eq!(state(&setup).await, after_calls(calls), "{code} after {calls} calls");
             assert_eq!(setup.post(INFER, rows(&[0.6])).await.decision(), ("edge", "fallback"));
         }
         let host = format!("http://{}", cloud.address);
@@ -103,8 +111,8 @@ async fn corrected_configuration_ends_the_refusal() {
     let host = format!("http://{}", cloud.address);
     assert_eq!(state(&setup).await, refused(&host, reason, NAME));
     setup.reconfigure(json!({"cloud": {"modelName": "big"}}));
-    setup.until("no problem", |status| status["cloud"] == "Reachable").await;
-    assert_eq!(state(&setup).await, reachable());
+    setup.until("no problem", |status| status["cloud"] == "Unknown").await;
+    assert_eq!(state(&setup).await, after_calls(0));
     assert_eq!(setup.post(INFER, rows(&[0.6])).await.decision(), ("cloud", "hard"));
 }
 
@@ -164,11 +172,31 @@ async fn refused_token_is_named_with_status_and_text() {
     setup.post(CHAT, question(0.2)).await;
     let (cloud_state, problems) = state(&setup).await;
     let begin = format!(
-        "CloudRefusesToken: http://{} refuses the token (403 Forbidden: not for model big): ",
+        "CloudRefusesToken: http://{} refuses requests without a token (403 Forbidden: not for \
+         model big): ",
         cloud.address
     );
     assert_eq!(cloud_state, "TokenRefused");
     assert!(problems.len() == 1 && problems[0].starts_with(&begin), "{problems:?}");
+}
+
+#[tokio::test]
+async fn refused_token_is_tried_again_when_its_file_is_written_with_the_same_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, "t0ken").unwrap();
+    let (edge, cloud) = chat_servers().await;
+    cloud.become_script(|_| status(401, json!({"detail": "not active yet"})));
+    let setup = chat_setup(&edge, &cloud, json!({"cloud": {"tokenFile": token}})).await;
+    for _ in 0..3 {
+        setup.post(CHAT, question(0.2)).await;
+    }
+    assert_eq!(state(&setup).await.0, "TokenRefused");
+    assert_eq!(cloud.received().len(), 1, "it is not called again for a minute");
+    cloud.become_script(completions_cloud_model);
+    std::fs::write(&token, "t0ken").unwrap();
+    setup.until("a reset", |status| status["cloud"] == "Unknown").await;
+    assert_eq!(setup.post(CHAT, question(0.2)).await.decision(), ("cloud", "hard"));
 }
 
 #[tokio::test]
@@ -182,7 +210,7 @@ async fn grpc_that_is_refused_is_named_with_its_code() {
         let cloud = GrpcServer::start(move |_| GrpcScript::Fail(refusal.clone())).await;
         let setup = grpc_setup(edge.address, cloud.address, json!({})).await;
         for calls in 0..3 {
-            assert_eq!(state(&setup).await, reachable(), "after {calls} calls");
+            assert_eq!(state(&setup).await, after_calls(calls), "after {calls} calls");
             infer(&setup, &[], grpc_rows(&[0.5], true)).await.unwrap();
         }
         let host = format!("http://{}", cloud.address);

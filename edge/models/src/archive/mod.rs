@@ -18,7 +18,7 @@ use zip::ZipArchive;
 
 pub use self::{
     limits::ArchiveLimits,
-    tree::{TreeWriter, UnpackedTree, sync_all},
+    tree::{TreeWriter, UnpackedTree},
 };
 use self::{limits::check_ratio, tree::invalid_archive};
 use crate::{ModelError, request::Packaging};

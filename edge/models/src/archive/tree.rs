@@ -151,16 +151,3 @@ fn make_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o755).create(dir)?;
     fs::set_permissions(dir, Permissions::from_mode(0o755))
 }
-
-/// Syncs all files and directories below `dir` to disk.
-pub fn sync_all(dir: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            sync_all(&entry.path())?;
-        } else {
-            File::open(entry.path())?.sync_all()?;
-        }
-    }
-    File::open(dir)?.sync_all()
-}

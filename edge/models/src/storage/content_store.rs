@@ -12,20 +12,20 @@
 
 use std::{
     collections::BTreeSet,
-    fs::{self, File, Permissions},
+    fs::{self, Permissions},
     io,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use neptune_transfer::durable::{self, Survives};
 use neptune_wire::NodeName;
 use serde::{Deserialize, Serialize};
 
 use super::durable::{read_json, remove, write_json};
 use crate::{
     Digest,
-    archive::sync_all,
     request::{ArtifactRequest, Packaging},
     resume::Validator,
 };
@@ -135,8 +135,8 @@ impl ContentStore {
         write_json(&self.dir.join("known"), &name, &KnownDigest { digest, validator })
     }
 
-    /// Syncs a verified file or directory to disk, and then makes it visible. `staging` is the path
-    /// of a directory to create; `archive` is the archive to keep.
+    /// Makes a verified file or directory visible. Survives a power failure: what is visible counts as
+    /// verified. `staging` is the path of a directory to create; `archive` is the archive to keep.
     pub fn put(
         &self,
         (model, archive): (&Path, Option<&Path>),
@@ -151,23 +151,18 @@ impl ContentStore {
         if packaging == Packaging::Plain {
             // The old name remains until the new one is on disk.
             fs::hard_link(model, staging.join("model"))?;
-            File::open(model)?.sync_all()?;
         } else {
-            sync_all(model)?;
-            fs::rename(model, staging.join("model"))?;
+            durable::adopt(model, &staging.join("model"), Survives::Kill)?;
         }
         if let Some(archive) = archive {
             fs::hard_link(archive, staging.join("archive"))?;
-            File::open(archive)?.sync_all()?;
         }
         write_json(staging, "meta.json", meta)?;
         fs::create_dir_all(self.dir_of(digest))?;
         // An existing entry is damaged: otherwise `find` would have returned it.
         remove_all(self.move_to_trash(&target)?)?;
-        fs::rename(staging, &target)?;
-        for dir in [self.dir_of(digest), self.dir.join("sha256")] {
-            File::open(dir)?.sync_all()?;
-        }
+        durable::adopt(staging, &target, Survives::PowerLoss)?;
+        durable::sync_directory(&self.dir.join("sha256"))?;
         if packaging == Packaging::Plain {
             // Workers run as other users, and must not change the artifact.
             fs::set_permissions(target.join("model"), Permissions::from_mode(0o444))?;
@@ -230,11 +225,7 @@ impl ContentStore {
     fn move_to_trash(&self, path: &Path) -> io::Result<Option<PathBuf>> {
         let number = self.trashed.fetch_add(1, Ordering::Relaxed);
         let trash = self.dir.join("trash").join(number.to_string());
-        match fs::rename(path, &trash) {
-            Ok(()) => Ok(Some(trash)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(durable::move_aside(path, &trash)?.then_some(trash))
     }
 }
 

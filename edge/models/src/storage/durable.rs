@@ -1,21 +1,14 @@
 //! Small files that survive a power failure, and removal of files and directories. I/O.
 
-use std::{
-    fs::{self, File},
-    io::{self, Write as _},
-    path::Path,
-};
+use std::{fs, io, path::Path};
 
+use neptune_transfer::durable::{self, Access, Survives};
 use serde::{Deserialize, Serialize};
 
-/// Replaces a JSON file. After a power failure it has the old or the new value.
+/// Replaces a JSON file. Survives a power failure: the records decide which bytes of a download count.
 pub fn write_json<T: Serialize>(dir: &Path, name: &str, value: &T) -> io::Result<()> {
-    let temporary = dir.join(format!("{name}.part"));
-    let mut file = File::create(&temporary)?;
-    file.write_all(&serde_json::to_vec(value)?)?;
-    file.sync_all()?;
-    fs::rename(temporary, dir.join(name))?;
-    File::open(dir)?.sync_all()
+    let content = serde_json::to_vec(value)?;
+    durable::replace(&dir.join(name), &content, Access::default(), Survives::PowerLoss)
 }
 
 /// Reads a JSON file. `None` if it is missing or invalid.

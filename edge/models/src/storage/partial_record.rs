@@ -18,6 +18,7 @@ use std::{
     path::Path,
 };
 
+use neptune_transfer::durable::{self, Survives};
 use neptune_wire::NodeName;
 use serde::{Deserialize, Serialize};
 
@@ -90,7 +91,8 @@ pub fn recover(dir: &Path, request: Digest) -> io::Result<(PartialVersion, u64)>
     Ok((version, 0))
 }
 
-/// Makes a verified file the complete download of `request`, in place of what was received.
+/// Makes a verified file the complete download of `request`, in place of what was received. Survives a
+/// power failure, like the records that describe it.
 pub fn adopt(dir: &Path, file: &Path, request: Digest, peer: Option<NodeName>) -> io::Result<()> {
     let bytes = fs::metadata(file)?.len();
     let raw = dir.join("raw");
@@ -100,8 +102,7 @@ pub fn adopt(dir: &Path, file: &Path, request: Digest, peer: Option<NodeName>) -
     let (validator, total, boot) = (None, Some(bytes), boot_id()?);
     PartialVersion { request, validator, total, peer, boot }.write(dir)?;
     write_synced(dir, bytes)?;
-    fs::rename(file, raw)?;
-    File::open(dir)?.sync_all()
+    durable::adopt(file, &raw, Survives::PowerLoss)
 }
 
 /// Discards the received bytes.
@@ -110,7 +111,7 @@ pub fn clear(dir: &Path) -> io::Result<()> {
     remove(&dir.join("tree"))?;
     let raw = File::create(dir.join("raw"))?;
     raw.sync_all()?;
-    File::open(dir)?.sync_all()
+    durable::sync_directory(dir)
 }
 
 /// Differs after each boot of the machine.

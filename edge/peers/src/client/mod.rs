@@ -2,5 +2,6 @@
 
 pub mod connection;
 pub mod download;
+pub mod kept;
 pub mod partial;
 pub mod pool;

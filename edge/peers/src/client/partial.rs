@@ -8,11 +8,13 @@ use std::{
 
 use bytes::Bytes;
 use neptune_content::Digest;
+use neptune_transfer::durable::{self, Survives};
 use neptune_wire::NodeName;
 use sha2::{Digest as _, Sha256};
 use tokio::{
-    fs::{self, File},
+    fs::File,
     io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _},
+    task::spawn_blocking,
 };
 
 /// Bytes that are read at once.
@@ -114,18 +116,17 @@ impl PartialFile {
         Digest::from(self.hash.clone()) == *digest
     }
 
-    /// Syncs the file to the disk, and then renames it.
+    /// Gives the file its name. Survives a power failure: a content with a name counts as verified.
     ///
     /// # Errors
     /// The disk failed.
-    pub async fn rename(self, target: &Path) -> io::Result<()> {
+    pub async fn adopt(self, target: &Path) -> io::Result<()> {
         let Self { path, mut file, .. } = self;
         file.flush().await?;
         file.sync_all().await?;
-        fs::rename(&path, target).await?;
-        match target.parent().filter(|it| !it.as_os_str().is_empty()) {
-            Some(directory) => File::open(directory).await?.sync_all().await,
-            None => Ok(()),
-        }
+        let target = target.to_owned();
+        let adopted =
+            spawn_blocking(move || durable::adopt(&path, &target, Survives::PowerLoss)).await;
+        adopted.map_err(io::Error::from).flatten()
     }
 }

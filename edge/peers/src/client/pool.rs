@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use http::{HeaderMap, StatusCode};
@@ -14,11 +14,9 @@ use super::connection::{PeerConnection, PeerError};
 use crate::{
     Peer,
     fetch_state::Availability,
+    limits::MAX_IDLE,
     protocol::{Route, parse_state},
 };
-
-/// A connection that was not used for this time is closed. The peer closes it a little later.
-const MAX_IDLE: Duration = Duration::from_secs(8);
 
 /// Idle connections, at most one per peer. A handshake costs more than the request.
 #[derive(Default)]

@@ -59,7 +59,7 @@ pub async fn answer(
         }
         Some(Route::Get(digest)) => {
             return match find(shared, &digest, &node) {
-                Ok(found) => content(shared, meter, &request, &digest, found).await,
+                Ok(found) => content(shared, (pin, &node, meter), &request, &digest, found).await,
                 Err(availability) => absent(availability),
             };
         }
@@ -90,7 +90,7 @@ fn absent(availability: Availability) -> Answer {
 
 async fn content(
     shared: &Arc<Shared>,
-    meter: &Arc<UploadMeter>,
+    (pin, node, meter): (&KeyPin, &NodeName, &Arc<UploadMeter>),
     request: &Request<Incoming>,
     digest: &Digest,
     (range, source): FoundContent,
@@ -105,13 +105,13 @@ async fn content(
             return answer;
         }
     };
-    let Ok(place) = Arc::clone(&shared.uploads).try_acquire_owned() else {
+    let Some(place) = shared.uploads.try_acquire(pin.clone()) else {
         let mut answer = empty(StatusCode::SERVICE_UNAVAILABLE);
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         return answer;
     };
     let part = FileRange { path: range.path, offset: range.offset + first, length };
-    match upload::open(shared, meter, (&part, source), place).await {
+    match upload::open(shared, meter, (&part, Arc::clone(&source)), place).await {
         Ok(body) => {
             let mut answer = Response::new(Either::Left(body));
             *answer.status_mut() = status;
@@ -123,6 +123,8 @@ async fn content(
         Err(error) => {
             let path = part.path.display();
             tracing::warn!(%digest, %path, %error, "content cannot be served");
+            // It was complete when it was stored.
+            source.scrub(digest, node);
             empty(StatusCode::NOT_FOUND)
         }
     }

@@ -3,7 +3,6 @@
 
 use std::{
     convert::Infallible,
-    net::SocketAddr,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -11,36 +10,39 @@ use std::{
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use neptune_pinned_tls::pin_of;
+use neptune_program::listen::{Entry, Identity, Peer};
 use neptune_wire::KeyPin;
 use tokio::{
     net::TcpStream,
-    time::{MissedTickBehavior, interval, timeout},
+    time::{MissedTickBehavior, interval},
 };
 use tokio_rustls::server::TlsStream;
 
 use super::{Shared, answer::answer, upload::UploadMeter};
 use crate::limits::{IDLE_TIMEOUT, SpeedWatch};
 
-/// Time for a handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two checks of a connection.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes that a connection buffers.
 const MAX_BUFFER: usize = 64 * 1024;
 
-/// Serves a connection until its end.
-pub async fn serve(shared: Arc<Shared>, stream: TcpStream, address: SocketAddr) {
+/// Serves a connection until its end. The handshake has the time of a pending connection.
+pub async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Peer, entry: Entry) {
+    let address = peer;
     // Requests are small, and their answers are waited for.
     let _ = stream.set_nodelay(true);
-    let stream = match timeout(HANDSHAKE_TIMEOUT, shared.acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(%address, %error, "handshake failed"),
-        Err(_) => return tracing::debug!(%address, "handshake took too long"),
+    let stream = match shared.acceptor.accept(stream).await {
+        Ok(stream) => stream,
+        Err(error) => return tracing::debug!(%address, %error, "handshake failed"),
     };
     let Some(pin) = pin(&stream) else { return };
     if shared.roster.borrow().by_pin(&pin).is_none() {
         shared.refused.fetch_add(1, Ordering::Relaxed);
+        entry.refuse_unknown();
         return tracing::debug!(%address, pin = pin.0, "refused a key that is not in the roster");
+    }
+    if let Err(cause) = entry.admit(Identity::Known(&pin.0)) {
+        return tracing::debug!(%address, pin = pin.0, ?cause, "refused a member");
     }
     let meter = Arc::new(UploadMeter::default());
     let service = service_fn(|request| {

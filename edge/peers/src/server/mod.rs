@@ -13,24 +13,36 @@ use std::{
 };
 
 use neptune_pinned_tls::{TlsKey, server_config};
+use neptune_program::listen::{self, Gate, Limits, Refusals, Shares};
+use neptune_wire::KeyPin;
 use tokio::{
     net::{TcpListener, TcpSocket},
-    sync::{Semaphore, watch},
-    task::JoinSet,
+    sync::watch,
 };
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
     Roster,
     content::ContentSource,
-    limits::{MAX_UPLOADS, RateBucket},
+    limits::{MAX_UPLOADS, MAX_UPLOADS_PER_MEMBER, RateBucket},
     roster::MAX_MEMBERS,
 };
 
-/// Connections at the same time: each member may poll and download.
-const MAX_CONNECTIONS: usize = 2 * MAX_MEMBERS;
-/// Pause after a connection was not accepted, for example without a free file descriptor.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The name of the server in metrics and in the log.
+const SERVER: &str = "peers";
+/// A connection has a place after the handshake of a member's key. Each member may poll, and
+/// download several contents.
+const LIMITS: Limits = Limits {
+    pending: 256,
+    pending_per_address: 32,
+    pending_reserve: 64,
+    pending_time: Duration::from_secs(5),
+    hurried_time: Duration::from_secs(1),
+    anonymous: 0,
+    anonymous_per_address: 0,
+    known: 4 * MAX_MEMBERS,
+    per_identity: 16,
+};
 /// Bytes that the kernel buffers for one connection. Without this, it would take a slow reader
 /// minutes to empty the buffer, which hides that it does not read.
 const SEND_BUFFER: u32 = 256 * 1024;
@@ -40,7 +52,7 @@ struct Shared {
     acceptor: TlsAcceptor,
     roster: watch::Receiver<Roster>,
     sources: Vec<Arc<dyn ContentSource>>,
-    uploads: Arc<Semaphore>,
+    uploads: Shares<KeyPin>,
     rate: Mutex<RateBucket>,
     /// Connections with a key that is not in the roster.
     refused: Arc<AtomicU64>,
@@ -49,6 +61,7 @@ struct Shared {
 /// What a node offers to its site.
 pub struct PeerServer {
     shared: Arc<Shared>,
+    refusals: Refusals,
 }
 
 impl PeerServer {
@@ -65,11 +78,17 @@ impl PeerServer {
             acceptor: TlsAcceptor::from(Arc::new(server_config(key))),
             roster,
             sources,
-            uploads: Arc::new(Semaphore::new(MAX_UPLOADS)),
+            uploads: Shares::new(MAX_UPLOADS, MAX_UPLOADS_PER_MEMBER),
             rate: Mutex::new(RateBucket::new(bytes_per_second, Instant::now())),
             refused: Arc::default(),
         };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(shared), refusals: Refusals::default() }
+    }
+
+    /// Counts refused connections here.
+    #[must_use]
+    pub fn counting(self, refusals: Refusals) -> Self {
+        Self { refusals, ..self }
     }
 
     /// Counts the connections with a key that is not in the roster.
@@ -79,33 +98,12 @@ impl PeerServer {
 
     /// Serves until `shutdown` ends, then ends the connections.
     pub async fn run(self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let mut connections = JoinSet::new();
-        tokio::pin!(shutdown);
-        loop {
-            while connections.try_join_next().is_some() {}
-            let accept = async {
-                let place = Arc::clone(&places).acquire_owned().await;
-                (listener.accept().await, place.expect("the semaphore is never closed"))
-            };
-            let (accepted, place) = tokio::select! {
-                () = &mut shutdown => return,
-                accepted = accept => accepted,
-            };
-            match accepted {
-                Ok((stream, address)) => {
-                    let shared = Arc::clone(&self.shared);
-                    connections.spawn(async move {
-                        connection::serve(shared, stream, address).await;
-                        drop(place);
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "a connection of a peer was not accepted");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
+        let gate = Gate::new(SERVER, LIMITS, &self.refusals);
+        let shared = self.shared;
+        listen::run(&listener, &gate, shutdown, |stream, peer, entry| {
+            connection::serve(Arc::clone(&shared), stream, peer, entry)
+        })
+        .await;
     }
 }
 

@@ -14,11 +14,12 @@ use bytes::{Bytes, BytesMut};
 use futures::stream::{BoxStream, Stream, StreamExt as _, unfold};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
+use neptune_program::listen::Share;
+use neptune_wire::KeyPin;
 use std::task::{Context, Poll};
 use tokio::{
     fs::File,
     io::{AsyncReadExt as _, AsyncSeekExt as _},
-    sync::OwnedSemaphorePermit,
 };
 
 use super::Shared;
@@ -48,7 +49,7 @@ impl UploadMeter {
 pub struct Upload {
     pieces: BoxStream<'static, io::Result<Frame<Bytes>>>,
     meter: Arc<UploadMeter>,
-    _place: OwnedSemaphorePermit,
+    _place: Share<KeyPin>,
 }
 
 impl Drop for Upload {
@@ -73,7 +74,7 @@ pub async fn open(
     shared: &Arc<Shared>,
     meter: &Arc<UploadMeter>,
     (range, source): (&FileRange, Arc<dyn ContentSource>),
-    place: OwnedSemaphorePermit,
+    place: Share<KeyPin>,
 ) -> io::Result<StreamBody<Upload>> {
     let mut file = File::open(&range.path).await?;
     let metadata = file.metadata().await?;

@@ -150,3 +150,25 @@ async fn file_that_became_shorter_is_not_served() {
     let result = members[1].fetch(digest).await;
     assert!(matches!(result.outcome, FetchOutcome::UseOrigin(_)));
 }
+
+#[tokio::test]
+async fn copy_that_cannot_be_read_as_a_whole_is_damaged_at_the_first_request() {
+    for is_removed in [false, true] {
+        let members = site(2);
+        let (reader, holder) = (&members[0], &members[1]);
+        let content = noise(10_000, 7);
+        let digest = Digest::of_bytes(&content);
+        holder.hold(digest, &content);
+        let path = holder.path(&digest);
+        if is_removed {
+            std::fs::remove_file(&path).unwrap();
+        } else {
+            std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(9_999).unwrap();
+        }
+        let result = reader.fetch(digest).await;
+        assert!(matches!(result.outcome, FetchOutcome::UseOrigin(_)), "{result:?}");
+        let mut events = holder.events.lock().await;
+        let damaged = tokio::time::timeout(Duration::from_secs(20), events.recv()).await;
+        assert_eq!(damaged.unwrap(), Some(ContentEvent::Damaged(digest, path)));
+    }
+}

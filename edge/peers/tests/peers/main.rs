@@ -7,6 +7,7 @@
     reason = "tests read clocks, and compute ratios"
 )]
 
+mod attacks;
 mod failures;
 mod hostile;
 mod limits;

@@ -32,8 +32,8 @@ pub struct Fixture {
     pub directory: Arc<TempDir>,
     pub source: Arc<DatasetSource>,
     pub link: Link,
-    key: TlsKey,
-    peer: Peer,
+    pub key: TlsKey,
+    pub peer: Peer,
     server: JoinHandle<()>,
     _roster: watch::Sender<Roster>,
 }
@@ -152,6 +152,9 @@ pub struct Link {
     sent: Arc<AtomicU64>,
     /// The connection is cut at this number of bytes.
     cut_at: Arc<AtomicU64>,
+    /// The number of connections so far. Those before the second number close at the next answer.
+    connections: Arc<AtomicU64>,
+    closing: Arc<AtomicU64>,
     task: JoinHandle<()>,
 }
 
@@ -167,9 +170,13 @@ impl Link {
         let address = listener.local_addr().unwrap();
         let (sent, cut_at) = (Arc::<AtomicU64>::default(), Arc::new(AtomicU64::new(u64::MAX)));
         let (count, limit) = (Arc::clone(&sent), Arc::clone(&cut_at));
+        let (connections, closing) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        let (opened, ended) = (Arc::clone(&connections), Arc::clone(&closing));
         let task = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let (sent, cut_at) = (Arc::clone(&count), Arc::clone(&limit));
+                let number = opened.fetch_add(1, Ordering::Relaxed);
+                let closing = Arc::clone(&ended);
                 tokio::spawn(async move {
                     let server = TcpStream::connect(to).await.ok()?;
                     // Otherwise each small file waits for a delayed acknowledgement.
@@ -183,7 +190,8 @@ impl Link {
                         loop {
                             let read = from_server.read(&mut piece).await.unwrap_or(0);
                             let total = sent.load(Ordering::Relaxed) + read as u64;
-                            if read == 0 || total > cut_at.load(Ordering::Relaxed) {
+                            let is_closing = number < closing.load(Ordering::Relaxed);
+                            if read == 0 || is_closing || total > cut_at.load(Ordering::Relaxed) {
                                 return;
                             }
                             sent.store(total, Ordering::Relaxed);
@@ -200,7 +208,12 @@ impl Link {
                 });
             }
         });
-        Self { address, sent, cut_at, task }
+        Self { address, sent, cut_at, connections, closing, task }
+    }
+
+    /// Closes the present connections instead of their next answer.
+    pub fn close_at_next_answer(&self) {
+        self.closing.store(self.connections.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Bytes that arrived, with those of TLS.

@@ -10,4 +10,5 @@
 mod appended;
 mod changed;
 mod fixture;
+mod idle;
 mod races;

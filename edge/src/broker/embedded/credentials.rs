@@ -11,11 +11,12 @@ use std::{
 
 use neptune_wire::{Resource, WorkerName};
 use tokio::{sync::watch, time::timeout};
+use tracing::debug;
 
 use super::{
     access::ClientIdentity,
     notes::{WorkerNote, WorkerNotes},
-    packet::{ConnectCode, Login},
+    packet::{ConnectCode, Login, OtherConnect},
 };
 use crate::{
     domain::{
@@ -29,7 +30,7 @@ use crate::{
 pub const AGENT_USER: &str = "neptune_agent";
 pub const OBSERVER_USER: &str = "neptune_observer";
 /// How long a login waits for the first observation of the containers after a start.
-const FIRST_OBSERVATION_TIMEOUT: Duration = Duration::from_secs(10);
+pub const FIRST_OBSERVATION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The logins of the embedded broker.
 pub struct BrokerCredentials {
@@ -211,7 +212,10 @@ impl BrokerCredentials {
         }
         logins.has_logged_in = true;
         drop(state);
-        self.notes.remove(&worker, WorkerNote::LoginMissing);
+        for note in [WorkerNote::LoginMissing, WorkerNote::WrongPassword, WorkerNote::OtherVersion]
+        {
+            self.notes.remove(&worker, note);
+        }
         Ok(ClientIdentity::Worker(worker, password))
     }
 
@@ -221,13 +225,44 @@ impl BrokerCredentials {
         if self.allow_anonymous || has_old {
             return Ok(ClientIdentity::Anonymous);
         }
-        let silent = state.workers.iter().filter(|(_, logins)| !logins.has_logged_in);
-        let silent: Vec<WorkerName> = silent.map(|(worker, _)| worker.clone()).collect();
-        drop(state);
-        for worker in silent {
-            self.notes.add(&worker, WorkerNote::LoginMissing);
-        }
         Err(ConnectCode::NotAuthorized)
+    }
+
+    /// Notes that the login of a client was refused, for the worker that it is.
+    pub fn note_refusal(&self, client_id: &str, login: Option<&Login>) {
+        let note =
+            if login.is_some() { WorkerNote::WrongPassword } else { WorkerNote::LoginMissing };
+        self.note_refused(client_id, login, note);
+    }
+
+    /// Notes that a client of another version of MQTT was refused, for the worker that it is.
+    pub fn note_other_version(&self, connect: &OtherConnect) {
+        self.note_refused(&connect.client_id, connect.login.as_ref(), WorkerNote::OtherVersion);
+    }
+
+    fn note_refused(&self, client_id: &str, login: Option<&Login>, note: WorkerNote) {
+        if let Some(worker) = self.refused_worker(client_id, login) {
+            self.notes.add(&worker, note);
+        } else {
+            debug!(client_id, user = login.map(|it| &it.user), "unknown client refused");
+        }
+    }
+
+    /// The worker that a refused client is: by its user name, else by its client ID, else the only
+    /// one that is missing. Never one that logged in: another process may claim its name.
+    fn refused_worker(&self, client_id: &str, login: Option<&Login>) -> Option<WorkerName> {
+        let state = self.lock();
+        let is_missing = |worker: &WorkerName| {
+            state.workers.get(worker).is_some_and(|logins| !logins.has_logged_in)
+        };
+        if let Some(login) = login {
+            return login.user.parse().ok().filter(is_missing);
+        }
+        let by_id: Option<WorkerName> = client_id.parse().ok().filter(is_missing);
+        by_id.or_else(|| {
+            let mut missing = state.workers.keys().filter(|worker| is_missing(worker));
+            missing.next().filter(|_| missing.next().is_none()).cloned()
+        })
     }
 
     /// Whether a client that logged in earlier may stay connected.
@@ -337,6 +372,8 @@ mod tests {
         let strict = credentials(false);
         strict.set_observed(&[container(Some(PasswordDigest::of("x")))], |_| false);
         assert_eq!(strict.authenticate(None).await, Err(ConnectCode::NotAuthorized));
+        assert_eq!(strict.notes.of(&worker()), "");
+        strict.note_refusal("", None);
         assert!(strict.notes.of(&worker()).contains("--allow-anonymous-workers"));
         // As after an upgrade of the agent.
         strict.set_observed(&[container(None)], |_| false);
@@ -353,6 +390,46 @@ mod tests {
         assert!(open.is_anonymous_allowed(&worker()));
         open.note_anonymous(&worker());
         assert!(open.notes.of(&worker()).contains("publishes without credentials"));
+    }
+
+    #[tokio::test]
+    async fn only_the_worker_that_was_refused_is_noted() {
+        let credentials = credentials(false);
+        credentials.set_observed(&[], |_| false);
+        let [a, b, c] = ["a", "b", "c"].map(|name| name.parse::<WorkerName>().unwrap());
+        let issued = [&a, &b, &c].map(|worker| login(&credentials.issue(worker).unwrap()));
+        let noted = || [&a, &b, &c].map(|worker| credentials.notes.of(worker));
+        let none = [const { String::new() }; 3];
+        // It may be any of the three, or none of them.
+        credentials.note_refusal("mosqsub|1234", None);
+        let unknown = Login { user: "x".into(), password: Vec::new() };
+        credentials.note_refusal("a", Some(&unknown));
+        assert_eq!(noted(), none);
+        credentials.note_refusal("b", None);
+        let [of_a, of_b, of_c] = noted();
+        assert!(of_b.contains("a client without credentials was refused"), "{of_b}");
+        assert_eq!((of_a.as_str(), of_c.as_str()), ("", ""));
+        let wrong = Login { user: "a".into(), password: b"guess".to_vec() };
+        credentials.note_refusal("any", Some(&wrong));
+        let newer = OtherConnect {
+            is_newer: true,
+            client_id: String::new(),
+            login: Some(issued[2].clone()),
+        };
+        credentials.note_other_version(&newer);
+        let [of_a, _, of_c] = noted();
+        assert!(of_a.contains("because of the password"), "{of_a}");
+        assert!(of_c.contains("MQTT 3.1.1"), "{of_c}");
+        for sent in &issued {
+            credentials.authenticate(Some(sent)).await.unwrap();
+        }
+        assert_eq!(noted(), none, "a login removes the notes");
+        credentials.note_refusal("any", Some(&wrong));
+        assert_eq!(noted(), none, "a worker that logged in is not the refused client");
+        // The only one that is missing.
+        credentials.issue(&c).unwrap();
+        credentials.note_refusal("mosqsub|1234", None);
+        assert_ne!(credentials.notes.of(&c), "");
     }
 
     #[tokio::test]

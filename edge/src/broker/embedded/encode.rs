@@ -9,6 +9,11 @@ pub fn connack(code: ConnectCode) -> Bytes {
     Bytes::copy_from_slice(&[0x20, 2, 0, code as u8])
 }
 
+/// CONNACK of MQTT 5 with "unsupported protocol version", which its clients understand.
+pub fn connack_5() -> Bytes {
+    Bytes::from_static(&[0x20, 3, 0, 0x84, 0])
+}
+
 fn acknowledgement(first: u8, id: u16) -> Bytes {
     let [high, low] = id.to_be_bytes();
     Bytes::copy_from_slice(&[first, 2, high, low])

@@ -51,6 +51,19 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Skips the properties of MQTT 5: their length in up to 4 bytes, and as many bytes.
+    pub fn skip_properties(&mut self) -> Result<(), ProtocolError> {
+        let mut length = 0;
+        for index in 0..4 {
+            let byte = self.byte()?;
+            length |= usize::from(byte & 0x7f) << (7 * index);
+            if byte & 0x80 == 0 {
+                return self.take(length).map(drop);
+            }
+        }
+        Err(Malformed(self.packet))
+    }
+
     /// At least one item, to the end of the packet.
     pub fn list<T>(
         &mut self,

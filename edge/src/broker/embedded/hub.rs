@@ -12,16 +12,15 @@ use std::{
 
 use bytes::Bytes;
 use neptune_wire::filter_matches;
-use tokio::{
-    sync::{Notify, mpsc, watch},
-    time::timeout,
-};
+use tokio::{sync::Notify, task::yield_now, time::timeout};
 use tracing::debug;
 
 use super::{
     access::ClientIdentity,
     encode,
     packet::{ConnectCode, Publish, QoS},
+    queue::Outgoing,
+    worker_messages::{AgentQueue, WorkerMessages},
 };
 
 /// Connections of all workers, of one worker, without a login, and of observers. The agent's own
@@ -31,9 +30,6 @@ const MAX_PER_WORKER: usize = 4;
 const MAX_ANONYMOUS: usize = 64;
 const MAX_OBSERVERS: usize = 4;
 const MAX_FILTERS: usize = 16;
-/// Packets that wait for a client to read them. A client other than the agent that lets the queue
-/// fill up is disconnected.
-pub const QUEUE: usize = 16;
 /// How long a message waits for this agent's own connection, for example while it starts.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -44,8 +40,9 @@ pub type Consumer = Arc<dyn Fn(Bytes) + Send + Sync>;
 /// The connections, and the retained messages of the agent.
 pub struct Hub {
     inner: Mutex<Inner>,
-    /// Where messages for the agent are queued, while it is subscribed.
-    agent: watch::Sender<Option<mpsc::Sender<Bytes>>>,
+    /// Where messages for the agent are queued.
+    agent: Arc<AgentQueue>,
+    messages: Arc<WorkerMessages>,
     /// Topics whose messages the agent receives.
     agent_filter: String,
     consumer: Option<Consumer>,
@@ -63,11 +60,11 @@ struct Connection {
     identity: ClientIdentity,
     client_id: String,
     filters: Vec<(String, QoS)>,
-    outgoing: mpsc::Sender<Bytes>,
+    outgoing: Outgoing,
     close: Arc<Notify>,
 }
 
-/// The agent did not accept a message in time.
+/// The agent did not accept a message in time, or stops.
 #[derive(Debug)]
 pub struct AgentUnavailable;
 
@@ -85,10 +82,15 @@ impl Drop for Registration {
 
 impl Hub {
     /// `agent_filter`: the topics whose messages the agent receives, or the `consumer` in its place.
-    pub fn new(agent_filter: String, consumer: Option<Consumer>) -> Self {
+    pub fn new(
+        agent_filter: String,
+        consumer: Option<Consumer>,
+        messages: Arc<WorkerMessages>,
+    ) -> Self {
         Self {
             inner: Mutex::default(),
-            agent: watch::Sender::new(None),
+            agent: messages.begin(),
+            messages,
             agent_filter,
             consumer,
             packet_id: AtomicU16::new(0),
@@ -115,7 +117,7 @@ impl Hub {
         self: &Arc<Self>,
         identity: ClientIdentity,
         client_id: String,
-        outgoing: mpsc::Sender<Bytes>,
+        outgoing: Outgoing,
         close: Arc<Notify>,
     ) -> Result<Registration, ConnectCode> {
         let mut inner = self.lock();
@@ -151,7 +153,7 @@ impl Hub {
     /// down.
     ///
     /// # Errors
-    /// The agent did not accept the message in time.
+    /// The agent did not accept the message in time, or stops.
     pub async fn deliver(
         &self,
         message: &Publish,
@@ -165,20 +167,31 @@ impl Hub {
                 inner.retained.insert(message.topic.clone(), message.payload.clone());
             }
         }
-        self.deliver_to_subscribers(message);
+        if self.deliver_to_subscribers(message) {
+            // The tasks that empty the queues run on the same thread.
+            yield_now().await;
+        }
         if filter_matches(&self.agent_filter, &message.topic) {
             if let Some(consumer) = &self.consumer {
                 consumer(message.payload.clone());
                 return Ok(());
             }
-            return timeout(AGENT_TIMEOUT, self.deliver_to_agent(message))
-                .await
-                .map_err(|_| AgentUnavailable);
+            let packet = self.encode(message, QoS::AtLeastOnce, false);
+            let queued = timeout(AGENT_TIMEOUT, self.messages.send(&self.agent, packet)).await;
+            return if queued.unwrap_or(false) { Ok(()) } else { Err(AgentUnavailable) };
         }
         Ok(())
     }
 
-    fn deliver_to_subscribers(&self, message: &Publish) {
+    /// Number of connections.
+    pub fn connections(&self) -> usize {
+        self.lock().connections.len()
+    }
+
+    /// Queues a message for the subscribers. A client other than the agent that lets its queue fill
+    /// up is disconnected. Returns whether a queue fills up.
+    fn deliver_to_subscribers(&self, message: &Publish) -> bool {
+        let mut is_filling = false;
         for connection in self.lock().connections.values() {
             if connection.identity == ClientIdentity::Agent {
                 continue;
@@ -190,26 +203,9 @@ impl Hub {
                 debug!(client = connection.client_id, "client reads too slowly; disconnected");
                 connection.close.notify_one();
             }
+            is_filling |= connection.outgoing.is_filling();
         }
-    }
-
-    async fn deliver_to_agent(&self, message: &Publish) {
-        let mut agent = self.agent.subscribe();
-        loop {
-            let is_connected = |queue: &Option<mpsc::Sender<Bytes>>| {
-                queue.as_ref().is_some_and(|queue| !queue.is_closed())
-            };
-            // The sender is `self`.
-            let Ok(queue) = agent.wait_for(is_connected).await.map(|queue| queue.clone()) else {
-                return;
-            };
-            let packet = self.encode(message, QoS::AtLeastOnce, false);
-            if let Some(queue) = queue
-                && queue.send(packet).await.is_ok()
-            {
-                return;
-            }
-        }
+        is_filling
     }
 
     fn encode(&self, message: &Publish, granted: QoS, is_retained: bool) -> Bytes {
@@ -239,7 +235,7 @@ impl Registration {
         }
         connection.filters.push((filter.to_owned(), qos));
         if connection.identity == ClientIdentity::Agent && filter == self.hub.agent_filter {
-            self.hub.agent.send_replace(Some(connection.outgoing.clone()));
+            self.hub.agent.set(connection.outgoing.clone());
         }
         let matching = retained.iter().filter(|(topic, _)| filter_matches(filter, topic));
         let encode = |(topic, payload): (&String, &Bytes)| {
@@ -269,7 +265,10 @@ impl ClientIdentity {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::*;
+    use super::{
+        super::queue::{Queue, queue},
+        *,
+    };
     use crate::domain::broker_login::PasswordDigest;
 
     fn worker(name: &str) -> ClientIdentity {
@@ -278,19 +277,23 @@ mod tests {
 
     struct Client {
         registration: Registration,
-        received: mpsc::Receiver<Bytes>,
+        received: Queue,
         close: Arc<Notify>,
     }
 
     fn connect(hub: &Arc<Hub>, who: ClientIdentity, id: &str) -> Result<Client, ConnectCode> {
-        let (outgoing, received) = mpsc::channel(QUEUE);
+        let (outgoing, received) = queue();
         let close = Arc::new(Notify::new());
         let registration = hub.register(who, id.into(), outgoing, Arc::clone(&close))?;
         Ok(Client { registration, received, close })
     }
 
     fn hub() -> Arc<Hub> {
-        Arc::new(Hub::new("neptune/workers/+/info".into(), None))
+        hub_with(&Arc::default())
+    }
+
+    fn hub_with(messages: &Arc<WorkerMessages>) -> Arc<Hub> {
+        Arc::new(Hub::new("neptune/workers/+/info".into(), None, Arc::clone(messages)))
     }
 
     fn message(topic: &str, payload: &'static str) -> Publish {
@@ -327,9 +330,19 @@ mod tests {
         let mut agent = connect(&hub, ClientIdentity::Agent, "agent").unwrap();
         slow.registration.subscribe("#", QoS::AtLeastOnce).unwrap();
         agent.registration.subscribe("neptune/workers/+/info", QoS::AtLeastOnce).unwrap();
-        for _ in 0..=QUEUE {
+        // Fewer bytes than the queue has.
+        for _ in 0..100 {
             hub.deliver(&message("neptune/workers/a/info", "x"), false).await.unwrap();
-            assert!(agent.received.recv().await.is_some());
+            assert!(agent.received.next().await.is_some());
+        }
+        assert!(timeout(Duration::ZERO, slow.close.notified()).await.is_err());
+        let large = Publish {
+            payload: vec![b'x'; 64 * 1024].into(),
+            ..message("neptune/workers/a/info", "")
+        };
+        for _ in 0..4 {
+            hub.deliver(&large, false).await.unwrap();
+            assert!(agent.received.next().await.is_some());
         }
         slow.close.notified().await;
     }
@@ -347,7 +360,36 @@ mod tests {
         };
         let (delivered, mut agent) = tokio::join!(delivery, subscription);
         delivered.unwrap();
-        assert!(agent.received.try_recv().is_ok());
+        assert!(agent.received.try_next().is_some());
+    }
+
+    #[tokio::test]
+    async fn accepted_messages_are_ahead_of_the_last_one_and_later_ones_are_refused() {
+        let messages = Arc::<WorkerMessages>::default();
+        let hub = hub_with(&messages);
+        let mut agent = connect(&hub, ClientIdentity::Agent, "agent").unwrap();
+        agent.registration.subscribe("neptune/workers/+/info", QoS::AtLeastOnce).unwrap();
+        let worker = async {
+            let mut accepted = 0;
+            while hub.deliver(&message("neptune/workers/a/info", "x"), false).await.is_ok() {
+                accepted += 1;
+                if accepted == 50 {
+                    messages.close();
+                }
+            }
+            messages.send_last().await;
+            accepted
+        };
+        let last = encode::publish("$neptune/last", b"", false, None);
+        let reader = async {
+            let mut received = 0;
+            while agent.received.next().await.unwrap().packet != last {
+                received += 1;
+            }
+            received
+        };
+        let (accepted, received) = tokio::join!(worker, reader);
+        assert_eq!((accepted, received), (50, 50));
     }
 
     #[tokio::test]

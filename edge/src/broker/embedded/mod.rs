@@ -9,6 +9,7 @@
 //! | `credentials` | the logins |
 //! | `notes` | remarks for the status of workers |
 //! | `rate` | messages per second of a connection |
+//! | `queue` | packets that wait for a client |
 //! | `hub` | connections, subscriptions, delivery |
 //! | `handshake` | CONNECT of a connection |
 //! | `session` | the other packets of a connection |
@@ -25,11 +26,13 @@ mod listener;
 pub mod notes;
 mod observer_file;
 mod packet;
+mod queue;
 mod rate;
 mod session;
 mod supervisor;
 #[cfg(test)]
 mod tests;
+pub mod worker_messages;
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -37,16 +40,18 @@ use std::{
     sync::Arc,
 };
 
+use neptune_program::listen::{self, Refusals};
 use neptune_wire::TopicPrefix;
 use tracing::warn;
 
-pub use self::observer_file::read_observer_url;
 use self::{
     credentials::BrokerCredentials,
     hub::Consumer,
     notes::WorkerNotes,
     supervisor::{ProbeTimes, Supervisor},
+    worker_messages::WorkerMessages,
 };
+pub use self::{listener::SERVER, observer_file::read_observer_url};
 use crate::{Error, domain::listen_address::reachable};
 
 /// The settings of the embedded broker.
@@ -58,9 +63,19 @@ pub struct BrokerSettings<'a> {
     pub data_dir: Option<&'a Path>,
     /// Takes the workers' info messages in place of the agent's connection.
     pub consumer: Option<Consumer>,
+    /// Counts the connections that the broker refuses.
+    pub refusals: Refusals,
 }
 
-/// Starts the broker in threads of its own, until the process exits. Returns the logins.
+/// A broker that was started.
+pub struct EmbeddedBroker {
+    /// The logins.
+    pub credentials: Arc<BrokerCredentials>,
+    /// The way of workers' messages to the agent.
+    pub messages: Arc<WorkerMessages>,
+}
+
+/// Starts the broker in threads of its own, until the process exits.
 /// `failed` is called if the broker cannot be restarted after a failure.
 ///
 /// # Errors
@@ -69,11 +84,11 @@ pub fn start<F: Future<Output = ()> + Send>(
     settings: &BrokerSettings<'_>,
     notes: WorkerNotes,
     failed: impl FnOnce(Error) -> F + Send + 'static,
-) -> Result<Arc<BrokerCredentials>, Error> {
+) -> Result<EmbeddedBroker, Error> {
     let listen = settings.listen;
     let error = move |why: std::io::Error| Error::LocalBroker { listen, why: why.to_string() };
-    let listener = TcpListener::bind(listen).map_err(error)?;
-    listener.set_nonblocking(true).map_err(error)?;
+    let listener: TcpListener =
+        listen::bind(listen).and_then(tokio::net::TcpListener::into_std).map_err(error)?;
     let address = reachable(listen);
     let (credentials, observer_password) =
         BrokerCredentials::new(address, settings.allow_anonymous, notes).map_err(error)?;
@@ -85,18 +100,21 @@ pub fn start<F: Future<Output = ()> + Send>(
         warn!(%error, %data_dir, "cannot write observer-url; people cannot log in to the embedded broker");
     }
     let credentials = Arc::new(credentials);
+    let messages = Arc::<WorkerMessages>::default();
     let supervisor = Supervisor {
         listener,
         address,
         prefix: settings.prefix.clone(),
         credentials: Arc::clone(&credentials),
         consumer: settings.consumer.clone(),
+        messages: Arc::clone(&messages),
         times: ProbeTimes::default(),
+        refusals: settings.refusals.clone(),
     };
     let instance = supervisor.start_instance().map_err(error)?;
     tokio::spawn(async move {
         let why = supervisor.run(instance).await;
         failed(error(why)).await;
     });
-    Ok(credentials)
+    Ok(EmbeddedBroker { credentials, messages })
 }

@@ -19,6 +19,10 @@ pub enum WorkerNote {
     WithoutPassword,
     /// It never logged in, and a client without a login was refused.
     LoginMissing,
+    /// It never logged in, and a client with its user name and another password was refused.
+    WrongPassword,
+    /// It never logged in, and its client uses another version of MQTT.
+    OtherVersion,
     OversizedMessage,
     ForeignTopic,
 }
@@ -34,6 +38,12 @@ impl fmt::Display for WorkerNote {
             }
             Self::LoginMissing => {
                 "has not connected to the node's broker, and a client without credentials was refused; use the user and password of MQTT_URL in the worker, or start the agent with --allow-anonymous-workers"
+            }
+            Self::WrongPassword => {
+                "has not connected to the node's broker, and a client with its user name was refused because of the password; use the user and password of MQTT_URL in the worker"
+            }
+            Self::OtherVersion => {
+                "has not connected to the node's broker, and its client was refused because it does not use MQTT 3.1.1; set the worker's client to MQTT 3.1.1"
             }
             Self::OversizedMessage => {
                 "publishes messages above 64 KiB, which are dropped; send smaller ones"

@@ -2,12 +2,12 @@
 //! agent's user and root can read it.
 
 use std::{
-    fs::{self, File},
-    io::{self, Write as _},
+    fs, io,
     net::SocketAddr,
-    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
+
+use neptune_transfer::durable::{self, Access, Survives};
 
 use super::credentials::OBSERVER_USER;
 
@@ -15,25 +15,14 @@ fn path(data_dir: &Path) -> PathBuf {
     data_dir.join("observer-url")
 }
 
-/// Replaces the file. Each start of the agent has another password, so that the earlier file is
-/// removed if this fails.
+/// Replaces the file. Survives a kill: each start of the agent has another password and writes the
+/// file again. For the same reason the earlier file is removed if this fails.
 pub fn write(data_dir: &Path, address: SocketAddr, password: &str) -> io::Result<()> {
-    replace(data_dir, address, password).inspect_err(|_| {
-        let _ = fs::remove_file(path(data_dir));
+    let path = path(data_dir);
+    let url = format!("mqtt://{OBSERVER_USER}:{password}@{address}\n");
+    durable::replace(&path, url.as_bytes(), Access::OWNER, Survives::Kill).inspect_err(|_| {
+        let _ = fs::remove_file(&path);
     })
-}
-
-fn replace(data_dir: &Path, address: SocketAddr, password: &str) -> io::Result<()> {
-    let new = data_dir.join("observer-url.new");
-    // A file that exists keeps its mode, so that it is created again.
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
-    writeln!(file, "mqtt://{OBSERVER_USER}:{password}@{address}")?;
-    drop(file);
-    fs::rename(new, path(data_dir))
 }
 
 /// The observer's URL that the running agent wrote.
@@ -55,12 +44,13 @@ mod tests {
     fn observer_file_is_replaced_and_readable_only_by_its_owner() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(path(dir.path()), "readable by everybody").unwrap();
-        fs::write(dir.path().join("observer-url.new"), "left by a power cut").unwrap();
+        let temporary = durable::temporary(&path(dir.path()));
+        fs::write(&temporary, "left by a power cut").unwrap();
         write(dir.path(), "127.0.0.1:1884".parse().unwrap(), "secret").unwrap();
         let url = read_observer_url(dir.path()).unwrap();
         assert_eq!(url, "mqtt://neptune_observer:secret@127.0.0.1:1884");
         let mode = fs::metadata(path(dir.path())).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert!(!dir.path().join("observer-url.new").exists());
+        assert!(!temporary.exists());
     }
 }

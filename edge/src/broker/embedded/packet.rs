@@ -32,6 +32,8 @@ const DISCONNECT: u8 = 14;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Packet {
     Connect(Box<Connect>),
+    /// CONNECT of another version of MQTT.
+    OtherConnect(Box<OtherConnect>),
     Publish(Publish),
     /// A message above [`MAX_PAYLOAD`], without its payload. `payload` is empty.
     OversizedPublish(Publish),
@@ -59,6 +61,15 @@ pub struct Connect {
     pub keep_alive: u16,
     /// Published when the client leaves without DISCONNECT.
     pub will: Option<Publish>,
+    pub login: Option<Login>,
+}
+
+/// CONNECT of a version that the broker does not support: the identity of the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherConnect {
+    /// Whether the version is 5 or later.
+    pub is_newer: bool,
+    pub client_id: String,
     pub login: Option<Login>,
 }
 
@@ -218,7 +229,7 @@ impl Header {
     fn body(self, body: &[u8]) -> Result<Packet, ProtocolError> {
         let mut fields = Fields { rest: body, packet: name(self.kind) };
         let packet = match self.kind {
-            CONNECT => Packet::Connect(Box::new(parse_connect(&mut fields)?)),
+            CONNECT => parse_connect(&mut fields)?,
             PUBREL => Packet::PubRel(fields.id()?),
             SUBSCRIBE => {
                 let id = fields.id()?;
@@ -282,22 +293,41 @@ fn publish_head(header: Header, body: &[u8]) -> Result<Option<(Publish, usize)>,
     Ok(Some((Publish { topic, payload: Bytes::new(), qos, retain, id }, used)))
 }
 
-fn parse_connect(fields: &mut Fields<'_>) -> Result<Connect, ProtocolError> {
+fn parse_connect(fields: &mut Fields<'_>) -> Result<Packet, ProtocolError> {
     let protocol = fields.bytes()?;
-    if protocol != b"MQTT" || fields.byte()? != 4 {
-        return Err(Version);
-    }
+    let level = fields.byte()?;
+    let is_newer = match (protocol, level) {
+        (b"MQTT", 4) => return Ok(Packet::Connect(Box::new(parse_connect_4(fields, false)?))),
+        (b"MQIsdp", 3) => false,
+        (b"MQTT", 5) => true,
+        _ => return Err(Version),
+    };
+    let Connect { client_id, login, .. } = parse_connect_4(fields, is_newer)?;
+    Ok(Packet::OtherConnect(Box::new(OtherConnect { is_newer, client_id, login })))
+}
+
+/// CONNECT after the version. That of version 5 differs only by its properties.
+fn parse_connect_4(
+    fields: &mut Fields<'_>,
+    has_properties: bool,
+) -> Result<Connect, ProtocolError> {
     let flags = fields.byte()?;
     let has = |bit: u8| flags >> bit & 1 == 1;
     let (has_will, has_user, has_password) = (has(2), has(7), has(6));
-    let is_invalid =
-        has(0) || (!has_will && flags & 0b0011_1000 != 0) || (has_password && !has_user);
+    let is_invalid = has(0)
+        || (!has_will && flags & 0b0011_1000 != 0)
+        || (has_password && !has_user && !has_properties);
     if is_invalid {
         return Err(Malformed("CONNECT"));
     }
     let keep_alive = u16::from_be_bytes([fields.byte()?, fields.byte()?]);
+    let skip_properties = |fields: &mut Fields<'_>| {
+        if has_properties { fields.skip_properties() } else { Ok(()) }
+    };
+    skip_properties(fields)?;
     let client_id = fields.text()?;
     let will = if has_will {
+        skip_properties(fields)?;
         let topic = fields.topic()?;
         let payload = Bytes::copy_from_slice(fields.bytes()?);
         Some(Publish { topic, payload, qos: qos(flags >> 3 & 3)?, retain: has(5), id: 0 })
@@ -366,9 +396,25 @@ mod tests {
         ] {
             assert!(decode(&connect_bytes(flags, fields)).is_err(), "{flags:08b} {fields:?}");
         }
-        let mut newer = connect_bytes(2, &["id"]);
-        newer[8] = 5;
-        assert_eq!(decode(&newer), Err(Version));
+        let mut unknown = connect_bytes(2, &["id"]);
+        unknown[8] = 6;
+        assert_eq!(decode(&unknown), Err(Version));
+    }
+
+    #[test]
+    fn connect_of_version_5_names_its_client() {
+        let text = |text: &str| {
+            [&u16::try_from(text.len()).unwrap().to_be_bytes(), text.as_bytes()].concat()
+        };
+        // The session expires after 10 s; the will is delayed by 1 s.
+        let (session, will) = ([5, 0x11, 0, 0, 0, 10], [5, 0x18, 0, 0, 0, 1]);
+        let head = [&text("MQTT")[..], &[5, 0b1100_0110, 0, 60]].concat();
+        let fields = [text("id"), will.to_vec(), text("t"), text("bye"), text("w-1"), text("pw")];
+        let bytes = with_header(0x10, &[head, session.to_vec(), fields.concat()].concat());
+        let Some(Packet::OtherConnect(other)) = decode(&bytes).unwrap() else { panic!("CONNECT") };
+        assert!(other.is_newer);
+        let login = Login { user: "w-1".into(), password: b"pw".to_vec() };
+        assert_eq!((other.client_id.as_str(), other.login), ("id", Some(login)));
     }
 
     #[test]

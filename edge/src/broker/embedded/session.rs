@@ -11,7 +11,7 @@ use neptune_wire::{TopicPrefix, is_topic};
 use tokio::{
     io::AsyncReadExt as _,
     net::tcp::OwnedReadHalf,
-    sync::{Notify, mpsc},
+    sync::Notify,
     task::JoinHandle,
     time::{sleep, sleep_until, timeout},
 };
@@ -24,6 +24,7 @@ use super::{
     hub::{Hub, Registration},
     notes::WorkerNote,
     packet::{Connect, ConnectCode, Decoder, MAX_PAYLOAD, Packet, ProtocolError, Publish, QoS},
+    queue::Outgoing,
     rate::RateLimit,
 };
 
@@ -62,7 +63,7 @@ pub struct Session {
     identity: ClientIdentity,
     registration: Registration,
     /// `None` at the end.
-    outgoing: Option<mpsc::Sender<Bytes>>,
+    outgoing: Option<Outgoing>,
     writer: JoinHandle<()>,
     close: Arc<Notify>,
     keep_alive: Option<Duration>,
@@ -77,7 +78,7 @@ pub struct Connected {
     pub identity: ClientIdentity,
     pub registration: Registration,
     /// Packets to the client.
-    pub outgoing: mpsc::Sender<Bytes>,
+    pub outgoing: Outgoing,
     /// The task that writes them.
     pub writer: JoinHandle<()>,
     /// Notified when the connection must be closed.
@@ -126,32 +127,32 @@ impl Session {
                 }
             }
             let silent_at = self.keep_alive.map(|time| received_at + time);
-            let deadline = silent_at.into_iter().chain(revoked_at).min();
             tokio::select! {
-                read = reader.read_buf(decoder.buffer()) => match read {
-                    Ok(0) => return Closed::ByClient,
-                    Ok(_) => received_at = Instant::now(),
-                    Err(error) => return error.into(),
-                },
+                // In this order: bytes that arrived in time count as such, also if this task did not
+                // run meanwhile, and a client that sends without a pause is closed as any other.
+                biased;
                 () = self.close.notified() => return Closed::Broker("replaced, or reads too slowly"),
                 _ = changes.changed() => {
                     if !self.shared.credentials.is_valid(&self.identity) {
                         revoked_at.get_or_insert(Instant::now() + REVOKED_TIMEOUT);
                     }
                 }
-                () = until(deadline) => {
-                    return Closed::Broker(match revoked_at {
-                        at if at.is_some() && at == deadline => "its container is gone",
-                        _ => "keep-alive expired",
-                    });
-                }
+                () = until(revoked_at) => return Closed::Broker("its container is gone"),
+                read = reader.read_buf(decoder.buffer()) => match read {
+                    Ok(0) => return Closed::ByClient,
+                    Ok(_) => received_at = Instant::now(),
+                    Err(error) => return error.into(),
+                },
+                () = until(silent_at) => return Closed::Broker("keep-alive expired"),
             }
         }
     }
 
     async fn on_packet(&mut self, packet: Packet) -> Result<(), Closed> {
         match packet {
-            Packet::Connect(_) => return Err(Closed::Broker("second CONNECT")),
+            Packet::Connect(_) | Packet::OtherConnect(_) => {
+                return Err(Closed::Broker("second CONNECT"));
+            }
             Packet::Publish(publish) => self.on_publish(publish).await?,
             Packet::OversizedPublish(publish) => {
                 if let ClientIdentity::Worker(worker, _) = &self.identity {

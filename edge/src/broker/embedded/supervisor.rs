@@ -2,12 +2,13 @@
 //! answer. Runs on the agent's threads, not on the broker's.
 
 use std::{
-    io,
+    io::{self, ErrorKind},
     net::{SocketAddr, TcpListener},
     sync::Arc,
     time::Duration,
 };
 
+use neptune_program::listen::Refusals;
 use neptune_wire::TopicPrefix;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -21,8 +22,9 @@ use super::{
     encode::{connack, connect, disconnect},
     hub::{Consumer, Hub},
     listener::Instance,
-    packet::ConnectCode,
+    packet::{ConnectCode, Login},
     session::Shared,
+    worker_messages::WorkerMessages,
 };
 
 /// Failed probes after which the instance is replaced.
@@ -31,7 +33,7 @@ const MAX_FAILED_PROBES: u32 = 2;
 const MAX_START_ATTEMPTS: u32 = 30;
 const START_DELAY: Duration = Duration::from_secs(1);
 
-/// When to probe. A broker that does not answer is replaced within 28 s.
+/// When to probe. A broker that does not answer is replaced within 36 s.
 #[derive(Debug, Clone, Copy)]
 pub struct ProbeTimes {
     pub interval: Duration,
@@ -53,7 +55,20 @@ pub struct Supervisor {
     pub credentials: Arc<BrokerCredentials>,
     /// Takes the workers' info messages in place of the agent's connection.
     pub consumer: Option<Consumer>,
+    /// Takes them otherwise.
+    pub messages: Arc<WorkerMessages>,
     pub times: ProbeTimes,
+    /// Counts the connections that the broker refuses.
+    pub refusals: Refusals,
+}
+
+/// What a probe shows.
+#[derive(Debug, PartialEq, Eq)]
+enum Probed {
+    Works,
+    /// The probe failed, but the broker accepts connections and delivers messages.
+    Busy(String),
+    Fails(String),
 }
 
 impl Supervisor {
@@ -63,14 +78,15 @@ impl Supervisor {
     /// # Errors
     /// No file descriptor or thread is available.
     pub fn start_instance(&self) -> io::Result<Instance> {
-        let hub = Hub::new(self.prefix.worker_info_filter(), self.consumer.clone());
+        let (filter, messages) = (self.prefix.worker_info_filter(), Arc::clone(&self.messages));
+        let hub = Hub::new(filter, self.consumer.clone(), messages);
         self.start_instance_with(Arc::new(hub))
     }
 
     pub(super) fn start_instance_with(&self, hub: Arc<Hub>) -> io::Result<Instance> {
         let shared =
             Shared { hub, credentials: Arc::clone(&self.credentials), prefix: self.prefix.clone() };
-        Instance::start(&self.listener, Arc::new(shared))
+        Instance::start(&self.listener, Arc::new(shared), &self.refusals)
     }
 
     /// Supervises the instance. Returns only if no other instance can be started.
@@ -79,12 +95,20 @@ impl Supervisor {
         loop {
             let problem = tokio::select! {
                 () = instance.ended() => "its thread ended".to_owned(),
-                () = sleep(self.times.interval) => match self.probe().await {
-                    Ok(()) => {
+                () = sleep(self.times.interval) => match self.check(&instance).await {
+                    Probed::Works => {
                         failed = 0;
                         continue;
                     }
-                    Err(problem) => {
+                    Probed::Busy(problem) => {
+                        failed = 0;
+                        warn!(
+                            problem, address = %self.address,
+                            "embedded broker is busy with other connections; it works and is not restarted"
+                        );
+                        continue;
+                    }
+                    Probed::Fails(problem) => {
                         failed += 1;
                         warn!(problem, failed, "embedded broker does not answer");
                         if failed < MAX_FAILED_PROBES {
@@ -123,22 +147,67 @@ impl Supervisor {
         }
     }
 
-    /// Logs in over a new connection.
-    async fn probe(&self) -> Result<(), String> {
-        let probe = async {
-            let mut stream = TcpStream::connect(self.address).await?;
-            let login = self.credentials.agent_login();
-            stream.write_all(&connect("neptune-probe", &login)).await?;
-            let mut answer = [0; 4];
-            stream.read_exact(&mut answer).await?;
-            stream.write_all(&disconnect()).await?;
-            io::Result::Ok(answer)
+    /// Probes the instance. A connection that fails is no proof: a flood of other clients has the
+    /// same effect.
+    async fn check(&self, instance: &Instance) -> Probed {
+        let turns = instance.turns();
+        let ProbeError { problem, is_sent } = match self.probe().await {
+            Ok(()) => return Probed::Works,
+            Err(error) => error,
         };
-        match timeout(self.times.timeout, probe).await {
-            Ok(Ok(answer)) if answer == *connack(ConnectCode::Accepted) => Ok(()),
-            Ok(Ok(answer)) => Err(format!("it answered {answer:?}")),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("no response within {} ms", self.times.timeout.as_millis())),
+        let is_accepting = !is_sent || instance.turns() > turns;
+        if is_accepting && instance.is_responsive(self.times.timeout).await {
+            Probed::Busy(problem)
+        } else {
+            Probed::Fails(problem)
         }
     }
+
+    /// Logs in over a new connection.
+    async fn probe(&self) -> Result<(), ProbeError> {
+        let login = async {
+            let connected = TcpStream::connect(self.address).await;
+            let mut stream = connected.map_err(|error| ProbeError {
+                // Others, such as too many open files, are of this process.
+                is_sent: matches!(
+                    error.kind(),
+                    ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset | ErrorKind::TimedOut
+                ),
+                problem: error.to_string(),
+            })?;
+            log_in(&mut stream, &self.credentials.agent_login())
+                .await
+                .map_err(|error| ProbeError::sent(error.to_string()))
+        };
+        match timeout(self.times.timeout, login).await {
+            Ok(Ok(answer)) if answer == *connack(ConnectCode::Accepted) => Ok(()),
+            Ok(Ok(answer)) => Err(ProbeError::sent(format!("it answered {answer:?}"))),
+            Ok(Err(error)) => Err(error),
+            Err(_) => {
+                let millis = self.times.timeout.as_millis();
+                Err(ProbeError::sent(format!("no response within {millis} ms")))
+            }
+        }
+    }
+}
+
+/// Why a probe failed.
+struct ProbeError {
+    problem: String,
+    /// Whether the failure may be the broker's: the connection was tried.
+    is_sent: bool,
+}
+
+impl ProbeError {
+    fn sent(problem: String) -> Self {
+        Self { problem, is_sent: true }
+    }
+}
+
+async fn log_in(stream: &mut TcpStream, login: &Login) -> io::Result<[u8; 4]> {
+    stream.write_all(&connect("neptune-probe", login)).await?;
+    let mut answer = [0; 4];
+    stream.read_exact(&mut answer).await?;
+    stream.write_all(&disconnect()).await?;
+    Ok(answer)
 }

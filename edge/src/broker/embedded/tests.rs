@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -13,6 +13,7 @@ use std::{
 };
 
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
+use neptune_program::listen::{self, Refusal, Refusals};
 use neptune_wire::{TopicPrefix, WorkerName};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -21,9 +22,10 @@ use tokio::{
 };
 
 use super::{
-    credentials::BrokerCredentials,
+    credentials::{BrokerCredentials, OBSERVER_USER},
     encode,
     hub::Hub,
+    listener::SERVER,
     notes::WorkerNotes,
     packet::{Login, MAX_PAYLOAD},
     supervisor::{ProbeTimes, Supervisor},
@@ -40,11 +42,15 @@ struct Broker {
 
 /// A broker on a free port, without an instance yet, for which the containers were observed.
 fn broker(allow_anonymous: bool) -> Broker {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.set_nonblocking(true).unwrap();
+    observable_broker(allow_anonymous).0
+}
+
+/// The same, with the password of the observer.
+fn observable_broker(allow_anonymous: bool) -> (Broker, String) {
+    let listener = listen::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap().into_std().unwrap();
     let address = listener.local_addr().unwrap();
     let notes = WorkerNotes::new(|| ());
-    let credentials = BrokerCredentials::new(address, allow_anonymous, notes).unwrap().0;
+    let (credentials, observer) = BrokerCredentials::new(address, allow_anonymous, notes).unwrap();
     credentials.set_observed(&[], |_| false);
     let credentials = Arc::new(credentials);
     let times =
@@ -55,9 +61,11 @@ fn broker(allow_anonymous: bool) -> Broker {
         prefix: TopicPrefix::default(),
         credentials: Arc::clone(&credentials),
         consumer: None,
+        messages: Arc::default(),
         times,
+        refusals: Refusals::default(),
     };
-    Broker { address, credentials, supervisor }
+    (Broker { address, credentials, supervisor }, observer)
 }
 
 /// A running broker.
@@ -257,6 +265,171 @@ async fn idle_connections_without_login_keep_no_worker_out() {
     assert_eq!(&*next_message(&mut received).await.payload, b"x");
 }
 
+/// Logs in over a new connection. Returns whether the broker accepts it.
+async fn logs_in(address: SocketAddr, login: &Login) -> bool {
+    let exchange = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(&encode::connect("raw", login)).await?;
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).await?;
+        std::io::Result::Ok(answer)
+    };
+    let answer = timeout(TIMEOUT, exchange).await.expect("an answer or an end");
+    answer.is_ok_and(|answer| answer == [0x20, 2, 0, 0])
+}
+
+/// Fails if the connection of the link was lost.
+fn assert_stayed_up(events: &mut LinkEvents) {
+    while let Ok(Some(event)) = futures::FutureExt::now_or_never(events.next()).ok_or(()) {
+        assert!(!matches!(event, LinkEvent::Down { .. }), "the broker was restarted: {event:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flood_of_connect_and_close_loses_no_login_and_no_broker() {
+    let Broker { address, credentials, supervisor } = broker(false);
+    let refusals = supervisor.refusals.clone();
+    let instance = supervisor.start_instance().unwrap();
+    tokio::spawn(supervisor.run(instance));
+    let (_agent, mut received) = agent(&credentials);
+    next_up(&mut received).await;
+    let login = login(&credentials.issue(&name("a")).unwrap().mqtt_url);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let floods: Vec<_> = (0..2)
+        .map(|_| {
+            let is_over = Arc::clone(&is_over);
+            thread::spawn(move || {
+                let mut opened = 0_u32;
+                while !is_over.load(Ordering::Relaxed) {
+                    opened += u32::from(std::net::TcpStream::connect(address).is_ok());
+                }
+                opened
+            })
+        })
+        .collect();
+    let (begun, mut lost) = (Instant::now(), 0);
+    for _ in 0..63 {
+        lost += u32::from(!logs_in(address, &login).await);
+    }
+    while begun.elapsed() < Duration::from_secs(2) {
+        lost += u32::from(!logs_in(address, &login).await);
+    }
+    is_over.store(true, Ordering::Relaxed);
+    let opened: u32 = floods.into_iter().map(|flood| flood.join().unwrap()).sum();
+    println!("{opened} connections in {:?}", begun.elapsed());
+    assert_eq!(lost, 0);
+    assert!(opened > 1000, "{opened}");
+    assert_eq!(refusals.of(SERVER, Refusal::PendingFull), 0);
+    assert_stayed_up(&mut received);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn broker_that_refuses_its_probe_is_not_restarted_while_it_works() {
+    let Broker { address, credentials, supervisor } = broker(false);
+    let refusals = supervisor.refusals.clone();
+    let instance = supervisor.start_instance().unwrap();
+    tokio::spawn(supervisor.run(instance));
+    let (_agent, mut received) = agent(&credentials);
+    next_up(&mut received).await;
+    let (a, _a) = link(&credentials.issue(&name("a")).unwrap().mqtt_url, "a", &[]);
+    // Silent connections take all places of those without a login, for many probes.
+    let (begun, mut silent) = (Instant::now(), Vec::new());
+    let refused = || refusals.of(SERVER, Refusal::PendingFull);
+    while begun.elapsed() < Duration::from_secs(2) || refused() < 100 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+        if silent.len() > 400 {
+            drop(silent.drain(..200));
+        }
+    }
+    a.publish(message("neptune/workers/a/info", "x")).unwrap();
+    assert_eq!(&*next_message(&mut received).await.payload, b"x");
+    assert_stayed_up(&mut received);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn observer_reads_a_burst_of_eight_workers_without_a_loss() {
+    // Below the limit of a connection, above which messages with QoS 0 are dropped.
+    const EACH: usize = 1500;
+    let (Broker { address, credentials, mut supervisor }, password) = observable_broker(false);
+    supervisor.consumer = Some(Arc::new(|_| ()));
+    let instance = supervisor.start_instance().unwrap();
+    tokio::spawn(supervisor.run(instance));
+    let connected = async |login: &Login| {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(&encode::connect("raw", login)).await.unwrap();
+        read(&mut stream, &[0x20, 2, 0, 0]).await;
+        stream
+    };
+    let observer = Login { user: OBSERVER_USER.into(), password: password.into_bytes() };
+    let mut observer = connected(&observer).await;
+    observer.write_all(b"\x82\x06\0\x01\0\x01#\0").await.unwrap();
+    read(&mut observer, &[0x90, 3, 0, 1, 0]).await;
+    let mut expected = 0;
+    for number in 0..8 {
+        let worker = format!("w{number}");
+        let login = login(&credentials.issue(&name(&worker)).unwrap().mqtt_url);
+        let info = format!("neptune/workers/{worker}/info");
+        let burst = encode::publish(&info, &[b'x'; 200], false, None).repeat(EACH);
+        expected += burst.len();
+        let mut stream = connected(&login).await;
+        tokio::spawn(async move {
+            stream.write_all(&burst).await.unwrap();
+            // Keeps the connection until the broker ends.
+            let _ = stream.read(&mut [0]).await;
+        });
+    }
+    let (mut received, mut buffer) = (0, vec![0; 64 * 1024]);
+    while received < expected {
+        let more = timeout(TIMEOUT, observer.read(&mut buffer)).await.expect("more messages");
+        let more = more.unwrap_or_default();
+        assert!(more > 0, "disconnected after {received} of {expected} bytes");
+        received += more;
+    }
+    assert_eq!(received, expected);
+}
+
+#[tokio::test]
+async fn worker_with_mqtt_5_is_refused_in_its_version_and_noted() {
+    let (address, credentials) = started(false);
+    let sent = login(&credentials.issue(&name("a")).unwrap().mqtt_url);
+    credentials.issue(&name("b")).unwrap();
+    let mut connect = connect_with(&sent, 60, None);
+    // Version 5 has the length of the properties after the keep-alive.
+    connect[8] = 5;
+    connect.insert(12, 0);
+    connect[1] += 1;
+    assert_eq!(send(address, &connect).await, [0x20, 3, 0, 0x84, 0]);
+    assert!(credentials.notes.of(&name("a")).contains("set the worker's client to MQTT 3.1.1"));
+    assert_eq!(credentials.notes.of(&name("b")), "");
+}
+
+#[tokio::test]
+async fn client_that_sent_in_time_stays_while_the_agent_delays_it() {
+    let (address, credentials) = started(false);
+    let mut clients = Vec::new();
+    for number in 0..8 {
+        let worker = format!("w{number}");
+        let login = login(&credentials.issue(&name(&worker)).unwrap().mqtt_url);
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(&connect_with(&login, 1, None)).await.unwrap();
+        read(&mut client, &[0x20, 2, 0, 0]).await;
+        let info = format!("neptune/workers/{worker}/info");
+        client.write_all(&encode::publish(&info, b"x", false, Some(7))).await.unwrap();
+        clients.push(client);
+    }
+    // The broker waits for the agent with the first message of each, and then for longer than their
+    // keep-alive.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    for client in &mut clients {
+        client.write_all(&[0xc0, 0]).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    let (_agent, _received) = agent(&credentials);
+    for client in &mut clients {
+        read(client, &[0x40, 2, 0, 7, 0xd0, 0]).await;
+    }
+}
+
 #[tokio::test]
 async fn connection_of_a_removed_container_is_closed() {
     let (_, credentials) = started(false);
@@ -282,7 +455,7 @@ async fn connection_of_a_removed_container_is_closed() {
 #[tokio::test]
 async fn broker_that_does_not_answer_is_replaced() {
     let Broker { address, credentials, supervisor } = broker(false);
-    let hub = Arc::new(Hub::new("neptune/workers/+/info".into(), None));
+    let hub = Arc::new(Hub::new("neptune/workers/+/info".into(), None, Arc::default()));
     let instance = supervisor.start_instance_with(Arc::clone(&hub)).unwrap();
     // Its thread blocks for as long as another thread has the lock, as after a deadlock.
     let is_blocked = Arc::new(AtomicBool::new(true));

@@ -1,65 +1,116 @@
-//! Calls cloud workers as an edge worker does, and checks `EdgeMesh` on this node.
-//! `cloud_workers.rs` decides what the results mean.
+//! Calls clouds as edge workers and gateways do. `cloud_workers.rs` decides what the results mean.
 
 use std::{
+    error::Error as _,
     io,
-    net::{IpAddr, SocketAddr, UdpSocket},
+    net::SocketAddr,
     time::{Duration, Instant},
 };
 
+use reqwest::{Certificate, Client, redirect};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpStream, UdpSocket as AsyncUdpSocket},
-    time::timeout,
+    net::TcpStream,
+    time::{Instant as Deadline, timeout, timeout_at},
 };
 
-use crate::{
-    commands::doctor::facts::{CallError, CallFacts, Checked, EdgeMeshFacts},
-    config::EDGE_MESH_DNS,
-};
+use crate::commands::doctor::facts::{Answer, CallError, CallFacts, Protocol};
 
 /// Behind `EdgeMesh` a connection is accepted within 1 ms, so a longer wait means that nothing
 /// accepts it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Longer than `EdgeMesh` takes to give up an endpoint (3.8 s). With the connection below the timeout
-/// of a check.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(6);
-const DNS_TIMEOUT: Duration = Duration::from_secs(2);
+/// Of the whole call. Longer than `EdgeMesh` takes to give up an endpoint that refuses (3.8 s), or an
+/// agent that was killed (8.8 s), and below the timeout of a check.
+const CALL_TIMEOUT: Duration = Duration::from_millis(9500);
 
-/// Any port: connecting a UDP socket sends nothing.
-const ANY_PORT: u16 = 80;
+/// What an HTTP/2 client sends first: the preface, and an empty SETTINGS frame.
+const HTTP2_START: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// The type of a SETTINGS frame, in the fourth byte of the frame.
+const SETTINGS: u8 = 4;
 
-/// An A query for `kubernetes.default.svc.cluster.local`.
-const DNS_QUERY: &[u8] = b"\x4e\x50\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\
-    \x0akubernetes\x07default\x03svc\x07cluster\x05local\x00\x00\x01\x00\x01";
-
-/// Makes one HTTP request. Every status is an answer of a cloud worker.
-#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-pub async fn call(host: &str, address: SocketAddr) -> CallFacts {
-    let began = Instant::now();
-    let result = request(host, address, RESPONSE_TIMEOUT).await;
-    CallFacts { address, result, took: began.elapsed() }
+/// A call of one cloud: where to, and how.
+#[derive(Debug)]
+pub struct Call<'a> {
+    pub host: &'a str,
+    pub address: SocketAddr,
+    pub protocol: Protocol,
+    /// Certificates to trust in addition to those of the system, PEM.
+    pub authorities: Option<Vec<u8>>,
 }
 
-async fn request(
-    host: &str,
-    address: SocketAddr,
-    response_timeout: Duration,
-) -> Result<u16, CallError> {
-    let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
-    let mut stream = connected.map_err(|_| CallError::ConnectTimeout)?.map_err(|e| error(&e))?;
-    let head = format!(
-        "GET / HTTP/1.1\r\nHost: {host}:{}\r\nUser-Agent: neptune-edge-doctor\r\nConnection: close\r\n\r\n",
-        address.port()
-    );
-    let mut start = [0; 12];
-    let exchange = async {
-        stream.write_all(head.as_bytes()).await?;
-        stream.read_exact(&mut start).await
-    };
-    let exchanged = timeout(response_timeout, exchange).await;
-    exchanged.map_err(|_| CallError::Silent)?.map_err(|e| error(&e))?;
-    status(&start).ok_or(CallError::NotHttp)
+impl Call<'_> {
+    /// Makes one request, without a token. Every HTTP status is an answer.
+    pub async fn run(&self) -> CallFacts {
+        self.run_within(CALL_TIMEOUT).await
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+    async fn run_within(&self, limit: Duration) -> CallFacts {
+        let began = Instant::now();
+        let result = self.request(Deadline::from_std(began + limit)).await;
+        CallFacts { address: self.address, result, took: began.elapsed() }
+    }
+
+    async fn request(&self, deadline: Deadline) -> Result<Answer, CallError> {
+        let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(self.address)).await;
+        let stream = connected.map_err(|_| CallError::ConnectTimeout)?.map_err(|e| error(&e))?;
+        let exchange = async {
+            match self.protocol {
+                Protocol::Http => self.http(stream).await,
+                Protocol::Grpc => grpc(stream).await,
+                Protocol::Https => self.https().await,
+                Protocol::GrpcTls => Ok(Answer::Connected),
+            }
+        };
+        timeout_at(deadline, exchange).await.map_err(|_| CallError::Silent)?
+    }
+
+    async fn http(&self, mut stream: TcpStream) -> Result<Answer, CallError> {
+        let head = format!(
+            "GET / HTTP/1.1\r\nHost: {}:{}\r\nUser-Agent: neptune-edge-doctor\r\nConnection: close\r\n\r\n",
+            self.host,
+            self.address.port()
+        );
+        let mut start = [0; 12];
+        stream.write_all(head.as_bytes()).await.map_err(|e| error(&e))?;
+        stream.read_exact(&mut start).await.map_err(|e| error(&e))?;
+        status(&start).map(Answer::Http).ok_or(CallError::NotHttp)
+    }
+
+    async fn https(&self) -> Result<Answer, CallError> {
+        let extra = self.authorities.as_deref().map(Certificate::from_pem_bundle).transpose();
+        let extra = extra.map_err(|e| request_error(&e))?.unwrap_or_default();
+        #[expect(clippy::disallowed_methods, reason = "the one HTTPS client of the doctor")]
+        let builder = || {
+            Client::builder()
+                .user_agent("neptune-edge-doctor")
+                .redirect(redirect::Policy::none())
+                .no_proxy()
+                .http1_only()
+                .resolve(self.host, self.address)
+        };
+        // A machine without system authorities can still use the given ones.
+        let client = builder().tls_certs_merge(extra.clone()).build();
+        let client = client
+            .or_else(|_| builder().tls_certs_only(extra).build())
+            .map_err(|e| request_error(&e))?;
+        let host = match self.address {
+            SocketAddr::V6(address) if self.host == address.ip().to_string() => {
+                format!("[{}]", self.host)
+            }
+            _ => self.host.to_owned(),
+        };
+        let url = format!("https://{host}:{}/", self.address.port());
+        let answer = client.get(url).send().await.map_err(|e| request_error(&e))?;
+        Ok(Answer::Http(answer.status().as_u16()))
+    }
+}
+
+async fn grpc(mut stream: TcpStream) -> Result<Answer, CallError> {
+    let mut frame = [0; 9];
+    stream.write_all(HTTP2_START).await.map_err(|e| error(&e))?;
+    stream.read_exact(&mut frame).await.map_err(|e| error(&e))?;
+    if frame[3] == SETTINGS { Ok(Answer::Grpc) } else { Err(CallError::NotGrpc) }
 }
 
 /// The status of `HTTP/1.1 200`.
@@ -80,36 +131,24 @@ fn error(error: &io::Error) -> CallError {
     }
 }
 
-/// `EdgeMesh`'s interface and name server, and the routes to these `ClusterIP`s.
-pub async fn edge_mesh(cluster_ips: Vec<IpAddr>) -> EdgeMeshFacts {
-    let has_interface = UdpSocket::bind((EDGE_MESH_DNS, 0)).is_ok();
-    let dns = if has_interface {
-        name_server(SocketAddr::new(EDGE_MESH_DNS, 53)).await
-    } else {
-        Err("edgemesh0 does not exist".to_owned())
-    };
-    let unroutable = cluster_ips.into_iter().filter(|address| !has_route(*address)).collect();
-    EdgeMeshFacts { has_interface, dns, unroutable }
-}
-
-/// Whether a name server answers, with any result.
-async fn name_server(server: SocketAddr) -> Checked<()> {
-    let exchange = async {
-        let socket = AsyncUdpSocket::bind((IpAddr::from([0, 0, 0, 0]), 0)).await?;
-        socket.connect(server).await?;
-        socket.send(DNS_QUERY).await?;
-        socket.recv(&mut [0; 512]).await
-    };
-    match timeout(DNS_TIMEOUT, exchange).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no response within {} s", DNS_TIMEOUT.as_secs())),
+/// The cause of an error of the HTTPS client, whose outer errors contain the URL.
+fn request_error(failed: &reqwest::Error) -> CallError {
+    let mut cause = failed.source();
+    let mut last = "the request failed".to_owned();
+    while let Some(inner) = cause {
+        if let Some(io) = inner.downcast_ref::<io::Error>() {
+            return tls_error(io).map_or_else(|| error(io), |tls| CallError::Tls(tls.to_string()));
+        }
+        last = inner.to_string();
+        cause = inner.source();
     }
+    CallError::Other(last)
 }
 
-fn has_route(address: IpAddr) -> bool {
-    let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    UdpSocket::bind(any).and_then(|socket| socket.connect((address, ANY_PORT))).is_ok()
+/// The error of TLS in one of I/O, which may be in another one.
+fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    let inner = error.get_ref()?;
+    inner.downcast_ref().or_else(|| inner.downcast_ref().and_then(tls_error))
 }
 
 #[cfg(test)]
@@ -119,35 +158,50 @@ mod tests {
 
     use super::*;
 
+    const fn to(address: SocketAddr, protocol: Protocol) -> Call<'static> {
+        Call { host: "cloud", address, protocol, authorities: None }
+    }
+
     /// The result of a call to a server that receives the request, and then does this.
     async fn called<F: Future<Output = ()> + Send>(
+        protocol: Protocol,
         serve: impl FnOnce(TcpStream) -> F + Send + 'static,
-    ) -> Result<u16, CallError> {
+    ) -> Result<Answer, CallError> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = [0; 1024];
             let length = stream.read(&mut request).await.unwrap();
-            assert!(request[..length].starts_with(b"GET / HTTP/1.1\r\nHost: cloud:"));
+            let is_http = request[..length].starts_with(b"GET / HTTP/1.1\r\nHost: cloud:");
+            assert_eq!(is_http, protocol == Protocol::Http);
             serve(stream).await;
         });
-        call("cloud", address).await.result
+        to(address, protocol).run().await.result
     }
 
     #[tokio::test]
     async fn each_way_a_call_ends_has_its_own_result() {
-        let answer = |text: &'static [u8]| {
-            called(async move |mut stream: TcpStream| stream.write_all(text).await.unwrap())
+        let answer = |protocol, text: &'static [u8]| {
+            called(protocol, async move |mut stream: TcpStream| {
+                stream.write_all(text).await.unwrap();
+            })
         };
-        let not_found = answer(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await;
-        assert_eq!(not_found, Ok(404), "the examples serve no /");
-        assert_eq!(answer(b"SSH-2.0-OpenSSH_9.2\r\n").await, Err(CallError::NotHttp));
-        assert_eq!(called(async |stream| drop(stream)).await, Err(CallError::Closed));
+        let not_found = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
+        let found = answer(Protocol::Http, not_found).await;
+        assert_eq!(found, Ok(Answer::Http(404)), "the examples serve no /");
+        let found = answer(Protocol::Http, b"SSH-2.0-OpenSSH_9.2\r\n").await;
+        assert_eq!(found, Err(CallError::NotHttp));
+        assert_eq!(answer(Protocol::Grpc, not_found).await, Err(CallError::NotGrpc));
+        let settings = b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64";
+        assert_eq!(answer(Protocol::Grpc, settings).await, Ok(Answer::Grpc));
+        let found = called(Protocol::Http, async |stream| drop(stream)).await;
+        assert_eq!(found, Err(CallError::Closed));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
-        assert_eq!(call("cloud", address).await.result, Err(CallError::Refused));
+        let found = to(address, Protocol::Http).run().await.result;
+        assert_eq!(found, Err(CallError::Refused));
     }
 
     #[tokio::test]
@@ -155,23 +209,9 @@ mod tests {
         // The kernel accepts the connection.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let result = request("cloud", address, Duration::from_millis(50)).await;
-        assert_eq!(result, Err(CallError::Silent));
-    }
-
-    #[tokio::test]
-    async fn name_server_is_asked_and_has_to_answer() {
-        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let address = server.local_addr().unwrap();
-        let answer = std::thread::spawn(move || {
-            let mut query = [0; 512];
-            let (length, client) = server.recv_from(&mut query).unwrap();
-            server.send_to(&query[..length], client).unwrap();
-            query[..length].to_vec()
-        });
-        name_server(address).await.unwrap();
-        assert_eq!(answer.join().unwrap(), DNS_QUERY);
-        let why = name_server(address).await.unwrap_err();
-        assert!(why.contains("refused"), "{why}");
+        for protocol in [Protocol::Http, Protocol::Grpc] {
+            let facts = to(address, protocol).run_within(Duration::from_millis(50)).await;
+            assert_eq!(facts.result, Err(CallError::Silent));
+        }
     }
 }

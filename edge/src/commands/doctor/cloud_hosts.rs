@@ -1,66 +1,115 @@
-//! Decides which hosts of cloud workers to check. Pure.
+//! Decides which hosts of clouds to check, and how they are called. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
 };
 
-use neptune_wire::Replica;
+use neptune_wire::{Replica, Worker};
+use serde_json::Value;
+
+use crate::commands::doctor::facts::Protocol;
 
 /// The environment variable with the URL of an edge worker's cloud worker.
 const CLOUD_WORKER: &str = "BIG_MODEL_URL";
 
-/// The host of a cloud worker, or of `--resolve`.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The host of a cloud worker, of the cloud of a gateway, or of `--resolve`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CloudHost {
     pub host: String,
     /// The object or flag that uses it.
     pub used_by: String,
     pub port: Option<u16>,
+    pub protocol: Protocol,
     /// Its address in the host entries of the edge worker.
     pub entry: Option<IpAddr>,
+    /// The file with its certificate authorities, in the directory of secrets.
+    pub ca_file: Option<String>,
 }
 
-/// The hosts of the stored cloud workers, and the given ones.
+/// The hosts of the stored workers and gateways, and the given ones.
 pub fn hosts(replica: Option<&Replica>, resolve: &[String]) -> BTreeSet<CloudHost> {
+    let objects = replica.into_iter().flat_map(Replica::objects);
+    let mut hosts: BTreeSet<CloudHost> = objects
+        .flat_map(|(key, stored)| {
+            let workers = stored.content.workers.iter();
+            workers.flat_map(move |worker| cloud_hosts(worker, &key.to_string()))
+        })
+        .collect();
+    let entry = |host: &String| hosts.iter().find(|it| it.host == *host).and_then(|it| it.entry);
     let given = resolve.iter().filter(|host| !host.is_empty()).map(|host| CloudHost {
         host: host.clone(),
         used_by: "--resolve".to_owned(),
         port: None,
-        entry: None,
+        protocol: Protocol::Http,
+        entry: entry(host),
+        ca_file: None,
     });
-    let objects = replica.into_iter().flat_map(Replica::objects);
-    let workers = objects.flat_map(|(key, stored)| {
-        let workers = stored.content.workers.iter();
-        workers.filter_map(|worker| cloud_host(&worker.env, &worker.hosts, key.to_string()))
-    });
-    workers.chain(given).collect()
+    let given: Vec<_> = given.collect();
+    hosts.extend(given);
+    hosts
 }
 
-fn cloud_host(
-    env: &BTreeMap<String, String>,
-    entries: &BTreeMap<String, IpAddr>,
-    used_by: String,
-) -> Option<CloudHost> {
-    let (host, port) = host_of(env.get(CLOUD_WORKER)?)?;
-    let (host, entry) = (host.to_owned(), entries.get(host).copied());
-    Some(CloudHost { host, used_by, port, entry })
+/// The hosts that a worker calls: its cloud worker, or the addresses of a gateway's cloud.
+fn cloud_hosts(worker: &Worker, used_by: &str) -> Vec<CloudHost> {
+    let mut entries = worker.hosts.clone();
+    let mut urls = Vec::new();
+    let mut ca_file = None;
+    if let Some(gateway) = &worker.gateway {
+        let cloud = &gateway.config["cloud"];
+        entries.extend(addresses(cloud));
+        urls.extend(cloud["url"].as_str().map(|url| (url, false)));
+        urls.extend(cloud["grpcUrl"].as_str().map(|url| (url, true)));
+        ca_file.clone_from(&gateway.ca_file);
+    } else {
+        urls.extend(worker.env.get(CLOUD_WORKER).map(|url| (url.as_str(), false)));
+    }
+    let host = |(url, is_grpc)| {
+        let (host, port, protocol) = parts(url, is_grpc)?;
+        Some(CloudHost {
+            host: host.to_owned(),
+            used_by: used_by.to_owned(),
+            port,
+            protocol,
+            entry: entries.get(host).copied(),
+            ca_file: ca_file.clone(),
+        })
+    };
+    urls.into_iter().filter_map(host).collect()
+}
+
+/// The addresses of names in the configuration of a gateway.
+fn addresses(cloud: &Value) -> BTreeMap<String, IpAddr> {
+    let members = cloud["addresses"].as_object().into_iter().flatten();
+    let address =
+        |(host, address): (&String, &Value)| Some((host.clone(), address.as_str()?.parse().ok()?));
+    members.filter_map(address).collect()
 }
 
 /// Host and port of `http://host:port/path`, an IPv6 address without its brackets.
-fn host_of(url: &str) -> Option<(&str, Option<u16>)> {
-    let (_, rest) = url.split_once("://")?;
+fn parts(url: &str, is_grpc: bool) -> Option<(&str, Option<u16>, Protocol)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (protocol, usual) = match (scheme, is_grpc) {
+        ("https", false) => (Protocol::Https, 443),
+        ("https", true) => (Protocol::GrpcTls, 443),
+        (_, false) => (Protocol::Http, 80),
+        (_, true) => (Protocol::Grpc, 80),
+    };
     let authority = rest.split(['/', '?', '#']).next()?;
+    let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
         None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
     };
-    let port = port.strip_prefix(':').map_or(Some(80), |port| port.parse().ok());
-    Some((host, port)).filter(|(host, _)| !host.is_empty())
+    let port = port.strip_prefix(':').map_or(Some(usual), |port| port.parse().ok());
+    Some((host, port, protocol)).filter(|(host, ..)| !host.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -74,11 +123,35 @@ mod tests {
             ("http://[2001:db8::7]:20007", Some(("2001:db8::7", 20_007))),
             ("http://host", Some(("host", 80))),
             ("http://host/path:1", Some(("host", 80))),
+            ("https://user@host/v1", Some(("host", 443))),
             ("http://", None),
             ("host:5000", None),
         ] {
-            let host = host.map(|(host, port)| (host, Some(port)));
-            assert_eq!(host_of(url), host, "{url}");
+            let found = parts(url, false).map(|(host, port, _)| (host, port));
+            assert_eq!(found, host.map(|(host, port)| (host, Some(port))), "{url}");
+        }
+    }
+
+    #[test]
+    fn gateway_calls_rest_and_grpc_at_its_addresses() {
+        let worker = |hosts: Value, addresses: Value| -> Worker {
+            serde_json::from_value(json!({
+                "name": "w", "role": "edge", "image": "i", "hosts": hosts,
+                "gateway": {"server": "m", "caFile": "ca", "config": {"cloud": {
+                    "url": "http://c.ns.svc.cluster.local:8000/v2",
+                    "grpcUrl": "https://c.ns.svc.cluster.local:8001",
+                    "addresses": addresses,
+                }}},
+            }))
+            .unwrap()
+        };
+        let entry = json!({"c.ns.svc.cluster.local": "10.96.0.7"});
+        for worker in [worker(entry.clone(), json!(null)), worker(json!({}), entry)] {
+            let [rest, grpc] = &cloud_hosts(&worker, "s")[..] else { unreachable!("two URLs") };
+            assert_eq!((rest.port, rest.protocol), (Some(8000), Protocol::Http));
+            assert_eq!((grpc.port, grpc.protocol), (Some(8001), Protocol::GrpcTls));
+            assert_eq!(rest.entry, Some([10, 96, 0, 7].into()));
+            assert_eq!((grpc.entry, grpc.ca_file.as_deref()), (rest.entry, Some("ca")));
         }
     }
 }

@@ -1,10 +1,12 @@
-//! Decides the findings about the path to cloud workers: names, calls, and `EdgeMesh`. Pure.
+//! Decides the findings about the path to the clouds of workers and gateways, and about `EdgeMesh`.
+//! Pure; `diagnosis.rs` decides the causes behind `EdgeMesh`.
 
-use std::{net::IpAddr, time::Duration};
+use std::net::IpAddr;
 
 use crate::{
     commands::doctor::{
-        facts::{CallError, CallFacts, CloudWorkerFacts, EdgeMeshFacts},
+        diagnosis::{Cause, Observation, causes, entry_problem, listed as causes_text},
+        facts::{Answer, CallError, CallFacts, CloudWorkerFacts, EdgeMeshFacts, NameAnswer},
         report::Finding,
     },
     config::EDGE_MESH_DNS,
@@ -12,22 +14,19 @@ use crate::{
 
 const CHECK: &str = "cloud workers";
 
-/// Below this, `EdgeMesh` closes a connection because it has no endpoint.
-const AT_ONCE: Duration = Duration::from_secs(2);
-
-/// One finding per cloud worker, and one for `EdgeMesh` if a cloud worker needs it.
+/// One finding per cloud, and one for `EdgeMesh` if a cloud needs it.
 pub fn cloud_workers(
     workers: &[CloudWorkerFacts],
     edge_mesh: &EdgeMeshFacts,
     servers: &[IpAddr],
 ) -> Vec<Finding> {
     if workers.is_empty() {
-        return vec![Finding::ok(CHECK, "no stored worker uses one")];
+        return vec![Finding::ok(CHECK, "no stored worker or gateway uses one")];
     }
     let findings = workers.iter().map(|worker| match (&worker.addresses, &worker.call) {
-        (Ok(_), Some(call)) => called(worker, call),
+        (Ok(_), Some(call)) => called(worker, call, edge_mesh),
         (Ok(addresses), None) => Finding::ok(CHECK, named(worker, &listed(addresses))),
-        (Err(why), _) => unresolved(worker, why, servers),
+        (Err(why), _) => unresolved(worker, why, edge_mesh, servers),
     });
     let mut findings: Vec<_> = findings.collect();
     findings.extend(edge_mesh_finding(workers, edge_mesh, servers));
@@ -38,85 +37,110 @@ fn named(worker: &CloudWorkerFacts, seen: &str) -> String {
     format!("{} ({}): {seen}", worker.host, worker.used_by)
 }
 
-fn unresolved(worker: &CloudWorkerFacts, why: &str, servers: &[IpAddr]) -> Finding {
-    if !servers.is_empty() {
-        return Finding::warning(
-            CHECK,
-            named(worker, &format!("this machine's resolver failed: {why}")),
-            format!(
-                "containers use {} instead (--dns); check that it resolves the name",
-                listed(servers)
-            ),
-        );
-    }
-    Finding::error(
-        CHECK,
-        named(worker, why),
-        "hard examples do not reach the cloud worker; upgrade neptune-cloud, which sends the address, set --dns to a name server that resolves the name (EdgeMesh's is 169.254.96.16), or run the cloud worker on a node with neptune.io/runtime=agent",
-    )
+/// What a failed call means, with the remedy.
+fn unreachable(worker: &CloudWorkerFacts, seen: &str, help: &str) -> Finding {
+    let help = format!("hard samples do not reach the cloud; {help}");
+    Finding::error(CHECK, named(worker, seen), help)
 }
 
-fn called(worker: &CloudWorkerFacts, call: &CallFacts) -> Finding {
+fn unresolved(
+    worker: &CloudWorkerFacts,
+    why: &str,
+    edge_mesh: &EdgeMeshFacts,
+    servers: &[IpAddr],
+) -> Finding {
+    let help = match servers {
+        [] => {
+            "upgrade neptune-cloud, which sends the address, set --dns to a name server that resolves the name (EdgeMesh's is 169.254.96.16), or run the cloud worker on a node with neptune.io/runtime=agent".to_owned()
+        }
+        [EDGE_MESH_DNS, ..] if edge_mesh.dns == NameAnswer::Silent => {
+            Cause::AgentHangs.text().to_owned()
+        }
+        [EDGE_MESH_DNS, ..] if !edge_mesh.dns.is_answer() => Cause::AgentAbsent.text().to_owned(),
+        servers => format!(
+            "containers use {} (--dns): check that it resolves the name; EdgeMesh's resolves only full names in cluster.local",
+            listed(servers)
+        ),
+    };
+    unreachable(worker, why, &help)
+}
+
+fn called(worker: &CloudWorkerFacts, call: &CallFacts, edge_mesh: &EdgeMeshFacts) -> Finding {
     let took = format!("{:.1} s", call.took.as_secs_f64());
     let error = match &call.result {
-        Ok(status) => {
-            let seen = format!("{} answers HTTP {status} after {took}", call.address);
-            return Finding::ok(CHECK, named(worker, &seen));
+        Ok(answer) => {
+            let answer = match answer {
+                Answer::Http(status) => format!("answers HTTP {status}"),
+                Answer::Grpc => "answers gRPC".to_owned(),
+                Answer::Connected => "accepts connections".to_owned(),
+            };
+            return answered(worker, &format!("{} {answer} after {took}", call.address), call);
         }
         Err(error) => error,
     };
-    let seen = named(worker, &format!("{}: {} after {took}", call.address, text(error)));
-    let help =
-        if worker.is_service { through_edge_mesh(error, call.took) } else { on_a_node(error) };
-    Finding::error(CHECK, seen, format!("hard examples do not reach the cloud worker; {help}"))
+    let mut seen = format!("{}: {} after {took}", call.address, text(error));
+    if entry_problem(call.address.ip(), worker.name.as_ref()).is_some()
+        && let Some(name) = &worker.name
+    {
+        seen = format!("{seen}; EdgeMesh {name}");
+    }
+    if !worker.is_service {
+        return unreachable(worker, &seen, on_a_node(error));
+    }
+    let causes = causes(&Observation {
+        called: call.address.ip(),
+        error,
+        took: call.took,
+        has_interface: edge_mesh.has_interface,
+        has_route: !edge_mesh.unroutable.contains(&call.address.ip()),
+        server: &edge_mesh.dns,
+        name: worker.name.as_ref(),
+    });
+    unreachable(worker, &seen, &causes_text(&causes))
 }
 
-fn text(error: &CallError) -> &str {
-    match error {
+/// An answer is a warning if another Service may have sent it.
+fn answered(worker: &CloudWorkerFacts, seen: &str, call: &CallFacts) -> Finding {
+    match entry_problem(call.address.ip(), worker.name.as_ref()).zip(worker.name.as_ref()) {
+        Some((problem, name)) => {
+            let seen = named(worker, &format!("{seen}, but EdgeMesh {name}"));
+            Finding::warning(CHECK, seen, problem.text())
+        }
+        None => Finding::ok(CHECK, named(worker, seen)),
+    }
+}
+
+fn text(error: &CallError) -> String {
+    let text = match error {
         CallError::Refused => "connection refused",
         CallError::ConnectTimeout => "no connection",
-        CallError::NoRoute => "no route",
+        CallError::NoRoute => "no route, or a router answers that the address is unreachable",
         CallError::Closed => "connected, then closed",
         CallError::Silent => "connected, but no answer",
         CallError::NotHttp => "the answer is not HTTP",
+        CallError::NotGrpc => "the answer is not gRPC",
+        CallError::Tls(why) => return format!("TLS failed: {why}"),
         CallError::Other(why) => why,
-    }
-}
-
-/// The causes, as they were observed with `EdgeMesh`. See docs/kubeedge.md.
-fn through_edge_mesh(error: &CallError, took: Duration) -> &'static str {
-    match error {
-        CallError::Refused => {
-            "edgemesh-agent died and its rules remain: restart it on this node (kubectl -n kubeedge get pods -o wide)"
-        }
-        CallError::ConnectTimeout => {
-            "no rule for the Service: start edgemesh-agent on this node, and remove the label service.edgemesh.kubeedge.io/service-proxy-name from the Service"
-        }
-        CallError::NoRoute => "add a default route, or ip route add <service CIDR> dev edgemesh0",
-        CallError::Closed if took < AT_ONCE => {
-            "the Service has no Endpoints: check that the cloud worker's Pod is ready (kubectl get endpoints)"
-        }
-        CallError::Closed => {
-            "the cloud worker refuses connections, or its node has no edgemesh-agent: check both"
-        }
-        CallError::Silent => {
-            "EdgeMesh's tunnel is down: list the cloud worker's node in relayNodes, or open TCP 20006 to it"
-        }
-        CallError::NotHttp | CallError::Other(_) => "check the cloud worker's log",
-    }
+    };
+    text.to_owned()
 }
 
 fn on_a_node(error: &CallError) -> &'static str {
     match error {
         CallError::Refused => {
-            "nothing listens there: check that the cloud worker runs on its node (kubectl neptune status)"
+            "nothing listens there: check that the cloud worker, the gateway of the next service or the endpoint runs (kubectl neptune status)"
         }
         CallError::ConnectTimeout | CallError::NoRoute => {
             "check the route and the firewalls between this node and that address"
         }
-        CallError::Closed | CallError::Silent | CallError::NotHttp | CallError::Other(_) => {
-            "check the cloud worker's log"
+        CallError::Tls(_) => {
+            "check the URL and its certificate, and that spec.cloudWorker.endpoint.caFile names its authority"
         }
+        CallError::Closed
+        | CallError::Silent
+        | CallError::NotHttp
+        | CallError::NotGrpc
+        | CallError::Other(_) => "check the log of the program there",
     }
 }
 
@@ -143,17 +167,26 @@ fn edge_mesh_finding(
     }
     if !edge_mesh.unroutable.is_empty() {
         let seen = format!("no route to {}", listed(&edge_mesh.unroutable));
-        let help = "add a default route, or ip route add <service CIDR> dev edgemesh0";
-        return Some(Finding::error(CHECK, seen, help));
+        return Some(Finding::error(CHECK, seen, Cause::NoRoute.text()));
     }
-    Some(match &edge_mesh.dns {
-        Ok(()) => Finding::ok(CHECK, "edgemesh0 exists, and 169.254.96.16 answers DNS"),
-        Err(why) if uses_dns => Finding::error(
+    let dns = &edge_mesh.dns;
+    if let NameAnswer::Addresses(_) | NameAnswer::Unknown = dns {
+        return Some(Finding::ok(CHECK, "edgemesh0 exists, and 169.254.96.16 answers DNS"));
+    }
+    let seen = format!("edgemesh0 exists, but its name server {dns}");
+    Some(match dns {
+        NameAnswer::Silent => Finding::error(CHECK, seen, Cause::AgentHangs.text()),
+        NameAnswer::Failed(_) => Finding::error(CHECK, seen, Cause::AgentWithoutApi.text()),
+        _ if uses_dns => Finding::error(
             CHECK,
-            format!("the name server 169.254.96.16 does not answer: {why}"),
+            seen,
             "restart edgemesh-agent; it must not be in the node's own /etc/resolv.conf",
         ),
-        Err(why) => Finding::ok(CHECK, format!("edgemesh0 exists; its name server: {why}")),
+        _ => Finding::warning(
+            CHECK,
+            seen,
+            "start edgemesh-agent on this node, unless it runs with EdgeDNS switched off",
+        ),
     })
 }
 

@@ -1,6 +1,7 @@
 //! The facts that the doctor collects about a node. `assess.rs` decides what they mean.
 
 use std::{
+    fmt::{self, Display, Formatter},
     net::{IpAddr, SocketAddr},
     path::PathBuf,
     time::Duration,
@@ -203,27 +204,49 @@ pub struct CloudLinkFacts {
     pub answer: Checked<()>,
 }
 
-/// The host of a cloud worker that workers of this node use, or a host that the user gave.
+/// The host of a cloud that workers or gateways of this node use, or a host that the user gave.
 #[derive(Debug, Clone)]
 pub struct CloudWorkerFacts {
     pub host: String,
     /// The object of the worker, or the flag.
     pub used_by: String,
-    /// The addresses of its host entry, or of this machine's resolver.
+    /// The addresses as its container sees them: of a host entry, or of a name server.
     pub addresses: Checked<Vec<IpAddr>>,
-    /// Whether it is a Service of the cluster, by its host entry.
+    /// Whether it is a Service of the cluster.
     pub is_service: bool,
+    /// What `EdgeMesh`'s name server answers for the name of a host entry; `None` if it was not
+    /// asked.
+    pub name: Option<NameAnswer>,
     /// `None` if the host has no address, or its port is not known.
     pub call: Option<CallFacts>,
 }
 
-/// A request to a cloud worker.
+/// The protocol of a cloud.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    Http,
+    Https,
+    Grpc,
+    /// gRPC over TLS, of which only the connection is checked.
+    GrpcTls,
+}
+
+/// A request to a cloud.
 #[derive(Debug, Clone)]
 pub struct CallFacts {
     pub address: SocketAddr,
-    /// The HTTP status, or how the call failed.
-    pub result: Result<u16, CallError>,
+    pub result: Result<Answer, CallError>,
     pub took: Duration,
+}
+
+/// How a call succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// With this HTTP status.
+    Http(u16),
+    Grpc,
+    /// The connection was accepted.
+    Connected,
 }
 
 /// How a call failed.
@@ -238,7 +261,48 @@ pub enum CallError {
     /// The connection was accepted, and nothing was answered.
     Silent,
     NotHttp,
+    NotGrpc,
+    /// The TLS handshake failed.
+    Tls(String),
     Other(String),
+}
+
+/// What a name server answers for a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NameAnswer {
+    Addresses(Vec<IpAddr>),
+    /// The name, or an address of it, does not exist.
+    Unknown,
+    /// With this response code, such as 2 for SERVFAIL.
+    Failed(u8),
+    /// Nothing within 2 s.
+    Silent,
+    /// Nothing listens there.
+    Refused,
+    Error(String),
+}
+
+impl NameAnswer {
+    /// Whether a name server answered.
+    pub const fn is_answer(&self) -> bool {
+        matches!(self, Self::Addresses(_) | Self::Unknown | Self::Failed(_))
+    }
+}
+
+impl Display for NameAnswer {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Addresses(addresses) => {
+                let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+                write!(f, "answers {}", addresses.join(", "))
+            }
+            Self::Unknown => f.write_str("does not know the name"),
+            Self::Failed(code) => write!(f, "answers with the error code {code}"),
+            Self::Silent => f.write_str("does not answer within 2 s"),
+            Self::Refused => f.write_str("refuses the query: no program listens there"),
+            Self::Error(why) => write!(f, "cannot be asked: {why}"),
+        }
+    }
 }
 
 /// `EdgeMesh` on this node.
@@ -246,8 +310,8 @@ pub enum CallError {
 pub struct EdgeMeshFacts {
     /// Whether this machine has the address 169.254.96.16, which is that of `edgemesh0`.
     pub has_interface: bool,
-    /// Whether its name server answers.
-    pub dns: Checked<()>,
+    /// What its name server answers for a name that every cluster has.
+    pub dns: NameAnswer,
     /// The `ClusterIP`s to which this machine has no route.
     pub unroutable: Vec<IpAddr>,
 }

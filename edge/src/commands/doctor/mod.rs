@@ -5,11 +5,15 @@
 pub mod assess;
 mod call;
 mod cloud_hosts;
+mod cloud_path;
 mod cloud_workers;
 mod data_directory;
+mod diagnosis;
+mod dns;
 mod engine;
 pub mod facts;
 mod inspect;
+mod name_server;
 pub mod report;
 mod secrets;
 
@@ -34,7 +38,8 @@ use crate::{
     },
     cli::DoctorArgs,
     commands::doctor::{
-        cloud_hosts::{CloudHost, hosts},
+        cloud_hosts::hosts,
+        cloud_path::{NameServers, follow},
         facts::{
             CertificateFile, Checked, CloudLinkFacts, CloudWorkerFacts, DataDirFacts, DataState,
             DiskFacts, DoctorFacts, EdgeMeshFacts, EngineFacts, LocalBrokerAccess,
@@ -43,7 +48,7 @@ use crate::{
         },
         report::Finding,
     },
-    config::{Config, config},
+    config::{Config, EDGE_MESH_DNS, config},
     domain::listen_address::reachable,
     engine::{docker::Docker, registry_config},
 };
@@ -160,11 +165,13 @@ async fn check_data_dir(
     let is_in_use = matches!(state, Ok(DataState::Present { is_in_use: true, .. }));
     let hosts = hosts(replica.as_ref(), resolve);
     let cluster_ips = hosts.iter().filter_map(|host| host.entry).collect();
+    let edge_mesh = SocketAddr::new(EDGE_MESH_DNS, cloud_path::DNS_PORT);
+    let servers = NameServers::new(&config.dns, edge_mesh);
     let needed = secrets::needed(replica.as_ref());
     let (answer, workers, edge_mesh, secrets) = tokio::join!(
         local(config, is_in_use, pending),
-        join_all(hosts.into_iter().map(|host| cloud_worker(host, pending))),
-        call::edge_mesh(cluster_ips),
+        join_all(hosts.into_iter().map(|host| follow(host, &servers, &config.secret_dir, pending))),
+        name_server::edge_mesh(edge_mesh, cluster_ips),
         secret_dir(config, needed, pending),
     );
     let access = match config.embedded {
@@ -193,25 +200,6 @@ async fn secret_dir(
     let found = pending.check("secrets", inspected).await;
     let (state, needed) = found.unwrap_or_else(|why| (Err(why), Vec::new()));
     SecretDirFacts { path, state, needed }
-}
-
-/// Resolves the host of a cloud worker, unless it has a host entry, and calls the worker.
-async fn cloud_worker(cloud: CloudHost, pending: &PendingChecks) -> CloudWorkerFacts {
-    const NAME: &str = "cloud workers";
-    let CloudHost { host, used_by, port, entry } = cloud;
-    let addresses = match entry {
-        Some(address) => Ok(vec![address]),
-        None => pending.check(NAME, inspect::addresses(&host)).await,
-    };
-    let first = addresses.as_ref().ok().and_then(|addresses| addresses.first());
-    let call = match first.zip(port) {
-        Some((address, port)) => {
-            let address = SocketAddr::new(*address, port);
-            pending.check(NAME, async { Ok(call::call(&host, address).await) }).await.ok()
-        }
-        None => None,
-    };
-    CloudWorkerFacts { host, used_by, addresses, is_service: entry.is_some(), call }
 }
 
 async fn local(config: &Config, is_in_use: bool, pending: &PendingChecks) -> LocalBrokerAnswer {

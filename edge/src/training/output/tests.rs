@@ -55,6 +55,23 @@ impl Fixture {
 }
 
 #[test]
+fn output_that_cannot_be_removed_is_set_aside_a_few_times() {
+    let data_dir = tempfile::tempdir().unwrap();
+    let files = TaskFiles::new(data_dir.path(), &TaskId("a".repeat(64)));
+    files.create().unwrap();
+    for _ in 0..MAX_ASIDE {
+        fs::create_dir_all(files.output().join("checkpoint")).unwrap();
+        files.set_aside().unwrap();
+        assert!(!files.output().exists());
+    }
+    fs::create_dir_all(files.output()).unwrap();
+    let refused = files.set_aside().unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+    files.remove().unwrap();
+    assert!(!files.dir.exists());
+}
+
+#[test]
 fn output_has_its_digest_and_the_counted_samples() {
     let fixture = Fixture::new();
     let content = weights("w", &[1.0, 3.0]);
@@ -180,4 +197,21 @@ fn next_run_finds_an_empty_directory() {
     fixture.files.reset_output(user, user).unwrap();
     assert_eq!(fs::read_dir(fixture.files.output()).unwrap().count(), 0);
     assert!(fixture.files.base().exists(), "what a link names stays");
+}
+
+#[test]
+fn unusable_output_of_another_boot_is_lost_and_that_of_this_one_refused() {
+    let fixture = Fixture::new();
+    let expected =
+        Expected { kind: TaskKind::Train, max_update_bytes: 1000, counted: Some(8), seconds: 3 };
+    let verify = |boot: &str| fixture.files.verify_in(boot, &expected);
+    // A power failure left an empty file.
+    fixture.write("weights.safetensors", b"");
+    assert!(matches!(verify("new"), Err(VerifyProblem::Refused(_))), "the boot is not known");
+    fixture.files.write_boot("old").unwrap();
+    assert!(matches!(verify("old"), Err(VerifyProblem::Refused(_))));
+    let Err(VerifyProblem::Lost(problem)) = verify("new") else { panic!("it is lost") };
+    assert!(problem.message.contains("the machine restarted"), "{}", problem.message);
+    fixture.write("weights.safetensors", &weights("w", &[1.0, 3.0]));
+    assert!(verify("new").is_ok(), "a usable output is used");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::domain::training::{OutputWeights, TaskOutput};
+use crate::domain::training::{CleanProblem, OutputWeights, TaskOutput};
 
 const LIMIT: u32 = 2;
 
@@ -54,8 +54,10 @@ fn each_event_leads_to_its_state() {
         (Training, Ran(RunOutcome::Refused(problem())), (Refused, false)),
         (Training, Ran(RunOutcome::InputMissing(problem())), (Preparing, true)),
         (Training, Ran(RunOutcome::Interrupted(problem())), (Training, true)),
+        (Training, Ran(RunOutcome::Lost(problem())), (Training, true)),
         (Verifying, Verified(Ok(output())), (Uploading, false)),
         (Verifying, Verified(Err(VerifyProblem::Refused(problem()))), (Refused, false)),
+        (Verifying, Verified(Err(VerifyProblem::Lost(problem()))), (Preparing, true)),
         (Verifying, Verified(Err(VerifyProblem::Retry(problem()))), (Verifying, true)),
         (Uploading, Uploaded(Verdict::Accepted), (Accepted, false)),
         (Uploading, Uploaded(refused(None)), (Refused, false)),
@@ -140,6 +142,39 @@ fn containers_wait_in_order_and_running_ones_come_first() {
     assert_eq!(waiting.begin, [(id(2), Activity::Run)]);
 }
 
+#[test]
+fn container_that_may_still_run_keeps_its_slot() {
+    let now = Instant::now();
+    let waiting = |order| TaskInstance {
+        is_prepared: true,
+        ..TaskInstance::new(TaskRecord::default(), order)
+    };
+    let mut tasks: BTreeMap<TaskId, TaskInstance> = [
+        (id(1), TaskInstance { activity: Some(Activity::Run), ..in_state(TaskState::Training) }),
+        (id(2), waiting(2)),
+    ]
+    .into();
+    let begun = |tasks: &BTreeMap<TaskId, TaskInstance>, now| plan(tasks, |_| Ok(()), 1, now).begin;
+    let lost = TaskEvent::Ran(RunOutcome::Lost(problem()));
+    tasks.get_mut(&id(1)).unwrap().on_event(lost, LIMIT, now, 0);
+    assert_eq!(begun(&tasks, now), [], "nothing else starts meanwhile");
+    let later = now + Duration::from_secs(600);
+    assert_eq!(begun(&tasks, later), [(id(1), Activity::Run)]);
+    let ended = TaskEvent::Ran(RunOutcome::Interrupted(problem()));
+    tasks.get_mut(&id(1)).unwrap().on_event(ended, LIMIT, later, 0);
+    assert_eq!(begun(&tasks, later), [(id(2), Activity::Run)]);
+    // Files that cannot be removed do not keep the slot, a container does.
+    for (is_container_removed, expected) in [(true, vec![(id(2), Activity::Run)]), (false, vec![])]
+    {
+        let task = tasks.get_mut(&id(1)).unwrap();
+        (task.is_wanted, task.activity) = (false, Some(Activity::Clean));
+        let message = "why".to_owned();
+        let event = TaskEvent::Cleaned(Err(CleanProblem { is_container_removed, message }));
+        assert!(!task.on_event(event, LIMIT, later, 0));
+        assert_eq!(begun(&tasks, later), expected);
+    }
+}
+
 /// What may happen to a task from outside, and how an activity may end.
 #[derive(Debug, Clone)]
 enum Step {
@@ -166,10 +201,11 @@ fn ending(activity: Activity, how: u8) -> TaskEvent {
         Activity::Prepare if is_good => TaskEvent::Prepared(Ok(())),
         Activity::Prepare => TaskEvent::Prepared(Err(problem())),
         Activity::Run if is_good => TaskEvent::Ran(RunOutcome::Succeeded { seconds: 1 }),
-        Activity::Run => TaskEvent::Ran(match how % 4 {
+        Activity::Run => TaskEvent::Ran(match how % 5 {
             0 => RunOutcome::Failed(problem()),
             1 => RunOutcome::Refused(problem()),
             2 => RunOutcome::InputMissing(problem()),
+            3 => RunOutcome::Lost(problem()),
             _ => RunOutcome::Interrupted(problem()),
         }),
         Activity::Verify if is_good => TaskEvent::Verified(Ok(output())),
@@ -177,16 +213,29 @@ fn ending(activity: Activity, how: u8) -> TaskEvent {
         Activity::Upload if is_good => TaskEvent::Uploaded(Verdict::Accepted),
         Activity::Upload => TaskEvent::Uploaded(Verdict::Lost(problem())),
         Activity::Clean if is_good => TaskEvent::Cleaned(Ok(())),
-        Activity::Clean => TaskEvent::Cleaned(Err("why".into())),
+        Activity::Clean => {
+            let (is_container_removed, message) = (how.is_multiple_of(2), "why".to_owned());
+            TaskEvent::Cleaned(Err(CleanProblem { is_container_removed, message }))
+        }
     }
 }
 
-/// A model of the agent: the tasks, and the containers of the engine.
+/// A container of the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Container {
+    Absent,
+    Exited,
+    Running,
+}
+
+/// A model of the agent: the tasks, and the containers of the engine. A container runs until its
+/// program ends or it is removed, whether the agent watches it or not.
 struct Model {
     tasks: BTreeMap<TaskId, TaskInstance>,
     wanted: Vec<bool>,
-    /// Whether the container of each task exists.
-    containers: Vec<bool>,
+    containers: Vec<Container>,
+    /// Which containers run is not known after that.
+    was_killed: bool,
     now: Instant,
     slots: usize,
 }
@@ -197,7 +246,8 @@ impl Model {
         let mut model = Self {
             tasks: BTreeMap::new(),
             wanted: vec![true; 3],
-            containers: vec![false; 3],
+            containers: vec![Container::Absent; 3],
+            was_killed: false,
             now,
             slots,
         };
@@ -232,10 +282,10 @@ impl Model {
                     assert!(task.is_wanted, "only a wanted task runs");
                     task.record.state = TaskState::Training;
                     // An existing one is adopted.
-                    self.containers[n] = true;
+                    self.containers[n] = Container::Running;
                 }
-                // Both remove it first.
-                Activity::Verify => self.containers[n] = false,
+                // It removes it first.
+                Activity::Verify => self.containers[n] = Container::Absent,
                 Activity::Prepare | Activity::Upload | Activity::Clean => {}
             }
         }
@@ -245,13 +295,16 @@ impl Model {
         let Some(task) = self.tasks.get_mut(&id(n)) else { return };
         let Some(activity) = task.activity else { return };
         let event = if task.is_cancelled { TaskEvent::Cancelled } else { ending(activity, how) };
-        if event == TaskEvent::Cleaned(Ok(())) {
-            self.containers[n] = false;
-        }
-        if let TaskEvent::Ran(outcome) = &event
-            && !matches!(outcome, RunOutcome::Succeeded { .. })
-        {
-            self.containers[n] = false;
+        let container = &mut self.containers[n];
+        match &event {
+            TaskEvent::Cleaned(Ok(()) | Err(CleanProblem { is_container_removed: true, .. })) => {
+                *container = Container::Absent;
+            }
+            // It runs on, or ended unseen.
+            TaskEvent::Ran(RunOutcome::Lost(_)) if how.is_multiple_of(2) => {}
+            TaskEvent::Ran(RunOutcome::InputMissing(_)) => *container = Container::Absent,
+            TaskEvent::Ran(_) => *container = Container::Exited,
+            _ => {}
         }
         if task.on_event(event, LIMIT, self.now, 0) {
             self.tasks.remove(&id(n));
@@ -268,6 +321,7 @@ impl Model {
             }
             Step::Wait => self.now += Duration::from_secs(600),
             Step::Kill => {
+                self.was_killed = true;
                 for task in self.tasks.values_mut() {
                     let record = task.record.clone();
                     *task =
@@ -295,6 +349,8 @@ proptest! {
             model.step(step);
             let running = model.tasks.values().filter(|task| task.activity == Some(Activity::Run));
             prop_assert!(running.count() <= slots);
+            let running = model.containers.iter().filter(|it| **it == Container::Running);
+            prop_assert!(model.was_killed || running.count() <= slots);
         }
         for _ in 0..60 {
             model.step(&Step::Wait);
@@ -314,7 +370,8 @@ proptest! {
             } else {
                 prop_assert_eq!(task, None);
             }
-            prop_assert!(!model.containers[n], "a container is left behind");
+            let container = model.containers[n];
+            prop_assert!(container != Container::Running, "a container is left behind");
         }
     }
 }

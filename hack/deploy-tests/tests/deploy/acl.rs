@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use deploy_tests::broker::{LocalBroker, ShippedBroker, connect, next, next_message, publish};
+use deploy_tests::broker::{
+    LocalBroker, MEMORY_LIMIT, ShippedBroker, connect, next, next_message, publish,
+};
 use neptune_link::{Link, LinkEvent, LinkOptions, Message};
 use tokio::task::JoinSet;
 
@@ -29,10 +31,13 @@ fn subscribing(options: LinkOptions, filters: &[&str]) -> LinkOptions {
     LinkOptions { subscriptions: filters.iter().map(ToString::to_string).collect(), ..options }
 }
 
-/// Topics on which a malicious node would forge messages of a victim, of the controller, and of
-/// others.
-fn forged(victim: &str) -> [(String, bool); 10] {
+/// Topics that a malicious node would fill with messages, and on which it would forge messages of a
+/// victim, of the controller, and of others.
+fn forged(node: &str, victim: &str) -> [(String, bool); 13] {
     [
+        (format!("neptune/{node}/upstream/1"), true),
+        (format!("neptune/{node}/upstream/node/1"), true),
+        (format!("neptune/{node}/upstream/default/models/m/other"), true),
         (format!("neptune/{victim}/upstream/node"), true),
         (format!("neptune/{victim}/upstream/node"), false),
         (format!("neptune/{victim}/upstream/sync"), false),
@@ -80,7 +85,7 @@ async fn malicious_nodes_can_neither_forge_nor_read_messages() {
         let (link, events) = nodes.remove(node).unwrap();
         let victim = NODES[(position + 1) % NODES.len()];
         at_work.spawn(async move {
-            for (topic, retain) in forged(victim) {
+            for (topic, retain) in forged(node, victim) {
                 publish(&link, &topic, "forged", retain).await;
             }
             publish(&link, &format!("neptune/{node}/upstream/node"), node, false).await;
@@ -88,7 +93,7 @@ async fn malicious_nodes_can_neither_forge_nor_read_messages() {
         });
     }
     nodes.extend(at_work.join_all().await);
-    let count = 10 * NODES.len();
+    let count = 13 * NODES.len();
     broker.until_logged("Denied PUBLISH", count).await;
     assert_eq!(broker.logged("Denied PUBLISH"), count);
     for node in NODES {
@@ -135,6 +140,24 @@ async fn late_observer_receives_only_new_messages(controller: &Link, broker: &Sh
     let (_late, mut events) = connect(subscribing(broker.as_cloud(OBSERVER), &filters)).await;
     publish(controller, "neptune/edge0/downstream/index", "end", false).await;
     assert_eq!(next_message(&mut events).await.payload, "end");
+}
+
+#[tokio::test]
+async fn full_broker_refuses_messages_and_serves_the_other_nodes() {
+    const MESSAGE: usize = 900_000;
+    let broker = ShippedBroker::start(&users()).await;
+    let options = subscribing(broker.as_cloud(CONTROLLER), &["neptune/edge1/upstream/#"]);
+    let (_controller, mut received) = connect(options).await;
+    let (flooding, _events) = connect(broker.as_node("edge0")).await;
+    for number in 0..2 * MEMORY_LIMIT / MESSAGE {
+        let topic = format!("neptune/edge0/upstream/default/models/m{number}/status");
+        let message = Message { topic, payload: vec![b'x'; MESSAGE].into(), retain: true };
+        flooding.publish(message).unwrap();
+    }
+    broker.until_logged("out of memory", 1).await;
+    let (node, _) = connect(broker.as_node("edge1")).await;
+    publish(&node, "neptune/edge1/upstream/node", "here", true).await;
+    assert_eq!(next_message(&mut received).await.payload, "here");
 }
 
 #[tokio::test]

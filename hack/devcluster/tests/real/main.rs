@@ -168,13 +168,15 @@ async fn tables(comparison: &mut Comparison) {
 fn kubectl(comparison: &mut Comparison) {
     let program = std::env::var("KUBECTL").unwrap_or_else(|_| "kubectl".to_owned());
     let servers = comparison.kubectl();
+    // kubectl keeps what it discovered by address, and another run may have had the same port.
+    let home = tempfile::tempdir().unwrap();
     let mut compare = |arguments: &[&str]| {
         let mut texts = servers.iter().map(|server| {
             let output = Command::new(&program)
                 .args(server)
                 .args(arguments)
                 .env("KUBECONFIG", "/dev/null")
-                .env("HOME", std::env::temp_dir())
+                .env("HOME", home.path())
                 .output()
                 .unwrap();
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

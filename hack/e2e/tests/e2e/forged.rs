@@ -48,7 +48,7 @@ fn let_through(own: &str, victim: &str, uid: &str) -> [(String, String, &'static
         (status_topic(own), report("another", 9, 1_000_000, 0), refused("unknown_object")),
         (format!("neptune/{own}/upstream/sync"), birth.clone(), refused("payload")),
         (format!("neptune/{own}/upstream/node"), "forged".to_owned(), refused("payload")),
-        (format!("neptune/{own}/upstream/{victim}/node"), birth, "topic"),
+        (format!("neptune/{own}/upstream/{victim}/node/digits/status"), birth, "topic"),
     ]
 }
 

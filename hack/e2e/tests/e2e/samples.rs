@@ -24,18 +24,21 @@ const LOCAL: &str = "neptune/python:dev";
 struct HostDir(&'static str);
 
 impl HostDir {
-    /// Creates it. One that a killed test left is replaced.
+    /// Creates it. One that a killed test left is replaced, and an empty one: the kubelet of an edge
+    /// node creates it for the `DaemonSet`.
     fn create(path: &'static str) -> Self {
         let mark = Path::new(path).join(".neptune-e2e");
         if mark.exists() {
             fs::remove_dir_all(path).unwrap();
         }
-        match fs::create_dir(path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+        match fs::remove_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
                 panic!("{path} exists on this machine, and the samples need one of the test")
             }
-            created => created.unwrap(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => removed.unwrap(),
         }
+        fs::create_dir(path).unwrap();
         fs::write(mark, "").unwrap();
         Self(path)
     }

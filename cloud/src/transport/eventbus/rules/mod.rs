@@ -29,7 +29,10 @@ use crate::{
     transport::eventbus::{
         EventBus,
         rules::{
-            plan::{DesiredRule, ExistingRule, RuleKey, RuleKind, RulesStep, desired_rules, plan},
+            plan::{
+                DesiredRule, ExistingRule, FailedSteps, RuleKey, RuleKind, RulesStep,
+                desired_rules, plan,
+            },
             requested::Requested,
         },
     },
@@ -48,11 +51,17 @@ const DEBOUNCE: Duration = Duration::from_millis(200);
 /// The pause after a failed request.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// After this many failures without a success between them, the rest waits for the next attempt: the
+/// API server refuses everything, and each request may last until its timeout.
+const MAX_FAILURES_IN_A_ROW: usize = 16;
+
 /// The state of the Rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RulesState {
-    /// Something is missing; the message names it.
-    Waiting(String),
+    /// The existing objects are not known; the message has the reason.
+    Unlisted(String),
+    /// Something is missing; the message names it. The other Rules are in place.
+    Incomplete(String),
     /// All objects exist as desired.
     InPlace,
 }
@@ -77,9 +86,17 @@ struct RuleWatch {
     error: Option<String>,
 }
 
+impl RulesState {
+    /// Whether the existing objects are known. Then messages are received, except from nodes whose
+    /// Rule is missing.
+    pub fn is_listed(&self) -> bool {
+        !matches!(self, Self::Unlisted(_))
+    }
+}
+
 impl Default for RulesState {
     fn default() -> Self {
-        Self::Waiting("waiting for the list of Rules and RuleEndpoints".to_owned())
+        Self::Unlisted("waiting for the list of Rules and RuleEndpoints".to_owned())
     }
 }
 
@@ -108,7 +125,7 @@ pub async fn run(bus: &EventBus, client: &Client, nodes: &Store<Node>) {
         rules.drain_events();
         if !endpoints.is_listed || !rules.is_listed {
             let error = endpoints.error.clone().or_else(|| rules.error.clone());
-            bus.set_rules_state(error.map_or_else(RulesState::default, RulesState::Waiting));
+            bus.set_rules_state(error.map_or_else(RulesState::default, RulesState::Unlisted));
             continue;
         }
         let objects = [endpoints.objects.clone(), rules.objects.clone()];
@@ -135,8 +152,13 @@ async fn reconcile_rules(
     let existing = requested.applied_to(cached, Instant::now());
     let plan = plan(&desired_rules, &existing);
     let (mut created, mut deleted) = (0, 0);
+    let (mut failed, mut first_error, mut in_a_row) = (FailedSteps::default(), None, 0);
     for step in plan.steps {
-        let (RulesStep::Delete { key, .. } | RulesStep::Create { key, .. }) = &step;
+        if failed.prevents(&step) {
+            failed.add(&step);
+            continue;
+        }
+        let key = step.key();
         let objects = if key.0 == RuleKind::Endpoint { endpoints } else { rules };
         let result = objects.execute(&step).await;
         bus.0.metrics.rule_changed(match &result {
@@ -145,8 +167,15 @@ async fn reconcile_rules(
             Err(error) => error.class().into(),
         });
         if let Err(error) = result {
-            return RulesState::Waiting(error.to_string());
+            failed.add(&step);
+            first_error.get_or_insert(error.to_string());
+            in_a_row += 1;
+            if in_a_row >= MAX_FAILURES_IN_A_ROW {
+                break;
+            }
+            continue;
         }
+        in_a_row = 0;
         match step {
             RulesStep::Create { key, desired } => {
                 created += 1;
@@ -161,14 +190,14 @@ async fn reconcile_rules(
     if created + deleted > 0 {
         tracing::info!(created, deleted, "KubeEdge Rules and RuleEndpoints updated");
     }
-    match plan.conflicts.first() {
-        None => RulesState::InPlace,
-        Some((kind, name)) => RulesState::Waiting(format!(
+    let conflict = plan.conflicts.first().map(|(kind, name)| {
+        format!(
             "{} {}/{name} is not managed by neptune-cloud and has a different spec; delete or rename it",
             kind.name(),
             bus.0.settings.namespace
-        )),
-    }
+        )
+    });
+    first_error.or(conflict).map_or(RulesState::InPlace, RulesState::Incomplete)
 }
 
 impl RuleWatch {

@@ -11,7 +11,7 @@
 //! | not managed, as desired | none: it is used |
 //! | not managed, different | none: the name conflict is reported |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use neptune_wire::{ContentHash, NodeName};
 use serde_json::{Map, Value, json};
@@ -85,6 +85,44 @@ pub enum RulesStep {
         /// Its content.
         desired: DesiredRule,
     },
+}
+
+impl RulesStep {
+    /// Its object.
+    pub fn key(&self) -> &RuleKey {
+        let (Self::Delete { key, .. } | Self::Create { key, .. }) = self;
+        key
+    }
+}
+
+/// The steps of a plan that failed, or that those prevent. All others are independent of them.
+#[derive(Debug, Default)]
+pub struct FailedSteps {
+    objects: BTreeSet<RuleKey>,
+    has_rule_deletion: bool,
+    has_endpoint: bool,
+}
+
+impl FailedSteps {
+    /// Adds a step.
+    pub fn add(&mut self, step: &RulesStep) {
+        let is_endpoint = step.key().0 == RuleKind::Endpoint;
+        self.has_endpoint |= is_endpoint;
+        self.has_rule_deletion |= !is_endpoint && matches!(step, RulesStep::Delete { .. });
+        self.objects.insert(step.key().clone());
+    }
+
+    /// Whether a later step would be wrong: an endpoint stays while a Rule needs it, a Rule is
+    /// created only if all endpoints exist, and nothing replaces an object that is still there.
+    pub fn prevents(&self, step: &RulesStep) -> bool {
+        match step {
+            RulesStep::Delete { key: (RuleKind::Endpoint, _), .. } => self.has_rule_deletion,
+            RulesStep::Delete { .. } => false,
+            RulesStep::Create { key, .. } => {
+                self.objects.contains(key) || key.0 == RuleKind::Rule && self.has_endpoint
+            }
+        }
+    }
 }
 
 /// The requests in their order. Empty if all objects exist as desired.
@@ -200,6 +238,7 @@ mod tests {
             upstream: "http://neptune-cloud.neptune-system:8081".parse().unwrap(),
             prefix: "neptune".parse().unwrap(),
             token_file: None,
+            fleet_rate: 30,
         }
     }
 
@@ -234,6 +273,39 @@ mod tests {
         change: impl Fn(&mut ExistingRule),
     ) {
         change(existing.get_mut(&(kind, name.to_owned())).unwrap());
+    }
+
+    #[test]
+    fn failed_step_prevents_only_those_that_need_it() {
+        let key = |kind, name: &str| (kind, name.to_owned());
+        let delete = |kind, name| RulesStep::Delete { key: key(kind, name), uid: String::new() };
+        let create = |kind, name| {
+            let desired = DesiredRule { spec: Map::new(), node: None };
+            RulesStep::Create { key: key(kind, name), desired }
+        };
+        let later = [
+            delete(RuleKind::Rule, "other"),
+            delete(RuleKind::Endpoint, "e"),
+            create(RuleKind::Endpoint, "e"),
+            create(RuleKind::Rule, "a"),
+            create(RuleKind::Rule, "other"),
+        ];
+        for (step, expected) in [
+            (create(RuleKind::Rule, "a"), [false, false, false, true, false]),
+            (delete(RuleKind::Rule, "a"), [false, true, true, true, true]),
+            (create(RuleKind::Endpoint, "e"), [false, false, true, true, true]),
+        ] {
+            let mut failed = FailedSteps::default();
+            failed.add(&step);
+            let prevented = later.each_ref().map(|later| {
+                let prevented = failed.prevents(later);
+                if prevented {
+                    failed.add(later);
+                }
+                prevented
+            });
+            assert_eq!(prevented, expected, "{step:?}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Decides which message is posted when, over all nodes: one at a time per node, a bounded number
+//! Decides which message is posted when, over all nodes: some at a time per node, a bounded number
 //! at once, none to nodes that are away. Nodes without a session do not delay the others. Pure; `post` sends them.
 //!
 //! | event | action |
@@ -24,7 +24,7 @@ use std::{
 use neptune_backoff::Backoff;
 use neptune_wire::{NodeName, Sync};
 
-use self::node::{NodeQueue, Pause};
+use self::node::{NodeQueue, Pause, Post, PostEntry};
 use super::{confirm::Unconfirmed, outbox::QueuedMessage};
 use crate::{kubernetes::nodes::NodeReadiness, metrics::PostOutcome};
 
@@ -56,8 +56,10 @@ pub struct Schedule {
     /// The other nodes with a due time.
     unknown: BTreeSet<DueEntry>,
     /// The posts in flight by their start, of nodes that were connected then, and of others.
-    connected_posts: BTreeSet<DueEntry>,
-    unknown_posts: BTreeSet<DueEntry>,
+    connected_posts: BTreeSet<PostEntry>,
+    unknown_posts: BTreeSet<PostEntry>,
+    /// The number of posts so far.
+    posted: u64,
     router: Pause,
 }
 
@@ -94,10 +96,21 @@ impl Schedule {
                 node.enqueue_unconfirmed();
             }
             let message = node.outbox.pop();
-            if message.is_some() {
-                node.in_flight = Some((is_connected, now));
-                node.seen_meanwhile = false;
-                self.posts_of(is_connected).insert((now, name.clone()));
+            // Its next message is due behind those of the nodes that wait now.
+            let entry = node.entry.take();
+            if let Some(message) = &message {
+                self.posted += 1;
+                let post = (now, self.posted);
+                node.in_flight.push(Post {
+                    topic: message.topic.clone(),
+                    is_index: message.index.is_some(),
+                    place: (is_connected, post),
+                    seen_meanwhile: false,
+                });
+                self.posts_of(is_connected).insert(post);
+            }
+            if let Some((is_connected, at)) = entry {
+                self.lane(is_connected).remove(&(at, name.clone()));
             }
             self.reschedule(&name, now);
             if let Some(message) = message {
@@ -126,10 +139,11 @@ impl Schedule {
                 self.router = Pause::default();
             }
         }
-        let post = self.nodes.get_mut(name).and_then(|node| node.in_flight.take());
-        if let Some((is_connected, start)) = post {
-            self.posts_of(is_connected).remove(&(start, name.clone()));
-        }
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        let at = node.in_flight.iter().position(|post| post.topic == message.topic);
+        let Some(post) = at.map(|at| node.in_flight.remove(at)) else { return };
+        let (lane, place) = post.place;
+        self.posts_of(lane).remove(&place);
         let Some(node) = self.nodes.get_mut(name) else { return };
         match outcome {
             PostOutcome::Taken => {
@@ -140,9 +154,12 @@ impl Schedule {
                     unconfirmed.taken(revision, now, random);
                 }
             }
-            PostOutcome::NoSession if !node.seen_meanwhile => node.mark_away(),
+            PostOutcome::NoSession if !post.seen_meanwhile => node.mark_away(),
             PostOutcome::NoSession | PostOutcome::Failed => {
-                node.pause.fail(NODE_RETRY, now, random);
+                // Of several failures in flight at the same time, only the first counts.
+                if node.pause.is_over(now) {
+                    node.pause.fail(NODE_RETRY, now, random);
+                }
                 node.put_back(message);
             }
             PostOutcome::NoRule | PostOutcome::NoRouter => node.put_back(message),
@@ -154,13 +171,15 @@ impl Schedule {
     /// A node sent a message; `is_back` if it was offline before.
     pub fn on_sign_of_life(&mut self, name: &NodeName, is_back: bool, now: Instant) {
         let Some(node) = self.nodes.get_mut(name) else { return };
-        node.seen_meanwhile = true;
+        for post in &mut node.in_flight {
+            post.seen_meanwhile = true;
+        }
         node.is_connected = true;
         let is_waiting = node.unconfirmed.as_mut().is_some_and(|unconfirmed| {
             unconfirmed.on_sign_of_life();
             unconfirmed.due_at().is_none()
         });
-        let is_waiting = is_waiting && node.in_flight.is_none() && node.outbox.is_empty();
+        let is_waiting = is_waiting && node.in_flight.is_empty() && node.outbox.is_empty();
         if is_back || is_waiting || node.is_away {
             node.mark_back();
         }
@@ -179,13 +198,12 @@ impl Schedule {
     /// The readiness of a Node changed.
     pub fn set_readiness(&mut self, name: &NodeName, readiness: NodeReadiness, now: Instant) {
         let node = self.nodes.entry(name.clone()).or_default();
-        let is_ready = readiness == NodeReadiness::Ready;
-        if node.is_ready.replace(is_ready) == Some(is_ready) {
+        if node.readiness.replace(readiness) == Some(readiness) {
             return;
         }
-        if !is_ready {
+        if readiness != NodeReadiness::Ready {
             node.mark_away();
-            if readiness == NodeReadiness::Gone && node.index.is_none() && node.in_flight.is_none()
+            if readiness == NodeReadiness::Gone && node.index.is_none() && node.in_flight.is_empty()
             {
                 self.forget(name);
                 return;
@@ -216,7 +234,7 @@ impl Schedule {
 
     /// Whether a post may start in this lane.
     fn has_slot(&self, is_connected: bool, now: Instant) -> bool {
-        let fast = |posts: &BTreeSet<DueEntry>| {
+        let fast = |posts: &BTreeSet<PostEntry>| {
             posts.iter().rev().take_while(|(start, _)| *start + SLOW_AFTER > now).count()
         };
         let unknown = fast(&self.unknown_posts);
@@ -227,7 +245,7 @@ impl Schedule {
 
     /// From when a post may start in this lane; `None` if there are few posts in flight.
     fn slot_at(&self, is_connected: bool) -> Option<Instant> {
-        let newest = |posts: &BTreeSet<DueEntry>| -> Vec<Instant> {
+        let newest = |posts: &BTreeSet<PostEntry>| -> Vec<Instant> {
             posts.iter().rev().take(MAX_IN_FLIGHT).map(|(start, _)| *start).collect()
         };
         let unknown = newest(&self.unknown_posts);
@@ -243,7 +261,7 @@ impl Schedule {
         self.connected_posts.len() + self.unknown_posts.len()
     }
 
-    fn posts_of(&mut self, is_connected: bool) -> &mut BTreeSet<DueEntry> {
+    fn posts_of(&mut self, is_connected: bool) -> &mut BTreeSet<PostEntry> {
         if is_connected { &mut self.connected_posts } else { &mut self.unknown_posts }
     }
 

@@ -4,9 +4,12 @@ use std::time::Instant;
 
 use neptune_backoff::Backoff;
 
-use crate::transport::eventbus::{
-    confirm::{Due, Unconfirmed},
-    outbox::{NodeOutbox, QueuedMessage},
+use crate::{
+    kubernetes::nodes::NodeReadiness,
+    transport::eventbus::{
+        confirm::{Due, Unconfirmed},
+        outbox::{NodeOutbox, QueuedMessage},
+    },
 };
 
 /// What is queued for a node, and what is known of it.
@@ -14,14 +17,12 @@ use crate::transport::eventbus::{
 pub struct NodeQueue {
     /// The messages to post.
     pub outbox: NodeOutbox,
-    /// The lane and the start of the post in flight.
-    pub in_flight: Option<(bool, Instant)>,
+    /// The posts in flight.
+    pub in_flight: Vec<Post>,
     /// Whether nothing is posted until the node sends a message or is Ready again.
     pub is_away: bool,
-    /// Whether the node sent a message since the post in flight began.
-    pub seen_meanwhile: bool,
-    /// Whether its Node was Ready at the last check.
-    pub is_ready: Option<bool>,
+    /// The readiness of its Node at the last check.
+    pub readiness: Option<NodeReadiness>,
     /// The pause after failed posts.
     pub pause: Pause,
     /// The last index, to post it again.
@@ -34,6 +35,26 @@ pub struct NodeQueue {
     pub entry: Option<(bool, Instant)>,
 }
 
+/// Posts in flight at the same time to a node that is connected. The rate of a node is this number
+/// divided by the time of an answer.
+pub const MAX_POSTS: usize = 8;
+
+/// A post in flight.
+#[derive(Debug)]
+pub struct Post {
+    /// The topic of its message.
+    pub topic: String,
+    /// Whether its message is an index.
+    pub is_index: bool,
+    /// Its lane, and its place among the posts of that lane.
+    pub place: (bool, PostEntry),
+    /// Whether the node sent a message since it began.
+    pub seen_meanwhile: bool,
+}
+
+/// The start of a post, and its number.
+pub type PostEntry = (Instant, u64);
+
 /// A time before which nothing is tried, longer with each failure.
 #[derive(Debug, Default)]
 pub struct Pause {
@@ -45,7 +66,7 @@ pub struct Pause {
 impl NodeQueue {
     /// When to post something.
     pub fn due(&self, now: Instant) -> Option<Instant> {
-        if self.in_flight.is_some() || self.is_away {
+        if self.is_away || !self.may_post() {
             return None;
         }
         let earliest = if self.outbox.is_empty() {
@@ -55,6 +76,21 @@ impl NodeQueue {
             self.entry.map_or(now, |(_, at)| at).min(now)
         };
         Some(self.pause.until.map_or(earliest, |until| until.max(earliest)))
+    }
+
+    /// Whether the next message may be posted beside those in flight. Messages on different topics
+    /// are independent of each other. An index follows all that it lists, and precedes the rest.
+    fn may_post(&self) -> bool {
+        if self.in_flight.is_empty() {
+            return true;
+        }
+        let is_free = |next: &QueuedMessage| {
+            next.index.is_none()
+                && !self.in_flight.iter().any(|post| post.is_index || post.topic == next.topic)
+        };
+        self.is_connected
+            && self.in_flight.len() < MAX_POSTS
+            && self.outbox.next().is_some_and(is_free)
     }
 
     /// Queues the index again, if it is due.

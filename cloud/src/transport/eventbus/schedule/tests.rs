@@ -3,20 +3,20 @@
 #![allow(clippy::unwrap_used)]
 use neptune_wire::{AgentInstance, Revision};
 
-use super::*;
+use super::{node::MAX_POSTS, *};
 
 /// A schedule, a clock, and what is in flight.
 struct Harness {
     schedule: Schedule,
     now: Instant,
     start: Instant,
-    in_flight: BTreeMap<String, QueuedMessage>,
+    in_flight: Vec<(String, QueuedMessage)>,
 }
 
 impl Harness {
     fn new() -> Self {
         let now = Instant::now();
-        Self { schedule: Schedule::default(), now, start: now, in_flight: BTreeMap::new() }
+        Self { schedule: Schedule::default(), now, start: now, in_flight: Vec::new() }
     }
 
     fn enqueue(&mut self, node: &str, text: &str) {
@@ -32,13 +32,16 @@ impl Harness {
         let mut posts = Vec::new();
         while let Some((node, message)) = self.schedule.next(self.now) {
             posts.push(format!("{node} {}", String::from_utf8_lossy(&message.payload)));
-            assert!(self.in_flight.insert(node.to_string(), message).is_none(), "one per node");
+            let to_node = self.in_flight.iter().filter(|(to, _)| *to == node.to_string());
+            assert!(to_node.count() < MAX_POSTS);
+            self.in_flight.push((node.to_string(), message));
         }
         posts
     }
 
     fn done(&mut self, node: &str, outcome: PostOutcome) {
-        let message = self.in_flight.remove(node).unwrap();
+        let at = self.in_flight.iter().position(|(to, _)| to == node).unwrap();
+        let (_, message) = self.in_flight.remove(at);
         self.schedule.done(&node.parse().unwrap(), message, outcome, self.now, 0);
     }
 
@@ -51,7 +54,7 @@ impl Harness {
                 return all;
             }
             all.extend(posts);
-            while let Some(node) = self.in_flight.keys().next().cloned() {
+            while let Some((node, _)) = self.in_flight.first().cloned() {
                 self.done(&node, PostOutcome::Taken);
             }
         }
@@ -100,6 +103,32 @@ fn messages_are_sequential_per_node_and_concurrent_across_nodes() {
     assert_eq!(controller.schedule.next_due_at(), None, "edge0's answer is awaited");
     controller.done("edge0", PostOutcome::Taken);
     assert_eq!(controller.all_taken(), ["edge0 b", "edge0 index1"]);
+}
+
+#[test]
+fn connected_node_gets_several_messages_at_once_and_its_index_after_them() {
+    let mut controller = Harness::new();
+    controller.enqueue("edge0", "index1");
+    assert_eq!(controller.all_taken(), ["edge0 index1"]);
+    let texts: Vec<String> = (0..=MAX_POSTS).map(|number| format!("m{number}")).collect();
+    for text in &texts {
+        controller.enqueue("edge0", text);
+    }
+    controller.enqueue("edge0", "index2");
+    controller.enqueue("edge0", "later");
+    let expected: Vec<_> = texts.iter().map(|text| format!("edge0 {text}")).collect();
+    assert_eq!(controller.posts(), expected[..MAX_POSTS]);
+    controller.done("edge0", PostOutcome::Taken);
+    assert_eq!(controller.posts(), expected[MAX_POSTS..]);
+    for _ in 0..MAX_POSTS {
+        assert_eq!(controller.posts(), Vec::<String>::new(), "the index waits for all of them");
+        controller.done("edge0", PostOutcome::Taken);
+    }
+    assert_eq!(controller.posts(), ["edge0 index2"], "alone");
+    controller.done("edge0", PostOutcome::Taken);
+    assert_eq!(controller.posts(), ["edge0 later"]);
+    controller.enqueue("edge0", "later");
+    assert_eq!(controller.posts(), Vec::<String>::new(), "one at a time on a topic");
 }
 
 #[test]
@@ -297,6 +326,11 @@ fn deleted_node_leaves_no_state_and_a_returning_one_gets_its_index() {
     controller.set_readiness("edge0", NodeReadiness::Ready);
     controller.set_readiness("edge0", NodeReadiness::Gone);
     assert!(controller.schedule.nodes.is_empty());
+    controller.set_readiness("edge0", NodeReadiness::NotReady);
+    controller.on_sign_of_life("edge0", false);
+    controller.enqueue("edge0", "a");
+    controller.set_readiness("edge0", NodeReadiness::Gone);
+    assert!(controller.schedule.nodes.is_empty(), "it was not ready before");
     controller.enqueue("edge1", "index1");
     controller.set_readiness("edge1", NodeReadiness::Gone);
     assert_eq!(controller.posts(), Vec::<String>::new());

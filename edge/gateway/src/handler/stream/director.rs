@@ -19,6 +19,7 @@ use super::{
         Exchange,
         cloud::{OpenedStream, Unanswered, ask_stream},
         completion::CLOUD_FAILED,
+        edge_down::Refusal,
         respond::Verdict,
     },
     HEARTBEAT,
@@ -30,13 +31,10 @@ use crate::{
     metrics::Side,
     protocol::frames::Frames,
     server::StreamSender,
-    upstream::CloudRequest,
+    upstream::{CloudRequest, Deadline},
 };
 
 const WAITING: &[u8] = b": waiting\n\n";
-
-/// What the client gets instead of an answer.
-pub type Refusal = (StatusCode, String);
 
 /// A stream that is being decided.
 pub struct Director {
@@ -48,8 +46,6 @@ pub struct Director {
     pub prefix: Option<usize>,
     /// Whether the client keeps the request at the edge.
     pub is_pinned: bool,
-    /// The most tokens of the answer.
-    pub max_tokens: Option<u32>,
     /// When the client gives up.
     pub client_deadline: Option<Instant>,
     /// The request to the cloud.
@@ -73,7 +69,20 @@ enum End {
     /// Enough is known before its end.
     Decided,
     /// It broke.
-    Broken(String),
+    Broken(Break),
+}
+
+/// Why a stream of the edge broke.
+struct Break {
+    reason: String,
+    /// Whether it did not continue in time.
+    is_stalled: bool,
+}
+
+impl Break {
+    const fn new(reason: String) -> Self {
+        Self { reason, is_stalled: false }
+    }
 }
 
 impl Director {
@@ -88,14 +97,15 @@ impl Director {
         let mut beats = heartbeat();
         let mut held = Vec::new();
         let end = self.hold(&mut edge, &mut held, &mut beats).await?;
-        if let End::Broken(reason) = end {
+        if let End::Broken(broken) = end {
             drop(edge);
-            return self.replace_edge(&reason, &mut beats).await;
+            return self.replace_edge(&broken, &mut beats).await;
         }
         let is_complete = matches!(end, End::Complete);
         self.exchange.count_tokens(Side::Edge, &self.frames.reply);
-        let signal = self.exchange.signal(&self.frames.reply, self.max_tokens);
-        let (decision, route) = self.exchange.decide_one(signal, self.is_pinned, None);
+        let signal = self.exchange.signal(&self.frames.reply);
+        let (decision, route) =
+            self.exchange.decide_one(signal, self.is_pinned, self.client_deadline);
         let mut outcome = Outcome::Edge(decision);
         if decision == Decision::Hard {
             // The edge's stream waits meanwhile: it is the fallback.
@@ -121,7 +131,8 @@ impl Director {
         }
         let config = &self.exchange.service.config;
         if outcome.is_unanswered() && config.on_cloud_failure == OnCloudFailure::Error {
-            return self.refuse(StatusCode::BAD_GATEWAY, CLOUD_FAILED.to_owned()).await;
+            let text = CLOUD_FAILED.to_owned();
+            return self.refuse(Refusal::new(StatusCode::BAD_GATEWAY, text)).await;
         }
         self.decide(outcome, &[signal]).await?;
         send(&self.out, held.into()).await?;
@@ -136,10 +147,10 @@ impl Director {
         beats: &mut Interval,
     ) -> Result<End, Gone> {
         let max = self.exchange.service.config.limits.max_body_bytes;
-        let mut is_first = true;
+        let (mut is_first, mut is_full) = (true, false);
         loop {
             let tokens = self.frames.reply.tokens();
-            if self.prefix.is_some_and(|prefix| tokens >= prefix) || held.len() > max {
+            if self.prefix.is_some_and(|prefix| tokens >= prefix) || held.len() > max || is_full {
                 return Ok(End::Decided);
             }
             let next = tokio::select! {
@@ -151,9 +162,13 @@ impl Director {
                 }
             };
             match next {
-                Ok(Some(frames)) => held.extend_from_slice(&frames),
+                Ok(Some(frames)) => {
+                    // Without room it is decided on what is there.
+                    is_full = !self.exchange.answers.hold(frames.len());
+                    held.extend_from_slice(&frames);
+                }
                 Ok(None) => return Ok(End::Complete),
-                Err(reason) => return Ok(End::Broken(reason)),
+                Err(broken) => return Ok(End::Broken(broken)),
             }
             if std::mem::take(&mut is_first) {
                 let time = clock::now().saturating_duration_since(self.exchange.started);
@@ -167,10 +182,10 @@ impl Director {
         &mut self,
         beats: &mut Interval,
     ) -> Result<Result<OpenedStream, Unanswered>, Gone> {
-        let Exchange { gateway, service, .. } = &self.exchange;
+        let Exchange { gateway, service, answers, .. } = &self.exchange;
         // Holding the edge's stream takes nothing from the cloud's time.
-        let deadline = clock::now() + service.config.cloud_total();
-        self.cloud.deadline = self.client_deadline.map_or(deadline, |client| deadline.min(client));
+        let total = clock::now() + service.config.cloud_total();
+        self.cloud.deadline = Deadline::of(total, self.client_deadline);
         // Then a stream that breaks leaves the fallback.
         let is_held = service.config.streaming == Streaming::Buffer;
         let ask = async {
@@ -178,7 +193,7 @@ impl Director {
             if !is_held {
                 return Ok(stream);
             }
-            let held = stream.hold(service.config.limits.max_body_bytes).await;
+            let held = stream.hold(service.config.limits.max_body_bytes, answers).await;
             held.map_err(|_| Unanswered::Failed)
         };
         tokio::pin!(ask);
@@ -192,14 +207,19 @@ impl Director {
     }
 
     /// The edge's stream broke before the client got anything of it.
-    async fn replace_edge(&mut self, reason: &str, beats: &mut Interval) -> Result<(), Gone> {
+    async fn replace_edge(&mut self, broken: &Break, beats: &mut Interval) -> Result<(), Gone> {
+        let Break { reason, is_stalled } = broken;
         self.exchange.edge_failed(None);
-        if let Err(text) = self.exchange.may_replace_edge(1, self.is_pinned, reason) {
-            return self.refuse(StatusCode::SERVICE_UNAVAILABLE, text).await;
+        let deadline = self.client_deadline;
+        let unanswered =
+            if *is_stalled { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::SERVICE_UNAVAILABLE };
+        if let Err(refusal) = self.exchange.may_replace_edge(deadline, 1, self.is_pinned, reason) {
+            let status = if refusal.is_deadline { refusal.status } else { unanswered };
+            return self.refuse(Refusal { status, ..refusal }).await;
         }
         let Ok(stream) = self.ask_cloud(beats).await? else {
             let text = self.exchange.nobody_text(reason);
-            return self.refuse(StatusCode::SERVICE_UNAVAILABLE, text).await;
+            return self.refuse(Refusal::new(unanswered, text)).await;
         };
         self.exchange.upper = stream.upper.clone();
         self.decide(Outcome::Cloud(Decision::EdgeDown), &[]).await?;
@@ -223,10 +243,10 @@ impl Director {
     }
 
     /// An error, in the head or as an event.
-    async fn refuse(&mut self, status: StatusCode, message: String) -> Result<(), Gone> {
-        let event = error_event(&message);
+    async fn refuse(&mut self, refusal: Refusal) -> Result<(), Gone> {
+        let event = error_event(&refusal.text);
         let head = self.head.take().ok_or(Gone)?;
-        if head.send(Err((status, message))).is_err() {
+        if head.send(Err(refusal)).is_err() {
             send(&self.out, event).await?;
         }
         Ok(())
@@ -242,7 +262,7 @@ impl Director {
             match next {
                 Ok(Some(frames)) => send(&self.out, frames).await?,
                 Ok(None) => return Ok(()),
-                Err(reason) => return cut(&self.out, &reason).await,
+                Err(broken) => return cut(&self.out, &broken.reason).await,
             }
         }
     }
@@ -257,22 +277,23 @@ async fn next(
     edge: &mut Incoming,
     frames: &mut Frames,
     exchange: &Exchange,
-) -> Result<Option<Bytes>, String> {
+) -> Result<Option<Bytes>, Break> {
     let limit = exchange.service.config.edge_timeout();
     loop {
         let piece = match timeout(limit, edge.frame()).await {
             Err(_) => {
-                return Err(format!("its stream did not continue for {} s", limit.as_secs_f64()));
+                let reason = format!("its stream did not continue for {} s", limit.as_secs_f64());
+                return Err(Break { reason, is_stalled: true });
             }
-            Ok(Some(Err(error))) => return Err(error.to_string()),
+            Ok(Some(Err(error))) => return Err(Break::new(error.to_string())),
             Ok(Some(Ok(piece))) => piece,
             Ok(None) => {
-                let rest = frames.finish().map_err(|error| error.to_string())?;
+                let rest = frames.finish().map_err(|error| Break::new(error.to_string()))?;
                 return Ok((!rest.is_empty()).then_some(rest));
             }
         };
         let Ok(piece) = piece.into_data() else { continue };
-        return frames.push(&piece).map(Some).map_err(|error| error.to_string());
+        return frames.push(&piece).map(Some).map_err(|error| Break::new(error.to_string()));
     }
 }
 

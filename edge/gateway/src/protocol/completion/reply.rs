@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use neptune_cascade::{
     Signal, Unjudged,
-    tokens::{Answer, Token, TokenSignal},
+    tokens::{Token, TokenSignal},
 };
 use serde::Deserialize;
 
@@ -27,8 +27,6 @@ struct Choice {
     delta: Option<Content>,
     #[serde(default)]
     text: Option<String>,
-    #[serde(default)]
-    finish_reason: Option<String>,
     #[serde(default)]
     logprobs: Option<Logprobs>,
 }
@@ -91,7 +89,6 @@ pub struct Reply {
     text: String,
     tokens: Vec<OwnedToken>,
     has_others: bool,
-    is_cut: bool,
     /// Tokens of the prompt and of the answer, if the server reports them.
     pub usage: Option<(u64, u64)>,
 }
@@ -114,7 +111,6 @@ impl Reply {
             self.has_others |= choice.index > 0;
             let content = choice.message.or(choice.delta).and_then(|content| content.content);
             self.text.push_str(content.or(choice.text).as_deref().unwrap_or_default());
-            self.is_cut |= choice.finish_reason.as_deref() == Some("length");
             if let Some(logprobs) = choice.logprobs {
                 self.tokens.extend(tokens(logprobs));
             }
@@ -141,7 +137,7 @@ impl Reply {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn signal(&self, signal: &TokenSignal, max_tokens: Option<u32>) -> Signal {
+    pub fn signal(&self, signal: &TokenSignal) -> Signal {
         if self.has_others {
             return Err(Unjudged::Malformed);
         }
@@ -156,9 +152,7 @@ impl Reply {
         let tokens = self.of_text().iter().zip(&tops);
         let tokens: Vec<Token<'_>> =
             tokens.map(|(token, top)| Token { logprob: token.logprob, top }).collect();
-        let count = u32::try_from(self.tokens.len()).unwrap_or(u32::MAX);
-        let cut_at = self.is_cut.then_some(max_tokens.unwrap_or(count));
-        signal.of(&Answer { tokens: &tokens, cut_at })
+        signal.of(&tokens)
     }
 
     /// The tokens that make up the text; all of them if the text cannot be found in them.
@@ -237,7 +231,7 @@ mod tests {
     }
 
     fn mean(body: &[u8]) -> Signal {
-        Reply::of(body).signal(&TokenSignal::Mean, Some(4))
+        Reply::of(body).signal(&TokenSignal::Mean)
     }
 
     #[test]
@@ -253,12 +247,23 @@ mod tests {
     #[test]
     fn answers_without_a_confidence_have_their_reason() {
         assert_eq!(mean(&chat("Paris", &[], "stop")), Err(Unjudged::Missing));
-        assert_eq!(mean(&chat("Pa", &[("Pa", 0.5)], "length")), Err(Unjudged::TooShort));
         let several = json!({"choices": [{"index": 0, "text": "a"}, {"index": 1, "text": "b"}]});
         assert_eq!(mean(several.to_string().as_bytes()), Err(Unjudged::Malformed));
         assert_eq!(mean(b"not JSON"), Err(Unjudged::Empty));
         let null = json!({"choices": [{"text": "a", "logprobs": {"content": [{"token": "a", "logprob": null}]}}]});
         assert_eq!(mean(null.to_string().as_bytes()), Err(Unjudged::NotFinite));
+    }
+
+    #[test]
+    fn answer_that_the_limit_ended_is_judged_by_its_tokens() {
+        assert!((mean(&chat("Pa", &[("Pa", 0.5)], "length")).unwrap() - 0.5).abs() < 1e-9);
+        let yes = json!({"token": "Yes", "logprob": (0.6_f64).ln(), "top_logprobs": [
+            {"token": "Yes", "logprob": (0.6_f64).ln()}, {"token": "No", "logprob": (0.2_f64).ln()}]});
+        let body = json!({"choices": [{"message": {"content": "Yes"}, "finish_reason": "length",
+            "logprobs": {"content": [yes]}}]});
+        let choice = TokenSignal::Choice(vec!["yes".to_owned(), "no".to_owned()]);
+        let confidence = Reply::of(body.to_string().as_bytes()).signal(&choice).unwrap();
+        assert!((confidence - 0.75).abs() < 1e-9, "{confidence}");
     }
 
     #[test]
@@ -268,7 +273,7 @@ mod tests {
             "top_logprobs": [{"a": (0.6_f64).ln(), "x": (0.2_f64).ln()}, {"b": (0.6_f64).ln(), "y": (0.2_f64).ln()}]}}]});
         let body = body.to_string().into_bytes();
         assert!((mean(&body).unwrap() - 0.5).abs() < 1e-9);
-        let margin = Reply::of(&body).signal(&TokenSignal::Margin, None).unwrap();
+        let margin = Reply::of(&body).signal(&TokenSignal::Margin).unwrap();
         assert!((margin - 0.4).abs() < 1e-9);
     }
 

@@ -304,7 +304,7 @@ fn scores_of_binary_outputs_are_read_in_every_type() {
         let rule =
             crate::config::HardExample::default().rule(crate::config::Protocol::Oip).unwrap();
         let scores = Answer::parse(&answer).unwrap().scores(None, 2);
-        assert_eq!(scores.signals(&rule, || 0.0), [Ok(0.0), Ok(1.0)], "{datatype}");
+        assert_eq!(scores.signals(&rule, || 0.0), [Ok(0.5), Ok(1.0)], "{datatype}");
     }
 }
 
