@@ -10,7 +10,7 @@ use crate::{
         observed_container::{ContainerState, ObservedContainer},
         worker_count::ReportedStatus,
     },
-    worker::completion::{WorkerExit, finished},
+    worker::completion::{WorkerRunFacts, finished_after},
 };
 
 impl WorkerPool {
@@ -39,32 +39,31 @@ impl WorkerPool {
                 continue;
             }
             let Some(container) = current(containers, name, wanted) else { continue };
-            let finished = match &container.state {
-                ContainerState::Exited(exit) => {
-                    let run = self.counts.run(&wanted.uid, name);
-                    let boot = run.map(|run| run.boot.as_str()).unwrap_or_default();
-                    let is_rebooted = !boot.is_empty() && boot != self.boot_id;
-                    let exit = WorkerExit {
-                        exit,
-                        spec_hash: &container.identity.spec_hash,
-                        reported: ReportedStatus::of(self.counts.status(&wanted.uid, name)),
-                        is_interrupted: is_rebooted || containers.is_interrupted(&container.id),
-                    };
-                    finished(wanted.restart_policy(), exit)
-                }
-                _ => None,
+            let run = self.counts.run(&wanted.uid, name);
+            let boot = run.map(|run| run.boot.as_str()).unwrap_or_default();
+            let is_rebooted = !boot.is_empty() && boot != self.boot_id;
+            let facts = WorkerRunFacts {
+                policy: wanted.restart_policy(),
+                spec_hash: &container.identity.spec_hash,
+                reported: ReportedStatus::of(self.counts.status(&wanted.uid, name)),
+                is_interrupted: is_rebooted || containers.is_interrupted(&container.id),
             };
+            let before = run.and_then(|run| run.finished.clone());
+            let finished = finished_after(before, &container.state, facts);
             self.counts.set_finished(&wanted.owner, (&wanted.uid, name), finished);
         }
     }
 }
 
-/// The worker's container, preferably a running one. Containers of earlier objects are ignored.
+/// The worker's container, preferably a running one. Containers of earlier objects are ignored, and
+/// those whose run is not known.
 fn current<'a>(
     containers: &'a Containers,
     name: &'a WorkerName,
     wanted: &WantedWorker,
 ) -> Option<&'a ObservedContainer> {
+    let is_known = |it: &&ObservedContainer| it.state != ContainerState::Unknown;
     let of_object = containers.observed_of(name).filter(|it| it.identity.uid == wanted.uid);
+    let of_object = of_object.filter(is_known);
     of_object.max_by_key(|it| it.is_alive())
 }

@@ -5,14 +5,14 @@ use neptune_wire::{RestartPolicy, WorkerReason, WorkerState};
 
 use crate::domain::{
     health::WorkerHealth,
-    observed_container::ContainerExit,
+    observed_container::{ContainerExit, ContainerState},
     worker_count::{FinishedRun, ReportedStatus},
 };
 
-/// What is known of the exit of a worker.
+/// What is known of a run of a worker.
 #[derive(Debug, Clone, Copy)]
-pub struct WorkerExit<'a> {
-    pub exit: &'a ContainerExit,
+pub struct WorkerRunFacts<'a> {
+    pub policy: RestartPolicy,
     pub spec_hash: &'a str,
     /// The status that this run reported.
     pub reported: ReportedStatus,
@@ -20,13 +20,28 @@ pub struct WorkerExit<'a> {
     pub is_interrupted: bool,
 }
 
+/// The end of a worker after its container was observed in a state; `before`: the end that was known.
+/// `None` while it is to be started again if its container is gone.
+pub fn finished_after(
+    before: Option<FinishedRun>,
+    state: &ContainerState,
+    worker: WorkerRunFacts<'_>,
+) -> Option<FinishedRun> {
+    match state {
+        ContainerState::Exited(exit) => finished(exit, worker),
+        ContainerState::Running | ContainerState::Paused => None,
+        // These states do not tell how the run ended.
+        ContainerState::Removing | ContainerState::Unusable | ContainerState::Unknown => before,
+    }
+}
+
 /// The end of a worker that is not started again with this container specification; `None` if it
 /// is.
-pub fn finished(policy: RestartPolicy, worker: WorkerExit<'_>) -> Option<FinishedRun> {
-    let ContainerExit { exit_code, out_of_memory, log_tail } = worker.exit;
+fn finished(exit: &ContainerExit, worker: WorkerRunFacts<'_>) -> Option<FinishedRun> {
+    let ContainerExit { exit_code, out_of_memory, log_tail } = exit;
     let is_success = *exit_code == 0 && !out_of_memory && worker.reported != ReportedStatus::Failed;
     let may_be_incomplete = worker.is_interrupted && worker.reported != ReportedStatus::Completed;
-    let is_final = match policy {
+    let is_final = match worker.policy {
         RestartPolicy::Always => false,
         RestartPolicy::Never => true,
         RestartPolicy::OnFailure | RestartPolicy::Unknown => is_success && !may_be_incomplete,
@@ -88,6 +103,30 @@ fn failed(message: String) -> WorkerHealth {
 mod tests {
     use super::*;
 
+    fn facts(policy: RestartPolicy) -> WorkerRunFacts<'static> {
+        let reported = ReportedStatus::Running;
+        WorkerRunFacts { policy, spec_hash: "a", reported, is_interrupted: false }
+    }
+
+    #[test]
+    fn removal_of_the_container_changes_no_end() {
+        let exit = ContainerExit { exit_code: 0, out_of_memory: false, log_tail: String::new() };
+        for policy in [RestartPolicy::OnFailure, RestartPolicy::Never, RestartPolicy::Always] {
+            let worker = facts(policy);
+            let ended = finished_after(None, &ContainerState::Exited(exit.clone()), worker);
+            assert_eq!(ended.is_some(), policy != RestartPolicy::Always);
+            for state in
+                [ContainerState::Removing, ContainerState::Unusable, ContainerState::Unknown]
+            {
+                assert_eq!(finished_after(ended.clone(), &state, worker), ended, "{state:?}");
+                assert_eq!(finished_after(None, &state, worker), None, "{state:?}");
+            }
+            for state in [ContainerState::Running, ContainerState::Paused] {
+                assert_eq!(finished_after(ended.clone(), &state, worker), None, "{state:?}");
+            }
+        }
+    }
+
     #[test]
     fn policy_exit_code_and_report_decide_the_end() {
         use ReportedStatus::{Completed, Failed, Running};
@@ -106,8 +145,8 @@ mod tests {
             (Never, 3, Running, false, Some(false)),
         ] {
             let exit = ContainerExit { exit_code, out_of_memory: false, log_tail: "x".to_owned() };
-            let worker = WorkerExit { exit: &exit, spec_hash: "a", reported, is_interrupted };
-            let is_completed = finished(policy, worker).map(|run| run.is_completed);
+            let worker = WorkerRunFacts { policy, spec_hash: "a", reported, is_interrupted };
+            let is_completed = finished(&exit, worker).map(|run| run.is_completed);
             assert_eq!(is_completed, expected, "{policy:?} {exit_code} {reported:?}");
         }
     }
@@ -115,10 +154,8 @@ mod tests {
     #[test]
     fn worker_killed_for_its_memory_is_not_complete() {
         let exit = ContainerExit { exit_code: 0, out_of_memory: true, log_tail: String::new() };
-        let reported = ReportedStatus::Running;
-        let worker = WorkerExit { exit: &exit, spec_hash: "a", reported, is_interrupted: false };
-        assert_eq!(finished(RestartPolicy::OnFailure, worker), None);
-        let run = finished(RestartPolicy::Never, worker);
+        assert_eq!(finished(&exit, facts(RestartPolicy::OnFailure)), None);
+        let run = finished(&exit, facts(RestartPolicy::Never));
         assert!(run.is_some_and(|run| run.message.contains("for lack of memory, no output")));
     }
 
