@@ -14,8 +14,8 @@ use std::{
 };
 
 use harness::{
-    Agent, Broker, BusyboxImage, Cloud, FileServer, Load, docker, docker::docker as run_docker,
-    eventually, free_port, unique,
+    Agent, Broker, BusyboxImage, Cloud, FileServer, Load, LoadResult, docker,
+    docker::docker as run_docker, eventually, free_port, unique,
 };
 use neptune_harness::docker::{engine, require_image};
 use neptune_wire::{ModelServerReport, StatusReport, Transition};
@@ -185,6 +185,12 @@ fn load(pair: &Pair) -> Load<Answer> {
     Load::of(move || ask(port))
 }
 
+/// No request failed, and the requests left no hole in which a failure could hide. How many there are
+/// depends on the machine.
+fn no_request_failed(result: &LoadResult<Answer>) {
+    assert!(result.failed == 0 && result.longest_outage < Duration::from_secs(3), "{result:?}");
+}
+
 fn serving(report: &StatusReport) -> ModelServerReport {
     report.serving.clone().unwrap_or_default()
 }
@@ -252,7 +258,7 @@ async fn pair_switches_versions_without_failed_request() {
     apply(&cloud, &pair.of(&four, 8), "serving 4", settled("4")).await;
     let result = load.end().await;
     println!("switch of the version under load: {result:?}");
-    assert!(result.sent > 100 && result.failed == 0, "{result:?}");
+    no_request_failed(&result);
     assert_eq!(result.answers, [answer("3", [1, 2]), answer("4", [1, 2])]);
     assert_eq!(agent.containers(), containers, "all containers are kept");
 
@@ -309,7 +315,7 @@ async fn transformers_are_replaced_and_rolled_back_without_failed_request() {
         apply(&cloud, &pair.of(&four, divisor), "serving with another one", settled("4")).await;
         let result = load.end().await;
         println!("change of the transformer under load: {result:?}");
-        assert!(result.sent > 100 && result.failed == 0, "{result:?}");
+        no_request_failed(&result);
         assert_eq!(result.answers, [answer("4", before), answer("4", after)]);
         let next = pair.transformer(&agent).await;
         assert_ne!(next, previous);
@@ -358,7 +364,7 @@ async fn transformers_are_replaced_and_rolled_back_without_failed_request() {
     cloud.status(OBJECT, "finished by the next agent", is_next).await;
     let result = load.end().await;
     println!("kill of the agent during a change: {result:?}");
-    assert!(result.sent > 100 && result.failed == 0, "{result:?}");
+    no_request_failed(&result);
     eventually_answer(&pair, answer("4", [2, 4])).await;
     assert_ne!(pair.transformer(&agent).await, previous);
 }
@@ -435,7 +441,7 @@ async fn pair_on_a_docker_network_shares_one_loopback() {
     apply(&cloud, &pair.of(&three, 4), "serving with another one", settled("3")).await;
     let result = load.end().await;
     println!("change of the transformer on a Docker network: {result:?}");
-    assert!(result.sent > 100 && result.failed == 0, "{result:?}");
+    no_request_failed(&result);
     assert_eq!(result.answers, [answer("3", [1, 2]), answer("3", [2, 4])]);
 
     // The next container of the server has another network, and the others follow.
