@@ -46,7 +46,7 @@ pub fn rows(
 ) -> Vec<TrainingWorkerStatus> {
     let mut rows: Vec<_> =
         workers.iter().map(|(name, worker)| row(name, worker, state, nodes)).collect();
-    rows.sort_by_key(|row| row.reason.is_none());
+    rows.sort_by_key(|row| !has_problem(row));
     rows.truncate(MAX_ROWS);
     rows
 }
@@ -57,18 +57,27 @@ pub fn evaluation_problem(
     nodes: &BTreeMap<NodeName, TrainingNode>,
 ) -> Option<Finding> {
     let task = state.tasks.iter().find(|task| task.worker.is_empty())?;
-    let (_, problem) = of_node(task, nodes);
-    let problem = problem?;
+    let (_, finding) = of_node(task, nodes);
+    let problem = finding.filter(|it| !it.reason.is_progress())?;
     let message = format!("evaluation on node {}: {}", task.node, problem.message);
     Some(Finding::new(problem.reason, message))
 }
 
 /// The first problem of a worker.
 pub fn problem(rows: &[TrainingWorkerStatus]) -> Option<Finding> {
-    let row = rows.iter().find(|row| row.reason.is_some())?;
-    let reason = row.reason.as_deref()?.parse().unwrap_or(Reason::TrainingFailed);
+    let row = rows.iter().find(|row| has_problem(row))?;
+    let reason = reason_of(row)?;
     let message = row.message.as_deref().unwrap_or_default();
     Some(Finding::new(reason, format!("worker {:?} on node {}: {message}", row.name, row.node)))
+}
+
+/// Whether a row needs attention: its reason is more than a normal step.
+fn has_problem(row: &TrainingWorkerStatus) -> bool {
+    reason_of(row).is_some_and(|reason| !reason.is_progress())
+}
+
+fn reason_of(row: &TrainingWorkerStatus) -> Option<Reason> {
+    Some(row.reason.as_deref()?.parse().unwrap_or(Reason::TrainingFailed))
 }
 
 /// The number of accepted updates, of those of all workers that take part.
@@ -132,19 +141,20 @@ fn of_node(
     task: &RunTask,
     nodes: &BTreeMap<NodeName, TrainingNode>,
 ) -> (TrainingWorkerState, Option<Finding>) {
-    let Some(node) = nodes.get(&task.node) else { return (TrainingWorkerState::Pending, None) };
     let meanwhile = "the round waits for it until its deadline".to_owned();
     let messages = AgentMessages::new("", &task.node, "report on the task", meanwhile);
+    let awaiting = || Some(Finding::new(Reason::AwaitingAgent, &*messages.awaiting));
+    let Some(node) = nodes.get(&task.node) else {
+        return (TrainingWorkerState::Pending, awaiting());
+    };
     match node.agent.presence {
-        Presence::Offline { .. } => {
+        Presence::NeverSeen if !node.agent.settled => {
+            return (TrainingWorkerState::Pending, awaiting());
+        }
+        Presence::Offline { .. } | Presence::NeverSeen => {
             let finding = missing_report(node.agent, &messages);
             return (TrainingWorkerState::Offline, Some(finding));
         }
-        Presence::NeverSeen if node.agent.settled => {
-            let finding = missing_report(node.agent, &messages);
-            return (TrainingWorkerState::Offline, Some(finding));
-        }
-        Presence::NeverSeen => return (TrainingWorkerState::Pending, None),
         Presence::Online => {}
     }
     if task.kind == TaskKind::Session && node.lacks_sessions {
@@ -157,7 +167,7 @@ fn of_node(
     }
     let key_problem = of_key(&task.node, &node.key);
     let Some(report) = node.tasks.iter().find(|report| report.id == task.id) else {
-        return (TrainingWorkerState::Pending, key_problem);
+        return (TrainingWorkerState::Pending, key_problem.or_else(awaiting));
     };
     let row_state = match report.state {
         TaskState::Preparing => TrainingWorkerState::Preparing,

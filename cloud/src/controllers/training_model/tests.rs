@@ -862,6 +862,27 @@ fn rows_have_the_state_of_each_worker_with_problems_first() {
 }
 
 #[test]
+fn pending_worker_names_whom_it_waits_for_and_is_no_problem() {
+    let state = state(1, RunPhase::Open);
+    for presence in [Presence::Online, Presence::NeverSeen] {
+        let mut node = training_node(presence, Vec::new());
+        node.agent.settled = presence == Presence::Online;
+        let rows =
+            rows(&frozen().settings.workers, &state, &[("edge1".parse().unwrap(), node)].into());
+        let waiting = rows.iter().find(|row| row.name == "b-west-1").unwrap();
+        assert_eq!(
+            (waiting.state, waiting.reason.as_deref(), waiting.message.as_deref()),
+            (
+                TrainingWorkerState::Pending,
+                Some("AwaitingAgent"),
+                Some("waiting for node edge1 to report on the task")
+            )
+        );
+        assert_eq!(problem(&rows), None);
+    }
+}
+
+#[test]
 fn agent_without_a_key_is_too_old() {
     let state = state(1, RunPhase::Open);
     let old = TrainingNode { key: NodeKey::Missing, ..training_node(Presence::Online, Vec::new()) };
@@ -880,7 +901,7 @@ fn agent_without_sessions_is_too_old_for_an_engine_only() {
         let nodes = [("edge1".parse().unwrap(), lacking)].into();
         rows(&frozen().settings.workers, state, &nodes)[0].reason.clone()
     };
-    assert_eq!(reason(&state), None);
+    assert_eq!(reason(&state).as_deref(), Some("AwaitingAgent"));
     state.tasks.iter_mut().for_each(|task| task.kind = TaskKind::Session);
     assert_eq!(reason(&state).as_deref(), Some("AgentTooOld"));
 }
