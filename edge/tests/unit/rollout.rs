@@ -43,6 +43,8 @@ enum Behavior {
     BecomesUnhealthy(u64),
     /// Every third probe fails.
     Flapping,
+    /// Probes succeed from this many seconds on.
+    StartsSlowly(u64),
 }
 
 struct Simulation {
@@ -144,6 +146,7 @@ impl Simulation {
             Behavior::NeverStarts | Behavior::NeverHealthy => false,
             Behavior::BecomesUnhealthy(after) => age >= 2 && age < after,
             Behavior::Flapping => !self.probe_count.is_multiple_of(3),
+            Behavior::StartsSlowly(after) => age >= after,
         };
         let answer = if is_healthy { Ok(()) } else { Err(failure("the answer is 404")) };
         let health = self.state.current.as_ref().unwrap().serving.health.clone();
@@ -335,6 +338,21 @@ fn failing_first_version_is_retried() {
             "{behavior:?}"
         );
     }
+}
+
+#[test]
+fn first_version_that_starts_slowly_is_reported_and_served_later() {
+    let mut slow = simulation(&[("3", Behavior::StartsSlowly(150))], "3");
+    slow.run(100);
+    assert_eq!(slow.summary().1, Transition::BlockedByFailedLoad);
+    let message = &slow.status.message;
+    assert!(message.contains("was not healthy within 60 s"), "{message}");
+    assert_eq!(slow.run(100).summary(), (Some("3"), Transition::UpToDate, Some("3")));
+    assert_eq!((slow.restarts, &*slow.status.message), (0, ""));
+
+    let mut hanging = simulation(&[("3", Behavior::NeverHealthy)], "3");
+    assert_eq!(hanging.run(170).restarts, 0);
+    assert_eq!(hanging.run(15).restarts, 1, "after three times startWithinSeconds");
 }
 
 #[test]
@@ -729,8 +747,9 @@ fn server_that_does_not_find_its_model_in_an_archive_has_a_hint() {
     let hint = "; the model's files must be at the top of the archive, not in a directory";
     let archive = message("http://h/4.tar.gz", ServerPart::Server);
     assert!(archive.starts_with(&format!("{plain}{hint}")), "{archive}");
-    assert_eq!(message("http://h/4.onnx", ServerPart::Server), plain);
-    assert_eq!(message("http://h/4.tar.gz", TRANSFORMER), plain);
+    let slow = format!("{plain}; raise health.startWithinSeconds if it needs longer");
+    assert_eq!(message("http://h/4.onnx", ServerPart::Server), slow);
+    assert_eq!(message("http://h/4.tar.gz", TRANSFORMER), slow);
 }
 
 #[test]

@@ -29,6 +29,10 @@ use std::time::{Duration, Instant};
 
 use neptune_wire::{ArtifactAddress, LoadFailure, ModelServer, ModelServerReport};
 
+/// A version without another one to return to is restarted after so many times
+/// `startWithinSeconds`, if it was never healthy.
+const FIRST_START: u32 = 3;
+
 /// The facts of the decision beside the stored state.
 pub struct RolloutFacts<'a> {
     pub target: &'a ModelServer,
@@ -153,8 +157,7 @@ impl RolloutState {
         }
         if facts.now >= deadline {
             let within = deadline.duration_since(probes.since).as_secs_f32();
-            let hint =
-                if probes.last_healthy.is_none() { archive_hint(current, probes) } else { "" };
+            let hint = if probes.last_healthy.is_none() { start_hint(current, probes) } else { "" };
             return failed(
                 probes.failure_reason(),
                 format!("{what} within {within} s: {}{hint}", probes.last_failure),
@@ -273,7 +276,12 @@ impl RolloutState {
             return None;
         }
         let timeout = Duration::from_millis(current.serving.health.start_within_ms);
-        let at = probes.last_healthy.unwrap_or(probes.since) + timeout;
+        let at = match probes.last_healthy {
+            Some(healthy) => healthy + timeout,
+            // No other version waits: one that starts slowly passes its trial late.
+            None if self.last_good.is_none() => probes.since + FIRST_START * timeout,
+            None => probes.since + timeout,
+        };
         if probes.consecutive_failures >= FAILURE_THRESHOLD && at > facts.now {
             set_earliest(next_at, at);
         }
@@ -305,14 +313,15 @@ impl RolloutState {
     }
 }
 
-/// What to look for if a server does not find the model in the directory of its version.
-fn archive_hint(current: &ServedVersion, probes: &ProbeHistory) -> &'static str {
+/// What to look for if a version does not become healthy: its server may not find the model in its
+/// directory, or it starts slowly.
+fn start_hint(current: &ServedVersion, probes: &ProbeHistory) -> &'static str {
     let address = current.serving.model.as_ref().and_then(|model| model.url.parse().ok());
     let is_archive = address.is_some_and(|address: ArtifactAddress| address.is_archive());
     if is_archive && probes.failed_part == ServerPart::Server {
         "; the model's files must be at the top of the archive, not in a directory (tar -C MODEL -cf m.tar .)"
     } else {
-        ""
+        "; raise health.startWithinSeconds if it needs longer"
     }
 }
 
