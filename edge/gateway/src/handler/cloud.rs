@@ -88,7 +88,8 @@ impl OpenedStream {
     /// # Errors
     /// As [`OpenedStream::next`], it has more than `max` bytes, or there is no room for it.
     pub async fn hold(mut self, max: usize, held: &HeldAnswers) -> Result<Self, CloudError> {
-        let mut whole = BytesMut::new();
+        // Its first event is held already.
+        let mut whole = BytesMut::from(self.held.take().unwrap_or_default());
         while let Some(piece) = self.next().await? {
             if !held.hold(piece.len()) {
                 self.permission.succeeded();
@@ -269,7 +270,7 @@ async fn begin(
         let kind = kind.unwrap_or_else(|| "none".to_owned());
         return Err(CloudError::Invalid { received: format!("content type {kind}") });
     }
-    match stream.first_event(max).await? {
+    match stream.first_event(max, request).await? {
         Some(first) => Ok((stream, first)),
         None => Err(CloudError::Invalid { received: "an empty event stream".to_owned() }),
     }

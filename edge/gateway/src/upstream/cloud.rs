@@ -278,8 +278,13 @@ impl CloudStream {
     /// A server that sends a few bytes and then nothing has not answered.
     ///
     /// # Errors
-    /// As [`CloudStream::next`], the event did not continue in time, or is longer than `max` bytes.
-    pub async fn first_event(&mut self, max: usize) -> Result<Option<Bytes>, CloudError> {
+    /// As [`CloudStream::next`], the event did not continue in time, is longer than `max` bytes, or
+    /// there is no room for it among the answers to the request.
+    pub async fn first_event(
+        &mut self,
+        max: usize,
+        request: &CloudRequest,
+    ) -> Result<Option<Bytes>, CloudError> {
         let (mut parser, mut held, mut limit) = (Parser::new(max), BytesMut::new(), self.deadline);
         let mut read = 0;
         loop {
@@ -290,6 +295,7 @@ impl CloudStream {
                 return Err(failed(false, "the first event did not continue in time".to_owned()));
             };
             let Some(piece) = next? else { return Ok(None) };
+            request.hold(held.len(), piece.len())?;
             held.extend_from_slice(&piece);
             parser.push(&piece);
             if held.len() > max {

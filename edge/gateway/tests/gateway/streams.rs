@@ -170,6 +170,32 @@ async fn cloud_that_stops_within_its_first_event_is_no_answer() {
 }
 
 #[tokio::test]
+async fn first_event_of_the_cloud_needs_room_among_the_answers() {
+    // The beginning of the edge's stream is held beside it until the cloud answers.
+    let padding = "x".repeat(6_000);
+    let limits = |bytes: usize| json!({"maxBodyBytes": 10_000, "maxAnswerBytes": bytes});
+    for (bytes, decision) in [(10_000, ("edge", "fallback")), (30_000, ("cloud", "hard"))] {
+        let changes = json!({"streaming": "Prefix", "limits": limits(bytes)});
+        let (setup, edge, cloud) = start(changes).await;
+        let text = padding.clone();
+        edge.become_script(move |request| {
+            let comment = format!(": {text}\n\n");
+            let Script::Stream { mut pieces, breaks } = streaming(request, 3, Duration::ZERO)
+            else {
+                return edge_model(request);
+            };
+            pieces.insert(0, (Duration::ZERO, comment));
+            Script::Stream { pieces, breaks }
+        });
+        let event = event(&json!({"id": "cloud", "text": padding}));
+        cloud.become_script(move |_| stream([event.clone(), "data: [DONE]\n\n".to_owned()]));
+        let answer = setup.post(CHAT, ask(0.2, json!({}))).await;
+        assert_eq!(answer.decision(), decision, "{bytes}");
+        assert_eq!(cloud.received().len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn stream_that_breaks_after_its_first_byte_is_not_switched() {
     let (setup, edge, cloud) = start(json!({"streaming": "Prefix"})).await;
     edge.become_script(|request| {
