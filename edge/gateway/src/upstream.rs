@@ -16,7 +16,7 @@ pub use self::{
     deadline::Deadline,
     edge::{EdgeClient, EdgeError},
     excerpt::{excerpt, line as excerpt_line},
-    failure::{CloudError, DEADLINE, DECISION, failed, grpc_reason, reason},
+    failure::{CloudError, DEADLINE, DECISION, TOO_LARGE, failed, grpc_reason, reason},
     headers::{forwarded, to_cloud},
     hops::{Hops, PURPOSE, SHADOW},
     path::{AWAY, PATH, UPPER, Upper, UpperSample, header as path_header},

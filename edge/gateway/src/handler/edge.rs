@@ -17,7 +17,7 @@ use crate::{
     metrics::Side,
     protocol::{Payload, edge_error},
     server::{Answer, BodyError, Paced, Wire, collect_all, grpc_answer, grpc_status, whole},
-    upstream::{EdgeError, excerpt, forwarded, grpc_reason, reason},
+    upstream::{DECISION, EdgeError, TOO_LARGE, excerpt, forwarded, grpc_reason, reason},
 };
 
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
@@ -144,7 +144,9 @@ impl Exchange {
             "the answer of the model server at {address} has more than {max} bytes; \
              limits.maxBodyBytes is the limit"
         );
-        self.error(status, &text)
+        let mut answer = self.error(status, &text);
+        answer.headers_mut().insert(DECISION, TOO_LARGE);
+        answer
     }
 
     /// The head of the edge's answer. The reason, if it does not work.

@@ -15,6 +15,9 @@ use super::excerpt::line;
 pub const DECISION: HeaderName = HeaderName::from_static("x-neptune-decision");
 /// The value of [`DECISION`] with the status 504: the client's deadline passed.
 pub const DEADLINE: HeaderValue = HeaderValue::from_static("deadline");
+/// The value of [`DECISION`] with the status 502: the model server works, and its answer to this
+/// request is too large to pass on.
+pub const TOO_LARGE: HeaderValue = HeaderValue::from_static("too-large");
 
 /// Why the cloud did not answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -89,13 +92,17 @@ pub const fn failed(is_repeatable: bool, reason: String) -> CloudError {
 }
 
 /// What a status other than success means, with its headers. A gateway in the cloud's place
-/// reports whether the deadline that it got passed.
+/// reports what is no failure: the deadline that it got passed, or an answer is too large.
 pub fn classified_with(status: StatusCode, headers: &HeaderMap, text: &str) -> CloudError {
-    let is_late = headers.get(DECISION).is_some_and(|decision| decision == DEADLINE);
-    if status == StatusCode::GATEWAY_TIMEOUT && is_late {
-        return CloudError::OutOfTime { reason: format!("{status}: {text}") };
+    match (status, headers.get(DECISION)) {
+        (StatusCode::GATEWAY_TIMEOUT, Some(decision)) if decision == DEADLINE => {
+            CloudError::OutOfTime { reason: format!("{status}: {text}") }
+        }
+        (StatusCode::BAD_GATEWAY, Some(decision)) if decision == TOO_LARGE => {
+            CloudError::Refused { status, reason: reason(status, text) }
+        }
+        _ => classified(status, retry_after(headers), text),
     }
-    classified(status, retry_after(headers), text)
 }
 
 /// The deadline of the request passed.
@@ -145,14 +152,17 @@ mod tests {
     }
 
     #[test]
-    fn only_a_gateway_reports_a_passed_deadline() {
+    fn only_a_gateway_reports_what_is_no_failure() {
         let mut headers = HeaderMap::new();
         let of =
             |headers: &HeaderMap| classified_with(StatusCode::GATEWAY_TIMEOUT, headers, "late");
         assert!(matches!(of(&headers), CloudError::Failed { failure: Failure::NoAnswer, .. }));
         headers.insert(DECISION, DEADLINE);
         assert_eq!(of(&headers), out_of_time("504 Gateway Timeout: late"));
-        let other = classified_with(StatusCode::BAD_GATEWAY, &headers, "late");
-        assert!(matches!(other, CloudError::Failed { .. }));
+        let of_502 = |headers: &HeaderMap| classified_with(StatusCode::BAD_GATEWAY, headers, "");
+        assert!(matches!(of_502(&headers), CloudError::Failed { .. }));
+        headers.insert(DECISION, TOO_LARGE);
+        assert!(matches!(of_502(&headers), CloudError::Refused { .. }));
+        assert!(matches!(of(&headers), CloudError::Failed { .. }));
     }
 }

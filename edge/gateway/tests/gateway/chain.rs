@@ -12,12 +12,15 @@ use crate::{
 
 /// A gateway with this identity whose model answers with this confidence at most.
 async fn gateway(id: &str, edge: &Server, cloud: std::net::SocketAddr) -> Setup {
-    let changes = json!({
+    Setup::start(edge.address, Some(cloud), changes(id)).await
+}
+
+fn changes(id: &str) -> serde_json::Value {
+    json!({
         "id": id, "service": id, "cloud": {"modelName": "small"},
         "hardExample": {"maxUploadRatio": 1},
         "timeouts": {"cloudTotal": "5s", "cloudFirstByte": "5s"},
-    });
-    Setup::start(edge.address, Some(cloud), changes).await
+    })
 }
 
 #[tokio::test]
@@ -171,6 +174,23 @@ async fn deadline_that_passes_in_the_tier_above_is_no_failure_of_it() {
     }
     assert_eq!(low.status().await["cloud"], "Unknown", "no call had a result");
     assert!(top.received().is_empty());
+}
+
+#[tokio::test]
+async fn answer_that_is_too_large_in_the_tier_above_is_no_failure_of_it() {
+    let large = |_: &_| ok(format!("{{\"outputs\": \"{}\"}}", "x".repeat(6_000)));
+    let edges = [Server::start(edge_model).await, Server::start(large).await];
+    let top = Server::start(|_| status(500, "unused")).await;
+    let mut limited = changes("middle");
+    limited["limits"] = json!({"maxBodyBytes": 5_000});
+    let middle = Setup::start(edges[1].address, Some(top.address), limited).await;
+    let low = gateway("low", &edges[0], middle.running().address).await;
+    for _ in 0..5 {
+        let answer = low.post(INFER, rows(&[0.6])).await;
+        assert_eq!((answer.status.as_u16(), answer.decision()), (200, ("edge", "fallback")));
+    }
+    assert_eq!(edges[1].received().len(), 5, "it is asked each time, and once");
+    assert_eq!(low.status().await["cloud"], "RequestsRefused", "it works, and answered none");
 }
 
 #[tokio::test]
