@@ -6,15 +6,19 @@
 #
 #   ./hack/test-attacks.sh
 #
-# Takes about 25 minutes, and the build. The attackers, the servers and the client share the cores of this machine.
+# Takes about 28 minutes, and the build. The test of the agent needs Docker and mosquitto. The attackers, the servers and
+# the client share the cores of this machine.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 
 case "${1:-}" in -h|--help) usage "$0"; exit 0 ;; esac
 need_cargo
+need_docker
+need mosquitto mosquitto "the broker of the agent's test"
+need busybox busybox-static "the image of the agent's test"
 step "building (the first time takes some minutes)"
-packages=(-p neptune-cloud -p neptune-aggregator -p neptune-gateway -p neptune-peers)
+packages=(-p neptune-cloud -p neptune-aggregator -p neptune-gateway -p neptune-peers -p neptune-edge)
 cargo test --quiet --no-run "${packages[@]}"
 step "attacking"
 export NEPTUNE_ATTACKS=full

@@ -4,14 +4,23 @@
 
 mod harness;
 
-use std::{fs, sync::atomic::Ordering, time::Duration};
+use std::{
+    fs,
+    net::SocketAddr,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use harness::{
     Agent, Broker, BusyboxImage, Cloud, EngineProxy, FileServer, IDLE, MODEL, SERVICE,
-    UnmanagedContainer, WorkerClient, docker, eventually, local_model, login_of, run_service, runs,
-    service, unique, within,
+    UnmanagedContainer, WorkerClient, docker, eventually, free_port, local_model, login_of,
+    run_service, runs, service, unique, within,
 };
-use neptune_harness::docker::try_docker;
+use neptune_harness::{
+    Attack, Attackers,
+    docker::try_docker,
+    under_attack::{get, judge},
+};
 use neptune_wire::{
     Index, Phase, Revision, StatusReport, Sync, Topic, WorkerReason, decode, encode,
 };
@@ -719,4 +728,26 @@ async fn fetch_downloads_one_file_and_unpacks_an_archive() {
             assert_eq!(fs::read(version.join("model")).unwrap(), b"hello");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attackers_delay_neither_the_metrics_nor_the_reports() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
+    let mut agent = Agent::new(&broker.url());
+    let pages: SocketAddr = ([127, 0, 0, 1], free_port()).into();
+    agent.extra = vec!["--metrics-listen".to_owned(), pages.to_string()];
+    agent.start();
+    let cloud = Cloud::connect(&agent);
+    let worker = run_service(&cloud, &agent, &image).await;
+    judge("node, metrics", (pages, 16), &Attack::all("/metrics"), || get(pages, "/metrics")).await;
+
+    // A report beside the fastest attack.
+    let client = WorkerClient::connect(&agent, &worker);
+    let attackers = Attackers::start(&Attack::ConnectAndClose, pages, 0);
+    eventually("the attack", || attackers.opened() > 100).await;
+    client.publish("run-1", 7, 1).await;
+    let sent = Instant::now();
+    cloud.status(SERVICE, "7 counted", counted(7, 1)).await;
+    println!("report beside the attack: {:?}", sent.elapsed());
+    assert!(sent.elapsed() < Duration::from_secs(5), "{:?}", sent.elapsed());
 }
