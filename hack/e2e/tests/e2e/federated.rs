@@ -8,7 +8,8 @@ use std::{
 };
 
 use neptune_api::{
-    Model, ModelNode, ModelNodeState, TrainingModel, TrainingModelStatus, TrainingPhase,
+    Model, ModelNode, ModelNodeState, ModelStatus, TrainingModel, TrainingModelStatus,
+    TrainingPhase,
 };
 use neptune_e2e::{AggregatorProcess, Fleet, ModelServer, Transport, is_running, totals};
 use neptune_harness::{
@@ -224,4 +225,50 @@ async fn disjoint_digits_make_a_model_that_is_worse() {
     let accuracy = accuracy(&until_succeeded(&fleet).await);
     println!("disjoint digits: {accuracy:.4}");
     assert!((0.80..0.93).contains(&accuracy), "{accuracy}");
+}
+
+/// Two of five nodes have nearly all samples. With the defaults every update counts in every round.
+#[tokio::test(flavor = "multi_thread")]
+async fn unequal_shares_count_in_full_by_default() {
+    const SHARES: [(&str, usize); 5] = [("a", 590), ("b", 589), ("c", 6), ("d", 6), ("e", 6)];
+    let fleet = Fleet::with_more_nodes(Transport::Mqtt, 4).await;
+    let digits = root().join("examples/digits/data");
+    let all = fs::read_to_string(digits.join("train.csv")).unwrap();
+    let mut lines = all.split_inclusive('\n');
+    for (name, samples) in SHARES {
+        let share: String = lines.by_ref().take(samples).collect();
+        fs::write(fleet.data_dir().join(format!("{name}.csv")), share).unwrap();
+    }
+    assert_eq!(lines.next(), None, "all samples are shared");
+    fs::copy(digits.join("test.csv"), fleet.data_dir().join("test.csv")).unwrap();
+    let mut workers = r#"dataset: {name: "digits-c"}}"#.to_owned();
+    for (name, node) in [("d", fleet.other(2)), ("e", fleet.other(3))] {
+        fleet.apply(&more_digits(&fleet, name, node));
+        workers += &format!(
+            "\n    - {{name: {name}, nodeName: {node}, dataset: {{name: digits-{name}}}}}"
+        );
+    }
+    let replace = [(r#"dataset: {name: "digits-c"}}"#, &*workers)];
+    let _training = Federated::start(&fleet, SMALL, &replace).await;
+    let status = until_succeeded(&fleet).await;
+    let rounds: Vec<_> = status.history.iter().map(|it| (it.participants, it.samples)).collect();
+    assert_eq!(rounds, [(5, 1197); ROUNDS as usize], "{status:#?}");
+    let (global, central) = (accuracy(&status), alone(&fleet, "central", &all));
+    println!("shares {SHARES:?}: global {global:.4}, central {central:.4}");
+    assert!(global >= central - 0.03, "global {global}, central {central}");
+    let is_published = |status: &ModelStatus| !status.metrics.is_empty();
+    fleet.until_status::<Model>(SMALL, "the weights to be published", is_published).await;
+}
+
+/// The Dataset of one more share of the digits.
+fn more_digits(fleet: &Fleet, name: &str, node: &str) -> String {
+    serde_json::json!({
+        "apiVersion": "edgeai.io/v1alpha1", "kind": "Dataset",
+        "metadata": {"name": format!("digits-{name}")},
+        "spec": {
+            "dataUrl": fleet.data_dir().join(format!("{name}.csv")), "format": "csv",
+            "nodeName": node, "header": false, "labelColumn": "64",
+        },
+    })
+    .to_string()
 }
