@@ -161,6 +161,10 @@ mod tests {
             assert_eq!(same_boxes(&edge, &cloud), expected, "{cloud:?}");
         }
         assert!(same_boxes(&[], &[]));
+        // Both overlap the same box of the cloud.
+        let twice = [detected(0.0, 1), detected(1.0, 1)];
+        assert!(!same_boxes(&twice, &[detected(0.0, 1), detected(50.0, 1)]));
+        assert!(same_boxes(&twice, &[detected(1.0, 1), detected(0.0, 1)]));
         let flat = DetectedBox { corners: [1.0; 4], class: 1 };
         assert!(!same_boxes(&[flat], &[flat]));
     }

@@ -117,6 +117,22 @@ mod tests {
                 now += Duration::from_millis(pause);
             }
         }
+
+        #[test]
+        fn bucket_delays_a_constant_demand_no_longer_than_its_rate(
+            rate in MIN_RATE..1_000_000_000,
+            steps in prop::collection::vec(1..200_000_u64, 1..200),
+        ) {
+            let start = Instant::now();
+            let (mut now, mut sent) = (start, 0_u64);
+            let mut bucket = RateBucket::new(rate, start);
+            for bytes in steps {
+                now += bucket.take(bytes, now);
+                sent += bytes;
+            }
+            let needed = u128::from(sent) * 1_000_000 / u128::from(rate) + 1_000;
+            prop_assert!((now - start).as_micros() <= needed, "{:?} for {sent}", now - start);
+        }
     }
 
     #[test]
