@@ -241,13 +241,13 @@ async fn unequal_shares_count_in_full_by_default() {
     }
     assert_eq!(lines.next(), None, "all samples are shared");
     fs::copy(digits.join("test.csv"), fleet.data_dir().join("test.csv")).unwrap();
-    let mut workers = r#"dataset: {name: "digits-c"}}"#.to_owned();
+    let mut workers = vec![r#"dataset: {name: "digits-c"}}"#.to_owned()];
     for (name, node) in [("d", fleet.other(2)), ("e", fleet.other(3))] {
         fleet.apply(&more_digits(&fleet, name, node));
-        workers += &format!(
-            "\n    - {{name: {name}, nodeName: {node}, dataset: {{name: digits-{name}}}}}"
-        );
+        let dataset = format!("dataset: {{name: digits-{name}}}");
+        workers.push(format!("- {{name: {name}, nodeName: {node}, {dataset}}}"));
     }
+    let workers = workers.join("\n    ");
     let replace = [(r#"dataset: {name: "digits-c"}}"#, &*workers)];
     let _training = Federated::start(&fleet, SMALL, &replace).await;
     let status = until_succeeded(&fleet).await;
