@@ -24,6 +24,10 @@ const RULES: &str = "neptune-system";
 /// Pause before the desired state is sent again to a node that has not confirmed it.
 const REPEAT_AFTER: Duration = Duration::from_millis(500);
 
+/// As the controller: a post without an answer delays the others by a bounded time.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+const POST_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// What the HTTP receiver received.
 #[derive(Debug, Default)]
 pub struct Received {
@@ -36,6 +40,8 @@ pub struct Received {
     desired: BTreeMap<ObjectKey, ObjectContent>,
     source: Source,
     is_synced: bool,
+    /// The last post to the router, and its result once it is known.
+    last_post: String,
 }
 
 /// A cloud with one node.
@@ -172,7 +178,9 @@ impl Cloud {
         });
         let Ok(found) = waiting.await else {
             panic!(
-                "timed out waiting for: {what}; the last messages were {:#?}",
+                "timed out waiting for: {what}; {}; {:?}; the last messages were {:#?}",
+                self.inspect(|received| received.last_post.clone()),
+                self.emulator.traffic(self.node.as_str()),
                 self.inspect(|received| received.last.clone())
             )
         };
@@ -217,7 +225,8 @@ async fn publish_until_synced(
     repeat_after: Duration,
 ) {
     #[expect(clippy::disallowed_methods, reason = "posts as the controller does")]
-    let http = reqwest::Client::new();
+    let http = reqwest::Client::builder();
+    let http = http.connect_timeout(CONNECT_TIMEOUT).timeout(POST_TIMEOUT).build().unwrap();
     loop {
         let messages = {
             let received = received.lock().unwrap();
@@ -236,7 +245,11 @@ async fn publish_until_synced(
             let topic = topic.under(&TopicPrefix::default());
             // Only a sync confirms that it arrived.
             let url = format!("{router}/{node}/{RULES}/{topic}");
-            let _ = http.post(url).body(payload).send().await;
+            let sent = format!("the last post was of {topic}");
+            received.lock().unwrap().last_post = format!("{sent}, without an answer yet");
+            let answer = http.post(url).body(payload).send().await;
+            let answer = answer.map(|answer| answer.status());
+            received.lock().unwrap().last_post = format!("{sent}: {answer:?}");
         }
         let _ = timeout(repeat_after, changed.changed()).await;
     }
