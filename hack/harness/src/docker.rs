@@ -92,10 +92,13 @@ pub fn running_training_container(node: &str) -> Option<String> {
     ids.lines().next().map(str::to_owned)
 }
 
-/// Removes all containers of a node, as far as possible.
+/// Removes all containers of a node, also of trainings, as far as possible.
 pub fn remove_node_containers(node: &str) {
-    for id in try_node_containers(node).unwrap_or_default() {
-        let _ = try_docker(&["rm", "-f", &id]);
+    for filter in [node_filter(node), training_filter(node)] {
+        let ids = try_docker(&["ps", "-aq", "--no-trunc", "--filter", &filter]);
+        for id in ids.unwrap_or_default().lines() {
+            let _ = try_docker(&["rm", "-f", id]);
+        }
     }
 }
 
