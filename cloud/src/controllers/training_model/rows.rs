@@ -143,20 +143,16 @@ fn of_node(
 ) -> (TrainingWorkerState, Option<Finding>) {
     let meanwhile = "the round waits for it until its deadline".to_owned();
     let messages = AgentMessages::new("", &task.node, "report on the task", meanwhile);
-    let awaiting = || Some(Finding::new(Reason::AwaitingAgent, &*messages.awaiting));
-    let Some(node) = nodes.get(&task.node) else {
-        return (TrainingWorkerState::Pending, awaiting());
+    let unknown = AgentState { presence: Presence::NeverSeen, settled: false };
+    let agent = nodes.get(&task.node).map_or(unknown, |node| node.agent);
+    let missing = || Some(missing_report(agent, &messages));
+    let node = match (agent.presence, nodes.get(&task.node)) {
+        (Presence::Online, Some(node)) => node,
+        (Presence::NeverSeen, _) if !agent.settled => {
+            return (TrainingWorkerState::Pending, missing());
+        }
+        _ => return (TrainingWorkerState::Offline, missing()),
     };
-    match node.agent.presence {
-        Presence::NeverSeen if !node.agent.settled => {
-            return (TrainingWorkerState::Pending, awaiting());
-        }
-        Presence::Offline { .. } | Presence::NeverSeen => {
-            let finding = missing_report(node.agent, &messages);
-            return (TrainingWorkerState::Offline, Some(finding));
-        }
-        Presence::Online => {}
-    }
     if task.kind == TaskKind::Session && node.lacks_sessions {
         let message = format!(
             "the agent of node {} is too old for strategy Worker; upgrade neptune-edge on it",
@@ -167,7 +163,7 @@ fn of_node(
     }
     let key_problem = of_key(&task.node, &node.key);
     let Some(report) = node.tasks.iter().find(|report| report.id == task.id) else {
-        return (TrainingWorkerState::Pending, key_problem.or_else(awaiting));
+        return (TrainingWorkerState::Pending, key_problem.or_else(missing));
     };
     let row_state = match report.state {
         TaskState::Preparing => TrainingWorkerState::Preparing,
