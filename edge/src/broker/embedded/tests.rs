@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use neptune_harness::{Attack, Attackers};
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use neptune_program::listen::{self, Refusal, Refusals};
 use neptune_wire::{TopicPrefix, WorkerName};
@@ -294,19 +295,7 @@ async fn flood_of_connect_and_close_loses_no_login_and_no_broker() {
     let (_agent, mut received) = agent(&credentials);
     next_up(&mut received).await;
     let login = login(&credentials.issue(&name("a")).unwrap().mqtt_url);
-    let is_over = Arc::new(AtomicBool::new(false));
-    let floods: Vec<_> = (0..2)
-        .map(|_| {
-            let is_over = Arc::clone(&is_over);
-            thread::spawn(move || {
-                let mut opened = 0_u32;
-                while !is_over.load(Ordering::Relaxed) {
-                    opened += u32::from(std::net::TcpStream::connect(address).is_ok());
-                }
-                opened
-            })
-        })
-        .collect();
+    let attackers = Attackers::start(&Attack::ConnectAndClose, address, 0);
     let (begun, mut lost) = (Instant::now(), 0);
     for _ in 0..63 {
         lost += u32::from(!logs_in(address, &login).await);
@@ -314,8 +303,8 @@ async fn flood_of_connect_and_close_loses_no_login_and_no_broker() {
     while begun.elapsed() < Duration::from_secs(2) {
         lost += u32::from(!logs_in(address, &login).await);
     }
-    is_over.store(true, Ordering::Relaxed);
-    let opened: u32 = floods.into_iter().map(|flood| flood.join().unwrap()).sum();
+    let opened = attackers.opened();
+    drop(attackers);
     println!("{opened} connections in {:?}", begun.elapsed());
     assert_eq!(lost, 0);
     assert!(opened > 1000, "{opened}");
