@@ -1,32 +1,35 @@
 #!/usr/bin/env bash
-# Runs a counting service over a real KubeEdge: cloudcore with its router, and an edgecore with EventBus for each of two
-# nodes. While the service counts, each component is killed (-9): worker container, cloudcore, edgecore, mosquitto,
-# controller and agent. In the end the status has to have exactly the counts of the workers. Prints a table, and exits
-# with 1 if a row failed.
+# Runs tests of hack/e2e over a real KubeEdge: cloudcore with its router, and an edgecore with EventBus for each node.
+# Prints a table, and exits with 1 if a row failed.
 #
-#   CLOUDCORE=FILE EDGECORE=FILE KUBECONFIG=FILE ./hack/real-kubeedge.sh [BROKER...]
-#   CLOUDCORE=FILE EDGECORE=FILE APISERVER=FILE ETCD=FILE ./hack/real-kubeedge.sh [BROKER...]
+#   CLOUDCORE=FILE EDGECORE=FILE KUBECONFIG=FILE ./hack/real-kubeedge.sh [STEP...]
+#   CLOUDCORE=FILE EDGECORE=FILE APISERVER=FILE CONTROLLER_MANAGER=FILE ETCD=FILE ./hack/real-kubeedge.sh [STEP...]
 #
-#   mosquitto   a mosquitto on each node (mqttMode: 2)
-#   edgecore    the broker within edgecore (mqttMode: 0)
+#   mosquitto   kills (-9) each component while a service counts: worker container, cloudcore, edgecore, mosquitto,
+#               controller and agent; the status must end with exactly the counts of the workers. Each node has a
+#               mosquitto (mqttMode: 2)
+#   edgecore    the same with the broker within edgecore (mqttMode: 0)
+#   tests       all other tests with the name kubeedge: most of them run over an emulator in ./hack/test.sh e2e
+#   NAME        only some of them, by a part of the name
 #
-# Without a broker it tries both. KUBECONFIG is an administrator's, of a cluster without KubeEdge and Neptune; with
-# APISERVER (kube-apiserver) and ETCD it starts a cluster on loopback. Takes about 8 minutes per broker after the build.
-# Needs Docker and mosquitto. The programs of KubeEdge and Kubernetes are yours: this script builds nothing but Neptune.
+# Without a step it does all of them. KUBECONFIG is an administrator's, of a cluster without KubeEdge and Neptune; with
+# APISERVER (kube-apiserver), CONTROLLER_MANAGER and ETCD it starts a cluster on loopback. After the build, mosquitto and
+# edgecore take about 8 minutes each, and tests 15. Needs Docker and mosquitto. The programs of KubeEdge and Kubernetes
+# are yours: this script builds nothing but Neptune.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 . hack/real/table.sh
 
-brokers=()
+steps=()
 for argument in "$@"; do
     case $argument in
         -h|--help) usage "$0"; exit 0 ;;
-        mosquitto|edgecore) brokers+=("$argument") ;;
-        *) fail "unknown broker $argument: expected mosquitto or edgecore (see $0 --help)" ;;
+        -*) fail "unknown option $argument (see $0 --help)" ;;
+        *) steps+=("$argument") ;;
     esac
 done
-[ ${#brokers[@]} -gt 0 ] || brokers=(mosquitto edgecore)
+[ ${#steps[@]} -gt 0 ] || steps=(mosquitto edgecore tests)
 
 # What this run may leave in a cluster, and must not find there.
 kubeedge_crds=(rules.rules.kubeedge.io ruleendpoints.rules.kubeedge.io
@@ -41,13 +44,13 @@ missing=()
 for variable in CLOUDCORE EDGECORE; do
     [ -x "${!variable:-}" ] || missing+=("$variable: the path of $(printf '%s' $variable | tr A-Z a-z)")
 done
-if [ -n "${APISERVER:-}${ETCD:-}" ]; then
+if [ -n "${APISERVER:-}${CONTROLLER_MANAGER:-}${ETCD:-}" ]; then
     [ -z "${KUBECONFIG:-}" ] || missing+=("one of KUBECONFIG and APISERVER, not both")
-    for variable in APISERVER ETCD; do
+    for variable in APISERVER CONTROLLER_MANAGER ETCD; do
         [ -x "${!variable:-}" ] || missing+=("$variable: the path of a program")
     done
 elif [ -z "${KUBECONFIG:-}" ]; then
-    missing+=("KUBECONFIG: an administrator's, of a cluster; or APISERVER and ETCD: paths of kube-apiserver and etcd")
+    missing+=("KUBECONFIG: an administrator's, of a cluster; or APISERVER, CONTROLLER_MANAGER and ETCD: paths of programs")
 elif ! found=$(present 2>&1); then
     missing+=("a cluster that answers: $(printf '%s' "$found" | tail -n 1)")
 elif [ -n "$found" ]; then
@@ -81,7 +84,7 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
-# start_cluster: etcd and an API server on loopback.
+# start_cluster: etcd, an API server and a controller manager on loopback.
 start_cluster() {
     local client peer port
     step "starting etcd and the API server"
@@ -106,31 +109,59 @@ start_cluster() {
  "contexts": [{"name": "real", "context": {"cluster": "real", "user": "real"}}]}
 END
     await 120 "the API server (see $work/logs)" kubectl get namespace default
+    # No kubelet reports the state of the tests' nodes.
+    "$CONTROLLER_MANAGER" --kubeconfig "$KUBECONFIG" --service-account-private-key-file "$work/key" --leader-elect=false \
+        --controllers '*,-node-lifecycle-controller' --bind-address 127.0.0.1 --secure-port "$(free_port)" \
+        >"$work/logs/controller-manager.log" 2>&1 &
+    servers+=($!)
 }
 
-# kills BROKER: the test of hack/e2e.
-kills() {
-    local test=power::kubeedge::totals_end_exact_with_mosquitto_on_the_node
-    [ "$1" = mosquitto ] || test=power::kubeedge::totals_end_exact_with_the_broker_of_edgecore
+kills=power::kubeedge::totals_never_decrease_and_end_exact_after_kills
+kills_edgecore=power::totals_end_exact_after_kills_with_the_broker_of_edgecore
+
+# end_to_end TEST: runs a test of hack/e2e.
+end_to_end() {
     # Not by nextest, which ends a test after five minutes.
-    cargo test --quiet --workspace --test e2e -- --ignored --exact --nocapture "$test" >"$work/output" 2>&1 ||
+    cargo test --quiet --workspace --test e2e -- --ignored --exact --nocapture "$1" >"$work/output" 2>&1 ||
         fail "$(sed -n '/ panicked at /{n;p;q}' "$work/output" | cut -c 1-120)"
-    grep -q '^test result: ok. 1 passed' "$work/output" || fail "hack/e2e has no test $test"
+    grep -q '^test result: ok. 1 passed' "$work/output" || fail "hack/e2e has no test $1"
     note "$(sed -n 's/^status: /samples in the status: /p' "$work/output")"
 }
 
 diagnosis() { tail -n 200 "$work/output"; }
 
+# counting BROKER TEST: a row for the test, and one per component that it killed.
+counting() {
+    local target seconds
+    row "$1" end_to_end "$2"
+    while read -r target seconds; do
+        result "$1, $target killed" passed "$seconds" "counts again"
+    done < <(sed -n 's/^\([A-Z][a-z]*\) killed: \([0-9.]*\) s .*/\1 \2/p' "$work/output")
+    cp "$work/output" "$(log_of "$1 output")"
+}
+
+# tests_of PART: the other tests whose name has this part.
+tests_of() {
+    cargo test --quiet --workspace --test e2e -- --ignored --list | sed -n 's/^\(.*::kubeedge::.*\): test$/\1/p' |
+        grep -vx "$kills" | grep -F -- "$1"
+}
+
 [ -z "${APISERVER:-}" ] || start_cluster
 build_tests
-./hack/build-digits-image.sh
+for build in build-{digits,gateway,aggregator,model-server,python}-image.sh "build-python-image.sh --numpy"; do
+    # shellcheck disable=SC2086  # program and option
+    ./hack/$build
+done
 server=$(kubectl get --raw /version | sed -n 's/.*"gitVersion": *"\([^"]*\)".*/\1/p')
-for broker in "${brokers[@]}"; do
-    step "counting with the broker of $broker"
-    row "$broker" kills "$broker"
-    while read -r target seconds; do
-        result "$broker, $target killed" passed "$seconds" "counts again"
-    done < <(sed -n 's/^\([A-Z][a-z]*\) killed: \([0-9.]*\) s .*/\1 \2/p' "$work/output")
-    cp "$work/output" "$(log_of "$broker output")"
+for step in "${steps[@]}"; do
+    step "$step"
+    part=$step
+    case $step in
+        mosquitto) counting "$step" "$kills"; continue ;;
+        edgecore) counting "$step" "$kills_edgecore"; continue ;;
+        tests) part='' ;;
+    esac
+    tests=$(tests_of "$part") || fail "hack/e2e has no test over KubeEdge with the name $part"
+    for test in $tests; do row "${test/::kubeedge::/ }" end_to_end "$test"; done
 done
 table "Kubernetes $server, $CLOUDCORE, $EDGECORE"

@@ -228,15 +228,15 @@ impl Fleet {
         self.launcher.local_broker(&self.edge, &self.broker)
     }
 
-    /// Drops all messages between the edge node and the cloud. With `KubeEdge`, neither side
-    /// notices.
+    /// Drops all messages between the edge node and the cloud. With the emulator of `KubeEdge`,
+    /// neither side notices. A real edgecore is suspended, so that cloudcore ends its session.
     pub async fn isolate_edge(&self) {
         match &self.launcher.transport {
             RunningTransport::EventBus(kubeedge) => {
                 kubeedge.control(&format!("partition/{}", self.edge)).await;
             }
             RunningTransport::Mqtt(proxy) => proxy.close(),
-            RunningTransport::KubeEdge(_) => panic!("a real KubeEdge is killed, not isolated"),
+            RunningTransport::KubeEdge(kubeedge) => kubeedge.suspend_edgecore(&self.edge),
         }
     }
 
@@ -247,7 +247,7 @@ impl Fleet {
                 kubeedge.control(&format!("heal/{}", self.edge)).await;
             }
             RunningTransport::Mqtt(proxy) => proxy.open(),
-            RunningTransport::KubeEdge(_) => panic!("a real KubeEdge is killed, not isolated"),
+            RunningTransport::KubeEdge(kubeedge) => kubeedge.resume_edgecore(&self.edge),
         }
     }
 

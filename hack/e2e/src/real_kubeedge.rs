@@ -106,7 +106,7 @@ impl RealKubeEdge {
     /// # Panics
     /// If there is no such node.
     pub fn broker_of_edgecore(&self, node: &str) -> Option<String> {
-        let node = self.nodes.iter().find(|it| it.name == node).expect("the node exists");
+        let node = self.node(node);
         (self.broker == NodeBroker::Edgecore).then(|| format!("mqtt://127.0.0.1:{}", node.port))
     }
 
@@ -114,6 +114,26 @@ impl RealKubeEdge {
     pub fn restart_cloudcore(&mut self) {
         self.cloudcore.kill();
         self.cloudcore = spawn("CLOUDCORE", "cloudcore", &self.dir, "cloudcore.yaml");
+    }
+
+    /// Stops the edgecore of a node from doing anything until [`RealKubeEdge::resume_edgecore`].
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn suspend_edgecore(&self, node: &str) {
+        self.node(node).edgecore.suspend();
+    }
+
+    /// Ends [`RealKubeEdge::suspend_edgecore`].
+    ///
+    /// # Panics
+    /// If there is no such node.
+    pub fn resume_edgecore(&self, node: &str) {
+        self.node(node).edgecore.resume();
+    }
+
+    fn node(&self, name: &str) -> &EdgeNode {
+        self.nodes.iter().find(|node| node.name == name).expect("the node exists")
     }
 
     /// Kills the edgecore of a node, and starts it again.

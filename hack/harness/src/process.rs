@@ -84,9 +84,29 @@ impl Process {
     /// # Panics
     /// If it does not exit in time.
     pub async fn terminate(&mut self) -> ExitStatus {
-        let sent = Command::new("kill").args(["-TERM", &self.id().to_string()]).status();
-        assert!(sent.unwrap().success(), "{} does not run", self.name);
+        self.signal("-TERM");
         self.exited().await
+    }
+
+    /// Sends SIGSTOP: it does nothing until [`Process::resume`], as a hanging program.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn suspend(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Sends SIGCONT, which ends [`Process::suspend`].
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.id().to_string()]).status();
+        assert!(sent.unwrap().success(), "{} does not run", self.name);
     }
 
     /// Waits for the exit.

@@ -1,5 +1,6 @@
 //! The queue of messages for one node. A later message replaces a queued one on its topic, so the
-//! memory is bounded by the number of topics. The order of the others is kept. Pure.
+//! memory is bounded by the number of topics. The index is the last one, because it lists the
+//! others. The order of the others is kept. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -39,14 +40,20 @@ impl NodeOutbox {
 
     /// The next message.
     pub fn next(&self) -> Option<&QueuedMessage> {
-        self.queued.first_key_value().map(|(_, message)| message)
+        self.queued.get(&self.next_position()?)
     }
 
     /// Removes the next message.
     pub fn pop(&mut self) -> Option<QueuedMessage> {
-        let (_, message) = self.queued.pop_first()?;
+        let message = self.queued.remove(&self.next_position()?)?;
         self.positions.remove(&message.topic);
         Some(message)
+    }
+
+    fn next_position(&self) -> Option<i64> {
+        // At most one message is an index.
+        let object = self.queued.iter().find(|(_, message)| message.index.is_none());
+        object.or_else(|| self.queued.first_key_value()).map(|(position, _)| *position)
     }
 
     /// Puts a message that was not posted back to the front, unless a newer one on its topic is
@@ -95,6 +102,15 @@ mod tests {
         }
         assert_eq!(all(&mut outbox), ["b=1", "a=2", "c=1"]);
         assert!(outbox.is_empty() && outbox.positions.is_empty());
+    }
+
+    #[test]
+    fn index_is_last() {
+        let mut outbox = NodeOutbox::default();
+        outbox.push(message("a", "1"));
+        outbox.push(QueuedMessage { index: Some(Revision(1)), ..message("index", "1") });
+        outbox.push(message("b", "1"));
+        assert_eq!(all(&mut outbox), ["a=1", "b=1", "index=1"]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Neptune end to end: kubectl on one side, containers on the other.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-/// Makes one test per function and transport: `mqtt::<name>` and `eventbus::<name>`.
+/// Makes one test per function and transport: `mqtt::<name>`, `eventbus::<name>` with the emulator,
+/// and `kubeedge::<name>` with a real `KubeEdge`, which `hack/real-kubeedge.sh` runs.
 macro_rules! over_each_transport {
     ($($test:ident),+ $(,)?) => {
         mod mqtt {
@@ -18,6 +19,17 @@ macro_rules! over_each_transport {
                 #[tokio::test(flavor = "multi_thread")]
                 async fn $test() {
                     super::$test(neptune_e2e::Transport::EventBus).await;
+                }
+            )+
+        }
+
+        mod kubeedge {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                #[ignore = "needs cloudcore and edgecore: ./hack/real-kubeedge.sh"]
+                async fn $test() {
+                    let broker = neptune_e2e::NodeBroker::Mosquitto;
+                    super::$test(neptune_e2e::Transport::KubeEdge(broker)).await;
                 }
             )+
         }
@@ -39,6 +51,7 @@ macro_rules! on_rumqttd {
     };
 }
 
+mod burst;
 mod closed_loop;
 mod dataset;
 mod demo;

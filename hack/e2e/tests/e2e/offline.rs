@@ -45,11 +45,16 @@ async fn offline_node_keeps_counting_and_catches_up(transport: Transport) {
     // A deletion while the transport restarts.
     match fleet.kubeedge() {
         Some(kubeedge) => kubeedge.control("restart-cloudcore").await,
+        None if matches!(transport, Transport::KubeEdge(_)) => {
+            fleet.kill(KillTarget::Cloudcore).await;
+        }
         None => fleet.kill(KillTarget::Broker).await,
     }
     fleet.kubectl(&["delete", "jis", NAME]);
-    if let Some(kubeedge) = fleet.kubeedge() {
-        kubeedge.control(&format!("restart-edgecore/{}", fleet.edge)).await;
+    match fleet.kubeedge() {
+        Some(kubeedge) => kubeedge.control(&format!("restart-edgecore/{}", fleet.edge)).await,
+        // Nothing without `KubeEdge`.
+        None => fleet.kill(KillTarget::Edgecore).await,
     }
     fleet.no_containers().await;
 }

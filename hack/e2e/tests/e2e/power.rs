@@ -11,23 +11,11 @@ use crate::digits::{NAME, models, models_manifest, service_manifest};
 over_each_transport!(totals_never_decrease_and_end_exact_after_kills);
 on_rumqttd!(totals_never_decrease_and_end_exact_after_kills);
 
-/// Over a real `KubeEdge`.
-mod kubeedge {
-    use neptune_e2e::{NodeBroker, Transport};
-
-    #[tokio::test(flavor = "multi_thread")]
-    #[ignore = "needs cloudcore and edgecore: ./hack/real-kubeedge.sh"]
-    async fn totals_end_exact_with_mosquitto_on_the_node() {
-        let transport = Transport::KubeEdge(NodeBroker::Mosquitto);
-        super::totals_never_decrease_and_end_exact_after_kills(transport).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    #[ignore = "needs cloudcore and edgecore: ./hack/real-kubeedge.sh"]
-    async fn totals_end_exact_with_the_broker_of_edgecore() {
-        let transport = Transport::KubeEdge(NodeBroker::Edgecore);
-        super::totals_never_decrease_and_end_exact_after_kills(transport).await;
-    }
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs cloudcore and edgecore: ./hack/real-kubeedge.sh"]
+async fn totals_end_exact_after_kills_with_the_broker_of_edgecore() {
+    let transport = Transport::KubeEdge(NodeBroker::Edgecore);
+    totals_never_decrease_and_end_exact_after_kills(transport).await;
 }
 
 /// What is killed, and the number of passes over 600 samples, 6 s each, which last until everything

@@ -3,6 +3,7 @@
 //!
 //! | event | action |
 //! |---|---|
+//! | objects are queued | their index after 250 ms without a further one, at the latest after 2 s |
 //! | the router accepts the message | the next one of that node; an index is repeated until the node confirms it |
 //! | the router has no session of the node | the node is away until it sends a message or its Node becomes Ready |
 //! | no response, or an unknown one | the same message again after a pause of that node |
@@ -75,7 +76,7 @@ impl Schedule {
             node.unconfirmed = Some(Unconfirmed::new(revision));
         }
         if !node.is_away {
-            node.outbox.push(message);
+            node.push(message, now);
         }
         self.reschedule(name, now);
     }
@@ -95,7 +96,7 @@ impl Schedule {
             if node.outbox.is_empty() {
                 node.enqueue_unconfirmed();
             }
-            let message = node.outbox.pop();
+            let message = node.pop();
             // Its next message is due behind those of the nodes that wait now.
             let entry = node.entry.take();
             if let Some(message) = &message {
@@ -103,7 +104,6 @@ impl Schedule {
                 let post = (now, self.posted);
                 node.in_flight.push(Post {
                     topic: message.topic.clone(),
-                    is_index: message.index.is_some(),
                     place: (is_connected, post),
                     seen_meanwhile: false,
                 });

@@ -1,6 +1,6 @@
 //! One node of the schedule: what is queued for it, and when. Pure.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use neptune_backoff::Backoff;
 
@@ -19,6 +19,8 @@ pub struct NodeQueue {
     pub outbox: NodeOutbox,
     /// The posts in flight.
     pub in_flight: Vec<Post>,
+    /// Since when objects are queued that no index followed yet.
+    pub objects: Option<QueuedObjects>,
     /// Whether nothing is posted until the node sends a message or is Ready again.
     pub is_away: bool,
     /// The readiness of its Node at the last check.
@@ -35,6 +37,28 @@ pub struct NodeQueue {
     pub entry: Option<(bool, Instant)>,
 }
 
+/// When objects were queued.
+#[derive(Debug, Clone, Copy)]
+pub struct QueuedObjects {
+    /// The first one.
+    first: Instant,
+    /// The last one.
+    last: Instant,
+}
+
+/// The time without a further object after which their index is posted. An index that is posted
+/// between objects delays them, and the node then asks for those that are on their way.
+const QUIET: Duration = Duration::from_millis(250);
+
+/// The longest time from an object to its index, if objects follow each other without a pause.
+const MAX_INDEX_DELAY: Duration = Duration::from_secs(2);
+
+impl QueuedObjects {
+    fn index_due(self) -> Instant {
+        (self.last + QUIET).min(self.first + MAX_INDEX_DELAY)
+    }
+}
+
 /// Posts in flight at the same time to a node that is connected. The rate of a node is this number
 /// divided by the time of an answer.
 pub const MAX_POSTS: usize = 8;
@@ -44,8 +68,6 @@ pub const MAX_POSTS: usize = 8;
 pub struct Post {
     /// The topic of its message.
     pub topic: String,
-    /// Whether its message is an index.
-    pub is_index: bool,
     /// Its lane, and its place among the posts of that lane.
     pub place: (bool, PostEntry),
     /// Whether the node sent a message since it began.
@@ -69,28 +91,47 @@ impl NodeQueue {
         if self.is_away || !self.may_post() {
             return None;
         }
-        let earliest = if self.outbox.is_empty() {
-            self.unconfirmed.as_ref().and_then(Unconfirmed::due_at)?
-        } else {
-            // It keeps its position behind the nodes that were queued before it.
-            self.entry.map_or(now, |(_, at)| at).min(now)
+        let earliest = match self.outbox.next() {
+            None => self.unconfirmed.as_ref().and_then(Unconfirmed::due_at)?,
+            Some(next) => {
+                // It keeps its position behind the nodes that were queued before it.
+                let queued = self.entry.map_or(now, |(_, at)| at).min(now);
+                let objects = self.objects.filter(|_| next.index.is_some());
+                objects.map_or(queued, |objects| objects.index_due().max(queued))
+            }
         };
         Some(self.pause.until.map_or(earliest, |until| until.max(earliest)))
     }
 
     /// Whether the next message may be posted beside those in flight. Messages on different topics
-    /// are independent of each other. An index follows all that it lists, and precedes the rest.
+    /// are independent of each other, but an index follows all that it lists.
     fn may_post(&self) -> bool {
         if self.in_flight.is_empty() {
             return true;
         }
         let is_free = |next: &QueuedMessage| {
-            next.index.is_none()
-                && !self.in_flight.iter().any(|post| post.is_index || post.topic == next.topic)
+            next.index.is_none() && !self.in_flight.iter().any(|post| post.topic == next.topic)
         };
         self.is_connected
             && self.in_flight.len() < MAX_POSTS
             && self.outbox.next().is_some_and(is_free)
+    }
+
+    /// Queues a message. It replaces a queued one on its topic.
+    pub fn push(&mut self, message: QueuedMessage, now: Instant) {
+        if message.index.is_none() {
+            self.objects.get_or_insert(QueuedObjects { first: now, last: now }).last = now;
+        }
+        self.outbox.push(message);
+    }
+
+    /// Removes the next message.
+    pub fn pop(&mut self) -> Option<QueuedMessage> {
+        let message = self.outbox.pop()?;
+        if message.index.is_some() {
+            self.objects = None;
+        }
+        Some(message)
     }
 
     /// Queues the index again, if it is due.
@@ -115,6 +156,7 @@ impl NodeQueue {
         self.is_away = true;
         self.is_connected = false;
         self.outbox.clear();
+        self.objects = None;
     }
 
     /// Posts the index at once.
@@ -124,6 +166,7 @@ impl NodeQueue {
         if let Some(index) = &self.index {
             let revision = index.index.expect("the index kept is an index");
             self.unconfirmed.get_or_insert_with(|| Unconfirmed::new(revision)).reset();
+            self.objects = None;
             self.outbox.push(index.clone());
         }
     }

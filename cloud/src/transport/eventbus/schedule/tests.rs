@@ -102,7 +102,9 @@ fn messages_are_sequential_per_node_and_concurrent_across_nodes() {
     assert_eq!(controller.posts(), Vec::<String>::new());
     assert_eq!(controller.schedule.next_due_at(), None, "edge0's answer is awaited");
     controller.done("edge0", PostOutcome::Taken);
-    assert_eq!(controller.all_taken(), ["edge0 b", "edge0 index1"]);
+    assert_eq!(controller.all_taken(), ["edge0 b"]);
+    assert_eq!(controller.advance(), 250);
+    assert_eq!(controller.all_taken(), ["edge0 index1"]);
 }
 
 #[test]
@@ -115,20 +117,56 @@ fn connected_node_gets_several_messages_at_once_and_its_index_after_them() {
         controller.enqueue("edge0", text);
     }
     controller.enqueue("edge0", "index2");
-    controller.enqueue("edge0", "later");
     let expected: Vec<_> = texts.iter().map(|text| format!("edge0 {text}")).collect();
     assert_eq!(controller.posts(), expected[..MAX_POSTS]);
     controller.done("edge0", PostOutcome::Taken);
     assert_eq!(controller.posts(), expected[MAX_POSTS..]);
+    controller.now += Duration::from_secs(1);
     for _ in 0..MAX_POSTS {
         assert_eq!(controller.posts(), Vec::<String>::new(), "the index waits for all of them");
         controller.done("edge0", PostOutcome::Taken);
     }
-    assert_eq!(controller.posts(), ["edge0 index2"], "alone");
-    controller.done("edge0", PostOutcome::Taken);
-    assert_eq!(controller.posts(), ["edge0 later"]);
+    assert_eq!(controller.posts(), ["edge0 index2"]);
+    controller.enqueue("edge0", "later");
+    assert_eq!(controller.posts(), ["edge0 later"], "it is newer than the index");
     controller.enqueue("edge0", "later");
     assert_eq!(controller.posts(), Vec::<String>::new(), "one at a time on a topic");
+}
+
+#[test]
+fn objects_that_follow_each_other_have_one_index() {
+    let mut controller = Harness::new();
+    controller.enqueue("edge0", "index1");
+    controller.all_taken();
+    controller.on_sync("edge0", 1);
+    for number in 0..10 {
+        controller.enqueue("edge0", &format!("m{number}"));
+        controller.enqueue("edge0", &format!("index{number}0"));
+        assert_eq!(controller.all_taken(), [format!("edge0 m{number}")]);
+        controller.now += Duration::from_millis(100);
+    }
+    assert_eq!(controller.advance(), 900 + 250);
+    assert_eq!(controller.all_taken(), ["edge0 index90"]);
+    controller.enqueue("edge0", "index100");
+    assert_eq!(controller.all_taken(), ["edge0 index100"], "no object was queued since");
+}
+
+#[test]
+fn index_of_objects_without_a_pause_is_posted_after_two_seconds() {
+    let mut controller = Harness::new();
+    controller.on_sign_of_life("edge0", false);
+    let mut indexes = Vec::new();
+    for number in 0..60 {
+        controller.enqueue("edge0", &format!("m{number}"));
+        controller.enqueue("edge0", &format!("index{number}"));
+        let posts = controller.all_taken();
+        if posts.iter().any(|post| post.contains("index")) {
+            indexes.push((controller.now - controller.start).as_millis());
+        }
+        controller.now += Duration::from_millis(100);
+    }
+    // The next object follows 100 ms after the first index.
+    assert_eq!(indexes, [2000, 4100]);
 }
 
 #[test]
