@@ -6,6 +6,7 @@ use std::{
 };
 
 use http::{StatusCode, header};
+use neptune_program::causes;
 use neptune_transfer::durable::{self, Survives};
 use reqwest::{Client, Response};
 use sha2::{Digest as _, Sha256};
@@ -55,7 +56,7 @@ impl Length {
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
     /// The server cannot be reached, or the connection was cut.
-    #[error("{}", chain(.0))]
+    #[error("{}", causes(.0))]
     Http(#[from] reqwest::Error),
     /// The server does not send the content.
     #[error("the server answered {0}: {1}")]
@@ -90,16 +91,6 @@ pub enum DownloadError {
         /// What failed.
         error: io::Error,
     },
-}
-
-fn chain(error: &reqwest::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// Downloads a content once; to stop, drop the future. When it returns, the file is complete, has

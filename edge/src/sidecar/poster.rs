@@ -1,8 +1,9 @@
 //! Posts one report to the controller.
 
-use std::{error::Error as _, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
+use neptune_program::causes;
 use reqwest::{Client, StatusCode, Url, redirect};
 use tokio::time::sleep;
 
@@ -89,7 +90,7 @@ impl Poster {
 
     async fn post_once(&self, report: Bytes) -> Result<(), PostError> {
         let answer = self.client.post(self.url.clone()).body(report).send().await;
-        let answer = answer.map_err(|error| PostError::Unavailable(innermost(&error)))?;
+        let answer = answer.map_err(|error| PostError::Unavailable(causes(&error)))?;
         let status = answer.status();
         if status.is_success() {
             return Ok(());
@@ -107,18 +108,6 @@ fn of_status(status: StatusCode, why: String) -> PostError {
         StatusCode::SERVICE_UNAVAILABLE => PostError::Standby(why),
         _ => PostError::Unavailable(why),
     }
-}
-
-/// The cause of an error. The outer errors contain the URL.
-fn innermost(error: &reqwest::Error) -> String {
-    if error.is_timeout() {
-        return "no answer in time".to_owned();
-    }
-    let Some(mut cause) = error.source() else { return "request failed".to_owned() };
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]

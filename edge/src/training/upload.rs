@@ -7,6 +7,7 @@ use neptune_content::{
     client::{Observation, Outcome, RETRY, Upload, upload_observed},
     uploads::MAX_BLOCK,
 };
+use neptune_program::causes;
 use neptune_wire::{TrainingReason, aggregator::AggregatorProblem};
 use reqwest::{Response, StatusCode};
 use serde::Deserialize as _;
@@ -56,9 +57,9 @@ async fn attempt(job: &TaskJob, output: &TaskOutput) -> Result<Verdict, TaskProb
         Some(weights) => format!("{origin}/v1/updates/{}/{}/report", task.id.0, weights.sha256),
     };
     let sent = job.client.put(&url).json(&output.report).send().await;
-    let response = sent.map_err(|error| unreachable(origin, &chain(&error)))?;
+    let response = sent.map_err(|error| unreachable(origin, &causes(&error)))?;
     let status = response.status();
-    let text = text(response).await.map_err(|error| unreachable(origin, &chain(&error)))?;
+    let text = text(response).await.map_err(|error| unreachable(origin, &causes(&error)))?;
     match answer(status, &text, origin) {
         Answer::End(verdict) => return Ok(verdict),
         Answer::Retry(problem) => return Err(problem),
@@ -165,16 +166,6 @@ async fn text(mut response: Response) -> Result<String, reqwest::Error> {
         }
     }
     Ok(String::from_utf8_lossy(&body).into_owned())
-}
-
-fn chain(error: &reqwest::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::{
 };
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
+use neptune_program::causes;
 use neptune_wire::NodeName;
 use reqwest::{Client, StatusCode};
 
@@ -88,7 +89,7 @@ async fn post(bus: &EventBus, node: &NodeName, message: &QueuedMessage) -> PostO
         Err(error) => {
             let outcome =
                 if is_absent(&error) { PostOutcome::NoRouter } else { PostOutcome::Failed };
-            (outcome, innermost(&error))
+            (outcome, causes(&error))
         }
     };
     let bytes = message.payload.len();
@@ -134,14 +135,6 @@ fn is_absent(error: &reqwest::Error) -> bool {
     // The client library's error for a connection that is closed before the response has no public
     // kind.
     error.is_request() && !error.is_timeout()
-}
-
-fn innermost(error: &reqwest::Error) -> String {
-    let mut innermost: &dyn std::error::Error = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
 }
 
 /// A random number, from the only source of randomness in the standard library.

@@ -159,7 +159,7 @@ async fn oversized_retained_message_is_dropped_and_the_rest_is_delivered() {
     let mut options = options(broker.port(), "publisher", &[]);
     options.max_packet_size = 8 << 20;
     let (publisher, _events) = Link::start(options).unwrap();
-    publisher.publish(retained("fleet/big", &"x".repeat(2 << 20))).unwrap();
+    publisher.publish(retained("fleet/big", &"x".repeat(3 << 19))).unwrap();
     publisher.publish(retained("fleet/small", "1")).unwrap();
     flush(&publisher).await;
 

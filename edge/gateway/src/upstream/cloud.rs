@@ -14,6 +14,7 @@ use hyper::{
     header::{AUTHORIZATION, HeaderName, HeaderValue},
 };
 use neptune_cascade::sse::Parser;
+use neptune_program::causes;
 use reqwest::{Certificate, Client, RequestBuilder, Response, redirect};
 use tokio::time::{Instant, timeout_at};
 
@@ -21,7 +22,7 @@ use super::{
     cloud_grpc::GrpcClient,
     deadline::Deadline,
     excerpt::{MAX_BYTES, excerpt},
-    failure::{CloudError, chain, classified_with, failed, out_of_time},
+    failure::{CloudError, classified_with, failed, out_of_time},
     path::Upper,
 };
 use crate::{
@@ -124,7 +125,7 @@ impl CloudClient {
             .tls_certs_merge(extra.clone())
             .build()
             .or_else(|_| builder().tls_certs_only(extra).build())
-            .map_err(|error| Error::Cloud(chain(&error)))?;
+            .map_err(|error| Error::Cloud(causes(&error)))?;
         Ok(Some(Self {
             client,
             url: cloud.url.clone(),
@@ -187,7 +188,7 @@ impl CloudClient {
     /// As [`CloudClient::call`], or it has more bytes.
     pub async fn get(&self, path: &str, max: usize, limit: Duration) -> Result<Bytes, CloudError> {
         let call = self.authorized(self.client.get(join(&self.url, path)));
-        let lost = |error| failed(false, chain(&error));
+        let lost = |error| failed(false, causes(&error));
         let answer = call.timeout(limit).send().await.and_then(Response::error_for_status);
         let (mut answer, mut body) = (answer.map_err(lost)?, BytesMut::new());
         while let Some(chunk) = answer.chunk().await.map_err(lost)? {
@@ -253,7 +254,7 @@ impl CloudClient {
         let response = match timeout_at(first_byte, call.send()).await {
             Err(_) if first_byte == deadline => return Err(out_of_time("no answer in time")),
             Err(_) => return Err(failed(false, "no answer in time".to_owned())),
-            Ok(Err(error)) => return Err(failed(!error.is_timeout(), chain(&error))),
+            Ok(Err(error)) => return Err(failed(!error.is_timeout(), causes(&error))),
             Ok(Ok(response)) => response,
         };
         let status = response.status();
@@ -341,7 +342,7 @@ impl CloudStream {
     pub async fn next(&mut self) -> Result<Option<Bytes>, CloudError> {
         match timeout_at(self.deadline, self.response.chunk()).await {
             Err(_) => Err(out_of_time("the answer did not end in time")),
-            Ok(Err(error)) => Err(failed(false, chain(&error))),
+            Ok(Err(error)) => Err(failed(false, causes(&error))),
             Ok(Ok(chunk)) => Ok(chunk),
         }
     }
@@ -371,7 +372,7 @@ fn certificates(path: &Path) -> Result<Vec<Certificate>, Error> {
     match Certificate::from_pem_bundle(&pem) {
         Ok(found) if found.is_empty() => Err(failed("it contains no certificate".to_owned())),
         Ok(found) => Ok(found),
-        Err(error) => Err(failed(chain(&error))),
+        Err(error) => Err(failed(causes(&error))),
     }
 }
 

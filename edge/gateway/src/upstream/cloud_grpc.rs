@@ -21,6 +21,7 @@ use hyper::{
     http::uri::{InvalidUri, PathAndQuery},
 };
 use neptune_cascade::breaker::Failure;
+use neptune_program::causes;
 use tokio::time::{Instant, timeout_at};
 use tonic::{
     Code, Status,
@@ -31,7 +32,7 @@ use tonic::{
 
 use super::{
     cloud::{CloudAnswer, CloudRequest, bearer},
-    failure::{CloudError, chain, classified_with, failed, grpc_reason, out_of_time},
+    failure::{CloudError, classified_with, failed, grpc_reason, out_of_time},
     path::Upper,
 };
 use crate::{
@@ -71,7 +72,7 @@ fn at_address(url: &Uri, cloud: &Cloud) -> Option<Uri> {
 impl GrpcClient {
     /// Builds the client of a URL. Reads the CA file.
     pub(super) fn new(url: &str, cloud: &Cloud, config: &Config) -> Result<Self, Error> {
-        let failed = |error: &dyn StdError| Error::Cloud(chain(error));
+        let failed = |error: &(dyn StdError + 'static)| Error::Cloud(causes(error));
         let named: Uri = url.parse().map_err(|error: InvalidUri| failed(&error))?;
         let host = named.host().unwrap_or_default().to_owned();
         let called = at_address(&named, cloud).unwrap_or_else(|| named.clone());
@@ -132,7 +133,7 @@ impl GrpcClient {
                     failed(false, "no answer in time".to_owned())
                 });
             }
-            Ok(Err(error)) => return Err(failed(!is_timeout(&error), chain(&error))),
+            Ok(Err(error)) => return Err(failed(!is_timeout(&error), causes(&error))),
             Ok(Ok(answer)) => answer,
         };
         self.cut.store(0, Ordering::Relaxed);
@@ -203,7 +204,7 @@ async fn read(
     }
     let (mut bytes, mut trailers) = (BytesMut::new(), HeaderMap::new());
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| failed(false, chain(&error)))?;
+        let frame = frame.map_err(|error| failed(false, causes(&error)))?;
         match frame.into_data() {
             Ok(data) if bytes.len() + data.len() > max => {
                 return Err(failed(false, format!("the answer has more than {max} bytes")));

@@ -1,6 +1,6 @@
 //! Why the cloud did not answer, and what that means for the breaker and a retry.
 
-use std::{error::Error as StdError, fmt::Display, time::Duration};
+use std::{fmt::Display, time::Duration};
 
 use hyper::{
     HeaderMap, StatusCode,
@@ -108,17 +108,6 @@ pub fn classified_with(status: StatusCode, headers: &HeaderMap, text: &str) -> C
 /// The deadline of the request passed.
 pub fn out_of_time(reason: &str) -> CloudError {
     CloudError::OutOfTime { reason: reason.to_owned() }
-}
-
-/// The reasons of an error, without its URL.
-pub fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@ pub enum Cause {
     NoRoute,
     StaleEntry,
     ServiceGone,
+    ServiceChanged,
     NotProxied,
     NoEndpoints,
     WorkerRefuses,
@@ -63,10 +64,13 @@ impl Cause {
             Self::AgentHangs => "edgemesh-agent hangs on this node: restart it",
             Self::NoRoute => "add a default route, or ip route add <service CIDR> dev edgemesh0",
             Self::StaleEntry => {
-                "the host entry is an earlier address of the Service: see the check \"cloud link\", over which the controller sends the new one"
+                "the host entry is an earlier address of the Service: see the check \"cloud link\", over which the controller sends the new one. EdgeMesh keeps its answers for 30 s: if the Service was created again just now, run the doctor again"
             }
             Self::ServiceGone => {
                 "the Service does not exist any more: see the check \"cloud link\", over which the controller sends the new address"
+            }
+            Self::ServiceChanged => {
+                "the Service was deleted or created again in the last 30 s, for which EdgeMesh keeps its answers: run the doctor again"
             }
             Self::NotProxied => {
                 "EdgeMesh has no rule for the Service: remove the label service.edgemesh.kubeedge.io/service-proxy-name from it"
@@ -97,7 +101,8 @@ impl Cause {
 pub fn causes(seen: &Observation<'_>) -> Vec<Cause> {
     use Cause::{
         AgentAbsent, AgentDied, AgentHangs, AgentStarting, AgentThere, AgentWithoutApi,
-        NoEndpoints, NoRoute, NotProxied, Tunnel, WorkerHangs, WorkerRefuses, WrongAnswer,
+        NoEndpoints, NoRoute, NotProxied, ServiceChanged, Tunnel, WorkerHangs, WorkerRefuses,
+        WrongAnswer,
     };
     let is_there = seen.server.is_answer();
     if !seen.has_route {
@@ -117,7 +122,7 @@ pub fn causes(seen: &Observation<'_>) -> Vec<Cause> {
         CallError::Refused => vec![AgentDied, AgentStarting],
         CallError::ConnectTimeout | CallError::NoRoute => match seen.server {
             NameAnswer::Failed(_) => vec![AgentWithoutApi],
-            _ if is_there => vec![NotProxied, AgentWithoutApi],
+            _ if is_there => vec![NotProxied, ServiceChanged, AgentWithoutApi],
             _ => vec![AgentAbsent, AgentStarting],
         },
         CallError::Closed if seen.took < AT_ONCE => vec![NoEndpoints],
@@ -178,6 +183,7 @@ mod tests {
         let remote = vec![C::AgentThere, C::Tunnel, C::WorkerRefuses];
         let refusing = vec![C::WorkerRefuses, C::AgentThere, C::Tunnel];
         let hanging = vec![C::WorkerHangs, C::AgentThere, C::Tunnel];
+        let unproxied = vec![C::NotProxied, C::ServiceChanged, C::AgentWithoutApi];
         for (state, server, name, error, took, expected) in [
             (
                 "agent killed here",
@@ -220,14 +226,8 @@ mod tests {
                 3000,
                 vec![C::ServiceGone],
             ),
-            (
-                "label",
-                &there,
-                &same,
-                E::ConnectTimeout,
-                3000,
-                vec![C::NotProxied, C::AgentWithoutApi],
-            ),
+            ("label", &there, &same, E::ConnectTimeout, 3000, unproxied.clone()),
+            ("created again just now", &there, &same, E::ConnectTimeout, 3000, unproxied),
             (
                 "relay away at the start",
                 &refused,

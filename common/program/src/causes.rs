@@ -1,0 +1,46 @@
+//! The text of a failed call.
+
+use std::error::Error;
+
+/// The causes of an error in one line, from the outermost to the innermost. Its own text is left out
+/// if it has a cause: that of an HTTP client repeats the URL, which may contain a secret.
+pub fn causes(error: &(dyn Error + 'static)) -> String {
+    let mut texts = Vec::new();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        texts.push(error.to_string());
+        cause = error.source();
+    }
+    if texts.is_empty() { error.to_string() } else { texts.join(": ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fmt, io};
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Call(&'static str, Option<Box<dyn Error>>);
+
+    impl fmt::Display for Call {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Call {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_deref()
+        }
+    }
+
+    #[test]
+    fn text_has_all_causes_and_no_url() {
+        let reset = io::Error::new(io::ErrorKind::ConnectionReset, "connection reset");
+        let connect = Call("client error (Connect)", Some(Box::new(reset)));
+        let call = Call("error for url (http://user:secret@cloud)", Some(Box::new(connect)));
+        assert_eq!(causes(&call), "client error (Connect): connection reset");
+        assert_eq!(causes(&Call("no cause", None)), "no cause");
+    }
+}
