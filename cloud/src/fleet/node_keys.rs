@@ -4,7 +4,7 @@
 //! required: then it waits until a person records it. Then also an invalid entry stays, and no key of
 //! its node is used: it may be the typing error of a person who pinned another key.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use neptune_wire::{KeyPin, NodeName};
 
@@ -14,7 +14,8 @@ use crate::kubernetes::node_keys::{KeyEntries, KeyRecord, NODE_KEYS};
 #[derive(Debug, Clone, Default)]
 pub struct NodeKeys {
     is_required: bool,
-    entries: KeyEntries,
+    /// Shared: two versions are compared without a lock.
+    entries: Arc<KeyEntries>,
 }
 
 /// The state of a node's key.
@@ -54,23 +55,14 @@ impl NodeKeys {
         Self { is_required, ..Self::default() }
     }
 
-    /// Replaces the entries. Returns the nodes whose entry changed.
-    pub fn replace(&mut self, entries: KeyEntries) -> BTreeSet<NodeName> {
-        let before = std::mem::replace(&mut self.entries, entries);
-        let now = &self.entries;
-        let recorded = before.records.keys().chain(now.records.keys()).cloned();
-        let invalid = before.invalid.keys().chain(now.invalid.keys());
-        let nodes = recorded.chain(invalid.filter_map(|name| name.parse().ok()));
-        let is_changed = |node: &NodeName| {
-            before.records.get(node) != now.records.get(node)
-                || before.invalid.get(node.as_str()) != now.invalid.get(node.as_str())
-        };
-        nodes.filter(is_changed).collect()
+    /// Replaces the entries.
+    pub fn replace(&mut self, entries: Arc<KeyEntries>) {
+        self.entries = entries;
     }
 
-    /// What is wrong with invalid entries, by name.
-    pub fn invalid(&self) -> &BTreeMap<String, String> {
-        &self.entries.invalid
+    /// The recorded keys.
+    pub fn entries(&self) -> &Arc<KeyEntries> {
+        &self.entries
     }
 
     /// Whether a key is used only if it is recorded.
@@ -149,6 +141,8 @@ impl NodeKey {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -165,7 +159,7 @@ mod tests {
     #[expect(clippy::option_option, reason = "a change without a note is not no change")]
     fn record(keys: &mut NodeKeys, reported: u8) -> Option<Option<String>> {
         let change = keys.change(&node(), &pin(reported))?;
-        keys.entries.records.insert(change.node, change.record);
+        Arc::make_mut(&mut keys.entries).records.insert(change.node, change.record);
         Some(change.note)
     }
 
@@ -183,9 +177,9 @@ mod tests {
         assert_eq!(keys.of(&node(), Some(&pin(2))), NodeKey::Trusted(pin(2)));
     }
 
-    fn invalid() -> KeyEntries {
+    fn invalid() -> Arc<KeyEntries> {
         let invalid = [(node().to_string(), "a typing error".to_owned())].into();
-        KeyEntries { invalid, ..KeyEntries::default() }
+        Arc::new(KeyEntries { invalid, ..KeyEntries::default() })
     }
 
     #[test]
@@ -196,7 +190,7 @@ mod tests {
         let key = keys.of(&node(), Some(&pin(1)));
         assert_eq!(key, NodeKey::Invalid("a typing error".to_owned()));
         assert_eq!(key.trusted(), None);
-        keys.replace(KeyEntries::default());
+        keys.replace(Arc::default());
         assert_eq!(record(&mut keys, 1), Some(None), "the entry was removed");
     }
 
@@ -235,19 +229,6 @@ mod tests {
         assert_eq!(keys.of(&node(), Some(&forged)).trusted(), None);
     }
 
-    #[test]
-    fn replaced_records_name_the_nodes_that_changed() {
-        let mut keys = NodeKeys::new(true);
-        record(&mut keys, 1);
-        let record = KeyRecord { trusted: pin(2), waiting: None };
-        let entries = KeyEntries { records: [(node(), record)].into(), ..KeyEntries::default() };
-        assert_eq!(keys.replace(entries.clone()), [node()].into());
-        assert_eq!(keys.replace(entries), BTreeSet::new());
-        assert_eq!(keys.replace(invalid()), [node()].into());
-        assert_eq!(keys.replace(invalid()), BTreeSet::new());
-        assert_eq!(keys.replace(KeyEntries::default()), [node()].into());
-    }
-
     proptest! {
         /// Reports, writes that may fail, and a person who trusts the waiting key, in any order.
         #[test]
@@ -261,9 +242,9 @@ mod tests {
                     if allowed.is_empty() {
                         allowed.insert(change.record.trusted.clone());
                     }
-                    keys.entries.records.insert(change.node, change.record);
+                    Arc::make_mut(&mut keys.entries).records.insert(change.node, change.record);
                 }
-                if let Some(record) = keys.entries.records.get_mut(&node()).filter(|_| is_trusted)
+                if let Some(record) = Arc::make_mut(&mut keys.entries).records.get_mut(&node()).filter(|_| is_trusted)
                     && let Some(waiting) = record.waiting.take()
                 {
                     allowed.insert(waiting.clone());

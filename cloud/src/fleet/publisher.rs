@@ -34,7 +34,7 @@ struct PublisherState {
     /// The uid under which each object was planned.
     uids: BTreeMap<ObjectKey, String>,
     /// Why an object could not be published to a node.
-    unsent: BTreeMap<(ObjectKey, NodeName), String>,
+    unsent: BTreeMap<ObjectKey, BTreeMap<NodeName, String>>,
     /// The objects for which that changed after their plan was set.
     affected: BTreeSet<ObjectKey>,
 }
@@ -73,8 +73,7 @@ impl Publisher {
         state.set(object, uid, requirements, generations);
         self.publish_waiting(&mut state);
         state.affected.remove(object);
-        let unsent = state.unsent.iter().filter(|((key, _), _)| key == object);
-        unsent.map(|(_, why)| why.clone()).collect()
+        state.unsent.get(object).into_iter().flat_map(BTreeMap::values).cloned().collect()
     }
 
     /// An object cannot be planned: its nodes retain what they have of it, except for the nodes
@@ -238,14 +237,19 @@ impl PublisherState {
         match (message, result) {
             (DownstreamMessage::Insert(key, _), Err(Refused::TooLarge(error))) => {
                 tracing::error!(%node, %key, error, "object exceeds the maximum message size; not published");
-                let before = self.unsent.insert((key.clone(), node.clone()), error.clone());
+                let unsent = self.unsent.entry(key.clone()).or_default();
+                let before = unsent.insert(node.clone(), error.clone());
                 if before != Some(error) {
                     self.affected.insert(key.clone());
                 }
             }
             (DownstreamMessage::Insert(key, _) | DownstreamMessage::Delete(key, _), _) => {
-                if self.unsent.remove(&(key.clone(), node.clone())).is_some() {
+                let Some(unsent) = self.unsent.get_mut(key) else { return };
+                if unsent.remove(node).is_some() {
                     self.affected.insert(key.clone());
+                }
+                if unsent.is_empty() {
+                    self.unsent.remove(key);
                 }
             }
             (DownstreamMessage::Index(_), Err(error)) => {

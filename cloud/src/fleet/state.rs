@@ -1,7 +1,10 @@
 //! What the nodes report: presence, the newest status per object, counters and metrics that are not
 //! in a status yet. In memory only: retained messages and the agents' repetitions restore it. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_wire::{
@@ -38,7 +41,7 @@ pub struct FleetState {
     nodes: Nodes,
     delays: Delays,
     reports: Reports,
-    refused: BTreeMap<Place, RefusedCounters>,
+    refused: BTreeMap<ObjectKey, BTreeMap<NodeName, RefusedCounters>>,
     unreported: UnreportedCounters,
     evaluations: Evaluations,
     cloud_workers: CloudWorkerReports,
@@ -90,18 +93,17 @@ impl FleetState {
         self.keys = NodeKeys::new(true);
     }
 
-    /// Replaces the recorded keys. Returns the nodes whose entry changed.
-    pub fn set_key_entries(&mut self, entries: KeyEntries) -> BTreeSet<NodeName> {
-        let changed = self.keys.replace(entries);
-        for node in &changed {
+    /// Replaces the recorded keys. `changed` are the nodes whose entry changed.
+    pub fn set_key_entries(&mut self, entries: Arc<KeyEntries>, changed: &BTreeSet<NodeName>) {
+        self.keys.replace(entries);
+        for node in changed {
             self.update_key_change(node);
         }
-        changed
     }
 
-    /// What is wrong with invalid entries of recorded keys, by name.
-    pub fn invalid_key_entries(&self) -> &BTreeMap<String, String> {
-        self.keys.invalid()
+    /// The recorded keys.
+    pub fn key_entries(&self) -> Arc<KeyEntries> {
+        Arc::clone(self.keys.entries())
     }
 
     /// Whether a key is used only if it is recorded.
@@ -188,7 +190,7 @@ impl FleetState {
             let (instance, counters) = (&report.instance, info.counters());
             let order = (report.epoch, report.seq);
             counted = self.on_counters(node, &report.uid, (instance, order), counters);
-            counted |= self.refused.remove(&place).is_some();
+            counted |= self.accept_counters(node, key);
         }
         if !self.is_new(&place, &report) {
             return if counted { Affected::Object } else { Affected::None };
@@ -214,14 +216,25 @@ impl FleetState {
 
     /// The counters of a node's report on an object were refused.
     pub fn on_refused_counters(&mut self, node: &NodeName, key: &ObjectKey, reason: String) {
-        let refused = self.refused.entry((key.clone(), node.clone())).or_default();
+        let of_object = self.refused.entry(key.clone()).or_default();
+        let refused = of_object.entry(node.clone()).or_default();
         refused.count += 1;
         refused.reason = reason;
     }
 
     /// Reports of a node on an object whose counters were refused.
     pub fn refused(&self, node: &NodeName, key: &ObjectKey) -> Option<&RefusedCounters> {
-        self.refused.get(&(key.clone(), node.clone()))
+        self.refused.get(key)?.get(node)
+    }
+
+    /// Returns whether the last counters of the node were refused.
+    fn accept_counters(&mut self, node: &NodeName, key: &ObjectKey) -> bool {
+        let Some(refused) = self.refused.get_mut(key) else { return false };
+        let was_refused = refused.remove(node).is_some();
+        if refused.is_empty() {
+            self.refused.remove(key);
+        }
+        was_refused
     }
 
     /// The newest start of an agent instance on a node.
@@ -271,7 +284,7 @@ impl FleetState {
     /// Forgets a deleted object.
     pub fn forget(&mut self, key: &ObjectKey, uid: &str) {
         self.reports.forget(key, uid);
-        self.refused.retain(|(held, _), _| held != key);
+        self.refused.remove(key);
         self.unreported.forget(uid);
         self.evaluations.forget(uid);
         self.cloud_workers.forget(uid);

@@ -3,7 +3,11 @@
 //! One entry per node: the pin of the trusted key, and after a space the pin of another key that
 //! the node reports and that waits for `neptune-cloud trust`.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+};
 
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
@@ -63,6 +67,17 @@ pub struct KeyEntries {
     /// What is wrong with the others, by name. An invalid entry is not a missing one: a person wrote
     /// it to decide which key is trusted.
     pub invalid: BTreeMap<String, String>,
+}
+
+impl KeyEntries {
+    /// The nodes whose entry is another one in `now`.
+    pub fn changed(&self, now: &Self) -> BTreeSet<NodeName> {
+        let recorded = self.records.keys().chain(now.records.keys());
+        let recorded = recorded.filter(|node| self.records.get(node) != now.records.get(node));
+        let invalid = self.invalid.keys().chain(now.invalid.keys());
+        let invalid = invalid.filter(|name| self.invalid.get(*name) != now.invalid.get(*name));
+        recorded.cloned().chain(invalid.filter_map(|name| name.parse().ok())).collect()
+    }
 }
 
 /// The entries of a `ConfigMap`.
@@ -136,5 +151,22 @@ mod tests {
         assert_eq!(invalid.keys().collect::<Vec<_>>(), ["Edge", "edge1"]);
         assert!(invalid["edge1"].starts_with("\"x\" is not sha256:"), "{invalid:?}");
         assert_eq!(parse(None), KeyEntries::default());
+    }
+
+    #[test]
+    fn changed_entries_name_their_nodes() {
+        let entries = |data: &[(&str, &str)]| {
+            let data = data.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+            parse(Some(&ConfigMap { data: Some(data.collect()), ..ConfigMap::default() }))
+        };
+        let (one, two) = (pin('1').0, pin('2').0);
+        let before = entries(&[("edge0", &one), ("edge1", &one), ("edge2", "x"), ("edge3", "x")]);
+        let after = entries(&[("edge0", &one), ("edge1", &two), ("edge2", &one), ("edge4", "x")]);
+        let changed = |a: &KeyEntries, b: &KeyEntries| -> Vec<String> {
+            a.changed(b).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(changed(&before, &after), ["edge1", "edge2", "edge3", "edge4"]);
+        assert_eq!(changed(&after, &before), ["edge1", "edge2", "edge3", "edge4"]);
+        assert_eq!(changed(&after, &after), [""; 0]);
     }
 }

@@ -1,7 +1,7 @@
 //! Records the keys of the nodes in their `ConfigMap`, and publishes an Event for each key that
 //! changed. What to record is decided by `fleet`.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use kube::ResourceExt as _;
 
@@ -36,12 +36,14 @@ pub async fn record_node_keys(context: &Context, namespace: &str) {
 /// Publishes an Event for each node whose entry is invalid, once per problem, if that prevents the
 /// use of its key.
 async fn report_invalid(context: &Context, reported: &mut BTreeMap<String, String>) {
-    let invalid = {
+    let entries = {
         let fleet = context.fleet();
-        if fleet.requires_known_keys() { fleet.invalid_key_entries().clone() } else { return }
+        if fleet.requires_known_keys() { fleet.key_entries() } else { return }
     };
+    let invalid = &entries.invalid;
     reported.retain(|name, why| invalid.get(name) == Some(why));
     for (name, why) in invalid {
+        let (name, why) = (name.clone(), why.clone());
         let Some(node) = context.caches().node(&name).filter(|_| !reported.contains_key(&name))
         else {
             continue;
@@ -95,18 +97,16 @@ impl Context {
     /// changed.
     pub fn load_node_keys(&self) {
         let held = self.caches().node_keys.state().into_iter().next();
-        let entries = parse(held.as_deref());
-        let changed = {
-            let mut fleet = self.fleet();
-            let before = fleet.invalid_key_entries().clone();
-            let changed = fleet.set_key_entries(entries);
-            for (name, why) in fleet.invalid_key_entries() {
-                if before.get(name) != Some(why) {
-                    tracing::warn!("ConfigMap {NODE_KEYS}: entry {name} is invalid: {why}");
-                }
+        let entries = Arc::new(parse(held.as_deref()));
+        let before = self.fleet().key_entries();
+        for (name, why) in &entries.invalid {
+            if before.invalid.get(name) != Some(why) {
+                tracing::warn!("ConfigMap {NODE_KEYS}: entry {name} is invalid: {why}");
             }
-            changed
-        };
+        }
+        // Compared before the lock: reports of nodes must not wait for it.
+        let changed = before.changed(&entries);
+        self.fleet().set_key_entries(entries, &changed);
         if changed.is_empty() {
             return;
         }
