@@ -57,6 +57,9 @@ pub struct ObjectState<K: Controller> {
     pub removals: u64,
     /// The status that was written last.
     pub last_write: Option<LastWrite<K>>,
+    /// The versions that the watch brought since a status was sent, until the response: one may be that
+    /// of the write.
+    unattributed: Option<Vec<Option<String>>>,
     /// When the status may be written.
     pub pace: WritePace,
     /// The cost of the last computation of the status, and when it ended.
@@ -112,6 +115,7 @@ impl<K: Controller> Default for ObjectState<K> {
             applied_service: None,
             removals: 0,
             last_write: None,
+            unattributed: None,
             pace: WritePace::default(),
             computed: None,
             failures: 0,
@@ -186,9 +190,56 @@ impl<K: Controller> ObjectState<K> {
         self.memory = K::Memory::default();
     }
 
+    /// A status is sent.
+    pub fn begin_write(&mut self) {
+        self.unattributed = Some(Vec::new());
+    }
+
+    /// The write has a response, with this version if it succeeded. Returns whether the watch brought
+    /// other versions meanwhile, whose changes are not processed yet.
+    pub fn end_write(&mut self, version: Option<&str>) -> bool {
+        let versions = self.unattributed.take().unwrap_or_default();
+        versions.iter().any(|brought| version.is_none() || brought.as_deref() != version)
+    }
+
+    /// Whether a version is that of the last status write, or may be: then the response decides. An
+    /// object has another generation if its spec changed.
+    pub fn is_own_write(&mut self, version: Option<String>, is_same_generation: bool) -> bool {
+        if self.last_write.as_ref().is_some_and(|last| last.version == version) {
+            return true;
+        }
+        let unattributed = self.unattributed.as_mut().filter(|_| is_same_generation);
+        unattributed.map(|versions| versions.push(version)).is_some()
+    }
+
     /// A workload of the object was deleted: the next reconcile applies it again.
     pub fn on_workload_deleted(&mut self) {
         (self.applied, self.applied_service) = (None, None);
         self.removals += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use neptune_api::Dataset;
+
+    use super::*;
+
+    #[test]
+    fn watch_event_before_the_response_is_the_own_write() {
+        let version = |number: &str| Some(number.to_owned());
+        let mut state = ObjectState::<Dataset>::default();
+        assert!(!state.is_own_write(version("1"), true), "no status was sent");
+        state.begin_write();
+        assert!(!state.is_own_write(version("2"), false), "the spec changed");
+        assert!(state.is_own_write(version("3"), true));
+        assert!(!state.end_write(Some("3")), "it was the write");
+        assert!(!state.is_own_write(version("4"), true), "the write has its response");
+        state.begin_write();
+        assert!(state.is_own_write(version("5"), true) && state.is_own_write(version("6"), true));
+        assert!(state.end_write(Some("6")), "5 was written by another");
+        state.begin_write();
+        assert!(state.is_own_write(version("7"), true));
+        assert!(state.end_write(None), "the write failed");
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use k8s_openapi::jiff::Timestamp;
 use kube::{
-    Api, ResourceExt as _,
+    Api, ResourceExt,
     api::{Patch, PatchParams},
 };
 use neptune_wire::ObjectKey;
@@ -20,7 +20,7 @@ use super::{
     controller::{Controller, StatusInputs},
     events::queue_event,
     merge_patch::merge_patch,
-    state::{LastWrite, Prepared},
+    state::{LastWrite, ObjectState, Prepared},
 };
 use crate::{
     error::Error,
@@ -178,7 +178,12 @@ async fn save<K: Controller>(
     });
     let params =
         PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    context.object_state(cached, ObjectState::begin_write);
     let result = api.patch_status(&name, &params, &Patch::Merge(&patch)).await;
+    let written = result.as_ref().ok().and_then(ResourceExt::resource_version);
+    if context.object_state(cached, |state| state.end_write(written.as_deref())) {
+        context.enqueue(cached);
+    }
     let result = result
         .map_err(Error::api(format!("write the status of {} {namespace}/{name}", K::kind(&()))));
     context.metrics().status_written(match &result {

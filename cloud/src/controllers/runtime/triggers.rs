@@ -183,7 +183,7 @@ fn on_change(change: Change, before: Option<&Node>, context: &Context) {
 }
 
 fn on_applied<K: Controller>(object: &K, before: Option<&K>, context: &Context) {
-    if is_own_write(object, context) {
+    if is_own_write(object, before, context) {
         let reference = kube::runtime::reflector::ObjectRef::from_obj(object);
         K::state(context.states()).enqueue(reference);
     } else {
@@ -210,11 +210,11 @@ fn on_owned_changed<K: Controller>(object: &K, deleted: bool, context: &Context)
 }
 
 /// Whether the change is the status that this controller wrote last.
-fn is_own_write<K: Controller>(object: &K, context: &Context) -> bool {
+fn is_own_write<K: Controller>(object: &K, before: Option<&K>, context: &Context) -> bool {
+    let generation = object.meta().generation;
+    let is_same = before.is_some_and(|before| before.meta().generation == generation);
     let version = object.resource_version();
-    context.object_state(object, |state| {
-        state.last_write.as_ref().is_some_and(|last| last.version == version)
-    })
+    context.object_state(object, |state| state.is_own_write(version, is_same))
 }
 
 fn on_node_changed<K: Controller>(node: &str, before: Option<&Node>, context: &Context) {
