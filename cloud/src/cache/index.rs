@@ -5,9 +5,13 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt::Debug,
     ops::Deref,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Resource, ResourceExt as _,
     runtime::reflector::{ObjectRef, Store},
@@ -22,16 +26,26 @@ use super::listing::Listing;
 pub enum IndexKey {
     /// A change of this node may affect the object.
     Node(String),
-    /// A change of any node may.
-    EveryNode,
+    /// A change of a node with this label, or of its agent, may: labels select the nodes of the
+    /// object, and this is one of them.
+    SelectsAgents(String, String),
+    /// The same, but for a change of the agent: the object has its nodes by its status, and a
+    /// connected agent is only preferred when a node is chosen.
+    SelectsNodes(String, String),
     /// A change of any Node object may, for example of its address; a change of its agent does not.
     EveryNodeObject,
+    /// Its status has reports of this node, on which it no longer is.
+    ReportsOf(String),
     /// Its spec names this object.
     Uses(WireResource, String, String),
-    /// Its spec selects objects of kind `Model` in this namespace by labels.
-    SelectsModels(String),
-    /// Its spec may use any object of this kind in the namespace.
-    UsesAny(WireResource, String),
+    /// Its spec selects objects of this kind in the namespace by labels, of which this is one.
+    Selects(WireResource, String, String, String),
+    /// It is in this namespace and has this label.
+    Label(String, String, String),
+    /// It waits for this port on one of its nodes; `None` for a port in the range of cloud workers.
+    AwaitsPort(Option<u16>),
+    /// It is a node of the cloud with an address.
+    CloudAddress,
     /// Its controller is the object with this uid.
     Owner(String),
     /// Its owner is the object of this kind, namespace and name.
@@ -40,20 +54,43 @@ pub enum IndexKey {
 
 /// An object that is found by its keys.
 pub trait Indexed {
-    /// All keys of the object.
+    /// The keys of the object, without those of its selectors.
     fn index_keys(&self) -> Vec<IndexKey>;
 
-    /// The labels of the nodes whose agents may affect an object with [`IndexKey::EveryNode`]; `None`
-    /// if every agent may.
-    fn selects_nodes(&self) -> Option<&BTreeMap<String, String>> {
-        None
+    /// The keys of each selector of the object, one per label. The index uses one of them, which few
+    /// other objects have.
+    fn selector_keys(&self) -> Vec<Vec<IndexKey>> {
+        Vec::new()
     }
 
-    /// Whether an object with [`IndexKey::EveryNode`] has its nodes, by its status. Then the agents of
-    /// other nodes do not affect it: a connected one is only preferred when a node is chosen.
-    fn has_nodes(&self) -> bool {
-        false
+    /// The labels that select its nodes. An object with [`IndexKey::SelectsAgents`] or
+    /// [`IndexKey::SelectsNodes`] has some.
+    fn selects_nodes(&self) -> Option<&Labels> {
+        None
     }
+}
+
+/// The labels of an object, or of a selector.
+pub type Labels = BTreeMap<String, String>;
+
+/// The keys of a selector.
+pub fn selector_keys(labels: &Labels, key: impl Fn(String, String) -> IndexKey) -> Vec<IndexKey> {
+    labels.iter().map(|(name, value)| key(name.clone(), value.clone())).collect()
+}
+
+/// The keys of an object by its own labels.
+pub fn by_label(metadata: &ObjectMeta) -> impl Iterator<Item = IndexKey> {
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let labels = metadata.labels.iter().flatten();
+    labels.map(move |(name, value)| {
+        IndexKey::Label(namespace.to_owned(), name.clone(), value.clone())
+    })
+}
+
+/// Whether an object has all labels of a selector.
+pub fn has_labels(metadata: &ObjectMeta, selector: &Labels) -> bool {
+    let label = |name: &String| metadata.labels.as_ref()?.get(name);
+    selector.iter().all(|(name, value)| label(name) == Some(value))
 }
 
 type ObjectId = Arc<(String, String)>;
@@ -71,6 +108,8 @@ pub struct IndexedStore<K: Resource<DynamicType = ()> + 'static> {
     store: Store<K>,
     index: Arc<RwLock<Index>>,
     listing: Receiver<Listing>,
+    /// The number of objects that were returned or tested: what the callers cost.
+    visited: Arc<AtomicUsize>,
 }
 
 impl<K: Resource<DynamicType = ()> + 'static> Clone for IndexedStore<K> {
@@ -79,6 +118,7 @@ impl<K: Resource<DynamicType = ()> + 'static> Clone for IndexedStore<K> {
             store: self.store.clone(),
             index: Arc::clone(&self.index),
             listing: self.listing.clone(),
+            visited: Arc::clone(&self.visited),
         }
     }
 }
@@ -94,7 +134,7 @@ impl<K: Resource<DynamicType = ()> + 'static> Deref for IndexedStore<K> {
 impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> {
     /// An empty index over a cache. `listing` has what of it is known.
     pub fn new(store: Store<K>, listing: Receiver<Listing>) -> Self {
-        Self { store, index: Arc::default(), listing }
+        Self { store, index: Arc::default(), listing, visited: Arc::default() }
     }
 
     /// What is known of the objects.
@@ -113,11 +153,34 @@ impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> 
         &self.store
     }
 
+    /// All objects: a walk that no message of a node may cause.
+    pub fn state(&self) -> Vec<Arc<K>> {
+        self.visit(self.store.len());
+        self.store.state()
+    }
+
+    /// The objects that match: a walk over all, which no message of a node may cause.
+    pub fn state_filter(&self, matches: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        self.visit(self.store.len());
+        self.store.state_filter(matches)
+    }
+
+    /// The number of objects that were returned or tested since the start.
+    #[cfg(test)]
+    pub fn visited(&self) -> usize {
+        self.visited.load(Relaxed)
+    }
+
+    fn visit(&self, count: usize) {
+        self.visited.fetch_add(count, Relaxed);
+    }
+
     /// The objects with this key.
     pub fn with_key(&self, key: &IndexKey) -> Vec<Arc<K>> {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         let ids: Vec<ObjectId> = index.by_key.get(key).into_iter().flatten().cloned().collect();
         drop(index);
+        self.visit(ids.len());
         ids.iter().filter_map(|id| self.get(&ObjectRef::new(&id.1).within(&id.0))).collect()
     }
 
@@ -128,45 +191,69 @@ impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> 
         (ids.iter().take(limit).map(|id| id.1.clone()).collect(), ids.len())
     }
 
-    /// The objects that a change of the Node object may affect. `has_labels` returns whether the node
-    /// has these labels, or had them before.
-    pub fn on_node(
-        &self,
-        node: &str,
-        has_labels: impl Fn(&BTreeMap<String, String>) -> bool,
-    ) -> Vec<Arc<K>> {
+    /// The objects of a namespace with all these labels, sorted by name. None without labels. Visits
+    /// only the objects that have the rarest of the labels.
+    pub fn with_labels(&self, namespace: &str, labels: &Labels) -> Vec<Arc<K>> {
+        let key = |(name, value): (&String, &String)| {
+            IndexKey::Label(namespace.to_owned(), name.clone(), value.clone())
+        };
+        let rarest = {
+            let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+            let count = |key: &IndexKey| index.by_key.get(key).map_or(0, BTreeSet::len);
+            labels.iter().map(key).min_by_key(count)
+        };
+        let mut found = rarest.map_or_else(Vec::new, |key| self.with_key(&key));
+        found.retain(|object| has_labels(object.meta(), labels));
+        found
+    }
+
+    /// The objects that a change of the agent of this node may affect. `labels` are those of its Node
+    /// object.
+    pub fn on_agent(&self, node: &str, labels: &Labels) -> Vec<Arc<K>> {
         let mut found = self.with_key(&IndexKey::Node(node.to_owned()));
-        let every = self.with_key(&IndexKey::EveryNode).into_iter();
-        found.extend(every.filter(|object| object.selects_nodes().is_none_or(&has_labels)));
+        found.extend(self.selecting(IndexKey::SelectsAgents, &[labels]));
+        found
+    }
+
+    /// The objects that a change of this Node object may affect. `versions` are its labels before and
+    /// after it.
+    pub fn on_node(&self, node: &str, versions: &[&Labels]) -> Vec<Arc<K>> {
+        let mut found = self.with_key(&IndexKey::Node(node.to_owned()));
+        found.extend(self.selecting(IndexKey::SelectsAgents, versions));
+        found.extend(self.selecting(IndexKey::SelectsNodes, versions));
         found.extend(self.with_key(&IndexKey::EveryNodeObject));
         found
     }
 
-    /// The objects that a change of the agent of this node may affect. `has_labels` returns whether the
-    /// node has these labels.
-    pub fn on_agent(
+    /// The objects whose labels select a node that has one of these sets of labels.
+    fn selecting(
         &self,
-        node: &str,
-        has_labels: impl Fn(&BTreeMap<String, String>) -> bool,
+        key: impl Fn(String, String) -> IndexKey,
+        versions: &[&Labels],
     ) -> Vec<Arc<K>> {
-        let mut found = self.with_key(&IndexKey::Node(node.to_owned()));
-        let every = self.with_key(&IndexKey::EveryNode).into_iter();
-        found.extend(every.filter(|object| {
-            !object.has_nodes() && object.selects_nodes().is_none_or(&has_labels)
-        }));
+        let pairs: BTreeSet<_> = versions.iter().copied().flatten().collect();
+        let keys = pairs.into_iter().map(|(name, value)| key(name.clone(), value.clone()));
+        let mut found: Vec<_> = keys.flat_map(|key| self.with_key(&key)).collect();
+        let has = |labels: &Labels, selector: &Labels| {
+            selector.iter().all(|(name, value)| labels.get(name) == Some(value))
+        };
+        found.retain(|object| {
+            let selector = object.selects_nodes();
+            selector.is_some_and(|selector| versions.iter().any(|labels| has(labels, selector)))
+        });
         found
     }
 
     /// Records an object that the cache has now.
     pub fn apply(&self, object: &K) {
         let id = Arc::new((object.namespace().unwrap_or_default(), object.name_any()));
-        self.write(|index| index.set(id, object.index_keys()));
+        self.write(|index| index.set(id, object.index_keys(), object.selector_keys()));
     }
 
     /// Records that the cache no longer has an object.
     pub fn delete(&self, object: &K) {
         let id = Arc::new((object.namespace().unwrap_or_default(), object.name_any()));
-        self.write(|index| index.set(id, Vec::new()));
+        self.write(|index| index.set(id, Vec::new(), Vec::new()));
     }
 
     /// Records all objects of the cache and forgets the others.
@@ -174,7 +261,7 @@ impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> 
         let mut new = Index::default();
         for object in self.store.state() {
             let id = Arc::new((object.namespace().unwrap_or_default(), object.name_any()));
-            new.set(id, object.index_keys());
+            new.set(id, object.index_keys(), object.selector_keys());
         }
         self.write(|index| *index = new);
     }
@@ -185,9 +272,10 @@ impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> 
 }
 
 impl Index {
-    fn set(&mut self, id: ObjectId, mut keys: Vec<IndexKey>) {
-        keys.dedup();
+    fn set(&mut self, id: ObjectId, mut keys: Vec<IndexKey>, selectors: Vec<Vec<IndexKey>>) {
         let held = self.keys.get(&id).map(|held| &**held).unwrap_or_default();
+        keys.extend(selectors.into_iter().filter_map(|selector| self.choose(held, selector)));
+        keys.dedup();
         if held.iter().map(|key| &**key).eq(&keys) {
             return;
         }
@@ -205,6 +293,13 @@ impl Index {
         }
     }
 
+    /// The key of a selector by which an object is found: the one that it has, or the rarest.
+    fn choose(&self, held: &[Arc<IndexKey>], selector: Vec<IndexKey>) -> Option<IndexKey> {
+        let is_held = |key: &IndexKey| held.iter().any(|held| **held == *key);
+        let count = |key: &IndexKey| self.by_key.get(key).map_or(0, BTreeSet::len);
+        selector.into_iter().min_by_key(|key| if is_held(key) { 0 } else { 1 + count(key) })
+    }
+
     /// Adds an object to a key. Returns the key that all its objects share.
     fn add(&mut self, key: IndexKey, id: &ObjectId) -> Arc<IndexKey> {
         let shared = self.by_key.get_key_value(&key).map(|(held, _)| Arc::clone(held));
@@ -216,6 +311,7 @@ impl Index {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Node;
     use kube::runtime::{reflector::store::Writer, watcher};
     use neptune_api::{InferenceModel, InferenceModelSpec, InferenceModelStatus};
 
@@ -229,53 +325,109 @@ mod tests {
         IndexKey::Node(node.to_owned())
     }
 
-    #[test]
-    fn change_of_an_agent_visits_only_objects_whose_labels_select_its_node() {
+    fn area(name: &str) -> Labels {
+        [("area".to_owned(), name.to_owned()), ("line".to_owned(), "1".to_owned())].into()
+    }
+
+    /// A store with these models, by their names, selectors and nodes.
+    fn store(models: &[(&str, Labels, Option<&str>)]) -> IndexedStore<InferenceModel> {
         let mut writer = Writer::<InferenceModel>::default();
         let (_listed, listing) = tokio::sync::watch::channel(Listing::default());
         let store = IndexedStore::new(writer.as_reader(), listing);
-        for (name, labels) in [("north", Some("north")), ("south", Some("south")), ("cloud", None)]
-        {
+        for (name, selector, node) in models {
             let mut model = InferenceModel::new(name, InferenceModelSpec::default());
             model.metadata.namespace = Some("default".to_owned());
-            model.spec.node_selector =
-                labels.map(|area| ("area".to_owned(), area.to_owned())).into_iter().collect();
+            model.spec.node_selector.clone_from(selector);
+            let node = node.map(str::to_owned);
+            model.status =
+                node.map(|node| InferenceModelStatus { node: Some(node), ..Default::default() });
             store.apply(&model);
             writer.apply_watcher_event(&watcher::Event::Apply(model));
         }
-        let mut placed = InferenceModel::new("placed", InferenceModelSpec::default());
-        placed.metadata.namespace = Some("default".to_owned());
-        placed.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
-        let node = Some("edge1".to_owned());
-        placed.status = Some(InferenceModelStatus { node, ..InferenceModelStatus::default() });
-        store.apply(&placed);
-        writer.apply_watcher_event(&watcher::Event::Apply(placed));
-        let names = |found: Vec<Arc<InferenceModel>>| -> Vec<String> {
-            found.iter().map(|model| model.name_any()).collect()
-        };
-        let in_north = |labels: &BTreeMap<String, String>| labels["area"] == "north";
-        assert_eq!(names(store.on_agent("edge0", in_north)), ["north"], "it has no node yet");
-        assert_eq!(names(store.on_agent("edge1", in_north)), ["placed", "north"]);
-        assert_eq!(names(store.on_node("edge0", in_north)), ["north", "placed", "cloud"]);
-        for node in 2..1_000 {
-            let found = store.on_agent(&format!("edge{node}"), |_| false);
-            assert_eq!(names(found), Vec::<String>::new(), "edge{node} is used by none");
+        store
+    }
+
+    fn names(found: &[Arc<InferenceModel>]) -> Vec<String> {
+        found.iter().map(|model| model.name_any()).collect()
+    }
+
+    #[test]
+    fn change_of_an_agent_visits_only_objects_whose_labels_select_its_node() {
+        let other_line =
+            [("area".to_owned(), "north".to_owned()), ("line".to_owned(), "2".to_owned())];
+        let store = store(&[
+            ("north", area("north"), None),
+            ("south", area("south"), None),
+            ("line", other_line.into(), None),
+            ("cloud", Labels::new(), None),
+            ("placed", area("north"), Some("edge1")),
+        ]);
+        let (north, none) = (area("north"), Labels::new());
+        let on_agent = |node: &str, labels: &Labels| names(&store.on_agent(node, labels));
+        assert_eq!(on_agent("edge0", &north), ["north"], "the placed one has its node");
+        assert_eq!(on_agent("edge1", &north), ["placed", "north"]);
+        assert_eq!(on_agent("edge2", &none), [""; 0]);
+        let on_node = |versions: &[&Labels]| names(&store.on_node("edge0", versions));
+        assert_eq!(on_node(&[&north]), ["north", "placed", "cloud"]);
+        assert_eq!(on_node(&[&area("south"), &north]), ["north", "south", "placed", "cloud"]);
+        assert_eq!(on_node(&[]), ["cloud"]);
+    }
+
+    #[test]
+    fn objects_are_found_by_all_labels_through_the_rarest() {
+        let mut writer = Writer::<Node>::default();
+        let (_listed, listing) = tokio::sync::watch::channel(Listing::default());
+        let store = IndexedStore::new(writer.as_reader(), listing);
+        for n in 0..100 {
+            let mut node = Node::default();
+            node.metadata.name = Some(format!("edge{n:03}"));
+            let labels = [("edge", "yes".to_owned()), ("site", (n % 10).to_string())];
+            let labels = labels.into_iter().map(|(name, value)| (name.to_owned(), value));
+            node.metadata.labels = Some(labels.collect());
+            store.apply(&node);
+            writer.apply_watcher_event(&watcher::Event::Apply(node));
         }
+        let select = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let before = store.visited();
+            let found = store.with_labels("", &pairs.collect());
+            let names: Vec<_> = found.iter().map(|node| node.name_any()).collect();
+            (names.len(), names.first().cloned(), store.visited() - before)
+        };
+        assert_eq!(select(&[("edge", "yes"), ("site", "7")]), (10, Some("edge007".to_owned()), 10));
+        assert_eq!(select(&[("edge", "yes")]), (100, Some("edge000".to_owned()), 100));
+        assert_eq!(select(&[("edge", "yes"), ("site", "x")]), (0, None, 0));
+        assert_eq!(select(&[]), (0, None, 0), "no labels select nothing");
     }
 
     #[test]
     fn change_of_a_node_visits_only_its_objects() {
         let mut index = Index::default();
         for n in 0..1000 {
-            index.set(id(&format!("s{n}")), vec![on(&format!("edge{n}")), IndexKey::EveryNode]);
+            let keys = vec![on(&format!("edge{n}")), IndexKey::EveryNodeObject];
+            index.set(id(&format!("s{n}")), keys, Vec::new());
         }
         assert_eq!(index.by_key[&on("edge7")].len(), 1);
-        index.set(id("s7"), vec![on("edge8")]);
+        index.set(id("s7"), vec![on("edge8")], Vec::new());
         assert!(!index.by_key.contains_key(&on("edge7")), "an unused key is forgotten");
         assert_eq!(index.by_key[&on("edge8")].len(), 2);
         for n in 0..1000 {
-            index.set(id(&format!("s{n}")), Vec::new());
+            index.set(id(&format!("s{n}")), Vec::new(), Vec::new());
         }
         assert!(index.by_key.is_empty() && index.keys.is_empty());
+    }
+
+    #[test]
+    fn selector_with_a_common_label_is_found_by_its_rare_one() {
+        let mut index = Index::default();
+        let label = |name: &str, value: String| IndexKey::SelectsAgents(name.to_owned(), value);
+        let common = label("edge", "yes".to_owned());
+        let selector = |n: usize| vec![vec![common.clone(), label("site", n.to_string())]];
+        for n in (0..1000).chain(0..1000) {
+            index.set(id(&format!("s{n}")), Vec::new(), selector(n));
+        }
+        assert_eq!(index.by_key[&common].len(), 1, "the first one");
+        assert_eq!(index.by_key[&label("site", "7".to_owned())].len(), 1);
+        assert_eq!(index.keys.len(), 1000);
     }
 }

@@ -32,7 +32,7 @@ use serde::de::DeserializeOwned;
 
 pub use change::{Change, Object, Update};
 pub(crate) use change::{with_object, with_object_body};
-pub use index::{IndexKey, Indexed, IndexedStore};
+pub use index::{IndexKey, Indexed, IndexedStore, Labels, by_label, has_labels, selector_keys};
 use watch::watch;
 
 use crate::{
@@ -41,6 +41,7 @@ use crate::{
         identity::reference,
         labels::{MANAGED_BY, owner_annotation},
         node_keys::NODE_KEYS,
+        nodes::{internal_address, is_edge_node},
         outage::ApiServer,
     },
     worker::frameworks::CONFIG_MAP,
@@ -234,7 +235,9 @@ impl Indexed for Pod {
 
 impl Indexed for Node {
     fn index_keys(&self) -> Vec<IndexKey> {
-        Vec::new()
+        let has_address = !is_edge_node(self) && internal_address(self).is_some();
+        let address = has_address.then_some(IndexKey::CloudAddress);
+        by_label(&self.metadata).chain(address).collect()
     }
 }
 

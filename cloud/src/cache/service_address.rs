@@ -1,10 +1,10 @@
 //! The address of a Service outside of the cluster, from the cached Service and Nodes.
 
-use k8s_openapi::api::core::v1::{Node, Service};
-use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
+use k8s_openapi::api::core::v1::Service;
+use kube::runtime::reflector::ObjectRef;
 
-use super::Caches;
-use crate::kubernetes::nodes::{internal_address, is_edge_node};
+use super::{Caches, IndexKey};
+use crate::kubernetes::nodes::internal_address;
 
 impl Caches {
     /// The host and the port of a Service outside the cluster: that of its load balancer, or a node
@@ -30,13 +30,10 @@ impl Caches {
     /// The address of a cloud node. A node port is open on every node; the first node by name is
     /// stable.
     fn node_address(&self, node: Option<&str>) -> Option<String> {
-        let matches = |cached: &Node| match node {
-            Some(name) => cached.metadata.name.as_deref() == Some(name),
-            None => !is_edge_node(cached),
+        let name = match node {
+            Some(name) => name.to_owned(),
+            None => self.nodes.first_with_key(&IndexKey::CloudAddress, 1).0.pop()?,
         };
-        let nodes =
-            self.nodes.state_filter(|cached| matches(cached) && internal_address(cached).is_some());
-        let first = nodes.into_iter().min_by_key(|node| node.name_any())?;
-        internal_address(&first).map(str::to_owned)
+        internal_address(&*self.node(&name)?).map(str::to_owned)
     }
 }

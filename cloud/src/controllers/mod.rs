@@ -7,5 +7,6 @@ mod dataset;
 mod inference_model;
 mod joint_inference_service;
 pub mod model;
+mod port_contention;
 pub mod runtime;
 pub mod training_model;

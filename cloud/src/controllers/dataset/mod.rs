@@ -14,7 +14,7 @@ mod validate;
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_api::{Dataset, DatasetStatus, TrainingModel};
-use neptune_wire::{NodeName, ObjectKey, Resource};
+use neptune_wire::{ContentHash, NodeName, ObjectKey, Resource};
 
 use self::{
     observed::{DatasetObservation, DatasetOnNode, observe, refusal},
@@ -31,7 +31,7 @@ use super::runtime::{
     Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
 };
 use crate::{
-    cache::{IndexKey, Indexed},
+    cache::{IndexKey, Indexed, by_label},
     finding::Finding,
     fleet::{Presence, Retained, observed::Observed},
     reason::Reason,
@@ -80,33 +80,37 @@ impl Controller for Dataset {
             return DatasetObservation { source: Observed::Pending(why), replicas: None };
         };
         let uid = self.metadata.uid.as_deref().unwrap_or_default();
+        // Hashed before the lock: reports of nodes must not wait for it.
+        let hash = valid.map(|_| content(self, key, &node).hash());
+        let replicas = valid.filter(|_| !place::names(self).is_empty()).map(|placed| {
+            let hash = |node: &NodeName| (node.clone(), content(self, key, node).hash());
+            (placed, placed.replicas.iter().map(hash).collect::<Vec<_>>())
+        });
         let fleet = context.fleet();
         let source = observe(DatasetOnNode {
             node: &node,
-            content: valid.map(|_| content(self, key, &node).hash()),
+            content: hash,
             agent: fleet.agent(&node, now),
             report: fleet.report(&node, key, uid),
             connected: context.publisher().transport().is_connected(),
         });
-        let replica = |node: &NodeName| {
-            let hash = content(self, key, node).hash();
+        let replica = |(node, hash): &(NodeName, ContentHash)| {
             let report = fleet.report(node, key, uid).and_then(|report| report.dataset.clone());
             ReplicaObservation {
                 agent: fleet.agent(node, now),
                 has_peers: fleet.peers(node).is_some(),
                 crowded: valid.and_then(|placed| context.rosters().crowded(&placed.source, node)),
-                report: report.filter(|report| report.content == hash),
+                report: report.filter(|report| report.content == *hash),
                 node: node.clone(),
             }
         };
-        let replicas = valid.filter(|_| !place::names(self).is_empty());
-        let replicas = replicas.map(|placed| ReplicasObservation {
+        let replicas = replicas.map(|(placed, hashes)| ReplicasObservation {
             refusal: if fleet.presence(&node) == Presence::Online {
                 refusal(&node, fleet.peers(&node))
             } else {
                 None
             },
-            nodes: placed.replicas.iter().map(replica).collect(),
+            nodes: hashes.iter().map(replica).collect(),
             unusable: placed.unusable.clone(),
         });
         DatasetObservation { source, replicas }
@@ -144,22 +148,26 @@ impl Controller for Dataset {
         context.rosters().set_pairs(key, created, pairs.collect());
     }
 
-    /// Enqueues the services whose edge worker uses the dataset.
+    /// Enqueues the services whose edge worker uses the dataset, and the trainings, which also read its
+    /// node.
     fn enqueue_related(&self, cause: Cause, context: &Context) {
         if cause == Cause::Spec {
             let namespace = self.metadata.namespace.clone().unwrap_or_default();
             let name = self.metadata.name.clone().unwrap_or_default();
             let used = IndexKey::Uses(Resource::Datasets, namespace, name);
             context.enqueue_key::<neptune_api::JointInferenceService>(&used);
-            enqueue_trainings(self, context);
         }
+        enqueue_trainings(self, None, context);
     }
 
-    /// Enqueues the trainings that start when the dataset has grown.
+    /// Enqueues the trainings that start when the dataset has grown, or that its labels select.
     fn enqueue_by_object(&self, before: Option<&Self>, context: &Context) {
-        let samples = |dataset: &Self| dataset.status.as_ref()?.number_of_samples;
-        if before.and_then(samples) != samples(self) {
-            enqueue_trainings(self, context);
+        let read = |dataset: &Self| {
+            let samples = dataset.status.as_ref().and_then(|status| status.number_of_samples);
+            (samples, dataset.metadata.labels.clone())
+        };
+        if before.map(read) != Some(read(self)) {
+            enqueue_trainings(self, before, context);
         }
     }
 }
@@ -167,15 +175,15 @@ impl Controller for Dataset {
 impl Indexed for Dataset {
     fn index_keys(&self) -> Vec<IndexKey> {
         let nodes = place::names(self).iter().chain([&self.spec.node_name]);
-        nodes.cloned().map(IndexKey::Node).collect()
+        nodes.cloned().map(IndexKey::Node).chain(by_label(&self.metadata)).collect()
     }
 }
 
-/// Enqueues the trainings that name the dataset, or may select it by labels.
-fn enqueue_trainings(dataset: &Dataset, context: &Context) {
+/// Enqueues the trainings that name the dataset, or that select one of its labels, now or `before`.
+fn enqueue_trainings(dataset: &Dataset, before: Option<&Dataset>, context: &Context) {
     let namespace = dataset.metadata.namespace.clone().unwrap_or_default();
     let name = dataset.metadata.name.clone().unwrap_or_default();
-    let named = IndexKey::Uses(Resource::Datasets, namespace.clone(), name);
-    context.enqueue_key::<TrainingModel>(&named);
-    context.enqueue_key::<TrainingModel>(&IndexKey::UsesAny(Resource::Datasets, namespace));
+    let versions = [before, Some(dataset)].map(|dataset| dataset?.metadata.labels.as_ref());
+    context.enqueue_selecting::<TrainingModel>(Resource::Datasets, &namespace, versions);
+    context.enqueue_key::<TrainingModel>(&IndexKey::Uses(Resource::Datasets, namespace, name));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
-use neptune_api::{InferenceModel, Model};
+use neptune_api::{InferenceModel, Model, Placement};
 
 use super::{target::InferenceModelFacts, workload};
 use crate::{
@@ -19,7 +19,7 @@ pub fn facts(model: &InferenceModel, context: &Context) -> InferenceModelFacts {
     let spec = &model.spec;
     let named = spec.node_name.as_deref().filter(|name| !name.is_empty());
     let by_labels = named.is_none() && !spec.node_selector.is_empty();
-    let selected = by_labels.then(|| context.selected_nodes(&spec.node_selector));
+    let selected = by_labels.then(|| context.selected_nodes(&spec.node_selector, kept_node(model)));
     let selected = selected.unwrap_or_default();
     let deployment = caches.deployment_of(model);
     InferenceModelFacts {
@@ -32,6 +32,13 @@ pub fn facts(model: &InferenceModel, context: &Context) -> InferenceModelFacts {
         pod_policy: context.pod_policy().clone(),
         gateway_image: context.gateway_image().to_owned(),
     }
+}
+
+/// The node that stays chosen while it matches; `None` if others may be chosen beside it or instead.
+fn kept_node(model: &InferenceModel) -> Option<&str> {
+    let is_one =
+        model.spec.placement != Some(Placement::All) && model.spec.deploy_to_layer == "edge";
+    model.status.as_ref()?.node.as_deref().filter(|_| is_one)
 }
 
 /// The Model of `spec.model`, if it exists.

@@ -20,7 +20,7 @@ mod target;
 mod validate;
 mod workload;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_api::{InferenceModel, InferenceModelStatus, JointInferenceService};
@@ -32,12 +32,13 @@ use self::{
     validate::ValidInferenceModel,
 };
 use super::model::enqueue_source;
+use super::port_contention::{self, OccupiedPorts};
 use super::runtime::{
     Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
     WorkloadMessages,
 };
 use crate::{
-    cache::{IndexKey, Indexed, by_owner},
+    cache::{IndexKey, Indexed, Labels, by_owner, selector_keys},
     finding::Finding,
     fleet::Retained,
     reason::Reason,
@@ -118,9 +119,9 @@ impl Controller for InferenceModel {
 
     fn enqueue_related(&self, cause: Cause, context: &Context) {
         if cause == Cause::Spec {
-            enqueue_port_conflicts(self, context);
             enqueue_services(self, context);
             enqueue_source(self, None, context);
+            occupied_ports(self).enqueue_contenders(self, context);
         }
     }
 
@@ -131,15 +132,19 @@ impl Controller for InferenceModel {
         let previous = before.and_then(|before| before.status.clone()).unwrap_or_default();
         let moved = !nodes_of(&previous).eq(nodes_of(&status));
         if moved {
-            enqueue_port_conflicts(self, context);
             // The agent of a new node may have changed before the index had the node.
             context.enqueue(self);
+        }
+        let occupied = occupied_ports(self);
+        let occupied_before = before.map(occupied_ports).unwrap_or_default();
+        if occupied != occupied_before {
+            occupied.and(occupied_before).enqueue_contenders(self, context);
         }
         if let Some(before) = before.filter(|it| it.spec.model != self.spec.model) {
             enqueue_source(self, Some(before), context);
         }
         let served = (previous.url, previous.ready_replicas) != (status.url, status.ready_replicas);
-        if moved || served || status.last_failure.is_some() {
+        if moved || served || previous.last_failure != status.last_failure {
             enqueue_services(self, context);
         }
     }
@@ -149,65 +154,59 @@ impl Indexed for InferenceModel {
     fn index_keys(&self) -> Vec<IndexKey> {
         let named = self.spec.node_name.as_ref().filter(|name| !name.is_empty());
         let before = self.status.iter().flat_map(nodes_of).map(str::to_owned);
-        // Without a node name, labels may select any node, by its agent too. Without labels, any node
-        // may have the address of the Service.
-        let any = if self.spec.node_selector.is_empty() {
-            IndexKey::EveryNodeObject
-        } else {
-            IndexKey::EveryNode
+        // Without labels, any node may have the address of the Service.
+        let any = self.spec.node_selector.is_empty() && place::is_external(self);
+        let place = match named {
+            Some(named) => Some(IndexKey::Node(named.clone())),
+            None => any.then_some(IndexKey::EveryNodeObject),
         };
-        let named = named.map_or(any, |named| IndexKey::Node(named.clone()));
-        let owners = by_owner(&self.metadata);
+        let waiting = awaits_port(self).then(|| ports::model_ports(self));
+        let waiting = waiting.into_iter().flatten().map(port_contention::awaits);
+        let owners = by_owner(&self.metadata).into_iter().chain(waiting);
         let source = self.spec.model.iter().map(|model| {
             let namespace = self.metadata.namespace.clone().unwrap_or_default();
             IndexKey::Uses(Resource::Models, namespace, model.name.clone())
         });
-        let owners = owners.into_iter().chain(source);
-        [named].into_iter().chain(before.map(IndexKey::Node)).chain(owners).collect()
+        let owners = owners.chain(source);
+        place.into_iter().chain(before.map(IndexKey::Node)).chain(owners).collect()
     }
 
-    fn selects_nodes(&self) -> Option<&BTreeMap<String, String>> {
+    fn selector_keys(&self) -> Vec<Vec<IndexKey>> {
+        if self.spec.node_name.as_ref().is_some_and(|name| !name.is_empty()) {
+            return Vec::new();
+        }
+        let has_nodes = self.status.iter().flat_map(nodes_of).next().is_some();
+        let selects = if has_nodes { IndexKey::SelectsNodes } else { IndexKey::SelectsAgents };
+        vec![selector_keys(&self.spec.node_selector, selects)]
+    }
+
+    fn selects_nodes(&self) -> Option<&Labels> {
         Some(&self.spec.node_selector)
-    }
-
-    fn has_nodes(&self) -> bool {
-        self.status.iter().flat_map(nodes_of).next().is_some()
     }
 }
 
-/// Enqueues the services that use this model, those whose gateway waits for a port that this one may
-/// have released, and those whose cloud worker may have to use another port because of this one.
+/// The ports of a model server, and the nodes whose agents serve it.
+fn occupied_ports(model: &InferenceModel) -> OccupiedPorts {
+    OccupiedPorts {
+        nodes: ports::model_nodes(model).into_iter().collect(),
+        ports: ports::model_ports(model).collect(),
+        ..OccupiedPorts::default()
+    }
+}
+
+/// Whether a model waits for a port that another object uses.
+fn awaits_port(model: &InferenceModel) -> bool {
+    let taken = Reason::ServingPortTaken.to_string();
+    let conditions = model.status.iter().flat_map(|status| &status.conditions);
+    conditions.into_iter().any(|condition| condition.reason == taken)
+}
+
+/// Enqueues the services that use this model.
 fn enqueue_services(model: &InferenceModel, context: &Context) {
     let namespace = model.metadata.namespace.clone().unwrap_or_default();
     let name = model.metadata.name.clone().unwrap_or_default();
     let used = IndexKey::Uses(Resource::InferenceModels, namespace, name);
     context.enqueue_key::<JointInferenceService>(&used);
-    let taken = Reason::PortTaken.to_string();
-    let nodes = if ports::model_ports(model).any(ports::may_be_of_cloud_worker) {
-        ports::model_nodes(model)
-    } else {
-        Vec::new()
-    };
-    context.enqueue_where(|service: &JointInferenceService| {
-        let conditions = service.status.iter().filter_map(|status| status.conditions.last());
-        conditions.into_iter().any(|current| current.reason.as_ref() == Some(&taken))
-            || nodes.iter().any(|node| ports::has_cloud_worker_on(service, node))
-    });
-}
-
-/// Enqueues the models with a port of this one, and those that wait for a port that this one may
-/// have released.
-fn enqueue_port_conflicts(model: &InferenceModel, context: &Context) {
-    let taken = Reason::ServingPortTaken.to_string();
-    let is_waiting = |other: &InferenceModel| {
-        let conditions = other.status.iter().flat_map(|status| &status.conditions);
-        conditions.into_iter().any(|condition| condition.reason == taken)
-    };
-    let own: Vec<u16> = ports::model_ports(model).collect();
-    context.enqueue_where(|other: &InferenceModel| {
-        let has_port = ports::model_ports(other).any(|port| own.contains(&port));
-        other.metadata.uid != model.metadata.uid && (has_port || is_waiting(other))
-    });
 }
 
 #[cfg(test)]
@@ -219,13 +218,18 @@ mod tests {
         let model = |change: fn(&mut InferenceModel)| {
             let mut model = InferenceModel::new("m", neptune_api::InferenceModelSpec::default());
             change(&mut model);
-            model.index_keys()
+            let mut keys = model.index_keys();
+            keys.extend(model.selector_keys().into_iter().flatten());
+            keys
         };
         let labels = |model: &mut InferenceModel| {
             model.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
         };
         assert_eq!(model(|_| {}), [IndexKey::EveryNodeObject]);
-        assert_eq!(model(labels), [IndexKey::EveryNode]);
+        let internal = model(|model| model.spec.service_type = Some("ClusterIP".to_owned()));
+        assert_eq!(internal, [], "its address does not depend on a node");
+        let area = |key: fn(String, String) -> IndexKey| key("area".to_owned(), "north".to_owned());
+        assert_eq!(model(labels), [area(IndexKey::SelectsAgents)]);
         let named = model(|model| model.spec.node_name = Some("edge0".to_owned()));
         assert_eq!(named, [IndexKey::Node("edge0".to_owned())]);
     }

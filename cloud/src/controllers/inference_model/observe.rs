@@ -22,7 +22,6 @@ use crate::{
     finding::Finding,
     fleet::observed::Observed,
     kubernetes::{
-        identity::is_owned,
         node_selector::text,
         nodes::{in_url, internal_address},
         workloads,
@@ -133,14 +132,7 @@ fn servers(
             }
             match status.node.and_then(|node| node.parse().ok()) {
                 Some(node) => Servers::One(on(&node)),
-                None if context
-                    .caches()
-                    .deployments
-                    .find(|cached| is_owned(&cached.metadata, model))
-                    .is_some() =>
-                {
-                    deployed()
-                }
+                None if context.caches().deployment_of(model).is_some() => deployed(),
                 None => {
                     let finding = Finding::new(Reason::ServerStarting, "no version is served yet");
                     Servers::One(Observed::Pending(finding))

@@ -204,6 +204,11 @@ fn chosen(
     choose(uid, nodes, current, &facts.selected.online, has_port)
 }
 
+/// Whether the Service of a model may have the address of a node.
+pub fn is_external(model: &InferenceModel) -> bool {
+    service_type(model.spec.service_type.as_deref(), &mut Vec::new()) != Some("ClusterIP")
+}
+
 fn replicas(replicas: Option<i32>, findings: &mut Vec<Finding>) -> Option<i32> {
     let replicas = replicas.unwrap_or(1);
     if replicas < 0 {

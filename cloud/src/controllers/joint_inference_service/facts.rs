@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
-use neptune_api::{EdgeModel, JointInferenceService, Model, ModelReference};
+use neptune_api::{EdgeModel, JointInferenceService, Model, ModelReference, Placement};
 use neptune_wire::{NodeName, Role};
 
 use super::{
     gateway_facts::gateway_facts,
+    place::placed_nodes,
     selected::selection,
     validate::{CloudService, ServiceFacts},
 };
@@ -39,7 +40,7 @@ pub fn facts(service: &JointInferenceService, context: &Context) -> ServiceFacts
     let edge_selected = if spec.edge_worker.node_selector.is_empty() {
         SelectedNodes::default()
     } else {
-        context.selected_nodes(&spec.edge_worker.node_selector)
+        context.selected_nodes(&spec.edge_worker.node_selector, kept_node(service))
     };
     let selection = selection(service, context);
     let edge_model = match (&selection, &spec.edge_worker.model) {
@@ -69,6 +70,13 @@ pub fn facts(service: &JointInferenceService, context: &Context) -> ServiceFacts
             .map(|(target, uid)| target.access(&namespace, &service.name_any(), &uid)),
         gateway,
     }
+}
+
+/// The node that stays chosen while it matches; `None` if others may be chosen beside it or instead.
+fn kept_node(service: &JointInferenceService) -> Option<&str> {
+    let worker = &service.spec.edge_worker;
+    let is_one = worker.placement != Some(Placement::All) && worker.dataset.is_none();
+    placed_nodes(service).next().filter(|_| is_one)
 }
 
 /// The Service that has the name of the cloud worker.

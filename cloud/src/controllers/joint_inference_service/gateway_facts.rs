@@ -2,7 +2,7 @@
 //! the ports of the edge nodes, and the service that answers in the cloud's place.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     net::IpAddr,
     sync::Arc,
 };
@@ -35,7 +35,7 @@ use crate::{
 /// `edge_nodes` are the nodes that may get the edge worker.
 pub fn gateway_facts<'a>(
     service: &JointInferenceService,
-    edge_nodes: impl Iterator<Item = &'a Arc<Node>>,
+    edge_nodes: impl Iterator<Item = &'a Arc<Node>> + Clone,
     context: &Context,
 ) -> GatewayFacts {
     if !has_gateway(service) {
@@ -53,7 +53,7 @@ pub fn gateway_facts<'a>(
     });
     GatewayFacts {
         image: context.gateway_image().to_owned(),
-        edge_addresses: reported_addresses(edge_nodes, context),
+        edge_addresses: reported_addresses(edge_nodes.clone(), context),
         edge_server: edge_model_name(service).and_then(get),
         cloud_server_node_address: node.and_then(|node| address(&node, context)),
         cloud_server_service: services.map(|found| {
@@ -66,7 +66,7 @@ pub fn gateway_facts<'a>(
         capture_dataset: gateway::settings(service)
             .capture
             .and_then(|capture| caches.get::<Dataset>(&namespace, &capture.dataset)),
-        ports: ports(service, context),
+        ports: ports(service, edge_nodes, caches),
     }
 }
 
@@ -139,14 +139,10 @@ pub fn all_callers(
     caches: &Caches,
 ) -> Vec<Arc<JointInferenceService>> {
     let mut found = callers(service, caches);
+    let mut known: HashSet<String> = found.iter().map(|caller| caller.name_any()).collect();
     let mut at = 0;
     while let Some(caller) = found.get(at).cloned() {
-        for next in callers(&caller, caches) {
-            let is_known = |known: &Arc<JointInferenceService>| known.name_any() == next.name_any();
-            if !found.iter().any(is_known) {
-                found.push(next);
-            }
-        }
+        found.extend(callers(&caller, caches).into_iter().filter(|it| known.insert(it.name_any())));
         at += 1;
     }
     found
@@ -309,16 +305,17 @@ fn edge_model(
 
 /// The ports on the nodes that may get one of the service's servers, but for those of the servers
 /// that it owns.
-fn ports(service: &JointInferenceService, context: &Context) -> Vec<NodePort> {
+fn ports<'a>(
+    service: &JointInferenceService,
+    edge_nodes: impl Iterator<Item = &'a Arc<Node>>,
+    caches: &Caches,
+) -> Vec<NodePort> {
     let edge = &service.spec.edge_worker;
     let named = edge.node_name.iter().chain(&service.spec.cloud_worker.node_name).cloned();
     let placed = place::placed_nodes(service).map(str::to_owned);
     let mut nodes: BTreeSet<String> = named.chain(placed).collect();
-    if !edge.node_selector.is_empty() {
-        let selected = context.selected_nodes(&edge.node_selector).nodes;
-        nodes.extend(selected.iter().map(|node| node.name_any()));
-    }
-    let mut ports = context.caches().node_ports(&nodes);
+    nodes.extend(edge_nodes.map(|node| node.name_any()));
+    let mut ports = caches.node_ports(&nodes);
     ports.retain(|port| port.owner.is_none() || port.owner != service.metadata.uid);
     ports
 }

@@ -35,10 +35,10 @@ mod validate;
 mod worker;
 mod workload;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_api::{InferenceModel, JointInferenceService, JointInferenceServiceStatus};
+use neptune_api::{JointInferenceService, JointInferenceServiceStatus};
 use neptune_wire::{NodeName, ObjectKey, Resource};
 
 use self::{
@@ -47,13 +47,14 @@ use self::{
 };
 use super::{
     model::{is_selected, mark_node, mark_used_models, used_edge_model, uses_differ},
+    port_contention::{self, OccupiedPorts},
     runtime::{
         Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
         WorkloadMessages,
     },
 };
 use crate::{
-    cache::{IndexKey, Indexed},
+    cache::{IndexKey, Indexed, Labels, selector_keys},
     finding::Finding,
     fleet::Retained,
     kubernetes::nodes::is_agent_node,
@@ -144,7 +145,8 @@ impl Controller for JointInferenceService {
     fn enqueue_related(&self, cause: Cause, context: &Context) {
         if cause == Cause::Spec {
             enqueue_port_neighbours(self, context);
-            enqueue_gateways(self, context);
+            enqueue_callers(self, context);
+            occupied_ports(self).enqueue_contenders(self, context);
         }
         if cause == Cause::Workload {
             // They may call its Service.
@@ -190,9 +192,14 @@ impl Controller for JointInferenceService {
         let nodes: Vec<String> = placed(self);
         let moved = nodes != before.map(placed).unwrap_or_default();
         if moved {
-            enqueue_gateways(self, context);
+            enqueue_callers(self, context);
             // The agent of a new node may have changed before the index had the node.
             context.enqueue(self);
+        }
+        let occupied = occupied_ports(self);
+        let occupied_before = before.map(occupied_ports).unwrap_or_default();
+        if occupied != occupied_before {
+            occupied.and(occupied_before).enqueue_contenders(self, context);
         }
         if uses_differ(before, self) {
             mark_used_models(self, before, context);
@@ -215,17 +222,20 @@ impl Indexed for JointInferenceService {
     fn index_keys(&self) -> Vec<IndexKey> {
         let namespace = self.metadata.namespace.clone().unwrap_or_default();
         let (edge, cloud) = (&self.spec.edge_worker, &self.spec.cloud_worker);
-        // Labels may select any node.
-        let named = edge.node_name.clone().map_or(IndexKey::EveryNode, IndexKey::Node);
-        let mut keys = vec![named];
-        keys.extend(cloud.node_name.clone().map(IndexKey::Node));
-        keys.extend(place::placed_nodes(self).map(|node| IndexKey::Node(node.to_owned())));
+        let named = edge.node_name.iter().chain(&cloud.node_name).map(String::as_str);
+        let nodes: BTreeSet<&str> = named.chain(place::placed_nodes(self)).collect();
+        let reports = self.status.iter().flat_map(|status| &status.reports);
+        let left: BTreeSet<&str> = reports.map(|report| report.node.as_str()).collect();
+        let left = left.difference(&nodes).map(|node| IndexKey::ReportsOf((*node).to_owned()));
+        let mut keys: Vec<_> = left.collect();
+        keys.extend(nodes.into_iter().map(|node| IndexKey::Node(node.to_owned())));
+        if shape::has_gateway(self) && has_reason(self, Reason::PortTaken) {
+            let settings = gateway::settings(self);
+            keys.extend(ports::gateway_ports(&settings).map(port_contention::awaits));
+        }
         let big = cloud.model.as_ref().map(|model| model.name.as_str());
         let models = used_edge_model(self).into_iter().chain(big);
         let models = models.map(|name| (Resource::Models, name.to_owned()));
-        if is_selected(self) {
-            keys.push(IndexKey::SelectsModels(namespace.clone()));
-        }
         let captures = self.spec.gateway.iter().filter_map(|gateway| gateway.capture.as_ref());
         let datasets = edge.dataset.iter().map(|set| &set.name);
         let datasets = datasets.chain(captures.map(|capture| &capture.dataset));
@@ -239,42 +249,40 @@ impl Indexed for JointInferenceService {
         keys
     }
 
-    fn selects_nodes(&self) -> Option<&BTreeMap<String, String>> {
+    fn selector_keys(&self) -> Vec<Vec<IndexKey>> {
+        let edge = &self.spec.edge_worker;
+        let has_nodes = place::placed_nodes(self).next().is_some();
+        let selects = if has_nodes { IndexKey::SelectsNodes } else { IndexKey::SelectsAgents };
+        let of_nodes =
+            edge.node_name.is_none().then(|| selector_keys(&edge.node_selector, selects));
+        let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
+        let models = edge.model.iter().filter_map(|model| model.selector.as_ref());
+        let of_models = models.map(|selector| {
+            selector_keys(&selector.match_labels, |name, value| {
+                IndexKey::Selects(Resource::Models, namespace.to_owned(), name, value)
+            })
+        });
+        of_nodes.into_iter().chain(of_models).collect()
+    }
+
+    fn selects_nodes(&self) -> Option<&Labels> {
         Some(&self.spec.edge_worker.node_selector)
     }
-
-    fn has_nodes(&self) -> bool {
-        place::placed_nodes(self).next().is_some()
-    }
 }
 
-/// Enqueues the services whose cloud is the gateway of this one, and the objects that have one of
-/// its ports or wait for one that it may have released.
-fn enqueue_gateways(service: &JointInferenceService, context: &Context) {
-    enqueue_callers(service, context);
-    let has_gateway = shape::has_gateway(service);
-    if !has_gateway && service.spec.cloud_worker.worker_spec.is_none() {
-        return;
+/// The ports that the gateway and the cloud worker of a service may have, and their nodes.
+fn occupied_ports(service: &JointInferenceService) -> OccupiedPorts {
+    let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
+    let mut occupied = OccupiedPorts::default();
+    if shape::has_gateway(service) {
+        let placed = place::placed_nodes(service).map(str::to_owned);
+        occupied.nodes.extend(placed.chain(edge.node_name.clone()));
+        occupied.ports.extend(ports::gateway_ports(&gateway::settings(service)));
     }
-    let settings = gateway::settings(service);
-    let own: Vec<u16> = ports::gateway_ports(&settings).filter(|_| has_gateway).collect();
-    context.enqueue_where(|other: &JointInferenceService| {
-        let settings = gateway::settings(other);
-        let has_port = || ports::gateway_ports(&settings).any(|port| own.contains(&port));
-        other.metadata.uid != service.metadata.uid
-            && shape::has_gateway(other)
-            && (has_port() || has_reason(other, Reason::PortTaken))
-    });
-    context.enqueue_where(|model: &InferenceModel| {
-        ports::model_ports(model).any(|port| own.contains(&port)) || awaits_port(model)
-    });
-}
-
-/// Whether a model waits for a port that another object uses.
-fn awaits_port(model: &InferenceModel) -> bool {
-    let taken = Reason::ServingPortTaken.to_string();
-    let conditions = model.status.iter().flat_map(|status| &status.conditions);
-    conditions.into_iter().any(|condition| condition.reason == taken)
+    if cloud.worker_spec.is_some() {
+        occupied.of_cloud_worker.extend(cloud.node_name.clone());
+    }
+    occupied
 }
 
 /// Enqueues the services whose cloud is the gateway of this one, also through others: they may be a

@@ -57,13 +57,8 @@ fn chosen(
     context: &Context,
 ) -> Selection {
     let (now, namespace) = (Context::wall_now(), service.namespace().unwrap_or_default());
-    let has_labels = |model: &Model| {
-        let labels = model.labels();
-        model.namespace().as_deref() == Some(namespace.as_str())
-            && model.meta().deletion_timestamp.is_none()
-            && selector.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
-    };
-    let models = Model::cache(context.caches()).state_filter(has_labels);
+    let mut models = Model::cache(context.caches()).with_labels(&namespace, &selector.match_labels);
+    models.retain(|model| model.meta().deletion_timestamp.is_none());
     let previous = service.status.as_ref().and_then(|status| status.model.as_deref());
     let previous = previous.map(|previous| not_in_the_future(previous, now));
     let previous = previous.as_ref();

@@ -15,8 +15,6 @@ mod status;
 mod users;
 mod validate;
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::jiff::Timestamp;
 use neptune_api::{InferenceModel, JointInferenceService, Model, ModelStatus};
 use neptune_wire::{NodeName, ObjectKey};
@@ -38,7 +36,7 @@ use super::runtime::{
     Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
 };
 use crate::{
-    cache::{IndexKey, Indexed},
+    cache::{IndexKey, Indexed, Labels, by_label, selector_keys},
     finding::Finding,
     fleet::Retained,
 };
@@ -145,7 +143,7 @@ impl Controller for Model {
             context.enqueue_key::<JointInferenceService>(&used);
             context.enqueue_key::<InferenceModel>(&used);
             context.enqueue_key::<neptune_api::TrainingModel>(&used);
-            enqueue_selecting(self, context);
+            users::enqueue_selecting(self, None, context);
         }
     }
 
@@ -156,18 +154,14 @@ impl Controller for Model {
 
     fn enqueue_by_report(&self, node: &NodeName, context: &Context) {
         users::mark_report(self, node, context);
+        users::enqueue_selecting_on(self, node, context);
     }
 
-    fn enqueue_by_object(&self, _before: Option<&Self>, context: &Context) {
-        enqueue_selecting(self, context);
+    fn enqueue_by_object(&self, before: Option<&Self>, context: &Context) {
+        if before.is_none_or(|before| users::choices_differ(before, self)) {
+            users::enqueue_selecting(self, before, context);
+        }
     }
-}
-
-/// Enqueues the services that choose among the models of the namespace: they read labels, metrics
-/// and nodes.
-fn enqueue_selecting(model: &Model, context: &Context) {
-    let namespace = model.metadata.namespace.clone().unwrap_or_default();
-    context.enqueue_key::<JointInferenceService>(&IndexKey::SelectsModels(namespace));
 }
 
 impl Indexed for Model {
@@ -175,13 +169,17 @@ impl Indexed for Model {
         let mut keys = Vec::new();
         if let Some(placement) = &self.spec.placement {
             keys.extend(placement.node_names.iter().cloned().map(IndexKey::Node));
-            // Labels may select any node.
-            keys.extend((!placement.node_selector.is_empty()).then_some(IndexKey::EveryNode));
         }
+        keys.extend(by_label(&self.metadata));
         keys
     }
 
-    fn selects_nodes(&self) -> Option<&BTreeMap<String, String>> {
+    fn selector_keys(&self) -> Vec<Vec<IndexKey>> {
+        let placement = self.spec.placement.iter();
+        placement.map(|it| selector_keys(&it.node_selector, IndexKey::SelectsAgents)).collect()
+    }
+
+    fn selects_nodes(&self) -> Option<&Labels> {
         self.spec.placement.as_ref().map(|placement| &placement.node_selector)
     }
 }

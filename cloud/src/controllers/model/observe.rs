@@ -18,10 +18,12 @@ use super::{
     },
     users::{entry, first_users, used, used_on},
 };
-use crate::{cache::Cached as _, controllers::runtime::Context, fleet::FleetState, training};
-
-/// Nodes whose reports are read while the fleet is locked.
-const NODES_PER_LOCK: usize = 256;
+use crate::{
+    cache::Cached as _,
+    controllers::runtime::{Context, NODES_PER_LOCK},
+    fleet::FleetState,
+    training,
+};
 
 /// The observation of a model.
 pub fn observe(

@@ -6,7 +6,7 @@ use neptune_api::{InferenceModel, JointInferenceService, Model};
 use neptune_wire::{NodeName, Resource};
 
 use crate::{
-    cache::{Cached as _, IndexKey},
+    cache::{Cached as _, IndexKey, has_labels},
     controllers::runtime::Context,
     kubernetes::nodes::is_agent_node,
 };
@@ -29,6 +29,49 @@ pub fn used_edge_model(service: &JointInferenceService) -> Option<&str> {
 /// Whether labels select the edge worker's model.
 pub fn is_selected(service: &JointInferenceService) -> bool {
     service.spec.edge_worker.model.as_ref().is_some_and(|model| model.selector.is_some())
+}
+
+/// Whether the labels of the edge worker's model select this one.
+fn selects(service: &JointInferenceService, model: &Model) -> bool {
+    let selector = service.spec.edge_worker.model.as_ref().and_then(|it| it.selector.as_ref());
+    selector.is_some_and(|selector| has_labels(&model.metadata, &selector.match_labels))
+}
+
+/// Whether a service that chooses among models reads something else of this one than before. It
+/// reads the presence of files from the reports.
+pub fn choices_differ(before: &Model, now: &Model) -> bool {
+    let evaluated = |model: &Model| {
+        let status = model.status.clone().unwrap_or_default();
+        let mut conditions = status.conditions.into_iter();
+        let evaluated = conditions.find(|condition| condition.type_ == "Evaluated");
+        (status.metrics, status.update_time, status.reported_by, evaluated.map(|it| it.status))
+    };
+    let metadata = |model: &Model| {
+        let metadata = &model.metadata;
+        (metadata.labels.clone(), metadata.uid.clone(), metadata.deletion_timestamp.is_some())
+    };
+    metadata(before) != metadata(now)
+        || before.spec != now.spec
+        || evaluated(before) != evaluated(now)
+}
+
+/// Enqueues the services whose labels select a label of the model, now or `before`.
+pub fn enqueue_selecting(model: &Model, before: Option<&Model>, context: &Context) {
+    let namespace = model.metadata.namespace.as_deref().unwrap_or_default();
+    let versions = [before, Some(model)].map(|model| model?.metadata.labels.as_ref());
+    context.enqueue_selecting::<JointInferenceService>(Resource::Models, namespace, versions);
+}
+
+/// Enqueues the services on a node that may choose the model: the node reported its file.
+pub fn enqueue_selecting_on(model: &Model, node: &NodeName, context: &Context) {
+    let on_node = JointInferenceService::cache(context.caches())
+        .with_key(&IndexKey::Node(node.as_str().to_owned()));
+    let selecting = on_node.iter().filter(|service| {
+        service.metadata.namespace == model.metadata.namespace && selects(service, model)
+    });
+    for service in selecting {
+        context.enqueue(&**service);
+    }
 }
 
 /// The models of both workers.

@@ -2,14 +2,14 @@
 //! controller state.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
 use kube::{Client, ResourceExt as _, runtime::reflector::ObjectRef};
-use neptune_wire::{NodeName, ObjectKey};
+use neptune_wire::{NodeName, ObjectKey, Resource};
 use tokio::sync::Notify;
 
 use super::{
@@ -20,19 +20,22 @@ use super::{
     write_budget::WriteBudget,
 };
 use crate::{
-    cache::{Cached as _, Caches, IndexKey},
+    cache::{Cached as _, Caches, IndexKey, Labels},
     finding::{Finding, Missing, Referent},
     fleet::{Fleet, FleetState, Presence, Publisher},
     kubernetes::{
         identity::{key, reference},
         node_selector::SelectedNodes,
-        nodes::matches,
+        nodes::{is_edge_node, matches},
         pod_policy::{PodPolicy, PodSettings},
         report_target::ReportTarget,
     },
     metrics::{Metrics, StatusClass as WriteClass},
     training::Aggregators,
 };
+
+/// Nodes whose reports are read while the fleet is locked.
+pub const NODES_PER_LOCK: usize = 256;
 
 /// The shared context of the controllers. Cheap to clone.
 #[derive(Clone)]
@@ -137,21 +140,27 @@ impl Context {
         &self.0.pods.policy
     }
 
-    /// The nodes that match a selector, sorted by name.
-    pub fn matching_nodes(&self, selector: &BTreeMap<String, String>) -> Vec<Arc<Node>> {
-        let mut nodes = self.caches().nodes.state_filter(|node| matches(node, selector));
-        nodes.sort_by_key(|node| node.name_any());
-        nodes
+    /// The nodes that match a selector, sorted by name. None without labels.
+    pub fn matching_nodes(&self, selector: &Labels) -> Vec<Arc<Node>> {
+        self.caches().nodes.with_labels("", selector)
     }
 
-    /// The nodes that match a selector, and which of their agents are connected.
-    pub fn selected_nodes(&self, selector: &BTreeMap<String, String>) -> SelectedNodes {
-        let nodes = self.matching_nodes(selector);
-        let fleet = self.fleet();
-        let is_online = |name: &String| {
-            name.parse().is_ok_and(|node| fleet.presence(&node) == Presence::Online)
-        };
-        let online = nodes.iter().map(|node| node.name_any()).filter(is_online).collect();
+    /// The nodes that match a selector, and which of their agents are connected. Only the edge node
+    /// `kept` if it still matches: then no other one is chosen.
+    pub fn selected_nodes(&self, selector: &Labels, kept: Option<&str>) -> SelectedNodes {
+        let kept = kept.and_then(|name| self.caches().node(name));
+        let kept = kept.filter(|node| is_edge_node(node) && matches(node, selector));
+        let nodes = kept.map_or_else(|| self.matching_nodes(selector), |node| vec![node]);
+        let names: Vec<_> = nodes.iter().map(|node| node.name_any()).collect();
+        let mut online = BTreeSet::new();
+        // Not one lock for all: reports of nodes must not wait for it.
+        for names in names.chunks(NODES_PER_LOCK) {
+            let fleet = self.fleet();
+            let is_online = |name: &&String| {
+                name.parse().is_ok_and(|node| fleet.presence(&node) == Presence::Online)
+            };
+            online.extend(names.iter().filter(is_online).cloned());
+        }
         SelectedNodes { nodes, online }
     }
 
@@ -266,14 +275,28 @@ impl Context {
         self.metrics().set_nodes(counts);
     }
 
+    /// Enqueues the objects of the namespace whose spec selects objects of this kind by labels that
+    /// one has, or had before, because an input of their plan may have changed.
+    pub fn enqueue_selecting<K: Controller>(
+        &self,
+        kind: Resource,
+        namespace: &str,
+        versions: [Option<&Labels>; 2],
+    ) {
+        let labels: BTreeSet<_> = versions.into_iter().flatten().flatten().collect();
+        for (name, value) in labels {
+            let namespace = namespace.to_owned();
+            self.enqueue_key::<K>(&IndexKey::Selects(kind, namespace, name.clone(), value.clone()));
+        }
+    }
+
     /// Enqueues every object that a change of the node's agent may affect.
     pub fn enqueue_node(&self, node: &NodeName) {
         let cached = self.caches().node(node.as_str());
-        let has_labels = |labels: &BTreeMap<String, String>| {
-            cached.as_deref().is_some_and(|node| matches(node, labels))
-        };
+        let without = Labels::new();
+        let labels = cached.as_deref().map_or(&without, |node| node.labels());
         each_kind!(K => {
-            for object in K::cache(self.caches()).on_agent(node.as_str(), has_labels) {
+            for object in K::cache(self.caches()).on_agent(node.as_str(), labels) {
                 object.enqueue_by_agent(node, self);
             }
         });

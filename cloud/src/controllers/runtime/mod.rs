@@ -4,6 +4,8 @@
 mod apply;
 mod context;
 mod controller;
+#[cfg(test)]
+mod cost_tests;
 mod event_queue;
 mod events;
 mod execute;
@@ -21,7 +23,7 @@ mod write_budget;
 
 pub use self::{
     apply::FIELD_MANAGER,
-    context::Context,
+    context::{Context, NODES_PER_LOCK},
     controller::{Cause, Controller, ControllerMessages, StatusInputs, WorkloadMessages},
     events::ObjectEvent,
     execute::ObjectPlan,

@@ -8,7 +8,7 @@ use k8s_openapi::{
     api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp,
 };
 use kube::{
-    Api, Resource as _, ResourceExt as _,
+    Api, Client, Resource as _, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use neptune_api::Dataset;
@@ -42,13 +42,12 @@ use crate::{
     transport::Mqtt,
 };
 
-/// A context whose API server has the sample dataset and its node.
-async fn context() -> (Context, Api<Dataset>) {
-    let client = cluster().await;
+/// A context with complete caches, without a broker. Changes of the caches are not dispatched.
+pub async fn context_of(client: &Client) -> Context {
     let (changes, mut unused) = mpsc::unbounded();
     // The watches stop if their changes are not received.
     tokio::spawn(async move { while unused.next().await.is_some() {} });
-    let caches = Caches::watch(&client, None, "default", &changes);
+    let caches = Caches::watch(client, None, "default", &changes);
     // No broker listens on this port; that is not an error.
     let options = LinkOptions::new("mqtt://127.0.0.1:1".parse().unwrap(), "test".to_owned());
     let metrics = Metrics::default();
@@ -56,15 +55,6 @@ async fn context() -> (Context, Api<Dataset>) {
         Mqtt::start(options, "neptune".parse().unwrap(), metrics.clone()).unwrap();
     let publisher = Publisher::new(transport);
     publisher.begin_initial_sync([].into(), [].into());
-    let nodes: Api<Node> = Api::all(client.clone());
-    let node = serde_json::from_value(json!({
-        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "edge0"},
-    }));
-    nodes.create(&PostParams::default(), &node.unwrap()).await.unwrap();
-    let datasets: Api<Dataset> = Api::default_namespaced(client.clone());
-    let mut dataset = fixtures::dataset();
-    (dataset.metadata.uid, dataset.metadata.generation) = (None, None);
-    datasets.create(&PostParams::default(), &dataset).await.unwrap();
     caches.ready().await;
     let fleet = Fleet::new(30);
     let pods = PodSettings {
@@ -79,7 +69,22 @@ async fn context() -> (Context, Api<Dataset>) {
             service_account: "neptune-cloud".to_owned(),
         },
     };
-    (Context::new(client, caches, fleet, publisher, metrics, pods, 100), datasets)
+    Context::new(client.clone(), caches, fleet, publisher, metrics, pods, 100)
+}
+
+/// A context whose API server has the sample dataset and its node.
+async fn context() -> (Context, Api<Dataset>) {
+    let client = cluster().await;
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node = serde_json::from_value(json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "edge0"},
+    }));
+    nodes.create(&PostParams::default(), &node.unwrap()).await.unwrap();
+    let datasets: Api<Dataset> = Api::default_namespaced(client.clone());
+    let mut dataset = fixtures::dataset();
+    (dataset.metadata.uid, dataset.metadata.generation) = (None, None);
+    datasets.create(&PostParams::default(), &dataset).await.unwrap();
+    (context_of(&client).await, datasets)
 }
 
 /// Waits until the cache has this version of the object, and returns it.

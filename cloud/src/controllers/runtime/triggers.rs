@@ -4,7 +4,7 @@
 //! watch event of our own status write, only compute the status again.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -27,7 +27,7 @@ use crate::{
     fleet::upstream::FleetChange,
     kubernetes::{
         identity::reference,
-        nodes::{internal_address, matches, readiness},
+        nodes::{internal_address, readiness},
     },
 };
 
@@ -145,7 +145,7 @@ fn update_readiness(name: &str, context: &Context) {
 }
 
 /// `before` is the node of the change as it was before.
-fn on_change(change: Change, before: Option<&Node>, context: &Context) {
+pub(super) fn on_change(change: Change, before: Option<&Node>, context: &Context) {
     match change {
         Change::Applied(object) => with_object!(object, versions => {
             on_applied(&versions.now, versions.before.as_deref(), context);
@@ -182,7 +182,7 @@ fn on_change(change: Change, before: Option<&Node>, context: &Context) {
     }
 }
 
-fn on_applied<K: Controller>(object: &K, before: Option<&K>, context: &Context) {
+pub(super) fn on_applied<K: Controller>(object: &K, before: Option<&K>, context: &Context) {
     if is_own_write(object, before, context) {
         let reference = kube::runtime::reflector::ObjectRef::from_obj(object);
         K::state(context.states()).enqueue(reference);
@@ -219,10 +219,8 @@ fn is_own_write<K: Controller>(object: &K, before: Option<&K>, context: &Context
 
 fn on_node_changed<K: Controller>(node: &str, before: Option<&Node>, context: &Context) {
     let now = context.caches().node(node);
-    let has_labels = |labels: &BTreeMap<String, String>| {
-        before.into_iter().chain(now.as_deref()).any(|node| matches(node, labels))
-    };
-    for object in K::cache(context.caches()).on_node(node, has_labels) {
+    let versions: Vec<_> = before.into_iter().chain(now.as_deref()).map(Node::labels).collect();
+    for object in K::cache(context.caches()).on_node(node, &versions) {
         context.enqueue(&*object);
         object.enqueue_related(Cause::Node, context);
     }

@@ -6,16 +6,17 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 use neptune_api::{Dataset, Model, TrainingModel};
 use neptune_wire::{
-    KeyPin, NodeName,
+    KeyPin, NodeName, ObjectName,
     aggregator::{RunRequest, RunStatus},
 };
 
 use super::{
     aggregator::{PORT, reported_pin},
+    frozen::CurrentRun,
     on_node, session,
 };
 use crate::{
-    cache::{Cached as _, Caches},
+    cache::{Cached as _, Caches, Labels},
     controllers::runtime::Context,
     kubernetes::nodes::in_url,
     worker::{frameworks::Frameworks, names::aggregator_name},
@@ -24,7 +25,7 @@ use crate::{
 /// The inputs of `validate` from the cluster.
 #[derive(Debug, Clone)]
 pub struct TrainingFacts {
-    /// The Datasets of the namespace, by name.
+    /// The Datasets that the spec or the run names, or that labels select, by name.
     pub datasets: BTreeMap<String, Arc<Dataset>>,
     /// The nodes, by name.
     pub nodes: BTreeMap<String, Arc<Node>>,
@@ -65,10 +66,7 @@ pub struct AggregatorFacts {
 pub fn facts(model: &TrainingModel, context: &Context) -> TrainingFacts {
     let caches = context.caches();
     let namespace = model.namespace().unwrap_or_default();
-    let of_namespace = |dataset: &Dataset| dataset.namespace().as_deref() == Some(&*namespace);
-    let datasets = Dataset::cache(caches).state_filter(of_namespace);
-    let datasets: BTreeMap<_, _> =
-        datasets.into_iter().map(|dataset| (dataset.name_any(), dataset)).collect();
+    let datasets = datasets(model, &namespace, caches);
     let spec = &model.spec;
     let named = spec.training_workers.iter().filter_map(|worker| worker.node_name.clone());
     let evaluating = spec.evaluation.iter().filter_map(|it| it.node_name.clone());
@@ -113,10 +111,46 @@ pub fn facts(model: &TrainingModel, context: &Context) -> TrainingFacts {
     }
 }
 
+fn datasets(
+    model: &TrainingModel,
+    namespace: &str,
+    caches: &Caches,
+) -> BTreeMap<String, Arc<Dataset>> {
+    let current = model.status.as_ref().and_then(CurrentRun::of);
+    let of_run = current.iter().flat_map(|current| current.frozen.datasets());
+    let named = used_datasets(model).chain(of_run.map(ObjectName::as_str));
+    let named = named.filter_map(|name| caches.get::<Dataset>(namespace, name));
+    let select = |labels| Dataset::cache(caches).with_labels(namespace, labels);
+    let all = named.chain(selectors(model).flat_map(select));
+    all.map(|dataset| (dataset.name_any(), dataset)).collect()
+}
+
+/// The names of the Datasets that the spec uses.
+pub fn used_datasets(model: &TrainingModel) -> impl Iterator<Item = &str> {
+    let spec = &model.spec;
+    let workers = spec.training_workers.iter().filter_map(|worker| worker.dataset.name.as_deref());
+    let evaluation = spec.evaluation.iter().map(|it| it.dataset.name.as_str());
+    let scheduled = spec.schedule.iter().filter_map(|it| it.dataset.as_ref());
+    workers.chain(evaluation).chain(scheduled.map(|dataset| dataset.name.as_str()))
+}
+
+/// The labels by which workers select Datasets.
+pub fn selectors(model: &TrainingModel) -> impl Iterator<Item = &Labels> {
+    model.spec.training_workers.iter().filter_map(|worker| worker.dataset.match_labels.as_ref())
+}
+
 /// The pin that was reported last: between two Pods, and after the start of the controller, the
 /// aggregator has no other key.
 fn last_pin(model: &TrainingModel) -> Option<KeyPin> {
     model.status.as_ref()?.aggregator.as_ref()?.pin.clone().map(KeyPin)
+}
+
+/// Whether the Service has an address outside the cluster, which may be that of any node.
+pub fn is_external(model: &TrainingModel) -> bool {
+    let service = model.spec.aggregation.as_ref().and_then(|it| it.service.as_ref());
+    let given = service.and_then(|service| service.address.as_ref());
+    let type_ = service.and_then(|service| service.type_).unwrap_or_default();
+    given.is_none() && type_ != neptune_api::AggregatorServiceType::ClusterIP
 }
 
 /// The address in the spec, or else that of the Service: outside the cluster if it has one, or its
@@ -140,9 +174,8 @@ fn address(
     let name = aggregator_name(&namespace, &model.name_any());
     let reference = ObjectRef::<Service>::new(name.as_str()).within(&namespace);
     caches.services.get(&reference)?;
-    let type_ = service.and_then(|service| service.type_).unwrap_or_default();
-    let is_external = type_ != neptune_api::AggregatorServiceType::ClusterIP;
-    let external = is_external.then(|| caches.external_address(&reference, port, None)).flatten();
+    let external =
+        is_external(model).then(|| caches.external_address(&reference, port, None)).flatten();
     Some(match external {
         Some((host, port)) => format!("{}:{port}", in_url(&host)),
         None => format!("{name}.{namespace}.svc.{cluster_domain}:{port}"),

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use neptune_api::{Aggregation, TrainingModelSpec, TrainingModelStatus};
 use neptune_wire::{
-    ContentHash, NodeName, TrainingContainer, aggregator::RunSettings, canonical_json,
+    ContentHash, NodeName, ObjectName, TrainingContainer, aggregator::RunSettings, canonical_json,
 };
 use serde::{Deserialize, Serialize};
 
@@ -92,6 +92,12 @@ impl FrozenRun {
     /// The text for the status.
     pub fn to_text(&self) -> String {
         canonical_json(self)
+    }
+
+    /// The Datasets of the run.
+    pub fn datasets(&self) -> impl Iterator<Item = &ObjectName> {
+        let workers = self.settings.workers.values().map(|worker| &worker.dataset);
+        workers.chain(self.settings.evaluation.iter().map(|it| &it.dataset))
     }
 
     /// The nodes of the run.

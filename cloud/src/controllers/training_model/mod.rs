@@ -37,7 +37,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use neptune_api::{TrainingModel, TrainingModelStatus};
-use neptune_wire::{NodeName, ObjectKey, Resource};
+use neptune_wire::{NodeName, ObjectKey, ObjectName, Resource};
 
 pub use self::evaluation_data::data_on;
 pub use self::status::{RESTART_RUN, STOP_RUN};
@@ -50,7 +50,7 @@ use super::runtime::{
     WorkloadMessages,
 };
 use crate::{
-    cache::{IndexKey, Indexed},
+    cache::{IndexKey, Indexed, selector_keys},
     finding::Finding,
     fleet::Retained,
     reason::Reason,
@@ -173,31 +173,30 @@ impl Indexed for TrainingModel {
         let spec = &self.spec;
         let uses =
             |resource, name: &str| IndexKey::Uses(resource, namespace.clone(), name.to_owned());
-        let mut datasets: Vec<_> =
-            spec.training_workers.iter().filter_map(|it| it.dataset.name.as_deref()).collect();
-        datasets.extend(spec.evaluation.iter().map(|it| it.dataset.name.as_str()));
-        let scheduled = spec.schedule.iter().filter_map(|it| it.dataset.as_ref());
-        datasets.extend(scheduled.map(|dataset| dataset.name.as_str()));
-        let mut any = None;
-        if spec.training_workers.iter().any(|worker| worker.dataset.match_labels.is_some()) {
-            any = Some(IndexKey::UsesAny(Resource::Datasets, namespace.clone()));
-        }
-        datasets.sort_unstable();
-        datasets.dedup();
         let initial = spec.initial_weights.iter().filter_map(|it| it.model.as_ref());
         let output = spec.output.iter().map(|output| &output.model);
         let models = initial.chain(output).map(|model| uses(Resource::Models, &model.name));
-        let datasets = datasets.into_iter().map(|name| uses(Resource::Datasets, name));
-        // Any node may have a Dataset, the labels, or the address of the Service. Only the agents of the
-        // run matter.
         let current = self.status.as_ref().and_then(CurrentRun::of);
+        let of_run = current.iter().flat_map(|current| current.frozen.datasets());
+        let datasets: BTreeSet<&str> =
+            facts::used_datasets(self).chain(of_run.map(ObjectName::as_str)).collect();
+        let datasets = datasets.into_iter().map(|name| uses(Resource::Datasets, name));
+        // A change of the node of a Dataset enqueues the trainings of the Dataset.
         let of_run = current.iter().flat_map(|current| {
             current.frozen.nodes().into_iter().chain(&current.frozen.aggregator_node)
         });
-        let agents: BTreeSet<&str> =
-            of_run.map(NodeName::as_str).chain(on_node::spec_node(self)).collect();
-        let agents = agents.into_iter().map(|node| IndexKey::Node(node.to_owned()));
-        let keys = [IndexKey::EveryNodeObject].into_iter().chain(agents);
-        keys.chain(any).chain(models).chain(datasets).collect()
+        let named = spec.training_workers.iter().filter_map(|it| it.node_name.as_deref());
+        let named = named.chain(spec.evaluation.iter().filter_map(|it| it.node_name.as_deref()));
+        let nodes = of_run.map(NodeName::as_str).chain(on_node::spec_node(self)).chain(named);
+        let nodes: BTreeSet<&str> = nodes.collect();
+        let nodes = nodes.into_iter().map(|node| IndexKey::Node(node.to_owned()));
+        let any = facts::is_external(self).then_some(IndexKey::EveryNodeObject);
+        any.into_iter().chain(nodes).chain(models).chain(datasets).collect()
+    }
+    fn selector_keys(&self) -> Vec<Vec<IndexKey>> {
+        let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
+        let key =
+            |name, value| IndexKey::Selects(Resource::Datasets, namespace.to_owned(), name, value);
+        facts::selectors(self).map(|labels| selector_keys(labels, key)).collect()
     }
 }

@@ -45,9 +45,9 @@ pub fn observe(
     let initial = model.spec.initial_weights.as_ref().and_then(|weights| weights.model.as_ref());
     let initial = initial.and_then(|reference| model_named(&reference.name));
     let current = model.status.as_ref().and_then(CurrentRun::of);
+    let active = current.iter().filter(|current| !current.is_over);
     let fleet = context.fleet();
-    let nodes = current.iter().filter(|current| !current.is_over);
-    let nodes = nodes.flat_map(|current| current.frozen.nodes()).map(|node| {
+    let nodes = active.flat_map(|current| current.frozen.nodes()).map(|node| {
         let report = fleet.report(node, key, uid).and_then(|report| report.training.as_deref());
         let observed = TrainingNode {
             agent: fleet.agent(node, now),
@@ -57,8 +57,11 @@ pub fn observe(
         };
         (node.clone(), observed)
     });
+    let nodes = nodes.collect();
+    // Reports of nodes do not wait for the rest.
+    drop(fleet);
     TrainingObservation {
-        nodes: nodes.collect(),
+        nodes,
         next: Some(valid.next.clone()),
         url: valid.url(),
         pin: valid.aggregator.pin.clone().map(|pin| pin.0),

@@ -96,11 +96,7 @@ pub fn validate(
         aggregator::volume_bytes(&frozen.settings, keep, state)
     });
     let session = frozen.and_then(|frozen| frozen.session.clone());
-    let datasets = current.iter().flat_map(|current| {
-        let settings = &current.frozen.settings;
-        let of_workers = settings.workers.values().map(|worker| &worker.dataset);
-        of_workers.chain(settings.evaluation.iter().map(|evaluation| &evaluation.dataset))
-    });
+    let datasets = current.iter().flat_map(|current| current.frozen.datasets());
     let datasets = datasets.filter_map(|name| {
         let name = name.as_str();
         Some((name.to_owned(), Arc::clone(facts.datasets.get(name)?)))

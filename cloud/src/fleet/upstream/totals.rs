@@ -6,7 +6,10 @@ use neptune_api::JointInferenceService;
 use neptune_wire::{AgentStart, Counters, NodeName, ObjectKey, Resource, Sync};
 
 use super::{FleetChange, Upstream, rejection::Rejected};
-use crate::{cache::Cached as _, fleet::may_count};
+use crate::{
+    cache::{Cached as _, IndexKey},
+    fleet::may_count,
+};
 
 /// Totals of departed objects that are processed per sync. Agents keep fewer.
 const MAX_DEPARTED: usize = 1024;
@@ -71,7 +74,9 @@ impl Upstream {
     pub(super) fn newer_start(&self, node: &NodeName, sync: &Sync) -> Option<AgentStart> {
         let instance = &sync.instance;
         let known = self.fleet.lock().newest_epoch(node, instance);
-        let services = JointInferenceService::cache(&self.caches).on_node(node.as_str(), |_| true);
+        let services = JointInferenceService::cache(&self.caches);
+        let keys = [IndexKey::Node(node.to_string()), IndexKey::ReportsOf(node.to_string())];
+        let services: Vec<_> = keys.iter().flat_map(|key| services.with_key(key)).collect();
         let reports =
             services.iter().filter_map(|it| it.status.as_ref()).flat_map(|it| &it.reports);
         let of_agent = reports.filter(|it| it.node == node.as_str() && it.instance == instance.0);

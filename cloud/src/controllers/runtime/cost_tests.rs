@@ -1,0 +1,190 @@
+//! What a message of a node, a new object or a status costs: the number of cached objects that are
+//! visited. It must not depend on the numbers of nodes, services and other users.
+#![allow(clippy::unwrap_used)]
+use std::sync::Arc;
+
+use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
+use kube::{
+    Api, Client,
+    api::PostParams,
+    core::{NamespaceResourceScope, Resource as KubeResource},
+    runtime::reflector::ObjectRef,
+};
+use neptune_api::{Dataset, InferenceModel, JointInferenceService, Model, TrainingModel};
+use neptune_wire::NodeName;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use super::{
+    context::Context,
+    controller::Controller,
+    reconcile::reconcile,
+    tests::context_of,
+    triggers::{on_applied, on_change},
+};
+use crate::{
+    cache::{Cached as _, Change},
+    controllers::crd_consistency::cluster,
+};
+
+async fn create<K>(client: &Client, object: Value)
+where
+    K: KubeResource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + Serialize
+        + DeserializeOwned,
+{
+    let api: Api<K> = Api::default_namespaced(client.clone());
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+}
+
+fn object(kind: &str, name: &str, labels: &Value, spec: &Value) -> Value {
+    let group = if kind == "JointInferenceService" { "neptune.io" } else { "sedna.io" };
+    let group = if kind == "Model" { "edgeai.io" } else { group };
+    json!({"apiVersion": format!("{group}/v1alpha1"), "kind": kind,
+        "metadata": {"name": name, "labels": labels}, "spec": spec})
+}
+
+/// A service with both workers on a node of its own; all share two models.
+fn service(at: usize) -> Value {
+    let worker = |model: Value| {
+        json!({"name": "w", "model": model, "nodeName": format!("edge{at}"), "workerSpec": {
+            "scriptDir": "/code", "scriptBootFile": "w.py", "frameworkType": "tensorflow",
+            "frameworkVersion": "1.18"}})
+    };
+    let mut edge = worker(json!({"name": "small"}));
+    edge["hardExampleAlgorithm"] = json!({"name": "IBT"});
+    let spec = json!({"edgeWorker": edge, "cloudWorker": worker(json!({"name": "big"}))});
+    object("JointInferenceService", &format!("service{at}"), &json!({}), &spec)
+}
+
+/// A model server on one of the nodes with the labels of a node.
+fn server(at: usize) -> Value {
+    let spec = json!({"modelName": "m", "deployToLayer": "edge", "frameworkType": "tensorflow",
+        "nodeSelector": {"edge": "yes", "own": at.to_string()}, "servingPort": 8501, "targetVersion": "1",
+        "manifest": [{"version": "1", "downloadURL": "http://models.test/m.bin"}]});
+    object("InferenceModel", &format!("server{at}"), &json!({}), &spec)
+}
+
+/// An API server with this many nodes, services, model servers and datasets, and one training that
+/// selects a dataset.
+async fn fleet(count: usize) -> Context {
+    let client = cluster().await;
+    let nodes: Api<Node> = Api::all(client.clone());
+    for name in ["small", "big"] {
+        let spec = json!({"modelUrl": "/models/m.bin"});
+        create::<Model>(&client, object("Model", name, &json!({"app": "a"}), &spec)).await;
+    }
+    for at in 0..count {
+        let labels = json!({"neptune.io/runtime": "agent", "edge": "yes", "own": at.to_string()});
+        let node = json!({"metadata": {"name": format!("edge{at}"), "labels": labels}});
+        let node = serde_json::from_value(node).unwrap();
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+        create::<JointInferenceService>(&client, service(at)).await;
+        create::<InferenceModel>(&client, server(at)).await;
+        let spec =
+            json!({"dataUrl": "/data", "dataFormat": "txt", "nodeName": format!("edge{at}")});
+        let labels = json!({"app": format!("app{at}")});
+        create::<Dataset>(&client, object("Dataset", &format!("set{at}"), &labels, &spec)).await;
+    }
+    let sample = include_str!("../../../../common/api/tests/samples/trainingmodel.yaml");
+    let mut training: Value = serde_saphyr::from_str(sample).unwrap();
+    training["spec"]["trainingWorkers"] = json!([
+        {"name": "a", "nodeName": "edge0", "dataset": {"name": "set0"}},
+        {"name": "b", "nodeSelector": {"edge": "yes"}, "dataset": {"matchLabels": {"app": "app1"}}},
+    ]);
+    create::<TrainingModel>(&client, training).await;
+    context_of(&client).await
+}
+
+/// The number of objects that were visited so far.
+fn visited(context: &Context) -> usize {
+    let caches = context.caches();
+    let mut sum = caches.nodes.visited() + caches.deployments.visited() + caches.services.visited();
+    each_kind!(K => sum += K::cache(caches).visited());
+    sum
+}
+
+fn get<K: Controller>(context: &Context, name: &str) -> Arc<K> {
+    K::cache(context.caches()).get(&ObjectRef::new(name).within("default")).unwrap()
+}
+
+/// Reconciles the object as after a change, and dispatches the status that this writes.
+async fn change<K: Controller>(context: &Context, name: &str) {
+    let before = get::<K>(context, name);
+    on_applied(&*before, None, context);
+    // The cost counts, not whether the sample can be planned.
+    let _ = reconcile(Arc::clone(&before), Arc::new(context.clone())).await;
+    let written = context.object_state(&*before, |state| state.last_write.as_ref()?.object.clone());
+    let now = written.expect("a new object gets a status");
+    on_applied(&*now, Some(&*before), context);
+}
+
+/// What each event costs in a fleet of this size, after everything was reconciled once.
+async fn costs(count: usize) -> Vec<(&'static str, usize)> {
+    let context = fleet(count).await;
+    let node: NodeName = "edge1".parse().unwrap();
+    change::<JointInferenceService>(&context, "service1").await;
+    change::<Model>(&context, "small").await;
+    let mut costs = Vec::new();
+    let mut before = visited(&context);
+    let mut measured = |event: &'static str, context: &Context| {
+        let after = visited(context);
+        costs.push((event, after - before));
+        before = after;
+    };
+    change::<JointInferenceService>(&context, "service0").await;
+    measured("new service", &context);
+    change::<InferenceModel>(&context, "server0").await;
+    measured("new model server", &context);
+    change::<Dataset>(&context, "set0").await;
+    measured("new dataset", &context);
+    let _ = get::<TrainingModel>(&context, "digits").facts(&context);
+    measured("plan of a training", &context);
+
+    context.fleet().on_node_report(
+        &node,
+        serde_json::from_value(json!({
+            "instance": "a", "epoch": 1, "online": true, "agentVersion": "",
+        }))
+        .unwrap(),
+        true,
+        Timestamp::UNIX_EPOCH,
+    );
+    context.update_peer(&node);
+    context.enqueue_node(&node);
+    let service = get::<JointInferenceService>(&context, "service1");
+    reconcile(service, Arc::new(context.clone())).await.unwrap();
+    measured("reconnected agent", &context);
+    on_change(
+        Change::Node(node.to_string()),
+        context.caches().node(node.as_str()).as_deref(),
+        &context,
+    );
+    measured("changed node", &context);
+
+    let key = "default/jointinferenceservices/service1".parse().unwrap();
+    context.enqueue_report::<JointInferenceService>(&key, &node);
+    let service = get::<JointInferenceService>(&context, "service1");
+    reconcile(service, Arc::new(context.clone())).await.unwrap();
+    measured("report on a service", &context);
+
+    let key = "default/models/small".parse().unwrap();
+    context.enqueue_report::<Model>(&key, &node);
+    let model = get::<Model>(&context, "small");
+    let mut reported = Model::clone(&model);
+    reported.status.get_or_insert_default().present_on = Some("1/9".to_owned());
+    reported.enqueue_by_object(Some(&model), &context);
+    measured("report on a model", &context);
+    costs
+}
+
+#[tokio::test]
+async fn no_event_walks_over_nodes_services_or_users() {
+    let (few, many) = (costs(4).await, costs(24).await);
+    for ((event, few), (_, many)) in few.into_iter().zip(many) {
+        // A selector may be found by a label that it shares with one other.
+        assert!(many <= few + 2 && many < 30, "{event}: {few} objects of 4, {many} of 24");
+    }
+}
