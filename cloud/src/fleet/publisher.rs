@@ -11,7 +11,7 @@ use neptune_wire::{
     ContentHash, NodeName, ObjectKey, Resource, Sync, SyncNotices, source::DownstreamMessage,
 };
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::desired::{FleetDesired, Generations, Requirements, Retained};
 use crate::transport::{Refused, Transport};
@@ -26,6 +26,8 @@ struct PublisherInner {
     state: Mutex<PublisherState>,
     /// Nodes wait for room in the transport, or objects are affected.
     waiting: Notify,
+    /// Whether the initial sync is complete.
+    synced: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -43,8 +45,8 @@ impl Publisher {
     /// Publishes nothing before [`Publisher::begin_initial_sync`] and the planning of all its
     /// objects.
     pub fn new(transport: Transport) -> Self {
-        let (state, waiting) = (Mutex::default(), Notify::new());
-        Self(Arc::new(PublisherInner { transport, state, waiting }))
+        let (state, waiting, synced) = (Mutex::default(), Notify::new(), watch::Sender::default());
+        Self(Arc::new(PublisherInner { transport, state, waiting, synced }))
     }
 
     /// Starts the initial sync: these objects exist and will be planned. Those of the resources
@@ -153,6 +155,12 @@ impl Publisher {
         self.lock().desired.is_synced()
     }
 
+    /// Resolves when every object that exists was planned.
+    pub async fn synced(&self) {
+        // The sender lives as long as `self`.
+        drop(self.0.synced.subscribe().wait_for(|synced| *synced).await);
+    }
+
     /// The transport.
     pub fn transport(&self) -> &Transport {
         &self.0.transport
@@ -182,6 +190,8 @@ impl Publisher {
         if state.desired.has_next() || !state.affected.is_empty() {
             self.0.waiting.notify_one();
         }
+        let is_synced = state.desired.is_synced();
+        self.0.synced.send_if_modified(|synced| std::mem::replace(synced, is_synced) != is_synced);
     }
 
     fn lock(&self) -> MutexGuard<'_, PublisherState> {

@@ -3,7 +3,10 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -54,6 +57,7 @@ struct Inner {
     write_budget: Mutex<WriteBudget>,
     events: EventQueue,
     key_reports: Notify,
+    defers_statuses: AtomicBool,
 }
 
 impl Context {
@@ -81,6 +85,7 @@ impl Context {
             write_budget: Mutex::new(WriteBudget::new(status_writes, Instant::now())),
             events: EventQueue::start(),
             key_reports: Notify::new(),
+            defers_statuses: AtomicBool::new(false),
         };
         Self(Arc::new(inner))
     }
@@ -196,6 +201,16 @@ impl Context {
     /// Notified when the key of a node, or what is recorded of it, may have changed.
     pub fn key_reports(&self) -> &Notify {
         &self.0.key_reports
+    }
+
+    /// Whether no status is written yet: the nodes wait until every object was planned once.
+    pub fn defers_statuses(&self) -> bool {
+        self.0.defers_statuses.load(Ordering::Relaxed)
+    }
+
+    /// Sets [`Context::defers_statuses`].
+    pub fn defer_statuses(&self, defers: bool) {
+        self.0.defers_statuses.store(defers, Ordering::Relaxed);
     }
 
     /// The Events that wait for their publication.

@@ -83,8 +83,7 @@ async fn fleet(count: usize) -> Context {
         nodes.create(&PostParams::default(), &node).await.unwrap();
         create::<JointInferenceService>(&client, service(at)).await;
         create::<InferenceModel>(&client, server(at)).await;
-        let spec =
-            json!({"dataUrl": "/data", "dataFormat": "txt", "nodeName": format!("edge{at}")});
+        let spec = json!({"dataUrl": "/data", "format": "txt", "nodeName": format!("edge{at}")});
         let labels = json!({"app": format!("app{at}")});
         create::<Dataset>(&client, object("Dataset", &format!("set{at}"), &labels, &spec)).await;
     }

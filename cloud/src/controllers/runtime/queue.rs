@@ -19,6 +19,9 @@ use crate::{
 /// Objects of a kind that are reconciled at the same time. More would overload the API server.
 const CONCURRENCY: u16 = 32;
 
+/// The longest time for which the statuses wait until every object was planned.
+const STATUSES_WAIT: Duration = Duration::from_secs(10);
+
 /// The pause after a conflict, until the cache has the other write.
 const CONFLICT_RETRY: Duration = Duration::from_millis(100);
 
@@ -44,10 +47,27 @@ pub async fn run_all(context: &Context) {
     each_kind!(K => on_listed::<K>(context));
     // A task per kind: they use several cores, and none delays the transport.
     let mut runs = JoinSet::new();
+    // The nodes wait for the plans only.
+    context.defer_statuses(true);
+    let waiting = context.clone();
+    runs.spawn(async move { write_statuses_when_synced(&waiting).await });
     each_kind!(K => {
         runs.spawn(run::<K>(context.clone()));
     });
     runs.join_all().await;
+}
+
+async fn write_statuses_when_synced(context: &Context) {
+    // What cannot be planned must not hide the statuses of the others.
+    if tokio::time::timeout(STATUSES_WAIT, context.publisher().synced()).await.is_err() {
+        tracing::warn!("not every object could be planned yet; nodes keep what they have");
+    }
+    context.defer_statuses(false);
+    each_kind!(K => {
+        for object in K::cache(context.caches()).state() {
+            context.enqueue_unchanged(&*object);
+        }
+    });
 }
 
 /// All objects of a kind; `None` if they are not known, because its CRD is missing.

@@ -70,9 +70,12 @@ async fn steps<K: Controller>(
         Some(prepared) => prepared,
         None => prepare(&*object, &key, context).await?,
     };
+    let retry = prepared.retry_at.map(|at| at.saturating_duration_since(Instant::now()));
+    if context.defers_statuses() {
+        return Ok(retry);
+    }
     let requeue = write_status(&*object, &**cached, &key, &prepared, context).await?;
     latest(cached, context).drive(&key, prepared.placed.as_ref(), context);
-    let retry = prepared.retry_at.map(|at| at.saturating_duration_since(Instant::now()));
     Ok(retry.into_iter().chain(requeue).min())
 }
 
@@ -133,13 +136,11 @@ async fn prepare<K: Controller>(
         }
     };
     let prepared = Arc::new(prepared);
-    // Before the initial sync is complete, nothing is published, and findings of the publication
-    // are unknown.
-    let is_published = context.publisher().is_synced();
     context.object_state(object, |state| {
         state.was_valid |= prepared.placed.is_some();
-        // If an input changed meanwhile, the object is enqueued already and is prepared again.
-        let is_current = is_published && state.invalidations == invalidations;
+        // If an input changed meanwhile, the object is enqueued already and is prepared again. It is
+        // also enqueued if its publication fails later.
+        let is_current = state.invalidations == invalidations;
         state.prepared = is_current.then(|| Arc::clone(&prepared));
     });
     Ok(prepared)

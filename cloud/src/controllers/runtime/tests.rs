@@ -159,6 +159,26 @@ async fn report_changes_the_status_without_another_plan() {
 }
 
 #[tokio::test]
+async fn statuses_wait_until_every_object_is_planned() {
+    let (context, datasets) = context().await;
+    let other: ObjectKey = "default/datasets/other".parse().unwrap();
+    context.publisher().begin_initial_sync([other.clone()].into(), [].into());
+    context.defer_statuses(true);
+    let planned = run(&context, &datasets).await;
+    assert_eq!(planned.status, None, "a write would delay the plans of others");
+    let before = prepared(&context, &planned).unwrap();
+    let mut synced = Box::pin(context.publisher().synced());
+    assert!(futures::poll!(&mut synced).is_pending(), "one object is not planned");
+
+    let _ = context.publisher().set(&other, "uid", Requirements::new(), &Generations::new());
+    synced.await;
+    context.defer_statuses(false);
+    let reported = run(&context, &datasets).await;
+    assert_eq!(reason(&reported), "AwaitingAgent");
+    assert!(Arc::ptr_eq(&before, &prepared(&context, &reported).unwrap()), "planned once");
+}
+
+#[tokio::test]
 async fn written_object_is_dropped_once_cached() {
     let (context, datasets) = context().await;
     let is_held = |dataset: &Dataset| {
