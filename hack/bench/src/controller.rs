@@ -29,9 +29,9 @@ use tokio::{sync::Notify, time::timeout};
 
 use crate::figures::{Spread, cpu, mib, pss};
 
-const NAMESPACE: &str = "default";
+pub const NAMESPACE: &str = "default";
 /// Created objects per second, and reports per second.
-const RATE: u64 = 50;
+pub const RATE: u64 = 50;
 
 /// The observations of objects by their name, and a notification of changes.
 type Observations<T> = Arc<(Mutex<HashMap<String, T>>, Notify)>;
@@ -128,7 +128,7 @@ pub async fn measure(count: u32) {
     );
 }
 
-fn start(dir: &Path, cluster: &Cluster, broker: &Broker) -> Process {
+pub fn start(dir: &Path, cluster: &Cluster, broker: &Broker) -> Process {
     let program = program("neptune-cloud");
     let mut command = programs::controller(&program, cluster.kubeconfig(), free_port());
     Process::start("neptune-cloud", dir, command.args(programs::mqtt(&broker.url())))
@@ -167,7 +167,7 @@ async fn until_idle(pid: u32) -> Idle {
     }
 }
 
-async fn connect(broker: &Broker) -> (Link, LinkEvents) {
+pub async fn connect(broker: &Broker) -> (Link, LinkEvents) {
     let mut options = LinkOptions::new(broker.url().parse().unwrap(), "bench".to_owned());
     options.subscriptions = vec!["neptune/+/downstream/#".to_owned()];
     let (link, mut events) = Link::start(options).unwrap();
@@ -237,7 +237,7 @@ async fn all<T: Clone>(
         .expect("all observations within a quarter of an hour")
 }
 
-async fn create<K>(client: &Client, object: Value)
+pub async fn create<K>(client: &Client, object: Value)
 where
     K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
         + serde::de::DeserializeOwned
@@ -250,24 +250,24 @@ where
     api.create(&PostParams::default(), &object).await.unwrap();
 }
 
-fn publish(link: &Link, topic: &Topic, message: &impl serde::Serialize) {
+pub fn publish(link: &Link, topic: &Topic, message: &impl serde::Serialize) {
     let (topic, payload) = (topic.under(&TopicPrefix::default()), encode(message).into());
     link.publish(Message { topic, payload, retain: true }).unwrap();
 }
 
-fn node(at: u32) -> String {
+pub fn node(at: u32) -> String {
     format!("node-{at}")
 }
 
-fn name(at: u32) -> NodeName {
+pub fn name(at: u32) -> NodeName {
     node(at).parse().unwrap()
 }
 
-fn service(at: u32) -> String {
+pub fn service(at: u32) -> String {
     format!("service-{at}")
 }
 
-fn content(at: u32) -> Value {
+pub fn content(at: u32) -> Value {
     let worker = |model: &str, kind: &str| {
         json!({"name": model, "model": {"name": model}, "nodeName": node(at), "workerSpec": {
             "scriptDir": "/code", "scriptBootFile": kind, "frameworkType": "tensorflow",
@@ -280,7 +280,7 @@ fn content(at: u32) -> Value {
         "spec": {"edgeWorker": edge, "cloudWorker": worker("big", "cloud.py")}})
 }
 
-fn birth() -> NodeReport {
+pub fn birth() -> NodeReport {
     NodeReport {
         instance: AgentInstance("bench".to_owned()),
         epoch: 1,
@@ -297,7 +297,7 @@ fn birth() -> NodeReport {
     }
 }
 
-fn report(uid: &str) -> Value {
+pub fn report(uid: &str) -> Value {
     json!({"instance": "bench", "epoch": 1, "seq": 1, "uid": uid, "revision": 1,
         "phase": "Running", "status": "running", "workers": [],
         "output": {"models": [], "taskInfo": {"inferenceNumber": 1000, "hardExampleNumber": 100,

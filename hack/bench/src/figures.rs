@@ -28,6 +28,12 @@ impl fmt::Display for Spread {
     }
 }
 
+/// The median; of an even number, the lower one. Zero for an empty set.
+pub fn median(mut all: Vec<Duration>) -> Duration {
+    all.sort_unstable();
+    all.get(all.len().saturating_sub(1) / 2).copied().unwrap_or_default()
+}
+
 /// Proportional set size of a process in bytes: its private memory, and its part of shared memory.
 pub fn pss(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("the process runs");

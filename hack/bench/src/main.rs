@@ -5,6 +5,7 @@
 
 mod agent;
 mod controller;
+mod cost;
 mod figures;
 
 use clap::Parser;
@@ -24,11 +25,35 @@ struct Arguments {
     /// Measure only the controller.
     #[arg(long)]
     controller_only: bool,
+    /// Measure only what an event costs the controller, with heartbeats, reconnects and all kinds of
+    /// objects, in a small fleet and in one of --nodes nodes.
+    #[arg(long)]
+    cost: bool,
+    /// With --cost: number of nodes, and of services, of the small fleet.
+    #[arg(long, default_value_t = 100)]
+    few: u32,
+    /// With --cost: number of `InferenceModels` of the large fleet.
+    #[arg(long, default_value_t = 500)]
+    servers: u32,
+    /// With --cost: number of `TrainingModels`.
+    #[arg(long, default_value_t = 20)]
+    trainings: u32,
+    /// With --cost: number of nodes that are dead when the controller restarts.
+    #[arg(long, default_value_t = 200)]
+    dead: u32,
+    /// With --cost: number of rounds of reports.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
 }
 
 #[tokio::main]
 async fn main() {
     let arguments = Arguments::parse();
+    if arguments.cost {
+        let Arguments { nodes, few, servers, trainings, dead, rounds, .. } = arguments;
+        let sizes = cost::Sizes { nodes: [few, nodes], servers, trainings, dead, rounds };
+        return cost::measure(sizes).await;
+    }
     if !arguments.controller_only {
         agent::measure(arguments.messages, arguments.starts).await;
     }
