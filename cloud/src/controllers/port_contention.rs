@@ -79,3 +79,15 @@ fn enqueue_other<K: Controller>(object: &K, own: Option<&str>, context: &Context
         context.enqueue(object);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_of_the_range_of_cloud_workers_is_awaited_by_its_range() {
+        assert_eq!(awaits(8080), IndexKey::AwaitsPort(Some(8080)));
+        assert_eq!(awaits(20_000), IndexKey::AwaitsPort(None));
+        assert_eq!(awaits(29_999), awaits(20_000));
+    }
+}

@@ -322,3 +322,36 @@ fn enqueue_port_neighbours(service: &JointInferenceService, context: &Context) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use neptune_api::{AgentCounters, EdgeWorkerStatus};
+
+    use super::*;
+
+    #[test]
+    fn service_is_found_by_its_labels_nodes_and_reports() {
+        let mut service = fixtures::service();
+        let edge = &mut service.spec.edge_worker;
+        edge.node_name = None;
+        edge.node_selector = [("area".to_owned(), "north".to_owned())].into();
+        service.spec.cloud_worker.node_name = Some("cloud".to_owned());
+        let area = |key: fn(String, String) -> IndexKey| key("area".to_owned(), "north".to_owned());
+        assert_eq!(service.selector_keys(), [[area(IndexKey::SelectsAgents)]]);
+
+        let counters = |node: &str| AgentCounters { node: node.to_owned(), ..Default::default() };
+        let status = service.status.get_or_insert_default();
+        status.reports = vec![counters("left"), counters("now"), counters("left")];
+        status.edge_workers =
+            vec![EdgeWorkerStatus { node: "now".to_owned(), ..Default::default() }];
+        assert_eq!(service.selector_keys(), [[area(IndexKey::SelectsNodes)]]);
+        let on_nodes: Vec<_> = service
+            .index_keys()
+            .into_iter()
+            .filter(|key| matches!(key, IndexKey::Node(_) | IndexKey::ReportsOf(_)))
+            .collect();
+        let node = |name: &str| IndexKey::Node(name.to_owned());
+        let left = IndexKey::ReportsOf("left".to_owned());
+        assert_eq!(on_nodes, [left, node("cloud"), node("now")]);
+    }
+}

@@ -183,3 +183,32 @@ pub fn enqueue_source(served: &InferenceModel, before: Option<&InferenceModel>, 
 pub fn entry(kind: Resource, name: &str) -> String {
     format!("{kind}/{name}")
 }
+
+#[cfg(test)]
+mod tests {
+    use kube::{Resource as _, ResourceExt as _};
+    use neptune_api::{KeyValue, ModelSpec};
+
+    use super::*;
+
+    #[test]
+    fn numbers_of_users_and_nodes_change_no_choice() {
+        let before = Model::new("m", ModelSpec::default());
+        let differs = |change: fn(&mut Model)| {
+            let mut now = before.clone();
+            change(&mut now);
+            choices_differ(&before, &now)
+        };
+        assert!(!differs(|model| {
+            let status = model.status.get_or_insert_default();
+            (status.users, status.present_on) = (Some(10_000), Some("1/2".to_owned()));
+            model.meta_mut().resource_version = Some("2".to_owned());
+        }));
+        assert!(differs(|model| model.labels_mut().extend([("app".to_owned(), "a".to_owned())])));
+        assert!(differs(|model| "/m.bin".clone_into(&mut model.spec.model_url)));
+        assert!(differs(|model| {
+            let metric = KeyValue { key: "accuracy".to_owned(), value: "0.9".to_owned() };
+            model.status.get_or_insert_default().metrics = vec![metric];
+        }));
+    }
+}
