@@ -98,8 +98,8 @@ struct Seen {
     /// The first message to a node that is not dead, since the restart.
     first: Option<Instant>,
     dead: u32,
-    /// The reports whose total no status has yet.
-    pending: HashMap<String, (u64, Instant)>,
+    /// The reports of each service whose total no status has yet.
+    pending: HashMap<String, Vec<(u64, Instant)>>,
     latencies: Vec<Duration>,
     /// The users in the status of a Model.
     users: u32,
@@ -132,6 +132,8 @@ impl Fleet {
         let cluster = Cluster::devcluster(dir.path()).await;
         let broker = Broker::start().await;
         cluster.kubectl(&["apply", "--server-side", "-f", root().join("crds").to_str().unwrap()]);
+        // The controller records the keys of the nodes there.
+        cluster.kubectl(&["create", "namespace", "neptune-system"]);
         let client = cluster.client();
         for name in ["small", "big"] {
             let spec = json!({"modelUrl": "/models/m.bin"});
@@ -242,7 +244,7 @@ impl Fleet {
         report["epoch"] = json!(self.epochs[at as usize].load(Relaxed));
         report["seq"] = json!(total);
         report["output"]["taskInfo"]["inferenceNumber"] = json!(total);
-        seen.pending.insert(name, (total, Instant::now()));
+        seen.pending.entry(name).or_default().push((total, Instant::now()));
         drop(seen);
         publish(&self.link, &Topic::Status(self::name(at), key.parse().unwrap()), &report);
     }
@@ -411,14 +413,14 @@ fn follow_statuses(client: &Client, shared: &Shared) {
             let total = service.status.as_ref().map_or(0, |status| totals(status).inference);
             let (name, now) = (service.metadata.name.unwrap(), Instant::now());
             let mut seen = of_services.0.lock().unwrap();
-            if let Some((_, sent)) = seen.pending.get(&name).filter(|(wanted, _)| *wanted <= total)
-            {
-                let latency = now - *sent;
-                seen.latencies.push(latency);
+            let Some(pending) = seen.pending.get_mut(&name) else { continue };
+            let written: Vec<_> = pending.extract_if(.., |(wanted, _)| *wanted <= total).collect();
+            if pending.is_empty() {
                 seen.pending.remove(&name);
-                drop(seen);
-                of_services.1.notify_one();
             }
+            seen.latencies.extend(written.into_iter().map(|(_, sent)| now - sent));
+            drop(seen);
+            of_services.1.notify_one();
         }
     });
     let models: Api<Model> = Api::namespaced(client.clone(), NAMESPACE);
