@@ -174,6 +174,8 @@ struct World {
     known: BTreeSet<TaskId>,
     /// The first verdict of each task.
     verdicts: BTreeMap<TaskId, Verdict>,
+    /// The state of each worker that answered before its round closed, by run and round.
+    answers: BTreeMap<(u32, u32), BTreeMap<String, ResultState>>,
     /// Honest samples that arrived in the last closed round, and those that count.
     honest: (u64, u64),
     events: usize,
@@ -183,8 +185,9 @@ impl World {
     fn new(case: Case) -> Self {
         let request = case.request();
         let run = Run::start(request.clone(), 1000).unwrap();
-        let (due, known, verdicts) = Default::default();
-        Self { case, request, run, now: 1000, due, known, verdicts, honest: (0, 0), events: 0 }
+        let (due, known, verdicts, answers) = Default::default();
+        let (now, honest, events) = (1000, (0, 0), 0);
+        Self { case, request, run, now, due, known, verdicts, answers, honest, events }
     }
 
     /// Applies an event, and kills the aggregator: it continues with the stored state.
@@ -201,7 +204,61 @@ impl World {
         let stored = serde_json::to_string(&after).unwrap();
         let after: Run = serde_json::from_str(&stored).unwrap();
         self.check_step(&after)?;
+        self.record_answers(&after);
         self.run = after;
+        Ok(())
+    }
+
+    /// Records the answers of an open round. A deadline that begins again takes failures back.
+    fn record_answers(&mut self, after: &Run) {
+        if after.is_accepting() {
+            let state = |verdict: &Verdict| match verdict {
+                Verdict::Accepted(_) => ResultState::Accepted,
+                Verdict::Refused { .. } => ResultState::Refused,
+                Verdict::Failed(_) => ResultState::Failed,
+            };
+            let results = after.results.iter();
+            let answers = results.map(|(name, it)| (name.clone(), state(&it.verdict))).collect();
+            self.answers.insert((after.number, after.round), answers);
+        }
+    }
+
+    /// Each closed round has one row per worker, with the state of its answer and its own numbers.
+    fn check_rows(&self) -> Result<(), String> {
+        for record in self.run.status(0).history {
+            let of_round = self.answers.get(&(self.run.number, record.round));
+            let mut names = BTreeSet::new();
+            let (mut samples, mut counted, mut weight) = (0, 0, 0.0);
+            for row in &record.workers {
+                let worker = self.case.workers[&row.name];
+                let answer = of_round.and_then(|it| it.get(&row.name)).copied();
+                let reason = row.reason.as_deref();
+                let is_right = match row.state {
+                    ResultState::Accepted => {
+                        (samples, counted) = (samples + worker.samples, counted + 1);
+                        weight += row.weight.unwrap_or_default();
+                        row.samples == Some(worker.samples) && row.norm.is_some()
+                    }
+                    ResultState::Refused if worker.behavior == Behavior::NotFinite => {
+                        reason == Some("NotFinite")
+                    }
+                    ResultState::Refused => reason == Some("NormTooLarge"),
+                    ResultState::Failed => reason == Some("ScriptFailed"),
+                    ResultState::Pending => answer.is_none() && row.samples.is_none(),
+                    ResultState::Excluded => reason.is_some() && row.samples.is_none(),
+                };
+                // The last answer closes the round, and is in no open one.
+                let is_known = answer.is_none_or(|answer| answer == row.state);
+                if !is_right || !is_known || !names.insert(&row.name) {
+                    return Err(format!("round {}, {answer:?}: {row:?}", record.round));
+                }
+            }
+            let is_complete = names.iter().copied().eq(self.case.workers.keys());
+            let is_sum = (samples, counted) == (record.samples, record.participants);
+            if !is_complete || !is_sum || (weight - 1.0_f64).abs() > 1e-9 {
+                return Err(format!("the rows are not those of the round: {record:?}"));
+            }
+        }
         Ok(())
     }
 
@@ -413,6 +470,7 @@ fn ended(case: Case) -> Result<World, String> {
     let mut world = World::new(case);
     world.check_end()?;
     world.check_honest()?;
+    world.check_rows()?;
     Ok(world)
 }
 

@@ -209,6 +209,8 @@ impl AggregatorFiles {
                 metrics: metrics.clone(),
                 seconds: 2,
                 weights: Some(new.clone()),
+                workers: Vec::new(),
+                omitted_workers: 0,
             });
             let value = |metrics: &[Metric]| metrics[0].value.parse::<f64>().unwrap();
             if status.best.as_ref().is_none_or(|best| value(&metrics) > value(&best.metrics)) {

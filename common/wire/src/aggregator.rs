@@ -15,6 +15,8 @@
 //! signed by an authority. The controller has the aggregator's own key. A node may send only the
 //! results of its own tasks; another gets 403 with the reason `NodeNotTrusted`.
 
+mod rows;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +24,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     ContentHash, ContentReference, KeyPin, Metric, NodeName, ObjectName, TaskId, TaskKind,
 };
+
+pub use rows::{MAX_ROWS_BYTES, RoundWorker, kept_rows};
 
 /// The desired state of an aggregator. The same request may come any number of times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -419,6 +423,18 @@ pub struct RoundRecord {
     /// The new weights. Absent for a round of a session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<ContentReference>,
+    /// What each worker of the round contributed, by name; see [`kept_rows`]. Empty for a round of a
+    /// session, and from earlier aggregators.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<RoundWorker>,
+    /// Number of workers of the round whose rows were dropped.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub omitted_workers: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// Weights and what they reached.

@@ -14,6 +14,7 @@ mod evaluation;
 mod event;
 mod request;
 mod round;
+mod rows;
 mod session;
 mod stage;
 pub mod status;

@@ -104,9 +104,17 @@ impl Run {
         }
         let counts = |worker: &str| record.entries.iter().any(|it| it.worker == worker);
         let (dataset_samples, missing_samples) = self.coverage(counts);
-        let outputs = None;
-        let closing =
-            Closing { opened, record, samples, loss, dataset_samples, missing_samples, outputs };
+        let workers = self.rows(&record);
+        let closing = Closing {
+            opened,
+            record,
+            samples,
+            loss,
+            dataset_samples,
+            missing_samples,
+            workers,
+            outputs: None,
+        };
         self.enter(Stage::Closing(Box::new(closing)));
     }
 
@@ -176,9 +184,12 @@ impl Run {
             metrics: Vec::new(),
             seconds: now.saturating_sub(closing.opened),
             weights: Some(outputs.weights.clone()),
+            workers: closing.workers,
+            omitted_workers: 0,
         });
         let excess = self.history.len().saturating_sub(MAX_HISTORY);
         self.history.drain(..excess);
+        self.drop_rows();
         self.velocity = outputs.velocity;
         self.base = Some(outputs.weights.clone());
         let Some(evaluation) = &self.settings.evaluation else {

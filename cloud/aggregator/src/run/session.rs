@@ -93,6 +93,8 @@ impl Run {
                 metrics: round.metrics,
                 seconds,
                 weights: None,
+                workers: Vec::new(),
+                omitted_workers: 0,
             });
         }
         let excess = self.history.len().saturating_sub(MAX_HISTORY);

@@ -1,7 +1,10 @@
 //! The parts of a run's state: where it is, and what its tasks are worth.
 
 use neptune_aggregate::close::CloseRecord;
-use neptune_wire::{ContentReference, TaskId, aggregator::UpdateReport};
+use neptune_wire::{
+    ContentReference, TaskId,
+    aggregator::{RoundWorker, UpdateReport},
+};
 use serde::{Deserialize, Serialize};
 
 use super::UnixSeconds;
@@ -109,6 +112,9 @@ pub struct Closing {
     /// As in the [`RoundRecord`](neptune_wire::aggregator::RoundRecord).
     #[serde(default)]
     pub missing_samples: u64,
+    /// What each worker contributed.
+    #[serde(default)]
+    pub workers: Vec<RoundWorker>,
     /// The digests of the first computation. Later ones must agree.
     pub outputs: Option<Outputs>,
 }

@@ -72,7 +72,7 @@ impl Run {
         }
     }
 
-    fn worker_result(&self, worker: &str) -> WorkerResult {
+    pub(super) fn worker_result(&self, worker: &str) -> WorkerResult {
         let is_selected = self.selected.contains(worker);
         let mut result = WorkerResult {
             state: if is_selected { ResultState::Pending } else { ResultState::Excluded },

@@ -11,7 +11,7 @@ use std::{
 use fastrand::Rng;
 use neptune_content::client::Outcome;
 use neptune_pinned_tls::TlsKey;
-use neptune_wire::aggregator::{RunPhase, RunRequest, RunStatus, RunTask};
+use neptune_wire::aggregator::{RoundRecord, RunPhase, RunRequest, RunStatus, RunTask};
 use reqwest::StatusCode;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
@@ -190,10 +190,13 @@ async fn weights_are_the_same_after_twenty_five_kills() {
     assert!(interrupted.uploads >= 3 && interrupted.aggregations >= 3, "{interrupted:?}");
     assert_eq!(status.best, expected.best);
     let rounds = |status: &RunStatus| -> Vec<_> {
-        status.history.iter().map(|it| (it.round, it.participants, it.weights.clone())).collect()
+        let round =
+            |it: &RoundRecord| (it.round, it.participants, it.weights.clone(), it.workers.clone());
+        status.history.iter().map(round).collect()
     };
     assert_eq!(rounds(&status), rounds(&expected));
     assert_eq!(status.history.len(), ROUNDS as usize);
+    assert!(status.history.iter().all(|it| it.workers.len() == WORKERS), "{:?}", status.history);
     let accepted: u32 = status.history.iter().map(|it| it.participants).sum();
     assert_eq!(accepted as usize, WORKERS * ROUNDS as usize);
 }

@@ -469,6 +469,8 @@ fn weights_of_a_minority_of_samples_are_not_published() {
             metrics: Vec::new(),
             seconds: 1,
             weights: None,
+            workers: Vec::new(),
+            omitted_workers: 0,
         }];
         match step(&inputs(&model, Some(&run), None, Some(&state))) {
             Step::Publish { .. } => assert!(is_published, "{missing}"),
@@ -982,6 +984,8 @@ fn status_follows_a_run_from_start_to_publication() {
         metrics: measured(1, "0.75").metrics,
         seconds: 21,
         weights: Some(weights(1)),
+        workers: Vec::new(),
+        omitted_workers: 0,
     });
     let running = after(&started, observation(Some(open.clone())), &[], 2);
     assert_eq!(running.phase, Some(TrainingPhase::Running));
@@ -1031,6 +1035,8 @@ fn metric_is_empty_until_measured_and_then_that_of_the_output() {
         metrics,
         seconds: 21,
         weights: Some(weights(1)),
+        workers: Vec::new(),
+        omitted_workers: 0,
     };
     let mut open = state(1, RunPhase::Evaluating);
     open.history.push(round(1, Vec::new()));
