@@ -59,8 +59,8 @@ pub use training_model::{
     AggregatorStatus, DatasetSelection, EarlyStop, InitialWeights, LastRun, MeasuredOutput,
     MetricMode, NormLimits, TooFewWorkers, TrainedWeights, TrainingEvaluation, TrainingModel,
     TrainingModelSpec, TrainingModelStatus, TrainingNetwork, TrainingOutput, TrainingOutputStatus,
-    TrainingPhase, TrainingRound, TrainingSchedule, TrainingScheduleType, TrainingScript,
-    TrainingWorker, TrainingWorkerSpec, TrainingWorkerState, TrainingWorkerStatus, UpdateWeights,
-    WeightsReference,
+    TrainingPhase, TrainingRound, TrainingRoundWorker, TrainingRoundWorkerState, TrainingSchedule,
+    TrainingScheduleType, TrainingScript, TrainingWorker, TrainingWorkerSpec, TrainingWorkerState,
+    TrainingWorkerStatus, UpdateWeights, WeightsReference,
 };
 pub use transformer::{Transformer, TransformerStyle};

@@ -12,6 +12,7 @@ mod facts;
 #[cfg(test)]
 mod fixtures;
 mod frozen;
+mod history;
 mod numbers;
 mod observation;
 mod observe;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{
     AggregatorStatus, KeyValue, LastRun, TrainedWeights, TrainingModel, TrainingModelStatus,
-    TrainingOutputStatus, TrainingPhase, TrainingRound, WeightsReference,
+    TrainingOutputStatus, TrainingPhase, WeightsReference,
 };
 use neptune_wire::{
     NodeName,
@@ -18,8 +18,9 @@ use super::{
     conditions::conditions,
     evaluation_data::{measured, refrozen},
     frozen::{CurrentRun, FrozenRun},
+    history,
     observation::{TrainingObservation, has_result},
-    outcome::{RunCommand, RunResult, Step, StepInputs, named, step},
+    outcome::{RunCommand, RunResult, Step, StepInputs, step},
     repeat::Origins,
     rows::{TrainingNode, decimal, participants, rows},
 };
@@ -29,9 +30,6 @@ use crate::controllers::runtime::StatusInputs;
 pub const STOP_RUN: &str = "neptune.io/stop-run";
 /// The annotation with the number of a run that stops and is followed by another one.
 pub const RESTART_RUN: &str = "neptune.io/restart-run";
-
-/// The most rounds in the history.
-const MAX_HISTORY: usize = 100;
 
 /// The next status.
 #[must_use]
@@ -172,23 +170,7 @@ fn progress(
     if let Some(last) = state.history.last() {
         next.metrics = metrics(last, name);
     }
-    let run = i64::from(current.number);
-    let oldest = state.history.first().map(|round| i64::from(round.round));
-    // The aggregator has the newest rounds of the run.
-    next.history
-        .retain(|round| round.run != run || oldest.is_some_and(|oldest| round.round < oldest));
-    next.history.extend(state.history.iter().map(|round| TrainingRound {
-        run,
-        round: i64::from(round.round),
-        participants: i64::from(round.participants),
-        samples: i64::try_from(round.samples).unwrap_or(i64::MAX),
-        loss: round.loss.map(decimal),
-        metric: name.and_then(|name| named(&round.metrics, name)).map(str::to_owned),
-        seconds: i64::try_from(round.seconds).unwrap_or(i64::MAX),
-        sha256sum: round.weights.as_ref().map(|it| it.sha256.clone()).unwrap_or_default(),
-    }));
-    let surplus = next.history.len().saturating_sub(MAX_HISTORY);
-    next.history.drain(..surplus);
+    history::extend(&mut next.history, i64::from(current.number), &state.history, name);
 }
 
 /// The metric of the evaluation: of the best weights, and after the run of those that the output Model

@@ -19,8 +19,8 @@ pub use result::{
 };
 pub use status::{
     AggregatorStatus, LastRun, MeasuredOutput, TrainedWeights, TrainingModelStatus,
-    TrainingOutputStatus, TrainingPhase, TrainingRound, TrainingWorkerState, TrainingWorkerStatus,
-    WeightsReference,
+    TrainingOutputStatus, TrainingPhase, TrainingRound, TrainingRoundWorker,
+    TrainingRoundWorkerState, TrainingWorkerState, TrainingWorkerStatus, WeightsReference,
 };
 pub use worker::{
     DatasetSelection, InitialWeights, TrainingNetwork, TrainingScript, TrainingWorker,

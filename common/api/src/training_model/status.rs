@@ -119,6 +119,7 @@ pub struct TrainedWeights {
 
 /// TrainingRound is a closed round.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct TrainingRound {
     /// run is the number of the run.
     pub run: i64,
@@ -139,6 +140,59 @@ pub struct TrainingRound {
     /// sha256sum is the SHA-256 of its weights; empty for a round of an engine.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sha256sum: String,
+    /// workers lists what each worker of the round contributed, by name. The rows of the last rounds
+    /// that fit into 64 KiB are kept. Rounds of an engine have none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<TrainingRoundWorker>,
+    /// omittedWorkers is the number of workers of the round whose rows are not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub omitted_workers: Option<i64>,
+}
+
+/// TrainingRoundWorker is what a worker contributed to a closed round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TrainingRoundWorker {
+    /// name is the name of the worker.
+    pub name: String,
+    /// state is what became of its update.
+    pub state: TrainingRoundWorkerState,
+    /// samples is the number of samples that its update counts for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<i64>,
+    /// loss is the loss that it reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<String>,
+    /// metrics are the first 8 metrics that it reported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<KeyValue>,
+    /// omittedMetrics is the number of other metrics that it reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub omitted_metrics: Option<i64>,
+    /// norm is how far its update moves the weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub norm: Option<String>,
+    /// weight is its share in the new weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<String>,
+    /// reason is a machine-readable CamelCase reason why it does not count, or counts less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// TrainingRoundWorkerState is what became of a worker's update in a closed round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum TrainingRoundWorkerState {
+    /// It counts.
+    Accepted,
+    /// It does not count.
+    Refused,
+    /// The container failed too often.
+    Failed,
+    /// The worker sent none until the round closed.
+    Absent,
+    /// The worker got no task: it has no data, or its last results do not count.
+    Excluded,
 }
 
 /// TrainingWorkerStatus is the state of a worker in the current round.
