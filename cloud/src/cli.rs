@@ -62,11 +62,12 @@ Examples:
   kubectl neptune status digits -n default
   kubectl neptune status im/mnist -o json")]
     Status(Status),
-    /// Stop the run of a TrainingModel, or start another one.
+    /// Stop the run of a TrainingModel, start another one, or export its rounds.
     #[command(after_help = "\
 Examples:
   kubectl neptune training stop tm/digits
-  kubectl neptune training restart tm/digits -n default")]
+  kubectl neptune training restart tm/digits -n default
+  kubectl neptune training export tm/digits -o csv > digits.csv")]
     Training {
         /// What to do.
         #[command(subcommand)]
@@ -143,6 +144,29 @@ pub enum TrainingCommand {
     Stop(Training),
     /// Stop the current run, if there is one, and start another one with the present spec.
     Restart(Training),
+    /// Print what each worker contributed to the closed rounds of the status.
+    ///
+    /// One row per round and worker. Rows that are missing, such as those of rounds that the status
+    /// does not keep, are named on standard error.
+    Export(TrainingExport),
+}
+
+/// The flags of `training export`.
+#[derive(Debug, Args)]
+pub struct TrainingExport {
+    /// The TrainingModel.
+    #[command(flatten)]
+    pub training: Training,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", env = "NEPTUNE_OUTPUT", default_value = "csv")]
+    pub output: ExportFormat,
+}
+
+/// Format of exported rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// Comma-separated values with a header.
+    Csv,
 }
 
 /// The flags of `training stop` and `training restart`.

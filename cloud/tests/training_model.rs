@@ -25,7 +25,8 @@ use neptune_api::{Dataset, Model, TrainingModel, TrainingModelStatus, TrainingPh
 use neptune_harness::eventually_some;
 use neptune_pinned_tls::TlsKey;
 use neptune_wire::{
-    KeyPin, ObjectContent, ObjectKey, TaskKind, TrainingContent, aggregator::ResultState,
+    KeyPin, ObjectContent, ObjectKey, TaskKind, TrainingContent,
+    aggregator::{ResultState, RoundWorker},
     replica::ReplicaChange,
 };
 use serde_json::{Value, json};
@@ -493,6 +494,59 @@ async fn replicas_share_the_key_of_the_controller() {
     assert_eq!(own.items.len(), 0, "no Secret is in the namespace of the training");
     let pods = run.harness.deployment().await.metadata.generation;
     assert_eq!(pods, Some(1), "the aggregator was not replaced");
+}
+
+/// The rows of a closed round, as JSON.
+fn rows(rows: Value) -> Vec<RoundWorker> {
+    serde_json::from_value(rows).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn export_prints_a_row_per_worker_of_each_closed_round() {
+    let mut run = Started::opened().await;
+    let export = |run: &Started, object: &str| {
+        run.harness.try_neptune(&["training", "export", object, "-o", "csv", "-n", "default"])
+    };
+    let (table, notes, is_done) = export(&run, "tm/digits");
+    assert_eq!(table, "round,worker,samples,loss,norm,weight,state,reason,run\n");
+    assert!(
+        is_done && notes.starts_with("TrainingModel digits: no round is closed yet"),
+        "{notes}"
+    );
+
+    // Worker b is refused in the first round and silent in the second.
+    let accepted = |loss: f64| {
+        json!({"name": "a", "state": "Accepted", "samples": 600, "loss": loss, "norm": 1.5,
+            "weight": 1.0, "metrics": [{"key": "accuracy", "value": "0.9"}]})
+    };
+    let refused = json!({"name": "b", "state": "Refused", "samples": 40, "reason": "NotFinite"});
+    let first = rows(json!([accepted(0.25), refused]));
+    run.files().finish_round("0.5");
+    run.files().change(|it| it.history.last_mut().unwrap().workers = first);
+    run.has_round(2).await;
+    let second = rows(json!([accepted(0.125), {"name": "b", "state": "Pending"}]));
+    run.files().change(|it| it.history[0].omitted_workers = 7);
+    run.files().finish_round("0.943");
+    run.files().change(|it| it.history.last_mut().unwrap().workers = second);
+    let has_rows = |s: &TrainingModelStatus| {
+        s.history.len() == 2 && s.history.iter().all(|round| round.workers.len() == 2)
+    };
+    status(&run.harness, "the rows of both rounds", has_rows).await;
+    let (table, notes, is_done) = export(&run, "digits");
+    let expected = "\
+round,worker,samples,loss,metric_accuracy,norm,weight,state,reason,run
+1,a,600,0.25,0.9,1.5,1,Accepted,,1
+1,b,40,,,,,Refused,NotFinite,1
+2,a,600,0.125,0.9,1.5,1,Accepted,,1
+2,b,,,,,,Absent,,1
+";
+    assert_eq!((&*table, is_done), (expected, true));
+    let note = "TrainingModel digits: round 1 of run 1 is truncated: 7 more workers have no row\n";
+    assert_eq!(notes, note);
+
+    let (table, error, is_done) = export(&run, "tm/unknown");
+    assert_eq!((&*table, is_done), ("", false));
+    assert!(error.contains("get TrainingModel default/unknown: "), "{error}");
 }
 
 /// Grants the controller, a `ServiceAccount`, these resources of these groups.

@@ -5,6 +5,7 @@ mod crds;
 mod record_metrics;
 mod status;
 mod training;
+mod training_export;
 mod trust;
 
 pub use crds::crds;

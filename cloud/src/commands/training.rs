@@ -1,5 +1,5 @@
 //! The commands `training stop` and `training restart`: they name the current run in an annotation,
-//! and the controller acts on it.
+//! and the controller acts on it. `training export` prints what the status has of closed rounds.
 
 use std::io::Write as _;
 
@@ -11,32 +11,56 @@ use neptune_api::TrainingModel;
 use serde_json::{Value, json};
 
 use crate::{
-    cli::{Training, TrainingCommand},
-    commands::connect::connect,
+    cli::{ExportFormat, Training, TrainingCommand, TrainingExport},
+    commands::{connect::connect, training_export},
     controllers::training_model::{RESTART_RUN, STOP_RUN},
     error::Error,
 };
 
-/// Asks the controller to stop a run, or to start another one.
+/// Asks the controller to stop a run, or to start another one, or prints the closed rounds.
 ///
 /// # Errors
-/// No usable kubeconfig, no answer from the API server, no such object, or no run.
+/// No usable kubeconfig, no answer from the API server, no such object, or no run to stop or repeat.
 pub async fn training(command: TrainingCommand) -> Result<(), Error> {
-    let (Training { name, namespace, cluster }, is_restart) = match command {
-        TrainingCommand::Stop(flags) => (flags, false),
-        TrainingCommand::Restart(flags) => (flags, true),
-    };
-    let (client, default) = connect(&cluster).await?;
-    let namespace = namespace.unwrap_or(default);
-    let api = Api::<TrainingModel>::namespaced(client, &namespace);
-    let step = |verb: &str| format!("{verb} TrainingModel {namespace}/{name}");
-    let model = api.get(&name).await.map_err(Error::api(step("get")))?;
-    let (patch, text) = decide(&model, &name, is_restart).map_err(Error::Training)?;
-    let done = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    done.map_err(Error::api(step("annotate")))?;
+    match command {
+        TrainingCommand::Stop(flags) => annotate(flags, false).await,
+        TrainingCommand::Restart(flags) => annotate(flags, true).await,
+        TrainingCommand::Export(flags) => export(flags).await,
+    }
+}
+
+async fn annotate(flags: Training, is_restart: bool) -> Result<(), Error> {
+    let (api, model, namespace) = get(&flags).await?;
+    let name = &flags.name;
+    let (patch, text) = decide(&model, name, is_restart).map_err(Error::Training)?;
+    let done = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    done.map_err(Error::api(format!("annotate TrainingModel {namespace}/{name}")))?;
     // A closed pipe is not an error.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(())
+}
+
+async fn export(TrainingExport { training, output }: TrainingExport) -> Result<(), Error> {
+    let (_, model, _) = get(&training).await?;
+    let history = model.status.map(|status| status.history).unwrap_or_default();
+    for note in training_export::notes(&training.name, &history) {
+        let _ = writeln!(std::io::stderr(), "TrainingModel {}: {note}", training.name);
+    }
+    let text = match output {
+        ExportFormat::Csv => training_export::csv(&history),
+    };
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(())
+}
+
+/// The `TrainingModel` with its namespace.
+async fn get(flags: &Training) -> Result<(Api<TrainingModel>, TrainingModel, String), Error> {
+    let (client, default) = connect(&flags.cluster).await?;
+    let namespace = flags.namespace.clone().unwrap_or(default);
+    let api = Api::<TrainingModel>::namespaced(client, &namespace);
+    let step = format!("get TrainingModel {namespace}/{}", flags.name);
+    let model = api.get(&flags.name).await.map_err(Error::api(step))?;
+    Ok((api, model, namespace))
 }
 
 /// The change of the object, and what to tell the user. The patch names the run that the user saw: one

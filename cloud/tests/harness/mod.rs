@@ -383,9 +383,21 @@ impl Harness {
 
     /// Runs a command of the built program with the rights of an administrator.
     pub fn neptune(&self, args: &[&str]) {
+        run(&mut self.neptune_command(args));
+    }
+
+    /// As [`Self::neptune`]; returns what the command wrote, and whether it succeeded.
+    pub fn try_neptune(&self, args: &[&str]) -> (String, String, bool) {
+        let output = self.neptune_command(args).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr), output.status.success())
+    }
+
+    fn neptune_command(&self, args: &[&str]) -> Command {
         let kubeconfig = self.directory.path().join(CONTROLLER_KUBECONFIG);
         let mut command = Command::new(env!("CARGO_BIN_EXE_neptune-cloud"));
-        run(command.args(args).arg("--kubeconfig").arg(kubeconfig));
+        command.args(args).arg("--kubeconfig").arg(kubeconfig);
+        command
     }
 
     /// Sends SIGKILL.

@@ -253,6 +253,15 @@ async fn unequal_shares_count_in_full_by_default() {
     let status = until_succeeded(&fleet).await;
     let rounds: Vec<_> = status.history.iter().map(|it| (it.participants, it.samples)).collect();
     assert_eq!(rounds, [(5, 1197); ROUNDS as usize], "{status:#?}");
+    for round in &status.history {
+        let rows = round.workers.iter().map(|it| (&*it.name, it.samples, it.metrics.len()));
+        let expected = SHARES.map(|(name, samples)| (name, i64::try_from(samples).ok(), 1));
+        assert_eq!(rows.collect::<Vec<_>>(), expected, "{round:#?}");
+        assert!(
+            round.workers.iter().all(|it| it.loss.is_some() && it.norm.is_some()),
+            "{round:#?}"
+        );
+    }
     let (global, central) = (accuracy(&status), alone(&fleet, "central", &all));
     println!("shares {SHARES:?}: global {global:.4}, central {central:.4}");
     assert!(global >= central - 0.03, "global {global}, central {central}");
