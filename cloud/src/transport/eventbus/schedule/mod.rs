@@ -4,6 +4,7 @@
 //! | event | action |
 //! |---|---|
 //! | objects are queued | their index after 250 ms without a further one, at the latest after 2 s |
+//! | the same object is queued again within 2 s | nothing: it is on its way |
 //! | the router accepts the message | the next one of that node; an index is repeated until the node confirms it |
 //! | the router has no session of the node | the node is away until it sends a message or its Node becomes Ready |
 //! | no response, or an unknown one | the same message again after a pause of that node |
@@ -104,6 +105,7 @@ impl Schedule {
                 let post = (now, self.posted);
                 node.in_flight.push(Post {
                     topic: message.topic.clone(),
+                    payload: message.payload.clone(),
                     place: (is_connected, post),
                     seen_meanwhile: false,
                 });
@@ -149,6 +151,7 @@ impl Schedule {
             PostOutcome::Taken => {
                 node.is_connected = true;
                 node.pause = Pause::default();
+                node.accept(&message, now);
                 if let (Some(revision), Some(unconfirmed)) = (message.index, &mut node.unconfirmed)
                 {
                     unconfirmed.taken(revision, now, random);

@@ -1,7 +1,11 @@
 //! One node of the schedule: what is queued for it, and when. Pure.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
+use bytes::Bytes;
 use neptune_backoff::Backoff;
 
 use crate::{
@@ -19,6 +23,8 @@ pub struct NodeQueue {
     pub outbox: NodeOutbox,
     /// The posts in flight.
     pub in_flight: Vec<Post>,
+    /// The posts that the router accepted in the last [`ON_ITS_WAY`], oldest first.
+    pub accepted: VecDeque<AcceptedPost>,
     /// Since when objects are queued that no index followed yet.
     pub objects: Option<QueuedObjects>,
     /// Whether nothing is posted until the node sends a message or is Ready again.
@@ -36,6 +42,19 @@ pub struct NodeQueue {
     /// Its lane, by `is_connected`, and its due time there.
     pub entry: Option<(bool, Instant)>,
 }
+
+/// A post that the router accepted.
+#[derive(Debug)]
+pub struct AcceptedPost {
+    at: Instant,
+    topic: String,
+    payload: Bytes,
+}
+
+/// How long an accepted message may take to its node. A sync that was sent meanwhile lacks the object,
+/// and asks for what is on its way. If the message is lost, the next sync asks for it again: an index
+/// that the node does not confirm is repeated after this time.
+const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
 /// When objects were queued.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +87,8 @@ pub const MAX_POSTS: usize = 8;
 pub struct Post {
     /// The topic of its message.
     pub topic: String,
+    /// The payload of its message.
+    pub payload: Bytes,
     /// Its lane, and its place among the posts of that lane.
     pub place: (bool, PostEntry),
     /// Whether the node sent a message since it began.
@@ -117,12 +138,33 @@ impl NodeQueue {
             && self.outbox.next().is_some_and(is_free)
     }
 
-    /// Queues a message. It replaces a queued one on its topic.
+    /// Queues a message, unless it is on its way. It replaces a queued one on its topic.
     pub fn push(&mut self, message: QueuedMessage, now: Instant) {
         if message.index.is_none() {
+            if self.is_on_its_way(&message, now) {
+                return;
+            }
             self.objects.get_or_insert(QueuedObjects { first: now, last: now }).last = now;
         }
         self.outbox.push(message);
+    }
+
+    /// Whether the same message is in flight, or was accepted just now.
+    fn is_on_its_way(&mut self, message: &QueuedMessage, now: Instant) -> bool {
+        while self.accepted.front().is_some_and(|post| post.at + ON_ITS_WAY <= now) {
+            self.accepted.pop_front();
+        }
+        let in_flight = self.in_flight.iter().map(|post| (&post.topic, &post.payload));
+        let accepted = self.accepted.iter().map(|post| (&post.topic, &post.payload));
+        in_flight.chain(accepted).any(|post| post == (&message.topic, &message.payload))
+    }
+
+    /// The router accepted a message.
+    pub fn accept(&mut self, message: &QueuedMessage, now: Instant) {
+        if message.index.is_none() {
+            let (topic, payload) = (message.topic.clone(), message.payload.clone());
+            self.accepted.push_back(AcceptedPost { at: now, topic, payload });
+        }
     }
 
     /// Removes the next message.
@@ -156,6 +198,7 @@ impl NodeQueue {
         self.is_away = true;
         self.is_connected = false;
         self.outbox.clear();
+        self.accepted.clear();
         self.objects = None;
     }
 

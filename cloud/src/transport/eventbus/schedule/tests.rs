@@ -170,6 +170,28 @@ fn index_of_objects_without_a_pause_is_posted_after_two_seconds() {
 }
 
 #[test]
+fn object_on_its_way_is_posted_once() {
+    let mut controller = Harness::new();
+    controller.enqueue("edge0", "index1");
+    controller.all_taken();
+    controller.enqueue("edge0", "a");
+    assert_eq!(controller.posts(), ["edge0 a"]);
+    // A sync that was sent before.
+    controller.enqueue("edge0", "a");
+    controller.done("edge0", PostOutcome::Taken);
+    controller.enqueue("edge0", "a");
+    assert_eq!(controller.posts(), Vec::<String>::new());
+    controller.now += Duration::from_secs(2);
+    controller.on_sync("edge0", 1);
+    controller.enqueue("edge0", "a");
+    assert_eq!(controller.all_taken(), ["edge0 a"], "it was lost");
+    controller.set_readiness("edge0", NodeReadiness::NotReady);
+    controller.on_sign_of_life("edge0", true);
+    controller.enqueue("edge0", "a");
+    assert_eq!(controller.all_taken(), ["edge0 a"], "the session ended meanwhile");
+}
+
+#[test]
 fn posts_in_flight_are_bounded_and_the_longest_waiting_is_next() {
     let mut controller = Harness::new();
     for node in 0..=MAX_IN_FLIGHT {
