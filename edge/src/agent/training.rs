@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 use super::{Agent, node_key::NodeKey, training_inputs::inputs};
 use crate::{
     artifacts::{datasets::Datasets, downloads::Downloads},
-    desired::{Desired, WantedTask, WantedTraining},
+    desired::{Desired, WantedTraining},
     domain::training::{SweepState, TaskEvent, TaskProblem, TaskRecord},
     random::random,
     storage::Store,
@@ -265,7 +265,7 @@ impl Training {
             files: TaskFiles::new(&self.node.context.data_dir, id),
             node: self.node.clone(),
             client,
-            same_base: same_base(id, wanted, &context.desired.training),
+            same_base: context.desired.training.same_base(id, wanted),
         };
         let cancel = Arc::new(Notify::new());
         job.begin(work, Arc::clone(&cancel));
@@ -330,16 +330,6 @@ fn instance_report(instance: &TaskInstance, report: TaskReport) -> TaskReport {
         update_bytes: weights.map(|weights| weights.bytes),
         ..report
     }
-}
-
-/// Other tasks that begin with the same weights.
-fn same_base(id: &TaskId, wanted: &WantedTask, training: &WantedTraining) -> Vec<TaskId> {
-    let base = wanted.task.base.as_ref();
-    let others = training
-        .tasks
-        .iter()
-        .filter(|(other, task)| *other != id && base.is_some() && task.task.base.as_ref() == base);
-    others.map(|(other, _)| other.clone()).collect()
 }
 
 /// Logs a new state, and a new problem.

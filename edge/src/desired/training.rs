@@ -55,6 +55,18 @@ impl WantedTraining {
         self.tasks.values().filter_map(WantedTask::script_source)
     }
 
+    /// Other tasks of the namespace that begin with the same weights.
+    pub fn same_base(&self, id: &TaskId, wanted: &WantedTask) -> Vec<TaskId> {
+        let base = wanted.task.base.as_ref();
+        let others = self.tasks.iter().filter(|(other, task)| {
+            *other != id
+                && base.is_some()
+                && task.task.base.as_ref() == base
+                && task.owner.namespace == wanted.owner.namespace
+        });
+        others.map(|(other, _)| other.clone()).collect()
+    }
+
     /// The images of the tasks.
     pub fn images(&self) -> impl Iterator<Item = &String> {
         self.tasks.values().map(|wanted| &wanted.container.image)
@@ -265,6 +277,26 @@ pub mod tests {
             training.add(&owner, content, |name| name.as_str() == "taken");
         }
         training
+    }
+
+    #[test]
+    fn weights_are_copied_only_within_a_namespace() {
+        let digest = |digit: &str| digit.repeat(64);
+        let mut training = WantedTraining::default();
+        for (owner, id) in [("n/m0", "4"), ("n/m1", "5"), ("other/m", "6")] {
+            let content = content(|content| {
+                content["tasks"][0]["id"] = json!(digest(id));
+                content["tasks"][0]["container"] = json!(format!("digits-{id}"));
+            });
+            let owner = owner.replace('/', "/trainingmodels/").parse().unwrap();
+            training.add(&owner, &content, |_| false);
+        }
+        let same_base = |id: &str| {
+            let id = TaskId(digest(id));
+            training.same_base(&id, &training.tasks[&id])
+        };
+        assert_eq!(same_base("4"), [TaskId(digest("5"))]);
+        assert_eq!(same_base("6"), []);
     }
 
     #[test]
