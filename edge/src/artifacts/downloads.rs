@@ -147,6 +147,8 @@ impl Downloads {
                 info!(url = want.redacted_url(), path = %artifact.path.display(), bytes = artifact.bytes, "download completed");
                 let local_artifact = local_artifact(&artifact, &want);
                 entry.state = DownloadEntryState::Present(artifact, local_artifact);
+                // Its object may be deleted before the next garbage collection.
+                self.gc_used = None;
                 self.offer_contents();
             }
             DownloadEvent::Failed(error) => {
