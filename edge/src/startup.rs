@@ -14,7 +14,7 @@ use neptune_models::{ModelStore, PeerFetch, StorePolicy};
 use neptune_program::listen::{self, Refusals};
 use rustix::thread::CapabilitySet;
 use tokio::sync::mpsc;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::{
     Error,
@@ -32,6 +32,7 @@ use crate::{
     domain::{
         identity::AgentIdentity,
         node_context::{DOWNLOADS_DIR, GATEWAYS_DIR, NONROOT, NodeContext},
+        peer_settings::WITHHELD,
     },
     engine::{docker::Docker, former_nodes, image_pulls::ImagePulls, watch},
     event::AgentEvent,
@@ -207,6 +208,9 @@ fn start_peers(
     refusals: &Refusals,
 ) -> Option<PeerService> {
     let (node, settings) = (config.node.clone(), config.peers?);
+    if settings.withholds_models {
+        warn!("{WITHHELD}");
+    }
     let (peers, mut contents) = PeerService::new(node, settings, refusals.clone());
     if let Ok(key) = key.get() {
         peers.start(key);

@@ -5,16 +5,25 @@
 
 mod harness;
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use harness::{
     Agent, Broker, BusyboxImage, Cloud, FileServer, IDLE, MqttClient, WorkerClient, docker,
     eventually, login_of, service, unique,
 };
 use neptune_wire::{
-    ModelReload, Phase, PresenceState, StatusReport, Topic, TopicPrefix, WorkerReason, decode,
+    ModelReload, NodeReport, PeerRoster, Phase, PresenceState, StatusReport, Topic, TopicPrefix,
+    WorkerReason, decode,
 };
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
 const SERVICE: &str = "default/jointinferenceservices/s";
 const MODEL: &str = "default/models/small";
@@ -168,6 +177,67 @@ async fn model_without_a_worker_is_kept_verified_until_it_is_deleted() {
     // The placement ends.
     cloud.delete(MODEL);
     eventually("the download to be removed", || files_with(&agent.data_dir(), b"hello") == 0).await;
+}
+
+/// A node that shares models, and the number of connections to it. It answers nothing.
+async fn silent_peer() -> (Value, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&asked);
+    tokio::spawn(async move {
+        while listener.accept().await.is_ok() {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let pin = format!("sha256:{}", "0".repeat(64));
+    let peer = json!({"node": "peer", "pin": pin, "addresses": [address], "sharesModels": true});
+    (peer, asked)
+}
+
+#[tokio::test]
+async fn namespace_gets_no_file_of_another_one_by_its_digest() {
+    let (broker, (peer, asked)) = (Broker::start().await, silent_peer().await);
+    let mut agent = Agent::new(&broker.url());
+    let options = |sharing: &str| {
+        ["--peers", "--keep-unused", "0", "--model-sharing", sharing].map(str::to_owned).to_vec()
+    };
+    agent.extra = options("node");
+    agent.start();
+    let cloud = Cloud::connect(&agent);
+    let shares = |expected: bool| {
+        move |report: &NodeReport| {
+            report.peers.as_ref().is_some_and(|peers| peers.shares_models == expected)
+        }
+    };
+    cloud.node("sharing", shares(true)).await;
+    let (of_a, of_b) = ("a/models/of-a", "b/models/of-b");
+    let roster = PeerRoster::key(&agent.node).to_string();
+    cloud.insert(&roster, &json!({"peers": {"peers": [peer]}}));
+    cloud.insert(of_a, &model(&FileServer::serve(b"hello").await, HELLO));
+    cloud.status(of_a, "present", is(PresenceState::Present)).await;
+    assert!(asked.swap(0, Ordering::Relaxed) > 0, "the peer was asked");
+    cloud.insert(of_b, &model(&FileServer::refusing().await, HELLO));
+    cloud.status(of_b, "present", is(PresenceState::Present)).await;
+
+    agent.kill();
+    agent.extra = options("namespace");
+    agent.start();
+    cloud.node("not sharing", shares(false)).await;
+    let in_epoch_2 = |state| {
+        let is = is(state);
+        move |report: &StatusReport| report.epoch == 2 && is(report)
+    };
+    let refused = cloud.status(of_b, "failed", in_epoch_2(PresenceState::Failed)).await;
+    assert!(refused.model.unwrap().message.contains("401"));
+    cloud.status(of_a, "present", in_epoch_2(PresenceState::Present)).await;
+    assert_eq!(asked.load(Ordering::Relaxed), 0, "connections to the peer");
+    assert!(agent.log().contains("models are not shared with other nodes"), "{}", agent.log());
+    // The file that nobody may use is removed, and the own one of namespace a with its object.
+    let data = agent.data_dir();
+    eventually("one file", || files_with(&data, b"hello") == 1).await;
+    cloud.delete(of_a);
+    eventually("no file", || files_with(&data, b"hello") == 0).await;
 }
 
 #[tokio::test]

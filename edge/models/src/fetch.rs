@@ -216,7 +216,8 @@ impl FetchTask {
         let Some(digest) = self.request.sha256.filter(|_| !is_local && !is_complete) else {
             return Ok(());
         };
-        if self.inventory.policy.peers.is_none() {
+        // A peer does not prove that the namespace may read the URL.
+        if self.inventory.policy.peers.is_none() || self.request.namespace.is_some() {
             return Ok(());
         }
         let key = self.request.key();
@@ -336,10 +337,11 @@ fn store(
     let write_error = |source| reserve.write_error(&dir, source, 0);
     let digest = complete.digest;
     // Marked before it is stored, so that a concurrent garbage collection does not remove it.
-    let in_use = inventory.mark_in_use(digest);
+    let key = request.content_key(digest);
+    let in_use = inventory.mark_in_use(&key);
     // Two URLs can have the same content. The second fetch must not replace the stored artifact.
     let adding = lock(&in_use);
-    if inventory.content.find(digest, request.packaging).is_none() {
+    if inventory.content.find(&key, request.packaging).is_none() {
         let bytes = complete.bytes;
         let (model, size) = match (request.packaging, complete.tree) {
             (_, Some((tree, unpacked))) => (tree, unpacked.bytes),
@@ -347,14 +349,15 @@ fn store(
             (_, None) => (complete.raw, bytes),
         };
         let is_archive = request.packaging != Packaging::Plain;
-        let archive = (is_archive && inventory.policy.peers.is_some()).then(|| dir.join("raw"));
+        let is_for_peers = inventory.policy.peers.is_some() && request.namespace.is_none();
+        let archive = (is_archive && is_for_peers).then(|| dir.join("raw"));
         let size = if archive.is_some() { size + bytes } else { size };
         let meta = ArtifactMeta { bytes, size, fetched: milliseconds(), peer: complete.peer };
         let files = (model.as_path(), archive.as_deref());
         let staging = dir.join("new");
-        let stored = inventory.content.put(files, digest, request.packaging, &meta, &staging);
+        let stored = inventory.content.put(files, &key, request.packaging, &meta, &staging);
         stored.map_err(write_error)?;
-        info!(url = reserve.url, %digest, bytes, size, "artifact stored");
+        info!(url = reserve.url, content = %key, bytes, size, "artifact stored");
     }
     if request.sha256.is_none() {
         let recorded = inventory.content.record_digest(request, digest, complete.validator);
@@ -362,7 +365,7 @@ fn store(
     }
     drop(adding);
     remove(&dir).map_err(write_error)?;
-    let stored = inventory.find_digest(digest, request.packaging, in_use);
+    let stored = inventory.find_content(&key, request.packaging, in_use);
     stored.ok_or_else(|| write_error(std::io::ErrorKind::NotFound.into()))
 }
 

@@ -14,7 +14,7 @@ use neptune_wire::NodeName;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::{
-    AllowedAddress, Digest, ModelError, StorePolicy,
+    AllowedAddress, ContentKey, Digest, ModelError, StorePolicy,
     location::ArtifactLocation,
     request::{ArtifactRequest, Packaging},
     storage::{
@@ -42,7 +42,7 @@ pub struct Artifact {
     _in_use: InUse,
 }
 
-/// While it exists, the artifact of its digest is not removed. Locked while the artifact is added.
+/// While it exists, the artifact of its content is not removed. Locked while the artifact is added.
 pub type InUse = Arc<Mutex<()>>;
 
 pub struct Inventory {
@@ -51,7 +51,7 @@ pub struct Inventory {
     pub allowed_addresses: Arc<[AllowedAddress]>,
     pub content: ContentStore,
     partial_locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    in_use: Mutex<HashMap<Digest, Weak<Mutex<()>>>>,
+    in_use: Mutex<HashMap<ContentKey, Weak<Mutex<()>>>>,
     /// Bytes that servers sent.
     pub origin_bytes: AtomicU64,
     /// Locked while the store is open.
@@ -92,27 +92,29 @@ impl Inventory {
             };
             self.content.known_digest(request, now.as_ref())
         })?;
-        self.find_digest(digest, request.packaging, self.mark_in_use(digest))
+        let key = request.content_key(digest);
+        self.find_content(&key, request.packaging, self.mark_in_use(&key))
     }
 
-    pub fn find_digest(
+    pub fn find_content(
         &self,
-        digest: Digest,
+        key: &ContentKey,
         packaging: Packaging,
         in_use: InUse,
     ) -> Option<Artifact> {
-        let (path, meta) = self.content.find(digest, packaging)?;
+        let (path, meta) = self.content.find(key, packaging)?;
+        let digest = key.digest;
         Some(Artifact { digest, path, bytes: meta.bytes, peer: meta.peer, _in_use: in_use })
     }
 
-    /// Protects the artifact of `digest` from removal while the result exists.
-    pub fn mark_in_use(&self, digest: Digest) -> InUse {
+    /// Protects the artifact of `key` from removal while the result exists.
+    pub fn mark_in_use(&self, key: &ContentKey) -> InUse {
         let mut all = lock(&self.in_use);
-        if let Some(in_use) = all.get(&digest).and_then(Weak::upgrade) {
+        if let Some(in_use) = all.get(key).and_then(Weak::upgrade) {
             return in_use;
         }
         let in_use = InUse::default();
-        all.insert(digest, Arc::downgrade(&in_use));
+        all.insert(key.clone(), Arc::downgrade(&in_use));
         in_use
     }
 
@@ -142,13 +144,17 @@ impl Inventory {
     }
 
     /// Removes artifacts and old partial downloads. Returns the size of the artifacts. Blocking.
-    pub fn collect_garbage(&self, keep: &BTreeSet<Digest>, keep_newest: usize) -> io::Result<u64> {
+    pub fn collect_garbage(
+        &self,
+        keep: &BTreeSet<ContentKey>,
+        keep_newest: usize,
+    ) -> io::Result<u64> {
         let (trash, freed) = {
             // While this is locked, no further artifact is marked as in use.
             let mut in_use = lock(&self.in_use);
             in_use.retain(|_, in_use| in_use.strong_count() > 0);
-            let keep = keep.iter().chain(in_use.keys()).copied().collect();
-            self.content.collect_garbage(&keep, keep_newest)?
+            let keep = keep.iter().chain(in_use.keys()).cloned().collect();
+            self.content.collect_garbage(&keep, keep_newest, self.policy.per_namespace)?
         };
         remove_all(trash)?;
         self.remove_old_partials()?;
@@ -163,11 +169,11 @@ impl Inventory {
             remove(&dir.join("tree"))?;
             remove(&dir.join("new"))?;
             let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let stored = name.split_once('-').and_then(|(digest, directory)| {
+            let stored = name.rsplit_once('-').and_then(|(key, directory)| {
                 let packaging = [Packaging::Plain, Packaging::Tar]
                     .into_iter()
                     .find(|packaging| packaging.directory_name() == directory)?;
-                self.content.find(digest.parse().ok()?, packaging)
+                self.content.find(&key.parse().ok()?, packaging)
             });
             if stored.is_some() {
                 remove(&dir)?;

@@ -1,6 +1,6 @@
 //! The model store of a node. It downloads artifacts (models and datasets) over http(s), from S3
 //! and from allowed directories of the node, verifies and unpacks them while they arrive, and
-//! stores each once, by its sha256.
+//! stores each once, by its sha256; once per namespace if the policy separates them.
 //!
 //! The crate does not know workers, resources or messages. The caller decides what to fetch and
 //! what to keep. All state is in files, so that the content after a power failure can be inspected
@@ -24,6 +24,7 @@
 
 mod address_policy;
 mod archive;
+mod content_key;
 mod disk_reserve;
 mod error;
 mod fetch;
@@ -41,6 +42,7 @@ mod transfer;
 
 pub use address_policy::{AllowedAddress, InvalidAllowedAddress};
 pub use archive::ArchiveLimits;
+pub use content_key::ContentKey;
 pub use error::{ModelError, ModelErrorClass};
 pub use inventory::Artifact;
 pub use neptune_content::{Digest, InvalidDigest};

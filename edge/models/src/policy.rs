@@ -23,6 +23,9 @@ pub struct StorePolicy {
     /// A server that sends nothing for this time is considered unavailable. Does not limit the
     /// duration of a download. Default: 30 s.
     pub stall_timeout: Duration,
+    /// Whether each namespace has files of its own: one that another namespace fetched is not used,
+    /// and other nodes are not asked. Default: false.
+    pub per_namespace: bool,
     /// Asks other nodes for contents with a digest before their URL is used. Received archives are
     /// kept then. Default: none.
     pub peers: Option<PeerFetch>,
@@ -38,6 +41,7 @@ impl Default for StorePolicy {
             s3: S3Config::default(),
             ca_file: None,
             stall_timeout: Duration::from_secs(30),
+            per_namespace: false,
             peers: None,
         }
     }

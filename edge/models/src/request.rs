@@ -1,6 +1,8 @@
 //! What to fetch: a location, and optionally the digest of the content. Pure.
 
-use crate::{Digest, ModelError, location::ArtifactLocation};
+use neptune_wire::Namespace;
+
+use crate::{ContentKey, Digest, ModelError, location::ArtifactLocation};
 
 /// An artifact to fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -8,6 +10,8 @@ pub struct ArtifactRequest {
     pub(crate) location: ArtifactLocation,
     pub(crate) sha256: Option<Digest>,
     pub(crate) packaging: Packaging,
+    /// The namespace whose file it is; `None` for one that all namespaces share.
+    pub(crate) namespace: Option<Namespace>,
 }
 
 /// How the artifact is packed. The end of the URL's path decides.
@@ -53,7 +57,14 @@ impl ArtifactRequest {
     pub fn parse(url: &str, sha256: Option<Digest>) -> Result<Self, ModelError> {
         let location = ArtifactLocation::parse(url)?;
         let packaging = Packaging::of(location.path());
-        Ok(Self { location, sha256, packaging })
+        Ok(Self { location, sha256, packaging, namespace: None })
+    }
+
+    /// The same artifact for the objects of a namespace. Counts if the store has files per
+    /// namespace.
+    #[must_use]
+    pub fn for_namespace(self, namespace: Namespace) -> Self {
+        Self { namespace: Some(namespace), ..self }
     }
 
     /// The URL for logs and statuses: without user, password, query and fragment.
@@ -82,10 +93,19 @@ impl ArtifactRequest {
         if name.trim_matches('.').is_empty() { "model".to_owned() } else { name }
     }
 
-    /// Identifies the complete URL, including secrets, without revealing it.
+    /// Identifies the namespace and the complete URL, including secrets, without revealing it.
     pub(crate) fn fingerprint(&self) -> Digest {
         let text = format!("{} {}", self.packaging.directory_name(), self.location.full_url());
+        let text = match &self.namespace {
+            None => text,
+            Some(namespace) => format!("{namespace} {text}"),
+        };
         Digest::of_bytes(text.as_bytes())
+    }
+
+    /// The content of this digest that the request may use.
+    pub(crate) fn content_key(&self, digest: Digest) -> ContentKey {
+        ContentKey { digest, namespace: self.namespace.clone() }
     }
 
     /// Identifies the content to which received bytes belong. With a digest they are the same from
@@ -100,7 +120,9 @@ impl ArtifactRequest {
     /// Requests with the same key share one fetch.
     pub(crate) fn key(&self) -> String {
         match self.sha256 {
-            Some(digest) => format!("{digest}-{}", self.packaging.directory_name()),
+            Some(digest) => {
+                format!("{}-{}", self.content_key(digest), self.packaging.directory_name())
+            }
             None => format!("url-{}", self.fingerprint()),
         }
     }

@@ -16,7 +16,7 @@ use futures::{
 use tokio::sync::watch;
 
 use crate::{
-    Artifact, ArtifactRequest, Digest, FetchProgress, ModelError, StorePolicy,
+    Artifact, ArtifactRequest, ContentKey, Digest, FetchProgress, ModelError, StorePolicy,
     fetch::FetchTask,
     inventory::{Inventory, lock},
     sources::{FetchSources, WaitingCaller},
@@ -112,7 +112,8 @@ impl ModelStore {
         request: &ArtifactRequest,
         progress: &watch::Sender<FetchProgress>,
     ) -> Result<Artifact, Arc<ModelError>> {
-        let JoinedFetch { future, progress: mut updates, caller: _caller } = self.join(request);
+        let JoinedFetch { future, progress: mut updates, caller: _caller } =
+            self.join(&self.permitted(request));
         tokio::pin!(future);
         loop {
             tokio::select! {
@@ -157,47 +158,55 @@ impl ModelStore {
 
     /// Returns the artifact if it is stored. Blocking, but short.
     pub fn find(&self, request: &ArtifactRequest) -> Option<Artifact> {
-        self.inventory.find(request)
+        self.inventory.find(&self.permitted(request))
+    }
+
+    /// The request for the files that it may use by the policy.
+    fn permitted(&self, request: &ArtifactRequest) -> ArtifactRequest {
+        let namespace = request.namespace.clone().filter(|_| self.inventory.policy.per_namespace);
+        ArtifactRequest { namespace, ..request.clone() }
     }
 
     /// Removes artifacts, and partial downloads that were not continued for a week. Returns the
     /// size of the removed artifacts, in bytes. Blocking.
     ///
     /// Keeps the artifacts in `keep`, those for which an [`Artifact`] value exists, and the newest
-    /// `keep_newest` of the others.
+    /// `keep_newest` of the others. No request finds artifacts of the other
+    /// [`StorePolicy::per_namespace`], so they are not kept as newest.
     ///
     /// # Errors
     /// [`ModelError::StoreIo`].
     pub fn collect_garbage(
         &self,
-        keep: &BTreeSet<Digest>,
+        keep: &BTreeSet<ContentKey>,
         keep_newest: usize,
     ) -> Result<u64, ModelError> {
         let collected = self.inventory.collect_garbage(keep, keep_newest);
         collected.map_err(|source| self.io_error(source))
     }
 
-    /// The contents as they were downloaded, for other nodes. An archive is one only if it was kept.
-    /// Blocking.
+    /// The contents as they were downloaded, for other nodes, without those of single namespaces. An
+    /// archive is one only if it was kept. Blocking.
     ///
     /// # Errors
     /// [`ModelError::StoreIo`].
     pub fn contents(&self) -> Result<Vec<StoredContent>, ModelError> {
         let content = &self.inventory.content;
-        let digests = content.digests().map_err(|source| self.io_error(source))?;
-        let file = |digest| {
-            let (path, bytes) = content.file(digest)?;
-            Some(StoredContent { digest, path, bytes })
+        let keys = content.keys().map_err(|source| self.io_error(source))?;
+        let file = |key: ContentKey| {
+            let (path, bytes) = content.file(&key)?;
+            Some(StoredContent { digest: key.digest, path, bytes })
         };
-        Ok(digests.into_iter().filter_map(file).collect())
+        let shared = keys.into_iter().filter(|key| key.namespace.is_none());
+        Ok(shared.filter_map(file).collect())
     }
 
-    /// Removes a damaged content, also if it is in use. Blocking.
+    /// Removes a damaged content of [`ModelStore::contents`], also if it is in use. Blocking.
     ///
     /// # Errors
     /// [`ModelError::StoreIo`].
     pub fn discard(&self, digest: Digest) -> Result<(), ModelError> {
-        let trash = self.inventory.content.discard(digest);
+        let trash = self.inventory.content.discard(&ContentKey::shared(digest));
         trash.and_then(remove_all).map_err(|source| self.io_error(source))
     }
 
@@ -215,6 +224,6 @@ impl ModelStore {
     /// # Errors
     /// [`ModelError::StoreIo`].
     pub async fn discard_partial(&self, request: &ArtifactRequest) -> Result<(), ModelError> {
-        self.inventory.discard_partial(&request.key()).await
+        self.inventory.discard_partial(&self.permitted(request).key()).await
     }
 }

@@ -83,20 +83,17 @@ impl ModelServers {
     /// The models and images of the targets, and the models of the versions to which a server may
     /// return.
     pub fn needs(&self, desired: &Desired) -> ServerNeeds {
-        let targets = desired.servers.values().filter(|server| server.refusal.is_none());
-        let targets = targets.filter_map(|server| server.serving.model.as_ref());
-        let kept = self.instances.values().flat_map(|server| server.rollout.kept_versions());
-        let kept = kept.filter_map(|version| version.serving.model.as_ref());
+        let targets = desired.servers.iter().filter(|(_, server)| server.refusal.is_none());
+        let targets = targets.filter_map(|(key, server)| {
+            Some(ArtifactSource::of(&key.namespace, server.serving.model.as_ref()?))
+        });
+        let kept = self.instances.values().flat_map(ModelServerInstance::kept_sources);
         let images = desired.servers.iter().flat_map(|(key, wanted)| {
             let server = self.instances.get(key).into_iter();
             server.flat_map(move |server| server.awaited_images(wanted).cloned())
         });
         ServerNeeds {
-            sources: targets
-                .chain(kept)
-                .map(ArtifactSource::of)
-                .chain(desired.training.script_sources())
-                .collect(),
+            sources: targets.chain(kept).chain(desired.training.script_sources()).collect(),
             images: images.collect(),
         }
     }
@@ -120,7 +117,8 @@ impl ModelServers {
                 error!(%error, object = %key, "failed to read stored rollout state; starting without it");
                 RolloutState::default()
             });
-            let server = ModelServerInstance::new(wanted.uid.clone(), rollout);
+            let server =
+                ModelServerInstance::new(key.namespace.clone(), wanted.uid.clone(), rollout);
             self.instances.insert(key.clone(), server);
         }
     }
@@ -322,10 +320,9 @@ impl ModelServers {
 
     /// Downloads the models of this server again, because a file is missing.
     pub fn refetch_models(&self, key: &ObjectKey, downloads: &mut Downloads) {
-        let versions =
-            self.instances.get(key).into_iter().flat_map(|it| it.rollout.kept_versions());
-        for model in versions.filter_map(|version| version.serving.model.as_ref()) {
-            downloads.refetch(&ArtifactSource::of(model));
+        let server = self.instances.get(key).into_iter();
+        for source in server.flat_map(ModelServerInstance::kept_sources) {
+            downloads.refetch(&source);
         }
     }
 

@@ -9,7 +9,9 @@ use std::{
 };
 
 use jiff::Timestamp;
-use neptune_models::{Artifact, ArtifactRequest, Digest, FetchProgress, ModelError, ModelStore};
+use neptune_models::{
+    Artifact, ArtifactRequest, ContentKey, Digest, FetchProgress, ModelError, ModelStore,
+};
 use neptune_wire::{DownloadProgress, NodeName, WorkerReason};
 use tokio::{
     sync::{mpsc, watch},
@@ -38,8 +40,8 @@ pub struct Downloads {
     entries: BTreeMap<ArtifactSource, DownloadEntry>,
     /// Number of unused downloads to keep for rollback.
     keep_unused: usize,
-    /// The digests that were in use at the last garbage collection.
-    gc_used: Option<BTreeSet<String>>,
+    /// The contents that were in use at the last garbage collection.
+    gc_used: Option<BTreeSet<ContentKey>>,
     /// What peers see of the store; `None` if there are none.
     peers: Option<Arc<ModelContents>>,
 }
@@ -87,17 +89,20 @@ impl Downloads {
 
     /// Sets the sources to download and to hold. Sources with an invalid URL or digest are skipped.
     pub fn set_sources(&mut self, sources: &BTreeSet<ArtifactSource>) {
-        let peers = self.peers.as_deref();
+        let mut ended = BTreeSet::new();
         self.entries.retain(|source, entry| {
             let is_wanted = sources.contains(source);
             if let Some(task) = entry.task.as_ref().filter(|_| !is_wanted) {
                 task.abort();
-                if let Some((peers, digest)) = peers.zip(digest_of(source)) {
-                    peers.set_ended(digest);
-                }
+                ended.extend(digest_of(source));
             }
             is_wanted
         });
+        if let Some(peers) = self.peers.as_ref().filter(|_| !ended.is_empty()) {
+            // Another URL or namespace may still want the content.
+            let wanted: BTreeSet<_> = self.entries.keys().filter_map(digest_of).collect();
+            ended.difference(&wanted).for_each(|digest| peers.set_ended(*digest));
+        }
         for source in sources {
             if !self.entries.contains_key(source)
                 && let Ok(want) = source.want()
@@ -241,13 +246,13 @@ impl Downloads {
     /// Removes downloads that neither a source nor a container uses, if the used ones changed since
     /// the last time.
     pub fn gc(&mut self, mounted: &BTreeSet<&str>) {
-        let digests = mounted.iter().filter_map(|path| digest_in(Path::new(path)));
-        let keep: BTreeSet<Digest> = digests.collect();
+        let contents = mounted.iter().filter_map(|path| content_in(Path::new(path)));
+        let keep: BTreeSet<ContentKey> = contents.collect();
         let present = self.entries.values().filter_map(|entry| match &entry.state {
-            DownloadEntryState::Present(artifact, _) => Some(artifact.digest),
+            DownloadEntryState::Present(artifact, _) => content_in(&artifact.path),
             DownloadEntryState::Pending | DownloadEntryState::Failed { .. } => None,
         });
-        let used = present.chain(keep.iter().copied()).map(|digest| digest.to_string()).collect();
+        let used = present.chain(keep.iter().cloned()).collect();
         if self.gc_used.as_ref() == Some(&used) {
             return;
         }
@@ -276,8 +281,8 @@ fn digest_of(source: &ArtifactSource) -> Option<Digest> {
     source.want().ok()?.sha256()
 }
 
-/// The digest in a path of the store, if the path is one.
-fn digest_in(path: &Path) -> Option<Digest> {
+/// The content of a path of the store, if the path is one.
+fn content_in(path: &Path) -> Option<ContentKey> {
     path.components().find_map(|part| part.as_os_str().to_str()?.parse().ok())
 }
 
@@ -378,7 +383,7 @@ mod tests {
             let state = runtime.block_on(async {
                 let (events, _events) = mpsc::channel(1);
                 let mut downloads = Downloads::new(store, events, 0, None);
-                let source = ArtifactSource { url, sha256: None };
+                let source = ArtifactSource { namespace: "d".parse().unwrap(), url, sha256: None };
                 downloads.set_sources(&[source.clone()].into());
                 // The task of the download has started.
                 tokio::time::sleep(Duration::from_millis(50)).await;

@@ -20,7 +20,7 @@ pub use self::{
     containers::{ContainerArgs, ImageGcArgs},
     doctor::DoctorArgs,
     fetch::FetchArgs,
-    models::ModelArgs,
+    models::{ModelArgs, ModelSharing},
     peers::PeerArgs,
     run::RunArgs,
     sidecar::SidecarArgs,

@@ -2,7 +2,16 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+
+/// Which objects of a node use the same file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ModelSharing {
+    /// All of the node that name its digest; with --peers, also those of other nodes.
+    Node,
+    /// Those of the namespace that downloaded it from the URL of one of them.
+    Namespace,
+}
 
 /// Limits on model downloads. Credentials and endpoint for s3:// come from the standard AWS
 /// variables, such as `AWS_ACCESS_KEY_ID` and `AWS_ENDPOINT_URL`, and from the file in

@@ -6,7 +6,7 @@ use clap::Args;
 pub struct PeerArgs {
     /// Share models that have a sha256sum with the nodes of the same zone (label
     /// topology.kubernetes.io/zone) whose agents do the same: fetch them from each other before their
-    /// URL is used.
+    /// URL is used. No models are shared with --model-sharing namespace.
     #[arg(long, env = "NEPTUNE_PEERS")]
     pub peers: bool,
     /// Let the cloud copy Datasets of this node to other nodes (spec.replicas). Raw data leaves the

@@ -7,7 +7,7 @@ use std::{
 
 use clap::Args;
 
-use super::{ContainerArgs, ImageGcArgs, ModelArgs, PeerArgs, Transport};
+use super::{ContainerArgs, ImageGcArgs, ModelArgs, ModelSharing, PeerArgs, Transport};
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -150,6 +150,11 @@ pub struct RunArgs {
     /// last good versions are always kept.
     #[arg(long, env = "NEPTUNE_KEEP_UNUSED", value_name = "COUNT", default_value_t = 1)]
     pub keep_unused: usize,
+    /// Which objects share a downloaded file. With namespace, each namespace downloads its files
+    /// itself, from its own URLs: knowing a digest is not enough to use a file. Files are then not
+    /// shared with other nodes, also with --peers.
+    #[arg(long, env = "NEPTUNE_MODEL_SHARING", value_enum, default_value_t = ModelSharing::Node)]
+    pub model_sharing: ModelSharing,
     #[command(flatten)]
     pub image_gc: ImageGcArgs,
     #[command(flatten)]

@@ -11,7 +11,7 @@ use neptune_wire::NodeName;
 
 use crate::{
     Error,
-    cli::{ContainerArgs, ImageGcArgs, PeerArgs},
+    cli::{ContainerArgs, ImageGcArgs, ModelSharing, PeerArgs},
     domain::{
         container::ContainerDefaults, peer_settings::PeerSettings, pulled_image::ImageGcLimits,
     },
@@ -80,7 +80,7 @@ pub fn worker_network(
 }
 
 /// The exchange of contents with other nodes; `None` if it is off.
-pub fn peers(args: &PeerArgs) -> Result<Option<PeerSettings>, Error> {
+pub fn peers(args: &PeerArgs, sharing: ModelSharing) -> Result<Option<PeerSettings>, Error> {
     let minimum = neptune_peers::limits::MIN_RATE;
     if args.peer_rate < minimum {
         let problem = format!("{} is less than {minimum} bytes per second", args.peer_rate);
@@ -107,7 +107,8 @@ pub fn peers(args: &PeerArgs) -> Result<Option<PeerSettings>, Error> {
         };
     }
     Ok(Some(PeerSettings {
-        shares_models: args.peers,
+        shares_models: args.peers && sharing == ModelSharing::Node,
+        withholds_models: args.peers && sharing == ModelSharing::Namespace,
         allows_replicas: args.allow_replicate,
         listen,
         bytes_per_second: args.peer_rate,

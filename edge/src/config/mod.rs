@@ -21,7 +21,7 @@ use self::flags::{
 };
 use crate::{
     Error,
-    cli::{ModelArgs, RunArgs, Transport},
+    cli::{ModelArgs, ModelSharing, RunArgs, Transport},
     domain::{
         allowed_dirs::AllowedDirs, container::ContainerDefaults, listen_address::reachable,
         node_context::WorkerBroker, peer_settings::PeerSettings, pulled_image::ImageGcLimits,
@@ -154,13 +154,16 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         metrics_listen: args.metrics_listen,
         dns: name_servers(args.dns)?,
         worker_network,
-        policy: policy(&args.models)?,
+        policy: StorePolicy {
+            per_namespace: args.model_sharing == ModelSharing::Namespace,
+            ..policy(&args.models)?
+        },
         keep_unused: args.keep_unused,
         image_gc: image_gc(&args.image_gc)?,
         allowed,
         defaults: container_defaults(&args.containers),
         training_slots: args.containers.max_training_containers as usize,
-        peers: peers(&args.peers)?,
+        peers: peers(&args.peers, args.model_sharing)?,
     })
 }
 
@@ -330,6 +333,23 @@ mod tests {
         let short = peers(&["--peers", "--peers-listen", "fd00::1", "--peer-rate", "262144"]);
         assert_eq!(short.listen, Some("[fd00::1]:8417".parse().unwrap()));
         assert_eq!(peers(&["--peers", "--peers-listen", ""]).listen, None);
+    }
+
+    #[test]
+    fn peers_get_no_models_that_are_shared_in_namespaces() {
+        let of = |extra: &[&str]| {
+            let given = [&["--model-sharing", "namespace"], extra].concat();
+            let config = parse(&given).unwrap();
+            assert!(config.policy.per_namespace);
+            config.peers
+        };
+        assert_eq!(of(&[]), None);
+        let peers = of(&["--peers", "--peers-listen", "10.0.0.1"]).unwrap();
+        assert!(!peers.shares_models && peers.withholds_models);
+        let source = of(&["--allow-replicate", "--peers-listen", "10.0.0.1"]).unwrap();
+        assert!(source.allows_replicas && !source.withholds_models);
+        let default = parse(&["--peers"]).unwrap();
+        assert!(!default.policy.per_namespace && !default.peers.unwrap().withholds_models);
     }
 
     #[test]

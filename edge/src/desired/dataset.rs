@@ -5,7 +5,8 @@ use std::{collections::BTreeSet, path::PathBuf};
 
 use neptune_datasets::{CsvColumn, DatasetError, DatasetFormat, FormatOptions};
 use neptune_wire::{
-    ArtifactAddress, ContentHash, DatasetContent, DatasetReason, NodeName, ObjectContent, ReplicaOf,
+    ArtifactAddress, ContentHash, DatasetContent, DatasetReason, Namespace, NodeName,
+    ObjectContent, ReplicaOf,
 };
 
 use crate::{desired::model::NO_CONTENT, domain::artifact::ArtifactSource};
@@ -117,20 +118,21 @@ pub fn wanted_dataset(content: &ObjectContent, hash: &ContentHash) -> WantedData
         replicas: dataset.replicas.iter().cloned().collect(),
         source: match &dataset.replica_of {
             Some(of) => Ok(DataSource::Replica(of.clone())),
-            None => source(dataset.url.trim()),
+            None => source(&content.metadata.namespace, dataset.url.trim()),
         },
         counting: counting(dataset),
     }
 }
 
-fn source(url: &str) -> Result<DataSource, DatasetProblem> {
+fn source(namespace: &Namespace, url: &str) -> Result<DataSource, DatasetProblem> {
     let invalid = |why: String| {
         DatasetProblem::new(DatasetReason::DataUrlInvalid, format!("spec.dataUrl: {why}"))
     };
     match url.parse::<ArtifactAddress>() {
         Ok(ArtifactAddress::Path(path)) => Ok(DataSource::Local(path.into())),
         Ok(remote) => {
-            let source = ArtifactSource { url: remote.to_url(), sha256: None };
+            let (namespace, url) = (namespace.clone(), remote.to_url());
+            let source = ArtifactSource { namespace, url, sha256: None };
             source.want().map_err(invalid)?;
             Ok(DataSource::Remote(source))
         }
@@ -187,7 +189,8 @@ mod tests {
             assert_eq!(source(url), Ok(DataSource::Local("/code/data".into())), "{url}");
         }
         for url in ["http://h/d.csv", "https://h/d.tar.gz", "s3://bucket/d.csv"] {
-            let remote = ArtifactSource { url: url.into(), sha256: None };
+            let namespace = "d".parse().unwrap();
+            let remote = ArtifactSource { namespace, url: url.into(), sha256: None };
             assert_eq!(source(url), Ok(DataSource::Remote(remote)), "{url}");
         }
         for url in ["", "data.csv", "ftp://h/d", "file://h/d", "s3://b/k"] {

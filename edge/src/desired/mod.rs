@@ -23,7 +23,7 @@ pub use self::{
 use self::{dataset::wanted_dataset, model::wanted_model, model_server::refusal};
 use crate::domain::{
     aggregator::WantedAggregator,
-    artifact::ArtifactSource,
+    artifact,
     server_part::{ServerPart, part_name},
 };
 
@@ -175,7 +175,10 @@ fn wanted_server(desired: &Desired, uid: &str, serving: &ModelServer) -> WantedS
             format!("container name {} is already used by another object on this node; rename one of the two", serving.name)
         })
     };
-    let source = || serving.model.as_ref().and_then(|model| ArtifactSource::of(model).want().err());
+    let source = || {
+        let model = serving.model.as_ref()?;
+        artifact::request(&model.url, model.sha256.as_deref()).err()
+    };
     WantedServer {
         uid: uid.to_owned(),
         serving: Box::new(serving.clone()),
@@ -190,6 +193,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::domain::artifact::ArtifactSource;
 
     fn replica(objects: &[(&str, Value)]) -> Replica {
         let mut replica = Replica::default();
@@ -274,8 +278,10 @@ mod tests {
                 .1
         };
         let http = of(json!({"url": "https://h/m.bin", "sha256": "AB".repeat(32)}));
-        let remote =
-            |url: &str, sha256| ModelSource::Remote(ArtifactSource { url: url.into(), sha256 });
+        let remote = |url: &str, sha256| {
+            let namespace = "d".parse().unwrap();
+            ModelSource::Remote(ArtifactSource { namespace, url: url.into(), sha256 })
+        };
         assert_eq!(http.source, Ok(remote("https://h/m.bin", Some("ab".repeat(32)))));
         let s3 = of(json!({"url": "s3://bucket/m"}));
         assert_eq!(s3.source, Ok(remote("s3://bucket/m", None)));

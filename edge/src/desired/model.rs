@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use neptune_wire::{ArtifactAddress, ContentHash, ObjectContent, redact};
+use neptune_wire::{ArtifactAddress, ContentHash, Namespace, ObjectContent, redact};
 
 use crate::domain::artifact::ArtifactSource;
 
@@ -47,16 +47,21 @@ pub fn wanted_model(content: &ObjectContent) -> WantedModel {
             "spec.sha256sum {sha256:?} is not 64 hex digits; use the output of `sha256sum FILE`, or omit the field"
         ))
     } else {
-        source(&url, digest.as_ref())
+        source(&content.metadata.namespace, &url, digest.as_ref())
     };
     WantedModel { source, shown_url: redact(&url), sha256: digest, content_key }
 }
 
-fn source(url: &str, sha256: Option<&String>) -> Result<ModelSource, String> {
+fn source(
+    namespace: &Namespace,
+    url: &str,
+    sha256: Option<&String>,
+) -> Result<ModelSource, String> {
     match url.parse::<ArtifactAddress>() {
         Ok(ArtifactAddress::Path(path)) => Ok(ModelSource::Local(path.into())),
         Ok(remote) => {
-            let source = ArtifactSource { url: remote.to_url(), sha256: sha256.cloned() };
+            let (namespace, url) = (namespace.clone(), remote.to_url());
+            let source = ArtifactSource { namespace, url, sha256: sha256.cloned() };
             source.want().map_err(|why| format!("spec.modelUrl: {why}"))?;
             Ok(ModelSource::Remote(source))
         }

@@ -13,7 +13,10 @@ use neptune_wire::{
 };
 use reqwest::Url;
 
-use crate::domain::{artifact::ArtifactSource, training::TaskProblem};
+use crate::domain::{
+    artifact::{self, ArtifactSource},
+    training::TaskProblem,
+};
 
 /// A task that this node runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,7 +45,8 @@ impl WantedTask {
     pub fn script_source(&self) -> Option<ArtifactSource> {
         match &self.container.script {
             Some(TrainingScript::Download { url, sha256, .. }) => {
-                Some(ArtifactSource { url: url.clone(), sha256: Some(sha256.clone()) })
+                let (namespace, url) = (self.owner.namespace.clone(), url.clone());
+                Some(ArtifactSource { namespace, url, sha256: Some(sha256.clone()) })
             }
             Some(TrainingScript::Directory(_)) | None => None,
         }
@@ -157,8 +161,7 @@ fn content_problem(content: &TrainingContent) -> Result<(), TaskProblem> {
             "invalid script.sha256sum {sha256:?}; use the output of `sha256sum FILE`"
         ));
     }
-    let source = ArtifactSource { url: url.clone(), sha256: Some(sha256.clone()) };
-    if let Err(why) = source.want() {
+    if let Err(why) = artifact::request(url, Some(sha256)) {
         return download(format!("invalid script.url: {why}"));
     }
     let is_below = !boot_file.is_empty()

@@ -4,13 +4,15 @@
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use neptune_models::{Artifact, ArtifactRequest, Digest, ModelError};
-use neptune_wire::{DownloadProgress, ServedModel};
+use neptune_wire::{DownloadProgress, Namespace, ServedModel};
 
 use crate::domain::problem::Problem;
 
-/// The URL and digest of a download. Equal sources are downloaded once.
+/// The URL and digest of a download, and the namespace of the objects that name it. Equal sources
+/// are downloaded once.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ArtifactSource {
+    pub namespace: Namespace,
     pub url: String,
     /// The expected digest in hex digits.
     pub sha256: Option<String>,
@@ -18,8 +20,9 @@ pub struct ArtifactSource {
 
 impl ArtifactSource {
     /// The source of a served model.
-    pub fn of(model: &ServedModel) -> Self {
-        Self { url: model.url.clone(), sha256: model.sha256.clone() }
+    pub fn of(namespace: &Namespace, model: &ServedModel) -> Self {
+        let (namespace, url) = (namespace.clone(), model.url.clone());
+        Self { namespace, url, sha256: model.sha256.clone() }
     }
 
     /// Parses the URL and the digest.
@@ -27,12 +30,21 @@ impl ArtifactSource {
     /// # Errors
     /// A message about the invalid URL or digest, with the remedy.
     pub fn want(&self) -> Result<ArtifactRequest, String> {
-        let sha256 = self.sha256.as_ref().map(|text| text.parse::<Digest>()).transpose();
-        let sha256 = sha256.map_err(|error| {
-            format!("{error}; use the output of `sha256sum FILE`, or omit the digest")
-        })?;
-        ArtifactRequest::parse(&self.url, sha256).map_err(|error| error.to_string())
+        let request = request(&self.url, self.sha256.as_deref())?;
+        Ok(request.for_namespace(self.namespace.clone()))
     }
+}
+
+/// Parses a URL and a digest.
+///
+/// # Errors
+/// A message about the invalid URL or digest, with the remedy.
+pub fn request(url: &str, sha256: Option<&str>) -> Result<ArtifactRequest, String> {
+    let sha256 = sha256.map(str::parse::<Digest>).transpose();
+    let sha256 = sha256.map_err(|error| {
+        format!("{error}; use the output of `sha256sum FILE`, or omit the digest")
+    })?;
+    ArtifactRequest::parse(url, sha256).map_err(|error| error.to_string())
 }
 
 /// A model or dataset on the node.

@@ -4,11 +4,16 @@ use std::net::{IpAddr, SocketAddr};
 
 use neptune_wire::PeerEndpoint;
 
+/// The effect of `--model-sharing namespace` on `--peers`, for the log and the doctor.
+pub const WITHHELD: &str = "models are not shared with other nodes although --peers is given, because --model-sharing is namespace";
+
 /// The settings of the exchange of contents with other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerSettings {
     /// Whether contents of models are shared with the nodes of the zone.
     pub shares_models: bool,
+    /// Whether they are not although `--peers` is given, because of `--model-sharing`.
+    pub withholds_models: bool,
     /// Whether datasets may be copied to other nodes.
     pub allows_replicas: bool,
     /// `None`: the agent only fetches.
@@ -47,6 +52,7 @@ mod tests {
             let listen = listen.map(|text| text.parse().unwrap());
             let settings = PeerSettings {
                 shares_models: true,
+                withholds_models: false,
                 allows_replicas: false,
                 listen,
                 bytes_per_second: 1,

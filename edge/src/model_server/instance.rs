@@ -4,7 +4,8 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use neptune_wire::{
-    ContentHash, ModelServer, ModelServerReport, ObjectKey, TRANSFORMER_FAILED, WorkerReason,
+    ContentHash, ModelServer, ModelServerReport, Namespace, ObjectKey, TRANSFORMER_FAILED,
+    WorkerReason,
 };
 
 use crate::{
@@ -30,8 +31,9 @@ use crate::{
 };
 
 /// A model server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ModelServerInstance {
+    namespace: Namespace,
     pub uid: String,
     /// As stored.
     pub rollout: RolloutState,
@@ -78,8 +80,49 @@ pub struct InstanceFacts<'a> {
 }
 
 impl ModelServerInstance {
-    pub fn new(uid: String, rollout: RolloutState) -> Self {
-        Self { uid, rollout, ..Self::default() }
+    pub fn new(namespace: Namespace, uid: String, rollout: RolloutState) -> Self {
+        Self {
+            namespace,
+            uid,
+            rollout,
+            placed: None,
+            probes: BTreeMap::new(),
+            report: ModelServerReport::default(),
+            restart: None,
+            route: None,
+            hashes: BTreeMap::new(),
+            containers: BTreeMap::new(),
+        }
+    }
+
+    /// The downloads of the versions to which the server may return.
+    pub fn kept_sources(&self) -> impl Iterator<Item = ArtifactSource> {
+        let versions = self.rollout.kept_versions();
+        versions.filter_map(|version| self.source(&version.serving))
+    }
+
+    fn source(&self, serving: &ModelServer) -> Option<ArtifactSource> {
+        Some(ArtifactSource::of(&self.namespace, serving.model.as_ref()?))
+    }
+
+    fn model<'a>(
+        &self,
+        version: &ServedVersion,
+        downloads: &'a Downloads,
+    ) -> Option<&'a LocalArtifact> {
+        downloads.local_artifact(&self.source(&version.serving)?)
+    }
+
+    /// The containers of a version whose model, if it has one, is on the node.
+    fn containers_of(
+        &self,
+        version: &ServedVersion,
+        downloads: &Downloads,
+        context: &NodeContext,
+    ) -> Option<VersionContainers> {
+        let local = self.model(version, downloads);
+        let is_present = version.serving.model.is_none() || local.is_some();
+        is_present.then(|| version_containers(version, &self.uid, local, context))
     }
 
     /// Computes the containers of the kept versions. Call it after the rollout or the downloads
@@ -87,7 +130,7 @@ impl ModelServerInstance {
     pub fn resolve(&mut self, downloads: &Downloads, context: &NodeContext) {
         let versions = self.rollout.kept_versions();
         let containers = versions.filter_map(|version| {
-            let containers = containers_of(version, &self.uid, downloads, context)?;
+            let containers = self.containers_of(version, downloads, context)?;
             Some((version.id().to_owned(), containers))
         });
         self.containers = containers.collect();
@@ -112,7 +155,7 @@ impl ModelServerInstance {
         context: &NodeContext,
     ) -> bool {
         let current = self.rollout.current.as_ref();
-        let containers = current.and_then(|it| containers_of(it, &self.uid, downloads, context));
+        let containers = current.and_then(|it| self.containers_of(it, downloads, context));
         containers.is_some_and(|containers| match part {
             ServerPart::Server => containers.server.hash.as_str() != hash,
             _ => match self.hashes.get(&part) {
@@ -168,7 +211,9 @@ impl ModelServerInstance {
             dir: current.versions_dir(&self.uid, &context.data_dir),
             versions: versions
                 .iter()
-                .filter_map(|it| Some((it.version().to_owned(), model(it, downloads)?.clone())))
+                .filter_map(|it| {
+                    Some((it.version().to_owned(), self.model(it, downloads)?.clone()))
+                })
                 .collect(),
         });
         let parts = ServerPart::ALL.into_iter().filter(|part| match part {
@@ -264,8 +309,8 @@ impl ModelServerInstance {
         downloads: &Downloads,
         images: &ImagePulls,
     ) -> RolloutDecision {
-        let download = match &wanted.serving.model {
-            Some(model) if wanted.refusal.is_none() => downloads.state(&ArtifactSource::of(model)),
+        let download = match self.source(&wanted.serving) {
+            Some(source) if wanted.refusal.is_none() => downloads.state(&source),
             _ => DownloadState::Ready,
         };
         let mut images = self.awaited_images(wanted).map(|image| (image, images.state(image)));
@@ -368,20 +413,4 @@ pub fn images_of(serving: &ModelServer) -> impl Iterator<Item = &String> {
         [&transformer.image].into_iter().chain(transformer.proxy.iter().map(|proxy| &proxy.image))
     });
     [&serving.image].into_iter().chain(transformer)
-}
-
-fn model<'a>(version: &ServedVersion, downloads: &'a Downloads) -> Option<&'a LocalArtifact> {
-    downloads.local_artifact(&ArtifactSource::of(version.serving.model.as_ref()?))
-}
-
-/// The containers of a version whose model, if it has one, is on the node.
-fn containers_of(
-    version: &ServedVersion,
-    uid: &str,
-    downloads: &Downloads,
-    context: &NodeContext,
-) -> Option<VersionContainers> {
-    let local = model(version, downloads);
-    let is_present = version.serving.model.is_none() || local.is_some();
-    is_present.then(|| version_containers(version, uid, local, context))
 }

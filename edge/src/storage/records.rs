@@ -174,9 +174,14 @@ impl Store {
     /// The source last used of each model.
     pub fn models_in_use(&self) -> Result<BTreeMap<ObjectKey, ArtifactSource>, Error> {
         let rows = self.rows("SELECT object, url, sha256 FROM models", |row| {
-            Ok((row.get::<_, String>(0)?, ArtifactSource { url: row.get(1)?, sha256: row.get(2)? }))
+            Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?))
         })?;
-        Ok(rows.into_iter().filter_map(|(key, source)| Some((key.parse().ok()?, source))).collect())
+        let model = |(key, url, sha256): (String, String, Option<String>)| {
+            let key: ObjectKey = key.parse().ok()?;
+            let namespace = key.namespace.clone();
+            Some((key, ArtifactSource { namespace, url, sha256 }))
+        };
+        Ok(rows.into_iter().filter_map(model).collect())
     }
 
     /// Stores the source in use of a model. Durable.

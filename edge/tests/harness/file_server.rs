@@ -14,6 +14,15 @@ pub struct FileServer {
 
 impl FileServer {
     pub async fn serve(content: &[u8]) -> Self {
+        Self::answering("200 OK", content).await
+    }
+
+    /// Refuses every request.
+    pub async fn refusing() -> Self {
+        Self::answering("401 Unauthorized", b"").await
+    }
+
+    async fn answering(status: &'static str, content: &[u8]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/big.bin", listener.local_addr().unwrap());
         let (sender, content) = watch::channel(content.to_vec());
@@ -22,7 +31,7 @@ impl FileServer {
                 let _ = stream.read(&mut [0; 4096]).await;
                 let body = content.borrow().clone();
                 let head = format!(
-                    "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                    "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
                     body.len()
                 );
                 let _ = stream.write_all(head.as_bytes()).await;

@@ -68,6 +68,7 @@ fn healthy() -> DoctorFacts {
             access: LocalBrokerAccess::LoginPerWorker,
             answer: LocalBrokerAnswer::Connected(Ok(())),
         },
+        withholds_models: false,
         peers: None,
         cloud: CloudLinkFacts {
             url: "mqtts://edge0:***@broker.example.org:30883".into(),
@@ -129,6 +130,7 @@ fn warnings() -> DoctorFacts {
     facts.certificates[0].certificates.as_mut().unwrap()[0].not_after =
         time("2026-08-20T00:00:00Z");
     facts.local.access = LocalBrokerAccess::Anonymous;
+    facts.withholds_models = true;
     facts.secrets.state.as_mut().unwrap().as_mut().unwrap().files[0].access.mode = 0o644;
     facts.cloud_workers.clear();
     facts

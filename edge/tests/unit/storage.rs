@@ -252,7 +252,8 @@ fn database_of_an_earlier_layout_is_upgraded() {
         database(dir.path()).execute_batch(earlier).unwrap();
         let mut store = Store::open(dir.path()).unwrap();
         assert_eq!(store.start_epoch("b").unwrap().instance, identity.instance);
-        let source = ArtifactSource { url: "http://h/m".into(), sha256: None };
+        let namespace = key(1).namespace;
+        let source = ArtifactSource { namespace, url: "http://h/m".into(), sha256: None };
         store.save_model_in_use(&key(1), &source).unwrap();
         assert_eq!(store.models_in_use().unwrap(), [(key(1), source)].into());
         store.save_dataset_record(&key(1), "uid", &DatasetRecord::default()).unwrap();

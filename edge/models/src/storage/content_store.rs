@@ -1,13 +1,13 @@
-//! The complete and verified artifacts, by the digest of their download. An artifact is added by
-//! one rename, removed by one rename, and never changed in between. I/O.
+//! The complete and verified artifacts, by their `ContentKey`. An artifact is added by one rename,
+//! removed by one rename, and never changed in between. I/O.
 //!
 //! ```text
-//! sha256/<digest>/plain/model      the file as downloaded
-//!                /unpacked/model/  the content of the archive
-//!                /unpacked/archive the archive, if it is kept for other nodes
-//!                /*/meta.json      sizes and time
-//! known/<url>.json                 the digest found for a URL that was requested without one
-//! trash/                           entries that are being removed
+//! sha256/<key>/plain/model      the file as downloaded; <key>: see `ContentKey`
+//!             /unpacked/model/  the content of the archive
+//!             /unpacked/archive the archive, if it is kept for other nodes
+//!             /*/meta.json      sizes and time
+//! known/<url>.json              the digest found for a URL that was requested without one
+//! trash/                        entries that are being removed
 //! ```
 
 use std::{
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::durable::{read_json, remove, write_json};
 use crate::{
-    Digest,
+    ContentKey, Digest,
     request::{ArtifactRequest, Packaging},
     resume::Validator,
 };
@@ -55,7 +55,8 @@ pub struct ArtifactMeta {
 /// The digest of the content of a URL.
 #[derive(Serialize, Deserialize)]
 struct KnownDigest {
-    digest: Digest,
+    #[serde(flatten)]
+    key: ContentKey,
     validator: Option<Validator>,
 }
 
@@ -68,20 +69,20 @@ impl ContentStore {
         remove(&dir.join("trash"))?;
         fs::create_dir_all(dir.join("trash"))?;
         let store = Self { dir: dir.to_owned(), trashed: AtomicU64::new(0) };
-        for digest in store.digests()? {
+        for key in store.keys()? {
             // Succeeds only if the directory is empty: a power failure came before the rename.
-            let _ = fs::remove_dir(store.dir_of(digest));
+            let _ = fs::remove_dir(store.dir_of(&key));
         }
         Ok(store)
     }
 
-    fn dir_of(&self, digest: Digest) -> PathBuf {
-        self.dir.join("sha256").join(digest.to_string())
+    fn dir_of(&self, key: &ContentKey) -> PathBuf {
+        self.dir.join("sha256").join(key.to_string())
     }
 
     /// The path and metadata of an artifact, if it is stored.
-    pub fn find(&self, digest: Digest, packaging: Packaging) -> Option<(PathBuf, ArtifactMeta)> {
-        let dir = self.dir_of(digest).join(packaging.directory_name());
+    pub fn find(&self, key: &ContentKey, packaging: Packaging) -> Option<(PathBuf, ArtifactMeta)> {
+        let dir = self.dir_of(key).join(packaging.directory_name());
         let meta: ArtifactMeta = read_json(&dir.join("meta.json"))?;
         let model = dir.join("model");
         let found = fs::symlink_metadata(&model).ok()?;
@@ -93,22 +94,21 @@ impl ContentStore {
         is_valid.then_some((model, meta))
     }
 
-    /// The file with the content of this digest as it was downloaded, and its length. `None` if it is
-    /// not stored, or only unpacked.
-    pub fn file(&self, digest: Digest) -> Option<(PathBuf, u64)> {
-        if let Some((path, meta)) = self.find(digest, Packaging::Plain) {
+    /// The file with this content as it was downloaded, and its length. `None` if it is not stored, or
+    /// only unpacked.
+    pub fn file(&self, key: &ContentKey) -> Option<(PathBuf, u64)> {
+        if let Some((path, meta)) = self.find(key, Packaging::Plain) {
             return Some((path, meta.bytes));
         }
-        let (_, meta) = self.find(digest, Packaging::Tar)?;
-        let archive = self.dir_of(digest).join(Packaging::Tar.directory_name()).join("archive");
+        let (_, meta) = self.find(key, Packaging::Tar)?;
+        let archive = self.dir_of(key).join(Packaging::Tar.directory_name()).join("archive");
         let found = fs::symlink_metadata(&archive).ok()?;
         (found.is_file() && found.len() == meta.bytes).then_some((archive, meta.bytes))
     }
 
-    /// Moves what is stored of this digest to the trash. Returns the path that remains to be
-    /// removed.
-    pub fn discard(&self, digest: Digest) -> io::Result<Option<PathBuf>> {
-        self.move_to_trash(&self.dir_of(digest))
+    /// Moves what is stored of this content to the trash. Returns the path that remains to be removed.
+    pub fn discard(&self, key: &ContentKey) -> io::Result<Option<PathBuf>> {
+        self.move_to_trash(&self.dir_of(key))
     }
 
     /// The digest that an earlier fetch of this request found. For a local file, `now` is its
@@ -121,7 +121,7 @@ impl ContentStore {
         let name = format!("{}.json", request.fingerprint());
         let known: KnownDigest = read_json(&self.dir.join("known").join(name))?;
         let is_same = now.is_none_or(|now| known.validator.as_ref() == Some(now));
-        is_same.then_some(known.digest)
+        is_same.then_some(known.key.digest)
     }
 
     /// Records the digest of a request without one.
@@ -132,7 +132,8 @@ impl ContentStore {
         validator: Option<Validator>,
     ) -> io::Result<()> {
         let name = format!("{}.json", request.fingerprint());
-        write_json(&self.dir.join("known"), &name, &KnownDigest { digest, validator })
+        let key = request.content_key(digest);
+        write_json(&self.dir.join("known"), &name, &KnownDigest { key, validator })
     }
 
     /// Makes a verified file or directory visible. Survives a power failure: what is visible counts as
@@ -140,12 +141,12 @@ impl ContentStore {
     pub fn put(
         &self,
         (model, archive): (&Path, Option<&Path>),
-        digest: Digest,
+        key: &ContentKey,
         packaging: Packaging,
         meta: &ArtifactMeta,
         staging: &Path,
     ) -> io::Result<()> {
-        let target = self.dir_of(digest).join(packaging.directory_name());
+        let target = self.dir_of(key).join(packaging.directory_name());
         remove(staging)?;
         fs::create_dir(staging)?;
         if packaging == Packaging::Plain {
@@ -158,7 +159,7 @@ impl ContentStore {
             fs::hard_link(archive, staging.join("archive"))?;
         }
         write_json(staging, "meta.json", meta)?;
-        fs::create_dir_all(self.dir_of(digest))?;
+        fs::create_dir_all(self.dir_of(key))?;
         // An existing entry is damaged: otherwise `find` would have returned it.
         remove_all(self.move_to_trash(&target)?)?;
         durable::adopt(staging, &target, Survives::PowerLoss)?;
@@ -171,28 +172,34 @@ impl ContentStore {
     }
 
     /// Moves all artifacts to the trash, except those in `keep` and the newest `keep_newest`
-    /// others. Returns the paths that remain to be removed, and the bytes that this frees.
+    /// others that are of the setting `per_namespace`. Returns the paths that remain to be removed, and
+    /// the bytes that this frees.
     pub fn collect_garbage(
         &self,
-        keep: &BTreeSet<Digest>,
+        keep: &BTreeSet<ContentKey>,
         keep_newest: usize,
+        per_namespace: bool,
     ) -> io::Result<(Vec<PathBuf>, u64)> {
-        let others = self.digests()?.into_iter().filter(|digest| !keep.contains(digest));
-        let mut others: Vec<(u64, Digest, u64)> = others
-            .map(|digest| {
+        let others = self.keys()?.into_iter().filter(|key| !keep.contains(key));
+        let mut others: Vec<(bool, u64, ContentKey, u64)> = others
+            .map(|key| {
                 let metas = [Packaging::Plain, Packaging::Tar].map(|packaging| {
-                    let dir = self.dir_of(digest).join(packaging.directory_name());
+                    let dir = self.dir_of(&key).join(packaging.directory_name());
                     read_json::<ArtifactMeta>(&dir.join("meta.json"))
                 });
                 let metas = || metas.iter().flatten();
                 let fetched = metas().map(|meta| meta.fetched).max().unwrap_or(0);
-                (fetched, digest, metas().map(|meta| meta.size).sum())
+                let size = metas().map(|meta| meta.size).sum();
+                (key.namespace.is_some() == per_namespace, fetched, key, size)
             })
             .collect();
         others.sort_unstable_by(|a, b| b.cmp(a));
         let (mut trash, mut freed) = (Vec::new(), 0);
-        for (_, digest, size) in others.into_iter().skip(keep_newest) {
-            trash.extend(self.move_to_trash(&self.dir_of(digest))?);
+        for (at, (is_of_setting, _, key, size)) in others.into_iter().enumerate() {
+            if is_of_setting && at < keep_newest {
+                continue;
+            }
+            trash.extend(self.move_to_trash(&self.dir_of(&key))?);
             freed += size;
         }
         self.remove_stale_digests()?;
@@ -204,21 +211,21 @@ impl ContentStore {
         for entry in fs::read_dir(self.dir.join("known"))? {
             let path = entry?.path();
             let known: Option<KnownDigest> = read_json(&path);
-            if known.is_none_or(|known| !self.dir_of(known.digest).exists()) {
+            if known.is_none_or(|known| !self.dir_of(&known.key).exists()) {
                 remove(&path)?;
             }
         }
         Ok(())
     }
 
-    /// The digests that are stored.
-    pub fn digests(&self) -> io::Result<Vec<Digest>> {
-        let mut digests = Vec::new();
+    /// The contents that are stored.
+    pub fn keys(&self) -> io::Result<Vec<ContentKey>> {
+        let mut keys = Vec::new();
         for entry in fs::read_dir(self.dir.join("sha256"))? {
-            digests
-                .extend(entry?.file_name().to_str().and_then(|name| name.parse::<Digest>().ok()));
+            let name = entry?.file_name();
+            keys.extend(name.to_str().and_then(|name| name.parse::<ContentKey>().ok()));
         }
-        Ok(digests)
+        Ok(keys)
     }
 
     /// Makes an entry invisible in one step. Returns its new path, if it existed.

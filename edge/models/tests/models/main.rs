@@ -9,6 +9,7 @@ mod fixture;
 mod hostile_archives;
 mod hostile_urls;
 mod killed;
+mod namespaces;
 mod s3;
 mod server;
 mod sharing;

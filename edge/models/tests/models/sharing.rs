@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs, os::unix::fs::MetadataExt as _, time::Durat
 
 use bytes::Bytes;
 use futures::future::join_all;
-use neptune_models::{ArtifactRequest, Digest, FetchPhase, FetchProgress, ModelStore};
+use neptune_models::{ArtifactRequest, ContentKey, Digest, FetchPhase, FetchProgress, ModelStore};
 use tokio::sync::watch;
 
 use crate::{
@@ -176,10 +176,22 @@ async fn garbage_collection_keeps_newest_kept_and_used_artifacts() {
         };
         (0..6).filter(|at| there(digests[*at])).collect()
     };
-    assert_eq!(fixture.store.collect_garbage(&BTreeSet::from([digests[0]]), 2).unwrap(), 200);
+    assert_eq!(
+        fixture
+            .store
+            .collect_garbage(&BTreeSet::from([ContentKey::shared(digests[0])]), 2)
+            .unwrap(),
+        200
+    );
     assert_eq!(present(), [0, 1, 4, 5]);
     drop(in_use);
-    assert_eq!(fixture.store.collect_garbage(&BTreeSet::from([digests[0]]), 0).unwrap(), 300);
+    assert_eq!(
+        fixture
+            .store
+            .collect_garbage(&BTreeSet::from([ContentKey::shared(digests[0])]), 0)
+            .unwrap(),
+        300
+    );
     assert_eq!(present(), [0]);
     assert_eq!(fs::read_dir(fixture.root().join("trash")).unwrap().count(), 0);
     assert_eq!(fs::read_dir(fixture.root().join("known")).unwrap().count(), 1);

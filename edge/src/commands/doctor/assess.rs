@@ -4,16 +4,19 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::commands::doctor::{
-    cloud_workers::cloud_workers,
-    data_directory::{agent, data, disk, node_key},
-    engine::{engine, network, registries},
-    facts::{
-        CertificateFile, CloudLinkFacts, DataDirFacts, DataState, DatabaseState, DoctorFacts,
-        LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts, PeerListenFacts,
+use crate::{
+    commands::doctor::{
+        cloud_workers::cloud_workers,
+        data_directory::{agent, data, disk, node_key},
+        engine::{engine, network, registries},
+        facts::{
+            CertificateFile, CloudLinkFacts, DataDirFacts, DataState, DatabaseState, DoctorFacts,
+            LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts, PeerListenFacts,
+        },
+        report::Finding,
+        secrets::secrets,
     },
-    report::Finding,
-    secrets::secrets,
+    domain::peer_settings::WITHHELD,
 };
 
 /// Remaining validity below which a certificate is a warning.
@@ -36,6 +39,7 @@ pub fn assess(facts: &DoctorFacts) -> Vec<Finding> {
     findings.extend(facts.registries.iter().map(registries));
     findings.extend(facts.network.iter().map(network));
     findings.push(local(&facts.local));
+    findings.extend(facts.withholds_models.then(model_sharing));
     findings.extend(facts.peers.iter().map(|it| peers(it, &facts.data)));
     findings.extend(agent(&facts.data));
     findings.extend(facts.certificates.iter().map(|file| certificates(file, facts.now)));
@@ -89,6 +93,11 @@ fn clock(facts: &DoctorFacts) -> Finding {
 fn after(now: Timestamp, time: Duration) -> Timestamp {
     let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
     now.saturating_add(time).unwrap_or(Timestamp::MAX)
+}
+
+fn model_sharing() -> Finding {
+    let remedy = "use --model-sharing node to share them; omit --peers if the node has no copies of Datasets";
+    Finding::warning("model sharing", WITHHELD, remedy)
 }
 
 fn peers(PeerListenFacts { listen, state }: &PeerListenFacts, data: &DataDirFacts) -> Finding {

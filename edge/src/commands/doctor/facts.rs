@@ -32,6 +32,8 @@ pub struct DoctorFacts {
     /// The pin of the node's key; `None` before the agent's first start.
     pub key_pin: Checked<Option<String>>,
     pub local: LocalBrokerFacts,
+    /// Whether models are not shared although `--peers` is given.
+    pub withholds_models: bool,
     /// `None` if other nodes cannot fetch from this one.
     pub peers: Option<PeerListenFacts>,
     pub cloud: CloudLinkFacts,

@@ -131,6 +131,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             disk,
             key_pin,
             local,
+            withholds_models: config.peers.is_some_and(|peers| peers.withholds_models),
             peers,
             cloud: CloudLinkFacts {
                 url: config.mqtt_url.to_string(),
