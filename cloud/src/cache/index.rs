@@ -2,7 +2,7 @@
 //! workload visits only the objects that it may affect.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     fmt::Debug,
     ops::Deref,
     sync::{
@@ -20,6 +20,7 @@ use neptune_wire::Resource as WireResource;
 use tokio::sync::watch::Receiver;
 
 use super::listing::Listing;
+use crate::kubernetes::labels::{Labels, contains, has_labels};
 
 /// What an object refers to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -70,9 +71,6 @@ pub trait Indexed {
     }
 }
 
-/// The labels of an object, or of a selector.
-pub type Labels = BTreeMap<String, String>;
-
 /// The keys of a selector.
 pub fn selector_keys(labels: &Labels, key: impl Fn(String, String) -> IndexKey) -> Vec<IndexKey> {
     labels.iter().map(|(name, value)| key(name.clone(), value.clone())).collect()
@@ -85,12 +83,6 @@ pub fn by_label(metadata: &ObjectMeta) -> impl Iterator<Item = IndexKey> {
     labels.map(move |(name, value)| {
         IndexKey::Label(namespace.to_owned(), name.clone(), value.clone())
     })
-}
-
-/// Whether an object has all labels of a selector.
-pub fn has_labels(metadata: &ObjectMeta, selector: &Labels) -> bool {
-    let label = |name: &String| metadata.labels.as_ref()?.get(name);
-    selector.iter().all(|(name, value)| label(name) == Some(value))
 }
 
 type ObjectId = Arc<(String, String)>;
@@ -234,12 +226,10 @@ impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> 
         let pairs: BTreeSet<_> = versions.iter().copied().flatten().collect();
         let keys = pairs.into_iter().map(|(name, value)| key(name.clone(), value.clone()));
         let mut found: Vec<_> = keys.flat_map(|key| self.with_key(&key)).collect();
-        let has = |labels: &Labels, selector: &Labels| {
-            selector.iter().all(|(name, value)| labels.get(name) == Some(value))
-        };
         found.retain(|object| {
             let selector = object.selects_nodes();
-            selector.is_some_and(|selector| versions.iter().any(|labels| has(labels, selector)))
+            selector
+                .is_some_and(|selector| versions.iter().any(|labels| contains(labels, selector)))
         });
         found
     }

@@ -32,7 +32,7 @@ use serde::de::DeserializeOwned;
 
 pub use change::{Change, Object, Update};
 pub(crate) use change::{with_object, with_object_body};
-pub use index::{IndexKey, Indexed, IndexedStore, Labels, by_label, has_labels, selector_keys};
+pub use index::{IndexKey, Indexed, IndexedStore, by_label, selector_keys};
 use watch::watch;
 
 use crate::{

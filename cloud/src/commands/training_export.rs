@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 
 use neptune_api::{KeyValue, TrainingRound, TrainingRoundWorker};
 
+use crate::controllers::training_model::MAX_ROUNDS;
+
 /// The columns before and after those of the metrics.
 const BEFORE: [&str; 4] = ["round", "worker", "samples", "loss"];
 const AFTER: [&str; 5] = ["norm", "weight", "state", "reason", "run"];
-
-/// The most rounds that a status has.
-const MAX_ROUNDS: usize = 100;
 
 /// The first characters by which spreadsheets recognize a formula.
 const FORMULA: [char; 8] = ['=', '+', '-', '@', '＝', '＋', '－', '＠'];

@@ -1,6 +1,23 @@
 //! The labels and annotations that this controller reads and writes. Pure.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use crate::kinds::Kind;
+
+/// The labels of an object, or of a selector.
+pub type Labels = BTreeMap<String, String>;
+
+/// Whether labels contain all those of a selector.
+pub fn contains(labels: &Labels, selector: &Labels) -> bool {
+    selector.iter().all(|(name, value)| labels.get(name) == Some(value))
+}
+
+/// Whether an object has all labels of a selector.
+pub fn has_labels(metadata: &ObjectMeta, selector: &Labels) -> bool {
+    contains(metadata.labels.as_ref().unwrap_or(&Labels::new()), selector)
+}
 
 /// `KubeEdge`'s label of an edge node.
 pub const EDGE_LABEL: &str = "node-role.kubernetes.io/edge";

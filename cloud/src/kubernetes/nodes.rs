@@ -1,7 +1,5 @@
 //! Interprets the labels and the status of a Node. Pure.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::Node;
 
 use crate::kubernetes::labels::{EDGE_LABEL, RUNTIME_LABEL};
@@ -19,11 +17,6 @@ pub fn is_edge_node(node: &Node) -> bool {
 /// A label's value.
 pub fn label<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
     node.metadata.labels.as_ref()?.get(name).map(String::as_str)
-}
-
-/// Whether a node has all these labels.
-pub fn matches(node: &Node, labels: &BTreeMap<String, String>) -> bool {
-    labels.iter().all(|(name, value)| label(node, name) == Some(value))
 }
 
 /// The address at which the cluster reaches a node.

@@ -38,9 +38,10 @@ use super::runtime::{
     WorkloadMessages,
 };
 use crate::{
-    cache::{IndexKey, Indexed, Labels, by_owner, selector_keys},
+    cache::{IndexKey, Indexed, by_owner, selector_keys},
     finding::Finding,
     fleet::Retained,
+    kubernetes::labels::Labels,
     reason::Reason,
     worker::ports,
 };

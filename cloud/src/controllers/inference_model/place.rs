@@ -11,9 +11,9 @@ use crate::{
     controllers::inference_model::target::InferenceModelFacts,
     finding::Finding,
     kubernetes::{
-        labels::{EDGE_LABEL, RUNTIME_LABEL},
+        labels::{EDGE_LABEL, RUNTIME_LABEL, has_labels},
         node_selector::{all, choose, edge_nodes, node_name, text},
-        nodes::{is_agent_node, is_edge_node, matches},
+        nodes::{is_agent_node, is_edge_node},
     },
     reason::Reason,
 };
@@ -153,7 +153,7 @@ fn named_node<'a>(
 
 /// The remark if `spec.nodeName` and `spec.nodeSelector` disagree: the name takes precedence.
 fn mismatch(name: &str, node: &Node, selector: &BTreeMap<String, String>) -> Option<String> {
-    (!matches(node, selector)).then(|| {
+    (!has_labels(&node.metadata, selector)).then(|| {
         let labels = text(selector);
         format!("spec.nodeName {name} takes precedence over spec.nodeSelector ({labels}), which this node does not match")
     })

@@ -54,10 +54,10 @@ use super::{
     },
 };
 use crate::{
-    cache::{IndexKey, Indexed, Labels, selector_keys},
+    cache::{IndexKey, Indexed, selector_keys},
     finding::Finding,
     fleet::Retained,
-    kubernetes::nodes::is_agent_node,
+    kubernetes::{labels::Labels, nodes::is_agent_node},
     reason::Reason,
     worker::ports,
 };

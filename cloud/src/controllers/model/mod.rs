@@ -36,9 +36,10 @@ use super::runtime::{
     Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
 };
 use crate::{
-    cache::{IndexKey, Indexed, Labels, by_label, selector_keys},
+    cache::{IndexKey, Indexed, by_label, selector_keys},
     finding::Finding,
     fleet::Retained,
+    kubernetes::labels::Labels,
 };
 
 impl Controller for Model {

@@ -6,9 +6,9 @@ use neptune_api::{InferenceModel, JointInferenceService, Model};
 use neptune_wire::{NodeName, Resource};
 
 use crate::{
-    cache::{Cached as _, IndexKey, has_labels},
+    cache::{Cached as _, IndexKey},
     controllers::runtime::Context,
-    kubernetes::nodes::is_agent_node,
+    kubernetes::{labels::has_labels, nodes::is_agent_node},
 };
 
 /// The key of the objects that use a model.

@@ -23,13 +23,14 @@ use super::{
     write_budget::WriteBudget,
 };
 use crate::{
-    cache::{Cached as _, Caches, IndexKey, Labels},
+    cache::{Cached as _, Caches, IndexKey},
     finding::{Finding, Missing, Referent},
     fleet::{Fleet, FleetState, Presence, Publisher},
     kubernetes::{
         identity::{key, reference},
+        labels::{Labels, has_labels},
         node_selector::SelectedNodes,
-        nodes::{is_edge_node, matches},
+        nodes::is_edge_node,
         pod_policy::{PodPolicy, PodSettings},
         report_target::ReportTarget,
     },
@@ -154,7 +155,7 @@ impl Context {
     /// `kept` if it still matches: then no other one is chosen.
     pub fn selected_nodes(&self, selector: &Labels, kept: Option<&str>) -> SelectedNodes {
         let kept = kept.and_then(|name| self.caches().node(name));
-        let kept = kept.filter(|node| is_edge_node(node) && matches(node, selector));
+        let kept = kept.filter(|node| is_edge_node(node) && has_labels(&node.metadata, selector));
         let nodes = kept.map_or_else(|| self.matching_nodes(selector), |node| vec![node]);
         let names: Vec<_> = nodes.iter().map(|node| node.name_any()).collect();
         let mut online = BTreeSet::new();

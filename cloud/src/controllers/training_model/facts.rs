@@ -16,9 +16,9 @@ use super::{
     on_node, session,
 };
 use crate::{
-    cache::{Cached as _, Caches, Labels},
+    cache::{Cached as _, Caches},
     controllers::runtime::Context,
-    kubernetes::nodes::in_url,
+    kubernetes::{labels::Labels, nodes::in_url},
     worker::{frameworks::Frameworks, names::aggregator_name},
 };
 

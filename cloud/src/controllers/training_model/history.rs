@@ -7,7 +7,7 @@ use super::{outcome::named, rows::decimal};
 use crate::reason::Reason;
 
 /// The most rounds in the history.
-const MAX_ROUNDS: usize = 100;
+pub const MAX_ROUNDS: usize = 100;
 
 /// Significant digits of the numbers of a row.
 const DIGITS: usize = 6;

@@ -41,6 +41,7 @@ use neptune_api::{TrainingModel, TrainingModelStatus};
 use neptune_wire::{NodeName, ObjectKey, ObjectName, Resource};
 
 pub use self::evaluation_data::data_on;
+pub use self::history::MAX_ROUNDS;
 pub use self::status::{RESTART_RUN, STOP_RUN};
 use self::{
     facts::TrainingFacts, frozen::CurrentRun, observation::TrainingObservation,

@@ -11,9 +11,9 @@ use crate::{
     controllers::dataset::is_on,
     finding::Finding,
     kubernetes::{
-        labels::{EDGE_LABEL, RUNTIME_LABEL},
+        labels::{EDGE_LABEL, RUNTIME_LABEL, has_labels},
         node_selector::text,
-        nodes::{is_edge_node, matches},
+        nodes::is_edge_node,
     },
     reason::Reason,
 };
@@ -169,10 +169,9 @@ fn is_placed(entry: &TrainingWorker, dataset: &Dataset, facts: &TrainingFacts) -
     let node = &dataset.spec.node_name;
     match (&entry.node_name, &entry.node_selector) {
         (Some(name), _) => is_on(dataset, name),
-        (None, Some(labels)) => facts
-            .nodes
-            .get(node)
-            .is_some_and(|node| is_edge_node(node) && !labels.is_empty() && matches(node, labels)),
+        (None, Some(labels)) => facts.nodes.get(node).is_some_and(|node| {
+            is_edge_node(node) && !labels.is_empty() && has_labels(&node.metadata, labels)
+        }),
         (None, None) => false,
     }
 }
