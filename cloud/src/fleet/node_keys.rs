@@ -60,7 +60,7 @@ impl NodeKeys {
         self.entries = entries;
     }
 
-    /// The entries of the ConfigMap with the trusted keys of the nodes.
+    /// The entries of the `ConfigMap` with the trusted keys of the nodes.
     pub fn entries(&self) -> &Arc<KeyEntries> {
         &self.entries
     }

@@ -101,7 +101,7 @@ impl FleetState {
         }
     }
 
-    /// The entries of the ConfigMap with the trusted keys of the nodes.
+    /// The entries of the `ConfigMap` with the trusted keys of the nodes.
     pub fn key_entries(&self) -> Arc<KeyEntries> {
         Arc::clone(self.keys.entries())
     }
