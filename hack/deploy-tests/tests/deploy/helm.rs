@@ -252,7 +252,7 @@ fn values_are_rendered_in_their_places() {
             "Deployment",
             "neptune-mosquitto",
             "/containers/0/image",
-            json!("m:2.0.22"),
+            json!("m:2.1.2-alpine"),
         ),
     ] {
         let objects = chart(&[value]);
