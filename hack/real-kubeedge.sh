@@ -14,7 +14,8 @@
 #
 # Without a step it does all of them. KUBECONFIG is an administrator's, of a cluster without KubeEdge and Neptune; with
 # APISERVER (kube-apiserver), CONTROLLER_MANAGER and ETCD it starts a cluster on loopback. After the build, mosquitto and
-# edgecore take about 8 minutes each, and tests 15. Needs Docker and mosquitto. The programs of KubeEdge and Kubernetes
+# edgecore take about 8 minutes each, and tests 17. A copy of a Dataset is watched for 120 idle seconds, or
+# NEPTUNE_IDLE_SECONDS. Needs Docker and mosquitto. The programs of KubeEdge and Kubernetes
 # are yours: this script builds nothing but Neptune.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"

@@ -101,13 +101,20 @@ impl Fleet {
         Self::with_agents(transport, more, |_| Vec::new(), "").await
     }
 
-    /// As [`Fleet::with_more_nodes`], and all edge nodes are in one zone and share models. Each
-    /// serves its metrics at [`Fleet::metrics_port`].
+    /// As [`Fleet::with_more_nodes`], and all edge nodes are in one zone, share models, and may have
+    /// copies of Datasets. Each serves its metrics at [`Fleet::metrics_port`].
     pub async fn with_peers(transport: Transport, more: usize) -> Self {
         let flags = |metrics: u16| {
             let listen = format!("127.0.0.1:{}", free_port());
             let metrics = format!("127.0.0.1:{metrics}");
-            let flags = ["--peers", "--peers-listen", &listen, "--metrics-listen", &metrics];
+            let flags = [
+                "--peers",
+                "--allow-replicate",
+                "--peers-listen",
+                &listen,
+                "--metrics-listen",
+                &metrics,
+            ];
             flags.map(str::to_owned).to_vec()
         };
         let zone = format!(", topology.kubernetes.io/zone: {}", unique("zone"));

@@ -67,6 +67,7 @@ mod offline;
 mod peers;
 mod placement;
 mod power;
+mod replica;
 mod rights;
 mod sample_model;
 mod samples;
