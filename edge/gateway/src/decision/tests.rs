@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use neptune_cascade::{
-    Share, Unjudged,
-    policy::{Goal, Upload},
+    Share, Signal, Unjudged,
+    breaker::Failure,
+    policy::{Decision, Goal, Route, Upload},
 };
 
 use super::*;

@@ -1,0 +1,130 @@
+//! Decides about samples: where they may go, which of them are hard, and which are compared as
+//! shadows. Counts what became of them. Pure.
+
+use std::time::{Duration, Instant};
+
+use neptune_cascade::{
+    Signal, Unjudged,
+    cap::DEPTH,
+    policy::{Decision, Route, Upload},
+};
+
+use super::{Decisions, Outcome, Totals};
+
+impl Decisions {
+    /// Where a sample may go now. `deadline` is when the client gives up, if that is known.
+    pub fn route(&self, is_pinned: bool, deadline: Option<Instant>, now: Instant) -> Route {
+        if is_pinned {
+            return Route::Pinned;
+        }
+        if !self.has_cloud || self.breaker.refusal(now).is_some() {
+            return Route::CloudLeftAlone;
+        }
+        let rest = deadline.map(|deadline| deadline.saturating_duration_since(now));
+        let is_late = |rest: Duration| {
+            rest.is_zero() || self.latency.median(now).is_some_and(|median| rest < median)
+        };
+        if rest.is_some_and(is_late) { Route::NoTime } else { Route::Open }
+    }
+
+    /// Decides about the samples of a request.
+    pub fn decide(
+        &mut self,
+        signals: &[Signal],
+        route: Route,
+        mut random: impl FnMut() -> f64,
+    ) -> Vec<Decision> {
+        let decide = |signal: &Signal| self.policy.decide(*signal, route, random());
+        signals.iter().map(decide).collect()
+    }
+
+    /// Decides about the samples of a request that the edge cannot answer. All of them go to the
+    /// cloud, or none; then nothing is taken from the cap.
+    ///
+    /// # Errors
+    /// The decision that keeps the request away from the cloud.
+    pub fn decide_edge_down(&mut self, samples: usize, route: Route) -> Result<(), Decision> {
+        let samples = u32::try_from(samples).unwrap_or(u32::MAX).max(1);
+        let rate = self.settings.max_ratio.get();
+        let first = (self.policy.tokens() + rate).min(f64::from(DEPTH));
+        let is_affordable = first + rate * f64::from(samples - 1) >= f64::from(samples);
+        if route == Route::Open && !is_affordable {
+            return Err(Decision::OverBudget);
+        }
+        for _ in 0..samples {
+            match self.policy.decide_edge_down(route) {
+                Decision::EdgeDown => {}
+                other => return Err(other),
+            }
+        }
+        Ok(())
+    }
+
+    /// Which of the easy samples are shadows. Uploads are counted then.
+    pub fn take_shadows(
+        &mut self,
+        decisions: &[Decision],
+        route: Route,
+        mut random: impl FnMut() -> f64,
+    ) -> Vec<bool> {
+        let is_shadow = |decision: &Decision| {
+            *decision == Decision::Easy && self.policy.take_shadow(route, random())
+        };
+        decisions.iter().map(is_shadow).collect()
+    }
+
+    /// Records the result of an upload.
+    pub fn uploaded(&mut self, signal: Signal, upload: Upload) {
+        if matches!(upload, Upload::Answered(_)) {
+            self.forget_invalid_answers();
+        }
+        // Only samples with a confidence are hard.
+        self.policy.uploaded(signal.unwrap_or(0.0), upload);
+    }
+
+    /// Records a comparison of a shadow.
+    pub fn shadowed(&mut self, signal: Signal, agreed: bool) {
+        if let Ok(confidence) = signal {
+            self.policy.shadowed(confidence, agreed);
+            self.totals.shadow(agreed);
+        }
+    }
+
+    /// Counts a sample that a tier above answered; 0 is the next one.
+    pub fn count_tier(&mut self, distance: usize) {
+        self.totals.tiers.add(distance);
+    }
+
+    /// Counts an answered sample.
+    pub fn count(&mut self, outcome: Outcome) {
+        self.totals.count(outcome);
+        self.recent.push(outcome);
+        self.unjudged.push(outcome);
+        if matches!(outcome, Outcome::Cloud(Decision::EdgeDown | Decision::EdgeError)) {
+            self.forget_invalid_answers();
+        }
+        if outcome != Outcome::Cloud(Decision::EdgeDown) {
+            self.edge_down = None;
+        }
+    }
+
+    /// The counters since the start.
+    pub const fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// The share of uploads among the last samples.
+    pub fn recent_ratio(&self) -> f64 {
+        self.recent.ratio()
+    }
+
+    /// The share of samples that the cap kept at the edge among the last ones, if it is high.
+    pub fn over_budget(&self) -> Option<f64> {
+        self.recent.over_budget()
+    }
+
+    /// Why the last samples had no confidence, if at least so many in a row had none.
+    pub fn unjudged(&self, in_a_row: u32) -> Option<Unjudged> {
+        self.unjudged.reason(in_a_row)
+    }
+}
