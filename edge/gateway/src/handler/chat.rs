@@ -52,15 +52,12 @@ pub async fn answer(exchange: &mut Exchange, completion: &Completion<'_>) -> Ans
 
 /// The cloud's answer in place of the edge's, if it may answer and does.
 async fn replace(exchange: &mut Exchange, completion: &Completion<'_>, fault: Fault) -> Answer {
-    let fault = match exchange.replace_edge(completion.head, 1, completion.is_pinned, fault) {
-        Ok(fault) => fault,
-        Err(answer) => return *answer,
-    };
-    let call = exchange.completion_at_cloud(completion, false);
-    let outcome = Outcome::Cloud(fault.decision());
+    let sample = (completion.head, 1, completion.is_pinned);
+    let call = |exchange: &Exchange| exchange.completion_at_cloud(completion, false);
     let is_answer = |payload: &Payload| is_answer(&payload.body);
-    let (answer, cloud) = exchange.answer_of_cloud(1, &call, fault, is_answer).await;
-    if let Some(cloud) = cloud {
+    let (answer, cloud) = exchange.answer_of_cloud(sample, fault, call, is_answer).await;
+    if let Some((cloud, decision)) = cloud {
+        let outcome = Outcome::Cloud(decision);
         exchange.capture_completion(completion, None, Some(&cloud.body), outcome, None);
     }
     answer

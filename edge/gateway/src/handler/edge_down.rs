@@ -86,8 +86,11 @@ impl Exchange {
                 Ok(()) => Ok(Fault::Down(reason)),
                 Err(refusal) => Err(Box::new(self.refused(&refusal))),
             },
-            Fault::Error(answer) if may_replace("").is_err() => Err(answer),
-            error @ Fault::Error(_) => Ok(error),
+            // The client gets the edge's own error, and not why the cloud may not answer.
+            Fault::Error(answer) => match may_replace("") {
+                Ok(()) => Ok(Fault::Error(answer)),
+                Err(_) => Err(answer),
+            },
         }
     }
 
@@ -131,17 +134,25 @@ impl Exchange {
         }
     }
 
-    /// The cloud's answer in place of the edge's: for the client, and as it came.
+    /// The cloud's answer in place of the edge's, if it may answer and does: for the client, and as
+    /// it came, with the decision. `call` makes the request of the cloud.
     pub(super) async fn answer_of_cloud(
         &mut self,
-        samples: usize,
-        request: &CloudRequest,
+        (head, samples, is_pinned): (&Parts, usize, bool),
         fault: Fault,
+        call: impl FnOnce(&Self) -> CloudRequest,
         is_answer: impl Fn(&Payload) -> bool,
-    ) -> (Answer, Option<Payload>) {
-        match self.ask_cloud(request, is_answer).await {
+    ) -> (Answer, Option<(Payload, Decision)>) {
+        let fault = match self.replace_edge(head, samples, is_pinned, fault) {
+            Ok(fault) => fault,
+            Err(answer) => return (*answer, None),
+        };
+        let request = call(self);
+        match self.ask_cloud(&request, is_answer).await {
             Ok(payload) => {
-                (self.cloud_answered(samples, fault.decision(), &payload), Some(payload))
+                let decision = fault.decision();
+                let answer = self.cloud_answered(samples, decision, &payload);
+                (answer, Some((payload, decision)))
             }
             Err(_) => (self.nobody_answered(fault), None),
         }

@@ -135,17 +135,14 @@ async fn replace(
     payload: &Payload,
     fault: Fault,
 ) -> Answer {
-    let samples = batch.and_then(Batch::rows).unwrap_or(1);
-    let fault = match exchange.replace_edge(request.head, samples, request.is_pinned, fault) {
-        Ok(fault) => fault,
-        Err(answer) => return *answer,
+    let sample = (request.head, batch.and_then(Batch::rows).unwrap_or(1), request.is_pinned);
+    let call = |exchange: &Exchange| {
+        let whole = exchange.form().whole_body(payload);
+        exchange.cloud_request(request.head, request.cloud_path.clone(), whole)
     };
-    let decision = fault.decision();
-    let whole = exchange.form().whole_body(payload);
-    let call = exchange.cloud_request(request.head, request.cloud_path.clone(), whole);
     let is_answer = |answer: &Payload| is_answer(batch, answer);
-    let (answer, cloud) = exchange.answer_of_cloud(samples, &call, fault, is_answer).await;
-    if let (Some(batch), Some(cloud)) = (batch, cloud) {
+    let (answer, cloud) = exchange.answer_of_cloud(sample, fault, call, is_answer).await;
+    if let (Some(batch), Some((cloud, decision))) = (batch, cloud) {
         exchange.capture_cloud_batch(request, decision, batch.rows(), payload, cloud);
     }
     answer
