@@ -92,9 +92,9 @@ pub fn running_training_container(node: &str) -> Option<String> {
     ids.lines().next().map(str::to_owned)
 }
 
-/// Removes all containers of a node, also of trainings, as far as possible.
+/// Removes all containers of a node, also of trainings and aggregators, as far as possible.
 pub fn remove_node_containers(node: &str) {
-    for filter in [node_filter(node), training_filter(node)] {
+    for filter in [node_filter(node), training_filter(node), aggregator_filter(node)] {
         let ids = try_docker(&["ps", "-aq", "--no-trunc", "--filter", &filter]);
         for id in ids.unwrap_or_default().lines() {
             let _ = try_docker(&["rm", "-f", id]);
@@ -110,6 +110,11 @@ pub fn node_filter(node: &str) -> String {
 /// The filter of `docker ps` for a node's training containers.
 pub fn training_filter(node: &str) -> String {
     format!("label=io.neptune.training-node={node}")
+}
+
+/// The filter of `docker ps` for the aggregators on a node.
+pub fn aggregator_filter(node: &str) -> String {
+    format!("label=io.neptune.aggregator-node={node}")
 }
 
 /// An image of a static busybox, made without a registry. It is removed when dropped.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use neptune_api::{TrainingModel, TrainingModelStatus};
 use neptune_e2e::{Fleet, KillTarget, Transport};
 use neptune_harness::{
-    docker::{docker, require_image},
+    docker::{aggregator_filter, docker, require_image},
     eventually, free_port,
 };
 
@@ -65,6 +65,6 @@ async fn aggregator_on_a_node_computes_the_same_weights_despite_kills(transport:
 
 /// The IDs of the aggregators of a node.
 fn aggregators(node: &str) -> Vec<String> {
-    let label = format!("label=io.neptune.aggregator-node={node}");
-    docker(&["ps", "-aq", "--no-trunc", "--filter", &label]).lines().map(str::to_owned).collect()
+    let ids = docker(&["ps", "-aq", "--no-trunc", "--filter", &aggregator_filter(node)]);
+    ids.lines().map(str::to_owned).collect()
 }
