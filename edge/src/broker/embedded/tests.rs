@@ -71,10 +71,17 @@ fn observable_broker(allow_anonymous: bool) -> (Broker, String) {
 
 /// A running broker.
 fn started(allow_anonymous: bool) -> (SocketAddr, Arc<BrokerCredentials>) {
+    let (address, credentials, _) = started_with_refusals(allow_anonymous);
+    (address, credentials)
+}
+
+/// The same, with the connections that it refuses.
+fn started_with_refusals(allow_anonymous: bool) -> (SocketAddr, Arc<BrokerCredentials>, Refusals) {
     let Broker { address, credentials, supervisor } = broker(allow_anonymous);
+    let refusals = supervisor.refusals.clone();
     let instance = supervisor.start_instance().unwrap();
     tokio::spawn(supervisor.run(instance));
-    (address, credentials)
+    (address, credentials, refusals)
 }
 
 fn link(url: &str, id: &str, filters: &[&str]) -> (Link, LinkEvents) {
@@ -288,10 +295,7 @@ fn assert_stayed_up(events: &mut LinkEvents) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flood_of_connect_and_close_loses_no_login_and_no_broker() {
-    let Broker { address, credentials, supervisor } = broker(false);
-    let refusals = supervisor.refusals.clone();
-    let instance = supervisor.start_instance().unwrap();
-    tokio::spawn(supervisor.run(instance));
+    let (address, credentials, refusals) = started_with_refusals(false);
     let (_agent, mut received) = agent(&credentials);
     next_up(&mut received).await;
     let login = login(&credentials.issue(&name("a")).unwrap().mqtt_url);
@@ -314,10 +318,7 @@ async fn flood_of_connect_and_close_loses_no_login_and_no_broker() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn broker_that_refuses_its_probe_is_not_restarted_while_it_works() {
-    let Broker { address, credentials, supervisor } = broker(false);
-    let refusals = supervisor.refusals.clone();
-    let instance = supervisor.start_instance().unwrap();
-    tokio::spawn(supervisor.run(instance));
+    let (address, credentials, refusals) = started_with_refusals(false);
     let (_agent, mut received) = agent(&credentials);
     next_up(&mut received).await;
     let (a, _a) = link(&credentials.issue(&name("a")).unwrap().mqtt_url, "a", &[]);
