@@ -166,7 +166,7 @@ reasons! {
         ProtocolUnknown: Obstacle => Pending,
         /// The model servers of edge and cloud use different protocols.
         ProtocolsDiffer: Obstacle => Failed,
-        /// Something else uses a port of the gateway on the node.
+        /// Another object has a port of the gateway on the node.
         PortTaken: Obstacle => Pending,
         /// A model server has no gRPC, which the gateway needs.
         GrpcUnavailable: Obstacle => Pending,
@@ -240,6 +240,8 @@ reasons! {
         DockerUnavailable: Problem => Failed,
         /// Docker refuses to create or start the container.
         ContainerRefused: Problem => Failed,
+        /// Another program of the node has the port of a worker.
+        PortInUse: Problem => Pending,
         /// The worker exited and will be restarted.
         CrashLoopBackOff: Problem => Failed,
         /// The kernel killed the worker because it exceeded its memory limit.
@@ -497,6 +499,7 @@ impl From<WorkerReason> for Reason {
             WorkerReason::DatasetUnavailable => Self::DatasetUnavailable,
             WorkerReason::DockerUnavailable => Self::DockerUnavailable,
             WorkerReason::ContainerRefused => Self::ContainerRefused,
+            WorkerReason::PortInUse => Self::PortInUse,
             WorkerReason::CrashLoopBackOff => Self::CrashLoopBackOff,
             WorkerReason::OutOfMemory => Self::OutOfMemory,
             WorkerReason::Completed => Self::Completed,

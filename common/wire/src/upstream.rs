@@ -245,6 +245,8 @@ pub enum WorkerReason {
     DockerUnavailable,
     /// The container engine refuses to create or start the container.
     ContainerRefused,
+    /// Another program of the node has the port on which the worker has to listen.
+    PortInUse,
     /// The worker exited and is restarted after a backoff.
     CrashLoopBackOff,
     /// The kernel killed the worker because of its memory limit.

@@ -1,6 +1,10 @@
 //! The desired specification of a container, and the hash that identifies it.
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
 
 use neptune_wire::{ContainerRights, ContentHash, NodeName, ResourceLimits, WorkerName};
 use serde::Serialize;
@@ -63,6 +67,13 @@ pub struct ContainerSpec {
 
 /// The variable with the port on which a cloud worker listens.
 const BIND_PORT: &str = "BIG_MODEL_BIND_PORT";
+/// The variable with the addresses of a gateway: for REST, and for gRPC if it has one.
+const GATEWAY_ADDRESSES: &str = "GATEWAY_ADDRESSES";
+/// How a gateway gets another address, in the order of its addresses.
+const OTHER_GATEWAY_PORTS: [&str; 2] = [
+    "set spec.gateway.port of the service to another port",
+    "set spec.gateway.grpcPort of the service to another port",
+];
 
 /// The rights and limits of containers whose spec does not set them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,16 +169,44 @@ pub struct ScriptMount {
 }
 
 impl ContainerSpec {
-    /// The port of the node on which a cloud worker is to listen, if it uses the node's network.
-    pub fn node_port(&self) -> Option<u16> {
-        let uses_node = self.network.is_none() && self.network_of.is_none();
-        uses_node.then(|| self.env.get(BIND_PORT)?.parse().ok())?
+    /// The addresses of the node on which the program opens a port itself: those of a gateway, and
+    /// that of a cloud worker in the node's network. The engine checks ports that it publishes.
+    pub fn node_addresses(&self) -> Vec<NodeAddress> {
+        if self.network.is_some() || self.network_of.is_some() {
+            return Vec::new();
+        }
+        let variable = |name| self.env.get(name).map(String::as_str).unwrap_or_default();
+        // Only a gateway has directories of the agent.
+        if !self.directories.is_empty() {
+            let addresses = variable(GATEWAY_ADDRESSES).split(',').zip(OTHER_GATEWAY_PORTS);
+            let addresses = addresses.filter_map(|(address, remedy)| {
+                Some(NodeAddress { address: address.parse().ok()?, program: "gateway", remedy })
+            });
+            return addresses.collect();
+        }
+        let port = variable(BIND_PORT).parse().ok();
+        let address = port.map(|port| NodeAddress {
+            address: (Ipv4Addr::UNSPECIFIED, port).into(),
+            program: "cloud worker",
+            remedy: "run the worker on another node",
+        });
+        address.into_iter().collect()
     }
 
     /// The hash that the container carries as a label.
     pub fn hash(&self) -> ContentHash {
         ContentHash::of(self)
     }
+}
+
+/// An address of the node on which a program has to listen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeAddress {
+    pub address: SocketAddr,
+    /// The program, for messages.
+    pub program: &'static str,
+    /// What to do if another program is to keep the port.
+    pub remedy: &'static str,
 }
 
 /// A specification with its hash, which is computed once per turn because it serializes the spec.
@@ -187,4 +226,58 @@ impl From<ContainerSpec> for TargetContainer {
 /// service.
 pub fn container_name(node: &NodeName, worker: &WorkerName) -> String {
     format!("neptune-{node}-{worker}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{
+        desired::WantedWorker,
+        fixtures::{node_context, wanted_gateway, wanted_worker},
+        worker::{container::resolve_worker, inputs::WorkerInputs},
+    };
+
+    fn addresses(wanted: &WantedWorker, change: fn(&mut ContainerSpec)) -> Vec<String> {
+        let context = node_context();
+        let mut spec = resolve_worker(wanted, WorkerInputs::default(), &context).container.spec;
+        change(&mut spec);
+        let addresses = spec.node_addresses();
+        addresses.iter().map(|it| format!("{} {} {}", it.program, it.address, it.remedy)).collect()
+    }
+
+    #[test]
+    fn only_ports_that_programs_open_on_the_node_are_checked() {
+        let gateway = |addresses: &str| {
+            let mut wanted = wanted_gateway();
+            wanted.worker.env.insert(GATEWAY_ADDRESSES.to_owned(), addresses.to_owned());
+            wanted
+        };
+        let rest = "gateway 127.0.0.1:8080 set spec.gateway.port of the service to another port";
+        let grpc = "gateway 0.0.0.0:8082 set spec.gateway.grpcPort of the service to another port";
+        assert_eq!(addresses(&gateway("127.0.0.1:8080"), |_| ()), [rest]);
+        assert_eq!(addresses(&gateway("127.0.0.1:8080,0.0.0.0:8082"), |_| ()), [rest, grpc]);
+        // Of an earlier controller, and of one with a mistake.
+        assert!(addresses(&wanted_gateway(), |_| ()).is_empty());
+        assert!(addresses(&gateway("localhost"), |_| ()).is_empty());
+
+        let mut worker = wanted_worker();
+        worker.model = None;
+        worker.worker.env.insert(GATEWAY_ADDRESSES.to_owned(), "127.0.0.1:8080".to_owned());
+        assert!(addresses(&worker, |_| ()).is_empty(), "it is no gateway");
+        worker.worker.env.insert(BIND_PORT.to_owned(), "20007".to_owned());
+        let cloud = "cloud worker 0.0.0.0:20007 run the worker on another node";
+        assert_eq!(addresses(&worker, |_| ()), [cloud]);
+        let network = |spec: &mut ContainerSpec| {
+            spec.network = Some(ContainerNetwork {
+                name: "neptune".to_owned(),
+                port: Some(20_007),
+                grpc_port: None,
+                loopback_ports: Vec::new(),
+            });
+        };
+        assert!(addresses(&worker, network).is_empty(), "the engine publishes it");
+        let of_another = |spec: &mut ContainerSpec| spec.network_of = Some("1".to_owned());
+        assert!(addresses(&worker, of_another).is_empty());
+    }
 }

@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     io::ErrorKind,
-    net::{Ipv4Addr, TcpListener},
+    net::{SocketAddr, TcpListener},
     time::Duration,
 };
 
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use crate::{
     domain::{
         broker_login::{BrokerLogin, PASSWORD_DIGEST},
-        container::{ContainerSpec, container_name},
+        container::{ContainerSpec, NodeAddress, container_name},
         observed_container::{
             ContainerExit, ContainerIdentity, ContainerState, Observation, ObservedContainer,
             UndescribedContainer, VERSION,
@@ -185,9 +185,11 @@ impl Docker {
         remove: &[String],
     ) -> Result<StepOutcome, DockerError> {
         let client = self.client()?;
+        // First: the container before may have the same port.
         self.remove_all(remove).await?;
-        if let Some(port) = spec.node_port().filter(|port| is_taken(*port)) {
-            return Ok(StepOutcome::Failed(port_taken(port)));
+        let addresses = spec.node_addresses();
+        if let Some(taken) = addresses.iter().find(|it| is_taken(it.address)) {
+            return Ok(StepOutcome::Failed(port_taken(*taken)));
         }
         let name = container_name(&identity.node, &identity.worker);
         let create = async || {
@@ -261,17 +263,19 @@ impl Docker {
     }
 }
 
-/// Whether a program of the node listens on this port. If that cannot be seen, the worker tries.
-fn is_taken(port: u16) -> bool {
-    let bound = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port));
+/// Whether a program of the node keeps others from listening on this address. If that cannot be
+/// seen, the worker tries.
+fn is_taken(address: SocketAddr) -> bool {
+    let bound = TcpListener::bind(address);
     bound.is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
 }
 
-fn port_taken(port: u16) -> Problem {
+fn port_taken(NodeAddress { address, program, remedy }: NodeAddress) -> Problem {
+    let port = address.port();
     Problem {
-        reason: WorkerReason::ContainerRefused,
+        reason: WorkerReason::PortInUse,
         message: format!(
-            "port {port} of the node, on which the cloud worker has to listen, is in use by another program; end that program (ss -ltnp 'sport = {port}' names it), or run the worker on another node"
+            "port {port} of the node, on which the {program} has to listen, is in use by another program; end that program (ss -ltnp 'sport = {port}' names it), or {remedy}; the {program} starts by itself when the port is free"
         ),
     }
 }
@@ -288,6 +292,8 @@ fn name_taken(name: &str) -> Problem {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::Mutex;
+
     use serde_json::json;
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -296,7 +302,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        fixtures::{container_identity, node_context, wanted_worker},
+        desired::WantedWorker,
+        fixtures::{container_identity, node_context, wanted_gateway, wanted_worker},
         worker::{container::resolve_worker, inputs::WorkerInputs},
     };
 
@@ -389,23 +396,79 @@ mod tests {
         }
     }
 
+    /// What comes of a start, after the removal of these containers.
+    async fn outcome(docker: &Docker, spec: &ContainerSpec, remove: &[String]) -> Problem {
+        match docker.start(&container_identity(), (spec, None), remove).await {
+            StepOutcome::Failed(problem) => problem,
+            other => unreachable!("no engine answers: {other:?}"),
+        }
+    }
+
+    fn spec(wanted: &WantedWorker, variable: &str, value: &str) -> ContainerSpec {
+        let inputs = WorkerInputs::default();
+        let mut spec = resolve_worker(wanted, inputs, &node_context()).container.spec;
+        spec.env.insert(variable.to_owned(), value.to_owned());
+        spec
+    }
+
     #[tokio::test]
     async fn port_that_another_program_has_is_named_and_no_container_is_made() {
         let (docker, _directory) = engine(|_| Some((500, json!({"message": "asked"}))));
         let taken = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = taken.local_addr().unwrap().port();
-        let inputs = WorkerInputs { model: None, dataset: None, capture: None };
-        let mut spec = resolve_worker(&wanted_worker(), inputs, &node_context()).container.spec;
-        spec.env.insert("BIG_MODEL_BIND_PORT".to_owned(), port.to_string());
-        let start = async || match docker.start(&container_identity(), (&spec, None), &[]).await {
-            StepOutcome::Failed(problem) => problem.message,
-            other => format!("{other:?}"),
-        };
-        let message = start().await;
-        assert!(message.starts_with(&format!("port {port} of the node")), "{message}");
+        let gateway = |addresses: &str| spec(&wanted_gateway(), "GATEWAY_ADDRESSES", addresses);
+        let specs = [
+            ("another node", spec(&wanted_worker(), "BIG_MODEL_BIND_PORT", &port.to_string())),
+            ("spec.gateway.port", gateway(&format!("127.0.0.1:{port}"))),
+            ("spec.gateway.port", gateway(&format!("0.0.0.0:{port}"))),
+            ("spec.gateway.grpcPort", gateway(&format!("127.0.0.1:0,127.0.0.1:{port}"))),
+        ];
+        for (remedy, spec) in &specs {
+            let Problem { reason, message } = outcome(&docker, spec, &[]).await;
+            assert_eq!(reason, WorkerReason::PortInUse);
+            assert!(message.starts_with(&format!("port {port} of the node")), "{message}");
+            assert!(message.contains(remedy), "{message}");
+        }
         drop(taken);
-        let message = start().await;
-        assert!(message.contains("asked"), "the engine is asked: {message}");
+        for (_, spec) in &specs {
+            let message = outcome(&docker, spec, &[]).await.message;
+            assert!(message.contains("asked"), "the engine is asked: {message}");
+        }
+    }
+
+    #[tokio::test]
+    async fn gateway_shares_a_port_with_a_program_on_another_address() {
+        let (docker, _directory) = engine(|_| Some((500, json!({"message": "asked"}))));
+        let other = TcpListener::bind("127.0.0.2:0").unwrap();
+        let port = other.local_addr().unwrap().port();
+        let problem = async |address: &str| {
+            let spec = spec(&wanted_gateway(), "GATEWAY_ADDRESSES", &format!("{address}:{port}"));
+            outcome(&docker, &spec, &[]).await
+        };
+        assert!(problem("127.0.0.1").await.message.contains("asked"));
+        assert_eq!(problem("0.0.0.0").await.reason, WorkerReason::PortInUse, "an exposed one");
+    }
+
+    /// The port of the container that is replaced; it is free when that is removed.
+    static OF_THE_CONTAINER_BEFORE: Mutex<Option<TcpListener>> = Mutex::new(None);
+
+    #[tokio::test]
+    async fn port_of_the_container_that_is_replaced_is_free() {
+        let (docker, _directory) = engine(|path| {
+            if path.contains("/containers/before") {
+                OF_THE_CONTAINER_BEFORE.lock().unwrap().take();
+                return Some((204, json!(null)));
+            }
+            Some((500, json!({"message": "asked"})))
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        OF_THE_CONTAINER_BEFORE.lock().unwrap().replace(listener);
+        let spec = spec(&wanted_gateway(), "GATEWAY_ADDRESSES", &address);
+        let reason = outcome(&docker, &spec, &[]).await.reason;
+        assert_eq!(reason, WorkerReason::PortInUse, "it is not removed");
+        let message = outcome(&docker, &spec, &["before".to_owned()]).await.message;
+        assert!(message.contains("asked"), "{message}");
     }
 
     #[tokio::test]

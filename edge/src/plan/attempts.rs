@@ -160,7 +160,8 @@ impl Attempts {
             WorkerReason::ScriptMissing
             | WorkerReason::ModelUnavailable
             | WorkerReason::DatasetUnavailable
-            | WorkerReason::DockerUnavailable => self.next_try = Some(now + RECHECK_INTERVAL),
+            | WorkerReason::DockerUnavailable
+            | WorkerReason::PortInUse => self.next_try = Some(now + RECHECK_INTERVAL),
             _ => {
                 self.failures = self.failures.saturating_add(1);
                 self.next_try = Some(now + CONTAINER_REFUSED.delay(self.failures, random));
@@ -266,6 +267,7 @@ mod tests {
             WorkerReason::ScriptMissing,
             WorkerReason::ModelUnavailable,
             WorkerReason::DockerUnavailable,
+            WorkerReason::PortInUse,
         ] {
             for _ in 0..50 {
                 attempts.done(failed(reason), None, 1, now, u64::MAX);

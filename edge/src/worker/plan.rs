@@ -271,6 +271,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        backoff::RECHECK_INTERVAL,
         desired::Desired,
         domain::{
             artifact::Availability,
@@ -624,6 +625,32 @@ mod tests {
         assert_eq!(health(&plan).0, WorkerState::Failed, "not settled yet");
         assert_eq!(plan.next_at, Some(now + SETTLED));
         assert_eq!(health(&node.plan(now + SETTLED)).0, WorkerState::Running);
+    }
+
+    #[test]
+    fn worker_whose_port_is_in_use_waits_for_it_without_a_crash_loop() {
+        let (mut node, mut now) = (node(), Instant::now());
+        node.attempts().set_target(&hash());
+        // Another program took the port between the check and the start.
+        let started = |id: &str| StepOutcome::Started { id: id.into() };
+        let spec = || Some((hash().to_string(), 0));
+        node.attempts().done(started("1"), spec(), 1, now, 0);
+        node.observe(vec![observed("1", ended(1))], now);
+        let in_use = Problem { reason: WorkerReason::PortInUse, message: "port 8080".into() };
+        for _ in 0..9 {
+            now = node.plan(now).next_at.unwrap_or(now);
+            assert!(starts(&node.plan(now)), "the port is checked again");
+            node.attempts().done(StepOutcome::Failed(in_use.clone()), None, 1, now, 0);
+            node.observe(vec![], now);
+            let plan = node.plan(now);
+            assert_eq!(health(&plan), (WorkerState::Pending, Some(WorkerReason::PortInUse)));
+            assert_eq!(plan.next_at, Some(now + RECHECK_INTERVAL));
+            let health = &plan.health[&name()];
+            assert_eq!((&*health.message, health.restarts), ("port 8080", 0));
+        }
+        node.attempts().done(started("2"), spec(), 1, now, 0);
+        node.observe(vec![observed("2", ContainerState::Running)], now);
+        assert_eq!(health(&node.plan(now)), (WorkerState::Running, None));
     }
 
     #[test]
