@@ -360,3 +360,53 @@ async fn service_in_a_chain_calls_the_service_of_the_other_gateway_if_chosen() {
         last = Some(ip);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn older_service_that_is_edited_to_the_port_of_a_younger_one_gets_it() {
+    let mut harness = Harness::start().await;
+    harness.model("smollm2", "https://models.test/smollm2.gguf").await;
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
+    let mut services = Vec::new();
+    for (name, port) in [("one", 8080), ("two", 8081)] {
+        let text = ASSISTANT.replace("name: assistant", &format!("name: {name}"));
+        let mut service: JointInferenceService = serde_saphyr::from_str(&text).unwrap();
+        service.spec.gateway = serde_json::from_value(json!({ "port": port })).unwrap();
+        let service = harness.apply(service).await;
+        services.push((service.creation_timestamp(), service.uid(), name, port));
+    }
+    services.sort();
+    let [(_, _, older, own), (_, _, younger, contested)] = services[..] else { unreachable!() };
+    let keys = [older, younger].map(|name| key(&format!("default/jointinferenceservices/{name}")));
+    let listens = |port: i32| {
+        move |content: &neptune_wire::ObjectContent| {
+            let gateway = content.workers.first().and_then(|worker| worker.gateway.as_ref());
+            gateway.is_some_and(|it| it.config["listen"] == format!("127.0.0.1:{port}"))
+        }
+    };
+    agent.has(&keys[0], "the older gateway", listens(own)).await;
+    agent.has(&keys[1], "the younger gateway", listens(contested)).await;
+
+    let api = harness.api::<JointInferenceService>();
+    let edit = async |port: i32| {
+        let patch = Patch::Merge(json!({"spec": {"gateway": {"port": port}}}));
+        api.patch(older, &PatchParams::default(), &patch).await.unwrap();
+    };
+    edit(contested).await;
+    agent.has(&keys[0], "the contested port", listens(contested)).await;
+    let is_gone = |replica: &neptune_wire::Replica| !replica.objects().contains_key(&keys[1]);
+    agent.until("the younger gateway to be removed", is_gone).await;
+    let is_taken = |service: &JointInferenceService| {
+        let conditions = service.status.iter().flat_map(|status| &status.conditions);
+        let last = conditions.last().and_then(|last| last.message.clone()).unwrap_or_default();
+        let taken = format!("spec.gateway.port {contested} is already used by");
+        last.starts_with(&taken) && last.contains(&format!("default/{older}"))
+    };
+    harness.until(younger, "the reason", is_taken).await;
+
+    // A restart of the controller changes nothing, and an edit back returns the port.
+    harness.kill_controller();
+    harness.start_controller();
+    edit(own).await;
+    agent.has(&keys[0], "the older gateway again", listens(own)).await;
+    agent.has(&keys[1], "the younger gateway again", listens(contested)).await;
+}
