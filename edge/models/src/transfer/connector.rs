@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use neptune_program::causes;
 use reqwest::{
     Certificate, Client, Response, StatusCode, Url,
     dns::{Addrs, Name, Resolve, Resolving},
@@ -62,7 +63,10 @@ impl Connector {
         // A machine without system authorities can still use http and the authorities in `ca_file`.
         let client =
             client.or_else(|_| builder().tls_certs_only(extra).build()).map_err(|error| {
-                ModelError::Unreachable { url: "http client".into(), reason: error_chain(&error) }
+                ModelError::Unreachable {
+                    url: "http client".into(),
+                    reason: causes(&error.without_url()),
+                }
             })?;
         Ok(Self { client, allowed: Arc::clone(allowed), stall_timeout })
     }
@@ -106,7 +110,9 @@ impl Connector {
                 address: *address,
                 kind,
             },
-            None => ModelError::Unreachable { url: redacted(url), reason: error_chain(&error) },
+            None => {
+                ModelError::Unreachable { url: redacted(url), reason: causes(&error.without_url()) }
+            }
         })
     }
 
@@ -138,7 +144,7 @@ fn certificates(path: &Path) -> Result<Vec<Certificate>, ModelError> {
     match Certificate::from_pem_bundle(&pem) {
         Ok(found) if found.is_empty() => Err(failed("file contains no certificate".to_owned())),
         Ok(found) => Ok(found),
-        Err(error) => Err(failed(error_chain(&error))),
+        Err(error) => Err(failed(causes(&error.without_url()))),
     }
 }
 
@@ -213,20 +219,6 @@ fn find_refused(error: &reqwest::Error) -> Option<&RefusedAddress> {
     None
 }
 
-/// The chain of causes, without the first text, which contains the URL with its secrets.
-pub fn error_chain(error: &reqwest::Error) -> String {
-    let mut cause = StdError::source(error);
-    let mut text = String::new();
-    while let Some(inner) = cause {
-        if !text.is_empty() {
-            text.push_str(": ");
-        }
-        text.push_str(&inner.to_string());
-        cause = inner.source();
-    }
-    if text.is_empty() { "transfer failed".to_owned() } else { text }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -247,5 +239,20 @@ mod tests {
         ] {
             assert!(matches!(hop(from, to), Err(ModelError::Redirect { .. })), "{to}");
         }
+    }
+
+    #[tokio::test]
+    async fn failed_call_is_named_by_its_causes_without_the_url() {
+        let connector = Connector::new(&Arc::from([]), None, Duration::from_secs(5)).unwrap();
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let url: Url = format!("http://{closed}/m?signature=secret").parse().unwrap();
+        let error = connector.client.get(url.clone()).send().await.unwrap_err();
+        assert!(error.to_string().contains("secret"), "{error}");
+        let reason = causes(&error.without_url());
+        assert!(reason.contains("refused") && !reason.contains("secret"), "{reason}");
+        // Without a cause its own text is all there is.
+        let error = connector.client.get("nowhere:///secret").build().unwrap_err();
+        let reason = causes(&error.without_url());
+        assert!(!reason.contains("secret"), "{reason}");
     }
 }

@@ -6,6 +6,7 @@ use std::{
     time::Instant,
 };
 
+use neptune_program::causes;
 use reqwest::{
     Response, Url,
     header::{
@@ -15,7 +16,7 @@ use reqwest::{
 };
 use tokio::sync::watch;
 
-use super::connector::{Connector, error_chain};
+use super::connector::Connector;
 use crate::{
     FetchProgress, ModelError,
     progress::TransferRate,
@@ -105,7 +106,8 @@ async fn receive_body(
             }
             continue;
         };
-        let next = next.map_err(|error| interrupted(object, partial, error_chain(&error)))?;
+        let next =
+            next.map_err(|error| interrupted(object, partial, causes(&error.without_url())))?;
         let Some(chunk) = next else { break };
         stalled_at = Instant::now() + connector.stall_timeout;
         let more = chunk.len() as u64;
