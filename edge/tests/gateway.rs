@@ -7,6 +7,7 @@ mod harness;
 
 use std::{
     fs,
+    net::Ipv4Addr,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown},
     path::PathBuf,
     process::Command,
@@ -175,8 +176,14 @@ impl Node {
     }
 
     fn insert(&self, hard_example: &Value, token: &str) {
+        self.insert_on(Ipv4Addr::LOCALHOST, hard_example, token);
+    }
+
+    /// Inserts the service with a gateway that listens on this address.
+    fn insert_on(&self, address: Ipv4Addr, hard_example: &Value, token: &str) {
+        let listen = format!("{address}:{}", self.port);
         let mut config = json!({
-            "service": "s", "protocol": "oip", "listen": format!("127.0.0.1:{}", self.port),
+            "service": "s", "protocol": "oip", "listen": listen,
             "edge": {"address": format!("127.0.0.1:{}", self.model_port)},
             "cloud": {"url": self.big.url, "modelName": "big"},
             "hardExample": hard_example,
@@ -191,7 +198,10 @@ impl Node {
                 "name": self.worker, "role": "edge", "image": self.gateway_image.0,
                 "command": ["/bin/neptune-gateway"],
                 "args": ["run", "--config", "/etc/neptune-gateway/gateway.json"],
-                "env": {"WORKER_NAME": self.worker, "SERVICE_NAME": "s", "NAMESPACE": "default"},
+                "env": {
+                    "WORKER_NAME": self.worker, "SERVICE_NAME": "s", "NAMESPACE": "default",
+                    "GATEWAY_ADDRESSES": listen,
+                },
                 "gateway": {
                     "server": "small", "tokenFile": token, "config": config,
                     "captureDir": self.capture,
@@ -492,6 +502,34 @@ async fn gateway_outlives_the_agent_and_continues_after_kills() {
     for sample in ["neptune_edge_gateway_up", "neptune_gateway_threshold"] {
         assert!(page.contains(&format!("{sample}{{{labels}}} ")), "{sample} is not in {page}");
     }
+}
+
+#[tokio::test]
+async fn gateway_waits_for_a_port_that_another_program_has() {
+    let node = Node::start().await;
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, node.port)).await.unwrap();
+    node.insert(&threshold(0.5), "llm");
+    let is_in_use = |report: &StatusReport| {
+        report.workers.iter().any(|it| it.reason == Some(WorkerReason::PortInUse))
+    };
+    let report = node.cloud.status(SERVICE, "the port in use", is_in_use).await;
+    let message = &report.workers[0].message;
+    assert!(message.starts_with(&format!("port {} of the node", node.port)), "{message}");
+    assert!(message.contains("spec.gateway.port"), "{message}");
+    assert_eq!(report.workers[0].restarts, 0);
+    let name = format!("name=neptune-{}-{}", node.agent.node, node.worker);
+    assert_eq!(docker(&["ps", "--all", "--quiet", "--filter", &name]), "", "no container is made");
+    drop(taken);
+    node.asked("an answer on the free port", |it| it.decision == "easy").await;
+
+    // Its own container has the port until it is replaced by one that is exposed.
+    let before = node.container();
+    node.insert_on(Ipv4Addr::UNSPECIFIED, &threshold(0.5), "llm");
+    eventually("the other container", || node.container_is_other(&before)).await;
+    node.asked("an answer of the exposed gateway", |it| it.decision == "easy").await;
+    let report = node.running("the exposed gateway", |_| true).await;
+    assert_eq!(report.workers[0].restarts, 0, "{report:?}");
+    assert_eq!(node.agent.log().matches("PortInUse").count(), 1, "{}", node.agent.log());
 }
 
 #[tokio::test]
