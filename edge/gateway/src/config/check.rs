@@ -14,7 +14,7 @@ use super::{Algorithm, CaptureConfig, Config, Protocol, ScoreKind};
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// Not JSON, an unknown field, or a value of the wrong type.
-    #[error("{0}")]
+    #[error("{0}{remedy}", remedy = remedy(.0))]
     Json(#[from] serde_json::Error),
     /// A share is not from 0 to 1.
     #[error("{field} is {value}; it has to be from 0 to 1")]
@@ -123,6 +123,21 @@ pub enum ConfigError {
     /// A limit of 0.
     #[error("limits.{0} has to be at least 1")]
     Limit(&'static str),
+}
+
+/// What to do about a field or value that this version does not know: a newer controller may have
+/// written it.
+fn remedy(error: &serde_json::Error) -> &'static str {
+    let text = error.to_string();
+    if !text.starts_with("unknown ") {
+        return "";
+    }
+    concat!(
+        "; neptune-gateway ",
+        env!("CARGO_PKG_VERSION"),
+        " does not know it: correct it, or use an image of the controller's version \
+         (--gateway-image)"
+    )
 }
 
 const fn advice(protocol: Protocol) -> &'static str {
@@ -384,6 +399,28 @@ mod tests {
             config.pointer_mut(parent).unwrap()[key] = value;
             let error = parse(&config).unwrap_err().to_string();
             assert!(error.contains(message), "{pointer}: {error}");
+        }
+    }
+
+    #[test]
+    fn unknown_field_names_the_version_of_the_gateway() {
+        let newer = concat!(
+            "; neptune-gateway ",
+            env!("CARGO_PKG_VERSION"),
+            " does not know it: correct it, or use an image of the controller's version \
+             (--gateway-image)"
+        );
+        for (pointer, value, is_newer) in [
+            ("/cloud/routes", json!({}), true),
+            ("/hardExample/algorithm", json!("Oracle"), true),
+            ("/edge/address", json!(1), false),
+            ("/edge/address", json!("127.0.0.1"), false),
+        ] {
+            let mut config = valid();
+            let (parent, key) = pointer.rsplit_once('/').unwrap();
+            config.pointer_mut(parent).unwrap()[key] = value;
+            let error = parse(&config).unwrap_err().to_string();
+            assert_eq!(error.ends_with(newer), is_newer, "{pointer}: {error}");
         }
     }
 
