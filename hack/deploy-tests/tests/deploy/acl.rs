@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use deploy_tests::broker::{
-    LocalBroker, MEMORY_LIMIT, ShippedBroker, connect, next, next_message, publish,
+use deploy_tests::{
+    broker::{LocalBroker, MEMORY_LIMIT, ShippedBroker, connect, next, next_message, publish},
+    object, objects, text,
 };
 use neptune_link::{Link, LinkEvent, LinkOptions, Message};
 use tokio::task::JoinSet;
@@ -235,4 +236,22 @@ async fn bridge_of_a_local_broker_forwards_only_its_nodes_topics() {
         received.insert(String::from_utf8(payload.into()).unwrap());
     }
     assert_eq!(received, ["after", "forged", "here", "of a worker"].map(str::to_owned).into());
+}
+
+#[test]
+fn files_that_mosquitto_opens_without_links_are_mounted_one_by_one() {
+    let objects = objects("mqtt");
+    let pod = &object(&objects, "Deployment", "neptune-mosquitto")["spec"]["template"]["spec"];
+    let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+    let config = text("build/acl/mosquitto.conf");
+    let files: Vec<_> = config
+        .lines()
+        .filter_map(|line| line.strip_prefix("password_file ").or(line.strip_prefix("acl_file ")))
+        .collect();
+    assert_eq!(files.len(), 2, "{config}");
+    for file in files {
+        // A volume of a Secret or ConfigMap has links; a mount with a subPath is the file itself.
+        let mount = mounts.iter().find(|mount| mount["mountPath"] == file);
+        assert!(mount.is_some_and(|it| it["subPath"].is_string()), "{file}: {mounts:#?}");
+    }
 }
