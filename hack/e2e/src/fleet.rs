@@ -230,6 +230,14 @@ impl Fleet {
         }
     }
 
+    /// The real `KubeEdge`, if the fleet uses it.
+    pub fn real_kubeedge(&self) -> Option<&RealKubeEdge> {
+        match &self.launcher.transport {
+            RunningTransport::KubeEdge(kubeedge) => Some(kubeedge),
+            RunningTransport::Mqtt(_) | RunningTransport::EventBus(_) => None,
+        }
+    }
+
     /// The URL of the edge node's broker, to which its workers and `EventBus` connect.
     pub fn local_broker(&self) -> String {
         self.launcher.local_broker(&self.edge, &self.broker)
@@ -266,6 +274,11 @@ impl Fleet {
     /// The process id of the controller.
     pub fn controller(&self) -> u32 {
         self.controller.id()
+    }
+
+    /// What the controller has logged.
+    pub fn controller_log(&self) -> String {
+        self.controller.log()
     }
 
     /// The ports of all brokers.

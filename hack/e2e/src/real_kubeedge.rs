@@ -6,6 +6,7 @@ use std::{
     net::TcpStream,
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use neptune_harness::{Broker, Cluster, Process, eventually, free_port};
@@ -114,6 +115,14 @@ impl RealKubeEdge {
     pub fn restart_cloudcore(&mut self) {
         self.cloudcore.kill();
         self.cloudcore = spawn("CLOUDCORE", "cloudcore", &self.dir, "cloudcore.yaml");
+    }
+
+    /// Lets cloudcore run for 10 ms and then not for `pause`, as with a CPU limit that is too low.
+    pub async fn throttle_cloudcore(&self, pause: Duration) {
+        self.cloudcore.suspend();
+        tokio::time::sleep(pause).await;
+        self.cloudcore.resume();
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 
     /// Stops the edgecore of a node from doing anything until [`RealKubeEdge::resume_edgecore`].
