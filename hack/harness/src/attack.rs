@@ -3,9 +3,13 @@
 
 use std::{
     collections::VecDeque,
+    env,
     fmt::{self, Write as _},
+    fs::File,
     io::Write as _,
-    net::{SocketAddr, TcpStream},
+    net::{IpAddr, SocketAddr, TcpStream},
+    os::fd::AsFd as _,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -13,6 +17,8 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// Threads, as of two processes.
 const THREADS: usize = 2;
@@ -72,6 +78,34 @@ impl Attack {
     }
 }
 
+/// Another machine: a network namespace, and the address by which its clients reach the loopback of
+/// this machine.
+#[derive(Debug, Clone)]
+pub struct Elsewhere {
+    namespace: PathBuf,
+    host: IpAddr,
+}
+
+impl Elsewhere {
+    /// The one that `NEPTUNE_ATTACKS_FROM` names, as `NAME,ADDRESS`; `hack/test-attacks.sh` makes it.
+    ///
+    /// # Panics
+    /// If the variable has another form.
+    pub fn of_environment() -> Option<Self> {
+        let text = env::var("NEPTUNE_ATTACKS_FROM").ok()?;
+        let (name, host) = text.split_once(',').expect("NAME,ADDRESS");
+        let host = host.parse().expect("an address");
+        Some(Self { namespace: PathBuf::from("/run/netns").join(name), host })
+    }
+
+    /// Moves the thread there. What it connects to after that is on this machine's loopback.
+    fn enter(&self) {
+        let namespace = File::open(&self.namespace).expect("the namespace exists");
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+            .expect("root may enter a namespace");
+    }
+}
+
 /// Clients that go on until they are dropped.
 pub struct Attackers {
     is_over: Arc<AtomicBool>,
@@ -82,11 +116,36 @@ pub struct Attackers {
 impl Attackers {
     /// Starts clients that keep `held` connections open, of which they replace the oldest.
     pub fn start(attack: &Attack, address: SocketAddr, held: usize) -> Self {
+        Self::start_in(None, attack, address, held)
+    }
+
+    /// As [`Attackers::start`], from another machine.
+    pub fn start_elsewhere(
+        elsewhere: &Elsewhere,
+        attack: &Attack,
+        address: SocketAddr,
+        held: usize,
+    ) -> Self {
+        let address = SocketAddr::new(elsewhere.host, address.port());
+        Self::start_in(Some(elsewhere), attack, address, held)
+    }
+
+    fn start_in(
+        elsewhere: Option<&Elsewhere>,
+        attack: &Attack,
+        address: SocketAddr,
+        held: usize,
+    ) -> Self {
         let (is_over, opened) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
         let threads = (0..THREADS).map(|_| {
             let (attack, is_over) = (attack.clone(), Arc::clone(&is_over));
-            let opened = Arc::clone(&opened);
-            thread::spawn(move || run(&attack, address, held / THREADS, (&is_over, &opened)))
+            let (elsewhere, opened) = (elsewhere.cloned(), Arc::clone(&opened));
+            thread::spawn(move || {
+                if let Some(elsewhere) = elsewhere {
+                    elsewhere.enter();
+                }
+                run(&attack, address, held / THREADS, (&is_over, &opened));
+            })
         });
         let threads = threads.collect();
         Self { is_over, opened, threads }

@@ -4,7 +4,8 @@
 //! The tests attack for half a second. `hack/test-attacks.sh` sets `NEPTUNE_ATTACKS=full`, attacks
 //! for 30 seconds, and bounds the time of a request. Attackers and client share one address, so the
 //! attackers hold fewer connections than the server has places for unknown clients: above that the
-//! newest is refused, and only clients of other addresses have a reserve.
+//! newest is refused, and only clients of other addresses have a reserve. Attackers of another
+//! address hold far more ([`Elsewhere`]).
 
 use std::{
     env,
@@ -18,12 +19,14 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{Attack, Attackers};
+use crate::{Attack, Attackers, attack::Elsewhere};
 
 /// Between two requests of the client that behaves.
 const PACE: Duration = Duration::from_millis(5);
 /// The least number of requests in a measurement.
 const LEAST: usize = 20;
+/// Connections that attackers of another address hold.
+const HELD_ELSEWHERE: usize = 1500;
 /// After it a request counts as lost, and the first connections of an attack as refused.
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -63,25 +66,32 @@ pub async fn judge<F: Future<Output = bool>>(
     let quiet = measure(strength.lasts / 5, &request).await;
     assert_eq!(quiet.lost, 0, "{server}: requests without an attack");
     let bound = strength.latency.max(2 * quiet.p99);
-    for attack in attacks {
+    let here = attacks.iter().map(|attack| (attack, None, held));
+    let elsewhere = Elsewhere::of_environment();
+    let there = elsewhere.iter().map(|it| (&Attack::Silent, Some(it), HELD_ELSEWHERE));
+    for (attack, elsewhere, held) in here.chain(there) {
         let begun = Instant::now();
-        let attackers = Attackers::start(attack, address, held);
+        let attackers = match elsewhere {
+            None => Attackers::start(attack, address, held),
+            Some(elsewhere) => Attackers::start_elsewhere(elsewhere, attack, address, held),
+        };
         while attackers.opened() < held.max(1) && begun.elapsed() < LIMIT {
             tokio::time::sleep(PACE).await;
         }
+        assert!(attackers.opened() > 0, "{server}: no connection of {attack:?} {elsewhere:?}");
         let seen = measure(strength.lasts, &request).await;
         let rate = 1000 * attackers.opened() as u128 / begun.elapsed().as_millis().max(1);
         drop(attackers);
         println!(
             "{server:<20} {:<24} {rate:>6}/s   {:>5} requests, {} lost   \
              p99 {:>6.1} ms, quiet {:>5.1} ms",
-            attack.name(),
+            format!("{}{}", attack.name(), if elsewhere.is_some() { ", elsewhere" } else { "" }),
             seen.requests,
             seen.lost,
             milliseconds(seen.p99),
             milliseconds(quiet.p99),
         );
-        assert_eq!(seen.lost, 0, "{server}: requests beside {attack:?}");
+        assert_eq!(seen.lost, 0, "{server}: requests beside {attack:?} {elsewhere:?}");
         assert!(seen.p99 <= bound, "{server}: {:?} beside {attack:?}, of {bound:?}", seen.p99);
     }
 }
