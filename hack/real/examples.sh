@@ -118,7 +118,8 @@ client() {
     docker run --rm --network host --entrypoint /digits-client neptune/model-server:dev "$@" | tail -n 1
 }
 
-# same_counters NAME LINE: the status of a service has the counters of the client. The gateway reports once a second.
+# same_counters NAME LINE: the status of a service has the counters of the client, and the cloud answered some samples. The
+# gateway reports once a second.
 same_counters() {
     local key
     for key in inferenceNumber hardExampleNumber; do
@@ -128,6 +129,7 @@ same_counters() {
         equal() { [ "$(metric "jis/$1" "$2")" = "$3" ]; }
         await 30 "$key $counted in the status of $1" equal "$1" "$key" "$counted"
     done
+    [ "$counted" != 0 ] || fail "the cloud of $1 answered nothing: $(reason_of "jis/$1")"
     note "$(printf '%s' "$2" | sed 's/[{}"]//g; s/,/, /g')"
 }
 

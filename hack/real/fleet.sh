@@ -52,7 +52,9 @@ stop_fleet() {
         rm -f "$work/pids"
     fi
     for node in "${fleet[@]}"; do
-        containers "$node" -a | xargs --no-run-if-empty docker rm -f
+        # The engine refuses what is being removed: the agent may have begun it.
+        containers "$node" -a | xargs --no-run-if-empty docker rm -f || true
+        await 30 "the containers of $node to be removed" no_containers "$node"
         kubectl delete node "$node" --ignore-not-found
         rm -rf "${work:?}/nodes/$node"
     done
