@@ -197,24 +197,40 @@ fn record_inserts(mut events: LinkEvents) -> Observations<(Instant, Insert)> {
 
 /// Records when the total in each service's status changed.
 fn watch(client: &Client) -> Observations<(Instant, u64)> {
-    let services: Api<JointInferenceService> = Api::namespaced(client.clone(), NAMESPACE);
     let observations = Observations::default();
     let taken = Arc::clone(&observations);
-    tokio::spawn(async move {
-        let changes = watcher(services, watcher::Config::default()).default_backoff();
-        let mut changes = std::pin::pin!(changes.applied_objects());
-        while let Some(change) = changes.next().await {
-            let Ok(service) = change else { continue };
-            let total = service.status.as_ref().map_or(0, |status| totals(status).inference);
-            let name = service.metadata.name.unwrap();
-            let mut all = taken.0.lock().unwrap();
-            if all.get(&name).is_none_or(|(_, known)| *known != total) {
-                all.insert(name, (Instant::now(), total));
-                taken.1.notify_one();
-            }
+    follow(client, move |service: JointInferenceService| {
+        let total = service.status.as_ref().map_or(0, |status| totals(status).inference);
+        let name = service.metadata.name.unwrap();
+        let mut all = taken.0.lock().unwrap();
+        if all.get(&name).is_none_or(|(_, known)| *known != total) {
+            all.insert(name, (Instant::now(), total));
+            taken.1.notify_one();
         }
     });
     observations
+}
+
+/// Calls `on` with each object of a kind, and with each of its later versions, in a task of its own.
+pub fn follow<K>(client: &Client, mut on: impl FnMut(K) + Send + 'static)
+where
+    K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
+        + serde::de::DeserializeOwned
+        + Clone
+        + std::fmt::Debug
+        + Send
+        + 'static,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), NAMESPACE);
+    tokio::spawn(async move {
+        let changes = watcher(api, watcher::Config::default()).default_backoff();
+        let mut changes = std::pin::pin!(changes.applied_objects());
+        while let Some(change) = changes.next().await {
+            if let Ok(object) = change {
+                on(object);
+            }
+        }
+    });
 }
 
 /// Waits until that many observations match, and returns all.

@@ -15,8 +15,7 @@ use futures::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, Client,
-    api::PostParams,
-    runtime::{WatchStreamExt as _, watcher},
+    api::{Patch, PatchParams, PostParams},
 };
 use neptune_api::{Dataset, InferenceModel, JointInferenceService, Model, TrainingModel};
 use neptune_e2e::totals;
@@ -32,8 +31,8 @@ use tokio::{
 
 use crate::{
     controller::{
-        NAMESPACE, RATE, birth, connect, content, create, name, node, publish, report, service,
-        start,
+        NAMESPACE, RATE, birth, connect, content, create, follow, name, node, publish, report,
+        service, start,
     },
     figures::{Spread, cpu, median, mib, pss},
 };
@@ -199,10 +198,10 @@ impl Fleet {
         sleep(Duration::from_secs(3)).await;
     }
 
-    /// Measures reports of a few services. Returns the median of the CPU time per report.
+    /// Measures reports of a few services, and then the writes that they cause without the controller.
+    /// Returns the median of the CPU time per report.
     async fn report(&mut self, rounds: usize) -> Duration {
-        let reporting = REPORTING.min(self.count);
-        let reports = reporting * REPORTS;
+        let reports = u32::try_from(self.reporting().count()).unwrap() * REPORTS;
         let window = Duration::from_millis(u64::from(reports) * 1000 / RATE);
         let (mut costs, mut total) = (Vec::new(), 0);
         for _ in 0..rounds {
@@ -210,21 +209,12 @@ impl Fleet {
             sleep(window).await;
             let idle = cpu(self.controller.id()).saturating_sub(before);
             let (before, began) = (cpu(self.controller.id()), Instant::now());
-            let mut pace = interval(Duration::from_millis(1000 / RATE));
-            for _ in 0..REPORTS {
-                total += 1000;
-                for at in (0..reporting).map(|at| at * (self.count / reporting)) {
-                    pace.tick().await;
-                    self.send(at, total);
-                }
-            }
-            self.until(|seen| seen.pending.is_empty()).await;
+            total = self.round(total, |at, total| self.send(at, total)).await;
             let spent = cpu(self.controller.id()).saturating_sub(before);
             let idle = idle.mul_f64(began.elapsed().as_secs_f64() / window.as_secs_f64());
             costs.push(spent.saturating_sub(idle) / reports);
         }
-        let latencies: Spread =
-            std::mem::take(&mut self.seen.0.lock().unwrap().latencies).into_iter().collect();
+        let latencies = self.latencies();
         let all: Vec<_> = costs.iter().map(|it| format!("{:.2}", it.as_secs_f64() * 1e3)).collect();
         let median = median(costs);
         println!(
@@ -232,20 +222,89 @@ impl Fleet {
             median.as_secs_f64() * 1e3,
             all.join(", ")
         );
+        let direct = self.write(rounds, total).await;
+        let more = |percent| {
+            let of = |spread: &Spread| spread.percentile(percent).as_secs_f64() * 1e3;
+            of(&latencies) - of(&direct)
+        };
+        println!(
+            "cost: the same writes without the controller  {direct}; the percentiles of the reports are {:.1} and {:.1} ms higher",
+            more(50),
+            more(99)
+        );
         median
+    }
+
+    /// Stops the controller, and writes the same statuses at the same rate: the part of the API server
+    /// and of the bench in the time until the counters are in the status.
+    async fn write(&mut self, rounds: usize, mut total: u64) -> Spread {
+        self.controller.kill();
+        let services: Api<JointInferenceService> =
+            Api::namespaced(self.cluster.client(), NAMESPACE);
+        let mut statuses = HashMap::new();
+        for at in self.reporting() {
+            let found = services.get(&service(at)).await.unwrap();
+            statuses.insert(at, found.status.unwrap());
+        }
+        let write = |at: u32, total: u64| {
+            let mut status = statuses[&at].clone();
+            let counted = status.metrics.iter_mut().find(|metric| metric.key == "inferenceNumber");
+            counted.unwrap().value = total.to_string();
+            let (services, patch) = (services.clone(), json!({"status": status}));
+            self.await_total(at, total);
+            tokio::spawn(async move {
+                let params = PatchParams::default();
+                services.patch_status(&service(at), &params, &Patch::Merge(&patch)).await.unwrap();
+            });
+        };
+        for _ in 0..rounds {
+            total = self.round(total, write).await;
+        }
+        self.latencies()
+    }
+
+    /// The services whose reports are measured.
+    fn reporting(&self) -> impl Iterator<Item = u32> + use<> {
+        let reporting = REPORTING.min(self.count);
+        let step = self.count / reporting;
+        (0..reporting).map(move |at| at * step)
+    }
+
+    /// Sends new totals of these services at the rate, and waits until the statuses have them. Returns
+    /// the last total.
+    async fn round(&self, mut total: u64, send: impl Fn(u32, u64)) -> u64 {
+        let mut pace = interval(Duration::from_millis(1000 / RATE));
+        for _ in 0..REPORTS {
+            total += 1000;
+            for at in self.reporting() {
+                pace.tick().await;
+                send(at, total);
+            }
+        }
+        self.until(|seen| seen.pending.is_empty()).await;
+        total
+    }
+
+    /// The time until the status had each total since the last call.
+    fn latencies(&self) -> Spread {
+        std::mem::take(&mut self.seen.0.lock().unwrap().latencies).into_iter().collect()
+    }
+
+    /// The time until the status of a service has this total is measured from now.
+    fn await_total(&self, at: u32, total: u64) {
+        let mut seen = self.seen.0.lock().unwrap();
+        seen.pending.entry(service(at)).or_default().push((total, Instant::now()));
     }
 
     /// Publishes a report of a node on its service.
     fn send(&self, at: u32, total: u64) {
         let (name, key) =
             (service(at), format!("{NAMESPACE}/jointinferenceservices/{}", service(at)));
-        let mut seen = self.seen.0.lock().unwrap();
-        let mut report = report(&seen.inserts[&name].1);
+        let mut report = report(&self.seen.0.lock().unwrap().inserts[&name].1);
         report["epoch"] = json!(self.epochs[at as usize].load(Relaxed));
         report["seq"] = json!(total);
         report["output"]["taskInfo"]["inferenceNumber"] = json!(total);
-        seen.pending.entry(name).or_default().push((total, Instant::now()));
-        drop(seen);
+        self.await_total(at, total);
         publish(&self.link, &Topic::Status(self::name(at), key.parse().unwrap()), &report);
     }
 
@@ -403,38 +462,26 @@ impl Seen {
 }
 
 fn follow_statuses(client: &Client, shared: &Shared) {
-    let services: Api<JointInferenceService> = Api::namespaced(client.clone(), NAMESPACE);
     let of_services = Arc::clone(shared);
-    tokio::spawn(async move {
-        let changes = watcher(services, watcher::Config::default()).default_backoff();
-        let mut changes = std::pin::pin!(changes.applied_objects());
-        while let Some(change) = changes.next().await {
-            let Ok(service) = change else { continue };
-            let total = service.status.as_ref().map_or(0, |status| totals(status).inference);
-            let (name, now) = (service.metadata.name.unwrap(), Instant::now());
-            let mut seen = of_services.0.lock().unwrap();
-            let Some(pending) = seen.pending.get_mut(&name) else { continue };
-            let written: Vec<_> = pending.extract_if(.., |(wanted, _)| *wanted <= total).collect();
-            if pending.is_empty() {
-                seen.pending.remove(&name);
-            }
-            seen.latencies.extend(written.into_iter().map(|(_, sent)| now - sent));
-            drop(seen);
-            of_services.1.notify_one();
+    follow(client, move |service: JointInferenceService| {
+        let total = service.status.as_ref().map_or(0, |status| totals(status).inference);
+        let (name, now) = (service.metadata.name.unwrap(), Instant::now());
+        let mut seen = of_services.0.lock().unwrap();
+        let Some(pending) = seen.pending.get_mut(&name) else { return };
+        let written: Vec<_> = pending.extract_if(.., |(wanted, _)| *wanted <= total).collect();
+        if pending.is_empty() {
+            seen.pending.remove(&name);
         }
+        seen.latencies.extend(written.into_iter().map(|(_, sent)| now - sent));
+        drop(seen);
+        of_services.1.notify_one();
     });
-    let models: Api<Model> = Api::namespaced(client.clone(), NAMESPACE);
     let seen = Arc::clone(shared);
-    tokio::spawn(async move {
-        let changes = watcher(models, watcher::Config::default()).default_backoff();
-        let mut changes = std::pin::pin!(changes.applied_objects());
-        while let Some(change) = changes.next().await {
-            let Ok(model) = change else { continue };
-            if model.metadata.name.as_deref() == Some("small") {
-                let users = model.status.and_then(|status| status.users).unwrap_or_default();
-                seen.0.lock().unwrap().users = users.try_into().unwrap_or_default();
-                seen.1.notify_one();
-            }
+    follow(client, move |model: Model| {
+        if model.metadata.name.as_deref() == Some("small") {
+            let users = model.status.and_then(|status| status.users).unwrap_or_default();
+            seen.0.lock().unwrap().users = users.try_into().unwrap_or_default();
+            seen.1.notify_one();
         }
     });
 }
