@@ -5,10 +5,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     fmt::Debug,
     ops::Deref,
-    sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::{Arc, PoisonError, RwLock},
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -19,7 +16,7 @@ use kube::{
 use neptune_wire::Resource as WireResource;
 use tokio::sync::watch::Receiver;
 
-use super::listing::Listing;
+use super::{listing::Listing, visits::Visits};
 use crate::kubernetes::labels::{Labels, contains, has_labels};
 
 /// What an object refers to.
@@ -100,8 +97,7 @@ pub struct IndexedStore<K: Resource<DynamicType = ()> + 'static> {
     store: Store<K>,
     index: Arc<RwLock<Index>>,
     listing: Receiver<Listing>,
-    /// The number of objects that were returned or tested: what the callers cost.
-    visited: Arc<AtomicUsize>,
+    visits: Visits,
 }
 
 impl<K: Resource<DynamicType = ()> + 'static> Clone for IndexedStore<K> {
@@ -110,7 +106,7 @@ impl<K: Resource<DynamicType = ()> + 'static> Clone for IndexedStore<K> {
             store: self.store.clone(),
             index: Arc::clone(&self.index),
             listing: self.listing.clone(),
-            visited: Arc::clone(&self.visited),
+            visits: self.visits.clone(),
         }
     }
 }
@@ -126,7 +122,7 @@ impl<K: Resource<DynamicType = ()> + 'static> Deref for IndexedStore<K> {
 impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> {
     /// An empty index over a cache. `listing` has what of it is known.
     pub fn new(store: Store<K>, listing: Receiver<Listing>) -> Self {
-        Self { store, index: Arc::default(), listing, visited: Arc::default() }
+        Self { store, index: Arc::default(), listing, visits: Visits::default() }
     }
 
     /// What is known of the objects.
@@ -147,24 +143,20 @@ impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> 
 
     /// All objects: a walk that no message of a node may cause.
     pub fn state(&self) -> Vec<Arc<K>> {
-        self.visit(self.store.len());
+        self.visits.add(self.store.len());
         self.store.state()
     }
 
     /// The objects that match: a walk over all, which no message of a node may cause.
     pub fn state_filter(&self, matches: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
-        self.visit(self.store.len());
+        self.visits.add(self.store.len());
         self.store.state_filter(matches)
     }
 
     /// The number of objects that were returned or tested since the start.
     #[cfg(test)]
     pub fn visited(&self) -> usize {
-        self.visited.load(Relaxed)
-    }
-
-    fn visit(&self, count: usize) {
-        self.visited.fetch_add(count, Relaxed);
+        self.visits.count()
     }
 
     /// The objects with this key.
@@ -172,7 +164,7 @@ impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> 
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         let ids: Vec<ObjectId> = index.by_key.get(key).into_iter().flatten().cloned().collect();
         drop(index);
-        self.visit(ids.len());
+        self.visits.add(ids.len());
         ids.iter().filter_map(|id| self.get(&ObjectRef::new(&id.1).within(&id.0))).collect()
     }
 

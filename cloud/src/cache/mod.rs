@@ -7,6 +7,7 @@ mod index;
 mod listing;
 mod node_ports;
 mod service_address;
+mod visits;
 mod watch;
 
 use std::{
