@@ -5,7 +5,7 @@ use neptune_api::TierStatus;
 use neptune_wire::Counters;
 
 /// Services that are followed; a chain that works is shorter.
-const MAX_FOLLOWED: usize = 64;
+pub const MAX_FOLLOWED: usize = 64;
 
 /// Decimals of a share.
 const WHOLE: u64 = 10_000;

@@ -175,45 +175,105 @@ pub fn last_of_chain(
     caches.get(&service.namespace().unwrap_or_default(), names.last()?)
 }
 
-/// What holds `goal.totalUploadRatio`.
+/// What holds `goal.totalUploadRatio`. It reads all services below.
 fn total_upload(service: &JointInferenceService, context: &Context) -> Option<TotalUpload> {
+    let mut seen = HashSet::from([service.name_any()]);
+    hard_example::total(service)?;
+    let tiers = tiers_below(service, context.caches(), &mut seen, chain::MAX_FOLLOWED);
+    with_tiers(service, Arc::new(tiers))
+}
+
+/// The same with these services below.
+fn with_tiers(service: &JointInferenceService, tiers: Arc<Vec<Tier>>) -> Option<TotalUpload> {
     let total = hard_example::total(service)?;
-    let tiers = tiers_below(service, context.caches(), &mut vec![service.name_any()]);
     let held = service.status.as_ref().and_then(|status| {
         let held = status.total_upload.as_deref()?;
         let (total, ratio) = (held.goal.parse().ok()?, held.upload_ratio.parse().ok()?);
         Some(Held { total, ratio, since: held.since.0 })
     });
     let held = total_upload::next(total, &tiers, held, Context::wall_now());
-    Some(TotalUpload { held, unreachable: total_upload::unreachable(total, &tiers) })
+    Some(TotalUpload { held, unreachable: total_upload::unreachable(total, &tiers), tiers })
 }
 
-/// The services below, each once: a loop ends there.
+/// What holds `goal.totalUploadRatio` with the counters of now. `planned` has the services below as
+/// they were when the plan was made. It reads only those that were marked since.
+pub fn current_total(
+    service: &JointInferenceService,
+    planned: &TotalUpload,
+    context: &Context,
+) -> Option<TotalUpload> {
+    let (tiers, changed) = context.object_state(service, |state| state.memory.take());
+    let mut tiers = tiers.unwrap_or_else(|| Arc::clone(&planned.tiers));
+    let (caches, namespace) = (context.caches(), service.namespace().unwrap_or_default());
+    for name in changed {
+        let Some(below) = caches.get::<JointInferenceService>(&namespace, &name) else { continue };
+        let mut path = chain::follow(&name, next_of(&below, caches));
+        if path.pop() == Some(service.name_any()) {
+            path.reverse();
+            let tiers = Arc::<Vec<Tier>>::make_mut(&mut tiers);
+            total_upload::set_counters(tiers, &path, counters(&below));
+        }
+    }
+    context.object_state(service, |state| state.memory.put(Arc::clone(&tiers)));
+    with_tiers(service, tiers)
+}
+
+/// The last service of a chain reads this one again, if it holds `goal.totalUploadRatio`: only its
+/// counters if nothing else differs.
+pub fn enqueue_total(
+    before: Option<&JointInferenceService>,
+    now: &JointInferenceService,
+    context: &Context,
+) {
+    let is_same_tier = |before: &&JointInferenceService| {
+        let tier = |of| (other_name(of).map(str::to_owned), hard_example::upload_ratio(of));
+        tier(before) == tier(now)
+    };
+    let caches = context.caches();
+    let last = |of: &JointInferenceService| {
+        other_name(of)?;
+        last_of_chain(of, caches).filter(|last| hard_example::total(last).is_some())
+    };
+    if let Some(before) = before.filter(is_same_tier) {
+        if counters(before) != counters(now)
+            && let Some(last) = last(now)
+        {
+            context.object_state(&*last, |state| state.memory.mark(&now.name_any()));
+            context.enqueue_unchanged(&*last);
+        }
+        return;
+    }
+    for last in before.into_iter().chain([now]).filter_map(last) {
+        context.enqueue(&*last);
+    }
+}
+
+/// The samples of a service, and those of them that a tier above answered.
+fn counters(service: &JointInferenceService) -> (u64, u64) {
+    let Some(status) = &service.status else { return (0, 0) };
+    let samples = status.metrics.iter().find(|metric| metric.key == "inferenceNumber");
+    let samples = samples.and_then(|metric| metric.value.parse().ok()).unwrap_or(0);
+    (samples, status.tiers.iter().skip(1).map(|tier| tier.answered).sum())
+}
+
+/// The services below, down to this many tiers, each once: a loop ends there. Sorted by name.
 fn tiers_below(
     service: &JointInferenceService,
     caches: &Caches,
-    seen: &mut Vec<String>,
+    seen: &mut HashSet<String>,
+    depth: usize,
 ) -> Vec<Tier> {
+    let Some(depth) = depth.checked_sub(1) else { return Vec::new() };
     let mut tiers = Vec::new();
     for caller in callers(service, caches) {
         let name = caller.name_any();
-        if seen.contains(&name) {
+        if !seen.insert(name.clone()) {
             continue;
         }
-        seen.push(name.clone());
-        let status = caller.status.as_ref();
-        let total = |key: &str| {
-            let mut metrics = status.iter().flat_map(|status| &status.metrics);
-            metrics.find(|metric| metric.key == key)?.value.parse().ok()
-        };
-        let above = status.iter().flat_map(|status| status.tiers.iter().skip(1));
-        tiers.push(Tier {
-            goal: hard_example::upload_ratio(&caller),
-            samples: total("inferenceNumber").unwrap_or(0),
-            sent_up: above.map(|tier| tier.answered).sum(),
-            below: tiers_below(&caller, caches, seen),
-            name,
-        });
+        let (samples, sent_up) = counters(&caller);
+        let goal = hard_example::upload_ratio(&caller);
+        let below = tiers_below(&caller, caches, seen, depth);
+        tiers.push(Tier { name, goal, samples, sent_up, below });
     }
     tiers
 }

@@ -43,6 +43,7 @@ use neptune_wire::{NodeName, ObjectKey, Resource};
 
 use self::{
     observed::ServiceObservation,
+    total_upload::TotalMemory,
     validate::{PlacedService, ServiceFacts, ValidService},
 };
 use super::{
@@ -67,7 +68,7 @@ impl Controller for JointInferenceService {
     type Valid = ValidService;
     type Placed = PlacedService;
     type Observation = ServiceObservation;
-    type Memory = ();
+    type Memory = TotalMemory;
 
     const MESSAGES: ControllerMessages = ControllerMessages {
         shorten: "shorten its parameters and env",
@@ -146,6 +147,8 @@ impl Controller for JointInferenceService {
         if cause == Cause::Spec {
             enqueue_port_neighbours(self, context);
             enqueue_callers(self, context);
+            // Also if it was deleted.
+            gateway_facts::enqueue_total(None, self, context);
             occupied_ports(self).enqueue_contenders(self, context);
         }
         if cause == Cause::Workload {
@@ -175,6 +178,11 @@ impl Controller for JointInferenceService {
         };
         if named.into_iter().any(is_new) {
             // The named node may get the edge worker.
+            context.enqueue(self);
+        }
+        let total = self.status.as_ref().and_then(|status| status.total_upload.as_ref());
+        if next.total_upload.as_ref() != total {
+            // The gateway sends up what the status has.
             context.enqueue(self);
         }
         if let Some(chosen) = next.model.as_deref()
@@ -208,13 +216,7 @@ impl Controller for JointInferenceService {
         if url(self) != before.and_then(url) {
             enqueue_callers(self, context);
         }
-        if gateway_facts::other_name(self).is_some()
-            && let Some(last) = gateway_facts::last_of_chain(self, context.caches())
-            && hard_example::total(&last).is_some()
-        {
-            // What it sends up follows the counters of the services below.
-            context.enqueue(&*last);
-        }
+        gateway_facts::enqueue_total(before, self, context);
     }
 }
 

@@ -7,7 +7,7 @@ use neptune_api::{InferenceModel, JointInferenceService, RejectedReports};
 use neptune_wire::{GatewayReport, NodeName, ObjectKey, Role};
 
 use super::{
-    gateway_facts::{cloud_model_name, tier_names},
+    gateway_facts::{cloud_model_name, current_total, tier_names},
     observed::{
         AgentWorker, EdgeObservation, ObservedWorker, ServiceObservation, gateway_report, of_agent,
         of_deployment, rejected_reports, with_report,
@@ -54,8 +54,9 @@ pub fn observation(
     } else {
         kubelet_worker(service, context)
     };
-    let total = placed.and_then(|placed| placed.total.as_deref());
-    let unreachable = total.and_then(|total| total.unreachable.as_deref());
+    let planned = placed.and_then(|placed| placed.total.as_deref());
+    let total = planned.and_then(|planned| current_total(service, planned, context));
+    let unreachable = total.as_ref().and_then(|total| total.unreachable.as_deref());
     let cloud_worker = match unreachable {
         Some(text) if cloud_worker == ObservedWorker::Running => {
             ObservedWorker::Degraded(Finding::new(Reason::TotalUploadUnreachable, text))

@@ -4,6 +4,8 @@
 //! The share of all samples that arrives at a tier is the product of the shares that the tiers below
 //! send up: `R = r1 * r2 * ...`. So the last tier sends up `total / R` of its own samples.
 
+use std::{collections::BTreeSet, sync::Arc};
+
 use k8s_openapi::jiff::Timestamp;
 
 /// Bounds of the share that the last tier sends up.
@@ -28,8 +30,46 @@ pub struct Tier {
     pub samples: u64,
     /// Those of them that a tier above answered.
     pub sent_up: u64,
-    /// The services that name it.
+    /// The services that name it, sorted by name.
     pub below: Vec<Tier>,
+}
+
+/// What a controller keeps of the last service of a chain between two statuses. A change of the chain
+/// or of a goal drops it; a change of counters is marked, and only what is marked is read again.
+#[derive(Debug, Default)]
+pub struct TotalMemory {
+    tiers: Option<Arc<Vec<Tier>>>,
+    changed: BTreeSet<String>,
+}
+
+impl TotalMemory {
+    /// The counters of a service below changed.
+    pub fn mark(&mut self, service: &str) {
+        self.changed.insert(service.to_owned());
+    }
+
+    /// Takes the tiers, if some were put, and the services whose counters have to be read again.
+    pub fn take(&mut self) -> (Option<Arc<Vec<Tier>>>, BTreeSet<String>) {
+        (self.tiers.take(), std::mem::take(&mut self.changed))
+    }
+
+    /// Puts the tiers back.
+    pub fn put(&mut self, tiers: Arc<Vec<Tier>>) {
+        self.tiers = Some(tiers);
+    }
+}
+
+/// Sets the counters of a tier. `path` has the names from the service next to the last one down to
+/// the tier. A tier that is not there is left out: then the chain differs, and is read again.
+pub fn set_counters(tiers: &mut [Tier], path: &[String], (samples, sent_up): (u64, u64)) {
+    let Some((name, rest)) = path.split_first() else { return };
+    let Ok(at) = tiers.binary_search_by(|tier| tier.name.cmp(name)) else { return };
+    let tier = &mut tiers[at];
+    if rest.is_empty() {
+        (tier.samples, tier.sent_up) = (samples, sent_up);
+    } else {
+        set_counters(&mut tier.below, rest, (samples, sent_up));
+    }
 }
 
 /// What is set, and since when.
@@ -175,6 +215,23 @@ mod tests {
         assert_eq!(ratio(0.05, &[planned]), 0.25);
         let unknown = tier("cam", 10, 1, Vec::new());
         assert_eq!(ratio(0.05, &[unknown]), 0.05, "never too much");
+    }
+
+    #[test]
+    fn counters_of_one_tier_are_set_by_its_path() {
+        let below = vec![tier("cam-a", 10, 1, Vec::new()), tier("cam-b", 20, 2, Vec::new())];
+        let mut tiers = vec![tier("box", 3, 1, below), tier("cam-b", 30, 3, Vec::new())];
+        let before = tiers.clone();
+        let path = |names: &[&str]| -> Vec<_> { names.iter().map(ToString::to_string).collect() };
+        set_counters(&mut tiers, &path(&["box", "cam-b"]), (40, 4));
+        let counters = |tier: &Tier| (tier.samples, tier.sent_up);
+        assert_eq!(counters(&tiers[0].below[1]), (40, 4));
+        assert_eq!((&tiers[0].below[0], &tiers[1]), (&before[0].below[0], &before[1]));
+        let set = tiers.clone();
+        for unknown in [&["box", "cam-c"][..], &["cam-b", "box"], &[]] {
+            set_counters(&mut tiers, &path(unknown), (50, 5));
+            assert_eq!(tiers, set, "{unknown:?}");
+        }
     }
 
     #[test]

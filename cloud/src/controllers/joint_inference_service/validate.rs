@@ -20,7 +20,7 @@ use crate::{
             place, pod,
             selected::Selection,
             shape::{self, CloudForm, EdgeForm},
-            total_upload::Held,
+            total_upload::{Held, Tier},
             worker::{ResolvedWorker, WorkerInput, algorithm, resolve},
         },
     },
@@ -103,6 +103,8 @@ pub struct TotalUpload {
     pub held: Held,
     /// Why the goal cannot be reached.
     pub unreachable: Option<String>,
+    /// The services below.
+    pub tiers: Arc<Vec<Tier>>,
 }
 
 /// A service whose gateway answers in the cloud's place.
@@ -602,7 +604,11 @@ mod tests {
 
     fn total_upload() -> TotalUpload {
         let since = k8s_openapi::jiff::Timestamp::UNIX_EPOCH;
-        TotalUpload { held: Held { total: 0.1, ratio: 0.25, since }, unreachable: None }
+        TotalUpload {
+            held: Held { total: 0.1, ratio: 0.25, since },
+            unreachable: None,
+            tiers: Arc::default(),
+        }
     }
 
     #[test]

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
 use kube::{
-    Api, Client,
-    api::PostParams,
+    Api, Client, ResourceExt as _,
+    api::{Patch, PatchParams, PostParams},
     core::{NamespaceResourceScope, Resource as KubeResource},
     runtime::reflector::ObjectRef,
 };
-use neptune_api::{Dataset, InferenceModel, JointInferenceService, Model, TrainingModel};
+use neptune_api::{Dataset, InferenceModel, JointInferenceService, KeyValue, Model, TrainingModel};
+use neptune_harness::eventually;
 use neptune_wire::NodeName;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -67,12 +68,28 @@ fn server(at: usize) -> Value {
     object("InferenceModel", &format!("server{at}"), &json!({}), &spec)
 }
 
-/// An API server with this many nodes, services, model servers and datasets, and one training that
-/// selects a dataset.
+/// A service without code. Its cloud is the gateway of `next`; without one it is the last of its
+/// chain, and holds a share of all samples.
+fn tier(name: &str, node: &str, next: Option<&str>) -> Value {
+    let server = json!({"frameworkType": "llamacpp"});
+    let mut spec = json!({"edgeWorker": {"name": "edge", "model": {"name": "tiny"}, "server": server, "nodeName": node,
+        "hardExampleAlgorithm": {"name": "LogProb", "goal": {"uploadRatio": "0.2"}}}});
+    if let Some(next) = next {
+        spec["cloudWorker"] = json!({"name": "cloud", "service": {"name": next}});
+    } else {
+        spec["cloudWorker"] = json!({"name": "cloud", "endpoint": {"url": "https://cloud.test"}});
+        spec["edgeWorker"]["hardExampleAlgorithm"]["goal"] = json!({"totalUploadRatio": "0.1"});
+        spec["gateway"] = json!({"expose": true, "port": 8090});
+    }
+    object("JointInferenceService", name, &json!({}), &spec)
+}
+
+/// An API server with this many nodes, services, model servers and datasets, one training that
+/// selects a dataset, and as many services whose cloud is the gateway of the same one.
 async fn fleet(count: usize) -> Context {
     let client = cluster().await;
     let nodes: Api<Node> = Api::all(client.clone());
-    for name in ["small", "big"] {
+    for name in ["small", "big", "tiny"] {
         let spec = json!({"modelUrl": "/models/m.bin"});
         create::<Model>(&client, object("Model", name, &json!({"app": "a"}), &spec)).await;
     }
@@ -82,11 +99,14 @@ async fn fleet(count: usize) -> Context {
         let node = serde_json::from_value(node).unwrap();
         nodes.create(&PostParams::default(), &node).await.unwrap();
         create::<JointInferenceService>(&client, service(at)).await;
+        let (name, node) = (format!("below{at}"), format!("edge{at}"));
+        create::<JointInferenceService>(&client, tier(&name, &node, Some("last"))).await;
         create::<InferenceModel>(&client, server(at)).await;
         let spec = json!({"dataUrl": "/data", "format": "txt", "nodeName": format!("edge{at}")});
         let labels = json!({"app": format!("app{at}")});
         create::<Dataset>(&client, object("Dataset", &format!("set{at}"), &labels, &spec)).await;
     }
+    create::<JointInferenceService>(&client, tier("last", "edge0", None)).await;
     let sample = include_str!("../../../../common/api/tests/samples/trainingmodel.yaml");
     let mut training: Value = serde_saphyr::from_str(sample).unwrap();
     training["spec"]["trainingWorkers"] = json!([
@@ -126,6 +146,11 @@ async fn costs(count: usize) -> Vec<(&'static str, usize)> {
     let node: NodeName = "edge1".parse().unwrap();
     change::<JointInferenceService>(&context, "service1").await;
     change::<Model>(&context, "small").await;
+    change::<JointInferenceService>(&context, "last").await;
+    let last = get::<JointInferenceService>(&context, "last");
+    reconcile(Arc::clone(&last), Arc::new(context.clone())).await.unwrap();
+    let prepared = context.object_state(&*last, |state| state.prepared.clone()).unwrap();
+    assert!(prepared.placed.is_some(), "{:?}", prepared.findings);
     let mut costs = Vec::new();
     let mut before = visited(&context);
     let mut measured = |event: &'static str, context: &Context| {
@@ -176,6 +201,14 @@ async fn costs(count: usize) -> Vec<(&'static str, usize)> {
     reported.status.get_or_insert_default().present_on = Some("1/9".to_owned());
     reported.enqueue_by_object(Some(&model), &context);
     measured("report on a model", &context);
+
+    let below = get::<JointInferenceService>(&context, "below1");
+    let mut counted = JointInferenceService::clone(&below);
+    let samples = KeyValue::new("inferenceNumber", "2000".to_owned());
+    counted.status.get_or_insert_default().metrics = vec![samples];
+    counted.enqueue_by_object(Some(&below), &context);
+    reconcile(last, Arc::new(context.clone())).await.unwrap();
+    measured("report on a service below another", &context);
     costs
 }
 
@@ -186,4 +219,50 @@ async fn no_event_walks_over_nodes_services_or_users() {
         // A selector may be found by a label that it shares with one other.
         assert!(many <= few + 2 && many < 30, "{event}: {few} objects of 4, {many} of 24");
     }
+}
+
+#[tokio::test]
+async fn counters_of_a_service_below_reach_the_last_one_of_the_chain() {
+    let client = cluster().await;
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node = json!({"metadata": {"name": "edge0", "labels": {"neptune.io/runtime": "agent"}}});
+    nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+    let spec = json!({"modelUrl": "/models/m.bin"});
+    create::<Model>(&client, object("Model", "tiny", &json!({}), &spec)).await;
+    create::<JointInferenceService>(&client, tier("last", "edge0", None)).await;
+    create::<JointInferenceService>(&client, tier("below", "edge0", Some("last"))).await;
+    let services: Api<JointInferenceService> = Api::default_namespaced(client.clone());
+    let set = |samples: &'static str, answered: u64| {
+        let tier = |service: &str, answered: u64| json!({"service": service, "answered": answered, "share": "0"});
+        let patch = json!({"status": {"metrics": [{"key": "inferenceNumber", "value": samples}],
+            "tiers": [tier("below", 0), tier("last", answered)]}});
+        let services = services.clone();
+        async move {
+            let params = PatchParams::default();
+            services.patch_status("below", &params, &Patch::Merge(&patch)).await.unwrap()
+        }
+    };
+    let before = set("1000", 900).await;
+    let context = context_of(&client).await;
+    let last = get::<JointInferenceService>(&context, "last");
+    // The first status has the ratio, and the plan follows the status.
+    for _ in 0..2 {
+        reconcile(Arc::clone(&last), Arc::new(context.clone())).await.unwrap();
+    }
+    let prepared = context.object_state(&*last, |state| state.prepared.clone()).unwrap();
+    assert!(prepared.placed.is_some(), "{:?}", prepared.findings);
+    let key = "default/jointinferenceservices/last".parse().unwrap();
+    let observed = || {
+        let placed = prepared.placed.as_ref();
+        format!("{:?}", last.observe(&key, placed, &context, Timestamp::UNIX_EPOCH).cloud)
+    };
+    assert!(!observed().contains("cannot be reached"), "{}", observed());
+
+    let now = set("2000", 20).await;
+    eventually("the cache to have the counters", || {
+        get::<JointInferenceService>(&context, "below").resource_version() == now.resource_version()
+    })
+    .await;
+    now.enqueue_by_object(Some(&before), &context);
+    assert!(observed().contains("sends up only 0.01 of its samples"), "{}", observed());
 }
