@@ -5,8 +5,9 @@
 #
 #   ./hack/bench.sh [--nodes 1000] [--messages 200000] [--starts 20] [--controller-only]
 #   ./hack/bench.sh --cost --nodes 10000        what an event costs the controller of a large fleet: create until the
-#                                               node's message, report until the status, CPU per report compared with
-#                                               100 nodes, restart with dead nodes. Ten minutes, 3 GiB of memory
+#                                               node's message, report until the status and the same without the
+#                                               controller, CPU per report compared with 100 nodes, restart with dead
+#                                               nodes. Twelve minutes, 3 GiB of memory
 #   ./hack/bench.sh gateway [--rounds 5]        the gateway beside Envoy and nginx
 #   ./hack/bench.sh sedna [--rounds 3]          the gateway beside an imitation of Sedna's library
 #
