@@ -5,7 +5,7 @@
 //!
 //! | folder | uses |
 //! |---|---|
-//! | `config`, `decision`, `metrics` | nothing |
+//! | `decision`, `metrics` | nothing |
 //! | `counter_file` | `decision` |
 //! | `protocol` | `config` |
 //! | `server` | `config`, `protocol` |
@@ -23,7 +23,6 @@ mod capture;
 pub mod cli;
 pub mod clock;
 pub mod command;
-pub mod config;
 mod counter_file;
 pub mod decision;
 pub mod error;
@@ -40,5 +39,7 @@ pub mod run;
 mod server;
 mod state_file;
 mod upstream;
+
+pub use neptune_gateway_config as config;
 
 pub use crate::error::Error;

@@ -1,12 +1,12 @@
 //! What the fuzz targets of batches have in common: a request and the answers of both model servers
 //! go through the gateway's steps, and invariants are checked.
 
-pub mod config;
 pub mod protocol;
 
 use bytes::Bytes;
 use hyper::{HeaderMap, header::HeaderName};
 use neptune_cascade::rows::Selection;
+pub use neptune_gateway_config as config;
 
 use crate::{
     config::{HardExample, Protocol},

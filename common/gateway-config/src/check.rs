@@ -2,13 +2,9 @@
 
 use std::path::PathBuf;
 
-use hyper::{
-    Uri,
-    header::{HeaderName, HeaderValue},
-    http::uri::Authority,
-};
+use http::{HeaderName, HeaderValue, uri::Authority};
 
-use super::{Algorithm, CaptureConfig, Config, Protocol, ScoreKind};
+use crate::{Algorithm, CaptureConfig, Config, Protocol, ScoreKind, UrlProblem};
 
 /// What is wrong with a configuration.
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +89,7 @@ pub enum ConfigError {
         /// The address.
         url: String,
         /// What is wrong.
-        why: &'static str,
+        why: UrlProblem,
     },
     /// A header of `neverUpload`.
     #[error("neverUpload.headers: {0:?} is not \"name: value\"")]
@@ -181,15 +177,15 @@ impl Config {
 
     fn check_cloud(&self) -> Result<(), ConfigError> {
         let Some(cloud) = &self.cloud else { return Ok(()) };
-        check_url("cloud.url", &cloud.url, cloud.allow_plain_http)?;
+        let plain = cloud.allow_plain_http;
+        let problem =
+            |field, url: &str, why| ConfigError::CloudUrl { field, url: url.to_owned(), why };
+        if let Some(why) = UrlProblem::of(&cloud.url, plain) {
+            return Err(problem("cloud.url", &cloud.url, why));
+        }
         let Some(url) = &cloud.grpc_url else { return Ok(()) };
-        let uri = check_url("cloud.grpcUrl", url, cloud.allow_plain_http)?;
-        let why = match (uri.port_u16(), uri.path()) {
-            (None, _) => "it has no port",
-            (_, "" | "/") => return Ok(()),
-            _ => "gRPC has no base path",
-        };
-        Err(ConfigError::CloudUrl { field: "cloud.grpcUrl", url: url.clone(), why })
+        UrlProblem::of_grpc(url, plain)
+            .map_or(Ok(()), |why| Err(problem("cloud.grpcUrl", url, why)))
     }
 
     /// All fields of gRPC, or none.
@@ -246,36 +242,6 @@ fn is_host_and_port(address: &str) -> bool {
     authority.is_ok_and(|authority| authority.port_u16().is_some())
 }
 
-/// Checks an address of the cloud.
-fn check_url(field: &'static str, url: &str, allows_http: bool) -> Result<Uri, ConfigError> {
-    let why = match url.parse::<Uri>() {
-        Err(_) => "it is not a URL",
-        Ok(uri) => match url_problem(&uri, allows_http) {
-            Some(why) => why,
-            None => return Ok(uri),
-        },
-    };
-    Err(ConfigError::CloudUrl { field, url: url.to_owned(), why })
-}
-
-fn url_problem(uri: &Uri, allows_http: bool) -> Option<&'static str> {
-    let Some(authority) = uri.authority() else { return Some("it has no host") };
-    if authority.as_str().contains('@') {
-        return Some("credentials belong into tokenFile");
-    }
-    if uri.query().is_some() {
-        return Some("a query is not supported");
-    }
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-    let is_loopback = host == "localhost"
-        || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-    match uri.scheme_str() {
-        Some("https") => None,
-        Some("http") if is_loopback || allows_http => None,
-        Some("http") => Some("use https, or permit it with allowPlainHttp"),
-        _ => Some("use https"),
-    }
-}
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -7,12 +7,13 @@ use neptune_cascade::{
     policy::{self, Settings},
     tokens::TokenSignal,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, Protocol};
+use crate::{ConfigError, Protocol};
 
 /// The field `hardExample`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct HardExample {
     /// How the confidence is computed.
@@ -58,17 +59,21 @@ impl Default for HardExample {
 }
 
 /// What is held. At most one field.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Goal {
     /// A share of samples that the cloud answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub upload_ratio: Option<f64>,
     /// A share of answers that are the cloud's, or equal to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub agreement: Option<f64>,
 }
 
 /// How the confidence is computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Algorithm {
     /// Of a language model: from the log-probabilities of its tokens. The default with `openai`.
     LogProb,
@@ -92,7 +97,8 @@ pub enum Algorithm {
 }
 
 /// What the numbers of an output are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ScoreKind {
     /// From 0 to 1.
@@ -104,7 +110,8 @@ pub enum ScoreKind {
 }
 
 /// How the log-probabilities of an answer's tokens are combined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum TokenRule {
     /// Geometric mean of the probabilities.
@@ -118,6 +125,61 @@ pub enum TokenRule {
     Margin,
     /// The best label's share at the first token.
     Choice,
+}
+
+/// What an algorithm reads of the edge's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    /// Tokens with their log-probabilities.
+    Tokens,
+    /// The scores of classes.
+    Classes,
+    /// Boxes with their scores.
+    Boxes,
+    /// Nothing.
+    Nothing,
+}
+
+impl Algorithm {
+    /// Every algorithm with its name.
+    pub const NAMES: [(&str, Self); 9] = [
+        ("LogProb", Self::LogProb),
+        ("CrossEntropy", Self::CrossEntropy),
+        ("MaxProbability", Self::MaxProbability),
+        ("Margin", Self::Margin),
+        ("IBT", Self::Ibt),
+        ("Threshold", Self::Threshold),
+        ("Random", Self::Random),
+        ("CloudOnly", Self::CloudOnly),
+        ("EdgeOnly", Self::EdgeOnly),
+    ];
+
+    /// What it reads.
+    pub const fn reads(self) -> Reads {
+        match self {
+            Self::LogProb => Reads::Tokens,
+            Self::CrossEntropy | Self::MaxProbability | Self::Margin => Reads::Classes,
+            Self::Ibt | Self::Threshold => Reads::Boxes,
+            Self::Random | Self::CloudOnly | Self::EdgeOnly => Reads::Nothing,
+        }
+    }
+}
+
+impl ScoreKind {
+    /// Every kind with its name.
+    pub const NAMES: [(&str, Self); 3] =
+        [("probabilities", Self::Probabilities), ("logits", Self::Logits), ("boxes", Self::Boxes)];
+}
+
+impl TokenRule {
+    /// Every rule with its name.
+    pub const NAMES: [(&str, Self); 5] = [
+        ("mean", Self::Mean),
+        ("min", Self::Min),
+        ("quantile", Self::Quantile),
+        ("margin", Self::Margin),
+        ("choice", Self::Choice),
+    ];
 }
 
 /// What gives the confidence of a sample.
@@ -150,10 +212,10 @@ impl HardExample {
     pub fn rule(&self, protocol: Protocol) -> Result<Rule, ConfigError> {
         let algorithm = self.algorithm(protocol);
         let is_tensor = protocol != Protocol::Openai;
-        let fits = match algorithm {
-            Algorithm::LogProb => !is_tensor,
-            Algorithm::Random | Algorithm::CloudOnly | Algorithm::EdgeOnly => true,
-            _ => is_tensor,
+        let fits = match algorithm.reads() {
+            Reads::Tokens => !is_tensor,
+            Reads::Classes | Reads::Boxes => is_tensor,
+            Reads::Nothing => true,
         };
         if !fits {
             return Err(ConfigError::Algorithm { algorithm, protocol });
@@ -245,4 +307,25 @@ impl HardExample {
 
 fn share(field: &'static str, value: f64) -> Result<Share, ConfigError> {
     Share::new(value).ok_or(ConfigError::Share { field, value })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde::de::DeserializeOwned;
+
+    use super::*;
+
+    fn check<T: DeserializeOwned + PartialEq + std::fmt::Debug>(names: &[(&str, T)]) {
+        for (name, value) in names {
+            assert_eq!(serde_json::from_value::<T>((*name).into()).unwrap(), *value);
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_the_file() {
+        check(&Algorithm::NAMES);
+        check(&ScoreKind::NAMES);
+        check(&TokenRule::NAMES);
+    }
 }

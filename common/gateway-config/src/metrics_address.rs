@@ -2,7 +2,7 @@
 
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 /// The prefix of the path of a Unix socket.
 const UNIX: &str = "unix:";
@@ -39,6 +39,12 @@ impl fmt::Display for MetricsAddress {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => write!(f, "{UNIX}{}", path.display()),
         }
+    }
+}
+
+impl Serialize for MetricsAddress {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

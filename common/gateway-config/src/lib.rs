@@ -1,10 +1,23 @@
-//! The configuration file: its fields, defaults and checks. `docs/gateway.md` describes it.
+//! The configuration of `neptune-gateway`: its fields, defaults and checks. `docs/gateway.md`
+//! describes it, and `docs/gateway.schema.json` is generated from these types.
+//!
+//! The controller builds a [`Config`] from the custom resource and sends it as a [`Document`]. The
+//! agent adds the [`NodeMembers`] and writes the file. The gateway reads it with [`Config::parse`].
+//! Everything here is a value or a pure function.
+
+#![deny(missing_docs)]
 
 mod capture;
 mod check;
+mod differences;
+mod document;
+mod duration;
 mod hosts;
 mod metrics_address;
 mod rule;
+#[cfg(test)]
+mod schema;
+mod url;
 
 use std::{
     collections::BTreeMap,
@@ -13,25 +26,29 @@ use std::{
     time::Duration,
 };
 
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::{Deserialize, Serialize};
 
 pub use self::{
-    capture::{CaptureConfig, Format, Labels, What},
+    capture::{CaptureConfig, Format, Labels, MIN_CAPTURE_BYTES, What},
     check::ConfigError,
+    document::{CaptureMembers, CloudMembers, Document, EdgeMembers, NodeMembers},
+    duration::parse as parse_duration,
     hosts::{AllowedHosts, host_of},
     metrics_address::MetricsAddress,
-    rule::{Algorithm, Goal, HardExample, Rule, ScoreKind, TokenRule},
+    rule::{Algorithm, Goal, HardExample, Reads, Rule, ScoreKind, TokenRule},
+    url::UrlProblem,
 };
 
-/// The configuration.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+/// The configuration file of `neptune-gateway`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
     /// Name of the service, a label of the metrics.
     pub service: String,
     /// Identity of the service among those that pass requests on to each other; no comma. Without
     /// it the gateway does not notice that a request comes back.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// What the model servers of both sides speak.
     pub protocol: Protocol,
@@ -39,50 +56,57 @@ pub struct Config {
     #[serde(default = "defaults::listen")]
     pub listen: SocketAddr,
     /// Where `/metrics` and `/healthz` are served; off by default.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub metrics_listen: Option<MetricsAddress>,
     /// Where clients of gRPC connect; off by default.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc_listen: Option<SocketAddr>,
     /// Hosts under which clients address the gateway, in addition to loopback.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
+    #[cfg_attr(test, schemars(with = "Vec<String>"))]
     pub allowed_hosts: AllowedHosts,
     /// The model server of this node.
     pub edge: Edge,
     /// The model server that answers hard samples; without it, all samples stay at the edge.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud: Option<Cloud>,
     /// Which samples are hard.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default", serialize_with = "differences::write")]
     pub hard_example: HardExample,
     /// What a client gets for a hard sample that the cloud does not answer.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub on_cloud_failure: OnCloudFailure,
     /// What a client gets while the edge's model server does not answer.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub on_edge_failure: OnEdgeFailure,
     /// When a streamed answer is decided.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub streaming: Streaming,
     /// Requests that never leave the node.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub never_upload: NeverUpload,
     /// Time limits.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default", serialize_with = "differences::write")]
     pub timeouts: Timeouts,
     /// Limits of size and number.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default", serialize_with = "differences::write")]
     pub limits: Limits,
     /// File for what the controller learnt; without it, a restart begins without knowledge.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
     /// Samples that become records of a dataset; without it, none do.
-    #[serde(default)]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "differences::write_optional"
+    )]
     pub capture: Option<CaptureConfig>,
 }
 
 /// A protocol of inference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// Chat and text completions.
@@ -105,51 +129,54 @@ impl Protocol {
 }
 
 /// The model server of this node.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Edge {
     /// `host:port`.
     pub address: String,
     /// `host:port` of its gRPC.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc_address: Option<String>,
     /// Only requests for this model are decided; the others pass through. All models by default.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Version of the model. Another one resets what the controller learnt. By default, the
     /// version in the server's answers.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_version: Option<String>,
 }
 
 /// The model server in the cloud.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Cloud {
     /// Its base, such as `https://llm.example/v1`.
     pub url: String,
     /// Address of its gRPC, such as `https://models.example:8001`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc_url: Option<String>,
     /// Name of the model there; by default that of the request.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_name: Option<String>,
     /// File with the bearer token; read again when it changes.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
     /// Certificates to trust in addition to those of the system, PEM.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
     /// Permits `http://` to an address other than loopback.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub allow_plain_http: bool,
     /// Addresses of host names in the URLs, which then need no name server.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub addresses: BTreeMap<String, IpAddr>,
 }
 
-/// See [`Config::on_cloud_failure`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+/// What a client gets for a hard sample that the cloud does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum OnCloudFailure {
     /// The edge's answer.
     #[default]
@@ -158,8 +185,9 @@ pub enum OnCloudFailure {
     Error,
 }
 
-/// See [`Config::on_edge_failure`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+/// What a client gets while the edge's model server does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum OnEdgeFailure {
     /// The cloud's answer, within the cap.
     #[default]
@@ -168,8 +196,9 @@ pub enum OnEdgeFailure {
     Error,
 }
 
-/// See [`Config::streaming`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+/// When a streamed answer is decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Streaming {
     /// `Buffer` up to 256 `max_tokens`, else `Prefix`.
     #[default]
@@ -183,7 +212,8 @@ pub enum Streaming {
 }
 
 /// Requests that never leave the node.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NeverUpload {
     /// `name: value` of headers.
@@ -197,26 +227,33 @@ impl Default for NeverUpload {
 }
 
 /// Time limits, such as `500ms` or `2m`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Timeouts {
     /// Of an answer of the edge; 10 s, with `openai` 120 s.
-    #[serde(deserialize_with = "optional_duration")]
+    #[serde(with = "duration::optional")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub edge: Option<Duration>,
     /// Of connecting to the cloud.
-    #[serde(deserialize_with = "duration")]
+    #[serde(with = "duration")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub cloud_connect: Duration,
     /// Until the head of the cloud's answer; 2 s, with `openai` 10 s.
-    #[serde(deserialize_with = "optional_duration")]
+    #[serde(with = "duration::optional")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub cloud_first_byte: Option<Duration>,
     /// Of the cloud's whole answer, with a retry; 5 s, with `openai` 120 s.
-    #[serde(deserialize_with = "optional_duration")]
+    #[serde(with = "duration::optional")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub cloud_total: Option<Duration>,
     /// Of a client that sends nothing within a request.
-    #[serde(deserialize_with = "duration")]
+    #[serde(with = "duration")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub client: Duration,
     /// For requests in flight at SIGTERM.
-    #[serde(deserialize_with = "duration")]
+    #[serde(with = "duration")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub drain: Duration,
 }
 
@@ -234,7 +271,8 @@ impl Default for Timeouts {
 }
 
 /// Limits of size and number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Limits {
     /// Bytes of a request's body, and of an answer that is judged.
@@ -281,15 +319,7 @@ mod defaults {
     }
 }
 
-fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    let parsed = text.parse::<jiff::SignedDuration>().ok();
-    parsed
-        .and_then(|duration| Duration::try_from(duration).ok())
-        .filter(|duration| !duration.is_zero())
-        .ok_or_else(|| D::Error::custom(format!("{text:?} is no duration; write 500ms or 10s")))
-}
-
-fn optional_duration<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
-    duration(d).map(Some)
+/// Whether a member has its default value, and is left out.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }

@@ -3,12 +3,12 @@
 
 use std::net::IpAddr;
 
-use hyper::http::uri::Authority;
-use serde::{Deserialize, Deserializer, de::Error as _};
+use http::uri::Authority;
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 /// Hosts in addition to `localhost` and the addresses of loopback. On a listener that is not on
 /// loopback, any host is allowed unless some are listed.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct AllowedHosts(Vec<String>);
 
 impl AllowedHosts {

@@ -2,44 +2,39 @@
 
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::ConfigError;
+use crate::ConfigError;
 
-/// The least `maxBytes`.
-const MIN_BYTES: u64 = 1024 * 1024;
+/// The least [`CaptureConfig::max_bytes`].
+pub const MIN_CAPTURE_BYTES: u64 = 1024 * 1024;
 
 /// Which samples become records of a dataset.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct CaptureConfig {
-    /// The directory of the records.
+    /// The directory of the records, an absolute path. On a node, the agent sets it.
     pub directory: PathBuf,
     /// The maximum size of all records in bytes. The oldest segment is removed first.
-    #[serde(default = "max_bytes")]
     pub max_bytes: u64,
     /// The maximum number of records; 0 for no bound.
-    #[serde(default)]
     pub max_samples: u64,
     /// The share of the samples to record, 0 to 1, chosen at random.
-    #[serde(default = "all")]
     pub share: f64,
     /// Which samples.
-    #[serde(default)]
     pub what: What,
     /// What the `label` of a record is.
-    #[serde(default)]
     pub labels: Labels,
     /// The form of the records.
-    #[serde(default)]
     pub format: Format,
     /// Whether requests that are pinned to the edge are recorded.
-    #[serde(default)]
     pub pinned: bool,
 }
 
-/// See [`CaptureConfig::what`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+/// Which samples are recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum What {
     /// Hard samples that both model servers answered.
     #[default]
@@ -50,8 +45,9 @@ pub enum What {
     All,
 }
 
-/// See [`CaptureConfig::labels`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+/// What the `label` of a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Labels {
     /// The answer of the cloud.
     #[default]
@@ -60,13 +56,29 @@ pub enum Labels {
     None,
 }
 
-/// See [`CaptureConfig::format`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+/// The form of the records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Format {
     /// One JSON object per line.
     #[default]
     #[serde(rename = "jsonl")]
     JsonLines,
+}
+
+impl Default for CaptureConfig {
+    fn default() -> Self {
+        Self {
+            directory: PathBuf::new(),
+            max_bytes: 1024 * 1024 * 1024,
+            max_samples: 0,
+            share: 1.0,
+            what: What::default(),
+            labels: Labels::default(),
+            format: Format::default(),
+            pinned: false,
+        }
+    }
 }
 
 impl CaptureConfig {
@@ -77,17 +89,12 @@ impl CaptureConfig {
         if !(0.0..=1.0).contains(&self.share) {
             return Err(ConfigError::Share { field: "capture.share", value: self.share });
         }
-        if self.max_bytes < MIN_BYTES {
-            return Err(ConfigError::CaptureBytes { least: MIN_BYTES, found: self.max_bytes });
+        if self.max_bytes < MIN_CAPTURE_BYTES {
+            return Err(ConfigError::CaptureBytes {
+                least: MIN_CAPTURE_BYTES,
+                found: self.max_bytes,
+            });
         }
         Ok(())
     }
-}
-
-const fn max_bytes() -> u64 {
-    1024 * 1024 * 1024
-}
-
-const fn all() -> f64 {
-    1.0
 }
