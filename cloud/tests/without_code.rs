@@ -18,7 +18,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use neptune_api::{InferenceModel, JointInferenceService};
-use neptune_wire::{ObjectKey, Role, Topic};
+use neptune_wire::{GatewaySpec, ObjectKey, Role, Topic};
 use serde_json::{Value, json};
 
 const ASSISTANT: &str = include_str!("../../common/api/tests/samples/assistant.yaml");
@@ -29,6 +29,10 @@ fn assistant() -> JointInferenceService {
 
 fn key(text: &str) -> ObjectKey {
     text.parse().unwrap()
+}
+
+fn config(gateway: &GatewaySpec) -> Value {
+    serde_json::to_value(&gateway.config).unwrap()
 }
 
 async fn patch(harness: &Harness, spec: Value) {
@@ -81,8 +85,9 @@ async fn manifest_without_code_creates_an_inference_model_and_a_gateway() {
     let task = agent.has(&service, "the gateway", |_| true).await;
     let gateway = worker(&task, Role::Edge).gateway.unwrap();
     assert_eq!(gateway.server.as_str(), "assistant-edge");
-    assert_eq!(gateway.config["edge"]["address"], format!("127.0.0.1:{port}"));
-    assert_eq!(gateway.config["cloud"]["url"], "https://llm.example/v1");
+    let config = config(&gateway);
+    assert_eq!(config["edge"]["address"], format!("127.0.0.1:{port}"));
+    assert_eq!(config["cloud"]["url"], "https://llm.example/v1");
     let server = key("default/inferencemodels/assistant-edge");
     let serving = agent.has(&server, "the model server's task", |_| true).await.serving.unwrap();
     assert_eq!(serving.args[..2], ["--model", "{file}"]);
@@ -208,7 +213,7 @@ async fn server_in_the_cloud_without_a_node_is_a_deployment_with_a_service() {
     let host = format!("{name}.default.svc.cluster.local");
     let has_host = |content: &neptune_wire::ObjectContent| {
         let is_it = |worker: &neptune_wire::Worker| {
-            let config = worker.gateway.as_ref().map(|gateway| &gateway.config);
+            let config = worker.gateway.as_deref().map(config);
             worker.hosts.is_empty()
                 && config.is_some_and(|it| it["cloud"]["addresses"][&host] == ip.to_string())
         };
@@ -217,8 +222,9 @@ async fn server_in_the_cloud_without_a_node_is_a_deployment_with_a_service() {
     let service = key("default/jointinferenceservices/assistant");
     let task = agent.has(&service, "the host of the Service", has_host).await;
     let gateway = worker(&task, Role::Edge).gateway.unwrap();
-    assert_eq!(gateway.config["cloud"]["url"], format!("http://{host}:{port}"));
-    assert_eq!(gateway.config["cloud"]["modelName"], "big");
+    let config = config(&gateway);
+    assert_eq!(config["cloud"]["url"], format!("http://{host}:{port}"));
+    assert_eq!(config["cloud"]["modelName"], "big");
 
     harness.deployment_available(&name).await;
     let is_served = |model: &InferenceModel| {
@@ -299,7 +305,7 @@ async fn service_in_a_chain_follows_the_address_of_the_other_gateway() {
         let url = format!("http://{address}:8081");
         let calls = |content: &neptune_wire::ObjectContent| {
             let gateway = content.workers.first().and_then(|worker| worker.gateway.as_ref());
-            gateway.is_some_and(|gateway| gateway.config["cloud"]["url"] == url)
+            gateway.is_some_and(|gateway| config(gateway)["cloud"]["url"] == url)
         };
         agent.has(&key("default/jointinferenceservices/assistant"), address, calls).await;
         let has_url = |service: &JointInferenceService| {
@@ -349,7 +355,7 @@ async fn service_in_a_chain_calls_the_service_of_the_other_gateway_if_chosen() {
         let calls = |content: &neptune_wire::ObjectContent| {
             let gateway = content.workers.first().and_then(|worker| worker.gateway.as_ref());
             gateway.is_some_and(|gateway| {
-                let cloud = &gateway.config["cloud"];
+                let cloud = &config(gateway)["cloud"];
                 cloud["url"] == format!("http://{host}:8081") && cloud["addresses"][&host] == ip
             })
         };

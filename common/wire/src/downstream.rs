@@ -6,6 +6,7 @@ use std::{
     net::IpAddr,
 };
 
+use neptune_gateway_config::Document;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -215,11 +216,9 @@ pub struct Worker {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewaySpec {
-    /// The configuration file of `neptune-gateway`. The agent sets the members that only the node
-    /// knows: `edge.modelVersion`, `cloud.tokenFile`, `cloud.caFile`, `metricsListen`, `state` and
-    /// `capture.directory`.
+    /// The configuration of `neptune-gateway`. The agent sets the members that only the node knows.
     #[serde(default)]
-    pub config: Value,
+    pub config: Document,
     /// The `InferenceModel` in the same namespace whose server on this node the gateway asks.
     pub server: ObjectName,
     /// Name of the file with the cloud's bearer token, in the node's directory of secrets.
@@ -353,6 +352,7 @@ impl ObjectContent {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_gateway_config::Config;
     use serde_json::json;
 
     use super::*;
@@ -432,6 +432,47 @@ mod tests {
         let newer = json!({"replicaOf": {"node": "edge0", "deletions": "Archive"}});
         let newer: DatasetContent = serde_json::from_value(newer).unwrap();
         assert_eq!(newer.replica_of.unwrap().deletions, ReplicaDeletions::Keep);
+    }
+
+    #[test]
+    fn configuration_of_a_gateway_is_sent_as_its_file() {
+        let config = json!({
+            "service": "digits", "id": "0a1b2c3d4e5f", "protocol": "oip",
+            "listen": "0.0.0.0:8080", "grpcListen": "0.0.0.0:8082",
+            "edge": {
+                "address": "127.0.0.1:9001", "grpcAddress": "127.0.0.1:9002", "model": "digits",
+            },
+            "cloud": {
+                "url": "http://big.default.svc:9001", "grpcUrl": "http://big.default.svc:9002",
+                "modelName": "big", "allowPlainHttp": true,
+                "addresses": {"big.default.svc": "10.96.0.9"},
+            },
+            "hardExample": {
+                "algorithm": "CrossEntropy", "goal": {"uploadRatio": 0.2}, "kind": "logits",
+                "maxUploadRatio": 0.25, "shadowRatio": 0.0, "threshold": 0.75, "output": "scores",
+            },
+            "onCloudFailure": "Error", "onEdgeFailure": "Error", "streaming": "EdgeOnly",
+            "neverUpload": {"headers": ["x-private: yes"]},
+            "timeouts": {"edge": "500ms", "cloudConnect": "2s", "cloudFirstByte": "2m", "cloudTotal": "1h"},
+            "limits": {"maxBodyBytes": 8_388_608, "maxInFlight": 16},
+            "capture": {"maxBytes": 67_108_864, "share": 0.5, "what": "All", "labels": "None"},
+        });
+        let mut spec = json!({"config": config, "server": "digits-edge", "captureDir": "/hard"});
+        let typed: Config = serde_json::from_value(config).unwrap();
+        let sent = GatewaySpec {
+            config: Document::from(&typed),
+            server: "digits-edge".parse().unwrap(),
+            token_file: None,
+            ca_file: None,
+            capture_dir: Some("/hard".to_owned()),
+        };
+        assert_eq!(serde_json::to_value(&sent).unwrap(), spec);
+        assert_eq!(serde_json::from_value::<GatewaySpec>(spec.clone()).unwrap(), sent);
+
+        spec["config"]["hardExample"]["algorithm"] = json!("Conformal");
+        spec["config"]["queue"] = json!({"length": 3});
+        let newer: GatewaySpec = serde_json::from_value(spec.clone()).unwrap();
+        assert_eq!(serde_json::to_value(newer).unwrap(), spec, "of a newer controller");
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use neptune_gateway_config::Document;
 use neptune_wire::{ObjectKey, WorkerName};
-use serde_json::Value;
 
 /// The directories of a gateway on the node: `<data-dir>/gateways/<id>`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,9 +53,10 @@ pub struct GatewayFiles {
     /// The service of the gateway.
     pub service: ObjectKey,
     pub worker: WorkerName,
-    /// The configuration, without the certificate authorities. Without `edge.modelVersion` while
-    /// the agent does not know the version.
-    pub config: Value,
+    /// The configuration as the controller sent it.
+    pub config: Document,
+    /// The version that its model server serves, if the agent knows it.
+    pub model_version: Option<String>,
     /// The file with the cloud's token, if the service names one.
     pub token: Option<SecretName>,
     /// The file with certificate authorities, if the service names one.

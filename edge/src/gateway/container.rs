@@ -68,8 +68,8 @@ fn default_memory(wanted: &WantedWorker, context: &NodeContext) -> Option<u64> {
     if set.is_some() {
         return None;
     }
-    let config = wanted.worker.gateway.as_ref().map(|gateway| &gateway.config);
-    let body = config.and_then(|it| it["limits"]["maxBodyBytes"].as_u64()).unwrap_or_default();
+    let gateway = wanted.worker.gateway.as_ref();
+    let body = gateway.and_then(|it| it.config.max_body_bytes()).unwrap_or_default();
     // The gateway keeps two of the largest bodies.
     Some(MEMORY.saturating_add(body.saturating_sub(USUAL_BODY).saturating_mul(4)))
 }
@@ -77,12 +77,19 @@ fn default_memory(wanted: &WantedWorker, context: &NodeContext) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_gateway_config::Document;
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::{
         domain::container::{ContainerDefaults, TargetContainer},
         fixtures::{node_context, wanted_gateway},
         worker::{container::resolve_worker, inputs::WorkerInputs},
     };
+
+    fn document(value: Value) -> Document {
+        serde_json::from_value(value).unwrap()
+    }
 
     fn container(change: impl Fn(&mut WantedWorker), context: &NodeContext) -> TargetContainer {
         let mut wanted = wanted_gateway();
@@ -127,8 +134,8 @@ mod tests {
         };
         assert_eq!(memory(&|_| (), &context), Some(1 << 30));
         let large = |wanted: &mut WantedWorker| {
-            let config = &mut wanted.worker.gateway.as_mut().unwrap().config;
-            config["limits"]["maxBodyBytes"] = (USUAL_BODY + 100).into();
+            let limits = json!({"limits": {"maxBodyBytes": USUAL_BODY + 100}});
+            wanted.worker.gateway.as_mut().unwrap().config = document(limits);
         };
         assert_eq!(memory(&large, &context), Some((1 << 30) + 400));
         let set = |bytes| {
@@ -147,7 +154,7 @@ mod tests {
         let hash = |change: &dyn Fn(&mut WantedWorker)| container(change, &node_context()).hash;
         let before = hash(&|_| ());
         for change in [
-            (|spec| spec.config["hardExample"]["goal"]["uploadRatio"] = 0.5.into())
+            (|spec| spec.config = document(json!({"hardExample": {"threshold": 0.7}})))
                 as fn(&mut neptune_wire::GatewaySpec),
             |spec| spec.token_file = None,
             |spec| spec.ca_file = Some("ca".into()),

@@ -3,8 +3,10 @@
 
 use std::path::PathBuf;
 
+use neptune_gateway_config::{
+    CaptureMembers, CloudMembers, Document, EdgeMembers, MetricsAddress, NodeMembers,
+};
 use neptune_wire::{ContentHash, GatewaySpec};
-use serde_json::{Value, json};
 
 use crate::{
     desired::WantedWorker,
@@ -28,21 +30,12 @@ pub fn gateway_files(
     spec: &GatewaySpec,
     model_version: Option<&str>,
 ) -> GatewayFiles {
-    let token = spec.token_file.as_deref().map(secret_name);
-    let mut config = spec.config.clone();
-    set(&mut config, "metricsListen", &format!("unix:{STATE_DIR}/{SOCKET}"));
-    set(&mut config, "state", &format!("{STATE_DIR}/state.json"));
-    if let (Some(edge), Some(version)) = (config.get_mut("edge"), model_version) {
-        set(edge, "modelVersion", version);
-    }
-    if let (Some(cloud), Some(Ok(name))) = (config.get_mut("cloud"), &token) {
-        set(cloud, "tokenFile", &format!("{SECRETS_DIR}/{name}"));
-    }
     GatewayFiles {
         service: wanted.owner.clone(),
         worker: wanted.worker.name.clone(),
-        config,
-        token,
+        config: spec.config.clone(),
+        model_version: model_version.map(str::to_owned),
+        token: spec.token_file.as_deref().map(secret_name),
         ca: spec.ca_file.as_deref().map(secret_name),
         capture: spec.capture_dir.as_ref().map(PathBuf::from),
     }
@@ -60,26 +53,19 @@ pub fn config_content(
     captures: bool,
     before: &[u8],
 ) -> Vec<u8> {
-    let mut config = files.config.clone();
-    match (config.get_mut("capture"), captures) {
-        (Some(capture), true) => set(capture, "directory", CAPTURE_DIR),
-        (Some(_), false) => {
-            config.as_object_mut().map(|members| members.remove("capture"));
-        }
-        (None, _) => {}
-    }
-    if let (Some(cloud), Some(name)) = (config.get_mut("cloud"), ca) {
-        set(cloud, "caFile", &format!("{SECRETS_DIR}/{name}"));
-    }
-    if let Some(edge) = config.get_mut("edge").filter(|edge| edge.get("modelVersion").is_none()) {
-        let before: Value = serde_json::from_slice(before).unwrap_or_default();
-        if let Some(version) = before["edge"]["modelVersion"].as_str() {
-            set(edge, "modelVersion", version);
-        }
-    }
-    let mut text = serde_json::to_vec_pretty(&config).expect("a JSON value can be written");
-    text.push(b'\n');
-    text
+    let secret = |name: &str| PathBuf::from(format!("{SECRETS_DIR}/{name}"));
+    let version = || Document::of_file(before).model_version().map(str::to_owned);
+    let members = NodeMembers {
+        metrics_listen: MetricsAddress::Unix(format!("{STATE_DIR}/{SOCKET}").into()),
+        state: format!("{STATE_DIR}/state.json").into(),
+        edge: EdgeMembers { model_version: files.model_version.clone().or_else(version) },
+        cloud: CloudMembers {
+            token_file: files.token.as_ref().and_then(|it| it.as_deref().ok()).map(secret),
+            ca_file: ca.map(secret),
+        },
+        capture: captures.then(|| CaptureMembers { directory: CAPTURE_DIR.into() }),
+    };
+    files.config.with(&members).file_content()
 }
 
 /// The name of the copy of certificate authorities. Other content has another name, so that the
@@ -94,16 +80,11 @@ pub fn is_ca_copy_name(name: &str) -> bool {
     name.starts_with(".ca-")
 }
 
-/// Sets a member. What is not an object stays as it is: the gateway names the mistake.
-fn set(object: &mut Value, name: &str, value: &str) {
-    if let Value::Object(members) = object {
-        members.insert(name.to_owned(), json!(value));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::fixtures::{node_context, wanted_gateway};
 
@@ -137,7 +118,9 @@ mod tests {
     #[test]
     fn capture_needs_its_directory() {
         let mut spec = spec();
-        spec.config["capture"] = json!({"maxBytes": 5});
+        let mut config = serde_json::to_value(&spec.config).unwrap();
+        config["capture"] = json!({"maxBytes": 5});
+        spec.config = serde_json::from_value(config).unwrap();
         spec.capture_dir = Some("/data/hard".into());
         let files = gateway_files(&wanted_gateway(), &spec, None);
         assert_eq!(files.capture, Some("/data/hard".into()));
@@ -159,19 +142,6 @@ mod tests {
         assert_eq!(version(Some("3"), before), "3");
         for damaged in ["", "{", "[]", r#"{"edge": 1}"#] {
             assert_eq!(version(None, damaged), Value::Null, "{damaged}");
-        }
-    }
-
-    #[test]
-    fn malformed_configuration_is_left_to_the_gateway() {
-        for config in [json!(null), json!([1]), json!({"edge": 1, "cloud": "x"})] {
-            let files = gateway_files(
-                &wanted_gateway(),
-                &GatewaySpec { config: config.clone(), ..spec() },
-                Some("1"),
-            );
-            let written = content(&files, Some("ca"), "");
-            assert_eq!((&written["edge"], &written["cloud"]), (&config["edge"], &config["cloud"]));
         }
     }
 

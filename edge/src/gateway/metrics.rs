@@ -125,7 +125,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::collections::BTreeMap;
 
-    use serde_json::Value;
+    use neptune_gateway_config::Document;
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::{TcpStream, UnixListener},
@@ -168,7 +168,8 @@ mod tests {
         let files = |name: &str| GatewayFiles {
             service: format!("shop/jointinferenceservices/{name}").parse().unwrap(),
             worker: name.parse().unwrap(),
-            config: Value::Null,
+            config: Document::default(),
+            model_version: None,
             token: None,
             ca: None,
             capture: None,

@@ -346,7 +346,8 @@ mod tests {
         let hard = node.temp.path().canonicalize().unwrap().join("hard");
         let gateway = node.wanted.worker.gateway.as_mut().unwrap();
         gateway.capture_dir = Some(hard.display().to_string());
-        gateway.config["capture"] = json!({"maxBytes": 5});
+        let config = json!({"service": "s", "capture": {"maxBytes": 5}});
+        gateway.config = serde_json::from_value(config).unwrap();
         let refused = node.write(None);
         let [text] = &refused.notes[..] else { unreachable!("{refused:?}") };
         assert_eq!((refused.written, refused.capture), (Ok(()), None));

@@ -4,8 +4,8 @@
 use neptune_api::{
     Capture, CaptureFormat, CaptureLabels, CapturedSamples, Dataset, JointInferenceService,
 };
+use neptune_gateway_config::{CaptureConfig, Format, Labels, MIN_CAPTURE_BYTES, What};
 use neptune_wire::{ArtifactAddress, NodeName, Resource};
-use serde_json::{Value, json};
 
 use crate::{
     controllers::joint_inference_service::{
@@ -18,14 +18,12 @@ use crate::{
 };
 
 const FIELD: &str = "spec.gateway.capture.dataset";
-/// The least size of all records that the gateway accepts.
-const MIN_BYTES: u64 = 1024 * 1024;
 
 /// What the gateway and the agent need to record samples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResolvedCapture {
-    /// The member `capture` of the configuration, without the directory.
-    pub config: Value,
+    /// The section `capture` of the configuration, without the directory.
+    pub config: CaptureConfig,
     /// The path of the directory on the node.
     pub directory: String,
 }
@@ -76,47 +74,42 @@ pub fn resolve(
     None
 }
 
-fn config(capture: &Capture, findings: &mut Vec<Finding>) -> Value {
-    let mut config = json!({});
+fn config(capture: &Capture, findings: &mut Vec<Finding>) -> CaptureConfig {
+    let mut config = CaptureConfig::default();
     if let Some(text) = &capture.max_bytes {
-        let bytes = quantities::parse(text, 1).filter(|bytes| *bytes >= MIN_BYTES);
-        if bytes.is_none() {
-            let why = "must be a Kubernetes quantity of at least 1Mi, such as \"1Gi\"";
-            invalid("capture.maxBytes", text, why, findings);
+        match quantities::parse(text, 1).filter(|bytes| *bytes >= MIN_CAPTURE_BYTES) {
+            Some(bytes) => config.max_bytes = bytes,
+            None => {
+                let why = "must be a Kubernetes quantity of at least 1Mi, such as \"1Gi\"";
+                invalid("capture.maxBytes", text, why, findings);
+            }
         }
-        config["maxBytes"] = bytes.into();
     }
     if let Some(number) = capture.max_samples {
-        if number < 0 {
-            invalid("capture.maxSamples", &number, "must be 0 or more", findings);
+        match number.try_into() {
+            Ok(number) => config.max_samples = number,
+            Err(_) => invalid("capture.maxSamples", &number, "must be 0 or more", findings),
         }
-        config["maxSamples"] = number.into();
     }
     if let Some(text) = &capture.share {
-        let share = share(text);
-        if share.is_none() {
-            invalid("capture.share", text, "must be a decimal from 0 to 1", findings);
-        }
-        config["share"] = share.into();
-    }
-    let what = capture.what.map(|what| match what {
-        CapturedSamples::Hard => "Hard",
-        CapturedSamples::Uploaded => "Uploaded",
-        CapturedSamples::All => "All",
-    });
-    let labels = capture.labels.map(|labels| match labels {
-        CaptureLabels::Cloud => "Cloud",
-        CaptureLabels::None => "None",
-    });
-    let format = capture.format.map(|CaptureFormat::JsonLines| "jsonl");
-    for (name, value) in [("what", what), ("labels", labels), ("format", format)] {
-        if let Some(value) = value {
-            config[name] = value.into();
+        match share(text) {
+            Some(share) => config.share = share,
+            None => invalid("capture.share", text, "must be a decimal from 0 to 1", findings),
         }
     }
-    if let Some(pinned) = capture.pinned {
-        config["pinned"] = pinned.into();
-    }
+    config.what = match capture.what {
+        Some(CapturedSamples::Hard) | None => What::Hard,
+        Some(CapturedSamples::Uploaded) => What::Uploaded,
+        Some(CapturedSamples::All) => What::All,
+    };
+    config.labels = match capture.labels {
+        Some(CaptureLabels::Cloud) | None => Labels::Cloud,
+        Some(CaptureLabels::None) => Labels::None,
+    };
+    config.format = match capture.format {
+        Some(CaptureFormat::JsonLines) | None => Format::JsonLines,
+    };
+    config.pinned = capture.pinned.unwrap_or_default();
     config
 }
 
@@ -162,7 +155,7 @@ mod tests {
         let (found, findings) = resolved(hard(), Some(&dataset(|_| {})));
         let found = found.unwrap();
         assert_eq!((findings.len(), &*found.directory), (0, "/code/data/hard"));
-        assert_eq!(found.config, json!({}), "the gateway has the defaults");
+        assert_eq!(found.config, CaptureConfig::default());
         let capture = Capture {
             max_bytes: Some("64Mi".to_owned()),
             max_samples: Some(1000),
@@ -175,10 +168,15 @@ mod tests {
         };
         let (found, findings) = resolved(capture, Some(&dataset(|_| {})));
         assert_eq!(findings.len(), 0);
-        let expected = json!({
-            "maxBytes": 64 << 20, "maxSamples": 1000, "share": 0.5, "what": "All",
-            "labels": "None", "format": "jsonl", "pinned": true,
-        });
+        let expected = CaptureConfig {
+            max_bytes: 64 << 20,
+            max_samples: 1000,
+            share: 0.5,
+            what: What::All,
+            labels: Labels::None,
+            pinned: true,
+            ..CaptureConfig::default()
+        };
         assert_eq!(found.unwrap().config, expected);
     }
 

@@ -1,18 +1,19 @@
 //! The gateway of a service: its configuration file, checked as the gateway checks it, and its
 //! address. Pure: a part of `validate`.
 
-use std::{collections::BTreeMap, net::IpAddr};
-
-use hyper::{
-    Uri,
-    header::{HeaderName, HeaderValue},
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    time::Duration,
 };
-use neptune_api::{
-    Gateway, GatewayTimeouts, JointInferenceService, OnCloudFailure, OnEdgeFailure, ServerProtocol,
-    Streaming,
+
+use hyper::header::{HeaderName, HeaderValue};
+use neptune_api::{Gateway, GatewayTimeouts, JointInferenceService, ServerProtocol};
+use neptune_gateway_config::{
+    AllowedHosts, Cloud, Config, Edge, Limits, NeverUpload, OnCloudFailure, OnEdgeFailure,
+    Protocol, Streaming, Timeouts, UrlProblem, parse_duration,
 };
 use neptune_wire::{GatewaySpec, NodeName, WorkerName};
-use serde_json::{Map, Value, json};
 
 use crate::{
     controllers::joint_inference_service::{hard_example, server::ResolvedServer},
@@ -29,6 +30,8 @@ pub struct ValidGateway {
     pub name: WorkerName,
     /// The image of the container.
     pub image: String,
+    /// Its configuration.
+    pub config: Config,
     /// What the agent provides for it.
     pub spec: GatewaySpec,
     /// Its ports on the node: for REST, and for gRPC if it has one.
@@ -142,18 +145,17 @@ fn port_fields(gateway: &Gateway) -> [(&'static str, Option<u16>); 2] {
     [("port", Some(gateway_port(gateway))), ("grpcPort", ports::valid(gateway.grpc_port))]
 }
 
-/// The configuration file of the gateway, without the members that the agent sets. `edge` is the
-/// node's model server.
+/// The configuration of the gateway, without the members that the agent sets. `edge` is the node's
+/// model server.
 pub fn config(
     service: &JointInferenceService,
     protocol: ServerProtocol,
     edge: &ResolvedServer,
     cloud: &CloudTarget,
     findings: &mut Vec<Finding>,
-) -> Option<Value> {
+) -> Option<Config> {
     let before = findings.len();
     let gateway = settings(service);
-    let listen = if gateway.expose == Some(true) { "0.0.0.0" } else { "127.0.0.1" };
     for (field, port) in [("port", gateway.port), ("grpcPort", gateway.grpc_port)] {
         if let Some(port) = port.filter(|port| !(1..=65_535).contains(port)) {
             invalid(field, &port, "must be 1 to 65535", findings);
@@ -161,67 +163,75 @@ pub fn config(
     }
     let hard_example =
         hard_example::config(&service.spec.edge_worker.hard_example_algorithm, protocol, findings);
-    let mut config = json!({
-        "service": service.metadata.name.as_deref().unwrap_or_default(),
-        "protocol": protocol.to_string(),
-        "listen": format!("{listen}:{}", gateway_port(&gateway)),
-        "edge": {"address": format!("127.0.0.1:{}", edge.port), "model": edge.model_name},
-        "cloud": {"url": cloud.url},
-        "hardExample": hard_example,
-    });
-    if let Some(id) = id(service, &gateway) {
-        config["id"] = id.into();
-    }
-    if let Some(name) = &cloud.model_name {
-        config["cloud"]["modelName"] = name.as_str().into();
-    }
-    if !cloud.addresses.is_empty() {
-        config["cloud"]["addresses"] = json!(cloud.addresses);
-    }
-    if cloud.allow_plain_http {
-        config["cloud"]["allowPlainHttp"] = true.into();
-    }
-    if let (Some(port), Some(edge), Some(url)) =
-        (ports::valid(gateway.grpc_port), edge.grpc_port, &cloud.grpc_url)
+    let never_upload = match &gateway.never_upload {
+        Some(requests) => {
+            headers(&requests.headers, findings);
+            NeverUpload { headers: requests.headers.clone() }
+        }
+        None => NeverUpload::default(),
+    };
+    let listen = match gateway.expose {
+        Some(true) => Ipv4Addr::UNSPECIFIED,
+        _ => Ipv4Addr::LOCALHOST,
+    };
+    let mut config = Config {
+        service: service.metadata.name.clone().unwrap_or_default(),
+        id: id(service, &gateway),
+        protocol: match protocol {
+            ServerProtocol::Openai => Protocol::Openai,
+            ServerProtocol::Oip => Protocol::Oip,
+            ServerProtocol::Tfserving => Protocol::Tfserving,
+        },
+        listen: SocketAddr::new(listen.into(), gateway_port(&gateway)),
+        metrics_listen: None,
+        grpc_listen: None,
+        allowed_hosts: AllowedHosts::default(),
+        edge: Edge {
+            address: format!("127.0.0.1:{}", edge.port),
+            grpc_address: None,
+            model: Some(edge.model_name.clone()),
+            model_version: None,
+        },
+        cloud: Some(Cloud {
+            url: cloud.url.clone(),
+            grpc_url: None,
+            model_name: cloud.model_name.clone(),
+            token_file: None,
+            ca_file: None,
+            allow_plain_http: cloud.allow_plain_http,
+            addresses: cloud.addresses.clone(),
+        }),
+        hard_example,
+        on_cloud_failure: match gateway.on_cloud_failure {
+            Some(neptune_api::OnCloudFailure::EdgeAnswer) | None => OnCloudFailure::EdgeAnswer,
+            Some(neptune_api::OnCloudFailure::Error) => OnCloudFailure::Error,
+        },
+        on_edge_failure: match gateway.on_edge_failure {
+            Some(neptune_api::OnEdgeFailure::Cloud) | None => OnEdgeFailure::Cloud,
+            Some(neptune_api::OnEdgeFailure::Error) => OnEdgeFailure::Error,
+        },
+        streaming: match gateway.streaming {
+            Some(neptune_api::Streaming::Auto) | None => Streaming::Auto,
+            Some(neptune_api::Streaming::Buffer) => Streaming::Buffer,
+            Some(neptune_api::Streaming::Prefix) => Streaming::Prefix,
+            Some(neptune_api::Streaming::EdgeOnly) => Streaming::EdgeOnly,
+        },
+        never_upload,
+        timeouts: timeouts(gateway.timeouts.as_ref(), findings),
+        limits: limits(&gateway, findings),
+        state: None,
+        capture: None,
+    };
+    if let (Some(port), Some(edge), Some(url), Some(target)) =
+        (ports::valid(gateway.grpc_port), edge.grpc_port, &cloud.grpc_url, &mut config.cloud)
     {
-        config["grpcListen"] = format!("{listen}:{port}").into();
-        config["edge"]["grpcAddress"] = format!("127.0.0.1:{edge}").into();
-        config["cloud"]["grpcUrl"] = url.as_str().into();
+        config.grpc_listen = Some(SocketAddr::new(listen.into(), port));
+        config.edge.grpc_address = Some(format!("127.0.0.1:{edge}"));
+        target.grpc_url = Some(url.clone());
     }
-    let on_cloud_failure = gateway.on_cloud_failure.map(|action| match action {
-        OnCloudFailure::EdgeAnswer => "EdgeAnswer",
-        OnCloudFailure::Error => "Error",
-    });
-    let on_edge_failure = gateway.on_edge_failure.map(|action| match action {
-        OnEdgeFailure::Cloud => "Cloud",
-        OnEdgeFailure::Error => "Error",
-    });
-    let streaming = gateway.streaming.map(|streaming| match streaming {
-        Streaming::Auto => "Auto",
-        Streaming::Buffer => "Buffer",
-        Streaming::Prefix => "Prefix",
-        Streaming::EdgeOnly => "EdgeOnly",
-    });
-    for (name, value) in [
-        ("onCloudFailure", on_cloud_failure),
-        ("onEdgeFailure", on_edge_failure),
-        ("streaming", streaming),
-    ] {
-        if let Some(value) = value {
-            config[name] = value.into();
-        }
-    }
-    if let Some(never_upload) = &gateway.never_upload {
-        headers(&never_upload.headers, findings);
-        config["neverUpload"] = json!({"headers": never_upload.headers});
-    }
-    for (name, members) in [
-        ("timeouts", timeouts(gateway.timeouts.as_ref(), slowest(protocol, cloud), findings)),
-        ("limits", limits(&gateway, findings)),
-    ] {
-        if !members.is_empty() {
-            config[name] = members.into();
-        }
+    // Another gateway answers when it has asked its own cloud.
+    if cloud.is_gateway && config.timeouts.cloud_first_byte.is_none() {
+        config.timeouts.cloud_first_byte = Some(config.cloud_total());
     }
     (findings.len() == before).then_some(config)
 }
@@ -258,109 +268,81 @@ fn headers(headers: &[String], findings: &mut Vec<Finding>) {
     }
 }
 
-/// How long another gateway may take for the first byte of its answer, by default as long as for all
-/// of it: it answers when it has asked its own cloud.
-fn slowest(protocol: ServerProtocol, cloud: &CloudTarget) -> Option<&'static str> {
-    let total = if protocol == ServerProtocol::Openai { "120s" } else { "5s" };
-    cloud.is_gateway.then_some(total)
-}
-
-fn timeouts(
-    timeouts: Option<&GatewayTimeouts>,
-    slowest: Option<&str>,
-    findings: &mut Vec<Finding>,
-) -> Map<String, Value> {
-    let mut timeouts = timeouts.cloned().unwrap_or_default();
-    if let (Some(slowest), None) = (slowest, &timeouts.cloud_first_byte) {
-        let total = timeouts.cloud_total.as_deref().unwrap_or(slowest);
-        timeouts.cloud_first_byte = Some(total.to_owned());
-    }
-    let mut members = Map::new();
-    for (name, value) in [
-        ("edge", timeouts.edge),
-        ("cloudConnect", timeouts.cloud_connect),
-        ("cloudFirstByte", timeouts.cloud_first_byte),
-        ("cloudTotal", timeouts.cloud_total),
-    ] {
-        let Some(value) = value else { continue };
-        if !is_duration(&value) {
-            let field = format!("timeouts.{name}");
-            invalid(&field, &value, "must be a duration such as 500ms, 10s or 2m", findings);
+fn timeouts(timeouts: Option<&GatewayTimeouts>, findings: &mut Vec<Finding>) -> Timeouts {
+    let defaults = Timeouts::default();
+    let Some(timeouts) = timeouts else { return defaults };
+    let mut read = |field: &str, text: &Option<String>| {
+        let text = text.as_ref()?;
+        let duration = duration(text);
+        if duration.is_none() {
+            let why = "must be a duration such as 500ms, 10s or 2m";
+            invalid(&format!("timeouts.{field}"), text, why, findings);
         }
-        members.insert(name.to_owned(), value.into());
+        duration
+    };
+    Timeouts {
+        edge: read("edge", &timeouts.edge),
+        cloud_connect: read("cloudConnect", &timeouts.cloud_connect)
+            .unwrap_or(defaults.cloud_connect),
+        cloud_first_byte: read("cloudFirstByte", &timeouts.cloud_first_byte),
+        cloud_total: read("cloudTotal", &timeouts.cloud_total),
+        ..defaults
     }
-    members
 }
 
-/// Whether a text is a whole number above 0 of at most 6 digits with a unit.
-fn is_duration(text: &str) -> bool {
+/// The duration of a text: a whole number above 0 of at most 6 digits with a unit.
+fn duration(text: &str) -> Option<Duration> {
     let units = ["ms", "s", "m", "h"];
     let number = units.iter().find_map(|unit| {
         let number = text.strip_suffix(unit)?;
         number.bytes().all(|b| b.is_ascii_digit()).then_some(number)
     });
-    number.is_some_and(|number| (1..=6).contains(&number.len()) && !number.starts_with('0'))
+    number.filter(|number| (1..=6).contains(&number.len()) && !number.starts_with('0'))?;
+    parse_duration(text)
 }
 
-fn limits(gateway: &Gateway, findings: &mut Vec<Finding>) -> Map<String, Value> {
-    let mut members = Map::new();
+fn limits(gateway: &Gateway, findings: &mut Vec<Finding>) -> Limits {
+    let mut limits = Limits::default();
     if let Some(text) = &gateway.max_body_bytes {
         // The agent's node may have 32 bits.
         let bytes = quantities::parse(text, 1).filter(|bytes| (1..1 << 31).contains(bytes));
-        if bytes.is_none() {
-            let why = "must be a Kubernetes quantity above 0 and below 2Gi, such as \"32Mi\"";
-            invalid("maxBodyBytes", text, why, findings);
+        match bytes.and_then(|bytes| bytes.try_into().ok()) {
+            Some(bytes) => limits.max_body_bytes = bytes,
+            None => {
+                let why = "must be a Kubernetes quantity above 0 and below 2Gi, such as \"32Mi\"";
+                invalid("maxBodyBytes", text, why, findings);
+            }
         }
-        members.insert("maxBodyBytes".to_owned(), bytes.into());
     }
     if let Some(number) = gateway.max_in_flight {
-        if !(1..=65_535).contains(&number) {
-            invalid("maxInFlight", &number, "must be 1 to 65535", findings);
+        match number.try_into() {
+            Ok(number @ 1..=65_535) => limits.max_in_flight = number,
+            _ => invalid("maxInFlight", &number, "must be 1 to 65535", findings),
         }
-        members.insert("maxInFlight".to_owned(), number.into());
     }
-    members
+    limits
 }
 
-/// Checks the URL of an endpoint as the gateway does: `http` only to a loopback address.
-pub fn check_url(url: &str) -> Result<(), &'static str> {
-    let uri: Uri = url.parse().map_err(|_| "must be a URL such as https://llm.example/v1")?;
-    let Some(authority) = uri.authority() else { return Err("must have a host") };
-    if authority.as_str().contains('@') {
-        return Err("must have no user and password; use tokenFile");
+/// What is wrong with the URL of an endpoint, in the words of the resource.
+pub const fn url_message(problem: UrlProblem) -> &'static str {
+    match problem {
+        UrlProblem::Malformed => "must be a URL such as https://llm.example/v1",
+        UrlProblem::NoHost => "must have a host",
+        UrlProblem::Credentials => "must have no user and password; use tokenFile",
+        UrlProblem::Query => "must have no query and no fragment",
+        UrlProblem::PlainHttp => "must be https: http is only for a loopback address",
+        UrlProblem::Scheme => "must be https",
+        UrlProblem::NoPort => "must have a port, such as https://models.example:8001",
+        UrlProblem::Path => "must have no path: gRPC has no base path",
     }
-    if uri.query().is_some() || url.contains('#') {
-        return Err("must have no query and no fragment");
-    }
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-    let is_loopback =
-        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    match uri.scheme_str() {
-        Some("https") => Ok(()),
-        Some("http") if is_loopback => Ok(()),
-        Some("http") => Err("must be https: http is only for a loopback address"),
-        _ => Err("must be https"),
-    }
-}
-
-/// Checks the address of an endpoint's gRPC as the gateway does: as [`check_url`], with a port and
-/// without a path.
-pub fn check_grpc_url(url: &str) -> Result<(), &'static str> {
-    check_url(url)?;
-    let uri: Uri =
-        url.parse().map_err(|_| "must be an address such as https://models.example:8001")?;
-    if uri.port_u16().is_none() {
-        return Err("must have a port, such as https://models.example:8001");
-    }
-    if !matches!(uri.path(), "" | "/") {
-        return Err("must have no path: gRPC has no base path");
-    }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_gateway_config::Document;
+    use serde_json::json;
+
     use super::*;
     use crate::controllers::joint_inference_service::fixtures;
 
@@ -372,42 +354,6 @@ mod tests {
             grpc_port: Some(9002),
             protocol: None,
             owned: None,
-        }
-    }
-
-    #[test]
-    fn address_of_grpc_has_a_port_and_no_path() {
-        for url in ["https://a:8001", "http://127.0.0.1:1/", "https://[2001:db8::1]:8001"] {
-            assert_eq!(check_grpc_url(url), Ok(()), "{url}");
-        }
-        for url in
-            ["", "https://a", "a:8001", "http://10.0.0.1:1", "https://a:1/v2", "https://u@a:1"]
-        {
-            assert!(check_grpc_url(url).is_err(), "{url}");
-        }
-    }
-
-    #[test]
-    fn plain_http_is_only_for_loopback() {
-        for url in [
-            "https://a",
-            "https://a:8443/v1",
-            "http://127.0.0.1:1/v1",
-            "http://[::1]:1",
-            "http://localhost",
-        ] {
-            assert_eq!(check_url(url), Ok(()), "{url}");
-        }
-        for url in [
-            "",
-            "llm",
-            "ftp://a",
-            "http://10.0.0.1",
-            "https://u:p@a",
-            "https://a/?k=1",
-            "https://a/#f",
-        ] {
-            assert!(check_url(url).is_err(), "{url}");
         }
     }
 
@@ -488,9 +434,10 @@ mod tests {
                         continue;
                     };
                     counts.0 += 1;
-                    let parsed =
-                        neptune_gateway::config::Config::parse(built.to_string().as_bytes());
-                    assert!(parsed.is_ok(), "{built}: {}", parsed.unwrap_err());
+                    let sent = Document::from(&built).file_content();
+                    let parsed = Config::parse(&sent);
+                    let parsed = parsed.unwrap_or_else(|error| unreachable!("{built:?}: {error}"));
+                    assert_eq!(parsed, built);
                 }
             }
         }
@@ -509,7 +456,7 @@ mod tests {
         let openai = ServerProtocol::Openai;
         let built = config(&service, openai, &server(), &cloud, &mut Vec::new()).unwrap();
         assert_eq!(
-            built,
+            serde_json::to_value(built).unwrap(),
             json!({
                 "service": "assistant", "protocol": "openai", "listen": "0.0.0.0:9",
                 "edge": {"address": "127.0.0.1:9001", "model": "m"},
@@ -524,10 +471,10 @@ mod tests {
     #[test]
     fn durations_are_whole_numbers_with_a_unit() {
         for text in ["1s", "500ms", "2m", "999999h"] {
-            assert!(is_duration(text), "{text}");
+            assert!(duration(text).is_some(), "{text}");
         }
         for text in ["", "s", "0s", "01s", "1", "1.5s", "1d", "1234567s", "-1s", "1 s"] {
-            assert!(!is_duration(text), "{text}");
+            assert_eq!(duration(text), None, "{text}");
         }
     }
 

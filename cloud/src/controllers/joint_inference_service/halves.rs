@@ -5,13 +5,14 @@ use std::{net::IpAddr, sync::Arc};
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::{Endpoint, JointInferenceService, ServerProtocol, TierAddress};
+use neptune_gateway_config::{Config, Document, Goal, UrlProblem};
 use neptune_wire::{GatewaySpec, NodeName, Role};
 
 use crate::{
     controllers::joint_inference_service::{
         capture,
         exposed::is_reachable,
-        gateway::{self, CloudTarget, ValidGateway},
+        gateway::{self, CloudTarget, ValidGateway, url_message},
         plan::SERVICE_PORT,
         server::{self, ResolvedServer, ServerPlace},
         shape::{CloudForm, EdgeForm},
@@ -73,11 +74,9 @@ pub fn gateway(
     if let Some(total) = &facts.gateway.total {
         total_upload(service, total, &mut config, findings);
     }
-    if let Some(capture) = &capture {
-        config["capture"] = capture.config.clone();
-    }
+    config.capture = capture.as_ref().map(|capture| capture.config.clone());
     let spec = GatewaySpec {
-        config,
+        config: Document::from(&config),
         server: server.name.parse().expect("an API server names objects by RFC 1123"),
         token_file: cloud.token_file.clone(),
         ca_file: cloud.ca_file.clone(),
@@ -93,6 +92,7 @@ pub fn gateway(
     let gateway = ValidGateway {
         name: worker,
         image: facts.gateway.image.clone(),
+        config,
         spec,
         ports: ports::gateway_ports(&settings).collect(),
         exposed,
@@ -105,7 +105,7 @@ pub fn gateway(
 fn total_upload(
     service: &JointInferenceService,
     total: &TotalUpload,
-    config: &mut serde_json::Value,
+    config: &mut Config,
     findings: &mut Vec<Finding>,
 ) {
     if let Some(other) = &service.spec.cloud_worker.service {
@@ -115,9 +115,9 @@ fn total_upload(
         );
         findings.push(Finding::new(Reason::GoalInvalid, message));
     }
-    let hard_example = &mut config["hardExample"];
-    let cap = hard_example["maxUploadRatio"].as_f64().unwrap_or(1.0);
-    hard_example["goal"] = serde_json::json!({"uploadRatio": total.held.ratio.min(cap)});
+    let cap = config.hard_example.max_upload_ratio.unwrap_or(1.0);
+    let ratio = total.held.ratio.min(cap);
+    config.hard_example.goal = Goal { upload_ratio: Some(ratio), agreement: None };
 }
 
 fn edge_server(
@@ -292,13 +292,13 @@ fn endpoint(spec: &Endpoint, has_grpc: bool, findings: &mut Vec<Finding>) -> Opt
         let message = format!("spec.cloudWorker.endpoint.{field} {value:?} {why}");
         findings.push(Finding::new(Reason::EndpointInvalid, message));
     };
-    if let Err(why) = gateway::check_url(&spec.url) {
-        invalid("url", &neptune_wire::redact(&spec.url), why);
+    if let Some(problem) = UrlProblem::of(&spec.url, false) {
+        invalid("url", &neptune_wire::redact(&spec.url), url_message(problem));
     }
     match &spec.grpc_url {
         Some(url) => {
-            if let Err(why) = gateway::check_grpc_url(url) {
-                invalid("grpcUrl", &neptune_wire::redact(url), why);
+            if let Some(problem) = UrlProblem::of_grpc(url, false) {
+                invalid("grpcUrl", &neptune_wire::redact(url), url_message(problem));
             } else if !has_grpc {
                 invalid("grpcUrl", url, "needs spec.gateway.grpcPort; set it, or remove grpcUrl");
             }

@@ -1,41 +1,15 @@
 //! The hard example algorithm of a gateway: from the strings of the spec to the configuration, and
 //! whether it fits the protocol. Pure: a part of `validate`.
 
-use neptune_api::{Goal, HardExampleAlgorithm, JointInferenceService, KeyValue, ServerProtocol};
-use serde_json::{Map, Value, json};
+use neptune_api::{HardExampleAlgorithm, JointInferenceService, KeyValue, ServerProtocol};
+use neptune_gateway_config::{Algorithm, Goal, HardExample, Reads, ScoreKind, TokenRule};
 
 use crate::{finding::Finding, reason::Reason};
 
 const FIELD: &str = "spec.edgeWorker.hardExampleAlgorithm";
 
-/// What an algorithm of the gateway reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reads {
-    Tokens,
-    Classes,
-    Boxes,
-    Nothing,
-}
-
-/// The algorithms of the gateway.
-const ALGORITHMS: [(&str, Reads); 9] = [
-    ("LogProb", Reads::Tokens),
-    ("CrossEntropy", Reads::Classes),
-    ("MaxProbability", Reads::Classes),
-    ("Margin", Reads::Classes),
-    ("IBT", Reads::Boxes),
-    ("Threshold", Reads::Boxes),
-    ("Random", Reads::Nothing),
-    ("CloudOnly", Reads::Nothing),
-    ("EdgeOnly", Reads::Nothing),
-];
-
 /// The parameters that are the threshold: the names of the workers' library are valid too.
 const THRESHOLDS: [&str; 3] = ["threshold", "threshold_img", "threshold_cross_entropy"];
-
-/// The values of the parameters `kind` and `signal`.
-const KINDS: [&str; 3] = ["probabilities", "logits", "boxes"];
-const SIGNALS: [&str; 5] = ["mean", "min", "quantile", "margin", "choice"];
 
 /// The maximum length of a share, as in the CRD.
 const MAX_SHARE_LENGTH: usize = 16;
@@ -70,54 +44,56 @@ pub fn warning(algorithm: &HardExampleAlgorithm) -> Option<String> {
     });
     let has_threshold = algorithm.parameters.iter().any(|p| THRESHOLDS.contains(&p.key.as_str()));
     let name = &algorithm.name;
-    let (_, reads) = ALGORITHMS.iter().find(|(known, _)| known == name)?;
-    (*reads != Reads::Nothing && !has_goal && !has_threshold).then(|| {
+    let reads = one_of(&Algorithm::NAMES, name)?.reads();
+    (reads != Reads::Nothing && !has_goal && !has_threshold).then(|| {
         format!(
             "no goal and no threshold: {name}'s default 0.5 is used; goal: {{uploadRatio: \"0.2\"}} holds a share instead"
         )
     })
 }
 
-/// The member `hardExample` of the gateway's configuration.
+/// The value with this name.
+fn one_of<T: Copy>(names: &[(&str, T)], name: &str) -> Option<T> {
+    names.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+}
+
+fn listed<T>(names: &[(&str, T)]) -> String {
+    names.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
+/// The section `hardExample` of the gateway's configuration.
 pub fn config(
     algorithm: &HardExampleAlgorithm,
     protocol: ServerProtocol,
     findings: &mut Vec<Finding>,
-) -> Value {
-    let mut config = Map::new();
-    config.insert("algorithm".to_owned(), algorithm.name.as_str().into());
-    let reads = ALGORITHMS.iter().find(|(name, _)| *name == algorithm.name).map(|(_, reads)| reads);
-    match reads {
+) -> HardExample {
+    let known = one_of(&Algorithm::NAMES, &algorithm.name);
+    match known {
         None => {
-            let known = ALGORITHMS.map(|(name, _)| name).join(", ");
             let message = format!(
-                "{FIELD}.name {:?} is not an algorithm of the gateway; use one of {known}",
-                algorithm.name
+                "{FIELD}.name {:?} is not an algorithm of the gateway; use one of {}",
+                algorithm.name,
+                listed(&Algorithm::NAMES)
             );
             findings.push(Finding::new(Reason::HardExampleAlgorithmInvalid, message));
         }
-        Some(reads) => unsuited(&algorithm.name, *reads, protocol, findings),
+        Some(known) => unsuited(&algorithm.name, known.reads(), protocol, findings),
     }
+    let mut config = HardExample { algorithm: known, ..HardExample::default() };
     for parameter in &algorithm.parameters {
         set(parameter, &mut config, findings);
     }
-    fits_kind(reads.copied(), &config, findings);
+    fits_kind(&config, findings);
     goal(algorithm, &mut config, findings);
-    if protocol == ServerProtocol::Openai
-        && holds_agreement(&config)
-        && !config.contains_key("labels")
-    {
+    let Goal { upload_ratio, agreement } = config.goal;
+    let holds_agreement = agreement.is_some() && upload_ratio.is_none();
+    if protocol == ServerProtocol::Openai && holds_agreement && config.labels.is_empty() {
         let message = format!(
             "{FIELD}.goal: agreement compares the answers of a language model by their labels: give the parameter labels, such as \"yes,no\", or uploadRatio instead"
         );
         findings.push(Finding::new(Reason::GoalInvalid, message));
     }
-    config.into()
-}
-
-fn holds_agreement(config: &Map<String, Value>) -> bool {
-    let has = |goal: &Value, name| goal.get(name).is_some();
-    config.get("goal").is_some_and(|goal| has(goal, "agreement") && !has(goal, "uploadRatio"))
+    config
 }
 
 fn unsuited(name: &str, reads: Reads, protocol: ServerProtocol, findings: &mut Vec<Finding>) {
@@ -134,46 +110,43 @@ fn unsuited(name: &str, reads: Reads, protocol: ServerProtocol, findings: &mut V
     findings.push(Finding::new(Reason::AlgorithmUnsuited, message));
 }
 
-fn set(parameter: &KeyValue, config: &mut Map<String, Value>, findings: &mut Vec<Finding>) {
+fn set(parameter: &KeyValue, config: &mut HardExample, findings: &mut Vec<Finding>) {
     let KeyValue { key, value } = parameter;
-    let one_of = |known: &[&str]| {
-        known
-            .contains(&value.as_str())
-            .then(|| value.as_str().into())
-            .ok_or_else(|| format!("must be one of {}", known.join(", ")))
-    };
-    let a_share =
-        || share(value).map(Value::from).ok_or_else(|| "must be a decimal from 0 to 1".to_owned());
-    let (member, parsed) = match key.as_str() {
-        key if THRESHOLDS.contains(&key) => ("threshold", a_share()),
-        "quantile" => ("quantile", a_share()),
-        "threshold_box" => ("thresholdBox", a_share()),
-        "kind" => ("kind", one_of(&KINDS)),
-        "signal" => ("tokens", one_of(&SIGNALS)),
-        "output" => ("output", Ok(value.as_str().into())),
-        "labels" => ("labels", Ok(value.split(',').map(str::trim).collect())),
-        _ => ("", Err("is not a parameter of the gateway; use threshold, output, kind, signal, quantile, labels or threshold_box".to_owned())),
-    };
-    match parsed {
-        Ok(parsed) => {
-            config.insert(member.to_owned(), parsed);
+    let a_share = || share(value).ok_or_else(|| "must be a decimal from 0 to 1".to_owned());
+    let must_be = |names: String| format!("must be one of {names}");
+    let result = match key.as_str() {
+        key if THRESHOLDS.contains(&key) => a_share().map(|it| config.threshold = it),
+        "quantile" => a_share().map(|it| config.quantile = it),
+        "threshold_box" => a_share().map(|it| config.threshold_box = it),
+        "kind" => one_of(&ScoreKind::NAMES, value)
+            .map(|it| config.kind = Some(it))
+            .ok_or_else(|| must_be(listed(&ScoreKind::NAMES))),
+        "signal" => one_of(&TokenRule::NAMES, value)
+            .map(|it| config.tokens = it)
+            .ok_or_else(|| must_be(listed(&TokenRule::NAMES))),
+        "output" => {
+            config.output = Some(value.clone());
+            Ok(())
         }
-        Err(why) => {
-            let message = format!("{FIELD}.parameters: {key:?} with value {value:?} {why}");
-            findings.push(Finding::new(Reason::ParameterInvalid, message));
+        "labels" => {
+            config.labels = value.split(',').map(|label| label.trim().to_owned()).collect();
+            Ok(())
         }
+        _ => Err("is not a parameter of the gateway; use threshold, output, kind, signal, quantile, labels or threshold_box".to_owned()),
+    };
+    if let Err(why) = result {
+        let message = format!("{FIELD}.parameters: {key:?} with value {value:?} {why}");
+        findings.push(Finding::new(Reason::ParameterInvalid, message));
     }
 }
 
-fn fits_kind(reads: Option<Reads>, config: &Map<String, Value>, findings: &mut Vec<Finding>) {
-    let kind = config.get("kind").and_then(Value::as_str);
-    let labels = config.get("labels").and_then(Value::as_array).map_or(0, Vec::len);
-    let message = match (reads, kind) {
-        (Some(Reads::Classes), Some("boxes")) => "kind boxes is for IBT and Threshold",
-        (Some(Reads::Boxes), Some("probabilities" | "logits")) => {
+fn fits_kind(config: &HardExample, findings: &mut Vec<Finding>) {
+    let message = match (config.algorithm.map(Algorithm::reads), config.kind) {
+        (Some(Reads::Classes), Some(ScoreKind::Boxes)) => "kind boxes is for IBT and Threshold",
+        (Some(Reads::Boxes), Some(ScoreKind::Probabilities | ScoreKind::Logits)) => {
             "IBT and Threshold read boxes; remove kind"
         }
-        _ if config.get("tokens") == Some(&json!("choice")) && labels < 2 => {
+        _ if config.tokens == TokenRule::Choice && config.labels.len() < 2 => {
             "signal choice needs at least two labels, separated by commas"
         }
         _ => return,
@@ -182,17 +155,18 @@ fn fits_kind(reads: Option<Reads>, config: &Map<String, Value>, findings: &mut V
     findings.push(Finding::new(Reason::ParameterInvalid, message));
 }
 
-fn goal(
-    algorithm: &HardExampleAlgorithm,
-    config: &mut Map<String, Value>,
-    findings: &mut Vec<Finding>,
-) {
+fn goal(algorithm: &HardExampleAlgorithm, config: &mut HardExample, findings: &mut Vec<Finding>) {
     let goal = algorithm.goal.clone().unwrap_or_default();
     let mut invalid = |why: String| {
         findings.push(Finding::new(Reason::GoalInvalid, format!("{FIELD}.goal: {why}")));
     };
-    let Goal { upload_ratio, total_upload_ratio, agreement, max_upload_ratio, shadow_ratio } =
-        &*goal;
+    let neptune_api::Goal {
+        upload_ratio,
+        total_upload_ratio,
+        agreement,
+        max_upload_ratio,
+        shadow_ratio,
+    } = &*goal;
     let mut read = |name: &str, text: &Option<String>| {
         let text = text.as_ref()?;
         let read = share(text);
@@ -222,24 +196,16 @@ fn goal(
     if algorithm.name == "Random" && ratio.or(total).is_none() {
         invalid("Random needs uploadRatio".to_owned());
     }
-    let held = [("uploadRatio", ratio), ("agreement", held)];
-    let members: Map<_, _> = held
-        .into_iter()
-        .filter_map(|(name, value)| Some((name.to_owned(), Value::from(value?))))
-        .collect();
-    if !members.is_empty() {
-        config.insert("goal".to_owned(), members.into());
-    }
-    for (name, value) in [("maxUploadRatio", cap), ("shadowRatio", shadow)] {
-        if let Some(value) = value {
-            config.insert(name.to_owned(), value.into());
-        }
-    }
+    config.goal = Goal { upload_ratio: ratio, agreement: held };
+    config.max_upload_ratio = cap;
+    config.shadow_ratio = shadow;
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn algorithm(value: Value) -> HardExampleAlgorithm {
@@ -259,10 +225,11 @@ mod tests {
         let mut findings = Vec::new();
         assert_eq!(
             config(&algorithm, ServerProtocol::Openai, &mut findings),
-            json!({
+            serde_json::from_value(json!({
                 "algorithm": "LogProb", "goal": {"uploadRatio": 0.2}, "maxUploadRatio": 0.25,
                 "shadowRatio": 0.0, "tokens": "choice", "labels": ["yes", "no"], "threshold": 0.7,
-            })
+            }))
+            .unwrap()
         );
         assert_eq!(findings, []);
     }

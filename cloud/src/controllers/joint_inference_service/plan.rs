@@ -240,9 +240,8 @@ fn edge_worker<'a>(service: &JointInferenceService, valid: &'a ValidService) -> 
 
 /// The gateway as a worker: its model server is the task of an `InferenceModel`.
 fn gateway_worker(valid: &ValidService, gateway: &ValidGateway) -> Worker {
-    let config = &gateway.spec.config;
-    let addresses = [&config["listen"], &config["grpcListen"]];
-    let addresses: Vec<_> = addresses.into_iter().filter_map(|it| it.as_str()).collect();
+    let addresses = [Some(gateway.config.listen), gateway.config.grpc_listen];
+    let addresses: Vec<_> = addresses.iter().flatten().map(ToString::to_string).collect();
     let env = [
         ("NAMESPACE", valid.metadata.namespace.to_string()),
         ("SERVICE_NAME", valid.metadata.name.to_string()),
@@ -438,14 +437,15 @@ mod tests {
         let gateway = worker.gateway.as_deref().unwrap();
         assert_eq!(gateway.server.as_str(), "assistant-edge");
         assert_eq!((gateway.token_file.as_deref(), &gateway.ca_file), (Some("llm"), &None));
-        assert!(gateway.config["cloud"].get("tokenFile").is_none(), "the agent sets the path");
+        let config = serde_json::to_value(&gateway.config).unwrap();
+        assert!(config["cloud"].get("tokenFile").is_none(), "the agent sets the path");
         let [model] = &plan.owned.models[..] else { unreachable!("one model") };
         let model = serde_json::to_value(model).unwrap();
         assert_eq!(model["metadata"]["name"], "assistant-edge");
         assert_eq!(model["metadata"]["ownerReferences"][0]["uid"], "uid-of-assistant");
         let port = model["spec"]["servingPort"].as_u64().unwrap();
         assert!((21_000..30_000).contains(&port), "{port}");
-        assert_eq!(gateway.config["edge"]["address"], format!("127.0.0.1:{port}"));
+        assert_eq!(config["edge"]["address"], format!("127.0.0.1:{port}"));
         assert_eq!(
             model["spec"],
             serde_json::json!({
@@ -498,7 +498,8 @@ mod tests {
             plan.owned.models.iter().flat_map(crate::worker::ports::model_ports).collect();
         assert_eq!(ports.len(), 4, "{ports:?}");
         assert!(ports.iter().all(|port| (21_000..30_000).contains(port)), "{ports:?}");
-        let config = &task(&plan, "solar-corona-cloud").workers[0].gateway.as_ref().unwrap().config;
+        let gateway = task(&plan, "solar-corona-cloud").workers[0].gateway.as_ref().unwrap();
+        let config = serde_json::to_value(&gateway.config).unwrap();
         let [edge, cloud] = &plan.owned.models[..] else { unreachable!("two models") };
         let (edge, cloud) = (edge.spec.grpc_port.unwrap(), cloud.spec.grpc_port.unwrap());
         assert_eq!(config["edge"]["grpcAddress"], format!("127.0.0.1:{edge}"));

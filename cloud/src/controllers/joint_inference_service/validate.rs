@@ -215,7 +215,7 @@ impl From<ValidService> for PlacedService {
                 url: valid.gateway_url,
                 grpc_url: valid.gateway_grpc_url,
                 service_url: gateway.service_url.clone(),
-                protocol: gateway.spec.config["protocol"].as_str().map(str::to_owned),
+                protocol: Some(gateway.config.protocol.as_str().to_owned()),
             })),
             EdgeHalf::Worker(_) => None,
         };
@@ -566,7 +566,7 @@ mod tests {
         let EdgeHalf::Gateway { gateway, .. } = validate(service, facts).unwrap().edge else {
             unreachable!("it has a gateway")
         };
-        gateway.spec.config
+        serde_json::to_value(gateway.spec.config).unwrap()
     }
 
     #[test]
@@ -618,7 +618,7 @@ mod tests {
         s.metadata.uid = Some("0a1b2c3d-4e5f-6789-abcd-ef0123456789".to_owned());
         let found = config(&s, &f);
         assert_eq!(found["id"], "0a1b2c3d4e5f");
-        assert_eq!(found["timeouts"], serde_json::json!({"cloudFirstByte": "120s"}));
+        assert_eq!(found["timeouts"], serde_json::json!({"cloudFirstByte": "2m"}));
         cloud_inference_model(&mut s, &mut f, "vllm");
         s.spec.cloud_worker.service = None;
         let alone = config(&s, &f);
@@ -649,7 +649,7 @@ mod tests {
             unreachable!("it has a gateway")
         };
         assert_eq!(gateway.spec.capture_dir.as_deref(), Some("/code/data/hard"));
-        assert_eq!(gateway.spec.config["capture"], serde_json::json!({"share": 0.5}));
+        assert_eq!(config(&s, &f)["capture"], serde_json::json!({"share": 0.5}));
     }
 
     #[test]

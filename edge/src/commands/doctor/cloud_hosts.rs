@@ -1,12 +1,8 @@
 //! Decides which hosts of clouds to check, and how they are called. Pure.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::{collections::BTreeSet, net::IpAddr};
 
 use neptune_wire::{Replica, Worker};
-use serde_json::Value;
 
 use crate::commands::doctor::facts::Protocol;
 
@@ -56,10 +52,9 @@ fn cloud_hosts(worker: &Worker, used_by: &str) -> Vec<CloudHost> {
     let mut urls = Vec::new();
     let mut ca_file = None;
     if let Some(gateway) = &worker.gateway {
-        let cloud = &gateway.config["cloud"];
-        entries.extend(addresses(cloud));
-        urls.extend(cloud["url"].as_str().map(|url| (url, false)));
-        urls.extend(cloud["grpcUrl"].as_str().map(|url| (url, true)));
+        entries.extend(gateway.config.cloud_addresses());
+        urls.extend(gateway.config.cloud_url().map(|url| (url, false)));
+        urls.extend(gateway.config.cloud_grpc_url().map(|url| (url, true)));
         ca_file.clone_from(&gateway.ca_file);
     } else {
         urls.extend(worker.env.get(CLOUD_WORKER).map(|url| (url.as_str(), false)));
@@ -76,14 +71,6 @@ fn cloud_hosts(worker: &Worker, used_by: &str) -> Vec<CloudHost> {
         })
     };
     urls.into_iter().filter_map(host).collect()
-}
-
-/// The addresses of names in the configuration of a gateway.
-fn addresses(cloud: &Value) -> BTreeMap<String, IpAddr> {
-    let members = cloud["addresses"].as_object().into_iter().flatten();
-    let address =
-        |(host, address): (&String, &Value)| Some((host.clone(), address.as_str()?.parse().ok()?));
-    members.filter_map(address).collect()
 }
 
 /// Host and port of `http://host:port/path`, an IPv6 address without its brackets.
@@ -108,7 +95,7 @@ fn parts(url: &str, is_grpc: bool) -> Option<(&str, Option<u16>, Protocol)> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
