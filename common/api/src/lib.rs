@@ -33,15 +33,14 @@ pub use inference_model::{
     ServerOverrides, ServingFailure, ServingHealth, ServingProgress, TransitionStatus,
 };
 pub use joint_inference_service::{
-    AgentCounters, Capture, CaptureFormat, CaptureLabels, CaptureStatus, CapturedSamples,
-    CloudWorker, CounterTotals, DatasetReference, EdgeModel, EdgeWorker, EdgeWorkerStatus,
-    Endpoint, EnvironmentVariable, FailedModel, Gateway, GatewayProblemStatus, GatewayStatus,
-    GatewayTimeouts, Goal, HardExampleAlgorithm, InferenceModelReference, JisCondition,
-    JisConditionType, JointInferenceService, JointInferenceServiceReference,
-    JointInferenceServiceSpec, JointInferenceServiceStatus, ModelReference, ModelSelector,
-    ModelServer, ModelUpdate, NeverUpload, NodeGatewayStatus, NotComparedModel, OnCloudFailure,
-    OnEdgeFailure, RejectedReports, RestartPolicy, SelectedModel, SelectionCause, SelectionMode,
-    ServerProtocol, Streaming, TierAddress, TierStatus, TotalUploadStatus, WorkerSpec,
+    AgentCounters, Capture, CaptureStatus, CloudWorker, CounterTotals, DatasetReference, EdgeModel,
+    EdgeWorker, EdgeWorkerStatus, Endpoint, EnvironmentVariable, FailedModel, Gateway,
+    GatewayProblemStatus, GatewayStatus, GatewayTimeouts, Goal, HardExampleAlgorithm,
+    InferenceModelReference, JisCondition, JisConditionType, JointInferenceService,
+    JointInferenceServiceReference, JointInferenceServiceSpec, JointInferenceServiceStatus,
+    ModelReference, ModelSelector, ModelServer, ModelUpdate, NeverUpload, NodeGatewayStatus,
+    NotComparedModel, RejectedReports, RestartPolicy, SelectedModel, SelectionCause, SelectionMode,
+    TierAddress, TierStatus, TotalUploadStatus, WorkerSpec,
 };
 pub use key_value::KeyValue;
 pub use model::{
@@ -49,6 +48,8 @@ pub use model::{
     ModelStatus,
 };
 pub use model_metadata::{BaseModel, ModelFramework, ModelMetadata, ModelTensor};
+/// The protocol of a model server.
+pub use neptune_gateway_config::Protocol as ServerProtocol;
 pub use placement::Placement;
 pub use resources::{Limits, ResourceRequirements};
 pub use security_context::{

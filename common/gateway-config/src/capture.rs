@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ConfigError;
@@ -10,8 +11,7 @@ use crate::ConfigError;
 pub const MIN_CAPTURE_BYTES: u64 = 1024 * 1024;
 
 /// Which samples become records of a dataset.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct CaptureConfig {
     /// The directory of the records, an absolute path. On a node, the agent sets it.
@@ -33,8 +33,7 @@ pub struct CaptureConfig {
 }
 
 /// Which samples are recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum What {
     /// Hard samples that both model servers answered.
     #[default]
@@ -46,8 +45,7 @@ pub enum What {
 }
 
 /// What the `label` of a record is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum Labels {
     /// The answer of the cloud.
     #[default]
@@ -57,8 +55,7 @@ pub enum Labels {
 }
 
 /// The form of the records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum Format {
     /// One JSON object per line.
     #[default]

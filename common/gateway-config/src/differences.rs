@@ -14,6 +14,7 @@ where
     members.serialize(serializer)
 }
 
+#[expect(clippy::ref_option, reason = "the signature that serde calls")]
 pub(crate) fn write_optional<T, S>(section: &Option<T>, serializer: S) -> Result<S::Ok, S::Error>
 where
     T: Serialize + Default,

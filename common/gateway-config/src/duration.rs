@@ -26,6 +26,7 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D
 pub(crate) mod optional {
     use super::{Deserializer, Duration, Serializer};
 
+    #[expect(clippy::ref_option, reason = "the signature that serde calls")]
     pub(crate) fn serialize<S: Serializer>(
         value: &Option<Duration>,
         serializer: S,

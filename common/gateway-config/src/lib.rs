@@ -21,11 +21,13 @@ mod url;
 
 use std::{
     collections::BTreeMap,
+    fmt,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
     time::Duration,
 };
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
@@ -40,8 +42,7 @@ pub use self::{
 };
 
 /// The configuration file of `neptune-gateway`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
     /// Name of the service, a label of the metrics.
@@ -57,14 +58,14 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where `/metrics` and `/healthz` are served; off by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    #[schemars(with = "Option<String>")]
     pub metrics_listen: Option<MetricsAddress>,
     /// Where clients of gRPC connect; off by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc_listen: Option<SocketAddr>,
     /// Hosts under which clients address the gateway, in addition to loopback.
     #[serde(default, skip_serializing_if = "is_default")]
-    #[cfg_attr(test, schemars(with = "Vec<String>"))]
+    #[schemars(with = "Vec<String>")]
     pub allowed_hosts: AllowedHosts,
     /// The model server of this node.
     pub edge: Edge,
@@ -105,8 +106,7 @@ pub struct Config {
 }
 
 /// A protocol of inference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// Chat and text completions.
@@ -128,9 +128,14 @@ impl Protocol {
     }
 }
 
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// The model server of this node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Edge {
     /// `host:port`.
@@ -148,8 +153,7 @@ pub struct Edge {
 }
 
 /// The model server in the cloud.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Cloud {
     /// Its base, such as `https://llm.example/v1`.
@@ -175,8 +179,7 @@ pub struct Cloud {
 }
 
 /// What a client gets for a hard sample that the cloud does not answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum OnCloudFailure {
     /// The edge's answer.
     #[default]
@@ -186,8 +189,7 @@ pub enum OnCloudFailure {
 }
 
 /// What a client gets while the edge's model server does not answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum OnEdgeFailure {
     /// The cloud's answer, within the cap.
     #[default]
@@ -197,8 +199,7 @@ pub enum OnEdgeFailure {
 }
 
 /// When a streamed answer is decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum Streaming {
     /// `Buffer` up to 256 `max_tokens`, else `Prefix`.
     #[default]
@@ -212,8 +213,7 @@ pub enum Streaming {
 }
 
 /// Requests that never leave the node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NeverUpload {
     /// `name: value` of headers.
@@ -227,33 +227,32 @@ impl Default for NeverUpload {
 }
 
 /// Time limits, such as `500ms` or `2m`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Timeouts {
     /// Of an answer of the edge; 10 s, with `openai` 120 s.
     #[serde(with = "duration::optional")]
-    #[cfg_attr(test, schemars(with = "String"))]
+    #[schemars(with = "String")]
     pub edge: Option<Duration>,
     /// Of connecting to the cloud.
     #[serde(with = "duration")]
-    #[cfg_attr(test, schemars(with = "String"))]
+    #[schemars(with = "String")]
     pub cloud_connect: Duration,
     /// Until the head of the cloud's answer; 2 s, with `openai` 10 s.
     #[serde(with = "duration::optional")]
-    #[cfg_attr(test, schemars(with = "String"))]
+    #[schemars(with = "String")]
     pub cloud_first_byte: Option<Duration>,
     /// Of the cloud's whole answer, with a retry; 5 s, with `openai` 120 s.
     #[serde(with = "duration::optional")]
-    #[cfg_attr(test, schemars(with = "String"))]
+    #[schemars(with = "String")]
     pub cloud_total: Option<Duration>,
     /// Of a client that sends nothing within a request.
     #[serde(with = "duration")]
-    #[cfg_attr(test, schemars(with = "String"))]
+    #[schemars(with = "String")]
     pub client: Duration,
     /// For requests in flight at SIGTERM.
     #[serde(with = "duration")]
-    #[cfg_attr(test, schemars(with = "String"))]
+    #[schemars(with = "String")]
     pub drain: Duration,
 }
 
@@ -271,8 +270,7 @@ impl Default for Timeouts {
 }
 
 /// Limits of size and number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Limits {
     /// Bytes of a request's body, and of an answer that is judged.

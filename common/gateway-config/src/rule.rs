@@ -7,13 +7,13 @@ use neptune_cascade::{
     policy::{self, Settings},
     tokens::TokenSignal,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{ConfigError, Protocol};
 
 /// The field `hardExample`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct HardExample {
     /// How the confidence is computed.
@@ -59,8 +59,7 @@ impl Default for HardExample {
 }
 
 /// What is held. At most one field.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Goal {
     /// A share of samples that the cloud answers.
@@ -72,8 +71,7 @@ pub struct Goal {
 }
 
 /// How the confidence is computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Algorithm {
     /// Of a language model: from the log-probabilities of its tokens. The default with `openai`.
     LogProb,
@@ -97,8 +95,7 @@ pub enum Algorithm {
 }
 
 /// What the numbers of an output are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ScoreKind {
     /// From 0 to 1.
@@ -110,8 +107,7 @@ pub enum ScoreKind {
 }
 
 /// How the log-probabilities of an answer's tokens are combined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenRule {
     /// Geometric mean of the probabilities.

@@ -1,15 +1,13 @@
 //! The samples that a gateway records: the settings for its configuration, and the directory of
 //! their Dataset. Pure: a part of `validate`.
 
-use neptune_api::{
-    Capture, CaptureFormat, CaptureLabels, CapturedSamples, Dataset, JointInferenceService,
-};
-use neptune_gateway_config::{CaptureConfig, Format, Labels, MIN_CAPTURE_BYTES, What};
+use neptune_api::{Capture, Dataset, JointInferenceService};
+use neptune_gateway_config::{CaptureConfig, MIN_CAPTURE_BYTES};
 use neptune_wire::{ArtifactAddress, NodeName, Resource};
 
 use crate::{
     controllers::joint_inference_service::{
-        gateway::{invalid, settings},
+        gateway::{read, settings},
         hard_example::share,
     },
     finding::Finding,
@@ -75,42 +73,27 @@ pub fn resolve(
 }
 
 fn config(capture: &Capture, findings: &mut Vec<Finding>) -> CaptureConfig {
-    let mut config = CaptureConfig::default();
-    if let Some(text) = &capture.max_bytes {
-        match quantities::parse(text, 1).filter(|bytes| *bytes >= MIN_CAPTURE_BYTES) {
-            Some(bytes) => config.max_bytes = bytes,
-            None => {
-                let why = "must be a Kubernetes quantity of at least 1Mi, such as \"1Gi\"";
-                invalid("capture.maxBytes", text, why, findings);
-            }
-        }
+    let defaults = CaptureConfig::default();
+    let bytes =
+        |text: &String| quantities::parse(text, 1).filter(|bytes| *bytes >= MIN_CAPTURE_BYTES);
+    let why = "must be a Kubernetes quantity of at least 1Mi, such as \"1Gi\"";
+    let max_bytes = read("capture.maxBytes", capture.max_bytes.as_ref(), bytes, why, findings);
+    let samples = |number: &i64| u64::try_from(*number).ok();
+    let why = "must be 0 or more";
+    let max_samples =
+        read("capture.maxSamples", capture.max_samples.as_ref(), samples, why, findings);
+    let why = "must be a decimal from 0 to 1";
+    let chosen = read("capture.share", capture.share.as_ref(), |text| share(text), why, findings);
+    CaptureConfig {
+        max_bytes: max_bytes.unwrap_or(defaults.max_bytes),
+        max_samples: max_samples.unwrap_or(defaults.max_samples),
+        share: chosen.unwrap_or(defaults.share),
+        what: capture.what.unwrap_or_default(),
+        labels: capture.labels.unwrap_or_default(),
+        format: capture.format.unwrap_or_default(),
+        pinned: capture.pinned.unwrap_or_default(),
+        ..defaults
     }
-    if let Some(number) = capture.max_samples {
-        match number.try_into() {
-            Ok(number) => config.max_samples = number,
-            Err(_) => invalid("capture.maxSamples", &number, "must be 0 or more", findings),
-        }
-    }
-    if let Some(text) = &capture.share {
-        match share(text) {
-            Some(share) => config.share = share,
-            None => invalid("capture.share", text, "must be a decimal from 0 to 1", findings),
-        }
-    }
-    config.what = match capture.what {
-        Some(CapturedSamples::Hard) | None => What::Hard,
-        Some(CapturedSamples::Uploaded) => What::Uploaded,
-        Some(CapturedSamples::All) => What::All,
-    };
-    config.labels = match capture.labels {
-        Some(CaptureLabels::Cloud) | None => Labels::Cloud,
-        Some(CaptureLabels::None) => Labels::None,
-    };
-    config.format = match capture.format {
-        Some(CaptureFormat::JsonLines) | None => Format::JsonLines,
-    };
-    config.pinned = capture.pinned.unwrap_or_default();
-    config
 }
 
 #[cfg(test)]
@@ -119,6 +102,7 @@ mod tests {
     use std::sync::Arc;
 
     use neptune_api::Gateway;
+    use neptune_gateway_config::{Format, Labels, What};
 
     use super::*;
     use crate::controllers::joint_inference_service::fixtures;
@@ -160,9 +144,9 @@ mod tests {
             max_bytes: Some("64Mi".to_owned()),
             max_samples: Some(1000),
             share: Some("0.5".to_owned()),
-            what: Some(CapturedSamples::All),
-            labels: Some(CaptureLabels::None),
-            format: Some(CaptureFormat::JsonLines),
+            what: Some(What::All),
+            labels: Some(Labels::None),
+            format: Some(Format::JsonLines),
             pinned: Some(true),
             ..hard()
         };

@@ -10,8 +10,7 @@ use std::{
 use hyper::header::{HeaderName, HeaderValue};
 use neptune_api::{Gateway, GatewayTimeouts, JointInferenceService, ServerProtocol};
 use neptune_gateway_config::{
-    AllowedHosts, Cloud, Config, Edge, Limits, NeverUpload, OnCloudFailure, OnEdgeFailure,
-    Protocol, Streaming, Timeouts, UrlProblem, parse_duration,
+    AllowedHosts, Cloud, Config, Edge, Limits, NeverUpload, Timeouts, UrlProblem, parse_duration,
 };
 use neptune_wire::{GatewaySpec, NodeName, WorkerName};
 
@@ -177,11 +176,7 @@ pub fn config(
     let mut config = Config {
         service: service.metadata.name.clone().unwrap_or_default(),
         id: id(service, &gateway),
-        protocol: match protocol {
-            ServerProtocol::Openai => Protocol::Openai,
-            ServerProtocol::Oip => Protocol::Oip,
-            ServerProtocol::Tfserving => Protocol::Tfserving,
-        },
+        protocol,
         listen: SocketAddr::new(listen.into(), gateway_port(&gateway)),
         metrics_listen: None,
         grpc_listen: None,
@@ -202,20 +197,9 @@ pub fn config(
             addresses: cloud.addresses.clone(),
         }),
         hard_example,
-        on_cloud_failure: match gateway.on_cloud_failure {
-            Some(neptune_api::OnCloudFailure::EdgeAnswer) | None => OnCloudFailure::EdgeAnswer,
-            Some(neptune_api::OnCloudFailure::Error) => OnCloudFailure::Error,
-        },
-        on_edge_failure: match gateway.on_edge_failure {
-            Some(neptune_api::OnEdgeFailure::Cloud) | None => OnEdgeFailure::Cloud,
-            Some(neptune_api::OnEdgeFailure::Error) => OnEdgeFailure::Error,
-        },
-        streaming: match gateway.streaming {
-            Some(neptune_api::Streaming::Auto) | None => Streaming::Auto,
-            Some(neptune_api::Streaming::Buffer) => Streaming::Buffer,
-            Some(neptune_api::Streaming::Prefix) => Streaming::Prefix,
-            Some(neptune_api::Streaming::EdgeOnly) => Streaming::EdgeOnly,
-        },
+        on_cloud_failure: gateway.on_cloud_failure.unwrap_or_default(),
+        on_edge_failure: gateway.on_edge_failure.unwrap_or_default(),
+        streaming: gateway.streaming.unwrap_or_default(),
         never_upload,
         timeouts: timeouts(gateway.timeouts.as_ref(), findings),
         limits: limits(&gateway, findings),
@@ -248,9 +232,25 @@ fn id(service: &JointInferenceService, gateway: &Gateway) -> Option<String> {
 }
 
 /// Adds a finding on a field of `spec.gateway`.
-pub fn invalid(field: &str, value: &dyn std::fmt::Debug, why: &str, findings: &mut Vec<Finding>) {
+fn invalid(field: &str, value: &dyn std::fmt::Debug, why: &str, findings: &mut Vec<Finding>) {
     let message = format!("spec.gateway.{field} {value:?} {why}");
     findings.push(Finding::new(Reason::GatewayInvalid, message));
+}
+
+/// The value of a field of `spec.gateway`. `None` if it is absent, or invalid, which is a finding.
+pub fn read<V: std::fmt::Debug, T>(
+    field: &str,
+    value: Option<&V>,
+    parse: impl FnOnce(&V) -> Option<T>,
+    why: &str,
+    findings: &mut Vec<Finding>,
+) -> Option<T> {
+    let value = value?;
+    let parsed = parse(value);
+    if parsed.is_none() {
+        invalid(field, value, why, findings);
+    }
+    parsed
 }
 
 fn headers(headers: &[String], findings: &mut Vec<Finding>) {
@@ -271,21 +271,17 @@ fn headers(headers: &[String], findings: &mut Vec<Finding>) {
 fn timeouts(timeouts: Option<&GatewayTimeouts>, findings: &mut Vec<Finding>) -> Timeouts {
     let defaults = Timeouts::default();
     let Some(timeouts) = timeouts else { return defaults };
-    let mut read = |field: &str, text: &Option<String>| {
-        let text = text.as_ref()?;
-        let duration = duration(text);
-        if duration.is_none() {
-            let why = "must be a duration such as 500ms, 10s or 2m";
-            invalid(&format!("timeouts.{field}"), text, why, findings);
-        }
-        duration
+    let mut limit = |field: &str, text: &Option<String>| {
+        let (field, why) =
+            (format!("timeouts.{field}"), "must be a duration such as 500ms, 10s or 2m");
+        read(&field, text.as_ref(), |text| duration(text), why, findings)
     };
     Timeouts {
-        edge: read("edge", &timeouts.edge),
-        cloud_connect: read("cloudConnect", &timeouts.cloud_connect)
+        edge: limit("edge", &timeouts.edge),
+        cloud_connect: limit("cloudConnect", &timeouts.cloud_connect)
             .unwrap_or(defaults.cloud_connect),
-        cloud_first_byte: read("cloudFirstByte", &timeouts.cloud_first_byte),
-        cloud_total: read("cloudTotal", &timeouts.cloud_total),
+        cloud_first_byte: limit("cloudFirstByte", &timeouts.cloud_first_byte),
+        cloud_total: limit("cloudTotal", &timeouts.cloud_total),
         ..defaults
     }
 }
@@ -302,25 +298,24 @@ fn duration(text: &str) -> Option<Duration> {
 }
 
 fn limits(gateway: &Gateway, findings: &mut Vec<Finding>) -> Limits {
-    let mut limits = Limits::default();
-    if let Some(text) = &gateway.max_body_bytes {
-        // The agent's node may have 32 bits.
+    let defaults = Limits::default();
+    // The agent's node may have 32 bits.
+    let bytes = |text: &String| {
         let bytes = quantities::parse(text, 1).filter(|bytes| (1..1 << 31).contains(bytes));
-        match bytes.and_then(|bytes| bytes.try_into().ok()) {
-            Some(bytes) => limits.max_body_bytes = bytes,
-            None => {
-                let why = "must be a Kubernetes quantity above 0 and below 2Gi, such as \"32Mi\"";
-                invalid("maxBodyBytes", text, why, findings);
-            }
-        }
+        usize::try_from(bytes?).ok()
+    };
+    let why = "must be a Kubernetes quantity above 0 and below 2Gi, such as \"32Mi\"";
+    let max_body_bytes =
+        read("maxBodyBytes", gateway.max_body_bytes.as_ref(), bytes, why, findings);
+    let number =
+        |number: &i32| usize::try_from(*number).ok().filter(|it| (1..=65_535).contains(it));
+    let why = "must be 1 to 65535";
+    let max_in_flight = read("maxInFlight", gateway.max_in_flight.as_ref(), number, why, findings);
+    Limits {
+        max_body_bytes: max_body_bytes.unwrap_or(defaults.max_body_bytes),
+        max_in_flight: max_in_flight.unwrap_or(defaults.max_in_flight),
+        ..defaults
     }
-    if let Some(number) = gateway.max_in_flight {
-        match number.try_into() {
-            Ok(number @ 1..=65_535) => limits.max_in_flight = number,
-            _ => invalid("maxInFlight", &number, "must be 1 to 65535", findings),
-        }
-    }
-    limits
 }
 
 /// What is wrong with the URL of an endpoint, in the words of the resource.

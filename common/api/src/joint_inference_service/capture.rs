@@ -1,7 +1,7 @@
 //! Samples that a gateway records for training.
 
 use kube::KubeSchema;
-use schemars::JsonSchema;
+use neptune_gateway_config::{Format, Labels, What};
 use serde::{Deserialize, Serialize};
 
 use crate::{rules, schema};
@@ -34,44 +34,16 @@ pub struct Capture {
     /// samples that the cloud answered, also while the model server of the node is down. All: every
     /// sample, with the answer of the cloud if there is one. Defaults to Hard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub what: Option<CapturedSamples>,
+    pub what: Option<What>,
     /// labels is what the label of a record is. Cloud: the class or text that the model of the
     /// cloud answers. None: records have no label. Defaults to Cloud.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub labels: Option<CaptureLabels>,
+    pub labels: Option<Labels>,
     /// format is the format of the records: jsonl, one JSON object per line. Defaults to jsonl.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub format: Option<CaptureFormat>,
+    pub format: Option<Format>,
     /// pinned: true records also requests that their client keeps at the edge (neverUpload), with
     /// what All. Defaults to false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<bool>,
-}
-
-/// CapturedSamples is which samples are recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum CapturedSamples {
-    /// Hard samples that both models answered.
-    Hard,
-    /// Samples that the cloud answered.
-    Uploaded,
-    /// Every sample.
-    All,
-}
-
-/// CaptureLabels is what the label of a record is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum CaptureLabels {
-    /// What the model of the cloud answers.
-    Cloud,
-    /// Records have no label.
-    None,
-}
-
-/// CaptureFormat is the format of the records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum CaptureFormat {
-    /// One JSON object per line.
-    #[serde(rename = "jsonl")]
-    JsonLines,
 }

@@ -1,6 +1,7 @@
 //! The gateway in front of the edge's model server.
 
 use kube::KubeSchema;
+use neptune_gateway_config::{OnCloudFailure, OnEdgeFailure, Streaming};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -58,37 +59,6 @@ pub struct Gateway {
     /// capture records samples for training in a Dataset of the node. Without it none are recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<Box<Capture>>,
-}
-
-/// OnCloudFailure is what a client gets for a hard sample that the cloud does not answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum OnCloudFailure {
-    /// The answer of the edge.
-    EdgeAnswer,
-    /// Status 502.
-    Error,
-}
-
-/// OnEdgeFailure is what a client gets while the model server of the node does not answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum OnEdgeFailure {
-    /// The answer of the cloud, within the cap.
-    Cloud,
-    /// Status 503.
-    Error,
-}
-
-/// Streaming is when a streamed answer is decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Streaming {
-    /// Buffer for short answers, else Prefix.
-    Auto,
-    /// On the whole answer.
-    Buffer,
-    /// On the first 16 tokens.
-    Prefix,
-    /// Streams stay at the edge.
-    EdgeOnly,
 }
 
 /// GatewayTimeouts are time limits, such as 500ms, 10s or 2m.

@@ -16,12 +16,12 @@ use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    capture::{Capture, CaptureFormat, CaptureLabels, CapturedSamples},
+    capture::Capture,
     cloud_worker::{CloudWorker, Endpoint},
     edge_worker::EdgeWorker,
-    gateway::{Gateway, GatewayTimeouts, NeverUpload, OnCloudFailure, OnEdgeFailure, Streaming},
+    gateway::{Gateway, GatewayTimeouts, NeverUpload},
     hard_example::{Goal, HardExampleAlgorithm},
-    model_server::{ModelServer, ServerProtocol},
+    model_server::ModelServer,
     references::{
         DatasetReference, EdgeModel, InferenceModelReference, JointInferenceServiceReference,
         ModelReference, ModelSelector, SelectionMode, TierAddress,

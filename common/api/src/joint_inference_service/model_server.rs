@@ -1,7 +1,6 @@
 //! A model server that Neptune runs for a model of the service.
 
-use std::fmt;
-
+use neptune_gateway_config::Protocol;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +30,7 @@ pub struct ModelServer {
     /// protocol is the protocol of the server: openai, oip or tfserving. Defaults to that of the
     /// framework.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub protocol: Option<ServerProtocol>,
+    pub protocol: Option<Protocol>,
     /// transformer is a program between the gateway and the server, which changes requests and
     /// answers. The gateway reads the confidence from its answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,26 +38,4 @@ pub struct ModelServer {
     /// securityContext changes the rights of the containers of the server and the transformer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_context: Option<SecurityContext>,
-}
-
-/// ServerProtocol is the protocol of a model server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ServerProtocol {
-    /// Chat and text completions.
-    Openai,
-    /// Open Inference Protocol, version 2.
-    Oip,
-    /// REST of TensorFlow Serving.
-    Tfserving,
-}
-
-impl fmt::Display for ServerProtocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Openai => "openai",
-            Self::Oip => "oip",
-            Self::Tfserving => "tfserving",
-        })
-    }
 }
