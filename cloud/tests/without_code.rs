@@ -386,7 +386,7 @@ async fn older_service_that_is_edited_to_the_port_of_a_younger_one_gets_it() {
     let listens = |port: i32| {
         move |content: &neptune_wire::ObjectContent| {
             let gateway = content.workers.first().and_then(|worker| worker.gateway.as_ref());
-            gateway.is_some_and(|it| it.config["listen"] == format!("127.0.0.1:{port}"))
+            gateway.is_some_and(|it| config(it)["listen"] == format!("127.0.0.1:{port}"))
         }
     };
     agent.has(&keys[0], "the older gateway", listens(own)).await;
