@@ -62,7 +62,7 @@ fuzz_target!(|input: &[u8]| {
         TokenSignal::Margin,
         TokenSignal::Choice(vec!["yes".to_owned(), "no".to_owned()]),
     ] {
-        if let Ok(confidence) = reply.signal(&signal, Some(16)) {
+        if let Ok(confidence) = reply.signal(&signal) {
             assert!((-1e-6..=1.0 + 1e-6).contains(&confidence), "{signal:?} {confidence}");
         }
     }
@@ -77,5 +77,5 @@ fuzz_target!(|input: &[u8]| {
     if let Some(stripped) = without_logprobs(stream) {
         assert!(without_logprobs(&stripped).is_none(), "log-probabilities are left");
     }
-    let _ = Reply::of(stream).signal(&TokenSignal::Mean, None);
+    let _ = Reply::of(stream).signal(&TokenSignal::Mean);
 });
