@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_harness::{Attack, Attackers};
+use neptune_harness::{Attack, under_attack::judge};
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use neptune_program::listen::{self, Refusal, Refusals};
 use neptune_wire::{TopicPrefix, WorkerName};
@@ -294,25 +294,16 @@ fn assert_stayed_up(events: &mut LinkEvents) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn flood_of_connect_and_close_loses_no_login_and_no_broker() {
+async fn attackers_delay_no_login_and_restart_no_broker() {
     let (address, credentials, refusals) = started_with_refusals(false);
     let (_agent, mut received) = agent(&credentials);
     next_up(&mut received).await;
     let login = login(&credentials.issue(&name("a")).unwrap().mqtt_url);
-    let attackers = Attackers::start(&Attack::ConnectAndClose, address, 0);
-    let (begun, mut lost) = (Instant::now(), 0);
-    for _ in 0..63 {
-        lost += u32::from(!logs_in(address, &login).await);
-    }
-    while begun.elapsed() < Duration::from_secs(2) {
-        lost += u32::from(!logs_in(address, &login).await);
-    }
-    let opened = attackers.opened();
-    drop(attackers);
-    println!("{opened} connections in {:?}", begun.elapsed());
-    assert_eq!(lost, 0);
-    assert!(opened > 1000, "{opened}");
+    let [connect_and_close, others @ ..] = Attack::all("/");
+    let request = || logs_in(address, &login);
+    judge("workers' broker", (address, 100), &[connect_and_close], request).await;
     assert_eq!(refusals.of(SERVER, Refusal::PendingFull), 0);
+    judge("workers' broker", (address, 100), &others, request).await;
     assert_stayed_up(&mut received);
 }
 
