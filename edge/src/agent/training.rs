@@ -245,15 +245,16 @@ impl Training {
         let work = match activity {
             Activity::Prepare | Activity::Clean => Work::Prepare,
             Activity::Run => Work::Run,
-            Activity::Verify => Work::Verify { seconds: task.record.seconds },
+            Activity::Verify => Work::Verify(task.record.clone()),
             Activity::Upload => match &task.record.output {
                 Some(output) => Work::Upload(output.clone()),
-                None => Work::Verify { seconds: task.record.seconds },
+                None => Work::Verify(task.record.clone()),
             },
         };
         let mut record = task.record.clone();
         if activity == Activity::Run && record.state != TaskState::Training {
             record.state = TaskState::Training;
+            record.counted = inputs.as_ref().ok().and_then(|inputs| inputs.counted);
             context.store.save_training_task(id, &record).map_err(|error| {
                 error!(%error, task = id.0, "failed to store the state of a training task; retrying");
                 TaskProblem::new(TrainingReason::DiskFull, format!("cannot store the state of the task: {error}; retrying"))

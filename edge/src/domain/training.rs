@@ -58,6 +58,10 @@ pub struct TaskRecord {
     /// Seconds that the container ran that succeeded.
     #[serde(default)]
     pub seconds: u64,
+    /// The samples of the dataset when the container was started, which bound what the program may
+    /// report: the dataset may be gone when its output is verified. Absent from earlier agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<u64>,
     /// Why the last container failed, or the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<TaskProblem>,
@@ -68,7 +72,14 @@ pub struct TaskRecord {
 
 impl Default for TaskRecord {
     fn default() -> Self {
-        Self { state: TaskState::Preparing, failures: 0, seconds: 0, problem: None, output: None }
+        Self {
+            state: TaskState::Preparing,
+            failures: 0,
+            seconds: 0,
+            counted: None,
+            problem: None,
+            output: None,
+        }
     }
 }
 

@@ -24,7 +24,9 @@ use crate::{
     domain::{
         node_context::{NodeContext, TRAINING_DIR},
         problem::Problem,
-        training::{CleanProblem, SweepState, TaskEvent, TaskOutput, TaskProblem, VerifyProblem},
+        training::{
+            CleanProblem, SweepState, TaskEvent, TaskOutput, TaskProblem, TaskRecord, VerifyProblem,
+        },
     },
     engine::docker::Docker,
     event::AgentEvent,
@@ -64,7 +66,7 @@ pub struct TrainingNode {
 pub enum Work {
     Prepare,
     Run,
-    Verify { seconds: u64 },
+    Verify(TaskRecord),
     Upload(TaskOutput),
 }
 
@@ -80,7 +82,7 @@ impl TaskJob {
                 // It looks at `cancel` itself: not while the engine creates the container, which
                 // would be left behind.
                 Work::Run => run::run(&self, &cancel).await,
-                Work::Verify { seconds } => TaskEvent::Verified(self.verify(seconds).await),
+                Work::Verify(record) => TaskEvent::Verified(self.verify(&record).await),
                 Work::Upload(output) => {
                     let uploaded =
                         async { TaskEvent::Uploaded(upload::upload(&self, &output).await) };
@@ -106,18 +108,31 @@ impl TaskJob {
     }
 
     /// Verifies the output, after nothing can change it any more.
-    async fn verify(&self, seconds: u64) -> Result<TaskOutput, VerifyProblem> {
+    async fn verify(&self, record: &TaskRecord) -> Result<TaskOutput, VerifyProblem> {
         let removed = self.node.remove_containers(&self.wanted.task.id).await;
         removed.map_err(|problem| VerifyProblem::Retry(engine_problem(problem)))?;
         let expected = Expected {
             kind: self.wanted.task.kind,
             max_update_bytes: self.wanted.container.max_update_bytes,
-            counted: self.inputs.as_ref().ok().and_then(|inputs| inputs.counted),
-            seconds,
+            counted: counted(record, &self.inputs).map_err(VerifyProblem::Retry)?,
+            seconds: record.seconds,
         };
         let (files, boot) = (self.files.clone(), self.node.boot.clone());
         let verified = spawn_blocking(move || files.verify_in(&boot, &expected)).await;
         verified.expect("no file makes the verification panic")
+    }
+}
+
+/// The samples that a program may report: those of the dataset now, or when the container was started
+/// if that is more. Without a dataset and without a count at the start it waits: a program whose
+/// samples have no bound would give itself a weight.
+fn counted(
+    record: &TaskRecord,
+    inputs: &Result<TaskInputs, TaskProblem>,
+) -> Result<Option<u64>, TaskProblem> {
+    match inputs {
+        Ok(inputs) => Ok(inputs.counted.max(record.counted)),
+        Err(problem) => record.counted.map(Some).ok_or_else(|| problem.clone()),
     }
 }
 
@@ -264,5 +279,23 @@ mod tests {
         assert_eq!(problems.len(), 2, "{problems:?}");
         assert!(known.exists());
         assert!(!root.path().join("c").exists() && !root.path().join("e").exists());
+    }
+    #[test]
+    fn samples_of_a_program_are_bounded_when_its_dataset_is_gone() {
+        use crate::fixtures::local_file;
+        use neptune_wire::TrainingReason;
+
+        let record = |counted| TaskRecord { counted, ..TaskRecord::default() };
+        let has = |counted| {
+            let (dataset, format) = (local_file("/data/log.jsonl"), "jsonl".to_owned());
+            Ok(TaskInputs { dataset, format, counted: Some(counted), script: None, weights: None })
+        };
+        let gone = TaskProblem::new(TrainingReason::DatasetUnavailable, "it is gone".to_owned());
+        assert_eq!(counted(&record(Some(400)), &has(430)), Ok(Some(430)), "data arrived");
+        assert_eq!(counted(&record(Some(400)), &has(12)), Ok(Some(400)), "data was removed");
+        assert_eq!(counted(&record(Some(400)), &Err(gone.clone())), Ok(Some(400)));
+        // A record of an earlier agent: the output is verified when the dataset is back.
+        assert_eq!(counted(&record(None), &has(430)), Ok(Some(430)));
+        assert_eq!(counted(&record(None), &Err(gone.clone())), Err(gone));
     }
 }
