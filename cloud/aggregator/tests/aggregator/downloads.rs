@@ -59,9 +59,13 @@ async fn first_weights_are_downloaded_once_they_have_their_digest() {
     let directory = tempfile::tempdir().unwrap();
     let server = Server::start(directory.path(), &TlsKey::generate());
     let good = npz(&[vec![0.1; 2048], vec![0.2; 32], vec![0.3; 320], vec![0.4; 10]]);
-    // Taken from the end: another file, one that is too large, and the right one.
+    // From the end: another file, one that is too large, and the right one. A wrong one is served until
+    // its state was seen, the right one once.
     let files = Arc::new(Mutex::new(vec![good.clone(), vec![1; 2 << 20], b"other".to_vec()]));
-    let serve = async |State(files): State<Arc<Mutex<Vec<Vec<u8>>>>>| files.lock().unwrap().pop();
+    let serve = async |State(files): State<Arc<Mutex<Vec<Vec<u8>>>>>| {
+        let mut files = files.lock().unwrap();
+        if files.len() > 1 { files.last().cloned() } else { files.pop() }
+    };
     let serve = async move |state| match serve(state).await {
         Some(bytes) => (StatusCode::OK, bytes),
         None => (StatusCode::NOT_FOUND, Vec::new()),
@@ -82,6 +86,7 @@ async fn first_weights_are_downloaded_once_they_have_their_digest() {
         assert_eq!(status.phase, RunPhase::Preparing);
         assert_eq!(status.reason.as_deref(), Some("DownloadFailed"));
         assert!(!status.message.contains("secret"), "{}", status.message);
+        files.lock().unwrap().pop();
     }
     let status = controller.wait_for_round(1).await;
     assert_eq!(status.base.unwrap().sha256, sha256);
