@@ -285,6 +285,22 @@ mod tests {
     }
 
     #[test]
+    fn maximum_weight_below_an_equal_share_gives_equal_shares() {
+        let sizes = [("a", 1000, 1.0), ("b", 30, 1.0), ("c", 10, 1.0)];
+        let all = sizes.map(|(worker, samples, norm)| participant(worker, samples, norm));
+        let record = close(Rule { max_weight: 0.2, ..rule() }, all.to_vec());
+        assert!(weights_of(&record).iter().all(|weight| (weight - 1.0 / 3.0).abs() < 1e-9));
+    }
+
+    #[test]
+    fn norms_of_zero_refuse_and_clip_nothing() {
+        let norms = [("a", 0.0), ("b", 0.0), ("c", 3.0)];
+        let all = norms.map(|(worker, norm)| participant(worker, 10, norm));
+        let record = close(rule(), all.to_vec());
+        assert!(record.refused.is_empty() && record.entries.iter().all(|it| it.factor >= 1.0));
+    }
+
+    #[test]
     fn large_norms_are_scaled_down_and_larger_ones_refused() {
         let norms = [("a", 1.0), ("b", 1.0), ("c", 3.0), ("d", 41.0), ("e", 0.9)];
         let all = norms.map(|(worker, norm)| participant(worker, 10, norm));

@@ -394,6 +394,32 @@ mod tests {
         assert_eq!(breaker.refusal(now), None);
     }
 
+    #[test]
+    fn results_of_calls_before_the_last_change_do_not_matter() {
+        let (mut breaker, now) = (Breaker::default(), origin());
+        let calls: Vec<_> = (0..6).map(|_| breaker.permit(now).unwrap()).collect();
+        calls[..3].iter().for_each(|call| breaker.failed(*call, NoAnswer, now, 0.5));
+        let paused = Some(Refusal::Paused(now + millis(1_000)));
+        breaker.succeeded(calls[3]);
+        assert_eq!((breaker.refusal(now), breaker.failures()), (paused, 3), "late success");
+        let later = now + millis(1_000);
+        let _single = breaker.permit(later).unwrap();
+        breaker.abandoned(calls[4]);
+        assert_eq!(breaker.refusal(later), Some(Refusal::CallPending), "late, given up");
+        breaker.succeeded(calls[5]);
+        assert_eq!(breaker.refusal(later), Some(Refusal::CallPending), "late success");
+    }
+
+    #[test]
+    fn reset_forgets_failures() {
+        let (mut breaker, now) = (Breaker::default(), origin());
+        (0..3).for_each(|_| _ = fail(&mut breaker, now, NoAnswer, 0.5));
+        breaker.reset();
+        assert_eq!((breaker.refusal(now), breaker.failures()), (None, 0));
+        (0..2).for_each(|_| _ = fail(&mut breaker, now, NoAnswer, 0.5));
+        assert_eq!(breaker.refusal(now), None, "it pauses after the third, as a new one");
+    }
+
     proptest! {
         /// Each step waits, and then asks for a permit or passes a result.
         #[test]

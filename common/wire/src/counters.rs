@@ -484,6 +484,97 @@ mod tests {
     }
 
     #[test]
+    fn process_that_restarts_in_an_inherited_container_counts_from_zero() {
+        let [first, second] = ["2026-08-01T12:00:00Z", "2026-08-01T12:00:05Z"];
+        let inherited =
+            |start, inference| RunReport { is_inherited: true, ..report("c", start, inference, 0) };
+        let mut totals = RunTotals::default();
+        totals.observe(&inherited(first, 1000));
+        totals.observe(&inherited(second, 5));
+        assert_eq!(totals.total(), counters(5, 0), "no other instance reported the second process");
+    }
+
+    #[test]
+    fn start_times_that_are_no_instants_have_no_order() {
+        assert_eq!(total_of(&[report("c", "b", 100, 0), report("c", "a", 5, 0)]), 105);
+        let [longer, instant] = ["2026-08-01T12:00:00.5Z", "2026-08-01T12:00:00Z"];
+        assert_eq!(total_of(&[report("c", longer, 100, 0), report("c", instant, 5, 0)]), 105);
+    }
+
+    #[test]
+    fn start_times_of_a_run_are_limited() {
+        let mut totals = RunTotals::default();
+        for start in 0..100 {
+            totals.observe(&report("c", &start.to_string(), 10 + start, 0));
+        }
+        assert_eq!(totals.runs[0].starts.len(), STARTS_KEPT);
+        assert_eq!(totals.total(), counters(109, 0));
+    }
+
+    #[test]
+    fn impossible_sum_of_an_earlier_version_is_dropped() {
+        let folded = Counters { hard: 11, ..counters(10, 0) };
+        let mut totals = RunTotals { folded, ..RunTotals::default() };
+        totals.upgrade(str::to_owned);
+        assert_eq!(totals.total(), Counters::default());
+    }
+
+    #[test]
+    fn each_number_has_its_own_sum_difference_and_maximum() {
+        let (small, large) = (primes(0), primes(9));
+        let each = numbers(small).into_iter().zip(numbers(large));
+        let sums: Vec<_> = each.map(|(small, large)| small + large).collect();
+        assert_eq!(numbers(small.plus(large)), sums);
+        assert_eq!(small.plus(large).minus(large), small);
+        assert_eq!([small.max(large), large.max(small)], [large; 2]);
+        assert_eq!(small.minus(large), Counters::default());
+    }
+
+    #[test]
+    fn each_number_that_falls_restarts_a_run_except_fallbacks_and_tiers() {
+        let all = primes(0);
+        let one = Counters { inference: 1, ..Counters::default() };
+        assert!(all.minus(one).are_below(all) && !all.are_below(all));
+        let lowered = [
+            Counters { hard: 0, ..all },
+            Counters { decided_hard: 0, ..all },
+            Counters { over_budget: 0, ..all },
+            Counters { unjudged: 0, ..all },
+            Counters { shadow: 0, ..all },
+            Counters { deadline: 0, ..all },
+        ];
+        assert!(lowered.iter().all(|lowered| lowered.are_below(all)));
+        let ignored = Counters { fallback: 0, tiers: TierCounts::default(), ..all };
+        assert!(!ignored.are_below(all));
+    }
+
+    /// Counters whose numbers all differ: the primes from that position on.
+    fn primes(skip: usize) -> Counters {
+        let primes = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71];
+        let at = |index: usize| primes[skip + index];
+        Counters {
+            inference: at(0),
+            hard: at(1),
+            fallback: at(2),
+            decided_hard: at(3),
+            over_budget: at(4),
+            unjudged: at(5),
+            shadow: at(6),
+            deadline: at(7),
+            tiers: [at(8), at(9)].into_iter().collect(),
+        }
+    }
+
+    fn numbers(counters: Counters) -> Vec<u64> {
+        let Counters { inference, hard, fallback, decided_hard, .. } = counters;
+        let Counters { over_budget, unjudged, shadow, deadline, tiers, .. } = counters;
+        [inference, hard, fallback, decided_hard, over_budget, unjudged, shadow, deadline]
+            .into_iter()
+            .chain(tiers.counts().iter().copied())
+            .collect()
+    }
+
+    #[test]
     fn folded_runs_stay_in_the_total() {
         let mut totals = RunTotals::default();
         for run in 0..100 {

@@ -16,7 +16,8 @@ use crate::{
 ///    object, tombstones included.
 /// 2. An older index is ignored. A newer one removes only objects that are not newer than itself.
 /// 3. An older message does not undo the newest index: an insert is late if its revision is at or
-///    below the index and the object is not listed, or if it is below the listed revision.
+///    below the index and the object is not listed, or if it is below the listed revision and has
+///    another content.
 /// 4. Content with an equal hash is unchanged, for any revision.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Replica {
@@ -269,6 +270,24 @@ mod tests {
             replica.index_received(index(7, None)),
             [ReplicaChange::Removed(key()), ReplicaChange::Index]
         );
+    }
+
+    #[test]
+    fn lost_change_leaves_the_replica_incomplete() {
+        let mut replica = Replica::default();
+        let _ = replica.insert(&key(), insert(5, 1));
+        assert_eq!(replica.index_received(index(7, Some((6, 2)))), [ReplicaChange::Index]);
+        assert!(!replica.is_complete(), "it has the object with another content");
+        let _ = replica.insert(&key(), insert(6, 2));
+        assert!(replica.is_complete());
+    }
+
+    #[test]
+    fn listed_content_with_an_older_revision_is_applied() {
+        let mut replica = Replica::default();
+        let _ = replica.index_received(index(9, Some((8, 2))));
+        assert_eq!(replica.insert(&key(), insert(7, 2)), Some(ReplicaChange::Set(key())));
+        assert!(replica.is_complete());
     }
 
     #[test]

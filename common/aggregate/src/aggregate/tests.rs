@@ -84,6 +84,18 @@ fn trimmed_mean_of_three_drops_one_at_each_end() {
 }
 
 #[test]
+fn trimmed_mean_takes_clipped_differences() {
+    let base = one(&[0.0]);
+    let updates = [one(&[8.0]), one(&[2.0]), one(&[6.0])];
+    let updates: Vec<_> = updates.iter().collect();
+    let shares = [(0.3, 0.5), (0.3, 1.0), (0.4, 1.0)];
+    let record = record(AggregationStrategy::TrimmedMean(0.2), &shares, 0.0);
+    let inputs = Inputs { base: &base, updates: &updates, velocity: None };
+    // The differences are 4, 2 and 6: the middle one is left.
+    assert_eq!(new_weights(&record, inputs), [0.5 * 4.0]);
+}
+
+#[test]
 fn momentum_carries_over_to_the_next_round() {
     let base = one(&[0.0]);
     let update = one(&[4.0]);

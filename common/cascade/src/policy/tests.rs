@@ -119,7 +119,10 @@ fn controllers_are_frozen_while_the_cloud_is_left_alone_or_samples_are_pinned() 
             let decision = policy.decide(Ok(low), Route::CloudLeftAlone, random.next());
             assert!(matches!(decision, Decision::Fallback | Decision::Easy));
             assert_eq!(policy.decide(Ok(low), Route::Pinned, 0.0), Decision::Pinned);
+            let decision = policy.decide(Ok(low), Route::NoTime, random.next());
+            assert!(matches!(decision, Decision::Deadline | Decision::Easy));
             assert!(!policy.take_shadow(Route::CloudLeftAlone, 0.0));
+            assert!(!policy.take_shadow(Route::NoTime, 0.0));
         }
         assert_eq!(policy.state.controller, before, "{goal:?}");
     }
@@ -162,6 +165,25 @@ fn upload_that_was_not_sent_is_not_counted() {
         policy.uploaded(0.0, Upload::NotSent);
     }
     assert!((policy.tokens() - 50.0).abs() < 1e-9);
+}
+
+#[test]
+fn upload_that_was_not_sent_is_owed_again() {
+    let mut policy = Policy::new(ratio(20));
+    run(&mut policy, 2_000, Route::Open, 1);
+    let mut random = Uniform::new(2);
+    let sent = (0..20_000).filter(|at| {
+        let confidence = random.next();
+        let is_hard = policy.decide(Ok(confidence), Route::Open, random.next()).is_upload();
+        let is_sent = at % 2 == 0;
+        if is_hard && !is_sent {
+            policy.uploaded(confidence, Upload::NotSent);
+        }
+        is_hard && is_sent
+    });
+    // Half of the samples cannot be sent: the others have the whole share.
+    let sent = sent.count();
+    assert!((3_900..=4_100).contains(&sent), "{sent} of 20,000");
 }
 
 #[test]
