@@ -60,7 +60,7 @@ pub struct RunRequest {
     pub session_host: Option<String>,
 }
 
-/// What a run depends on.
+/// The settings that the result of a run depends on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunSettings {
@@ -68,7 +68,7 @@ pub struct RunSettings {
     pub workers: BTreeMap<String, RunWorker>,
     /// Hash of all that the containers are created from: image, program, arguments, environment.
     pub workload: ContentHash,
-    /// Number of rounds.
+    /// Number of rounds after which the run ends, unless it stops early.
     pub rounds: u32,
     /// Fewest updates that a round may close with. Absent: all of at most three workers, and two
     /// thirds of more, without those of which time brings no update.
@@ -88,7 +88,7 @@ pub struct RunSettings {
     pub on_too_few_workers: OnTooFewWorkers,
     /// The share of the workers that take part in a round, above 0 to 1. At least `min_workers`.
     pub fraction: f64,
-    /// How updates become new weights.
+    /// The rule by which updates become new weights.
     pub rule: AggregationRule,
     /// Seed of the run.
     pub seed: u64,
@@ -108,7 +108,7 @@ pub struct RunSettings {
     pub session: Option<SessionSettings>,
 }
 
-/// As [`RunSettings::max_deadlines`] of earlier controllers.
+/// The value for a controller whose message has no [`RunSettings::max_deadlines`].
 fn default_max_deadlines() -> u32 {
     3
 }
@@ -149,9 +149,9 @@ pub struct SessionSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunWorker {
-    /// Its node.
+    /// The node on which the worker trains.
     pub node: NodeName,
-    /// Its `Dataset`.
+    /// Name of the `Dataset` on which the worker trains.
     pub dataset: ObjectName,
     /// The samples of the `Dataset` when the run began. Absent: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -163,7 +163,7 @@ pub struct RunWorker {
 pub enum OnTooFewWorkers {
     /// The round waits: for workers, or for another `min_workers`.
     Wait,
-    /// The run fails.
+    /// The run fails, and no further round begins.
     Fail,
 }
 
@@ -202,20 +202,20 @@ pub struct InitialWeights {
     pub sha256: String,
 }
 
-/// How weights are measured.
+/// How the weights of a run are measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunEvaluation {
     /// The node with the dataset.
     pub node: NodeName,
-    /// The `Dataset`.
+    /// Name of the `Dataset` on which the weights are measured.
     pub dataset: ObjectName,
     /// The metric that decides, such as `accuracy`.
     pub metric: String,
-    /// Whether a smaller number is better.
+    /// Whether a smaller value of the metric is better.
     #[serde(default)]
     pub minimize: bool,
-    /// Every how many rounds. The last round is always measured.
+    /// Number of rounds between two measurements. The last round is always measured.
     pub every: u32,
     /// Digest of a content of the aggregator that is measured first, as round 0: the weights that
     /// are in use now.
@@ -242,7 +242,7 @@ pub struct EarlyStop {
 pub struct WorkerProblem {
     /// CamelCase, a reason of conditions.
     pub reason: String,
-    /// Human-readable.
+    /// Human-readable explanation of the problem.
     pub message: String,
 }
 
@@ -250,11 +250,11 @@ pub struct WorkerProblem {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedTask {
-    /// The task.
+    /// The ID of the task that failed.
     pub id: TaskId,
     /// CamelCase, a reason of conditions.
     pub reason: String,
-    /// Human-readable.
+    /// Human-readable explanation of the failure.
     pub message: String,
     /// Whether the node refused the output of the program. Otherwise its containers failed too often.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -288,13 +288,13 @@ pub struct RunStatus {
     /// The format of `best`: `npz` or `safetensors`. Absent from earlier aggregators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
-    /// What `evaluation.present` reached.
+    /// The weights of `evaluation.present` with their metrics; absent before they are measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub present: Option<MeasuredWeights>,
     /// Why the run waits, failed, or ended early: CamelCase, a reason of conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Human-readable.
+    /// Human-readable explanation of the reason; empty without one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// The session of the current run. Absent: the run has none.
@@ -317,7 +317,7 @@ pub struct SessionStatus {
 pub enum RunPhase {
     /// No run, or its first weights are not there yet.
     Preparing,
-    /// Workers train.
+    /// The workers train, and their updates are received.
     Open,
     /// The new weights are computed.
     Closing,
@@ -337,13 +337,13 @@ pub enum RunPhase {
 pub struct RunTask {
     /// Name of the training worker; empty for an evaluation.
     pub worker: String,
-    /// Its node.
+    /// The node that runs the task.
     pub node: NodeName,
-    /// Its `Dataset`.
+    /// Name of the `Dataset` that the task reads.
     pub dataset: ObjectName,
     /// The digest of all that the result depends on.
     pub id: TaskId,
-    /// What the program does.
+    /// What the training program does in this task.
     pub kind: TaskKind,
     /// The round, from 1; 0 for the first weights and for `evaluation.present`. The attempt of a
     /// session.
@@ -359,9 +359,9 @@ pub struct RunTask {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerResult {
-    /// What it is worth.
+    /// Whether the result exists, and whether it counts.
     pub state: ResultState,
-    /// What the agent reported with it.
+    /// The numbers that the agent reported with the result; absent before it reported any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<UpdateReport>,
     /// Digest of its weights.
@@ -376,27 +376,27 @@ pub struct WorkerResult {
     /// Why it does not count, or counts less: CamelCase, a reason of conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Human-readable.
+    /// Human-readable explanation of the reason; empty without one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// What a worker's result is worth.
+/// Whether a worker's result exists, and whether it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ResultState {
-    /// There is none yet.
+    /// The worker has no result yet.
     Pending,
-    /// It counts.
+    /// The result counts in the new weights.
     Accepted,
-    /// It does not count.
+    /// The result does not count in the new weights.
     Refused,
-    /// There will be none in this round.
+    /// The worker will have no result in this round.
     Failed,
     /// The worker does not take part in this round.
     Excluded,
 }
 
-/// A closed round.
+/// The record of a closed round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RoundRecord {
@@ -443,9 +443,9 @@ fn is_zero(number: &usize) -> bool {
 pub struct MeasuredWeights {
     /// The round that they are the result of.
     pub round: u32,
-    /// The weights.
+    /// Digest and size of the weights.
     pub weights: ContentReference,
-    /// Empty if they were not measured.
+    /// The metrics of the weights; empty if they were not measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<Metric>,
 }
@@ -476,7 +476,7 @@ pub struct UpdateReport {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateAccepted {
-    /// Always true.
+    /// Always true: an update that does not count gets another answer.
     pub accepted: bool,
     /// The norm of its difference to the base.
     pub norm: f64,

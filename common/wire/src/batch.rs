@@ -52,7 +52,7 @@ pub struct BatchMessage {
 pub struct Payload(Box<RawValue>);
 
 impl Payload {
-    /// Whether it is the empty payload.
+    /// Whether this is the empty payload, which clears a retained message.
     pub fn is_empty(&self) -> bool {
         self.0.get() == "null"
     }

@@ -106,17 +106,17 @@ impl Counters {
         self.with_each(other, u64::max)
     }
 
-    fn with_each(self, other: Self, of: fn(u64, u64) -> u64) -> Self {
+    fn with_each(self, other: Self, combine: fn(u64, u64) -> u64) -> Self {
         Self {
-            inference: of(self.inference, other.inference),
-            hard: of(self.hard, other.hard),
-            fallback: of(self.fallback, other.fallback),
-            decided_hard: of(self.decided_hard, other.decided_hard),
-            over_budget: of(self.over_budget, other.over_budget),
-            unjudged: of(self.unjudged, other.unjudged),
-            shadow: of(self.shadow, other.shadow),
-            deadline: of(self.deadline, other.deadline),
-            tiers: self.tiers.with_each(other.tiers, of),
+            inference: combine(self.inference, other.inference),
+            hard: combine(self.hard, other.hard),
+            fallback: combine(self.fallback, other.fallback),
+            decided_hard: combine(self.decided_hard, other.decided_hard),
+            over_budget: combine(self.over_budget, other.over_budget),
+            unjudged: combine(self.unjudged, other.unjudged),
+            shadow: combine(self.shadow, other.shadow),
+            deadline: combine(self.deadline, other.deadline),
+            tiers: self.tiers.with_each(other.tiers, combine),
         }
     }
 }
@@ -139,7 +139,7 @@ pub struct RunReport<'a> {
     /// The start time that the worker states; may be empty. Start times of equal length that end
     /// with `Z` are compared as instants, others only for equality.
     pub start: &'a str,
-    /// Cumulative counters.
+    /// The cumulative counters of the run.
     pub counters: Counters,
     /// Whether another agent instance may have reported earlier counters of this run.
     pub is_inherited: bool,
@@ -196,7 +196,7 @@ pub struct RunCounters {
 pub struct DoubtfulReport {
     /// The start time that it states.
     pub start: String,
-    /// Its counters.
+    /// The counters that the report states.
     #[serde(flatten)]
     pub counters: Counters,
 }

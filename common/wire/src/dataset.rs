@@ -61,9 +61,9 @@ pub struct ReplicaOf {
 /// What happens in a replica to files that the source removes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum ReplicaDeletions {
-    /// They are removed.
+    /// The replica removes them too.
     Follow,
-    /// They stay. Also for a value of a newer controller: a file can be removed later.
+    /// The replica keeps them. Also for a value of a newer controller: a file can be removed later.
     Keep,
 }
 
@@ -73,7 +73,7 @@ deserialize_known!(ReplicaDeletions { "Follow" => Follow, "Keep" => Keep, } else
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaReport {
-    /// The state.
+    /// Whether the copy is up to date, and why not.
     pub state: ReplicaState,
     /// The last complete copy; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,7 +98,7 @@ pub struct ReplicaReport {
 pub enum ReplicaState {
     /// It has the newest known generation, or one that was replaced a few seconds ago.
     InSync,
-    /// Data is missing.
+    /// Data of the newest known generation is missing.
     Syncing,
     /// The source is not reachable.
     Offline,
@@ -114,7 +114,7 @@ deserialize_known!(ReplicaState {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DatasetCounts {
-    /// Number of samples.
+    /// Number of samples of the dataset.
     pub number_of_samples: u64,
     /// Total size of the counted files, in bytes.
     pub bytes: u64,
@@ -168,7 +168,7 @@ pub enum DatasetReason {
     DatasetUnavailable,
     /// `dataUrl` is not a valid address.
     DataUrlInvalid,
-    /// `format` is unknown.
+    /// The value of `format` is unknown.
     UnknownFormat,
     /// An option is not valid for the format.
     DatasetOptionInvalid,

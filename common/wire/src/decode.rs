@@ -16,11 +16,11 @@ pub enum DecodeError {
     Malformed(#[from] serde_json::Error),
     /// The payload has a newer, incompatible schema version.
     #[error(
-        "schema version {found} is newer than {SCHEMA_VERSION}, the newest supported version: upgrade the receiver"
+        "schema version {schema_version} is newer than {SCHEMA_VERSION}, the newest supported version: upgrade the receiver"
     )]
     TooNew {
         /// The schema version of the payload.
-        found: u32,
+        schema_version: u32,
     },
     /// The payload is well-formed, but a value is outside its valid range.
     #[error("{0}")]
@@ -43,7 +43,7 @@ struct Envelope {
 pub fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, DecodeError> {
     let Envelope { schema_version } = serde_json::from_slice(payload)?;
     if schema_version > SCHEMA_VERSION {
-        return Err(DecodeError::TooNew { found: schema_version });
+        return Err(DecodeError::TooNew { schema_version });
     }
     Ok(serde_json::from_slice(payload)?)
 }
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn newer_schema_version_is_refused() {
         let error = decode::<Delete>(br#"{"schemaVersion":2,"revision":5}"#).unwrap_err();
-        assert!(matches!(error, DecodeError::TooNew { found: 2 }), "{error}");
+        assert!(matches!(error, DecodeError::TooNew { schema_version: 2 }), "{error}");
         assert_eq!(decode::<Delete>(br#"{"revision":5,"later":"field"}"#).unwrap().revision.0, 5);
     }
 

@@ -23,7 +23,7 @@ pub struct Insert {
     pub revision: Revision,
     /// The hash of `content`, as the sender computed it.
     pub hash: ContentHash,
-    /// The object.
+    /// The object and its workloads.
     #[serde(flatten)]
     pub content: ObjectContent,
 }
@@ -144,11 +144,11 @@ pub enum Role {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RestartPolicy {
-    /// After every exit.
+    /// The worker is started after every exit.
     Always,
-    /// After an exit with another exit code than 0.
+    /// The worker is started after an exit with another exit code than 0.
     OnFailure,
-    /// Never: one run per container specification.
+    /// The worker is never started again: one run per container specification.
     Never,
     /// A policy of a newer controller. Counts as absent.
     #[serde(other)]

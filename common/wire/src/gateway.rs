@@ -79,7 +79,7 @@ impl Figure {
         (0.0..=f64::from(u32::MAX)).contains(&thousandths).then_some(Self(thousandths as u32))
     }
 
-    /// The number.
+    /// Returns the number, a multiple of 0.001.
     pub fn get(self) -> f64 {
         f64::from(self.0) / 1000.0
     }
@@ -126,18 +126,19 @@ impl fmt::Display for GatewaySignal {
 /// The state of the cloud's server. The order is from the best state to the worst.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum GatewayCloud {
-    /// It was not called yet, or a newer gateway has another state.
+    /// The server was not called yet, or a newer gateway has another state.
     #[default]
     Unknown,
-    /// It is called.
+    /// The server is called.
     Reachable,
-    /// None is configured.
+    /// No server is configured.
     Absent,
-    /// It is not called for a time, after failures.
+    /// The server is not called for a time, after failures.
     LeftAlone,
-    /// It is called, and refused each of the last requests.
+    /// The server is called, and refused each of the last requests.
     RequestsRefused,
-    /// It refuses the token, and is called again after minutes, or when the token file is written.
+    /// The server refuses the token, and is called again after minutes, or when the token file is
+    /// written.
     TokenRefused,
 }
 
@@ -157,7 +158,7 @@ impl fmt::Display for GatewayCloud {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayProblem {
-    /// What is wrong.
+    /// The problem, as conditions name it.
     pub reason: GatewayProblemReason,
     /// Human-readable: what is wrong, what the gateway does meanwhile, and the remedy.
     #[serde(default)]

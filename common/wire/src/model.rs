@@ -98,7 +98,7 @@ pub struct ModelPresenceReport {
         deserialize_with = "crate::unknown::list"
     )]
     pub rejected_peers: Vec<NodeName>,
-    /// The current download.
+    /// The progress of the current download; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<DownloadProgress>,
     /// Why the model is not present.
@@ -189,7 +189,7 @@ impl WorkerUpdateMode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelReload {
-    /// The `Model` object.
+    /// Name of the `Model` object.
     pub name: ObjectName,
     /// Path of the version in the container of the worker, different for each version.
     pub path: String,
@@ -422,23 +422,23 @@ mod tests {
 
     #[test]
     fn invalid_output_is_refused_with_the_reason() {
-        let of = |model: Value| json!({"output": {"models": [model]}});
+        let output = |model: Value| json!({"output": {"models": [model]}});
         let metric =
-            |key: &str, value: Value| of(json!({"metrics": [{"key": key, "value": value}]}));
+            |key: &str, value: Value| output(json!({"metrics": [{"key": key, "value": value}]}));
         let many: Vec<Value> =
             (0..33).map(|n| json!({"key": format!("m{n}"), "value": 1})).collect();
         for (bad, why) in [
             (json!({"output": 1}), "output is not an object"),
             (json!({"output": {"models": {}}}), "not a list"),
             (json!({"output": {"models": vec![json!({}); 9]}}), "9 models, at most 8 are allowed"),
-            (of(json!(1)), "a model is not an object"),
-            (of(json!({"name": "Big_Model"})), "name: "),
-            (of(json!({"url": 1})), "url is not a string"),
-            (of(json!({"url": "x".repeat(2049)})), "url is not one line"),
-            (of(json!({"format": "p\nb"})), "format is not one line"),
-            (of(json!({"metrics": 1})), "neither a list nor an object"),
-            (of(json!({"metrics": many})), "more than 32 metrics, at most 32 are allowed"),
-            (of(json!({"metrics": [{"value": 1}]})), "no value or no key"),
+            (output(json!(1)), "a model is not an object"),
+            (output(json!({"name": "Big_Model"})), "name: "),
+            (output(json!({"url": 1})), "url is not a string"),
+            (output(json!({"url": "x".repeat(2049)})), "url is not one line"),
+            (output(json!({"format": "p\nb"})), "format is not one line"),
+            (output(json!({"metrics": 1})), "neither a list nor an object"),
+            (output(json!({"metrics": many})), "more than 32 metrics, at most 32 are allowed"),
+            (output(json!({"metrics": [{"value": 1}]})), "no value or no key"),
             (metric("", json!(1)), "key of a metric is empty"),
             (metric(&"k".repeat(65), json!(1)), "key of a metric is not one line of at most 64"),
             (

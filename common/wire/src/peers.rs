@@ -53,11 +53,11 @@ impl PeerRoster {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RosterPeer {
-    /// The node.
+    /// Name of the peer's node.
     pub node: NodeName,
     /// The key of its agent.
     pub pin: KeyPin,
-    /// Where its agent listens, see [`PeerEndpoint::addresses`].
+    /// Addresses at which the peer's agent listens; see [`PeerEndpoint::addresses`].
     #[serde(default)]
     pub addresses: Vec<String>,
     /// Whether the peer is in the same zone and shares contents of models. Other peers are listed

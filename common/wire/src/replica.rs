@@ -76,7 +76,7 @@ impl Replica {
         &self.index
     }
 
-    /// Applies an insert.
+    /// Applies an insert. Returns `None` for a late one, which changes nothing.
     #[must_use]
     pub fn insert(&mut self, key: &ObjectKey, insert: Insert) -> Option<ReplicaChange> {
         let Insert { revision, hash, content } = insert;

@@ -5,15 +5,15 @@ use std::{fmt, str::FromStr};
 /// A resource whose objects are sent to nodes. All but [`Resource::Peers`] are resources of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
-    /// `neptune.io` `JointInferenceService`.
+    /// The resource `jointinferenceservices` of the group `neptune.io`.
     JointInferenceServices,
-    /// `edgeai.io` `Model`.
+    /// The resource `models` of the group `edgeai.io`.
     Models,
-    /// `edgeai.io` `Dataset`.
+    /// The resource `datasets` of the group `edgeai.io`.
     Datasets,
-    /// `sedna.io` `InferenceModel`.
+    /// The resource `inferencemodels` of the group `sedna.io`.
     InferenceModels,
-    /// `sedna.io` `TrainingModel`.
+    /// The resource `trainingmodels` of the group `sedna.io`.
     TrainingModels,
     /// The [`PeerRoster`](crate::PeerRoster) of each node, which the controller computes. The API
     /// has no such resource.

@@ -65,7 +65,7 @@ pub struct ModelServer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Transformer {
-    /// Image reference.
+    /// Reference of the container image.
     pub image: String,
     /// Replaces the entry point of the image; the image's entry point is used if it is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -160,7 +160,7 @@ pub struct ModelServerReport {
     /// The version whose health check succeeds now; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serving_version: Option<String>,
-    /// The desired version.
+    /// The desired version; absent when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_version: Option<String>,
     /// The progress of the update from the serving to the target version.
@@ -177,7 +177,7 @@ pub struct ModelServerReport {
     /// The last version that failed to load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<LoadFailure>,
-    /// The current download.
+    /// The progress of the current download; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<DownloadProgress>,
 }
@@ -211,7 +211,7 @@ pub struct LoadFailure {
     pub version: String,
     /// Machine-readable reason, such as `HealthCheckFailed`.
     pub reason: String,
-    /// Human-readable explanation.
+    /// Human-readable explanation of the failure.
     pub message: String,
     /// When it failed, RFC 3339 in UTC.
     pub time: String,
@@ -221,7 +221,7 @@ pub struct LoadFailure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DownloadProgress {
-    /// Bytes received.
+    /// Number of bytes received so far.
     pub received_bytes: u64,
     /// Size of the download in bytes, if the server sends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -45,7 +45,7 @@ impl EncodedContent {
         Self(Arc::new(encoded))
     }
 
-    /// Whether this is the given content.
+    /// Whether the text is that of `content`.
     pub fn is(&self, content: &ObjectContent) -> bool {
         *self.0.json == *json(content)
     }
@@ -55,7 +55,7 @@ impl EncodedContent {
         &self.0.hash
     }
 
-    /// Returns the content.
+    /// Returns the content, parsed from its text.
     pub fn content(&self) -> ObjectContent {
         serde_json::from_str(&self.0.json).expect("it is the JSON of a content")
     }
@@ -70,7 +70,7 @@ impl EncodedContent {
 /// copying it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EncodedInsert {
-    /// As [`Insert::revision`].
+    /// Orders this message among all messages about its object, see [`Insert::revision`].
     pub revision: Revision,
     /// The content and its hash.
     pub content: EncodedContent,
@@ -105,9 +105,9 @@ pub struct Source {
     orphans: BTreeSet<ObjectKey>,
     keep: BTreeSet<ObjectKey>,
     index: Revision,
-    /// What the newest index answers.
+    /// The notices for the sync that the newest index answers.
     notices: SyncNotices,
-    /// As [`Index::batch_seconds`]: what applies now, and what is in the newest index.
+    /// The [`Index::batch_seconds`] that applies now, and the one in the newest index.
     batch_seconds: Option<u32>,
     index_batch_seconds: Option<u32>,
     clock: RevisionClock,
@@ -116,9 +116,9 @@ pub struct Source {
 /// What the controller knows about the contents of a sync besides the objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SyncNotices {
-    /// As [`Index::gone_uids`].
+    /// UIDs that no object has any more, see [`Index::gone_uids`].
     pub gone_uids: BTreeSet<String>,
-    /// As [`Index::newer_start`].
+    /// A newer start of the node's agent, see [`Index::newer_start`].
     pub newer_start: Option<AgentStart>,
 }
 

@@ -40,8 +40,8 @@ impl TierCounts {
         self.with_each(other, u64::saturating_add)
     }
 
-    pub(crate) fn with_each(self, other: Self, of: fn(u64, u64) -> u64) -> Self {
-        Self(std::array::from_fn(|tier| of(self.0[tier], other.0[tier])))
+    pub(crate) fn with_each(self, other: Self, combine: fn(u64, u64) -> u64) -> Self {
+        Self(std::array::from_fn(|tier| combine(self.0[tier], other.0[tier])))
     }
 }
 

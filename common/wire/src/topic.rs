@@ -96,7 +96,8 @@ pub enum Topic {
     /// `{node}/downstream/{namespace}/{resource}/{name}/insert`: an [`Insert`](crate::Insert),
     /// retained; empty when the object is gone.
     Insert(NodeName, ObjectKey),
-    /// `{node}/downstream/{namespace}/{resource}/{name}/delete`: a [`Delete`](crate::Delete).
+    /// `{node}/downstream/{namespace}/{resource}/{name}/delete`: a [`Delete`](crate::Delete), not
+    /// retained.
     Delete(NodeName, ObjectKey),
     /// `{node}/downstream/index`: an [`Index`](crate::Index), retained.
     Index(NodeName),
@@ -105,7 +106,7 @@ pub enum Topic {
     Status(NodeName, ObjectKey),
     /// `{node}/upstream/node`: a [`NodeReport`](crate::NodeReport), retained, and the last will.
     Node(NodeName),
-    /// `{node}/upstream/sync`: a [`Sync`](crate::Sync).
+    /// `{node}/upstream/sync`: a [`Sync`](crate::Sync), not retained.
     Sync(NodeName),
     /// `workers/{worker}/reload`, on the node's local broker: a
     /// [`ModelReload`](crate::ModelReload), retained; empty when the worker is gone.

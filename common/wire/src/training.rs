@@ -43,7 +43,7 @@ pub struct SessionServer {
     pub ca: String,
 }
 
-/// How an agent reaches an aggregator.
+/// The address and the key by which an agent reaches an aggregator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AggregatorEndpoint {
@@ -90,7 +90,7 @@ pub struct TaskId(pub String);
 pub struct ContentReference {
     /// SHA-256, 64 lower-case hex digits.
     pub sha256: String,
-    /// Size in bytes.
+    /// Size of the content in bytes.
     pub bytes: u64,
 }
 
@@ -113,7 +113,7 @@ pub struct TrainingContainer {
     /// the first argument, before `args`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<TrainingScript>,
-    /// Whether the container has a network.
+    /// The network of the container.
     #[serde(default)]
     pub network: TrainingNetwork,
     /// Resource limits of the container.
@@ -131,14 +131,14 @@ pub struct TrainingContainer {
     pub backoff_limit: u32,
 }
 
-/// Where the training program is.
+/// The source of the training program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TrainingScript {
     /// A file or an archive to download, which is unpacked. `boot_file` is a path in it.
     #[serde(rename_all = "camelCase")]
     Download {
-        /// Address, see [`ArtifactAddress`](crate::ArtifactAddress).
+        /// Address of the download, see [`ArtifactAddress`](crate::ArtifactAddress).
         url: String,
         /// SHA-256, 64 lower-case hex digits.
         sha256: String,
@@ -156,7 +156,7 @@ pub enum TrainingNetwork {
     /// It has none: data can leave the node only as weights.
     #[default]
     None,
-    /// Docker's default network.
+    /// The containers are in Docker's default network.
     Bridge,
 }
 
@@ -172,7 +172,7 @@ pub struct TrainingTask {
     pub container: WorkerName,
     /// The digest of all that the result depends on. Names the output and the upload.
     pub id: TaskId,
-    /// What the program does.
+    /// What the training program does in this task.
     pub kind: TaskKind,
     /// The round, from 1. 0 for [`TaskKind::Initialize`]. The attempt for [`TaskKind::Session`].
     pub round: u32,
@@ -201,7 +201,7 @@ pub struct SessionPlace {
     pub workers: u32,
 }
 
-/// What a training program does.
+/// What a training program does in a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TaskKind {
@@ -231,7 +231,7 @@ pub struct TrainingReport {
 pub struct TaskReport {
     /// Name of the training worker.
     pub worker: String,
-    /// The task.
+    /// The ID of the task.
     pub id: TaskId,
     /// The round of the task.
     pub round: u32,

@@ -77,7 +77,7 @@ pub struct StatusReport {
 /// The aggregated state of an object on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Phase {
-    /// All workers run.
+    /// All workers of the object run.
     Running,
     /// A worker waits for a download, the container engine or its restart.
     Pending,
@@ -204,7 +204,7 @@ pub struct RejectedMessages {
 /// The state of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum WorkerState {
-    /// The container runs.
+    /// The container of the worker runs.
     Running,
     /// The worker waits for a model, the container engine or its restart.
     Pending,
@@ -273,7 +273,7 @@ pub struct NodeReport {
     pub instance: AgentInstance,
     /// Number of agent starts on that data directory. A last will of an earlier start is stale.
     pub epoch: u64,
-    /// Whether the agent is connected.
+    /// Whether the agent is connected; `false` in the last will.
     pub online: bool,
     /// Version of the agent.
     #[serde(default)]
@@ -315,13 +315,13 @@ pub struct NodeReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeProblem {
-    /// What is wrong.
+    /// The problem, as conditions name it.
     pub reason: NodeProblemReason,
     /// Human-readable: what is wrong, what the agent does meanwhile, and the remedy.
     pub message: String,
 }
 
-/// What is wrong with a node.
+/// The problems that concern all objects of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeProblemReason {
     /// The file system of the data directory is full.
@@ -345,9 +345,9 @@ pub enum NodeProblemReason {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Capacity {
-    /// Number of CPUs.
+    /// Number of CPUs of the machine.
     pub cpus: u32,
-    /// Memory in bytes.
+    /// Size of the machine's memory in bytes.
     pub memory_bytes: u64,
     /// The container engine and its version; absent while the engine does not respond.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -386,7 +386,7 @@ pub struct Sync {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DepartedTotals {
-    /// The object.
+    /// Namespace, resource and name of the object.
     pub object: ObjectKey,
     /// Number of samples inferred.
     pub inference_number: u64,

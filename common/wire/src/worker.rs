@@ -117,7 +117,7 @@ pub struct WorkerTaskInfo {
     /// is read as text.
     #[serde(default, deserialize_with = "lenient::text")]
     pub start_time: String,
-    /// When the worker made this report.
+    /// When the worker made this report, as the worker states it.
     #[serde(default, deserialize_with = "lenient::text")]
     pub update_time: String,
     /// What earlier processes of a gateway counted, which is not in the numbers above. Absent for

@@ -23,7 +23,7 @@ fn object<'a>(document: &'a Value, pointer: &str) -> &'a serde_json::Map<String,
     value.as_object().unwrap_or_else(|| panic!("{pointer} is not an object"))
 }
 
-/// Follows one `$ref`.
+/// Returns the value that `$ref` refers to; `value` itself without a `$ref`.
 fn resolve<'a>(document: &'a Value, value: &'a Value) -> &'a Value {
     let Some(target) = value.get("$ref").and_then(Value::as_str) else { return value };
     let pointer = target.strip_prefix('#').unwrap();
@@ -64,7 +64,7 @@ fn filled(address: &str) -> String {
 #[test]
 fn every_topic_has_its_channel() {
     let document = document();
-    let mut found = BTreeSet::new();
+    let mut channels = BTreeSet::new();
     for (name, channel) in object(&document, "/channels") {
         if EVENTBUS.contains(&name.as_str()) {
             continue;
@@ -78,10 +78,10 @@ fn every_topic_has_its_channel() {
             let described = &channel["parameters"][parameter];
             assert!(resolve(&document, described).is_object(), "{name}: parameter {parameter}");
         }
-        found.insert(name.clone());
+        channels.insert(name.clone());
     }
     // As many as `documented` has arms.
-    assert_eq!(found.len(), 8, "{found:?}");
+    assert_eq!(channels.len(), 8, "{channels:?}");
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub struct RoundWorker {
     /// The norm of its difference to the base.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub norm: Option<f64>,
-    /// Its share in the new weights.
+    /// The share of the update in the new weights, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<f64>,
     /// Why it does not count, or counts less: CamelCase, a reason of conditions.
