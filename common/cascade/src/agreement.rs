@@ -36,18 +36,18 @@ pub struct Agreement {
 struct Block {
     shadows: u64,
     disagreed: u64,
-    /// Easy samples.
+    /// Number of easy samples.
     easy: u64,
-    /// Hard samples that the cloud answered.
+    /// Number of hard samples that the cloud answered.
     answered: u64,
 }
 
-/// The estimate.
+/// An estimate of the agreement of the answers with the cloud's model.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
     /// Share of samples whose answer agrees with the cloud's model, 0 to 1.
     pub agreement: f64,
-    /// Its interval of 95 %.
+    /// The 95 % confidence interval of the agreement.
     pub interval: Interval,
     /// Number of shadows from which it is estimated.
     pub shadows: u64,
@@ -131,8 +131,11 @@ mod tests {
         agreement.easy();
         assert_eq!(agreement.estimate(), None);
         agreement.shadow(true);
-        let found = agreement.estimate().unwrap();
-        assert!((found.agreement - 1.0).abs() < 1e-12 && found.interval.low < 0.3, "{found:?}");
+        let estimate = agreement.estimate().unwrap();
+        assert!(
+            (estimate.agreement - 1.0).abs() < 1e-12 && estimate.interval.low < 0.3,
+            "{estimate:?}"
+        );
     }
 
     #[test]
@@ -149,11 +152,11 @@ mod tests {
             }
         }
         // 2 of 40 shadows disagree, and 80 % of the samples are easy.
-        let found = agreement.estimate().unwrap();
-        assert!((found.agreement - 0.96).abs() < 1e-12, "{found:?}");
+        let estimate = agreement.estimate().unwrap();
+        assert!((estimate.agreement - 0.96).abs() < 1e-12, "{estimate:?}");
         let (low, high) = (1.0 - 0.8 * 0.165_0, 1.0 - 0.8 * 0.013_8);
-        assert!((found.interval.low - low).abs() < 1e-3, "{found:?}");
-        assert!((found.interval.high - high).abs() < 1e-3, "{found:?}");
+        assert!((estimate.interval.low - low).abs() < 1e-3, "{estimate:?}");
+        assert!((estimate.interval.high - high).abs() < 1e-3, "{estimate:?}");
     }
 
     #[test]
@@ -163,9 +166,9 @@ mod tests {
             agreement.easy();
             agreement.shadow(shadow < 1_500);
         }
-        let found = agreement.estimate().unwrap();
-        assert!(found.agreement.abs() < 1e-12, "{found:?}");
-        assert!((448..=512).contains(&found.shadows), "{found:?}");
+        let estimate = agreement.estimate().unwrap();
+        assert!(estimate.agreement.abs() < 1e-12, "{estimate:?}");
+        assert!((448..=512).contains(&estimate.shadows), "{estimate:?}");
         assert!(agreement.is_valid());
     }
 

@@ -107,10 +107,10 @@ mod tests {
             (0, 20, 0.0, 0.1684),
             (1, 29, 0.0009, 0.1776),
         ] {
-            let found = lower_bound(hits, trials, 0.025);
-            assert!((found - low).abs() < 5e-5, "{hits}/{trials}: {found}");
-            let found = 1.0 - lower_bound(trials - hits, trials, 0.025);
-            assert!((found - high).abs() < 5e-5, "{hits}/{trials}: {found}");
+            let bound = lower_bound(hits, trials, 0.025);
+            assert!((bound - low).abs() < 5e-5, "{hits}/{trials}: {bound}");
+            let bound = 1.0 - lower_bound(trials - hits, trials, 0.025);
+            assert!((bound - high).abs() < 5e-5, "{hits}/{trials}: {bound}");
         }
     }
 
@@ -139,8 +139,8 @@ mod tests {
             }
             let hits = crate::number::bin(part, usize::try_from(trials).unwrap_or(0) + 1);
             let expected: f64 = terms[hits..].iter().sum();
-            let found = tail(hits as u64, trials, p);
-            prop_assert!((found - expected).abs() < 1e-10, "{found} {expected}");
+            let probability = tail(hits as u64, trials, p);
+            prop_assert!((probability - expected).abs() < 1e-10, "{probability} {expected}");
         }
 
         #[test]

@@ -54,7 +54,7 @@ impl Default for BreakerSettings {
 /// The longest pause that a cloud may ask for.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 
-/// How a call failed.
+/// The kind of a failed call of the cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// No answer, or one that reports an error of the server.
@@ -106,7 +106,7 @@ enum State {
 }
 
 impl Breaker {
-    /// A closed breaker.
+    /// Returns a closed breaker, which permits calls.
     pub const fn new(settings: BreakerSettings) -> Self {
         Self { settings, failures: 0, token_refusals: 0, state: State::Closed, generation: 0 }
     }

@@ -1,4 +1,4 @@
-//! Holds a share of hard samples: a decayed histogram of confidences, with an integral term.
+//! Controls a share of hard samples: a decayed histogram of confidences, with an integral term.
 //!
 //! The confidence of every sample is known, so nothing has to be explored: the threshold is a
 //! quantile of the recent confidences.
@@ -45,7 +45,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Holds the share `target` of hard samples.
+    /// Returns a controller of the share `target` of hard samples.
     pub fn new(target: Share) -> Self {
         Self { target, owed: 0, confidences: Decayed::new(FINE_BINS, HALF_LIFE) }
     }

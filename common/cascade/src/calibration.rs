@@ -31,12 +31,12 @@ pub struct Judged {
     pub is_cloud_right: bool,
 }
 
-/// An observed share.
+/// An observed share: a number of hits among a number of trials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Proportion {
-    /// Those that count.
+    /// Number of trials with the counted result.
     pub hits: u64,
-    /// All.
+    /// Number of all trials.
     pub trials: u64,
 }
 
@@ -52,7 +52,7 @@ impl Proportion {
     }
 }
 
-/// What a threshold does.
+/// The uploads and the accuracy that a threshold leads to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     /// Samples with a lower confidence are uploaded.
@@ -68,7 +68,7 @@ pub struct Point {
 /// A threshold whose accuracy is at least the demanded one, but for the stated probability.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Certain {
-    /// What it does.
+    /// The threshold, its uploads and its observed accuracy.
     pub point: Point,
     /// The lower bound of the accuracy.
     pub lower_bound: f64,
@@ -94,7 +94,7 @@ struct Step {
 }
 
 impl Calibration {
-    /// Sorts the samples.
+    /// Sorts the samples by their confidence.
     pub fn new(samples: &[Judged]) -> Self {
         let right =
             |is_right: fn(&Judged) -> bool| samples.iter().filter(|s| is_right(s)).count() as u64;
@@ -234,20 +234,20 @@ mod tests {
 
     #[test]
     fn thresholds_divide_the_different_confidences_below_1() {
-        let found = five();
-        assert_eq!((found.samples(), found.unjudged()), (5, 1));
-        assert_eq!((found.edge().hits, found.cloud().hits), (3, 4));
-        let points = found.points();
+        let calibration = five();
+        assert_eq!((calibration.samples(), calibration.unjudged()), (5, 1));
+        assert_eq!((calibration.edge().hits, calibration.cloud().hits), (3, 4));
+        let points = calibration.points();
         let row = |point: &Point| (point.threshold, point.uploads.hits, point.joint.hits);
         assert_eq!(
             points.iter().map(row).collect::<Vec<_>>(),
             [(0.0, 0, 3), (0.9, 1, 4), (1.0, 3, 3)]
         );
         assert!((points[2].random - 0.72).abs() < 1e-12);
-        assert_eq!(found.at_ratio(0.59).uploads.hits, 1);
-        assert_eq!(found.at_ratio(0.6).uploads.hits, 3);
-        assert_eq!(found.reaching(0.8).unwrap().uploads.hits, 1);
-        assert_eq!(found.reaching(0.81), None);
+        assert_eq!(calibration.at_ratio(0.59).uploads.hits, 1);
+        assert_eq!(calibration.at_ratio(0.6).uploads.hits, 3);
+        assert_eq!(calibration.reaching(0.8).unwrap().uploads.hits, 1);
+        assert_eq!(calibration.reaching(0.81), None);
     }
 
     #[test]
@@ -289,15 +289,15 @@ mod tests {
 
     #[test]
     fn certain_threshold_errs_in_at_most_5_percent_of_the_draws() {
-        let (mut random, mut missed, mut found) = (Uniform::new(7), 0, 0);
+        let (mut random, mut missed, mut certified) = (Uniform::new(7), 0, 0);
         for _ in 0..400 {
             let Some(certain) = drawn(500, &mut random).certain(0.9, 0.05) else { continue };
-            found += 1;
+            certified += 1;
             assert!(certain.lower_bound >= 0.9);
             missed += u32::from(accuracy_of(certain.point.threshold) < 0.9);
         }
         // 20 of 400 are permitted; the test of each threshold is exact, so it is nearly used up.
-        assert!(found > 390 && (1..=30).contains(&missed), "{missed} of {found}");
+        assert!(certified > 390 && (1..=30).contains(&missed), "{missed} of {certified}");
     }
 
     #[test]
@@ -305,8 +305,8 @@ mod tests {
         // The solution of 0.97 t + (1 - t²) / 2 = 0.9.
         let right = 0.97 - (0.97_f64 * 0.97 - 0.8).sqrt();
         for (samples, tolerance) in [(1_000, 0.2), (50_000, 0.03)] {
-            let found = drawn(samples, &mut Uniform::new(3)).certain(0.9, 0.05).unwrap();
-            let above = found.point.threshold - right;
+            let certain = drawn(samples, &mut Uniform::new(3)).certain(0.9, 0.05).unwrap();
+            let above = certain.point.threshold - right;
             assert!((0.0..tolerance).contains(&above), "{samples}: {above}");
         }
     }
@@ -320,13 +320,13 @@ mod tests {
             ),
         ) {
             let samples: Vec<Judged> = samples.into_iter().map(|(c, edge, cloud)| sample(c, edge, cloud)).collect();
-            let found = Calibration::new(&samples);
-            for point in found.points() {
+            let calibration = Calibration::new(&samples);
+            for point in calibration.points() {
                 let is_hard = |s: &&Judged| s.signal.is_ok_and(|c| c < point.threshold);
                 let is_right = |s: &&Judged| if is_hard(s) { s.is_cloud_right } else { s.is_edge_right };
                 prop_assert_eq!(samples.iter().filter(is_hard).count() as u64, point.uploads.hits);
                 prop_assert_eq!(samples.iter().filter(is_right).count() as u64, point.joint.hits);
-                prop_assert_eq!(found.at_ratio(point.uploads.share()).uploads, point.uploads);
+                prop_assert_eq!(calibration.at_ratio(point.uploads.share()).uploads, point.uploads);
             }
         }
     }

@@ -11,17 +11,17 @@ use crate::number::{ONE, Share, from_billionths};
 /// The default depth: a burst of this many uploads is permitted.
 pub const DEPTH: u32 = 50;
 
-/// The bucket. Its state can be saved.
+/// The token bucket of the cap. Its state can be saved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cap {
     rate: Share,
     depth: u32,
-    /// In billionths of an upload.
+    /// The tokens of the bucket, in billionths of an upload.
     tokens: i64,
 }
 
 impl Cap {
-    /// A full bucket.
+    /// Returns a full bucket, which `rate` fills per sample up to `depth` uploads.
     pub fn new(rate: Share, depth: u32) -> Self {
         Self { rate, depth, tokens: i64::from(depth) * ONE }
     }
@@ -37,7 +37,7 @@ impl Cap {
         self.tokens = 0;
     }
 
-    /// A sample came.
+    /// Adds the tokens of one sample.
     pub fn sample(&mut self) {
         self.add(self.rate.billionths());
     }

@@ -58,7 +58,7 @@ fn normal(text: &str) -> Vec<String> {
     words.filter(|word| !word.is_empty()).collect()
 }
 
-/// A detected box.
+/// A box that a detector returned.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DetectedBox {
     /// `[xmin, ymin, xmax, ymax]`, in any unit.

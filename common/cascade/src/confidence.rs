@@ -101,8 +101,11 @@ mod tests {
             (&[0.9, 0.1], [0.531_004_406, 0.9, 0.8]),
         ] {
             for (signal, expected) in ALL.into_iter().zip([entropy, max, margin]) {
-                let found = signal.of(probabilities, Probabilities).unwrap();
-                assert!((found - expected).abs() < 1e-9, "{signal:?} {probabilities:?}: {found}");
+                let confidence = signal.of(probabilities, Probabilities).unwrap();
+                assert!(
+                    (confidence - expected).abs() < 1e-9,
+                    "{signal:?} {probabilities:?}: {confidence}"
+                );
             }
         }
     }

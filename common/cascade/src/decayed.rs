@@ -35,7 +35,7 @@ impl Decayed {
             && self.weights.iter().all(|weight| *weight <= MAX_WEIGHT)
     }
 
-    /// One observation passes.
+    /// Ages all counts by one observation.
     pub(crate) fn age(&mut self) {
         self.since_halving = self.since_halving.saturating_add(1);
         if self.since_halving >= self.half_life {
@@ -81,10 +81,10 @@ mod tests {
         let mut last = 1.0;
         for observation in 1..=300_i32 {
             counts.age();
-            let found = counts.counts().next().unwrap();
-            assert!((found - 0.5_f64.powf(f64::from(observation) / 100.0)).abs() < 1e-5);
-            assert!(found < last, "{observation}");
-            last = found;
+            let weight = counts.counts().next().unwrap();
+            assert!((weight - 0.5_f64.powf(f64::from(observation) / 100.0)).abs() < 1e-5);
+            assert!(weight < last, "{observation}");
+            last = weight;
         }
     }
 

@@ -61,7 +61,7 @@ impl ConfidenceDrift {
             && self.contrary < STABLE_SAMPLES
     }
 
-    /// Counts a sample.
+    /// Counts a sample with this confidence.
     pub fn observe(&mut self, confidence: f64) {
         let bin = fine_bin(confidence);
         self.current.age();
@@ -182,7 +182,7 @@ impl DisagreementDrift {
             && (-MAX..=self.sum).contains(&self.least)
     }
 
-    /// Counts a shadow.
+    /// Counts a shadow, and whether its answers agree.
     pub fn observe(&mut self, agreed: bool) {
         self.shadows = self.shadows.saturating_add(1);
         self.disagreed = self.disagreed.saturating_add(u64::from(!agreed));
@@ -278,9 +278,9 @@ mod tests {
         let mut drift = observed(uniform(1_999, 0.0));
         assert_eq!((drift.below(0.5), drift.below_quantile(0.2)), (None, None));
         observe(&mut drift, uniform(2_001, 0.0));
-        let near = |found: (f64, f64), expected: (f64, f64)| {
-            assert!((found.0 - expected.0).abs() < 0.02, "{found:?} {expected:?}");
-            assert!((found.1 - expected.1).abs() < 0.05, "{found:?} {expected:?}");
+        let near = |actual: (f64, f64), expected: (f64, f64)| {
+            assert!((actual.0 - expected.0).abs() < 0.02, "{actual:?} {expected:?}");
+            assert!((actual.1 - expected.1).abs() < 0.05, "{actual:?} {expected:?}");
         };
         near(drift.below_quantile(0.2).unwrap(), (0.2, 0.2));
         // Confidences from 0.4 to 1: none is below what a fifth was below before.

@@ -1,4 +1,4 @@
-//! Holds an agreement with the cloud's model instead of a share of uploads. Beta.
+//! Controls an agreement with the cloud's model instead of a share of uploads. Beta.
 //!
 //! Per bin of confidence: m samples, and of the n samples whose answers were compared (uploads and
 //! shadows), k that disagreed. Within a bin, whether a sample is compared does not depend on the
@@ -70,7 +70,7 @@ impl Comparisons {
 }
 
 impl Floor {
-    /// Holds `agreement`, the share of samples whose answer agrees with the cloud's model.
+    /// Returns a controller of `agreement`, the share of samples whose answer agrees with the cloud's model.
     pub fn new(agreement: Share) -> Self {
         let counts = Decayed::new(3 * BINS, HALF_LIFE);
         Self { agreement, counts, since_computed: 0, easy_from: BINS }
@@ -94,12 +94,12 @@ impl Floor {
         Some(resumed)
     }
 
-    /// Whether a sample is hard.
+    /// Whether a sample with this confidence is hard.
     pub fn is_hard(&self, confidence: f64) -> bool {
         bin(confidence, BINS) < self.easy_from
     }
 
-    /// Counts a sample.
+    /// Counts a sample with this confidence.
     pub fn observe(&mut self, confidence: f64) {
         self.counts.age();
         self.counts.add(bin(confidence, BINS));
@@ -189,10 +189,10 @@ mod tests {
     #[test]
     fn bounds_never_rise_with_confidence_where_the_rates_are_pooled() {
         // The most confident bin disagrees more often than the one below: both are pooled.
-        let found = bounds(&rates(&[(50.0, 100.0), (1.0, 100.0), (3.0, 100.0)]));
+        let upper = bounds(&rates(&[(50.0, 100.0), (1.0, 100.0), (3.0, 100.0)]));
         let pooled = interval(2.1, 100.5, Z_90_ONE_SIDED).high;
-        assert!((found[1] - pooled).abs() < 1e-12 && (found[2] - pooled).abs() < 1e-12);
-        assert!(found[0] > 0.5);
+        assert!((upper[1] - pooled).abs() < 1e-12 && (upper[2] - pooled).abs() < 1e-12);
+        assert!(upper[0] > 0.5);
     }
 
     #[test]
@@ -295,9 +295,9 @@ mod tests {
         #[test]
         fn bounds_of_any_counts_are_shares(counts in prop::collection::vec((0.0..=1.0_f64, 0.0..1e4_f64), BINS)) {
             let counts: Vec<_> = counts.iter().map(|(share, all)| (share * all, *all)).collect();
-            let found = bounds(&rates(&counts));
-            prop_assert_eq!(found.len(), BINS);
-            prop_assert!(found.iter().all(|bound| (0.0..=1.0).contains(bound)));
+            let upper = bounds(&rates(&counts));
+            prop_assert_eq!(upper.len(), BINS);
+            prop_assert!(upper.iter().all(|bound| (0.0..=1.0).contains(bound)));
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One, in billionths.
+/// The number 1 in billionths.
 pub(crate) const ONE: i64 = 1_000_000_000;
 
 /// A number from 0 to 1 in steps of a billionth: a ratio, a target, a step.
@@ -14,9 +14,9 @@ pub(crate) const ONE: i64 = 1_000_000_000;
 pub struct Share(u32);
 
 impl Share {
-    /// 0.
+    /// The share 0, none.
     pub const ZERO: Self = Self(0);
-    /// 1.
+    /// The share 1, all.
     pub const ONE: Self = Self(1_000_000_000);
 
     /// The nearest share, or `None` when `value` is not a number from 0 to 1.
@@ -108,7 +108,7 @@ pub(crate) fn bin(confidence: f64, bins: usize) -> usize {
     bin.min(bins.saturating_sub(1))
 }
 
-/// Number of [`fine_bin`]s.
+/// Number of bins of [`fine_bin`].
 pub(crate) const FINE_BINS: usize = 256;
 
 /// The bin of a confidence c among 256 bins of equal width of 1 - cbrt(1 - c): 0.012 wide at 0, and

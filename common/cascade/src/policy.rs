@@ -35,7 +35,7 @@ pub struct Policy {
     state: PolicyState,
 }
 
-/// What is saved of a [`Policy`].
+/// The state of a [`Policy`] that outlives a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyState {

@@ -1,4 +1,4 @@
-//! Holds a share of hard samples with one number: the threshold takes a step after each sample.
+//! Controls a share of hard samples with one number: a threshold that takes a step per sample.
 //!
 //! ```text
 //! u(t) = [c(t) < tau(t)]        tau(t + 1) = tau(t) + eta (r* - u(t))
@@ -18,17 +18,17 @@ use crate::number::{Share, from_billionths, to_billionths};
 /// The default step eta: the share is within 0.004 of the target after 5,500 samples.
 pub const STEP: Share = Share::percent(5);
 
-/// The controller. Its state can be saved.
+/// The controller of the share of hard samples. Its state can be saved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuantileTracker {
     target: Share,
     step: Share,
-    /// tau, in billionths.
+    /// The threshold tau in billionths.
     threshold: i64,
 }
 
 impl QuantileTracker {
-    /// Holds the share `target` of hard samples, from the threshold `initial` (0 to 1).
+    /// Returns a controller of the share `target` of hard samples, from the threshold `initial` (0 to 1).
     pub fn new(target: Share, step: Share, initial: f64) -> Self {
         Self { target, step, threshold: Share::nearest(initial).billionths() }
     }
@@ -40,7 +40,7 @@ impl QuantileTracker {
         (-1.0..=2.0).contains(&self.threshold()).then_some(Self { target, step, ..self })
     }
 
-    /// Whether a sample is hard.
+    /// Whether a sample with this confidence is hard.
     pub fn is_hard(&self, confidence: f64) -> bool {
         Share::nearest(confidence).billionths() < self.threshold
     }

@@ -87,7 +87,7 @@ impl Rows {
         let stride = elements.checked_mul(size).ok_or_else(shape_error)?;
         let expected = stride.checked_mul(rows).ok_or_else(shape_error)?;
         if len != expected {
-            return Err(RowsError::Length { expected, found: len });
+            return Err(RowsError::Length { expected, actual: len });
         }
         Ok(Self { elements, offsets: Offsets::Even { rows, stride } })
     }
@@ -199,8 +199,8 @@ impl Rows {
     }
 
     fn check_length<T>(&self, list: &[T]) -> Result<(), RowsError> {
-        let (expected, found) = (self.end(), list.len());
-        if expected == found { Ok(()) } else { Err(RowsError::Length { expected, found }) }
+        let (expected, actual) = (self.end(), list.len());
+        if expected == actual { Ok(()) } else { Err(RowsError::Length { expected, actual }) }
     }
 }
 
@@ -208,7 +208,7 @@ impl Rows {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     rows: usize,
-    /// In rising order.
+    /// The chosen rows, in rising order.
     chosen: Vec<usize>,
 }
 
@@ -327,7 +327,7 @@ mod tests {
     fn data_that_do_not_fit_their_shape_are_refused() {
         let fixed =
             |len: usize, shape: &[i64]| Rows::binary(&vec![0; len], shape, Element::Fixed(4));
-        assert_eq!(fixed(8, &[3, 1]), Err(RowsError::Length { expected: 12, found: 8 }));
+        assert_eq!(fixed(8, &[3, 1]), Err(RowsError::Length { expected: 12, actual: 8 }));
         for shape in [&[][..], &[-1, 2], &[2, -1], &[2, i64::MAX, i64::MAX], &[i64::MAX, 4]] {
             assert_eq!(fixed(8, shape), Err(RowsError::Shape(shape.to_vec())));
         }
@@ -393,9 +393,9 @@ mod tests {
 
     #[test]
     fn inputs_need_equal_numbers_of_rows() {
-        let found = batch_size([("pixels", &[10, 64][..]), ("mask", &[9][..])]);
+        let size = batch_size([("pixels", &[10, 64][..]), ("mask", &[9][..])]);
         assert_eq!(
-            found.unwrap_err().to_string(),
+            size.unwrap_err().to_string(),
             "input \"pixels\" has 10 rows, \"mask\" has 9: they have to be equal"
         );
         assert_eq!(batch_size([("pixels", &[10, 64][..]), ("mask", &[10][..])]), Ok(10));

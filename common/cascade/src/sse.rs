@@ -13,7 +13,7 @@
 use std::fmt;
 use std::ops::Range;
 
-/// An event.
+/// An event of the stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Event {
     /// The type (`event`); `message` if it is empty.
@@ -29,9 +29,9 @@ pub struct Event {
 /// A frame of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Its bytes.
+    /// The bytes of the frame.
     pub bytes: &'a [u8],
-    /// Where it is in the stream.
+    /// The position of the bytes in the stream.
     pub range: Range<u64>,
     /// Its event; `None` if it has no data: comments, a `retry` alone, or the rest of a stream that
     /// ended within an event.
@@ -143,11 +143,12 @@ impl Parser {
     fn end_of_frame(&mut self) -> Option<usize> {
         loop {
             let unread = &self.buffer[self.searched..];
-            let Some(found) = unread.iter().position(|byte| matches!(byte, b'\r' | b'\n')) else {
+            let Some(line_end) = unread.iter().position(|byte| matches!(byte, b'\r' | b'\n'))
+            else {
                 self.searched = self.buffer.len();
                 return None;
             };
-            let end = self.searched + found;
+            let end = self.searched + line_end;
             let Some(next) = next_line(&self.buffer, end, self.has_ended) else {
                 self.searched = end;
                 return None;

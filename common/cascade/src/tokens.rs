@@ -169,8 +169,8 @@ mod tests {
         TokenSignal::Choice(vec!["Yes".to_owned(), "No".to_owned()])
     }
 
-    fn close(found: Signal, expected: f64) {
-        assert!((found.unwrap() - expected).abs() < 1e-9, "{found:?}, expected {expected}");
+    fn close(signal: Signal, expected: f64) {
+        assert!((signal.unwrap() - expected).abs() < 1e-9, "{signal:?}, expected {expected}");
     }
 
     #[test]

@@ -14,9 +14,9 @@ pub const Z_95: f64 = 1.959_964;
 /// Bounds of a share, each 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Interval {
-    /// The lower bound.
+    /// The lower bound of the share.
     pub low: f64,
-    /// The upper bound.
+    /// The upper bound of the share.
     pub high: f64,
 }
 
@@ -54,9 +54,9 @@ mod tests {
             (0.0, 20.0, 0.0000, 0.1611),
             (1.0, 29.0, 0.0061, 0.1718),
         ] {
-            let found = interval(hits, trials, Z_95);
-            assert!((found.low - low).abs() < 5e-5, "{hits}/{trials}: {found:?}");
-            assert!((found.high - high).abs() < 5e-5, "{hits}/{trials}: {found:?}");
+            let bounds = interval(hits, trials, Z_95);
+            assert!((bounds.low - low).abs() < 5e-5, "{hits}/{trials}: {bounds:?}");
+            assert!((bounds.high - high).abs() < 5e-5, "{hits}/{trials}: {bounds:?}");
         }
     }
 
@@ -71,8 +71,8 @@ mod tests {
             (1.0, f64::NAN),
             (1.0, f64::INFINITY),
         ] {
-            let found = interval(hits, trials, Z_95);
-            assert_eq!(found, Interval { low: 0.0, high: 1.0 }, "{hits}/{trials}");
+            let bounds = interval(hits, trials, Z_95);
+            assert_eq!(bounds, Interval { low: 0.0, high: 1.0 }, "{hits}/{trials}");
         }
     }
 
@@ -81,11 +81,11 @@ mod tests {
         fn interval_contains_the_share_and_shrinks(hits in 0_u32..1_000, others in 0_u32..1_000) {
             prop_assume!(hits + others > 0);
             let (hits, trials) = (f64::from(hits), f64::from(hits + others));
-            let found = interval(hits, trials, Z_95);
+            let bounds = interval(hits, trials, Z_95);
             let share = hits / trials;
-            prop_assert!(found.low <= share + 1e-12 && share <= found.high + 1e-12);
+            prop_assert!(bounds.low <= share + 1e-12 && share <= bounds.high + 1e-12);
             let more = interval(hits * 4.0, trials * 4.0, Z_95);
-            prop_assert!(more.high - more.low < found.high - found.low);
+            prop_assert!(more.high - more.low < bounds.high - bounds.low);
         }
     }
 }

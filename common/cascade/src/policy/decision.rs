@@ -2,7 +2,7 @@
 
 use crate::signal::Unjudged;
 
-/// Where a sample may go.
+/// Whether a sample may go to the cloud, and why not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
     /// The cloud may be called: the breaker permits it.
@@ -55,7 +55,7 @@ impl Decision {
         }
     }
 
-    /// Whether the cloud is asked.
+    /// Whether the decision sends the sample to the cloud.
     pub const fn is_upload(self) -> bool {
         matches!(self, Self::Hard | Self::EdgeDown | Self::EdgeError)
     }
@@ -73,6 +73,6 @@ pub enum Upload {
     Answered(Option<bool>),
     /// The cloud did not answer: the edge's answer is used.
     Failed,
-    /// Nothing was sent.
+    /// The request was not sent to the cloud.
     NotSent,
 }

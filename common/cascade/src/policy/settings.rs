@@ -1,4 +1,4 @@
-//! What is held for a service, and its limits.
+//! The goal that the policy of a service controls, and its limits.
 
 use crate::number::Share;
 
@@ -7,7 +7,7 @@ pub const SHADOW_RATIO: Share = Share::percent(2);
 /// The part of an upload ratio that shadows take by default, unless [`SHADOW_RATIO`] is less.
 const SHADOWS_OF_RATIO: f64 = 0.1;
 
-/// What is held.
+/// The value that the policy controls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Goal {
     /// The threshold of [`Settings`]. Nothing else is controlled.
@@ -16,9 +16,9 @@ pub enum Goal {
     UploadRatio(Share),
     /// A share of hard samples, by [`crate::quantile`].
     TrackedRatio {
-        /// The share.
+        /// The wanted share of hard samples.
         ratio: Share,
-        /// The tracker's step.
+        /// The step by which the tracker moves the threshold per sample.
         step: Share,
     },
     /// An agreement with the cloud's model, by [`crate::floor`].
@@ -28,7 +28,7 @@ pub enum Goal {
 /// The settings of a service.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Settings {
-    /// What is held.
+    /// The value that the policy controls.
     pub goal: Goal,
     /// A sample with a lower confidence is hard: always with [`Goal::Threshold`], for the first
     /// samples with a ratio.

@@ -213,8 +213,11 @@ fn shadows_and_uploads_give_an_agreement_and_its_drift() {
             _ => {}
         }
         if sample == 12_000 {
-            let found = policy.agreement().unwrap();
-            assert!((found.interval.low..=found.interval.high).contains(&0.96), "{found:?}");
+            let estimate = policy.agreement().unwrap();
+            assert!(
+                (estimate.interval.low..=estimate.interval.high).contains(&0.96),
+                "{estimate:?}"
+            );
             assert!(!policy.disagreement_drift().is_drifting());
         }
     }

@@ -9,10 +9,10 @@ pub enum RowsError {
     Shape(Vec<i64>),
     /// The list has another length than its shape.
     Length {
-        /// As its shape requires: bytes, or elements of a list.
+        /// The length that the shape requires: bytes, or elements of a list.
         expected: usize,
         /// The length of the list.
-        found: usize,
+        actual: usize,
     },
     /// A `BYTES` tensor ends within an element, or has too many elements.
     Bytes,
@@ -32,9 +32,9 @@ pub enum RowsError {
     },
     /// The cloud answered another number of rows than it was sent.
     Answered {
-        /// Rows sent.
+        /// Number of rows that were sent.
         sent: usize,
-        /// Rows answered.
+        /// Number of rows that the cloud answered.
         answered: usize,
     },
     /// A row of the cloud has another number of elements than one of the edge: the outputs of the
@@ -51,8 +51,8 @@ impl fmt::Display for RowsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Shape(shape) => write!(f, "the shape {shape:?} has no rows"),
-            Self::Length { expected, found } => {
-                write!(f, "the data have length {found}, but their shape requires {expected}")
+            Self::Length { expected, actual } => {
+                write!(f, "the data have length {actual}, but their shape requires {expected}")
             }
             Self::Bytes => {
                 f.write_str("the elements of a BYTES tensor do not match its shape and length")
