@@ -18,7 +18,7 @@ pub enum AggregateError {
     /// A file cannot be read or written.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// Writing failed.
+    /// The new weights cannot be written.
     #[error(transparent)]
     Io(#[from] std::io::Error),
     /// The record and the files do not belong together.
@@ -26,7 +26,7 @@ pub enum AggregateError {
     Count {
         /// Updates of the record.
         expected: usize,
-        /// Files.
+        /// Number of given files.
         given: usize,
     },
     /// The new weights do not fit into their type.
@@ -34,7 +34,7 @@ pub enum AggregateError {
     Overflow {
         /// Name of the tensor.
         tensor: String,
-        /// Its type.
+        /// The type of the tensor's elements.
         data_type: DataType,
     },
 }

@@ -19,7 +19,7 @@ const MAX_PACE: f64 = 4.0;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rule {
-    /// How the differences are combined.
+    /// How the differences are combined into one.
     pub strategy: AggregationStrategy,
     /// What an update's weight is proportional to.
     pub weights: WeightBy,
@@ -33,16 +33,16 @@ pub struct Rule {
     /// count.
     #[serde(default)]
     pub refuse: Option<f64>,
-    /// The rate above.
+    /// The rate by which the difference is multiplied, the `rate` above.
     pub server_learning_rate: f64,
-    /// The momentum above, from 0 to below 1.
+    /// The `momentum` above, from 0 to below 1.
     pub server_momentum: f64,
 }
 
-/// How the differences are combined.
+/// A way to combine the differences of a round into one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum AggregationStrategy {
-    /// The weighted mean.
+    /// The mean of the differences, weighted by their weights.
     FedAvg,
     /// The mean without the extremes. The share that is dropped at each end, below 0.5.
     TrimmedMean(f64),
@@ -53,7 +53,7 @@ pub enum AggregationStrategy {
 pub enum WeightBy {
     /// The number of samples it was trained with.
     Samples,
-    /// All are equal.
+    /// All updates have the same weight.
     Equal,
 }
 
@@ -68,7 +68,8 @@ pub struct Participant {
     pub reported_samples: u64,
     /// Samples of the worker's dataset that the agent counted, if it has.
     pub counted_samples: Option<u64>,
-    /// As [`UpdateSummary::norm`](crate::update::UpdateSummary::norm).
+    /// The norm of the difference to the base, see
+    /// [`UpdateSummary::norm`](crate::update::UpdateSummary::norm).
     pub norm: f64,
     /// Steps of the optimizer that the worker reported, if it has.
     pub steps: Option<u64>,
@@ -79,7 +80,7 @@ pub struct Participant {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CloseRecord {
-    /// The rule.
+    /// The rule by which the round was closed.
     pub rule: Rule,
     /// The updates that count, by the names of their workers.
     pub entries: Vec<CloseEntry>,
@@ -108,9 +109,9 @@ pub struct RefusedNorm {
     pub worker: String,
     /// Its norm, or that per local step.
     pub norm: f64,
-    /// What it was compared with.
+    /// The median of the norms of the round.
     pub median: f64,
-    /// Whether both are per local step.
+    /// Whether `norm` and `median` are per local step.
     #[serde(default)]
     pub is_per_step: bool,
     /// The limit, in multiples of the median.

@@ -5,7 +5,7 @@ use std::io;
 /// Why a file of weights cannot be used. The text continues "weights.npz: ...".
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
-    /// Reading failed.
+    /// The file of weights cannot be read.
     #[error(transparent)]
     Io(io::Error),
     /// The file is neither of the two formats.
@@ -16,23 +16,23 @@ pub enum WeightsError {
     Malformed {
         /// Name of the format.
         format: &'static str,
-        /// What is wrong.
+        /// The part that is malformed, and how.
         problem: String,
     },
     /// A part of the file exceeds a limit.
     #[error("{what}: {value} exceeds the limit of {limit}")]
     TooLarge {
-        /// What exceeds.
+        /// The part that exceeds the limit.
         what: &'static str,
-        /// How large it is.
+        /// The size or the number that is too large.
         value: u64,
-        /// How large it may be.
+        /// The largest permitted value.
         limit: u64,
     },
     /// The file needs what is refused on purpose.
     #[error("tensor \"{tensor}\": {problem}")]
     Unsupported {
-        /// Its name.
+        /// Name of the refused tensor.
         tensor: String,
         /// What is refused, and what to do instead.
         problem: String,

@@ -31,9 +31,9 @@ pub const MAX_TENSORS: usize = 65_536;
 /// The format of a file of weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// <https://github.com/huggingface/safetensors>
+    /// A safetensors file, see <https://github.com/huggingface/safetensors>.
     Safetensors,
-    /// `numpy.savez` or `numpy.savez_compressed`.
+    /// A file that `numpy.savez` or `numpy.savez_compressed` wrote.
     Npz,
 }
 

@@ -69,7 +69,7 @@ fn directory(file: &File, length: u64) -> Result<Vec<u8>, WeightsError> {
 struct Member {
     name: String,
     is_deflated: bool,
-    /// Of the local header.
+    /// Position of the local header in the file.
     offset: u64,
     compressed: u64,
     uncompressed: u64,

@@ -14,7 +14,7 @@ use super::{Format, Tensor, Weights, WeightsError, npy};
 pub struct WeightsWriter {
     file: File,
     format: Format,
-    /// Bytes written.
+    /// Number of bytes written so far.
     at: u64,
     /// The parts of a `.npz` file that are complete.
     members: Vec<Member>,
