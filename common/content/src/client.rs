@@ -32,9 +32,9 @@ const MAX_TEXT: usize = 64 * 1024;
 pub struct Upload {
     /// The address of this content.
     pub url: String,
-    /// The file.
+    /// Path of the file to upload.
     pub path: PathBuf,
-    /// Its length in bytes.
+    /// Length of the content in bytes.
     pub length: u64,
     /// Bytes per request, at most [`MAX_BLOCK`]. What a cut costs at most.
     pub block: u64,

@@ -26,11 +26,11 @@ const MAX_TEXT: usize = 4096;
 /// A content to download.
 #[derive(Debug, Clone)]
 pub struct Download {
-    /// Its address.
+    /// Address of the content at its server.
     pub url: String,
-    /// Its digest.
+    /// The digest that the content must have.
     pub content: Digest,
-    /// What is known of its length.
+    /// The known or the maximum length.
     pub length: Length,
     /// Where to put it. What an attempt received is kept in a file beside it.
     pub path: PathBuf,
@@ -39,9 +39,9 @@ pub struct Download {
 /// The length of a content in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
-    /// Its length.
+    /// The exact length of the content.
     Exactly(u64),
-    /// It is not known; a longer content is not received.
+    /// The maximum length, when the exact one is not known; a longer content is not received.
     AtMost(u64),
 }
 
@@ -80,15 +80,15 @@ pub enum DownloadError {
     /// The content is larger than [`Length::AtMost`]. It is removed.
     #[error("the server sent more than {limit} bytes")]
     TooLarge {
-        /// The limit.
+        /// The maximum length in bytes.
         limit: u64,
     },
     /// The file cannot be read or written.
     #[error("{}: {error}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What failed.
+        /// The error of the file system.
         error: io::Error,
     },
 }
@@ -143,11 +143,11 @@ pub async fn download(client: &Client, download: &Download) -> Result<(), Downlo
 
 /// The digest is that of the received bytes: fails if the file does not have as many.
 async fn has_length(file: &File, expected: u64) -> io::Result<()> {
-    let found = file.metadata().await?.len();
-    if found == expected {
+    let length = file.metadata().await?.len();
+    if length == expected {
         return Ok(());
     }
-    Err(io::Error::other(format!("it has {found} bytes after {expected} were written")))
+    Err(io::Error::other(format!("it has {length} bytes after {expected} were written")))
 }
 
 /// Receives what is missing from `offset` on.

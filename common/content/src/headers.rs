@@ -26,9 +26,9 @@ pub const PARTIAL_UPLOAD: HeaderValue = HeaderValue::from_static("application/pa
 /// The header of a `PATCH` with one block of a content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
-    /// Where the block begins.
+    /// Position of the block's first byte in the content.
     pub offset: u64,
-    /// Whether it is the last one.
+    /// Whether the block is the last one of the content.
     pub is_last: bool,
     /// Bytes of the whole content.
     pub length: u64,
@@ -85,7 +85,7 @@ impl Block {
 pub struct Progress {
     /// Bytes from the start.
     pub offset: u64,
-    /// Whether that is all, and verified.
+    /// Whether the content is complete and verified.
     pub is_complete: bool,
 }
 

@@ -12,12 +12,12 @@ use crate::{
     uploads::{MAX_BLOCK, Received, UploadError, UploadId, Uploads},
 };
 
-/// What to do after a block.
+/// What a server does after it received a block.
 #[derive(Debug)]
 pub enum Next {
-    /// Answer with this.
+    /// The server sends this response.
     Respond(Response<Bytes>),
-    /// The content is complete in this file: answer with what it is worth.
+    /// The content is complete in this file: the response depends on what it is worth.
     Judge(std::path::PathBuf),
 }
 

@@ -36,9 +36,9 @@ pub enum UploadError {
     /// and an earlier process received a part of it: it was removed, and byte 0 is expected.
     #[error("the block begins at byte {provided}, {expected} is expected")]
     Offset {
-        /// Where the next block begins.
+        /// The offset at which the next block must begin.
         expected: u64,
-        /// Where this one begins.
+        /// The offset at which this block begins.
         provided: u64,
     },
     /// The block is not what its digest describes.
@@ -50,9 +50,9 @@ pub enum UploadError {
     /// The content is too large.
     #[error("the content has {length} bytes, at most {limit} are accepted")]
     TooLarge {
-        /// Its length.
+        /// Length of the content in bytes.
         length: u64,
-        /// The limit.
+        /// Maximum length in bytes.
         limit: u64,
     },
     /// The whole content is not what its name describes. It was removed; the upload begins again.
@@ -61,14 +61,14 @@ pub enum UploadError {
     /// The disk failed, or is full.
     #[error("{path}: {error}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What failed.
+        /// The error of the file system.
         error: io::Error,
     },
 }
 
-/// What there is after a block.
+/// The progress of a content after a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Received {
     /// More blocks are needed, from this byte on.
