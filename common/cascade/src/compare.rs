@@ -77,10 +77,10 @@ pub fn same_boxes(edge: &[DetectedBox], cloud: &[DetectedBox]) -> bool {
         return false;
     }
     let mut free: Vec<&DetectedBox> = cloud.iter().collect();
-    edge.iter().all(|found| {
-        let overlaps = free.iter().enumerate().filter(|(_, other)| other.class == found.class);
+    edge.iter().all(|detected| {
+        let overlaps = free.iter().enumerate().filter(|(_, other)| other.class == detected.class);
         let best = overlaps
-            .map(|(index, other)| (index, overlap(found.corners, other.corners)))
+            .map(|(index, other)| (index, overlap(detected.corners, other.corners)))
             .max_by(|(_, a), (_, b)| a.total_cmp(b));
         match best {
             Some((index, overlap)) if overlap >= MIN_OVERLAP => {
