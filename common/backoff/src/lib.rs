@@ -69,7 +69,7 @@ pub struct Retries {
 }
 
 impl Retries {
-    /// Starts without failures.
+    /// Starts with no failure counted.
     pub const fn new(backoff: Backoff) -> Self {
         Self { backoff, failures: 0 }
     }
