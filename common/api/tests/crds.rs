@@ -210,8 +210,8 @@ fn required_fields_are_as_documented() {
 #[test]
 fn cost_of_every_rule_is_bounded() {
     for crd in crds() {
-        let found: Vec<_> = unbounded(&crd).iter().map(ToString::to_string).collect();
-        assert!(found.is_empty(), "{}: {found:#?}", crd["metadata"]["name"]);
+        let findings: Vec<_> = unbounded(&crd).iter().map(ToString::to_string).collect();
+        assert!(findings.is_empty(), "{}: {findings:#?}", crd["metadata"]["name"]);
     }
 }
 

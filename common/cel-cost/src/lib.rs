@@ -24,7 +24,7 @@ pub struct Unbounded {
     pub field: String,
     /// The text of the expression.
     pub expression: String,
-    /// What has no maximum size.
+    /// The part without a bound, and the limit that it lacks.
     pub reason: String,
 }
 
@@ -37,12 +37,12 @@ impl fmt::Display for Unbounded {
 
 /// Returns the expressions of a `CustomResourceDefinition` whose cost has no bound.
 pub fn unbounded(crd: &Value) -> Vec<Unbounded> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for (position, version) in list(&crd["spec"]["versions"]).iter().enumerate() {
         let path = format!("spec.versions[{position}].schema.openAPIV3Schema");
-        visit(&version["schema"]["openAPIV3Schema"], &path, None, &mut found);
+        visit(&version["schema"]["openAPIV3Schema"], &path, None, &mut findings);
     }
-    found
+    findings
 }
 
 fn list(value: &Value) -> &[Value] {
@@ -50,7 +50,7 @@ fn list(value: &Value) -> &[Value] {
 }
 
 /// `repeated` is why the schema may occur in any number of places of an object.
-fn visit(schema: &Value, path: &str, repeated: Option<&str>, found: &mut Vec<Unbounded>) {
+fn visit(schema: &Value, path: &str, repeated: Option<&str>, findings: &mut Vec<Unbounded>) {
     for (position, rule) in list(&schema["x-kubernetes-validations"]).iter().enumerate() {
         for name in ["rule", "messageExpression"] {
             let Some(expression) = rule[name].as_str().filter(|text| !text.is_empty()) else {
@@ -59,17 +59,17 @@ fn visit(schema: &Value, path: &str, repeated: Option<&str>, found: &mut Vec<Unb
             let reasons = Reader::new(expression, schema).reasons();
             for reason in repeated.map(str::to_owned).into_iter().chain(reasons) {
                 let field = format!("{path}.x-kubernetes-validations[{position}].{name}");
-                found.push(Unbounded { field, expression: expression.to_owned(), reason });
+                findings.push(Unbounded { field, expression: expression.to_owned(), reason });
             }
         }
     }
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        visit(property, &format!("{path}.properties[{name}]"), repeated, found);
+        visit(property, &format!("{path}.properties[{name}]"), repeated, findings);
     }
     for (name, limit) in [("items", "maxItems"), ("additionalProperties", "maxProperties")] {
         if schema[name].is_object() {
             let own = schema[limit].is_null().then(|| format!("{path} has no {limit}"));
-            visit(&schema[name], &format!("{path}.{name}"), repeated.or(own.as_deref()), found);
+            visit(&schema[name], &format!("{path}.{name}"), repeated.or(own.as_deref()), findings);
         }
     }
 }
@@ -163,12 +163,13 @@ mod tests {
             },
             "x-kubernetes-validations": [{"rule": "true", "messageExpression": message}],
         }}}}}]}});
-        let found: Vec<_> = unbounded(&crd).into_iter().map(|it| (it.field, it.reason)).collect();
+        let findings: Vec<_> =
+            unbounded(&crd).into_iter().map(|it| (it.field, it.reason)).collect();
         let field = "spec.versions[0].schema.openAPIV3Schema.properties[spec]\
                      .x-kubernetes-validations[0].messageExpression";
         let reason = |text| (field.to_owned(), format!("string({text}) has no maximum size"));
         assert_eq!(
-            found,
+            findings,
             [reason("self.aggregation.minWorkers"), reason("size(self.trainingWorkers)")]
         );
     }
@@ -181,10 +182,10 @@ mod tests {
             |items: &Value| json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": items}}]}});
         assert_eq!(unbounded(&crd(&items)), []);
         items["maxItems"].take();
-        let found = unbounded(&crd(&items));
-        assert_eq!(found.len(), 1);
+        let findings = unbounded(&crd(&items));
+        assert_eq!(findings.len(), 1);
         assert_eq!(
-            found[0].to_string(),
+            findings[0].to_string(),
             "spec.versions[0].schema.openAPIV3Schema.items.x-kubernetes-validations[0].rule: \
              spec.versions[0].schema.openAPIV3Schema has no maxItems, so the cost of the expression \
              has no bound: self > 1"

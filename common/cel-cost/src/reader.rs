@@ -179,12 +179,12 @@ impl<'a> Reader<'a> {
     }
 
     /// A method of a value, at its dot.
-    fn method(&mut self, name: &str, of: Part<'a>) -> Known<'a> {
+    fn method(&mut self, name: &str, receiver: Part<'a>) -> Known<'a> {
         self.at += 2;
         if !FREE.contains(&name) {
-            match of.known {
-                Known::Combined => self.read(Part { known: Known::Built, ..of }),
-                _ => self.read(of),
+            match receiver.known {
+                Known::Combined => self.read(Part { known: Known::Built, ..receiver }),
+                _ => self.read(receiver),
             }
         }
         let is_loop = LOOPS.contains(&name);
@@ -192,24 +192,24 @@ impl<'a> Reader<'a> {
             return self.call(name);
         }
         self.at += 1;
-        let held = self.variables.len();
-        self.bind(of.known);
+        let outer = self.variables.len();
+        self.bind(receiver.known);
         self.arguments(false);
-        self.variables.truncate(held);
+        self.variables.truncate(outer);
         match name {
             _ if is_loop => Known::Fixed,
-            "filter" => of.known,
+            "filter" => receiver.known,
             _ => Known::Built,
         }
     }
 
     /// The variables of a macro: an item or, of a map, a key. Of two, the second one is the value.
-    fn bind(&mut self, of: Known<'a>) {
-        let is_map = matches!(of, Known::Of(schema) if schema["items"].is_null());
-        let mut known = if is_map { Known::Built } else { item(of) };
+    fn bind(&mut self, ranged: Known<'a>) {
+        let is_map = matches!(ranged, Known::Of(schema) if schema["items"].is_null());
+        let mut known = if is_map { Known::Built } else { item(ranged) };
         while self.kind(self.at + 1) == Some(Kind::Comma) {
             self.variables.push((self.word(self.at), known));
-            known = item(of);
+            known = item(ranged);
             self.at += 2;
         }
     }
@@ -229,15 +229,15 @@ impl<'a> Reader<'a> {
 }
 
 /// A field of an object, or the value of a key of a map.
-fn field<'a>(of: Known<'a>, name: &str) -> Known<'a> {
-    let Known::Of(schema) = of else { return Known::Built };
+fn field<'a>(parent: Known<'a>, name: &str) -> Known<'a> {
+    let Known::Of(schema) = parent else { return Known::Built };
     let name = ESCAPES.iter().fold(name.to_owned(), |name, (from, to)| name.replace(from, to));
-    schema["properties"].get(&name).map_or_else(|| item(of), Known::Of)
+    schema["properties"].get(&name).map_or_else(|| item(parent), Known::Of)
 }
 
 /// An item of a list, or a value of a map.
-fn item(of: Known<'_>) -> Known<'_> {
-    match of {
+fn item(parent: Known<'_>) -> Known<'_> {
+    match parent {
         Known::Fixed => Known::Fixed,
         Known::Of(schema) => {
             let items = [&schema["items"], &schema["additionalProperties"]];

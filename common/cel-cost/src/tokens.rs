@@ -20,7 +20,7 @@ pub(super) enum Kind {
     Close,
     Comma,
     Dot,
-    /// Anything else.
+    /// Any other token, such as `+` or `?`.
     Operator,
 }
 
