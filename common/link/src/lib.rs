@@ -69,7 +69,7 @@ pub enum LinkError {
     ClientId {
         /// The client ID as given.
         client_id: String,
-        /// What is wrong with it.
+        /// The rule that the client ID violates.
         why: &'static str,
     },
     /// The keep-alive time is not valid.
@@ -100,7 +100,7 @@ pub enum LinkError {
         what: &'static str,
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error of reading or parsing the file.
         why: String,
     },
     /// A topic or topic filter is not valid.
@@ -108,7 +108,7 @@ pub enum LinkError {
     Topic {
         /// The topic or filter.
         topic: String,
-        /// What is wrong with it.
+        /// The rule that the topic or filter violates.
         why: &'static str,
     },
     /// The packet is larger than allowed; nothing was queued.

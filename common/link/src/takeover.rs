@@ -15,7 +15,7 @@ const YIELD: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(
 /// How long takeovers are reported after the last one: longer than two pauses.
 pub const REPORTED_FOR: Duration = Duration::from_secs(5 * 60);
 
-/// How a connection ended.
+/// The end of a connection to the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionEnd {
     /// The broker closed it after this time.
@@ -65,8 +65,8 @@ mod tests {
             assert!(pause.as_secs_f64() >= least && pause.as_secs() <= most, "{pauses:?}");
         }
         // The other client pauses, too.
-        let held = ConnectionEnd::ClosedByBroker(Duration::from_secs(100));
-        assert!(takeovers.record(held, 0).is_some_and(|pause| pause.as_secs() >= 30));
+        let long_lived = ConnectionEnd::ClosedByBroker(Duration::from_secs(100));
+        assert!(takeovers.record(long_lived, 0).is_some_and(|pause| pause.as_secs() >= 30));
     }
 
     #[test]
