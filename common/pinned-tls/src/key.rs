@@ -24,9 +24,9 @@ pub enum KeyError {
     /// The file cannot be read or written.
     #[error("key file {}: {source}", path.display())]
     File {
-        /// The file.
+        /// Path of the key file.
         path: PathBuf,
-        /// What failed.
+        /// The error of the file system.
         source: io::Error,
     },
     /// The text is not a private key that can be used.
@@ -34,7 +34,7 @@ pub enum KeyError {
     Invalid {
         /// The file, or where else the text is from.
         origin: String,
-        /// What is wrong with it.
+        /// The reason why it is not usable.
         why: String,
     },
 }
