@@ -30,7 +30,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
 /// A socket that accepts connections.
 pub trait Accept: Send + Sync {
-    /// A connection.
+    /// The type of an accepted connection.
     type Stream: Send + 'static;
 
     /// Waits for a connection.

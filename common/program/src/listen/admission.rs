@@ -68,7 +68,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// All causes.
+    /// All causes of a refusal, for metrics.
     pub const ALL: [Self; 10] = [
         Self::PendingFull,
         Self::AddressPending,
@@ -99,14 +99,14 @@ impl Refusal {
     }
 }
 
-/// Where a connection is counted.
+/// The group in which a connection counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
-    /// Its client is not known yet.
+    /// The client of the connection is not known yet.
     Pending,
-    /// It has a place without an identity.
+    /// The connection has a place without an identity.
     Anonymous,
-    /// It has a place of this identity.
+    /// The connection has a place of this identity.
     Known(String),
     /// It is not counted.
     Trusted,
@@ -343,7 +343,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn limits_hold_and_nothing_is_left_behind(
+        fn limits_apply_and_nothing_is_left_behind(
             actions in prop::collection::vec(action(), 0..200),
         ) {
             let mut admission = Admission::new(LIMITS);

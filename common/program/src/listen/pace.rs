@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct MinSpeed {
     /// Time beside that of the bytes: for the first ones, and for pauses.
     pub allowance: Duration,
-    /// Bytes per second.
+    /// The least permitted speed, in bytes per second.
     pub bytes_per_second: u32,
 }
 

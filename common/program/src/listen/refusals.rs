@@ -34,7 +34,7 @@ impl Refusals {
         }
     }
 
-    /// Counts a refusal.
+    /// Counts a refusal of a server.
     pub fn count(&self, server: &'static str, cause: Refusal) {
         self.0.get_or_create(&ByCause { server, cause }).inc();
     }

@@ -8,7 +8,7 @@ use std::{
 /// The other side of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
-    /// A TCP client.
+    /// A client over TCP, with its address.
     Address(SocketAddr),
     /// A client of a Unix socket.
     Local,
