@@ -22,9 +22,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a temporary file begins with: directory listings, and the names of secrets, leave it out.
+/// Prefix of a temporary name: directory listings, and the names of secrets, leave it out.
 const PREFIX: &str = ".";
-/// What a temporary file ends with.
+/// Suffix of the name of a temporary file.
 const SUFFIX: &str = ".new";
 /// Permission bits of a file.
 const MODE_BITS: u32 = 0o7777;
@@ -244,9 +244,9 @@ mod tests {
         for mode in [0o600, 0o400, 0o440, 0o666] {
             fs::write(temporary(&path), "of a killed process").unwrap();
             replace(&path, b"key", Access::mode(mode), Survives::Kill).unwrap();
-            let found = fs::metadata(&path).unwrap();
-            assert_eq!(found.permissions().mode() & MODE_BITS, mode);
-            let access = Access::mode(mode).with_group(Some(found.gid()));
+            let metadata = fs::metadata(&path).unwrap();
+            assert_eq!(metadata.permissions().mode() & MODE_BITS, mode);
+            let access = Access::mode(mode).with_group(Some(metadata.gid()));
             replace(&path, b"key", access, Survives::Kill).unwrap();
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & MODE_BITS, mode);
         }
