@@ -24,7 +24,7 @@ pub enum AggregateError {
     /// The record and the files do not belong together.
     #[error("the round has {expected} updates, {given} files were given")]
     Count {
-        /// Updates of the record.
+        /// Number of updates in the record.
         expected: usize,
         /// Number of given files.
         given: usize,

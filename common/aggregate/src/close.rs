@@ -95,7 +95,7 @@ pub struct CloseEntry {
     pub worker: String,
     /// The digest of its file.
     pub sha256: String,
-    /// Its share of the mean. All shares add up to 1.
+    /// The share of the update in the mean. All shares add up to 1.
     pub weight: f64,
     /// The factor of its difference, at most 1.
     pub factor: f64,
@@ -107,7 +107,7 @@ pub struct CloseEntry {
 pub struct RefusedNorm {
     /// The name of its worker.
     pub worker: String,
-    /// Its norm, or that per local step.
+    /// The norm of the update, or its norm per local step.
     pub norm: f64,
     /// The median of the norms of the round.
     pub median: f64,

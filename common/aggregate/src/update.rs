@@ -20,7 +20,7 @@ pub enum Refusal {
         tensor: String,
         /// Index of the first such element, in the order of the data.
         at: u64,
-        /// `NaN` or an infinity.
+        /// The value: `NaN` or an infinity.
         value: String,
     },
 }

@@ -27,7 +27,7 @@ const MAX_COUNT: u64 = 1 << 48;
 /// Counts of the recent past. They can be saved.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Agreement {
-    /// The newest one last.
+    /// The blocks of shadows, the newest one last.
     blocks: VecDeque<Block>,
 }
 

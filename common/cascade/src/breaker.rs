@@ -96,12 +96,12 @@ pub struct Breaker {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum State {
-    /// Any number of calls.
+    /// The breaker permits any number of calls.
     #[default]
     Closed,
     /// One call at a time; the current one is given up at `pending`.
     Single { pending: Option<Instant> },
-    /// No calls until then.
+    /// The breaker permits no calls until then.
     Paused { until: Instant },
 }
 

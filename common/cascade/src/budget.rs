@@ -35,7 +35,7 @@ const STEEP_TO: f64 = 6.5;
 /// No more than this many samples are owed, in either direction.
 const MAX_OWED: i64 = 100 * ONE;
 
-/// The controller. Its state can be saved.
+/// The controller of the share of hard samples. Its state can be saved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     target: Share,

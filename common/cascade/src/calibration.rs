@@ -123,7 +123,7 @@ impl Calibration {
         self.samples
     }
 
-    /// Those without a confidence.
+    /// Number of samples without a confidence.
     pub const fn unjudged(&self) -> u64 {
         self.unjudged
     }

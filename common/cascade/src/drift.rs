@@ -198,7 +198,7 @@ impl DisagreementDrift {
         self.sum.saturating_sub(self.least) > LIMIT
     }
 
-    /// m(t) - min m.
+    /// The statistic of the test, m(t) - min m.
     pub fn deviation(&self) -> f64 {
         from_billionths(self.sum.saturating_sub(self.least))
     }

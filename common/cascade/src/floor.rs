@@ -31,7 +31,7 @@ const Z_90_ONE_SIDED: f64 = 1.28;
 /// A tenth of a disagreement in half a comparison: a bin without comparisons is not trusted.
 const PRIOR: Comparisons = Comparisons { disagreed: 0.1, all: 0.5 };
 
-/// The controller. Its state can be saved.
+/// The controller of the agreement. Its state can be saved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Floor {

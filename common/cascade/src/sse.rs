@@ -33,15 +33,15 @@ pub struct Frame<'a> {
     pub bytes: &'a [u8],
     /// The position of the bytes in the stream.
     pub range: Range<u64>,
-    /// Its event; `None` if it has no data: comments, a `retry` alone, or the rest of a stream that
-    /// ended within an event.
+    /// The event of the frame; `None` if it has no data: comments, a `retry` alone, or the rest of
+    /// a stream that ended within an event.
     pub event: Option<Event>,
 }
 
 /// A frame is longer than the parser accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameTooLong {
-    /// The limit, in bytes.
+    /// The maximum size in bytes.
     pub max: usize,
 }
 

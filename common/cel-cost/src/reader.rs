@@ -20,9 +20,9 @@ const ESCAPES: [(&str, &str); 4] =
 /// What is known of a value in an expression.
 #[derive(Debug, Clone, Copy)]
 enum Known<'a> {
-    /// Its size is fixed, or that of a literal.
+    /// The size of the value is fixed, or that of a literal.
     Fixed,
-    /// It is a value of this schema.
+    /// The value has this schema.
     Of(&'a Value),
     /// The result of operators, whose values were read already.
     Combined,

@@ -14,9 +14,9 @@ pub(super) enum Kind {
     Name,
     /// A string, bytes or a number.
     Literal,
-    /// `(`, `[` or `{`.
+    /// An opening bracket: `(`, `[` or `{`.
     Open(u8),
-    /// `)`, `]` or `}`.
+    /// A closing bracket: `)`, `]` or `}`.
     Close,
     Comma,
     Dot,

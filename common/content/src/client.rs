@@ -45,7 +45,7 @@ pub struct Upload {
 /// The end of an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The receiver has all of it. Its answer, if it sent one with this request.
+    /// The receiver has the whole content. Its answer, if it sent one with this request.
     Accepted(String),
     /// The receiver does not want it. The status, and its reason.
     Refused(StatusCode, String),

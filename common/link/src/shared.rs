@@ -47,7 +47,7 @@ struct SharedState {
     resubscription: Resubscription,
     /// Topics whose dropped messages were logged.
     oversized_topics: BTreeSet<String>,
-    /// Until when another client is assumed to take over the connections.
+    /// Time until which another client is assumed to take over the connections.
     taken_over_until: Option<Instant>,
 }
 
@@ -57,9 +57,9 @@ struct SharedState {
 enum Resubscription {
     #[default]
     Idle,
-    /// One is in flight.
+    /// One subscription is in flight.
     InFlight,
-    /// One is in flight, and another one follows.
+    /// One subscription is in flight, and another one follows.
     Repeat,
 }
 

@@ -20,7 +20,7 @@ pub const REPORTED_FOR: Duration = Duration::from_secs(5 * 60);
 pub enum ConnectionEnd {
     /// The broker closed it after this time.
     ClosedByBroker(Duration),
-    /// It was never up, or ended for another reason.
+    /// The connection was never up, or ended for another reason.
     Other,
 }
 

@@ -61,7 +61,7 @@ pub enum AddressError {
     /// A path is the root directory.
     #[error("the path is the root directory; use the path of a file or directory in it")]
     Root,
-    /// A path contains `..`.
+    /// A segment of the path is `..`.
     #[error("the path must not contain \"..\"; use the path of the file itself")]
     Parent,
     /// An S3 URL has no bucket or no key.

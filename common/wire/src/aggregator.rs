@@ -364,13 +364,13 @@ pub struct WorkerResult {
     /// The numbers that the agent reported with the result; absent before it reported any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<UpdateReport>,
-    /// Digest of its weights.
+    /// SHA-256 of the worker's weights, 64 lower-case hex digits. Absent before the upload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// The norm of its difference to the base.
+    /// The norm of the update's difference to the base.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub norm: Option<f64>,
-    /// Its share in the last round that it took part in.
+    /// The share of the result in the last round that its worker took part in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<f64>,
     /// Why it does not count, or counts less: CamelCase, a reason of conditions.
@@ -404,12 +404,12 @@ pub struct RoundRecord {
     pub round: u32,
     /// Number of updates that count.
     pub participants: u32,
-    /// Sum of their samples.
+    /// Sum of the samples of those updates.
     pub samples: u64,
     /// The samples that the `Dataset`s of all workers of the round had when the run began.
     #[serde(default)]
     pub dataset_samples: u64,
-    /// Those of them whose worker has no update that counts.
+    /// The samples of those workers that have no update that counts.
     #[serde(default)]
     pub missing_samples: u64,
     /// Mean of their losses, weighted by samples. Absent if none reported one.
@@ -418,7 +418,7 @@ pub struct RoundRecord {
     /// The metrics of the new weights; empty without evaluation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<Metric>,
-    /// From its opening to its new weights.
+    /// Seconds from the opening of the round to its new weights.
     pub seconds: u64,
     /// The new weights. Absent for a round of a session.
     #[serde(default, skip_serializing_if = "Option::is_none")]

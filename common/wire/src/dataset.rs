@@ -96,7 +96,7 @@ pub struct ReplicaReport {
 /// The state of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum ReplicaState {
-    /// It has the newest known generation, or one that was replaced a few seconds ago.
+    /// The copy has the newest known generation, or one that was replaced a few seconds ago.
     InSync,
     /// Data of the newest known generation is missing.
     Syncing,

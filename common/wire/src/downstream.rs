@@ -32,9 +32,9 @@ pub struct Insert {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectContent {
-    /// As in the API, such as `neptune.io/v1alpha1`.
+    /// The `apiVersion` of the object, such as `neptune.io/v1alpha1`.
     pub api_version: String,
-    /// As in the API, such as `JointInferenceService`.
+    /// The `kind` of the object, such as `JointInferenceService`.
     pub kind: String,
     /// Identity of the object: the part of its `metadata` that a node needs.
     pub metadata: ObjectMetadata,

@@ -18,7 +18,7 @@ pub const MAX_PROBLEM_CHARS: usize = 512;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayReport {
-    /// From what the confidence of a sample is computed.
+    /// The data from which the confidence of a sample is computed.
     #[serde(default)]
     pub signal: GatewaySignal,
     /// The state of the cloud's server.
@@ -97,7 +97,7 @@ impl Serialize for Figure {
     }
 }
 
-/// From what a gateway computes the confidence of a sample.
+/// The data from which a gateway computes the confidence of a sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum GatewaySignal {
     /// The log-probabilities of the tokens and of one alternative.
@@ -236,7 +236,7 @@ pub fn lenient<'de, D: Deserializer<'de>>(
 }
 
 impl GatewayReport {
-    /// Without control characters, and without what exceeds the bounds.
+    /// Returns the report without control characters, and without what exceeds the bounds.
     #[must_use]
     pub fn bounded(mut self) -> Self {
         self.problems.truncate(MAX_PROBLEMS);

@@ -115,7 +115,7 @@ pub struct ModelPresenceReport {
 pub enum DownloadSource {
     /// The address of the `Model`.
     Origin,
-    /// Another node of its zone.
+    /// Another node of the node's zone.
     Peer(NodeName),
     /// A source of a newer version, as text.
     Unknown(String),

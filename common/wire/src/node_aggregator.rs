@@ -39,7 +39,7 @@ pub struct AggregatorReport {
     /// The public key of the aggregator. Absent while it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<KeyPin>,
-    /// Its newest state. Absent before its first answer since the agent started.
+    /// The newest state of the aggregator. Absent before its first answer since the agent started.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",

@@ -153,7 +153,7 @@ pub enum TrainingScript {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TrainingNetwork {
-    /// It has none: data can leave the node only as weights.
+    /// The containers have no network: data can leave the node only as weights.
     #[default]
     None,
     /// The containers are in Docker's default network.
@@ -195,7 +195,7 @@ pub struct TrainingTask {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionPlace {
-    /// From 0, in the order of the names of the workers.
+    /// Number of the worker from 0, in the order of the names of the workers.
     pub index: u32,
     /// The number of workers.
     pub workers: u32,

@@ -133,7 +133,7 @@ pub struct WorkerTaskInfo {
 pub struct EarlierRuns {
     /// When the first of these processes started. It names the sum.
     pub start_time: String,
-    /// Their counters; zero in the first process.
+    /// The counters of those processes; zero in the first process.
     #[serde(flatten)]
     pub counters: Counters,
 }

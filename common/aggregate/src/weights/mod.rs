@@ -25,7 +25,7 @@ pub use writer::WeightsWriter;
 
 /// Bytes of the header of a safetensors file, and of the directory of an `.npz` file.
 pub const MAX_HEADER: u64 = 1024 * 1024;
-/// Tensors of a file.
+/// Maximum number of tensors in a file.
 pub const MAX_TENSORS: usize = 65_536;
 
 /// The format of a file of weights.
@@ -64,11 +64,11 @@ impl Format {
 /// The name, type and shape of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
-    /// Its name; in `.npz` files without `.npy`.
+    /// Name of the tensor; in `.npz` files without `.npy`.
     pub name: String,
     /// The type of its elements.
     pub data_type: DataType,
-    /// Its size in each dimension. Empty for a single number.
+    /// Size of the tensor in each dimension. Empty for a single number.
     pub shape: Vec<u64>,
     /// Whether the first dimension varies fastest in the data.
     pub fortran_order: bool,
@@ -100,7 +100,7 @@ impl Tensor {
 pub struct Weights {
     file: File,
     format: Format,
-    /// All before the data, in a safetensors file. Empty in others.
+    /// The bytes before the data of a safetensors file. Empty for other files.
     header: Vec<u8>,
     tensors: Vec<Tensor>,
     by_name: BTreeMap<String, usize>,

@@ -108,7 +108,7 @@ pub enum Stage {
     Anonymous,
     /// The connection has a place of this identity.
     Known(String),
-    /// It is not counted.
+    /// The connection is not counted.
     Trusted,
 }
 
