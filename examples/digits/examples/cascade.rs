@@ -25,7 +25,7 @@ const THRESHOLD: f64 = 0.75;
 
 /// What became of a sequence of samples.
 struct Run {
-    /// Hard samples and shadows.
+    /// Whether each sample was uploaded, as a hard sample or a shadow.
     uploads: Vec<bool>,
     right: Vec<bool>,
     /// The most uploads above the rate of the cap, in any window.

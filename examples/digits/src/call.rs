@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::predict::{PredictRequest, PredictResponse};
 use crate::samples::Pixels;
 
-/// Of a whole call. `EdgeMesh` accepts every connection, so that the timeouts of single steps do
-/// not limit it.
+/// Timeout of a whole call. `EdgeMesh` accepts every connection, so that the timeouts of single
+/// steps do not limit it.
 const TOTAL: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(1);
 const REQUEST: Duration = Duration::from_secs(2);

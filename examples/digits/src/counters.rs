@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::evaluate::Quality;
 use crate::settings::Identity;
 
-/// How a sample was answered.
+/// The answer that a sample got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Not hard: the edge model's answer is used.

@@ -68,7 +68,7 @@ pub fn evaluate_outputs(outputs: &[SampleOutputs], rule: &mut Rule) -> Evaluatio
 /// The metrics of one model, each 0..=1, which the worker reports.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quality {
-    /// Number of samples.
+    /// Number of labelled samples that were evaluated.
     pub samples: usize,
     pub accuracy: f64,
     /// Mean precision over the digits: correct answers among the answers with a digit.

@@ -18,9 +18,9 @@ pub struct PredictResponse {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Classification {
-    /// 0..=9.
+    /// The most probable digit, 0 to 9.
     pub label: usize,
-    /// One per digit.
+    /// The probability of each digit.
     pub probabilities: Vec<f64>,
 }
 

@@ -9,7 +9,7 @@ pub type Pixels = [f64; 64];
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     pub pixels: Pixels,
-    /// 0..=9.
+    /// The digit, 0 to 9.
     pub label: usize,
 }
 

@@ -65,7 +65,7 @@ pub struct EdgeSettings {
     /// version is kept.
     #[arg(long, env)]
     pub worker_reload_topic: Option<String>,
-    /// Seconds between reports.
+    /// Seconds between two reports of the counters.
     #[arg(long, env = "LC_PERIOD", default_value = "1", value_parser = seconds)]
     pub lc_period: Duration,
     /// Samples a second; 0 means as fast as possible.

@@ -24,7 +24,7 @@ impl Random {
         Self(seed)
     }
 
-    /// Uniform in [0, 1).
+    /// Returns a random number in [0, 1), uniformly distributed.
     pub fn uniform(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -40,7 +40,7 @@ impl Random {
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
-    /// One of the items.
+    /// Returns a random one of the items.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -55,7 +55,7 @@ impl Random {
 /// What both models make of an image.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Output {
-    /// The digit.
+    /// The digit that the image shows.
     pub label: usize,
     /// The confidence `CrossEntropy` of the edge's answer.
     pub confidence: f64,
@@ -67,12 +67,12 @@ pub struct Output {
 /// The outputs for all images.
 pub struct Outputs {
     pub clean: Vec<Output>,
-    /// With noise on each pixel: normal, cut to 0..=16.
+    /// Outputs with noise on each pixel: normal, cut to 0..=16.
     pub noisy: Vec<Output>,
 }
 
 impl Outputs {
-    /// Those of the shipped models. Takes a second.
+    /// Returns the outputs of the shipped models. Takes a second.
     pub fn of_the_shipped_models() -> Self {
         let [small, big] =
             [include_str!("../models/small.json"), include_str!("../models/big.json")]

@@ -23,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// Maximum length of an answer in tokens.
 const MAX_TOKENS: u32 = 16;
 
-/// A chat endpoint.
+/// A client of a chat endpoint.
 #[derive(Debug, Clone)]
 pub struct Client {
     url: Uri,
@@ -31,7 +31,7 @@ pub struct Client {
     pool: Pool<HttpConnector, Full<Bytes>>,
 }
 
-/// One answer.
+/// The answer to one question.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// The text of the model.

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 enum Command {
     /// Serve a stand-in for a large model: it looks the answers up, and knows 195 of 200.
     Oracle {
-        /// Where to listen.
+        /// Address and port to listen on.
         #[arg(long, default_value = "127.0.0.1:8090")]
         listen: SocketAddr,
         /// Name of the model.

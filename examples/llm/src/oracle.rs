@@ -22,7 +22,7 @@ use crate::questions::Question;
 /// Of this many questions it does not know one: 195 of 200 answers are right.
 const UNKNOWN_ONE_OF: usize = 40;
 
-/// What the server knows.
+/// The answers that the server knows, and its model.
 #[derive(Debug, Clone)]
 pub struct Oracle {
     answers: Arc<BTreeMap<String, String>>,

@@ -3,7 +3,7 @@
 use neptune_cascade::compare::contains_text;
 use serde::Deserialize;
 
-/// One question.
+/// A question with its right answers.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Question {

@@ -35,7 +35,7 @@ pub struct Client {
 pub struct Answer {
     /// The version that answered, if the server reports it.
     pub version: Option<String>,
-    /// One per sample.
+    /// One classification per sample.
     pub classifications: Vec<Classification>,
     /// Which model answered each sample; `None` from a model server.
     pub sources: Option<Vec<Source>>,

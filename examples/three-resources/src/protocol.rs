@@ -39,7 +39,7 @@ pub struct Wanted {
     pub name: String,
 }
 
-/// The response.
+/// The response to an inference request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InferResponse {
     pub model_name: String,
@@ -56,7 +56,7 @@ pub struct Output {
     pub name: String,
     pub shape: Vec<usize>,
     pub datatype: String,
-    /// Row by row.
+    /// The elements of the tensor, row by row.
     pub data: Vec<Number>,
 }
 

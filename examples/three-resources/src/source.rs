@@ -1,9 +1,9 @@
 //! The header in which a gateway names who answered. Pure.
 
-/// The header's name.
+/// Name of the header.
 pub const HEADER: &str = "x-neptune-answered-by";
 
-/// Which model answered a sample.
+/// The model that answered a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     Edge,
