@@ -59,11 +59,11 @@ pub struct Sizes {
     pub nodes: [u32; 2],
     /// `InferenceModels` of the large fleet. The small one has as many per node.
     pub servers: u32,
-    /// `TrainingModels` of both.
+    /// `TrainingModels` of each of the two fleets.
     pub trainings: u32,
     /// Nodes that are dead when the controller restarts.
     pub dead: u32,
-    /// Rounds of reports.
+    /// Number of rounds of reports.
     pub rounds: usize,
 }
 

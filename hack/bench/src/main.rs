@@ -35,7 +35,7 @@ struct Arguments {
     /// With --cost: number of `InferenceModels` of the large fleet.
     #[arg(long, default_value_t = 500)]
     servers: u32,
-    /// With --cost: number of `TrainingModels`.
+    /// With --cost: number of `TrainingModels` of each fleet.
     #[arg(long, default_value_t = 20)]
     trainings: u32,
     /// With --cost: number of nodes that are dead when the controller restarts.

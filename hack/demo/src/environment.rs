@@ -28,9 +28,9 @@ use crate::{
 const EDGE: &str = "edge0";
 const CLOUD: &str = "cloud0";
 
-/// What the demo runs.
+/// An example that the demo runs.
 pub struct Example {
-    /// Its folder, with models.yaml and service.yaml.
+    /// The folder of the example, with models.yaml and service.yaml.
     pub folder: &'static str,
     /// The name of its service.
     pub service: &'static str,
@@ -45,7 +45,7 @@ pub struct Example {
 }
 
 impl Example {
-    /// examples/digits.
+    /// Returns the example of examples/digits.
     pub fn digits() -> Self {
         Self {
             folder: "examples/digits",
@@ -146,7 +146,7 @@ impl Environment {
         )
     }
 
-    /// Applies the example.
+    /// Applies models.yaml and service.yaml of the example.
     pub async fn apply_example(&self) -> anyhow::Result<()> {
         let Example { folder, service, replacements, .. } = &self.example;
         for file in ["models.yaml", "service.yaml"] {

@@ -83,7 +83,7 @@ impl Assistant {
         })
     }
 
-    /// What the environment runs.
+    /// Returns the example with the addresses of this run.
     pub fn example(&self) -> Example {
         let cloud = format!("http://127.0.0.1:{}/v1", self.cloud.port());
         let gateway = format!("spec:\n  gateway: {{port: {}}}\n  edgeWorker:", self.gateway_port);

@@ -37,7 +37,7 @@ impl WorkerResult {
 
 /// The numbers of the worker and of the Kubernetes API.
 pub struct Summary {
-    /// What the edge worker printed.
+    /// The result that the edge worker printed.
     pub worker: WorkerResult,
     /// Status of the `JointInferenceService`.
     pub service: JointInferenceServiceStatus,

@@ -13,7 +13,7 @@ use crate::text;
 /// The memory that the broker may use, in bytes.
 pub const MEMORY_LIMIT: usize = 20_000_000;
 
-/// The central broker.
+/// The central broker as it is shipped, with its users and its limits.
 pub struct ShippedBroker {
     nodes: u16,
     cloud: u16,

@@ -48,7 +48,7 @@ struct Attributes<'a> {
     subresource: &'a str,
     /// Empty for requests on all namespaces and on cluster-scoped kinds.
     namespace: &'a str,
-    /// Empty for collections.
+    /// Empty for requests on collections.
     name: &'a str,
 }
 

@@ -18,12 +18,12 @@ pub fn version() -> Value {
     })
 }
 
-/// `/api`.
+/// The document at `/api`: the versions of the core group.
 pub fn core_versions(address: &str) -> Value {
     json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]})
 }
 
-/// `/apis`.
+/// The document at `/apis`: all named groups with their versions.
 pub fn groups(registry: &Registry) -> Value {
     let groups: Vec<Value> = registry
         .groups()
@@ -40,7 +40,7 @@ fn group_entry(name: &str, versions: &[String]) -> Value {
     json!({"name": name, "versions": versions.iter().map(entry).collect::<Vec<_>>(), "preferredVersion": versions.first().map(entry)})
 }
 
-/// `/apis/<group>`.
+/// The document at `/apis/<group>`; `None` for an unknown group.
 pub fn group(registry: &Registry, name: &str) -> Option<Value> {
     let groups = registry.groups();
     let (name, versions) = groups.iter().find(|(known, _)| known == name && !name.is_empty())?;
@@ -50,7 +50,7 @@ pub fn group(registry: &Registry, name: &str) -> Option<Value> {
     Some(entry)
 }
 
-/// `/api/v1` and `/apis/<group>/<version>`.
+/// The document at `/api/v1` or `/apis/<group>/<version>`: the resources of the version.
 pub fn resources(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let mut list = Vec::new();
     for resource in

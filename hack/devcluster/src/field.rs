@@ -45,7 +45,7 @@ impl Fault {
     }
 }
 
-/// One refused field.
+/// A field of a request that is refused, with the reason.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldError {
     pub fault: Fault,

@@ -10,7 +10,7 @@ use crate::resource::Resource;
 #[derive(Debug)]
 pub struct Registry {
     builtin: Vec<Arc<Resource>>,
-    /// By the name of the definition.
+    /// The custom resources by the name of their definition.
     custom: BTreeMap<String, Arc<Resource>>,
 }
 

@@ -19,7 +19,7 @@ pub struct ResourcePath {
 }
 
 impl ResourcePath {
-    /// None for other paths.
+    /// Returns `None` for other paths.
     pub fn parse(path: &str) -> Option<Self> {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let (group, version, rest) = match parts.as_slice() {

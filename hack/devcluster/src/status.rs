@@ -9,7 +9,7 @@ use crate::field::{FieldError, aggregate};
 pub const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-/// A refused request.
+/// A refused request, which becomes a Status object.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {

@@ -78,7 +78,6 @@ impl AggregatorProcess {
         self.process = spawn(&self.program, &self.args, &self.dir);
     }
 
-    /// Kills it.
     pub fn kill(&mut self) {
         self.process.kill();
     }

@@ -63,7 +63,7 @@ impl WorkerObserver {
         self.runs.lock().unwrap().values().filter(|run| run.is_completed).count()
     }
 
-    /// Number of runs.
+    /// Number of runs that reported.
     pub fn runs(&self) -> usize {
         self.runs.lock().unwrap().len()
     }

@@ -33,11 +33,11 @@ use crate::{
 /// A fleet of one edge node and one cloud node, both run by agents, and any number of further edge
 /// nodes.
 pub struct Fleet {
-    /// The cluster.
+    /// The API server that the controller and the test use.
     pub cluster: Cluster,
     /// The edge node's broker; without `KubeEdge`, also the broker of all others.
     pub broker: Broker,
-    /// The test's namespace.
+    /// The namespace of the test's objects.
     pub namespace: String,
     /// The edge node's name.
     pub edge: String,
@@ -71,7 +71,7 @@ pub enum Transport {
     KubeEdge(NodeBroker),
 }
 
-/// What a test can kill.
+/// A process that a test can kill.
 #[derive(Debug, Clone, Copy)]
 pub enum KillTarget {
     /// The whole of the emulated `KubeEdge`, if the fleet uses it.
@@ -82,7 +82,7 @@ pub enum KillTarget {
     Edgecore,
     /// The edge node's agent.
     Agent,
-    /// The controller.
+    /// The controller in the cloud.
     Controller,
     /// The broker, which loses retained messages and sessions.
     Broker,
@@ -217,7 +217,7 @@ impl Fleet {
         std::fs::read_to_string(self.dir().join(format!("{node}.log"))).unwrap_or_default()
     }
 
-    /// The test's folder.
+    /// The folder with the files of the test.
     pub fn dir(&self) -> &Path {
         self.launcher.dir.path()
     }
@@ -255,7 +255,7 @@ impl Fleet {
         }
     }
 
-    /// Ends [`Fleet::isolate_edge`].
+    /// Ends the isolation that [`Fleet::isolate_edge`] began.
     pub async fn rejoin_edge(&self) {
         match &self.launcher.transport {
             RunningTransport::EventBus(kubeedge) => {
@@ -276,7 +276,7 @@ impl Fleet {
         self.controller.id()
     }
 
-    /// What the controller has logged.
+    /// The log of the controller so far.
     pub fn controller_log(&self) -> String {
         self.controller.log()
     }

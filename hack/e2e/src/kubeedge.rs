@@ -20,7 +20,7 @@ const SCALE: &str = "0.1";
 /// Interval of the agents' heartbeats in seconds.
 const HEARTBEAT: &str = "2";
 
-/// The emulator process.
+/// The process that emulates `KubeEdge`, and the ports that it serves.
 pub struct KubeEdge {
     arguments: Vec<String>,
     dir: PathBuf,

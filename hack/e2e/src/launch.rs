@@ -32,7 +32,7 @@ pub enum RunningTransport {
     Mqtt(Proxy),
     /// The emulator of `KubeEdge`.
     EventBus(KubeEdge),
-    /// A real `KubeEdge`.
+    /// A real installation of `KubeEdge`.
     KubeEdge(RealKubeEdge),
 }
 

@@ -79,7 +79,7 @@ impl SessionServer {
         true
     }
 
-    /// What it logged.
+    /// The log of the container so far; empty without a container.
     pub fn log(&self) -> String {
         try_docker(&["logs", &self.name]).unwrap_or_default()
     }

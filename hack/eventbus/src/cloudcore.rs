@@ -22,7 +22,7 @@ pub struct Cloudcore {
     random: Mutex<Random>,
     /// Number of restarts, and whether the last one is complete.
     lifecycle: Mutex<Lifecycle>,
-    /// Whether the router listens.
+    /// Whether the router listens now.
     open: watch::Sender<bool>,
 }
 

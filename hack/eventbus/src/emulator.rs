@@ -16,7 +16,7 @@ use crate::object::{Key, Object, Spec};
 use crate::pace::Pace;
 use crate::{Error, router};
 
-/// What to emulate.
+/// The part of `KubeEdge` to emulate, and its speed.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Address of the router. Port 0 selects a free port.
@@ -69,7 +69,7 @@ pub struct Emulator(Arc<Running>);
 struct Running {
     address: SocketAddr,
     cloudcore: Arc<Cloudcore>,
-    /// Aborted with this.
+    /// The tasks of the emulator, which end with this value.
     _tasks: JoinSet<()>,
 }
 

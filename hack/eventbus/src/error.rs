@@ -8,9 +8,9 @@ pub enum Error {
     /// A listener could not be opened.
     #[error("listening on {address}: {source}")]
     Listen {
-        /// The address.
+        /// The address of the listener.
         address: SocketAddr,
-        /// The cause.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The HTTP client for upstream messages could not be created.

@@ -9,7 +9,7 @@ use crate::payload::replace_invalid_utf8;
 use crate::rules::Rules;
 use crate::uplink::Message;
 
-/// As in cloudcore (from its source).
+/// The timeout of a connection, as in the source of cloudcore.
 const CONNECT: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(300);
 
@@ -21,6 +21,8 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
+    /// Returns a forwarder with an HTTP client of its own.
+    ///
     /// # Errors
     /// [`Error::Client`].
     pub fn new(rules: Arc<Mutex<Rules>>) -> Result<Self, Error> {

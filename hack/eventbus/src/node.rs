@@ -26,16 +26,16 @@ pub struct DirectionCounters {
     pub taken: u64,
     /// Downstream: acknowledged by the node's broker. Upstream: the URL answered with any status.
     pub passed: u64,
-    /// Lost.
+    /// Dropped by an emulated fault or a full queue.
     pub lost: u64,
 }
 
 /// Message counters of a node, by which tests check that faults had an effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Traffic {
-    /// From the cloud to the node.
+    /// Messages from the cloud to the node.
     pub down: DirectionCounters,
-    /// From the node to the cloud.
+    /// Messages from the node to the cloud.
     pub up: DirectionCounters,
 }
 
@@ -55,7 +55,7 @@ struct State {
     session: Session,
     uplink: Uplink,
     random: Random,
-    /// Without the losses that `session` and `uplink` count.
+    /// The counted messages, without the losses that `session` and `uplink` count.
     traffic: Traffic,
 }
 
@@ -193,7 +193,8 @@ impl Node {
         sent
     }
 
-    /// From the broker into edgecore's queue. The broker has received the PUBACK already.
+    /// Receives messages from the broker into edgecore's queue. The broker has received the PUBACK
+    /// already.
     async fn receive_from_broker(self: Arc<Self>, mut arriving: mpsc::UnboundedReceiver<Message>) {
         while let Some(message) = arriving.recv().await {
             let mut state = self.lock();

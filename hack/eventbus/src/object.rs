@@ -9,7 +9,7 @@ use crate::{Error, uri};
 
 const API_VERSION: &str = "rules.kubeedge.io/v1";
 
-/// Namespace and name.
+/// The namespace and the name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     pub namespace: String,

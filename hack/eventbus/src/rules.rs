@@ -12,7 +12,7 @@ use crate::uri::{self, PathRule, Route};
 pub struct SubscriptionChange {
     pub node: String,
     pub topic: String,
-    /// `false`: unsubscribe.
+    /// Whether the node subscribes; otherwise it unsubscribes.
     pub subscribe: bool,
 }
 
@@ -36,13 +36,13 @@ struct Stored {
 /// The state of cloudcore's router.
 #[derive(Debug, Default)]
 pub struct Rules {
-    /// As in the cluster: they survive a restart of cloudcore.
+    /// The endpoints in the cluster, which survive a restart of cloudcore.
     endpoints: BTreeMap<Key, EndpointType>,
     wanted: BTreeMap<Key, Stored>,
-    /// As they were when they were activated.
+    /// The active rules, as they were when they were activated.
     active: BTreeMap<Key, RuleSpec>,
     paths: BTreeMap<String, PathRule>,
-    /// By node and topic.
+    /// URLs by node and topic.
     urls: BTreeMap<(String, String), String>,
 }
 

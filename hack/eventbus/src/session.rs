@@ -26,7 +26,7 @@ impl Item {
 /// The next event of a queue.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<T> {
-    /// This item is due.
+    /// The item is due now.
     Now(T),
     /// Nothing is due before this time.
     At(Instant),
@@ -52,7 +52,7 @@ enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     Arrives,
-    /// It is in a socket's buffer on the node until [`Session::heal`].
+    /// The message is in a socket's buffer on the node until [`Session::heal`].
     Stuck,
     Lost,
 }
@@ -64,7 +64,7 @@ pub enum Healed {
     Late,
     /// A new session: stuck and queued messages are lost.
     New,
-    /// The session was up.
+    /// The session was up already.
     Already,
 }
 
@@ -75,7 +75,7 @@ struct Moving {
     due: Instant,
 }
 
-/// One node's session.
+/// The session of one node with cloudcore.
 #[derive(Debug)]
 pub struct Session {
     pace: Pace,
@@ -87,7 +87,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Not connected.
+    /// Returns a session that is not connected.
     pub fn new(pace: Pace) -> Self {
         Self { pace, state: State::Down, number: 0, moving: VecDeque::new(), lost: 0 }
     }
@@ -102,7 +102,7 @@ impl Session {
         self.state == State::Up
     }
 
-    /// When it reconnects by itself.
+    /// When the node reconnects by itself; `None` if it does not.
     pub fn returns_at(&self) -> Option<Instant> {
         if let State::Returning { at } = self.state { Some(at) } else { None }
     }

@@ -24,7 +24,7 @@ pub struct Message {
 /// One node's queue and rate limit.
 #[derive(Debug)]
 pub struct Uplink {
-    /// Messages per second.
+    /// Maximum rate in messages per second.
     rate: f64,
     tokens: f64,
     counted: Instant,

@@ -13,7 +13,7 @@ const SEGMENT: &str = "[-A-Za-z0-9+&@#%?=~_|!:,.;]+";
 pub struct PathRule {
     /// The path without slashes at its ends.
     pub path: String,
-    /// The target topic.
+    /// The topic to which messages are published.
     pub topic: String,
 }
 
@@ -29,7 +29,7 @@ pub struct Downward {
 /// The route of a request target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// No rule matches.
+    /// No rule matches the request.
     NoRule,
     /// A rule matches without a node and a namespace before it: cloudcore answers an empty 200
     /// (from its source).

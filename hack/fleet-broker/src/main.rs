@@ -23,7 +23,7 @@ const MAX_PAYLOAD: usize = 4 << 20;
 #[derive(Debug, Parser)]
 #[command(name = "fleet-broker", version, arg_required_else_help = true)]
 struct Arguments {
-    /// The port.
+    /// The port to listen on.
     port: u16,
 }
 

@@ -25,7 +25,7 @@ const THREADS: usize = 2;
 /// Between two connections of a thread that keeps its connections: some 100 per second together.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What a client does.
+/// The behavior of an attacking client.
 #[derive(Clone)]
 pub enum Attack {
     /// Connects and closes, as fast as it can.
@@ -119,7 +119,7 @@ impl Attackers {
         Self::start_in(None, attack, address, held)
     }
 
-    /// As [`Attackers::start`], from another machine.
+    /// Starts clients as [`Attackers::start`] does, on another machine.
     pub fn start_elsewhere(
         elsewhere: &Elsewhere,
         attack: &Attack,
@@ -151,7 +151,7 @@ impl Attackers {
         Self { is_over, opened, threads }
     }
 
-    /// Connections so far.
+    /// Number of connections that were opened so far.
     pub fn opened(&self) -> usize {
         self.opened.load(Ordering::Relaxed)
     }

@@ -28,7 +28,7 @@ pub struct Broker {
 
 enum Server {
     Mosquitto,
-    /// The built `fleet-broker`.
+    /// The `fleet-broker` of this workspace.
     Rumqttd,
     /// The argument of `hack/broker.sh`.
     Other(OsString),
@@ -94,22 +94,22 @@ impl Broker {
         broker
     }
 
-    /// Its port.
+    /// The port on which the broker listens.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its URL for clients on this machine.
+    /// The URL of the broker for clients on this machine.
     pub fn url(&self) -> String {
         format!("mqtt://127.0.0.1:{}", self.port)
     }
 
-    /// What it has logged so far.
+    /// The log of the broker so far.
     pub fn log(&self) -> String {
         self.process.log()
     }
 
-    /// Sends SIGKILL.
+    /// Kills the broker with SIGKILL.
     pub fn kill(&mut self) {
         self.process.kill();
     }

@@ -29,22 +29,20 @@ pub struct Cluster {
 }
 
 enum Server {
-    /// Outlives the test.
+    /// An API server that outlives the test.
     External,
-    /// The built `devcluster`.
+    /// The `devcluster` of this workspace.
     Process(Process),
     /// A devcluster on a thread of this process. It ends when the sender is dropped.
     Thread(#[expect(dead_code, reason = "dropped, not sent to")] oneshot::Sender<()>),
 }
 
-/// What a run of kubectl printed.
+/// The exit status and the output of a kubectl command.
 #[derive(Debug)]
 pub struct KubectlOutput {
-    /// Whether it succeeded.
+    /// Whether kubectl exited with 0.
     pub ok: bool,
-    /// Standard output.
     pub stdout: String,
-    /// Standard error.
     pub stderr: String,
 }
 

@@ -64,7 +64,7 @@ impl Process {
         &self.name
     }
 
-    /// Its process ID.
+    /// The ID of the process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -118,7 +118,7 @@ impl Process {
         eventually_some(&what, async || self.child.try_wait().unwrap()).await
     }
 
-    /// Its exit status, or `None` while it runs.
+    /// The exit status of the process, or `None` while it runs.
     ///
     /// # Panics
     /// If the operating system does not report the state.
@@ -142,12 +142,14 @@ impl Process {
         line
     }
 
-    /// Its standard output so far, with that of earlier processes of the same name and folder.
+    /// The standard output of the process so far, with that of earlier processes of the same name
+    /// and folder.
     pub fn stdout(&self) -> String {
         read(&self.stdout)
     }
 
-    /// Its standard error so far, with that of earlier processes of the same name and folder.
+    /// The standard error of the process so far, with that of earlier processes of the same name
+    /// and folder.
     pub fn log(&self) -> String {
         read(&self.log)
     }

@@ -28,7 +28,7 @@ impl Authority {
         Self { issuer, file }
     }
 
-    /// Its certificate.
+    /// The path of the authority's certificate.
     pub fn file(&self) -> &Path {
         &self.file
     }

@@ -9,7 +9,7 @@ use quick_xml::{
     events::{BytesStart, Event},
 };
 
-/// How many tests may be listed.
+/// Maximum number of listed tests.
 pub const MAX_KNOWN: usize = 5;
 /// How long a test may be listed.
 pub const MAX_DAYS: i32 = 30;
@@ -135,7 +135,7 @@ fn test_name(element: &BytesStart) -> Result<String, quick_xml::Error> {
 mod tests {
     use super::*;
 
-    /// As cargo-nextest 0.9 writes it.
+    /// A report as cargo-nextest 0.9 writes it.
     const JUNIT: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
 <testsuites name="nextest-run" tests="4" failures="1" errors="0" time="0.02">
     <testsuite name="neptune-e2e::e2e" tests="4" disabled="0" errors="0" failures="1">

@@ -17,7 +17,7 @@ use crate::{
 pub struct Cycle {
     /// The module above them, such as `crate::controllers`.
     pub parent: String,
-    /// Sorted.
+    /// The modules of the cycle, sorted.
     pub members: Vec<String>,
     /// `a -> b: file:line: path`, a few per pair.
     pub edges: Vec<String>,

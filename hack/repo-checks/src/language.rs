@@ -90,10 +90,10 @@ pub const PHRASES: &[&str] = &[
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub path: String,
-    /// From 1.
+    /// Number of the line, from 1.
     pub line: usize,
     pub word: &'static str,
-    /// The line's text.
+    /// The text of the line.
     pub text: String,
 }
 

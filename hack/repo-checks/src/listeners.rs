@@ -6,7 +6,7 @@ use crate::{
     source::{Source, without_tests},
 };
 
-/// Where the shared loop is.
+/// The folder of the shared loop.
 const LOOP: &str = "common/program/src/listen/";
 /// What accepts connections of a listener. A TLS acceptor takes the connection as an argument.
 const CALLS: [&str; 3] = [".accept()", "axum::serve(", ".incoming()"];

@@ -10,11 +10,11 @@ pub type Path = Vec<String>;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reference {
     pub file: String,
-    /// From 1.
+    /// Number of the line, from 1.
     pub line: usize,
     /// The module in which the path is written.
     pub from: Path,
-    /// What the path names.
+    /// The module or item that the path names.
     pub to: Path,
 }
 

@@ -14,7 +14,7 @@ pub enum Kind {
 #[derive(Debug, Clone)]
 pub struct Source {
     pub characters: Vec<char>,
-    /// One per character.
+    /// The kind of each character.
     pub kinds: Vec<Kind>,
 }
 
@@ -67,7 +67,7 @@ fn find(characters: &[char], from: usize, wanted: char) -> usize {
     found.map_or(characters.len(), |offset| from + offset)
 }
 
-/// Block comments nest.
+/// The end of a block comment, which may contain others.
 fn block_comment(characters: &[char], from: usize) -> usize {
     let (mut depth, mut at) = (0, from);
     while at < characters.len() {

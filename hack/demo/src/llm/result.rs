@@ -1,4 +1,4 @@
-//! The result of the demo with `--llm`: right answers, the ratio held, and the checks. Pure.
+//! The result of the demo with `--llm`: right answers, the upload ratio, and the checks. Pure.
 
 use std::{fmt, time::Duration};
 
@@ -19,7 +19,7 @@ const TOLERANCE: f64 = 0.05;
 pub struct Disconnection {
     /// Questions asked while it was disconnected.
     pub asked: usize,
-    /// Those of them that the edge answered.
+    /// Number of those questions that the edge answered.
     pub answered: usize,
     /// The median time of these answers.
     pub median: Duration,
@@ -30,11 +30,11 @@ pub struct Disconnection {
 /// All answers, and the status before the disconnection.
 pub struct Result<'a> {
     pub questions: &'a [Question],
-    /// Through the gateway, in the order of the questions.
+    /// Answers through the gateway, in the order of the questions.
     pub joint: &'a [Answer],
-    /// Of the edge, for the questions that the cloud answered in `joint`.
+    /// Answers of the edge, for the questions that the cloud answered in `joint`.
     pub at_edge: &'a [Answer],
-    /// Of the cloud.
+    /// Answers of the cloud to all questions.
     pub by_cloud: &'a [Answer],
     /// Number of samples that the status has to count.
     pub counted: usize,

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Group, resource, verbs. A comment above each names the file with the calls.
 type Right = (&'static str, &'static str, &'static [&'static str]);
 
-/// In all namespaces.
+/// The rights of the controller in all namespaces.
 const EVERYWHERE: [Right; 15] = [
     // cache/mod.rs: `Caches::watch` follows all of them; a watcher lists, then watches.
     // admission/reviewer.rs gets, by name, what a copy does not have yet.
@@ -36,7 +36,7 @@ const EVERYWHERE: [Right; 15] = [
     ("", "endpoints", &["get", "create", "patch"]),
 ];
 
-/// In namespaces whose owner grants it.
+/// The rights of the controller in namespaces whose owner grants them.
 const TRAINING: [Right; 2] = [
     // training/provision.rs gets the volume of an aggregator, and creates it once.
     ("", "persistentvolumeclaims", &["get", "create"]),

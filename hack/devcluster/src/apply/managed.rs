@@ -77,7 +77,7 @@ pub fn decode(fields: &Value) -> Result<Vec<Entry>, ApiError> {
     Ok(entries)
 }
 
-/// None when no entry has fields.
+/// Returns `None` when no entry has fields.
 pub fn encode(mut entries: Vec<Entry>) -> Option<Value> {
     entries.retain(|entry| !entry.set.is_empty());
     entries.sort_by(|a, b| {

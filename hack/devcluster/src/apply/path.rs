@@ -212,7 +212,7 @@ impl FieldSet {
         Value::Object(map)
     }
 
-    /// None when the value is not a `FieldsV1`.
+    /// Returns `None` when the value is not a `FieldsV1`.
     pub fn from_fields_v1(value: &Value) -> Option<FieldSet> {
         let mut set = FieldSet::default();
         for (key, node) in value.as_object()? {

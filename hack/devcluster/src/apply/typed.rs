@@ -9,13 +9,13 @@ use super::path::{Element, FieldSet};
 use crate::schema::validate::identity_of;
 use crate::schema::{ListKind, Schema, json_type};
 
-/// How apply merges a value.
+/// The way in which apply merges a value.
 pub enum Shape<'a> {
-    /// As a whole.
+    /// The value is replaced as a whole.
     Leaf,
-    /// Field by field.
+    /// The value is merged field by field.
     Fields(Option<Schema<'a>>),
-    /// Element by element.
+    /// The value is merged element by element.
     Elements(Schema<'a>),
 }
 

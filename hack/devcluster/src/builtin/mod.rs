@@ -156,7 +156,6 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// All built-in resources.
 pub fn resources() -> Vec<Resource> {
     KINDS.iter().map(resource).collect()
 }

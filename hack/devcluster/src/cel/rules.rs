@@ -49,7 +49,7 @@ fn has_rules(schema: Schema<'_>) -> bool {
 struct Node<'a> {
     value: &'a Value,
     old: Option<&'a Value>,
-    /// Whether an enclosing value is unchanged.
+    /// Whether the value is part of an unchanged value.
     unchanged: bool,
 }
 

@@ -63,7 +63,7 @@ fn extension(name: &str, value: &Value) -> Message {
     named(name, &any)
 }
 
-/// The whole document.
+/// The `OpenAPI` document of all resources, as protobuf.
 pub fn document(registry: &Registry) -> Vec<u8> {
     let mut info = Message::default();
     info.text(1, "devcluster").text(2, "v1.32.0");

@@ -20,7 +20,7 @@ pub fn merge(current: &Value, patch: &Value, schema: Schema<'_>) -> Result<Value
     Ok(merge_value(Some(current), patch, Some(schema))?.unwrap_or(Value::Null))
 }
 
-/// None when the patch deletes the value.
+/// Returns `None` when the patch deletes the value.
 fn merge_value(
     current: Option<&Value>,
     patch: &Value,

@@ -1,14 +1,14 @@
 //! The messages that are decoded, as tables of their fields. Pure data.
 
-/// How a field's bytes become JSON.
+/// The way in which the bytes of a field become JSON.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     Text,
     Flag,
     Texts,
-    /// map<string, string>
+    /// A map with texts as keys and values.
     TextMap,
-    /// map<string, bytes>, base64 in JSON.
+    /// A map with texts as keys and bytes as values, which are base64 in JSON.
     BytesMap,
     Message(&'static str),
     /// A list of messages.

@@ -25,7 +25,7 @@ pub enum ListKind<'a> {
 }
 
 impl<'a> Schema<'a> {
-    /// None for a value that is not an object.
+    /// Returns `None` for a value that is not an object.
     pub fn new(node: &'a Value) -> Option<Self> {
         let map = node.as_object()?;
         match map.get("$ref").and_then(Value::as_str) {
@@ -76,7 +76,7 @@ impl<'a> Schema<'a> {
         self.0.get(keyword).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The `type` keyword.
+    /// The value of the `type` keyword.
     pub fn kind(self) -> Option<&'a str> {
         self.text("type")
     }

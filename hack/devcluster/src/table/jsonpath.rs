@@ -7,7 +7,7 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Field(String),
-    /// Negative from the end.
+    /// The position of an element; from the end if it is negative.
     Index(i64),
     /// The elements in which the path has the value.
     Filter(JsonPath, Value),

@@ -1,4 +1,4 @@
-//! POST: creates objects.
+//! POST on a collection: creates objects.
 
 use serde_json::{Value, json};
 

@@ -27,7 +27,7 @@ pub struct Call {
     pub endpoint: Endpoint,
     /// "" for cluster-scoped kinds, and for lists over all namespaces.
     pub namespace: String,
-    /// "" for collections.
+    /// "" for requests on collections.
     pub name: String,
     pub options: Options,
     /// The uid of a new object, and the suffix of a generated name.

@@ -16,11 +16,11 @@ const GROUP: &str = "admissionregistration.k8s.io";
 #[derive(Debug, Clone, Copy)]
 pub struct Write<'a> {
     pub resource: &'a Resource,
-    /// "" or `status`.
+    /// `status`, or empty for the object itself.
     pub subresource: &'a str,
     /// `CREATE`, `UPDATE` or `DELETE`.
     pub operation: &'a str,
-    /// "" for cluster-scoped kinds.
+    /// Empty for cluster-scoped kinds.
     pub namespace: &'a str,
     /// Null for a delete.
     pub object: &'a Value,

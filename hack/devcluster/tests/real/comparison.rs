@@ -191,7 +191,7 @@ impl Comparison {
         self.compare(case, request).await;
     }
 
-    /// Compares two texts.
+    /// Counts a comparison of two texts, and records their difference.
     pub fn compare_texts(&mut self, case: &str, ours: &str, real: &str) {
         self.count += 1;
         if ours != real {

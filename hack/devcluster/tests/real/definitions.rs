@@ -69,7 +69,7 @@ pub async fn accepted(comparison: &mut Comparison) {
     }
 }
 
-/// Who refuses an expression.
+/// The servers that refuse an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refused {
     Both,

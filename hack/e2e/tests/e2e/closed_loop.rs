@@ -39,9 +39,9 @@ const KNOWN: usize = 7;
 /// A line of the table.
 #[derive(Debug)]
 struct Window {
-    /// Of the edge's model alone, for held-out images of the digits that appear.
+    /// Accuracy of the edge's model alone, for held-out images of the digits that appear.
     edge_accuracy: f64,
-    /// Of the answers that the client got.
+    /// Accuracy of the answers that the client got.
     joint_accuracy: f64,
     uploaded: f64,
     version: String,

@@ -79,7 +79,7 @@ impl Agents {
         Self(NODES.map(|node| Self::agent(node, dir, broker)).into())
     }
 
-    /// With the default directories, as a user starts it.
+    /// Starts an agent with the default directories, as a user does.
     fn agent(node: &str, dir: &Path, broker: &Broker) -> Process {
         let mut command = Command::new(program("neptune-edge"));
         command.args(["run", "--node-name", node, "--data-dir"]).arg(dir.join(node));

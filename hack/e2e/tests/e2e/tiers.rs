@@ -18,7 +18,7 @@ use crate::serving::{IMAGE, apply_frameworks};
 
 over_each_transport!(three_tiers_hold_the_total_ratio_through_cuts_and_refuse_loops);
 
-/// Of `totalUploadRatio` in the example.
+/// The `totalUploadRatio` of the example.
 const GOAL: f64 = 0.1;
 /// Passes over the 600 samples.
 const PASSES: usize = 5;

@@ -14,7 +14,7 @@ use crate::{
     federated::{Federated, until_succeeded},
 };
 
-/// Kills of a run.
+/// Number of kills per run.
 const KILLS: u32 = 20;
 /// The longest time between two kills. A round takes one to two seconds.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -24,7 +24,7 @@ const CONTAINER_WAIT: Duration = Duration::from_secs(15);
 
 over_each_transport!(kills_do_not_change_the_final_weights,);
 
-/// What is killed.
+/// The process or container that is killed.
 #[derive(Debug, Clone, Copy)]
 enum Victim {
     Fleet(KillTarget),

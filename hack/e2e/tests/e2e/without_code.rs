@@ -52,7 +52,7 @@ pub fn service_manifest(fleet: &Fleet, path: &str) -> String {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Answers {
     pub all: u64,
-    /// Those of the cloud.
+    /// Samples that the cloud answered.
     pub cloud: u64,
 }
 
@@ -323,7 +323,7 @@ struct Expected {
     labels: Vec<usize>,
     /// Samples that the device asks `near` about.
     near: u64,
-    /// Those of them that `near` asks the cloud about.
+    /// Samples that `near` asks the cloud about.
     cloud: u64,
 }
 

@@ -1,4 +1,4 @@
-//! From the cloud to the node.
+//! Tests of messages from the cloud to the node.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! From the node to the cloud.
+//! Tests of messages from the node to the cloud.
 
 use std::time::{Duration, Instant};
 
