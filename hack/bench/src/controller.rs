@@ -241,9 +241,9 @@ async fn all<T: Clone>(
 ) -> HashMap<String, T> {
     let waiting = async {
         loop {
-            let found = observations.0.lock().unwrap().clone();
-            if found.values().filter(|found| matches(found)).count() >= count as usize {
-                return found;
+            let observed = observations.0.lock().unwrap().clone();
+            if observed.values().filter(|observed| matches(observed)).count() >= count as usize {
+                return observed;
             }
             observations.1.notified().await;
         }

@@ -224,8 +224,8 @@ impl Fleet {
         );
         let direct = self.write(rounds, total).await;
         let more = |percent| {
-            let of = |spread: &Spread| spread.percentile(percent).as_secs_f64() * 1e3;
-            of(&latencies) - of(&direct)
+            let percentile_ms = |spread: &Spread| spread.percentile(percent).as_secs_f64() * 1e3;
+            percentile_ms(&latencies) - percentile_ms(&direct)
         };
         println!(
             "cost: the same writes without the controller  {direct}; the percentiles of the reports are {:.1} and {:.1} ms higher",
@@ -243,8 +243,8 @@ impl Fleet {
             Api::namespaced(self.cluster.client(), NAMESPACE);
         let mut statuses = HashMap::new();
         for at in self.reporting() {
-            let found = services.get(&service(at)).await.unwrap();
-            statuses.insert(at, found.status.unwrap());
+            let current = services.get(&service(at)).await.unwrap();
+            statuses.insert(at, current.status.unwrap());
         }
         let write = |at: u32, total: u64| {
             let mut status = statuses[&at].clone();
@@ -385,9 +385,9 @@ async fn create_others(client: &Client, count: u32, servers: u32, trainings: u32
             .await;
     }
     for at in 0..trainings {
-        let worker = |of: u32| {
-            let set = (at * 2 + of) % sets;
-            json!({"name": format!("w{of}"), "nodeName": node(set), "dataset": {"name": format!("set-{set}")}})
+        let worker = |number: u32| {
+            let set = (at * 2 + number) % sets;
+            json!({"name": format!("w{number}"), "nodeName": node(set), "dataset": {"name": format!("set-{set}")}})
         };
         let spec = json!({"workerSpec": {"frameworkType": "python", "frameworkVersion": "3.12"},
             "script": {"url": "http://127.0.0.1/t.tar.gz", "sha256sum": "ab".repeat(32), "bootFile": "t.py"},

@@ -39,7 +39,7 @@ const CLOUD_MODEL: &str = "big";
 const TOKEN: &str = "demo-token";
 /// Questions at a time: the slots of the edge's server.
 const AT_ONCE: usize = 4;
-/// Time limit for the start of both halves, and for each later wait.
+/// Time limit for the start of the edge and the cloud worker, and for each later wait.
 const TIMEOUT: Duration = Duration::from_secs(180);
 /// Time limit for the cloud's next answer. A gateway pauses at most 18 s.
 const UNTIL_UPLOAD: Duration = Duration::from_secs(30);

@@ -100,8 +100,8 @@ impl Summary {
 
 /// The value of a metric, or `-`.
 pub fn metric<'a>(metrics: &'a [KeyValue], key: &str) -> &'a str {
-    let found = metrics.iter().find(|metric| metric.key == key);
-    found.map_or("-", |metric| &metric.value)
+    let metric = metrics.iter().find(|metric| metric.key == key);
+    metric.map_or("-", |metric| &metric.value)
 }
 
 fn percent(share: f64) -> String {

@@ -118,8 +118,8 @@ fn parse(what: &str, yaml: Vec<u8>) -> Vec<Value> {
 /// # Panics
 /// If it does not exist.
 pub fn object<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
-    let found = objects.iter().find(|o| o["kind"] == kind && o["metadata"]["name"] == name);
-    found.unwrap_or_else(|| fail(name, &format!("no such {kind}")))
+    let object = objects.iter().find(|o| o["kind"] == kind && o["metadata"]["name"] == name);
+    object.unwrap_or_else(|| fail(name, &format!("no such {kind}")))
 }
 
 #[expect(clippy::panic, reason = "a test fails without what it tests")]

@@ -115,8 +115,8 @@ fn reconcile_namespaces(state: &mut State, now: Timestamp) {
 
 /// Deletes all objects of a kind; true when none is left.
 fn delete_all(state: &mut State, storage: &str, namespace: Option<&str>, now: Timestamp) -> bool {
-    let found: Vec<Arc<Value>> = state.store.list(storage, namespace).cloned().collect();
-    for object in &found {
+    let objects: Vec<Arc<Value>> = state.store.list(storage, namespace).cloned().collect();
+    for object in &objects {
         delete(state, storage, object, now);
     }
     state.store.list(storage, namespace).next().is_none()

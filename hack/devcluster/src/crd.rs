@@ -304,15 +304,15 @@ mod tests {
         ] {
             let mut version = version();
             version[field] = value;
-            let found = messages(&definition(&version));
-            assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
+            let faults = messages(&definition(&version));
+            assert!(faults.len() == 1 && faults[0].contains(expected), "{faults:?}");
         }
         let mut unbounded = version();
         unbounded["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] =
             json!([{"rule": "true", "messageExpression": "'at ' + string(1)"}]);
-        let found = messages(&definition(&unbounded));
+        let faults = messages(&definition(&unbounded));
         let expected = "spec.validation.openAPIV3Schema.x-kubernetes-validations[0].messageExpression: Forbidden: estimated messageExpression cost exceeds budget";
-        assert!(found.len() == 1 && found[0].starts_with(expected), "{found:?}");
+        assert!(faults.len() == 1 && faults[0].starts_with(expected), "{faults:?}");
         let mut wrong = definition(&version());
         wrong["spec"]["versions"] = json!([version(), version()]);
         assert!(messages(&wrong)[0].contains("exactly one version"));

@@ -496,9 +496,9 @@ impl Fleet {
 
     /// The table of all containers of this fleet's nodes.
     pub fn containers(&self) -> String {
-        let of =
+        let table =
             |node: &FleetNode| docker(&["ps", "-a", "--filter", &docker::node_filter(&node.name)]);
-        self.nodes.iter().map(of).collect::<Vec<_>>().join("\n")
+        self.nodes.iter().map(table).collect::<Vec<_>>().join("\n")
     }
 
     /// Waits until the nodes have no containers.
@@ -548,8 +548,8 @@ pub fn is_running(status: &JointInferenceServiceStatus) -> bool {
 /// If a metric is not a number.
 pub fn totals(status: &JointInferenceServiceStatus) -> Counters {
     let metric = |key: &str| {
-        let found = status.metrics.iter().find(|metric| metric.key == key);
-        found.map_or(0, |metric| metric.value.parse().unwrap())
+        let reported = status.metrics.iter().find(|metric| metric.key == key);
+        reported.map_or(0, |metric| metric.value.parse().unwrap())
     };
     Counters {
         inference: metric("inferenceNumber"),

@@ -73,8 +73,10 @@ impl SessionServer {
     /// Kills the process whose command line contains this text. Returns whether there was one.
     pub fn kill(&self, text: &str) -> bool {
         let processes = docker(&["top", &self.name, "-eo", "pid,args"]);
-        let found = processes.lines().find(|line| line.contains(text));
-        let Some(pid) = found.and_then(|line| line.split_whitespace().next()) else { return false };
+        let process = processes.lines().find(|line| line.contains(text));
+        let Some(pid) = process.and_then(|line| line.split_whitespace().next()) else {
+            return false;
+        };
         run(Command::new("kill").args(["-9", pid]));
         true
     }

@@ -52,8 +52,8 @@ pub fn engine() -> &'static str {
 /// # Panics
 /// If it is missing.
 pub fn require_image(image: &str, script: &str) {
-    let found = try_docker(&["image", "inspect", image]);
-    assert!(found.is_ok(), "image {image} is missing: run {script} first (hack/test.sh does)");
+    let inspected = try_docker(&["image", "inspect", image]);
+    assert!(inspected.is_ok(), "image {image} is missing: run {script} first (hack/test.sh does)");
 }
 
 /// The IDs of all containers of a node, also of stopped ones.

@@ -131,8 +131,8 @@ impl Result<'_> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "some hundred questions")]
-fn share(number: usize, of: usize) -> f64 {
-    number as f64 / of.max(1) as f64
+fn share(number: usize, total: usize) -> f64 {
+    number as f64 / total.max(1) as f64
 }
 
 fn percent(share: f64) -> String {

@@ -14,11 +14,11 @@ fn names(source: &str, from: &str, to: &str) -> BTreeSet<String> {
 }
 
 /// Every string in a value, without keys.
-fn texts(value: &Value, found: &mut Vec<String>) {
+fn texts(value: &Value, strings: &mut Vec<String>) {
     match value {
-        Value::String(text) => found.push(text.clone()),
-        Value::Array(items) => items.iter().for_each(|item| texts(item, found)),
-        Value::Object(fields) => fields.values().for_each(|field| texts(field, found)),
+        Value::String(text) => strings.push(text.clone()),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, strings)),
+        Value::Object(fields) => fields.values().for_each(|field| texts(field, strings)),
         _ => {}
     }
 }
@@ -52,11 +52,11 @@ fn config_map_contains_the_built_in_frameworks() {
         "build/deploy/base/frameworks.yaml, cloud/src/worker/serving_runtimes.rs"
     );
 
-    let mut found = Vec::new();
-    table.values().for_each(|entry| texts(entry, &mut found));
-    assert!(found.len() > 30, "{found:?}");
+    let mut strings = Vec::new();
+    table.values().for_each(|entry| texts(entry, &mut strings));
+    assert!(strings.len() > 30, "{strings:?}");
     let source = workers + &servers;
-    for text in found {
+    for text in strings {
         // The source names the variants of a reload mode and a protocol.
         let variants = ["watch", "openai", "oip", "tfserving"];
         let there = source.contains(&format!("\"{text}\"")) || variants.contains(&text.as_str());

@@ -19,7 +19,7 @@ fn comparable(objects: &[Value]) -> BTreeMap<Key, Value> {
     let maps = objects.iter().filter(|object| object["kind"] == "ConfigMap");
     let hashed = maps.filter_map(|map| map["metadata"]["name"].as_str()).find(is_hashed);
     let hashed = hashed.map(|name| format!("\"{name}\""));
-    let mut found = BTreeMap::new();
+    let mut comparables = BTreeMap::new();
     for object in objects {
         let mut text = object.to_string();
         if let Some(hashed) = &hashed {
@@ -49,9 +49,9 @@ fn comparable(objects: &[Value]) -> BTreeMap<Key, Value> {
         }
         let part = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let key = (kind, part("namespace"), part("name"));
-        assert!(found.insert(key.clone(), object).is_none(), "{key:?} is made twice");
+        assert!(comparables.insert(key.clone(), object).is_none(), "{key:?} is made twice");
     }
-    found
+    comparables
 }
 
 /// Sorts lists: a patch of kustomize adds to a list in another place than the chart.
@@ -154,8 +154,8 @@ fn registry_secret_is_mounted_where_the_agent_reads_it() {
     let pod = &object(&objects, "DaemonSet", "neptune-edge")["spec"]["template"]["spec"];
     let agent = &pod["containers"][0];
     let named = |list: &Value, name: &str| {
-        let found = list.as_array().unwrap().iter().find(|item| item["name"] == name);
-        found.unwrap_or_else(|| panic!("{name} is not in {list}")).clone()
+        let item = list.as_array().unwrap().iter().find(|item| item["name"] == name);
+        item.unwrap_or_else(|| panic!("{name} is not in {list}")).clone()
     };
     let secret = json!({"secretName": "regcred", "optional": true, "defaultMode": 0o400});
     assert_eq!(named(&pod["volumes"], "registries")["secret"], secret);
@@ -256,8 +256,8 @@ fn values_are_rendered_in_their_places() {
         ),
     ] {
         let objects = chart(&[value]);
-        let found = object(&objects, kind, name).pointer(&format!("{pod}{path}"));
-        assert_eq!(found, Some(&expected), "{value}");
+        let rendered = object(&objects, kind, name).pointer(&format!("{pod}{path}"));
+        assert_eq!(rendered, Some(&expected), "{value}");
     }
 }
 
@@ -292,13 +292,13 @@ fn training_namespaces_bind_the_controller_there() {
             .map(|it| (text(&it["kind"]), text(&it["metadata"]["namespace"])))
             .collect()
     };
-    let of = |kind: &str, namespace: &str| (kind.to_owned(), namespace.to_owned());
+    let bound = |kind: &str, namespace: &str| (kind.to_owned(), namespace.to_owned());
     assert_eq!(bindings(&[]), []);
     assert_eq!(
         bindings(&["trainingNamespaces={shop,plant}"]),
-        [of("RoleBinding", "shop"), of("RoleBinding", "plant")]
+        [bound("RoleBinding", "shop"), bound("RoleBinding", "plant")]
     );
-    assert_eq!(bindings(&["trainingNamespaces={*}"]), [of("ClusterRoleBinding", "")]);
+    assert_eq!(bindings(&["trainingNamespaces={*}"]), [bound("ClusterRoleBinding", "")]);
 }
 
 #[test]

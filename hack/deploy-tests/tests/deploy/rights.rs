@@ -298,8 +298,8 @@ async fn api_server_answers_as_the_manifests_define() {
     cluster.kubectl_with_input(&["apply", "-f", "-"], &list(&place.bindings()));
     eventually("Kubernetes to aggregate the roles", || {
         ["view", "edit", "admin"].iter().all(|role| {
-            let found = cluster.kubectl(&["get", "clusterrole", role, "-o", "jsonpath={.rules}"]);
-            found.contains("jointinferenceservices")
+            let rules = cluster.kubectl(&["get", "clusterrole", role, "-o", "jsonpath={.rules}"]);
+            rules.contains("jointinferenceservices")
         })
     })
     .await;

@@ -58,18 +58,18 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn configurations_of_mosquitto_send_without_delay() {
     let files = ["build", "docs", "examples"].map(|folder| files_below(&repository(folder)));
-    let mut found = Vec::new();
+    let mut names = Vec::new();
     for file in files.concat() {
         let text = fs::read(&file).unwrap();
         let text = String::from_utf8_lossy(&text);
         let has = |begin: &str| text.lines().any(|line| line.trim_start().starts_with(begin));
         if has("listener ") || has("remote_clientid ") {
             assert!(has("set_tcp_nodelay true"), "{}: set set_tcp_nodelay true", file.display());
-            found.push(file.file_name().unwrap().to_owned());
+            names.push(file.file_name().unwrap().to_owned());
         }
     }
-    found.sort();
-    assert_eq!(found, ["bridge.conf", "mosquitto.conf"], "add new ones here");
+    names.sort();
+    assert_eq!(names, ["bridge.conf", "mosquitto.conf"], "add new ones here");
 }
 
 #[test]

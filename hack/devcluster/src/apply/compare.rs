@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::path::{Element, FieldSet};
-use super::typed::{Shape, element, shape};
+use super::typed::{MergeKind, element, merge_kind};
 use crate::schema::Schema;
 
 #[derive(Debug, Default, PartialEq)]
@@ -36,9 +36,9 @@ fn visit(
     if is_blank(old) && is_blank(new) || differ_in_kind(old, new) {
         return leaf(old, new, path, changes);
     }
-    match shape(schema, sample) {
-        Shape::Leaf => return leaf(old, new, path, changes),
-        Shape::Fields(schema) => {
+    match merge_kind(schema, sample) {
+        MergeKind::Leaf => return leaf(old, new, path, changes),
+        MergeKind::Fields(schema) => {
             let mut names: Vec<&String> = old
                 .and_then(Value::as_object)
                 .into_iter()
@@ -62,7 +62,7 @@ fn visit(
                 path.pop();
             }
         }
-        Shape::Elements(schema) => visit_elements(old, new, schema, path, changes),
+        MergeKind::Elements(schema) => visit_elements(old, new, schema, path, changes),
     }
     if old.is_none() {
         changes.added.insert(path);
@@ -146,13 +146,13 @@ fn differ_in_kind(old: Option<&Value>, new: Option<&Value>) -> bool {
 
 /// The elements with their identities; of duplicates the first.
 pub fn indexed(list: Option<&Value>, schema: Schema<'_>) -> Vec<(Element, Value)> {
-    let mut found: Vec<(Element, Value)> = Vec::new();
+    let mut elements: Vec<(Element, Value)> = Vec::new();
     for item in list.and_then(Value::as_array).into_iter().flatten() {
         if let Some(element) = element(schema, item)
-            && !found.iter().any(|(known, _)| *known == element)
+            && !elements.iter().any(|(known, _)| *known == element)
         {
-            found.push((element, item.clone()));
+            elements.push((element, item.clone()));
         }
     }
-    found
+    elements
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::compare::indexed;
 use super::path::Element;
-use super::typed::{Shape, shape};
+use super::typed::{MergeKind, merge_kind};
 use crate::schema::Schema;
 
 pub fn merge(live: &Value, config: &Value, schema: Schema<'_>) -> Value {
@@ -19,8 +19,8 @@ fn visit(
     schema: Option<Schema<'_>>,
 ) -> Option<Value> {
     let (Some(left), Some(right)) = (live, config) else { return config.or(live).cloned() };
-    match (shape(schema, right), left) {
-        (Shape::Fields(schema), Value::Object(left)) => {
+    match (merge_kind(schema, right), left) {
+        (MergeKind::Fields(schema), Value::Object(left)) => {
             let right = right.as_object()?;
             let mut merged = Map::new();
             for (name, value) in left {
@@ -36,7 +36,7 @@ fn visit(
             }
             Some(Value::Object(merged))
         }
-        (Shape::Elements(schema), Value::Array(_)) => Some(merge_elements(left, right, schema)),
+        (MergeKind::Elements(schema), Value::Array(_)) => Some(merge_elements(left, right, schema)),
         _ => Some(right.clone()),
     }
 }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::managed::{Entry, Operation};
 use super::path::{Element, FieldSet};
-use super::typed::{Shape, element, field_set, shape};
+use super::typed::{MergeKind, element, field_set, merge_kind};
 use crate::schema::Schema;
 
 /// The merged object without the fields that only the last apply of this manager has set.
@@ -71,10 +71,10 @@ fn with_parents(set: &FieldSet, schema: Option<Schema<'_>>) -> FieldSet {
 
 /// The value without the paths of the set; none when it is empty then.
 fn without(value: &Value, set: &FieldSet, schema: Option<Schema<'_>>) -> Option<Value> {
-    match shape(schema, value) {
-        Shape::Leaf if value.is_object() || value.is_array() => None,
-        Shape::Leaf => Some(value.clone()),
-        Shape::Fields(schema) => {
+    match merge_kind(schema, value) {
+        MergeKind::Leaf if value.is_object() || value.is_array() => None,
+        MergeKind::Leaf => Some(value.clone()),
+        MergeKind::Fields(schema) => {
             let mut kept = Map::new();
             for (name, child) in value.as_object()? {
                 let element = Element::field(name);
@@ -90,7 +90,7 @@ fn without(value: &Value, set: &FieldSet, schema: Option<Schema<'_>>) -> Option<
             }
             (!kept.is_empty()).then_some(Value::Object(kept))
         }
-        Shape::Elements(schema) => {
+        MergeKind::Elements(schema) => {
             let mut kept = Vec::new();
             for item in value.as_array()? {
                 let Some(element) = element(schema, item) else { continue };

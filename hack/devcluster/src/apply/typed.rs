@@ -10,7 +10,7 @@ use crate::schema::validate::identity_of;
 use crate::schema::{ListKind, Schema, json_type};
 
 /// The way in which apply merges a value.
-pub enum Shape<'a> {
+pub enum MergeKind<'a> {
     /// The value is replaced as a whole.
     Leaf,
     /// The value is merged field by field.
@@ -19,18 +19,18 @@ pub enum Shape<'a> {
     Elements(Schema<'a>),
 }
 
-/// The shape of a value (or of the two sides of a merge) under a schema; no schema means a
+/// How apply merges a value (or the two sides of a merge) under a schema; no schema means a
 /// free-form value.
-pub fn shape<'a>(schema: Option<Schema<'a>>, sample: &Value) -> Shape<'a> {
+pub fn merge_kind<'a>(schema: Option<Schema<'a>>, sample: &Value) -> MergeKind<'a> {
     let schema = schema.map(|schema| schema.for_value(sample));
     match sample {
-        Value::Object(_) if schema.is_some_and(Schema::is_atomic_map) => Shape::Leaf,
-        Value::Object(_) => Shape::Fields(schema),
+        Value::Object(_) if schema.is_some_and(Schema::is_atomic_map) => MergeKind::Leaf,
+        Value::Object(_) => MergeKind::Fields(schema),
         Value::Array(_) => match schema {
-            Some(schema) if schema.list_kind() != ListKind::Atomic => Shape::Elements(schema),
-            _ => Shape::Leaf,
+            Some(schema) if schema.list_kind() != ListKind::Atomic => MergeKind::Elements(schema),
+            _ => MergeKind::Leaf,
         },
-        _ => Shape::Leaf,
+        _ => MergeKind::Leaf,
     }
 }
 
@@ -39,8 +39,8 @@ pub fn element(schema: Schema<'_>, item: &Value) -> Option<Element> {
     match schema.list_kind() {
         ListKind::Map(keys) => {
             let identity = identity_of(item, &keys, schema.items());
-            let found = identity.as_object().map_or(0, Map::len);
-            (found > 0).then(|| Element::key(&identity))
+            let keys_present = identity.as_object().map_or(0, Map::len);
+            (keys_present > 0).then(|| Element::key(&identity))
         }
         _ => Some(Element::value(item)),
     }
@@ -54,9 +54,9 @@ pub fn field_set(value: &Value, schema: Schema<'_>) -> FieldSet {
 }
 
 fn collect(value: &Value, schema: Option<Schema<'_>>, path: &mut Vec<Element>, set: &mut FieldSet) {
-    match shape(schema, value) {
-        Shape::Leaf => set.insert(path),
-        Shape::Fields(schema) => {
+    match merge_kind(schema, value) {
+        MergeKind::Leaf => set.insert(path),
+        MergeKind::Fields(schema) => {
             for (name, child) in value.as_object().into_iter().flatten() {
                 path.push(Element::field(name));
                 collect(child, schema.and_then(|schema| schema.field(name)), path, set);
@@ -68,7 +68,7 @@ fn collect(value: &Value, schema: Option<Schema<'_>>, path: &mut Vec<Element>, s
                 path.pop();
             }
         }
-        Shape::Elements(schema) => {
+        MergeKind::Elements(schema) => {
             for item in value.as_array().into_iter().flatten() {
                 let Some(element) = element(schema, item) else { continue };
                 path.push(element);

@@ -258,10 +258,10 @@ mod tests {
     #[test]
     fn every_annotated_field_exists() {
         for (owner, field, _) in LISTS {
-            let found = definitions().iter().any(|(name, node)| {
+            let exists = definitions().iter().any(|(name, node)| {
                 name.ends_with(&format!(".{owner}")) && node["properties"].get(*field).is_some()
             });
-            assert!(found, "{owner}.{field}");
+            assert!(exists, "{owner}.{field}");
         }
         for owner in ATOMIC_TYPES {
             assert!(

@@ -156,8 +156,8 @@ mod tests {
             let parent = configuration.pointer_mut(&format!("/webhooks/0{parent}"));
             crate::object::fields(parent.expect("a field of the fixture"))
                 .insert(field.to_owned(), value.clone());
-            let found = messages(&configuration);
-            assert!(found.iter().any(|message| message.contains(expected)), "{place}: {found:?}");
+            let faults = messages(&configuration);
+            assert!(faults.iter().any(|message| message.contains(expected)), "{place}: {faults:?}");
         }
     }
 }

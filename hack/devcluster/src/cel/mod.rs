@@ -121,9 +121,9 @@ mod tests {
         for field in ["rule", "messageExpression"] {
             let mut rule = json!({"rule": "true"});
             rule[field] = "self >".into();
-            let found = messages(&rule);
+            let faults = messages(&rule);
             let expected = format!("{place}.{field}: Invalid value: compilation failed: ERROR:");
-            assert!(found.len() == 1 && found[0].starts_with(&expected), "{found:?}");
+            assert!(faults.len() == 1 && faults[0].starts_with(&expected), "{faults:?}");
         }
     }
 }

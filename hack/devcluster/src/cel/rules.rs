@@ -20,17 +20,17 @@ const NOT_CHECKED: &str = "some validation rules were not checked because the ob
 const BLOCKING: [Fault; 5] =
     [Fault::Unsupported, Fault::Required, Fault::TooLong, Fault::TooMany, Fault::TypeInvalid];
 
-/// All rule violations of an object; `found` are the violations of its schema.
+/// All rule violations of an object; `schema_violations` are those of its schema.
 pub fn check(
     value: &Value,
     old: Option<&Value>,
     schema: Schema<'_>,
-    found: &[FieldError],
+    schema_violations: &[FieldError],
 ) -> Vec<FieldError> {
     if !has_rules(schema) {
         return Vec::new();
     }
-    if found.iter().any(|error| BLOCKING.contains(&error.fault)) {
+    if schema_violations.iter().any(|error| BLOCKING.contains(&error.fault)) {
         return vec![FieldError::invalid("", Value::Null, NOT_CHECKED)];
     }
     let mut errors = Vec::new();
@@ -267,10 +267,10 @@ mod tests {
     fn schema_violations_prevent_rule_evaluation() {
         let rule = with_rule(&json!({"rule": "self.n > 3"}));
         let schema = Schema::new(&rule).expect("an object");
-        let found = [FieldError::required("spec.name", "")];
-        let errors = check(&json!({"spec": {"n": 1}}), None, schema, &found);
+        let violations = [FieldError::required("spec.name", "")];
+        let errors = check(&json!({"spec": {"n": 1}}), None, schema, &violations);
         assert_eq!(errors[0].message(), format!("<nil>: Invalid value: null: {NOT_CHECKED}"));
-        let found = [FieldError::invalid("spec.name", "x", "should match")];
-        assert_eq!(check(&json!({"spec": {"n": 1}}), None, schema, &found).len(), 1);
+        let violations = [FieldError::invalid("spec.name", "x", "should match")];
+        assert_eq!(check(&json!({"spec": {"n": 1}}), None, schema, &violations).len(), 1);
     }
 }

@@ -30,9 +30,9 @@ pub async fn answer(
             "application/json, application/yaml, application/vnd.kubernetes.protobuf",
         ));
     }
-    let found = cluster
+    let resource = cluster
         .read(|state| state.registry.find(&path.group, &path.version, &path.plural).cloned());
-    let Some(resource) = found else {
+    let Some(resource) = resource else {
         return Ok(plain(StatusCode::NOT_FOUND, "404 page not found\n"));
     };
     // Namespaces are cluster-scoped objects, although their paths look namespaced.

@@ -46,7 +46,7 @@ enum Wire<'a> {
 
 /// The fields of a message in wire order.
 fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, Wire<'_>)>, String> {
-    let mut found = Vec::new();
+    let mut fields = Vec::new();
     while !bytes.is_empty() {
         let tag = varint(&mut bytes)?;
         let value = match tag & 7 {
@@ -60,9 +60,9 @@ fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, Wire<'_>)>, String> {
             }
             other => return Err(format!("wire type {other} is not used by Kubernetes")),
         };
-        found.push((tag >> 3, value));
+        fields.push((tag >> 3, value));
     }
-    Ok(found)
+    Ok(fields)
 }
 
 fn varint(bytes: &mut &[u8]) -> Result<u64, String> {

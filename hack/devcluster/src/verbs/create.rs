@@ -63,10 +63,10 @@ fn check_definition(state: &State, call: &Call, name: &str) -> Result<(), ApiErr
 
 fn check_namespace(state: &State, call: &Call, name: &str) -> Result<(), ApiError> {
     let namespace = &call.namespace;
-    let Some(found) = state.store.get(NAMESPACES, &ObjectKey::new("", namespace)) else {
+    let Some(existing) = state.store.get(NAMESPACES, &ObjectKey::new("", namespace)) else {
         return Err(ApiError::not_found(GroupName { group: "", name: "namespaces" }, namespace));
     };
-    if !object::is_deleting(&found) {
+    if !object::is_deleting(&existing) {
         return Ok(());
     }
     let why = format!(

@@ -62,8 +62,8 @@ impl Call {
 
     /// The named object in the version of the request.
     fn current(&self, state: &State) -> Result<Value, ApiError> {
-        let found = state.store.get(&self.resource.storage, &self.key());
-        found.map(|object| self.resource.in_version(&object)).ok_or_else(|| self.not_found())
+        let stored = state.store.get(&self.resource.storage, &self.key());
+        stored.map(|object| self.resource.in_version(&object)).ok_or_else(|| self.not_found())
     }
 
     fn not_found(&self) -> ApiError {

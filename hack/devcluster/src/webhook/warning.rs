@@ -31,10 +31,13 @@ mod tests {
 
     #[test]
     fn each_text_is_sent_once_and_quoted() {
-        let of = |texts: &[&str]| {
+        let headers_of = |texts: &[&str]| {
             headers(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
         };
-        assert_eq!(of(&["no \"a\\b\"", "é", "é", ""]), [r#"299 - "no \"a\\b\"""#, "299 - \"é\""]);
-        assert_eq!(of(&["two\nlines"]), [""; 0]);
+        assert_eq!(
+            headers_of(&["no \"a\\b\"", "é", "é", ""]),
+            [r#"299 - "no \"a\\b\"""#, "299 - \"é\""]
+        );
+        assert_eq!(headers_of(&["two\nlines"]), [""; 0]);
     }
 }

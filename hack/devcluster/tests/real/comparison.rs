@@ -162,11 +162,11 @@ impl Comparison {
         let (mut plain_ours, mut plain_real) = (ours.clone(), real.clone());
         normalize(&mut plain_ours);
         normalize(&mut plain_real);
-        let mut found = Vec::new();
-        differences("", &plain_ours, &plain_real, &mut found);
-        if !found.is_empty() {
-            let found = found.join("\n    ");
-            let text = format!("{case}: {method} {path}\n    {found}");
+        let mut deviations = Vec::new();
+        differences("", &plain_ours, &plain_real, &mut deviations);
+        if !deviations.is_empty() {
+            let deviations = deviations.join("\n    ");
+            let text = format!("{case}: {method} {path}\n    {deviations}");
             self.differences.push((case.to_owned(), text));
         }
         (ours, real)
@@ -219,8 +219,8 @@ impl Comparison {
             .filter(|(case, _)| !is_known(case))
             .map(|(_, text)| text.as_str())
             .collect();
-        let found = |name: &str| self.differences.iter().any(|(case, _)| case == name);
-        let obsolete: Vec<_> = known.iter().filter(|(name, _)| !found(name)).collect();
+        let differs = |name: &str| self.differences.iter().any(|(case, _)| case == name);
+        let obsolete: Vec<_> = known.iter().filter(|(name, _)| !differs(name)).collect();
         println!(
             "{} comparisons, {} differences, {} of them new",
             self.count,
@@ -326,7 +326,7 @@ fn normalize(value: &mut Value) {
     }
 }
 
-fn differences(path: &str, ours: &Value, real: &Value, found: &mut Vec<String>) {
+fn differences(path: &str, ours: &Value, real: &Value, deviations: &mut Vec<String>) {
     match (ours, real) {
         (Value::Object(ours), Value::Object(real)) => {
             let names: std::collections::BTreeSet<&String> =
@@ -335,20 +335,20 @@ fn differences(path: &str, ours: &Value, real: &Value, found: &mut Vec<String>) 
                 let get = |fields: &Map<String, Value>| fields.get(name).cloned();
                 let path = format!("{path}.{name}");
                 match (get(ours), get(real)) {
-                    (Some(ours), Some(real)) => differences(&path, &ours, &real, found),
+                    (Some(ours), Some(real)) => differences(&path, &ours, &real, deviations),
                     (ours, real) => {
-                        found.push(format!("{path}: {} / {}", shown(ours), shown(real)));
+                        deviations.push(format!("{path}: {} / {}", shown(ours), shown(real)));
                     }
                 }
             }
         }
         (Value::Array(ours), Value::Array(real)) if ours.len() == real.len() => {
             for (position, (ours, real)) in ours.iter().zip(real).enumerate() {
-                differences(&format!("{path}[{position}]"), ours, real, found);
+                differences(&format!("{path}[{position}]"), ours, real, deviations);
             }
         }
         (ours, real) if ours == real => {}
-        (ours, real) => found.push(format!("{path}:\n      ours {ours}\n      real {real}")),
+        (ours, real) => deviations.push(format!("{path}:\n      ours {ours}\n      real {real}")),
     }
 }
 

@@ -186,16 +186,16 @@ async fn judge(
 ) {
     let (ours, real) = comparison.answers(request).await;
     let is_refused = |answer: &Value| answer["code"] == 422;
-    let found = match (is_refused(&ours), is_refused(&real)) {
+    let refused_by = match (is_refused(&ours), is_refused(&real)) {
         (true, true) => Refused::Both,
         (false, false) => Refused::Nobody,
         (true, false) => Refused::DevclusterOnly,
         (false, true) => Refused::RealOnly,
     };
-    comparison.expect(found == refused, || {
-        format!("{case}: refused by {found:?}, not {refused:?}: {ours} / {real}")
+    comparison.expect(refused_by == refused, || {
+        format!("{case}: refused by {refused_by:?}, not {refused:?}: {ours} / {real}")
     });
-    if found == Refused::Both {
+    if refused_by == Refused::Both {
         let real_fields = refused_fields(&real);
         let fields = refused_fields(&ours);
         let is_same = !fields.is_empty() && fields.iter().all(|field| real_fields.contains(field));
@@ -210,10 +210,10 @@ pub async fn deleted(comparison: &mut Comparison) {
     let list = list_path(&definition);
     let widgets = "/apis/devcluster.example/v1/namespaces/default/widgets";
     let widget = |name: &str| json!({"apiVersion": "devcluster.example/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": 1}});
-    let mut held = widget("y-last");
-    held["metadata"]["finalizers"] = json!(["devcluster.example/hold"]);
+    let mut finalized = widget("y-last");
+    finalized["metadata"]["finalizers"] = json!(["devcluster.example/hold"]);
     let post = |widget: &Value| TestRequest::new("POST", widgets).body(widget);
-    comparison.compare("object with finalizer", &post(&held)).await;
+    comparison.compare("object with finalizer", &post(&finalized)).await;
     let (ours, real) = comparison.compare("list before the deletion", &get(&list)).await;
     let watch = |answer: &Value| {
         let version = answer["body"]["metadata"]["resourceVersion"].as_str().unwrap();

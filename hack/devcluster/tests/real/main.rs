@@ -65,12 +65,12 @@ async fn refused_cases(comparison: &mut Comparison, kinds: &Kinds) {
         let what = case["what"].as_str().unwrap();
         let create = TestRequest::new("POST", kinds.collection(&object).unwrap()).body(&object);
         let (_, real) = comparison.compare(what, &create).await;
-        let found = real["body"]["details"]["causes"].as_array().cloned().unwrap_or_default();
+        let refusals = real["body"]["details"]["causes"].as_array().cloned().unwrap_or_default();
         let is_expected = |cause: &Value| {
             cause["field"] == case["field"]
                 && cause["message"].as_str().unwrap().contains(case["message"].as_str().unwrap())
         };
-        let is_refused = real["code"] == 422 && found.iter().any(is_expected);
+        let is_refused = real["code"] == 422 && refusals.iter().any(is_expected);
         comparison.expect(is_refused, || format!("{what} is not refused as expected: {real}"));
     }
 }

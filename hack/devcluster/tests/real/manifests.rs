@@ -162,8 +162,8 @@ fn manifests_of_documents_and_examples_are_found() {
         .iter()
         .flat_map(|name| documents(&root().join(format!("crds/{name}.yaml"))))
         .collect();
-    let found = Kinds::new(&definitions).manifests();
+    let manifests = Kinds::new(&definitions).manifests();
     for part in ["docs/datasets.md", "examples/digits/", "build/deploy/crds/", "tests/samples/"] {
-        assert!(found.iter().any(|manifest| manifest.place.contains(part)), "{part}");
+        assert!(manifests.iter().any(|manifest| manifest.place.contains(part)), "{part}");
     }
 }

@@ -119,10 +119,10 @@ fn with_shadows(answered: f64) -> f64 {
 impl Clients {
     /// Sends samples of the first digits, and measures the edge's model with held-out ones.
     async fn window(&self, classes: usize, from: usize) -> Window {
-        let of = |samples: Vec<Sample>| -> Vec<Sample> {
+        let appearing = |samples: Vec<Sample>| -> Vec<Sample> {
             samples.into_iter().filter(|sample| sample.label < classes).collect()
         };
-        let (samples, tests) = (of(training()), of(held_out()));
+        let (samples, tests) = (appearing(training()), appearing(held_out()));
         let (mut right, mut uploaded, mut failed) = (0, 0, 0);
         for sample in samples.iter().cycle().skip(from % samples.len()).take(WINDOW) {
             match self.gateway.infer(std::slice::from_ref(&sample.pixels)).await {

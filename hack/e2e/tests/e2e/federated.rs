@@ -115,8 +115,8 @@ fn share_digits(directory: &Path, arguments: &[&str]) {
 
 /// The accuracy of the last measured weights.
 fn accuracy(status: &TrainingModelStatus) -> f64 {
-    let found = status.metrics.iter().find(|metric| metric.key == "accuracy");
-    found.map_or(0.0, |metric| metric.value.parse().unwrap())
+    let reported = status.metrics.iter().find(|metric| metric.key == "accuracy");
+    reported.map_or(0.0, |metric| metric.value.parse().unwrap())
 }
 
 /// Does one task of the program as a user would without Neptune, in its image.
@@ -182,14 +182,14 @@ async fn three_nodes_train_one_model_that_a_service_takes_over(transport: Transp
     // The service takes the weights over: same container, no lost count.
     let published = fleet
         .until_status::<Model>(SMALL, "the new weights and their metrics", |status| {
-            let found = status.metrics.iter().find(|metric| metric.key == "accuracy");
+            let accuracy = status.metrics.iter().find(|metric| metric.key == "accuracy");
             let is_there = |node: &ModelNode| {
                 let source = status.reported_by.as_ref();
                 node.state == ModelNodeState::Present
                     && node.sha256sum.is_some()
                     && source.is_some_and(|source| source.sha256sum == node.sha256sum)
             };
-            found.is_some_and(|metric| metric.value.parse::<f64>().unwrap() >= 0.95)
+            accuracy.is_some_and(|metric| metric.value.parse::<f64>().unwrap() >= 0.95)
                 && !status.nodes.is_empty()
                 && status.nodes.iter().all(is_there)
         })

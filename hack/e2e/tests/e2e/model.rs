@@ -37,8 +37,8 @@ async fn until(fleet: &Fleet, what: &str, matches: impl Fn(&ModelStatus) -> bool
 }
 
 fn accuracy(status: &ModelStatus) -> f64 {
-    let found = status.metrics.iter().find(|metric| metric.key == "accuracy");
-    found.map_or(0.0, |metric| metric.value.parse().unwrap())
+    let reported = status.metrics.iter().find(|metric| metric.key == "accuracy");
+    reported.map_or(0.0, |metric| metric.value.parse().unwrap())
 }
 
 fn is(status: &ModelStatus, type_: &str, reason: &str) -> bool {

@@ -16,7 +16,7 @@ use tokio::{sync::watch, task::JoinHandle};
 
 use crate::serving::{IMAGE, apply_frameworks};
 
-over_each_transport!(three_tiers_hold_the_total_ratio_through_cuts_and_refuse_loops);
+over_each_transport!(three_tiers_keep_the_total_ratio_through_cuts_and_refuse_loops);
 
 /// The `totalUploadRatio` of the example.
 const GOAL: f64 = 0.1;
@@ -114,8 +114,8 @@ impl Load {
 fn container(node: &str, text: &str) -> String {
     let filter = node_filter(node);
     let rows = docker(&["ps", "--filter", &filter, "--format", "{{.ID}} {{.Image}} {{.Names}}"]);
-    let found = rows.lines().find(|row| row.contains(text));
-    let row = found.unwrap_or_else(|| panic!("{node} has no container with {text}:\n{rows}"));
+    let matching = rows.lines().find(|row| row.contains(text));
+    let row = matching.unwrap_or_else(|| panic!("{node} has no container with {text}:\n{rows}"));
     row.split(' ').next().unwrap().to_owned()
 }
 
@@ -146,7 +146,7 @@ fn shares(status: &JointInferenceServiceStatus) -> Vec<u64> {
     status.tiers.iter().map(|tier| parse(&tier.share)).collect()
 }
 
-async fn three_tiers_hold_the_total_ratio_through_cuts_and_refuse_loops(transport: Transport) {
+async fn three_tiers_keep_the_total_ratio_through_cuts_and_refuse_loops(transport: Transport) {
     let fleet = Fleet::start(transport).await;
     let _models = apply_example(&fleet).await;
     let base = running(&fleet).await;
@@ -158,9 +158,10 @@ async fn three_tiers_hold_the_total_ratio_through_cuts_and_refuse_loops(transpor
         device.infer(&[samples[0].pixels]).await.ok()
     })
     .await;
-    let held = fleet.until("box", "what it sends up", |status| status.total_upload.is_some()).await;
-    let held = held.total_upload.unwrap();
-    assert_eq!((held.goal.as_str(), held.upload_ratio.as_str()), ("0.1", "0.25"));
+    let status =
+        fleet.until("box", "what it sends up", |status| status.total_upload.is_some()).await;
+    let total = status.total_upload.unwrap();
+    assert_eq!((total.goal.as_str(), total.upload_ratio.as_str()), ("0.1", "0.25"));
 
     let (mut sent, mut right) = (1, 0);
     for _ in 0..PASSES {

@@ -32,7 +32,7 @@ use crate::{
 
 over_each_transport!(
     two_inference_models_infer_jointly_without_code,
-    servers_of_both_halves_hold_the_upload_ratio,
+    servers_at_edge_and_in_cloud_keep_the_upload_ratio,
     chain_of_gateways_counts_exactly_in_each_service,
 );
 
@@ -230,7 +230,7 @@ async fn two_inference_models_infer_jointly_without_code(transport: Transport) {
     fleet.nothing_retained(NAME).await;
 }
 
-async fn servers_of_both_halves_hold_the_upload_ratio(transport: Transport) {
+async fn servers_at_edge_and_in_cloud_keep_the_upload_ratio(transport: Transport) {
     const NAME: &str = "digits-gateway";
     const PASSES: usize = 5;
     require_images();
