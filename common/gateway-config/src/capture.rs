@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ConfigError;
 
-/// The least [`CaptureConfig::max_bytes`].
+/// The smallest permitted value of [`CaptureConfig::max_bytes`].
 pub const MIN_CAPTURE_BYTES: u64 = 1024 * 1024;
 
 /// Which samples become records of a dataset.
@@ -22,17 +22,17 @@ pub struct CaptureConfig {
     pub max_samples: u64,
     /// The share of the samples to record, 0 to 1, chosen at random.
     pub share: f64,
-    /// Which samples.
+    /// Selects the samples that are recorded.
     pub what: What,
     /// What the `label` of a record is.
     pub labels: Labels,
     /// The form of the records.
     pub format: Format,
-    /// Whether requests that are pinned to the edge are recorded.
+    /// Whether requests that the client keeps at the edge are recorded.
     pub pinned: bool,
 }
 
-/// Which samples are recorded.
+/// A selection of the samples that are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum What {
     /// Hard samples that both model servers answered.
@@ -50,7 +50,7 @@ pub enum Labels {
     /// The answer of the cloud.
     #[default]
     Cloud,
-    /// Records have none.
+    /// Records have no `label`.
     None,
 }
 
@@ -89,7 +89,7 @@ impl CaptureConfig {
         if self.max_bytes < MIN_CAPTURE_BYTES {
             return Err(ConfigError::CaptureBytes {
                 least: MIN_CAPTURE_BYTES,
-                found: self.max_bytes,
+                bytes: self.max_bytes,
             });
         }
         Ok(())

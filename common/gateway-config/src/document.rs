@@ -26,15 +26,15 @@ impl From<&Config> for Document {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeMembers {
-    /// [`Config::metrics_listen`].
+    /// Address of the metrics page, see [`Config::metrics_listen`].
     pub metrics_listen: MetricsAddress,
-    /// [`Config::state`].
+    /// Path of the state file, see [`Config::state`].
     pub state: PathBuf,
-    /// Those of [`Config::edge`].
+    /// The members of [`Config::edge`].
     pub edge: EdgeMembers,
-    /// Those of [`Config::cloud`].
+    /// The members of [`Config::cloud`].
     pub cloud: CloudMembers,
-    /// That of [`Config::capture`]; `None` removes `capture`.
+    /// The member of [`Config::capture`]; `None` removes `capture`.
     pub capture: Option<CaptureMembers>,
 }
 
@@ -87,27 +87,27 @@ impl Document {
         serde_json::from_slice(content).unwrap_or_default()
     }
 
-    /// [`crate::Edge::model_version`].
+    /// Version of the edge's model, see [`crate::Edge::model_version`].
     pub fn model_version(&self) -> Option<&str> {
         self.0.pointer("/edge/modelVersion")?.as_str()
     }
 
-    /// [`crate::Limits::max_body_bytes`].
+    /// Maximum size of a body, see [`crate::Limits::max_body_bytes`].
     pub fn max_body_bytes(&self) -> Option<u64> {
         self.0.pointer("/limits/maxBodyBytes")?.as_u64()
     }
 
-    /// [`crate::Cloud::url`].
+    /// Address of the cloud's model server, see [`crate::Cloud::url`].
     pub fn cloud_url(&self) -> Option<&str> {
         self.0.pointer("/cloud/url")?.as_str()
     }
 
-    /// [`crate::Cloud::grpc_url`].
+    /// Address of the cloud's gRPC, see [`crate::Cloud::grpc_url`].
     pub fn cloud_grpc_url(&self) -> Option<&str> {
         self.0.pointer("/cloud/grpcUrl")?.as_str()
     }
 
-    /// [`crate::Cloud::addresses`].
+    /// Addresses of host names, see [`crate::Cloud::addresses`].
     pub fn cloud_addresses(&self) -> BTreeMap<String, IpAddr> {
         let members = self.0.pointer("/cloud/addresses").and_then(Value::as_object);
         let address = |(host, address): (&String, &Value)| {

@@ -51,16 +51,16 @@ pub struct Config {
     /// it the gateway does not notice that a request comes back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// What the model servers of both sides speak.
+    /// Inference protocol of the model servers at the edge and in the cloud.
     pub protocol: Protocol,
-    /// Where clients connect.
+    /// Address at which HTTP clients connect. Defaults to `127.0.0.1:8080`.
     #[serde(default = "defaults::listen")]
     pub listen: SocketAddr,
-    /// Where `/metrics` and `/healthz` are served; off by default.
+    /// Address at which `/metrics` and `/healthz` are served. Absent: they are not served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub metrics_listen: Option<MetricsAddress>,
-    /// Where clients of gRPC connect; off by default.
+    /// Address at which gRPC clients connect. Absent: gRPC is not served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc_listen: Option<SocketAddr>,
     /// Hosts under which clients address the gateway, in addition to loopback.
@@ -72,7 +72,7 @@ pub struct Config {
     /// The model server that answers hard samples; without it, all samples stay at the edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud: Option<Cloud>,
-    /// Which samples are hard.
+    /// The rule that decides which samples are hard.
     #[serde(default, skip_serializing_if = "is_default", serialize_with = "differences::write")]
     pub hard_example: HardExample,
     /// What a client gets for a hard sample that the cloud does not answer.
@@ -81,13 +81,13 @@ pub struct Config {
     /// What a client gets while the edge's model server does not answer.
     #[serde(default, skip_serializing_if = "is_default")]
     pub on_edge_failure: OnEdgeFailure,
-    /// When a streamed answer is decided.
+    /// When the gateway decides a streamed answer.
     #[serde(default, skip_serializing_if = "is_default")]
     pub streaming: Streaming,
     /// Requests that never leave the node.
     #[serde(default, skip_serializing_if = "is_default")]
     pub never_upload: NeverUpload,
-    /// Time limits.
+    /// Time limits of connections and answers.
     #[serde(default, skip_serializing_if = "is_default", serialize_with = "differences::write")]
     pub timeouts: Timeouts,
     /// Limits of size and number.
@@ -109,11 +109,11 @@ pub struct Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// Chat and text completions.
+    /// Chat and text completions of the `OpenAI` API.
     Openai,
     /// Open Inference Protocol, version 2, over REST and gRPC.
     Oip,
-    /// REST of TensorFlow Serving.
+    /// The REST API of TensorFlow Serving.
     Tfserving,
 }
 
@@ -138,15 +138,15 @@ impl fmt::Display for Protocol {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Edge {
-    /// `host:port`.
+    /// Address of the model server as `host:port`.
     pub address: String,
-    /// `host:port` of its gRPC.
+    /// Address of the model server's gRPC as `host:port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc_address: Option<String>,
-    /// Only requests for this model are decided; the others pass through. All models by default.
+    /// Name of the model whose requests are decided; others pass through. Defaults to all models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Version of the model. Another one resets what the controller learnt. By default, the
+    /// Version of the model. Another version resets what the controller learnt. Defaults to the
     /// version in the server's answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_version: Option<String>,
@@ -156,12 +156,12 @@ pub struct Edge {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Cloud {
-    /// Its base, such as `https://llm.example/v1`.
+    /// Base URL of the model server, such as `https://llm.example/v1`.
     pub url: String,
-    /// Address of its gRPC, such as `https://models.example:8001`.
+    /// URL of the model server's gRPC, such as `https://models.example:8001`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc_url: Option<String>,
-    /// Name of the model there; by default that of the request.
+    /// Name of the model in the cloud. Defaults to the name in the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_name: Option<String>,
     /// File with the bearer token; read again when it changes.
@@ -181,32 +181,32 @@ pub struct Cloud {
 /// What a client gets for a hard sample that the cloud does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum OnCloudFailure {
-    /// The edge's answer.
+    /// The client gets the edge's answer.
     #[default]
     EdgeAnswer,
-    /// 502.
+    /// The client gets an error 502.
     Error,
 }
 
 /// What a client gets while the edge's model server does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum OnEdgeFailure {
-    /// The cloud's answer, within the cap.
+    /// The client gets the cloud's answer, within the cap.
     #[default]
     Cloud,
-    /// 503.
+    /// The client gets an error 503.
     Error,
 }
 
-/// When a streamed answer is decided.
+/// When the gateway decides a streamed answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum Streaming {
     /// `Buffer` up to 256 `max_tokens`, else `Prefix`.
     #[default]
     Auto,
-    /// On the whole answer.
+    /// The gateway decides on the whole answer.
     Buffer,
-    /// On the first 16 tokens.
+    /// The gateway decides on the first 16 tokens.
     Prefix,
     /// Streamed answers stay at the edge.
     EdgeOnly,
@@ -216,7 +216,7 @@ pub enum Streaming {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NeverUpload {
-    /// `name: value` of headers.
+    /// Headers that mark such a request, each as `name: value`.
     pub headers: Vec<String>,
 }
 
@@ -230,27 +230,27 @@ impl Default for NeverUpload {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Timeouts {
-    /// Of an answer of the edge; 10 s, with `openai` 120 s.
+    /// Timeout of an answer of the edge. Defaults to 10 s, with `openai` to 120 s.
     #[serde(with = "duration::optional")]
     #[schemars(with = "String")]
     pub edge: Option<Duration>,
-    /// Of connecting to the cloud.
+    /// Timeout of connecting to the cloud. Defaults to 1 s.
     #[serde(with = "duration")]
     #[schemars(with = "String")]
     pub cloud_connect: Duration,
-    /// Until the head of the cloud's answer; 2 s, with `openai` 10 s.
+    /// Timeout of the head of the cloud's answer. Defaults to 2 s, with `openai` to 10 s.
     #[serde(with = "duration::optional")]
     #[schemars(with = "String")]
     pub cloud_first_byte: Option<Duration>,
-    /// Of the cloud's whole answer, with a retry; 5 s, with `openai` 120 s.
+    /// Timeout of the cloud's whole answer, with a retry. Defaults to 5 s, with `openai` to 120 s.
     #[serde(with = "duration::optional")]
     #[schemars(with = "String")]
     pub cloud_total: Option<Duration>,
-    /// Of a client that sends nothing within a request.
+    /// Timeout of a client that sends nothing within a request. Defaults to 10 s.
     #[serde(with = "duration")]
     #[schemars(with = "String")]
     pub client: Duration,
-    /// For requests in flight at SIGTERM.
+    /// Time for requests in flight to end after SIGTERM. Defaults to 25 s.
     #[serde(with = "duration")]
     #[schemars(with = "String")]
     pub drain: Duration,
@@ -273,11 +273,11 @@ impl Default for Timeouts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Limits {
-    /// Bytes of a request's body, and of an answer that is judged.
+    /// Maximum size in bytes of a request's body, and of a judged answer. Defaults to 32 MiB.
     pub max_body_bytes: usize,
-    /// Requests at a time.
+    /// Maximum number of requests in flight. Defaults to 256.
     pub max_in_flight: usize,
-    /// Bytes of answers and shadows that are held at a time; by default those of two answers, and
+    /// Maximum size in bytes of answers and shadows in memory. Defaults to that of two answers, and
     /// at least 192 MiB.
     pub max_answer_bytes: Option<usize>,
 }

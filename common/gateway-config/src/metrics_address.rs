@@ -10,7 +10,7 @@ const UNIX: &str = "unix:";
 /// An address of pages for machines: `host:port`, or `unix:PATH`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MetricsAddress {
-    /// TCP.
+    /// A TCP address and port.
     Tcp(SocketAddr),
     /// A Unix socket at this absolute path.
     Unix(PathBuf),

@@ -12,31 +12,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ConfigError, Protocol};
 
-/// The field `hardExample`.
+/// Which samples are hard, and how many of them may go to the cloud.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct HardExample {
-    /// How the confidence is computed.
+    /// How the confidence of a sample is computed. Defaults to one for the protocol.
     pub algorithm: Option<Algorithm>,
-    /// What is held; without it, the threshold decides.
+    /// The goal that the gateway controls. Without one, the threshold decides.
     pub goal: Goal,
     /// A sample with a lower confidence is hard. With a goal, only for the first samples.
     pub threshold: f64,
-    /// At most this share of samples goes to the cloud.
+    /// Maximum share of samples that go to the cloud, 0 to 1.
     pub max_upload_ratio: Option<f64>,
-    /// Share of easy samples that the cloud answers as well, for comparison.
+    /// Share of easy samples that the cloud answers too, for comparison, 0 to 1.
     pub shadow_ratio: Option<f64>,
-    /// Name of the output with the scores; the first that fits by default.
+    /// Name of the output with the scores. Defaults to the first output that fits.
     pub output: Option<String>,
-    /// What the scores are.
+    /// Kind of the scores. Defaults to the kind that the algorithm reads.
     pub kind: Option<ScoreKind>,
-    /// Of `LogProb`: how the tokens are combined.
+    /// The combination of the tokens, for `LogProb`.
     pub tokens: TokenRule,
-    /// Of `LogProb` with `quantile`.
+    /// The quantile that `LogProb` uses with the rule `quantile`, 0 to 1.
     pub quantile: f64,
-    /// Of `LogProb` with `choice`: the answers.
+    /// The answers that `LogProb` compares with the rule `choice`.
     pub labels: Vec<String>,
-    /// Of `IBT`: boxes with at most this score are low.
+    /// Maximum score of a low box, for `IBT`.
     pub threshold_box: f64,
 }
 
@@ -58,33 +58,33 @@ impl Default for HardExample {
     }
 }
 
-/// What is held. At most one field.
+/// The goal that the gateway controls. At most one field.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Goal {
-    /// A share of samples that the cloud answers.
+    /// Share of samples that the cloud answers, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upload_ratio: Option<f64>,
-    /// A share of answers that are the cloud's, or equal to it.
+    /// Share of answers that are the cloud's, or equal to it, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agreement: Option<f64>,
 }
 
-/// How the confidence is computed.
+/// How the confidence of a sample is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Algorithm {
-    /// Of a language model: from the log-probabilities of its tokens. The default with `openai`.
+    /// For a language model: from the log-probabilities of its tokens. The default with `openai`.
     LogProb,
-    /// Of a classifier: one minus the normalised entropy.
+    /// For a classifier: one minus the normalised entropy.
     CrossEntropy,
-    /// Of a classifier: the greatest probability. The default with the others.
+    /// For a classifier: the greatest probability. The default with `oip` and `tfserving`.
     MaxProbability,
-    /// Of a classifier: the greatest probability minus the second.
+    /// For a classifier: the greatest probability minus the second.
     Margin,
-    /// Of a detector: the share of boxes with a high score.
+    /// For a detector: the share of boxes with a high score.
     #[serde(rename = "IBT")]
     Ibt,
-    /// Of a detector: the mean score.
+    /// For a detector: the mean score of the boxes.
     Threshold,
     /// A random share, `goal.uploadRatio`.
     Random,
@@ -98,9 +98,9 @@ pub enum Algorithm {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ScoreKind {
-    /// From 0 to 1.
+    /// The numbers are probabilities, 0 to 1.
     Probabilities,
-    /// Any numbers, before the softmax.
+    /// The numbers are logits, before the softmax.
     Logits,
     /// `[xmin, ymin, xmax, ymax, score, label]` per box.
     Boxes,
@@ -113,13 +113,13 @@ pub enum TokenRule {
     /// Geometric mean of the probabilities.
     #[default]
     Mean,
-    /// The least one.
+    /// The least probability of a token.
     Min,
-    /// A quantile.
+    /// A quantile of the probabilities.
     Quantile,
     /// Mean difference of the two most probable tokens.
     Margin,
-    /// The best label's share at the first token.
+    /// The share of the best label at the first token.
     Choice,
 }
 
@@ -132,7 +132,7 @@ pub enum Reads {
     Classes,
     /// Boxes with their scores.
     Boxes,
-    /// Nothing.
+    /// The algorithm does not read the answer.
     Nothing,
 }
 
@@ -150,7 +150,7 @@ impl Algorithm {
         ("EdgeOnly", Self::EdgeOnly),
     ];
 
-    /// What it reads.
+    /// What the algorithm reads of the edge's answer.
     pub const fn reads(self) -> Reads {
         match self {
             Self::LogProb => Reads::Tokens,
@@ -187,7 +187,7 @@ pub enum Rule {
     Classes(ClassSignal, ClassScores),
     /// The scores of boxes.
     Boxes(BoxSignal),
-    /// A random number.
+    /// A random number from 0 to 1 is the confidence.
     Random,
     /// The same confidence for all samples.
     Constant,

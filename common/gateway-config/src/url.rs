@@ -7,17 +7,17 @@ use http::Uri;
 /// What is wrong with an address of the cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrlProblem {
-    /// It is not a URL.
+    /// The text is not a URL.
     Malformed,
-    /// It has no host.
+    /// The URL has no host.
     NoHost,
-    /// It contains a user.
+    /// The URL contains a user.
     Credentials,
-    /// It has a query or a fragment.
+    /// The URL has a query or a fragment.
     Query,
-    /// It has the scheme `http`, without permission, and not to a loopback address.
+    /// The URL has the scheme `http`, without permission, and not to a loopback address.
     PlainHttp,
-    /// It has another scheme than `http` and `https`.
+    /// The URL has another scheme than `http` and `https`.
     Scheme,
     /// One of gRPC has no port.
     NoPort,
