@@ -100,8 +100,8 @@ fn orders(outputs: &Outputs) -> Vec<Order<'_>> {
     // The extremes: all samples of a block have one confidence.
     let (first, last) = (sorted[0], sorted[SAMPLES - 1]);
     for size in [100, 500, 1_000] {
-        let of = |index: usize| if (index / size).is_multiple_of(2) { first } else { last };
-        orders.push((format!("blocks of {size} equal images"), (0..SAMPLES).map(of).collect()));
+        let image = |index: usize| if (index / size).is_multiple_of(2) { first } else { last };
+        orders.push((format!("blocks of {size} equal images"), (0..SAMPLES).map(image).collect()));
     }
     orders.push(("one image".to_owned(), vec![first; SAMPLES]));
     orders
@@ -121,18 +121,18 @@ struct Report {
 }
 
 impl Report {
-    fn line(&mut self, name: &str, found: f64, limit: &str, is_met: bool) {
+    fn line(&mut self, name: &str, value: f64, limit: &str, is_met: bool) {
         self.are_met &= is_met;
         let verdict = if is_met { "passed" } else { "FAILED" };
-        println!("{name:<52} {found:>8.4}   {limit:<9} {verdict}");
+        println!("{name:<52} {value:>8.4}   {limit:<9} {verdict}");
     }
 
-    fn at_most(&mut self, name: &str, found: f64, limit: f64) {
-        self.line(name, found, &format!("<= {limit}"), found <= limit + 1e-9);
+    fn at_most(&mut self, name: &str, value: f64, limit: f64) {
+        self.line(name, value, &format!("<= {limit}"), value <= limit + 1e-9);
     }
 
-    fn at_least(&mut self, name: &str, found: f64, limit: f64) {
-        self.line(name, found, &format!(">= {limit}"), found >= limit);
+    fn at_least(&mut self, name: &str, value: f64, limit: f64) {
+        self.line(name, value, &format!(">= {limit}"), value >= limit);
     }
 }
 
@@ -214,15 +214,15 @@ fn accuracies(outputs: &Outputs, report: &mut Report) {
         }
     }
     println!("share of right answers, mean of {SEEDS} seeds");
-    for (name, found, limit, samples) in
+    for (name, accuracy, limit, samples) in
         [("clean", clean, 0.95, &outputs.clean), ("noisy", noisy, 0.82, &outputs.noisy)]
     {
         let alone = |is_right: fn(&Output) -> bool| share(samples.iter().map(is_right));
         let (edge, cloud) = (alone(|s| s.is_edge_right), alone(|s| s.is_cloud_right));
-        report.at_least(&format!("  {name}: joint"), found[0], limit);
+        report.at_least(&format!("  {name}: joint"), accuracy[0], limit);
         println!(
             "  {name}: joint with 2 % shadows {:.4}, random uploads {:.4}, edge only {edge:.4}, cloud only {cloud:.4}",
-            found[1], found[2]
+            accuracy[1], accuracy[2]
         );
     }
 }

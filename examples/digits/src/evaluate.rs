@@ -130,10 +130,10 @@ mod tests {
     fn shipped_models_have_the_documented_accuracies() {
         let (small, big) = models();
         let mut never = Rule::new("EdgeOnly", "").unwrap();
-        let found = evaluate(&held_out(), &small, &big, &mut never);
-        assert!((0.85..0.93).contains(&found.edge_only), "{found:?}");
-        assert!((0.97..1.0).contains(&found.cloud_only), "{found:?}");
-        assert_eq!((found.joint, found.upload_ratio), (found.edge_only, 0.0));
+        let evaluation = evaluate(&held_out(), &small, &big, &mut never);
+        assert!((0.85..0.93).contains(&evaluation.edge_only), "{evaluation:?}");
+        assert!((0.97..1.0).contains(&evaluation.cloud_only), "{evaluation:?}");
+        assert_eq!((evaluation.joint, evaluation.upload_ratio), (evaluation.edge_only, 0.0));
     }
 
     /// The thresholds that README.md and the manifest use: the lowest with a joint accuracy of 0.99
@@ -158,11 +158,11 @@ mod tests {
         let (small, big) = models();
         let samples = held_out();
         let mut never = Rule::new("EdgeOnly", "").unwrap();
-        let found = evaluate(&samples, &small, &big, &mut never);
+        let evaluation = evaluate(&samples, &small, &big, &mut never);
         let (small, big) = (quality(&samples, &small), quality(&samples, &big));
         assert_eq!(
             (small.samples, small.accuracy, big.accuracy),
-            (600, found.edge_only, found.cloud_only)
+            (600, evaluation.edge_only, evaluation.cloud_only)
         );
         for (small, big) in [(small.precision, big.precision), (small.recall, big.recall)] {
             assert!(small > 0.85 && small < big && big < 1.0, "{small} {big}");
@@ -175,8 +175,8 @@ mod tests {
     fn cloud_only_rule_has_the_cloud_accuracy() {
         let (small, big) = models();
         let mut always = Rule::new("CloudOnly", "").unwrap();
-        let found = evaluate(&held_out(), &small, &big, &mut always);
-        assert_eq!((found.joint, found.upload_ratio), (found.cloud_only, 1.0));
+        let evaluation = evaluate(&held_out(), &small, &big, &mut always);
+        assert_eq!((evaluation.joint, evaluation.upload_ratio), (evaluation.cloud_only, 1.0));
     }
 
     #[test]

@@ -100,9 +100,9 @@ impl Outputs {
 }
 
 /// The share of true values.
-pub fn share(of: impl IntoIterator<Item = bool>) -> f64 {
+pub fn share(values: impl IntoIterator<Item = bool>) -> f64 {
     let (mut hits, mut all) = (0, 0);
-    for is_true in of {
+    for is_true in values {
         hits += usize::from(is_true);
         all += 1;
     }

@@ -42,8 +42,8 @@ fn run(outputs: &Outputs, settings: Settings, is_random: bool, seed: u64) -> Row
             right.push(if upload { output.is_cloud_right } else { output.is_edge_right });
         }
     }
-    let by_phase = |of: &[bool]| {
-        [0, 1, 2].map(|phase| share(of[phase * PHASE..(phase + 1) * PHASE].iter().copied()))
+    let by_phase = |samples: &[bool]| {
+        [0, 1, 2].map(|phase| share(samples[phase * PHASE..(phase + 1) * PHASE].iter().copied()))
     };
     let windows = uploads.windows(WINDOW).map(|window| share(window.iter().copied()));
     Row {
@@ -68,9 +68,9 @@ fn mean(outputs: &Outputs, name: &str, settings: Settings, is_random: bool) -> R
     row
 }
 
-fn assert_close(found: &[f64], expected: &[f64], name: &str) {
-    for (found, expected) in found.iter().zip(expected) {
-        assert!((found - expected).abs() <= 0.01, "{name}: {found:.4}, expected {expected}");
+fn assert_close(actual: &[f64], expected: &[f64], name: &str) {
+    for (actual, expected) in actual.iter().zip(expected) {
+        assert!((actual - expected).abs() <= 0.01, "{name}: {actual:.4}, expected {expected}");
     }
 }
 
@@ -127,7 +127,7 @@ fn run_agreement(outputs: &Outputs, settings: Settings, seed: u64) -> [(f64, f64
             uploads.push(decision.is_upload());
             disagreeing.push(!decision.is_upload() && !output.agrees);
         }
-        let last = |of: &[bool]| share(of[PHASE / 3..].iter().copied());
+        let last = |decisions: &[bool]| share(decisions[PHASE / 3..].iter().copied());
         (last(&disagreeing), last(&uploads))
     })
 }

@@ -142,8 +142,8 @@ impl InferResponse {
     /// # Errors
     /// The part that is missing in the response.
     pub fn classifications(&self, samples: usize) -> Result<Vec<Classification>, String> {
-        let found = self.outputs.iter().find(|output| output.name == PROBABILITIES);
-        let output = found.ok_or_else(|| format!("no output {PROBABILITIES:?}"))?;
+        let probabilities = self.outputs.iter().find(|output| output.name == PROBABILITIES);
+        let output = probabilities.ok_or_else(|| format!("no output {PROBABILITIES:?}"))?;
         if output.data.len() != samples * CLASSES {
             return Err(format!("{} probabilities for {samples} samples", output.data.len()));
         }

@@ -64,8 +64,8 @@ impl ServerState {
             let reason = format!("no model {:?}; this server has {:?}", path.model, self.model);
             return Err(Rejection(StatusCode::NOT_FOUND, reason));
         }
-        let found = self.versions.borrow().find(path.version.as_deref());
-        found.map_err(|absent| match absent {
+        let version = self.versions.borrow().find(path.version.as_deref());
+        version.map_err(|absent| match absent {
             Unavailable::Unknown(reason) => Rejection(StatusCode::NOT_FOUND, reason),
             // The protocol requires 4xx for a model that is not ready.
             Unavailable::NotReady(reason) => Rejection(StatusCode::BAD_REQUEST, reason),

@@ -90,9 +90,9 @@ mod tests {
 
     #[test]
     fn highest_loaded_version_answers() {
-        let found =
+        let highest =
             versions(&[(9, Ok(model())), (10, Ok(model())), (11, Err("bad".into()))]).find(None);
-        assert_eq!(found.unwrap().0, 10);
+        assert_eq!(highest.unwrap().0, 10);
         let none = versions(&[(11, Err("bad".into()))]).find(None);
         assert!(matches!(none, Err(Unavailable::NotReady(_))));
     }
