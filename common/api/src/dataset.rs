@@ -132,12 +132,12 @@ pub struct DatasetReplicas {
     pub deletions: Option<DatasetDeletions>,
 }
 
-/// DatasetDeletions is what happens in the replicas to files that the source removes.
+/// DatasetDeletions is what replicas do with files that the source removes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DatasetDeletions {
-    /// They are removed.
+    /// The replicas remove the files too.
     Follow,
-    /// They stay.
+    /// The replicas keep the files.
     Keep,
 }
 
@@ -185,7 +185,7 @@ pub struct DatasetStatus {
     /// replicasInSync is the number of replicas that are in sync, of all of them, such as "2/2".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas_in_sync: Option<String>,
-    /// lag is how far the replica that is furthest behind is behind, such as "12s".
+    /// lag is the time by which the replica that is furthest behind is behind, such as "12s".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag: Option<String>,
     /// conditions of the dataset. Ready is True while the counts match the current data, and

@@ -24,7 +24,7 @@ pub struct ModelMetadata {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = schema::MAX_TOKEN_LENGTH))]
     pub version: String,
-    /// framework is what the model was made with.
+    /// framework is the framework with which the model was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub framework: Option<ModelFramework>,
     /// paramSize is the number of parameters, such as 360m or 8b.
@@ -73,13 +73,13 @@ pub struct ModelMetadata {
     pub properties: BTreeMap<String, String>,
 }
 
-/// ModelFramework is what a model was made with.
+/// ModelFramework is the framework with which a model was made.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelFramework {
     /// name is the name of the framework, such as pytorch.
     #[schemars(length(max = schema::MAX_TOKEN_LENGTH))]
     pub name: String,
-    /// version is its version.
+    /// version is the version of the framework.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = schema::MAX_TOKEN_LENGTH))]
     pub version: String,
@@ -91,13 +91,13 @@ pub struct ModelTensor {
     /// name is the name of the tensor.
     #[schemars(length(max = schema::MAX_TOKEN_LENGTH))]
     pub name: String,
-    /// datatype is the type of its elements.
+    /// datatype is the type of the tensor's elements.
     #[schemars(extend("enum" = [
         "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16",
         "FP32", "FP64", "BF16", "BYTES"
     ]))]
     pub datatype: String,
-    /// shape is its size per dimension; -1 is any size.
+    /// shape is the size of the tensor per dimension; -1 is any size.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(range(min = -1)))]
     pub shape: Vec<i64>,

@@ -27,7 +27,7 @@ pub(crate) const SHARE: &str = r"^(0(\.[0-9]+)?|1(\.0+)?)$";
 /// Pattern of a decimal that is not negative.
 pub(crate) const DECIMAL: &str = r"^[0-9]+(\.[0-9]+)?$";
 
-/// Pattern of a decimal.
+/// Pattern of a decimal number with an optional sign.
 pub(crate) const SIGNED_DECIMAL: &str = r"^-?[0-9]+(\.[0-9]+)?$";
 
 /// Pattern of a duration above zero, or "none".

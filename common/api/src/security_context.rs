@@ -63,7 +63,7 @@ pub enum SeccompType {
     /// The profile of the container runtime.
     #[default]
     RuntimeDefault,
-    /// No restriction.
+    /// The container has no seccomp profile.
     Unconfined,
 }
 

@@ -73,14 +73,14 @@ pub struct Transformer {
     pub port: Option<i32>,
 }
 
-/// TransformerStyle is how a transformer learns where the model server is.
+/// TransformerStyle is the way in which a transformer learns the address of the model server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TransformerStyle {
-    /// By the framework.
+    /// The framework decides between Env and KServe.
     #[default]
     Auto,
-    /// From environment variables, and from the arguments that KServe adds.
+    /// The transformer reads environment variables, and the arguments that KServe adds.
     KServe,
-    /// From environment variables.
+    /// The transformer reads environment variables only.
     Env,
 }

@@ -16,7 +16,7 @@ use crate::{rules, schema};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = rules::one_cloud_half(),
+    validation = rules::one_cloud_worker_kind(),
     validation = rules::cloud_model_required(),
     validation = rules::cloud_model_refused(),
     validation = rules::cloud_node_required(),
@@ -71,7 +71,7 @@ pub struct Endpoint {
     #[schemars(length(max = schema::MAX_URL_LENGTH))]
     #[x_kube(validation = rules::endpoint_grpc_url())]
     pub grpc_url: Option<String>,
-    /// modelName is the name of the model there. Defaults to the name in the request.
+    /// modelName is the name of the model in the cloud. Defaults to the name in the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = schema::MAX_TOKEN_LENGTH))]
     pub model_name: Option<String>,

@@ -19,7 +19,7 @@ use crate::{Placement, rules, schema};
 #[x_kube(
     validation = rules::edge_worker_placed(),
     validation = rules::edge_worker_placed_once(),
-    validation = rules::one_edge_half(),
+    validation = rules::one_edge_worker_kind(),
     validation = rules::edge_model_required(),
     validation = rules::edge_model_refused(),
     validation = rules::goal_needs_gateway(),

@@ -35,7 +35,7 @@ pub struct Gateway {
     /// Defaults to Cloud.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_edge_failure: Option<OnEdgeFailure>,
-    /// timeouts are time limits.
+    /// timeouts are the time limits of connections and answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<GatewayTimeouts>,
     /// streaming is when a streamed answer is decided. Auto: Buffer if the request limits the

@@ -20,13 +20,13 @@ pub struct HardExampleAlgorithm {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::unique_keys)]
     pub parameters: Vec<KeyValue>,
-    /// goal is what a gateway holds, instead of a fixed threshold.
+    /// goal is the goal that a gateway controls, instead of a fixed threshold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Box<Goal>>,
 }
 
-/// Goal is what a gateway holds. One of uploadRatio, totalUploadRatio and agreement is set, or none
-/// of them for a cap on the uploads of a fixed threshold.
+/// Goal is the goal that a gateway controls. One of uploadRatio, totalUploadRatio and agreement is
+/// set, or none of them for a cap on the uploads of a fixed threshold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(

@@ -65,13 +65,13 @@ pub struct ModelSelector {
     pub match_labels: BTreeMap<String, String>,
 }
 
-/// SelectionMode is which value of a metric is the best.
+/// SelectionMode selects the best value of a metric.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum SelectionMode {
-    /// The highest.
+    /// The highest value is the best.
     #[default]
     Max,
-    /// The lowest.
+    /// The lowest value is the best.
     Min,
 }
 
@@ -106,12 +106,12 @@ pub struct JointInferenceServiceReference {
     pub address: Option<TierAddress>,
 }
 
-/// TierAddress is how the gateway of another service is called.
+/// TierAddress selects the address at which the gateway of another service is called.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TierAddress {
-    /// At the address of its node.
+    /// The gateway is called at the address of its node.
     #[default]
     Node,
-    /// At its Service.
+    /// The gateway is called at its Service.
     Service,
 }

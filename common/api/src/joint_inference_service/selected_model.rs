@@ -45,7 +45,7 @@ pub struct NotComparedModel {
 pub struct FailedModel {
     /// name is the name of the Model.
     pub name: String,
-    /// version is the version of the model server that failed. Another file has another one.
+    /// version is the version of the model server that failed. Another file has another version.
     pub version: String,
     /// until is when it is a candidate again.
     pub until: Time,
@@ -54,13 +54,13 @@ pub struct FailedModel {
 /// SelectionCause is why a Model was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum SelectionCause {
-    /// Nothing was chosen before.
+    /// No model was selected before.
     First,
-    /// Its metric is better.
+    /// The metric of the model is better than that of the previous one.
     Better,
-    /// The previous one is no candidate any more.
+    /// The previous model is no candidate any more.
     Missing,
-    /// The previous one failed.
+    /// The previous model failed to load.
     Failed,
 }
 

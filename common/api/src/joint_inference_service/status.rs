@@ -57,7 +57,7 @@ pub struct JointInferenceServiceStatus {
     /// answered, this service first. Only services with cloudWorker.service have them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tiers: Vec<TierStatus>,
-    /// totalUpload is what holds goal.totalUploadRatio.
+    /// totalUpload is the state of goal.totalUploadRatio.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_upload: Option<Box<TotalUploadStatus>>,
     /// gateway is the state of the gateways of the edge worker.
@@ -71,11 +71,12 @@ pub struct JointInferenceServiceStatus {
     pub rejected: Vec<RejectedReports>,
 }
 
-/// TotalUploadStatus is what the last service of a chain sends up to hold goal.totalUploadRatio.
+/// TotalUploadStatus is the share of uploads of the last service of a chain, which keeps
+/// goal.totalUploadRatio.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TotalUploadStatus {
-    /// goal is the goal.totalUploadRatio that it holds.
+    /// goal is the goal.totalUploadRatio that the service keeps.
     pub goal: String,
     /// uploadRatio is the share of its own samples that the service sends up. It changes by at most
     /// a tenth per hour.
@@ -144,10 +145,10 @@ pub struct NodeGatewayStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayStatus {
-    /// url is where clients on the edge node connect.
+    /// url is the address for clients on the edge node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// grpcUrl is where clients of gRPC on the edge node connect.
+    /// grpcUrl is the address for gRPC clients on the edge node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc_url: Option<String>,
     /// serviceUrl is where clients in the cluster, and on other nodes through EdgeMesh, reach the
@@ -180,7 +181,7 @@ pub struct GatewayStatus {
     /// capture is the number of samples that the gateways record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<CaptureStatus>,
-    /// problems are what a user should correct, at most 16.
+    /// problems are the problems that a user should correct, at most 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<GatewayProblemStatus>,
     /// history are the last upload ratios, at most 20, one per minute or less, the newest last.
@@ -377,7 +378,7 @@ pub struct JisCondition {
 pub enum JisConditionType {
     /// The service waits, for example for a model, a node or the start of a worker.
     Pending,
-    /// Both workers run.
+    /// Both the edge worker and the cloud worker run.
     Running,
     /// The edge worker finished its task.
     Completed,

@@ -71,11 +71,11 @@ pub struct WorkerSpec {
 /// RestartPolicy is when a worker is started again after it exits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RestartPolicy {
-    /// After every exit.
+    /// The worker is started after every exit.
     Always,
-    /// After an exit with another exit code than 0.
+    /// The worker is started after an exit with another exit code than 0.
     OnFailure,
-    /// Not at all.
+    /// The worker is never started again.
     Never,
 }
 

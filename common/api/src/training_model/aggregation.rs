@@ -58,7 +58,7 @@ pub struct Aggregation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = schema::SHARE))]
     pub fraction: Option<String>,
-    /// weights is how much an update counts. Samples: by the number of samples that the agent of
+    /// weights is how much each update counts. Samples: by the number of samples that the agent of
     /// the node counted. Equal: all the same. Defaults to Samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<UpdateWeights>,
@@ -149,10 +149,10 @@ pub struct AggregationWorker {
     pub state: Option<String>,
 }
 
-/// AggregationStrategy is how the workers' weights become one.
+/// AggregationStrategy is the way in which the weights of the workers become one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AggregationStrategy {
-    /// The weighted mean.
+    /// The mean of the updates, weighted by their weights.
     #[default]
     FedAvg,
     /// The mean without the largest and smallest values of each element.
@@ -164,20 +164,20 @@ pub enum AggregationStrategy {
 /// TooFewWorkers is what happens to a round that cannot have enough updates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TooFewWorkers {
-    /// The round waits.
+    /// The round waits for more updates.
     Wait,
-    /// The run fails.
+    /// The run fails, and no further round begins.
     #[default]
     Fail,
 }
 
-/// UpdateWeights is how much an update counts.
+/// UpdateWeights is the number by which an update counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum UpdateWeights {
-    /// By its samples.
+    /// An update counts by its number of samples.
     #[default]
     Samples,
-    /// All the same.
+    /// All updates count the same.
     Equal,
 }
 

@@ -52,7 +52,7 @@ pub struct TrainingModelStatus {
     /// workers lists the workers of the current round, those with a problem first; at most 64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<TrainingWorkerStatus>,
-    /// aggregator is where the aggregator is.
+    /// aggregator is the address and the key of the aggregator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregator: Option<AggregatorStatus>,
     /// output is the Model that receives the weights.
@@ -84,7 +84,7 @@ pub struct TrainingModelStatus {
 pub enum TrainingPhase {
     /// No run has started, or its first weights do not exist yet.
     Pending,
-    /// The workers train.
+    /// The workers train in a round.
     Running,
     /// The weights are measured.
     Evaluating,
@@ -112,7 +112,7 @@ pub struct TrainedWeights {
     pub round: i64,
     /// sha256sum is the SHA-256 of the file.
     pub sha256sum: String,
-    /// metrics are what was measured; empty without evaluation.
+    /// metrics are the metrics of the weights; empty without evaluation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<KeyValue>,
 }
@@ -149,47 +149,47 @@ pub struct TrainingRound {
     pub omitted_workers: Option<i64>,
 }
 
-/// TrainingRoundWorker is what a worker contributed to a closed round.
+/// TrainingRoundWorker is the contribution of a worker to a closed round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TrainingRoundWorker {
     /// name is the name of the worker.
     pub name: String,
-    /// state is what became of its update.
+    /// state is the state of the worker's update.
     pub state: TrainingRoundWorkerState,
-    /// samples is the number of samples that its update counts for.
+    /// samples is the number of samples that the update counts for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<i64>,
-    /// loss is the loss that it reported.
+    /// loss is the loss that the worker reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<String>,
-    /// metrics are the first 8 metrics that it reported.
+    /// metrics are the first 8 metrics that the worker reported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<KeyValue>,
-    /// omittedMetrics is the number of other metrics that it reported.
+    /// omittedMetrics is the number of other metrics that the worker reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub omitted_metrics: Option<i64>,
-    /// norm is how far its update moves the weights.
+    /// norm is the norm of the update: how far it moves the weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub norm: Option<String>,
-    /// weight is its share in the new weights.
+    /// weight is the share of the update in the new weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<String>,
-    /// reason is a machine-readable CamelCase reason why it does not count, or counts less.
+    /// reason is a machine-readable CamelCase reason why the update does not count, or counts less.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// TrainingRoundWorkerState is what became of a worker's update in a closed round.
+/// TrainingRoundWorkerState is the state of a worker's update in a closed round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TrainingRoundWorkerState {
-    /// It counts.
+    /// The update counts in the new weights.
     Accepted,
-    /// It does not count.
+    /// The update does not count.
     Refused,
     /// The container failed too often.
     Failed,
-    /// The worker sent none until the round closed.
+    /// The worker sent no update until the round closed.
     Absent,
     /// The worker got no task: it has no data, or its last results do not count.
     Excluded,
@@ -200,24 +200,24 @@ pub enum TrainingRoundWorkerState {
 pub struct TrainingWorkerStatus {
     /// name is the name of the worker.
     pub name: String,
-    /// node is its node.
+    /// node is the name of the node that trains.
     pub node: String,
-    /// dataset is its Dataset.
+    /// dataset is the name of the Dataset that the worker trains with.
     pub dataset: String,
-    /// round is the round that the state is about.
+    /// round is the round that the state refers to.
     pub round: i64,
-    /// state is the state of its update.
+    /// state is the state of the worker's update.
     pub state: TrainingWorkerState,
-    /// samples is the number of samples that its update counts for.
+    /// samples is the number of samples that the update counts for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<i64>,
-    /// weight is its share in the last round that it took part in.
+    /// weight is the share of the update in the last round that the worker took part in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<String>,
-    /// loss is the loss that it reported.
+    /// loss is the loss that the worker reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<String>,
-    /// norm is how far its update moves the weights.
+    /// norm is the norm of the update: how far it moves the weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub norm: Option<String>,
     /// reason is a machine-readable CamelCase reason of a problem.
@@ -231,18 +231,18 @@ pub struct TrainingWorkerStatus {
 /// TrainingWorkerState is the state of a worker's update.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TrainingWorkerState {
-    /// The node has not reported on its task.
+    /// The node has not reported on the worker's task.
     #[default]
     Pending,
     /// The node downloads what it needs.
     Preparing,
-    /// The container runs.
+    /// The container of the worker runs.
     Training,
     /// The node checks the weights.
     Verifying,
     /// The node uploads the weights.
     Uploading,
-    /// The update counts.
+    /// The update counts in the new weights.
     Accepted,
     /// The update does not count.
     Refused,
@@ -254,16 +254,16 @@ pub enum TrainingWorkerState {
     Excluded,
 }
 
-/// AggregatorStatus is where the aggregator is.
+/// AggregatorStatus is the address and the key of the aggregator.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AggregatorStatus {
-    /// url is its address.
+    /// url is the address of the aggregator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// node is the node that runs it; empty for a Deployment.
+    /// node is the node that runs the aggregator; empty for a Deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// pin is the SHA-256 of its public key, which nodes and the controller require.
+    /// pin is the SHA-256 of the aggregator's public key, which nodes and the controller require.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<String>,
     /// run is the number of the last run that the aggregator accepted.
@@ -271,26 +271,26 @@ pub struct AggregatorStatus {
     pub run: Option<i64>,
 }
 
-/// TrainingOutputStatus is what became of the weights.
+/// TrainingOutputStatus is the state of the published weights.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TrainingOutputStatus {
     /// model is the name of the Model.
     pub model: String,
-    /// sha256sum is the SHA-256 of the weights that it received last, or receives now.
+    /// sha256sum is the SHA-256 of the weights that the Model received last, or receives now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256sum: Option<String>,
     /// format is the format of these weights: npz or safetensors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
-    /// published is whether the Model has them.
+    /// published is whether the Model has the weights.
     pub published: bool,
-    /// previous is the SHA-256 of the weights that they replaced.
+    /// previous is the SHA-256 of the weights that were replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<String>,
     /// kept lists the SHA-256 of the published weights that the aggregator keeps, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<String>,
-    /// measured is what spec.evaluation found out about these weights. It becomes the metrics of the
+    /// measured is the result of spec.evaluation for these weights. It becomes the metrics of the
     /// Model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Box<MeasuredOutput>>,
@@ -299,11 +299,11 @@ pub struct TrainingOutputStatus {
 /// MeasuredOutput are the metrics of published weights, and the data that they were measured with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MeasuredOutput {
-    /// metrics are what was measured.
+    /// metrics are the measured metrics.
     pub metrics: Vec<KeyValue>,
     /// node is the name of the node that measured.
     pub node: String,
-    /// dataset is the data.
+    /// dataset is the data that the weights were measured with.
     pub dataset: MeasuredDataset,
     /// time is when the weights were chosen by these metrics.
     pub time: Time,
@@ -319,9 +319,9 @@ pub struct LastRun {
     /// message is a human-readable explanation of the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// metric is the metric of its best weights.
+    /// metric is the metric of the run's best weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<String>,
-    /// finished is when it ended.
+    /// finished is the time at which the run ended.
     pub finished: Time,
 }

@@ -104,13 +104,13 @@ pub struct TrainingWorkerSpec {
     pub security_context: Option<SecurityContext>,
 }
 
-/// TrainingNetwork is whether the containers have a network.
+/// TrainingNetwork is the network of the containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TrainingNetwork {
-    /// They have none.
+    /// The containers have no network.
     #[default]
     None,
-    /// Docker's default network.
+    /// The containers are in Docker's default network.
     Bridge,
 }
 
