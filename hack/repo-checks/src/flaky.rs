@@ -174,12 +174,12 @@ mod tests {
         let known = parse_known(list).unwrap();
         assert_eq!(known[0].cause, "a | slow disk");
         let flaky = flaky_tests(JUNIT).unwrap();
-        let found = problems(&known, day("2026-03-31"), &flaky);
-        assert_eq!(found, [FlakyProblem::Unknown("neptune-edge::agent last".to_owned())]);
+        let reported = problems(&known, day("2026-03-31"), &flaky);
+        assert_eq!(reported, [FlakyProblem::Unknown("neptune-edge::agent last".to_owned())]);
         assert_eq!(problems(&known, day("2026-03-31"), &flaky[..1]), []);
         // Also if it passed.
-        let found = problems(&known, day("2026-04-01"), &[]);
-        assert_eq!(found, [FlakyProblem::TooOld(known[0].clone())]);
+        let reported = problems(&known, day("2026-04-01"), &[]);
+        assert_eq!(reported, [FlakyProblem::TooOld(known[0].clone())]);
     }
 
     #[test]

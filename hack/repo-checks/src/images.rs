@@ -41,10 +41,10 @@ fn images() {
 }"#;
         let file = TextFile { path: "a.rs".to_owned(), text: text.to_owned() };
         let scripts = ["digits", "model-server", "python"].map(|name| format!("build-{name}-"));
-        let found = required_scripts(&file);
-        assert_eq!(found.len(), 3);
-        assert!(found.iter().zip(&scripts).all(|(found, wanted)| found.contains(wanted)));
-        assert!(found.contains("hack/build-python-image.sh --numpy"), "{found:?}");
+        let required = required_scripts(&file);
+        assert_eq!(required.len(), 3);
+        assert!(required.iter().zip(&scripts).all(|(script, wanted)| script.contains(wanted)));
+        assert!(required.contains("hack/build-python-image.sh --numpy"), "{required:?}");
     }
 
     #[test]

@@ -35,9 +35,9 @@ pub fn cycles(folder: &str, files: &[TextFile]) -> Vec<Cycle> {
     let krate = Crate::read(folder, files);
     let parents: BTreeSet<&[String]> =
         krate.modules.iter().filter(|path| path.len() == 2).map(|path| &path[..1]).collect();
-    let mut found = krate.cycles_below(&[]);
-    found.extend(parents.into_iter().flat_map(|parent| krate.cycles_below(parent)));
-    found
+    let mut cycles = krate.cycles_below(&[]);
+    cycles.extend(parents.into_iter().flat_map(|parent| krate.cycles_below(parent)));
+    cycles
 }
 
 struct Crate {
@@ -107,7 +107,7 @@ impl Crate {
             edges.entry((&reference.from[depth], to[depth].clone())).or_default().push(place);
         }
         let pairs: BTreeSet<(&str, &str)> = edges.keys().map(|(from, to)| (*from, &**to)).collect();
-        let mut found = Vec::new();
+        let mut cycles = Vec::new();
         for members in groups(&pairs) {
             // Below the first level, files of one folder may use each other.
             let is_folder = |name: &str| {
@@ -123,7 +123,7 @@ impl Crate {
             let shown = inside.flat_map(|((from, to), places)| {
                 places.iter().take(3).map(move |place| format!("{from} -> {to}: {place}"))
             });
-            found.push(Cycle {
+            cycles.push(Cycle {
                 parent: std::iter::once("crate")
                     .chain(parent.iter().map(|n| &**n))
                     .collect::<Vec<_>>()
@@ -132,7 +132,7 @@ impl Crate {
                 members: members.into_iter().map(str::to_owned).collect(),
             });
         }
-        found
+        cycles
     }
 }
 
@@ -161,15 +161,15 @@ fn groups<'a>(edges: &BTreeSet<(&'a str, &'a str)>) -> Vec<BTreeSet<&'a str>> {
     let nodes: BTreeSet<&str> = edges.iter().map(|&(from, _)| from).collect();
     let reached: BTreeMap<&str, BTreeSet<&str>> =
         nodes.iter().map(|&node| (node, reachable(node))).collect();
-    let mut found: Vec<BTreeSet<&str>> = Vec::new();
+    let mut groups: Vec<BTreeSet<&str>> = Vec::new();
     for (&node, reached_by_node) in &reached {
         let back = |other: &&str| reached.get(other).is_some_and(|set| set.contains(node));
         let group: BTreeSet<&str> = reached_by_node.iter().copied().filter(back).collect();
-        if group.len() > 1 && !found.contains(&group) {
-            found.push(group);
+        if group.len() > 1 && !groups.contains(&group) {
+            groups.push(group);
         }
     }
-    found
+    groups
 }
 
 #[cfg(test)]
@@ -177,7 +177,7 @@ mod tests {
     use super::cycles;
     use crate::TextFile;
 
-    fn found(files: &[(&str, &str)]) -> Vec<String> {
+    fn cycles_in(files: &[(&str, &str)]) -> Vec<String> {
         let file = |&(path, text): &(&str, &str)| TextFile {
             path: format!("x/src/{path}"),
             text: text.to_owned(),
@@ -200,7 +200,7 @@ mod tests {
             a -> b: x/src/a/deep.rs:2: crate::b\n  \
             a -> b: x/src/a/deep.rs:2: crate::b::inner::X\n  \
             b -> a: x/src/b/inner.rs:1: crate::a::deep::T";
-        assert_eq!(found(&files), [expected]);
+        assert_eq!(cycles_in(&files), [expected]);
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
             ("a.rs", "use crate::b::Y;\nstruct X;"),
             ("b.rs", "// crate::a::X\n#[cfg(test)]\nmod tests { use crate::a::X; }\nstruct Y;"),
         ];
-        assert_eq!(found(&files), [""; 0]);
+        assert_eq!(cycles_in(&files), [""; 0]);
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
             ("k/b/mod.rs", "mod c;"),
             ("k/b/c.rs", "use crate::k::X;"),
         ];
-        let cycles = found(&files);
+        let cycles = cycles_in(&files);
         assert_eq!(cycles.len(), 1, "{cycles:?}");
         assert!(cycles[0].starts_with("cycle in crate::k: a, b\n"), "{}", cycles[0]);
     }
@@ -235,7 +235,7 @@ mod tests {
             ("k/a.rs", "use super::b::Y;"),
             ("k/b.rs", "use super::a::X;"),
         ];
-        assert_eq!(found(&files), [""; 0]);
+        assert_eq!(cycles_in(&files), [""; 0]);
     }
 
     #[test]
@@ -248,6 +248,6 @@ mod tests {
             ),
             ("b.rs", "struct Y;"),
         ];
-        assert_eq!(found(&files), [""; 0]);
+        assert_eq!(cycles_in(&files), [""; 0]);
     }
 }

@@ -158,13 +158,13 @@ pub fn findings(file: &TextFile) -> Vec<Finding> {
     } else {
         vec![Kind::Comment; characters.len()]
     };
-    let (mut found, mut begin) = (Vec::new(), 0);
+    let (mut findings, mut begin) = (Vec::new(), 0);
     for (index, line) in file.text.split('\n').enumerate() {
         let end = begin + line.chars().count();
         let words = words(&characters[begin..end], &kinds[begin..end]);
         let mut add = |word| {
             let text = line.to_owned();
-            found.push(Finding { path: file.path.clone(), line: index + 1, word, text });
+            findings.push(Finding { path: file.path.clone(), line: index + 1, word, text });
         };
         for word in WORDS {
             if words.iter().any(|(text, _)| text == word) {
@@ -185,7 +185,7 @@ pub fn findings(file: &TextFile) -> Vec<Finding> {
         }
         begin = end + 1;
     }
-    found
+    findings
 }
 
 /// The words of a line in lower case, with what each belongs to.
@@ -216,7 +216,7 @@ mod tests {
     use super::{Exception, Finding, findings};
     use crate::TextFile;
 
-    fn found(path: &str, text: &str) -> Vec<(usize, &'static str)> {
+    fn words(path: &str, text: &str) -> Vec<(usize, &'static str)> {
         let file = TextFile { path: path.to_owned(), text: text.to_owned() };
         findings(&file).into_iter().map(|finding| (finding.line, finding.word)).collect()
     }
@@ -226,21 +226,21 @@ mod tests {
         let text =
             "fn f(unheardOf: SAID, x: WasTold) {\n    wake_neighbours(embedded, \"bed\");\n}";
         let expected = [(1, "said"), (1, "told"), (1, "unheard"), (2, "wake")];
-        assert_eq!(found("a.rs", text), expected);
+        assert_eq!(words("a.rs", text), expected);
     }
 
     #[test]
     fn prose_may_use_words_that_identifiers_may_not() {
         assert_eq!(
-            found("a.rs", "// a test bed; look it up\nlet bed = look;"),
+            words("a.rs", "// a test bed; look it up\nlet bed = look;"),
             [(2, "bed"), (2, "look")]
         );
-        assert_eq!(found("a.md", "say it, look it up, and wait for ever"), [(1, "for ever")]);
+        assert_eq!(words("a.md", "say it, look it up, and wait for ever"), [(1, "for ever")]);
     }
 
     #[test]
     fn words_within_other_words_are_not_found() {
-        assert_eq!(found("a.md", "welfare, unsaid, retold, tooltips, foretells, bookshelf"), []);
+        assert_eq!(words("a.md", "welfare, unsaid, retold, tooltips, foretells, bookshelf"), []);
     }
 
     #[test]

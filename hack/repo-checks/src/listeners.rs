@@ -34,11 +34,11 @@ mod tests {
         let text = "async fn f() {\n    // listener.accept()\n    let x = tls.accept(stream);\n    \
             let (stream, _) = listener.accept().await?;\n    axum::serve(listener, router).await;\n\
             }\n#[cfg(test)]\nmod tests {\n    fn g() { listener.accept(); }\n}\n";
-        let found =
+        let loops_of =
             |path: &str| own_loops(&TextFile { path: path.to_owned(), text: text.to_owned() });
-        assert_eq!(found("edge/src/a.rs"), ["edge/src/a.rs:4", "edge/src/a.rs:5"]);
+        assert_eq!(loops_of("edge/src/a.rs"), ["edge/src/a.rs:4", "edge/src/a.rs:5"]);
         for path in ["edge/tests/a.rs", "edge/src/b/tests.rs", "common/program/src/listen/a.rs"] {
-            assert_eq!(found(path), [""; 0], "{path}");
+            assert_eq!(loops_of(path), [""; 0], "{path}");
         }
     }
 }

@@ -37,16 +37,16 @@ fn main() -> ExitCode {
 fn check_flaky(files: &[String]) -> anyhow::Result<()> {
     let list = "hack/flaky.txt";
     let text = fs::read_to_string(root().join(list)).context(list)?;
-    let known = flaky::parse_known(&text).map_err(|found| anyhow::anyhow!(join(&found)))?;
+    let known = flaky::parse_known(&text).map_err(|problems| anyhow::anyhow!(join(&problems)))?;
     let mut repeated = Vec::new();
     for file in files {
         let junit = fs::read_to_string(file).with_context(|| file.clone())?;
         repeated.extend(flaky::flaky_tests(&junit).with_context(|| file.clone())?);
     }
     let today = Timestamp::now().to_zoned(TimeZone::UTC).date();
-    let found = flaky::problems(&known, today, &repeated);
-    if !found.is_empty() {
-        bail!("{list}: {}", join(&found));
+    let problems = flaky::problems(&known, today, &repeated);
+    if !problems.is_empty() {
+        bail!("{list}: {}", join(&problems));
     }
     println!(
         "tests that passed only when they were repeated, all of them listed: {}",
@@ -75,11 +75,11 @@ fn report_lengths() {
     );
 }
 
-fn print(title: &str, found: impl Iterator<Item = Long>) {
-    let mut found: Vec<Long> = found.collect();
-    found.sort_by(|a, b| b.lines.cmp(&a.lines).then_with(|| a.place.cmp(&b.place)));
-    println!("{title}: {}", found.len());
-    for Long { lines, place } in found {
+fn print(title: &str, long: impl Iterator<Item = Long>) {
+    let mut long: Vec<Long> = long.collect();
+    long.sort_by(|a, b| b.lines.cmp(&a.lines).then_with(|| a.place.cmp(&b.place)));
+    println!("{title}: {}", long.len());
+    for Long { lines, place } in long {
         println!("{lines:6} {place}");
     }
 }

@@ -32,21 +32,21 @@ pub type Link = (usize, String);
 
 /// The targets of all links and images, and of link definitions. Code is left out.
 pub fn links(text: &str) -> Vec<Link> {
-    let mut found = Vec::new();
+    let mut links = Vec::new();
     for (number, line) in prose(text) {
         let line = without_code(line);
         if let Some(target) = definition(&line) {
-            found.push((number, target));
+            links.push((number, target));
         }
         let mut rest = &*line;
         while let Some((_, after)) = rest.split_once("](") {
             let (target, _) = after.split_at(target_end(after));
             let target = target.split_whitespace().next().unwrap_or_default();
-            found.push((number, target.trim_matches(['<', '>']).to_owned()));
+            links.push((number, target.trim_matches(['<', '>']).to_owned()));
             rest = after;
         }
     }
-    found
+    links
 }
 
 /// Where the target ends that begins here: at the closing parenthesis.
@@ -82,20 +82,20 @@ fn without_code(line: &str) -> String {
 
 /// The anchors of a page: its headings as the usual hosts name them, and explicit ones.
 pub fn anchors(text: &str) -> BTreeSet<String> {
-    let (mut found, mut times) = (BTreeSet::new(), BTreeMap::new());
+    let (mut anchors, mut times) = (BTreeSet::new(), BTreeMap::new());
     for (_, line) in prose(text) {
         if let Some(heading) = heading(line) {
             let anchor = slug(heading);
             let count = times.entry(anchor.clone()).or_insert(0);
-            found.insert(if *count == 0 { anchor } else { format!("{anchor}-{count}") });
+            anchors.insert(if *count == 0 { anchor } else { format!("{anchor}-{count}") });
             *count += 1;
         }
         for attribute in ["id=\"", "name=\""] {
             let values = line.split(attribute).skip(1).filter_map(|rest| rest.split('"').next());
-            found.extend(values.map(str::to_owned));
+            anchors.extend(values.map(str::to_owned));
         }
     }
-    found
+    anchors
 }
 
 fn heading(line: &str) -> Option<&str> {

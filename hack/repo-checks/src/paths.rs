@@ -164,7 +164,7 @@ fn is_name(token: &str) -> bool {
 
 /// Names, `::`, and other characters one by one, with their lines from 1.
 fn tokens(code: &str) -> Vec<(usize, &str)> {
-    let (mut found, mut line, mut rest) = (Vec::new(), 1, code);
+    let (mut tokens, mut line, mut rest) = (Vec::new(), 1, code);
     while let Some(c) = rest.chars().next() {
         let length = if c.is_alphanumeric() || c == '_' {
             rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len())
@@ -177,9 +177,9 @@ fn tokens(code: &str) -> Vec<(usize, &str)> {
         if c == '\n' {
             line += 1;
         } else if !c.is_whitespace() {
-            found.push((line, token));
+            tokens.push((line, token));
         }
         rest = after;
     }
-    found
+    tokens
 }

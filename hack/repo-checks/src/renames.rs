@@ -24,8 +24,8 @@ pub fn is_checked(path: &str) -> bool {
 pub fn renames(file: &TextFile) -> Vec<String> {
     let (code, _) = without_tests(&Source::new(&file.text).code());
     let both = code.lines().zip(file.text.lines()).enumerate();
-    let found = both.filter(|(_, (code, _))| calls(code));
-    found.map(|(at, (_, text))| format!("{}:{}: {}", file.path, at + 1, text.trim())).collect()
+    let renaming = both.filter(|(_, (code, _))| calls(code));
+    renaming.map(|(at, (_, text))| format!("{}:{}: {}", file.path, at + 1, text.trim())).collect()
 }
 
 fn calls(code: &str) -> bool {

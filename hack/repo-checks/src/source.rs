@@ -63,8 +63,8 @@ fn is_name(c: char) -> bool {
 }
 
 fn find(characters: &[char], from: usize, wanted: char) -> usize {
-    let found = characters[from..].iter().position(|&c| c == wanted);
-    found.map_or(characters.len(), |offset| from + offset)
+    let offset = characters[from..].iter().position(|&c| c == wanted);
+    offset.map_or(characters.len(), |offset| from + offset)
 }
 
 /// The end of a block comment, which may contain others.
