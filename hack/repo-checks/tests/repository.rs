@@ -8,7 +8,7 @@ use std::{
 };
 
 use repo_checks::{
-    TextFile, extension, flaky,
+    TextFile, doc_comments, extension, flaky,
     images::{missing_scripts, required_scripts},
     imports, is_within,
     language::{self, Exception, Finding},
@@ -18,11 +18,14 @@ use repo_checks::{
 /// The source folders whose modules may not depend on each other in a cycle.
 const CRATES: &[&str] = &["cloud/aggregator/src", "cloud/src", "edge/src", "edge/gateway/src"];
 
+/// The folders whose documentation comments are sentences.
+const DOCUMENTED: &[&str] = &["common", "examples", "hack"];
+
 /// The uses that are right, with the reason for each.
 const EXCEPTIONS: &str = "hack/repo-checks/exceptions.txt";
 
-fn fail_with(found: &[String], advice: &str) {
-    assert!(found.is_empty(), "{} findings; {advice}\n{}", found.len(), found.join("\n"));
+fn fail_with(findings: &[String], advice: &str) {
+    assert!(findings.is_empty(), "{} findings; {advice}\n{}", findings.len(), findings.join("\n"));
 }
 
 fn exceptions() -> Vec<Exception> {
@@ -39,8 +42,8 @@ fn exceptions() -> Vec<Exception> {
 fn vocabulary_is_the_fields() {
     let exceptions = exceptions();
     let files = tracked_files(language::is_checked);
-    let found: Vec<Finding> = files.iter().flat_map(language::findings).collect();
-    let wrong = found.iter().filter(|finding| !exceptions.iter().any(|e| e.covers(finding)));
+    let findings: Vec<Finding> = files.iter().flat_map(language::findings).collect();
+    let wrong = findings.iter().filter(|finding| !exceptions.iter().any(|e| e.covers(finding)));
     let wrong: Vec<String> = wrong.map(ToString::to_string).collect();
     fail_with(
         &wrong,
@@ -51,39 +54,53 @@ fn vocabulary_is_the_fields() {
 #[test]
 fn exceptions_from_the_vocabulary_are_used() {
     let files = tracked_files(language::is_checked);
-    let found: Vec<Finding> = files.iter().flat_map(language::findings).collect();
+    let findings: Vec<Finding> = files.iter().flat_map(language::findings).collect();
     let unused =
-        exceptions().into_iter().filter(|e| !found.iter().any(|finding| e.covers(finding)));
+        exceptions().into_iter().filter(|e| !findings.iter().any(|finding| e.covers(finding)));
     let unused: Vec<String> =
         unused.map(|e| format!("{} | {} | {}", e.path, e.word, e.text)).collect();
     fail_with(&unused, &format!("remove the entries from {EXCEPTIONS} that cover nothing"));
 }
 
 #[test]
+fn documentation_comments_are_sentences() {
+    let files = tracked_files(|path| extension(path) == "rs" && is_within(path, DOCUMENTED));
+    assert!(files.len() > 100);
+    let short: Vec<String> = files.iter().flat_map(doc_comments::short_blocks).collect();
+    let words = doc_comments::MAX_SHORT_WORDS;
+    fail_with(
+        &short,
+        &format!(
+            "explain in more than {words} words what the name does not, or remove the comment"
+        ),
+    );
+}
+
+#[test]
 fn folders_depend_on_each_other_one_way() {
     let files = tracked_files(|path| extension(path) == "rs" && is_within(path, CRATES));
-    let found: Vec<String> = CRATES
+    let cycles: Vec<String> = CRATES
         .iter()
         .flat_map(|folder| imports::cycles(folder, &files))
         .map(|cycle| cycle.to_string())
         .collect();
-    fail_with(&found, "move what both sides need below both");
+    fail_with(&cycles, "move what both sides need below both");
 }
 
 #[test]
 fn only_one_file_gives_finished_files_their_names() {
     let files = tracked_files(renames::is_checked);
     assert!(files.len() > 100 && fs::exists(root().join(renames::ALLOWED)).unwrap());
-    let found: Vec<String> = files.iter().flat_map(renames::renames).collect();
-    fail_with(&found, &format!("use replace, adopt or move_aside of {}", renames::ALLOWED));
+    let renaming: Vec<String> = files.iter().flat_map(renames::renames).collect();
+    fail_with(&renaming, &format!("use replace, adopt or move_aside of {}", renames::ALLOWED));
 }
 
 #[test]
 fn servers_use_the_shared_accept_loop() {
     let shipped = &["cloud", "common", "edge"];
     let files = tracked_files(|path| extension(path) == "rs" && is_within(path, shipped));
-    let found: Vec<String> = files.iter().flat_map(listeners::own_loops).collect();
-    fail_with(&found, "accept connections with listen::run of common/program");
+    let own_loops: Vec<String> = files.iter().flat_map(listeners::own_loops).collect();
+    fail_with(&own_loops, "accept connections with listen::run of common/program");
 }
 
 #[test]
