@@ -174,6 +174,8 @@ fn bounds(comparisons: &[Comparisons]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::ops::Range;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -212,11 +214,14 @@ mod tests {
         assert!(!floor.is_hard(0.0));
     }
 
-    /// Disagreement falls from 0.6 to 0 with confidence, and rises for all samples in the second
-    /// half. Returns the shares of disagreeing answers and of uploads, from the second quarter on.
-    fn run(agreement: u32, drift: f64, seed: u64) -> (f64, f64) {
+    /// The samples of a run from its second quarter on.
+    const LEARNT: Range<u32> = 6_000..24_000;
+
+    /// Disagreement falls from 0.6 to 0 with confidence, and rises for all samples from 12,000 on.
+    /// Returns the shares of disagreeing answers and of uploads among these samples.
+    fn run(drift: f64, seed: u64, among: Range<u32>) -> (f64, f64) {
         let mut random = Uniform::new(seed);
-        let mut floor = Floor::new(Share::percent(agreement));
+        let mut floor = Floor::new(Share::percent(90));
         let (mut disagreeing, mut uploads, mut samples) = (0.0, 0.0, 0.0);
         for sample in 0..24_000 {
             let confidence = random.next().sqrt();
@@ -227,7 +232,7 @@ mod tests {
             if is_hard || random.next() < 0.02 {
                 floor.compared(confidence, agreed);
             }
-            if sample >= 6_000 {
+            if among.contains(&sample) {
                 samples += 1.0;
                 uploads += f64::from(u8::from(is_hard));
                 disagreeing += f64::from(u8::from(!is_hard && !agreed));
@@ -239,7 +244,7 @@ mod tests {
     #[test]
     fn agreement_is_held_and_not_everything_is_uploaded() {
         for seed in 0..4 {
-            let (disagreeing, uploads) = run(90, 0.0, seed);
+            let (disagreeing, uploads) = run(0.0, seed, LEARNT);
             assert!(disagreeing <= 0.10, "{seed}: {disagreeing}");
             assert!(uploads < 0.6, "{seed}: {uploads}");
         }
@@ -248,9 +253,17 @@ mod tests {
     #[test]
     fn agreement_is_held_when_the_edge_becomes_worse() {
         for seed in 0..4 {
-            let (disagreeing, uploads) = run(90, 0.05, seed);
+            let (disagreeing, uploads) = run(0.05, seed, LEARNT);
             assert!(disagreeing <= 0.11, "{seed}: {disagreeing}");
             assert!(uploads < 0.8, "{seed}: {uploads}");
+        }
+    }
+
+    #[test]
+    fn agreement_is_missed_directly_after_the_edge_becomes_worse() {
+        for seed in 0..4 {
+            let (disagreeing, _) = run(0.3, seed, 12_000..12_500);
+            assert!(disagreeing > 0.12, "{seed}: {disagreeing}");
         }
     }
 

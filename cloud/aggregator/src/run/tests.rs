@@ -666,6 +666,21 @@ fn evaluation_that_fails_three_times_lets_the_run_continue() {
     assert_eq!((&*reason(&run), run.status(0).best.unwrap().round), ("", 2));
 }
 
+/// Their node may be offline for as long as it likes.
+#[test]
+fn evaluation_and_first_weights_have_no_deadline() {
+    let year = 365 * 24 * 60 * 60;
+    let evaluated = trained(&started(evaluated_request(1)));
+    let mut request = request(&["a"]);
+    request.settings.initial = None;
+    let without_weights = Run::start(request, 1000).unwrap();
+    for (run, worker) in [(evaluated, ""), (without_weights, "a")] {
+        let later = run.next(Event::Tick, 2000 + year).unwrap();
+        assert_eq!(task_of(&later, worker).id, task_of(&run, worker).id);
+        assert_eq!(later.status(0).phase, run.status(0).phase);
+    }
+}
+
 #[test]
 fn run_stops_early_at_the_target_or_without_improvement() {
     for (values, target, minimize, expected) in [

@@ -225,6 +225,31 @@ fn shadows_and_uploads_give_an_agreement_and_its_drift() {
 }
 
 #[test]
+fn agreement_leaves_out_fallbacks_and_samples_above_the_cap() {
+    let mut policy = Policy::new(Settings {
+        shadow_ratio: Share::percent(10),
+        max_ratio: Share::ZERO,
+        ..Settings::new(Goal::Threshold, 0.5)
+    });
+    assert_eq!(policy.decide(Ok(0.9), Route::Open, 0.0), Decision::Easy);
+    assert!(policy.take_shadow(Route::Open, 0.0));
+    policy.shadowed(0.9, false);
+    let before = policy.agreement();
+    let decisions = (0..200).map(|_| {
+        let decision = policy.decide(Ok(0.1), Route::Open, 0.0);
+        if decision.is_upload() {
+            policy.uploaded(0.1, Upload::Failed);
+        }
+        decision
+    });
+    assert!(decisions.filter(|decision| *decision == Decision::OverBudget).count() > 0);
+    assert_eq!(policy.decide(Ok(0.1), Route::CloudLeftAlone, 0.0), Decision::Fallback);
+    assert_eq!(policy.agreement(), before);
+    policy.uploaded(0.1, Upload::Answered(None));
+    assert_ne!(policy.agreement(), before, "an answer of the cloud counts");
+}
+
+#[test]
 fn agreement_goal_lowers_the_threshold_with_agreeing_comparisons() {
     let mut policy = Policy::new(Settings::new(Goal::Agreement(Share::percent(90)), 0.5));
     let mut random = Uniform::new(4);
