@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const MAX_COLUMNS: usize = 120;
 
 /// A line of a Markdown file that is not in a code block, with its number from 1.
-fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fence: Option<String> = None;
     text.lines().enumerate().filter_map(move |(index, line)| {
         let trimmed = line.trim_start();

@@ -58,7 +58,7 @@ fn token(characters: &[char], at: usize) -> (Kind, usize) {
     }
 }
 
-fn is_name(c: char) -> bool {
+pub(crate) fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use repo_checks::{
-    TextFile, doc_comments, extension, flaky,
+    TextFile, doc_comments, documented, extension, flaky,
     images::{missing_scripts, required_scripts},
     imports, is_within,
     language::{self, Exception, Finding},
@@ -124,6 +124,17 @@ fn links_in_markdown_resolve() {
         }
     }
     fail_with(&broken, "correct the target or its #anchor");
+}
+
+#[test]
+fn documented_behaviour_has_tests_that_exist() {
+    let rust = tracked_files(|path| extension(path) == "rs");
+    let tests: BTreeSet<String> = rust.iter().flat_map(documented::test_functions).collect();
+    let pages = tracked_files(|path| documented::PAGES.contains(&path));
+    assert!(tests.len() > 2_000 && pages.len() == documented::PAGES.len());
+    let found: Vec<String> =
+        pages.iter().flat_map(|page| documented::problems(page, &tests)).collect();
+    fail_with(&found, "name in the section Tests of the page the test of the row, or a reason");
 }
 
 #[test]
