@@ -21,8 +21,9 @@ CONF
         ;;
     rabbitmq)
         program=$(echo /usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server)
-        # The port of Erlang's node registry: neither the machine's default nor another test's.
-        export ERL_EPMD_PORT=$((port + 10000)) ERL_EPMD_ADDRESS=127.0.0.1
+        # The ports of Erlang's node registry and of the node: neither the machine's default nor another test's, whose
+        # ports are from 30000 to 32767.
+        export ERL_EPMD_PORT=$((port - 20000)) ERL_EPMD_ADDRESS=127.0.0.1
         printf '[rabbitmq_mqtt].\n' >"$dir/plugins"
         cat >"$dir/rabbitmq.conf" <<CONF
 listeners.tcp = none
@@ -33,7 +34,7 @@ log.file = false
 CONF
         # Erlang would start this daemon itself and leave it running. As our child it exits with us.
         setpriv --pdeathsig KILL epmd &
-        export HOME=$dir RABBITMQ_NODENAME="neptune-$port@localhost" RABBITMQ_DIST_PORT=$((port + 12000)) \
+        export HOME=$dir RABBITMQ_NODENAME="neptune-$port@localhost" RABBITMQ_DIST_PORT=$((port - 17000)) \
             RABBITMQ_MNESIA_BASE="$dir/data" RABBITMQ_LOG_BASE="$dir" RABBITMQ_CONFIG_FILE="$dir/rabbitmq.conf" \
             RABBITMQ_ENABLED_PLUGINS_FILE="$dir/plugins" RABBITMQ_GENERATED_CONFIG_DIR="$dir" RABBITMQ_CONF_ENV_FILE=/dev/null \
             RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS='-start_epmd false' RUNNING_UNDER_SYSTEMD=1
