@@ -4,11 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{
-    TextFile,
-    markdown::prose,
-    source::{Source, is_name},
-};
+use crate::{TextFile, markdown::prose};
 
 /// The pages with such a section.
 pub const PAGES: &[&str] = &["docs/limitations.md", "docs/security.md"];
@@ -21,19 +17,6 @@ const HEADING: &str = "## Tests";
 struct Row {
     line: usize,
     cells: Vec<String>,
-}
-
-/// The names of the file's functions with the attribute `test` or `tokio::test`.
-pub fn test_functions(file: &TextFile) -> BTreeSet<String> {
-    let code = Source::new(&file.text).code();
-    let attributes = ["#[test]", "#[tokio::test"];
-    let after = attributes.iter().flat_map(|attribute| code.split(attribute).skip(1));
-    let names = after.filter_map(|rest| {
-        let (_, function) = rest.split_once("fn ")?;
-        Some(function.chars().take_while(|&c| is_name(c)).collect::<String>())
-    });
-    // A macro that makes tests names them by a variable.
-    names.filter(|name| !name.is_empty()).collect()
 }
 
 /// `file:line: problem` of each row without an entry, entry without a row, and entry that names
@@ -97,14 +80,6 @@ mod tests {
 
     fn file(path: &str, text: &str) -> TextFile {
         TextFile { path: path.to_owned(), text: text.to_owned() }
-    }
-
-    #[test]
-    fn only_functions_with_a_test_attribute_are_tests() {
-        let text = "#[test]\nfn a() {}\n#[tokio::test(flavor = \"x\")]\n/// fn no\nasync fn b() {}\n\
-            fn c() {}\n// #[test]\nfn d() {}\nproptest! {\n    #[test]\n    #[ignore]\n    \
-            fn e(x in 0..2) {}\n}\nmacro_rules! m {() => {#[tokio::test]\nasync fn $test() {}};}\n";
-        assert!(test_functions(&file("a.rs", text)).iter().eq(["a", "b", "e"]));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! A small lexer for Rust: which characters are code, comment or literal, and which lines belong to
 //! tests. It accepts every file that the compiler accepts, and does not parse further.
 
+use std::collections::BTreeSet;
+
 /// What a character of a Rust file belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -58,7 +60,7 @@ fn token(characters: &[char], at: usize) -> (Kind, usize) {
     }
 }
 
-pub(crate) fn is_name(c: char) -> bool {
+fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
@@ -151,6 +153,19 @@ pub fn without_tests(code: &str) -> (String, Vec<String>) {
     (kept, modules)
 }
 
+/// The names of the functions with the attribute `test` or `tokio::test`, in code as
+/// [`Source::code`] gives it.
+pub fn test_functions(code: &str) -> BTreeSet<String> {
+    let attributes = ["#[test]", "#[tokio::test"];
+    let after = attributes.iter().flat_map(|attribute| code.split(attribute).skip(1));
+    let names = after.filter_map(|rest| {
+        let (_, function) = rest.split_once("fn ")?;
+        Some(function.chars().take_while(|&c| is_name(c)).collect::<String>())
+    });
+    // A macro that makes tests names them by a variable.
+    names.filter(|name| !name.is_empty()).collect()
+}
+
 /// The name in `mod name`, after attributes and visibility.
 fn module_name(declaration: &str) -> Option<String> {
     let (before, name) = declaration.rsplit_once(char::is_whitespace)?;
@@ -158,7 +173,7 @@ fn module_name(declaration: &str) -> Option<String> {
 }
 
 /// Where the item ends that begins here: at its `;`, or after its braces.
-fn item_end(code: &str) -> usize {
+pub(crate) fn item_end(code: &str) -> usize {
     let mut depth = 0_usize;
     for (at, c) in code.char_indices() {
         match c {
@@ -178,7 +193,7 @@ fn item_end(code: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Source, without_tests};
+    use super::{Source, test_functions, without_tests};
 
     #[test]
     fn comments_and_literals_are_not_code() {
@@ -205,5 +220,13 @@ mod tests {
         );
         assert_eq!(code.lines().count(), text.lines().count());
         assert_eq!(modules, ["extra"]);
+    }
+
+    #[test]
+    fn only_functions_with_a_test_attribute_are_tests() {
+        let text = "#[test]\nfn a() {}\n#[tokio::test(flavor = \"x\")]\n/// fn no\nasync fn b() {}\n\
+            fn c() {}\n// #[test]\nfn d() {}\nproptest! {\n    #[test]\n    #[ignore]\n    \
+            fn e(x in 0..2) {}\n}\nmacro_rules! m {() => {#[tokio::test]\nasync fn $test() {}};}\n";
+        assert!(test_functions(&Source::new(text).code()).iter().eq(["a", "b", "e"]));
     }
 }

@@ -12,7 +12,9 @@ use repo_checks::{
     images::{missing_scripts, required_scripts},
     imports, is_within,
     language::{self, Exception, Finding},
-    listeners, markdown, renames, root, tracked_files, tracked_paths,
+    listeners, markdown, renames, retries, root,
+    source::{Source, test_functions},
+    tracked_files, tracked_paths,
 };
 
 /// The source folders whose modules may not depend on each other in a cycle.
@@ -129,7 +131,8 @@ fn links_in_markdown_resolve() {
 #[test]
 fn documented_behaviour_has_tests_that_exist() {
     let rust = tracked_files(|path| extension(path) == "rs");
-    let tests: BTreeSet<String> = rust.iter().flat_map(documented::test_functions).collect();
+    let code = rust.iter().map(|file| Source::new(&file.text).code());
+    let tests: BTreeSet<String> = code.flat_map(|code| test_functions(&code)).collect();
     let pages = tracked_files(|path| documented::PAGES.contains(&path));
     assert!(tests.len() > 2_000 && pages.len() == documented::PAGES.len());
     let found: Vec<String> =
@@ -180,6 +183,15 @@ fn each_level_builds_the_images_of_its_tests_first() {
         let missing = missing_scripts(&plan, last, required);
         fail_with(&missing, &format!("add them to the images of {last} in hack/test.sh"));
     }
+}
+
+#[test]
+fn property_tests_are_not_repeated() {
+    let configuration = fs::read_to_string(root().join(".config/nextest.toml")).unwrap();
+    let files = tracked_files(|path| extension(path) == "rs");
+    let repeated: Vec<String> =
+        files.iter().flat_map(|file| retries::repeated(file, &configuration)).collect();
+    fail_with(&repeated, "name them in .config/nextest.toml among the tests with random input");
 }
 
 /// `.ci/run` checks the age of the lines.

@@ -40,6 +40,7 @@ fn number(variable: &str, default: u64) -> u64 {
 
 async fn kills_do_not_change_the_final_weights(transport: Transport) {
     let seed = number("NEPTUNE_SEED", fastrand::u64(..1_000_000));
+    println!("NEPTUNE_SEED={seed} chooses the same kills");
     let mut random = Rng::with_seed(seed);
     let mut fleet = Fleet::with_more_nodes(transport, 2).await;
     let undisturbed = {
