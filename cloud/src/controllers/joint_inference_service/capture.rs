@@ -7,8 +7,8 @@ use neptune_wire::{ArtifactAddress, NodeName, Resource};
 
 use crate::{
     controllers::joint_inference_service::{
-        gateway::{read, settings},
-        hard_example::share,
+        gateway::{gateway_settings, read},
+        hard_example::parse_share,
     },
     finding::Finding,
     kubernetes::quantities,
@@ -27,13 +27,13 @@ pub struct ResolvedCapture {
 }
 
 /// The capture of a service on these nodes, if it has one. `dataset` is the Dataset that it names.
-pub fn resolve(
+pub fn resolve_capture(
     service: &JointInferenceService,
     nodes: &[NodeName],
     dataset: Option<&Dataset>,
     findings: &mut Vec<Finding>,
 ) -> Option<ResolvedCapture> {
-    let capture = settings(service).capture?;
+    let capture = gateway_settings(service).capture?;
     let config = config(&capture, findings);
     let Some(dataset) = dataset else {
         findings.push(Finding::missing_object(
@@ -83,7 +83,8 @@ fn config(capture: &Capture, findings: &mut Vec<Finding>) -> CaptureConfig {
     let max_samples =
         read("capture.maxSamples", capture.max_samples.as_ref(), samples, why, findings);
     let why = "must be a decimal from 0 to 1";
-    let chosen = read("capture.share", capture.share.as_ref(), |text| share(text), why, findings);
+    let chosen =
+        read("capture.share", capture.share.as_ref(), |text| parse_share(text), why, findings);
     CaptureConfig {
         max_bytes: max_bytes.unwrap_or(defaults.max_bytes),
         max_samples: max_samples.unwrap_or(defaults.max_samples),
@@ -130,7 +131,7 @@ mod tests {
     ) -> (Option<ResolvedCapture>, Vec<(Reason, String)>) {
         let mut findings = Vec::new();
         let nodes = ["edge0".parse().unwrap()];
-        let found = resolve(&service(capture), &nodes, dataset, &mut findings);
+        let found = resolve_capture(&service(capture), &nodes, dataset, &mut findings);
         (found, findings.into_iter().map(|it| (it.reason, it.message)).collect())
     }
 

@@ -12,7 +12,7 @@ const WHOLE: u64 = 10_000;
 
 /// The services that a chain leads through, the first one first. `next` has the service that one
 /// names. A loop ends before a name is repeated.
-pub fn follow(first: &str, mut next: impl FnMut(&str) -> Option<String>) -> Vec<String> {
+pub fn follow_chain(first: &str, mut next: impl FnMut(&str) -> Option<String>) -> Vec<String> {
     let mut names = vec![first.to_owned()];
     while let Some(name) = next(names.last().map_or(first, |last| last.as_str())) {
         if names.contains(&name) || names.len() >= MAX_FOLLOWED {
@@ -24,7 +24,7 @@ pub fn follow(first: &str, mut next: impl FnMut(&str) -> Option<String>) -> Vec<
 }
 
 /// The text of a loop through the first of these services, if the last one names it.
-pub fn loop_of(names: &[String], next_of_last: Option<&str>) -> Option<String> {
+pub fn loop_text(names: &[String], next_of_last: Option<&str>) -> Option<String> {
     let first = names.first().filter(|first| next_of_last == Some(first.as_str()))?;
     Some(format!(
         "jointinferenceservices {} -> {first}: this is a loop; point one of them elsewhere",
@@ -34,7 +34,7 @@ pub fn loop_of(names: &[String], next_of_last: Option<&str>) -> Option<String> {
 
 /// How many samples of the first service each tier answered. `names` are those of the tiers, the
 /// first one first. The shares have four decimals, and their sum is exactly 1.
-pub fn tiers(names: &[String], totals: &Counters) -> Vec<TierStatus> {
+pub fn tier_statuses(names: &[String], totals: &Counters) -> Vec<TierStatus> {
     if names.len() < 2 || totals.inference == 0 {
         return Vec::new();
     }
@@ -80,8 +80,8 @@ mod tests {
     fn chain(edges: &[(&str, &str)], first: &str) -> (Vec<String>, Option<String>) {
         let edges: BTreeMap<_, _> = edges.iter().copied().collect();
         let next = |name: &str| edges.get(name).map(|next| (*next).to_owned());
-        let names = follow(first, next);
-        let text = loop_of(&names, names.last().and_then(|last| next(last)).as_deref());
+        let names = follow_chain(first, next);
+        let text = loop_text(&names, names.last().and_then(|last| next(last)).as_deref());
         (names, text)
     }
 
@@ -107,13 +107,13 @@ mod tests {
             tiers: [90, 29, 1].into_iter().collect(),
             ..Counters::default()
         };
-        let rows: Vec<_> = tiers(&names, &totals)
+        let rows: Vec<_> = tier_statuses(&names, &totals)
             .into_iter()
             .map(|tier| format!("{} {} {}", tier.service, tier.answered, tier.share))
             .collect();
         assert_eq!(rows, ["cam 480 0.8000", "box 90 0.1500", "box/cloud 30 0.0500"]);
-        assert_eq!(tiers(&names, &Counters::default()), []);
-        assert_eq!(tiers(&names[..1], &totals), []);
+        assert_eq!(tier_statuses(&names, &Counters::default()), []);
+        assert_eq!(tier_statuses(&names[..1], &totals), []);
     }
 
     proptest! {
@@ -132,8 +132,8 @@ mod tests {
                 next[at].map(name)
             };
             for first in 0..12 {
-                let names = follow(&name(first), after);
-                let found = loop_of(&names, after(&names[names.len() - 1]).as_deref());
+                let names = follow_chain(&name(first), after);
+                let found = loop_text(&names, after(&names[names.len() - 1]).as_deref());
                 let mut at = next[first];
                 let mut returns = false;
                 for _ in 0..12 {

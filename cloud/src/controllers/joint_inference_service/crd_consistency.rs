@@ -10,7 +10,7 @@ use crate::{
         joint_inference_service::{
             fixtures,
             selected::Selection,
-            selection::rules,
+            selection::selection_rules,
             validate::{CloudService, ServiceFacts, validate},
         },
     },
@@ -114,7 +114,7 @@ async fn crd_accepts_every_valid_service() {
             edge_model: is_name.then(|| fixtures::model(name, "/model/small.pb")),
             selection: selecting.map(|model| Selection {
                 model: Some(fixtures::model("chosen", "/model/small.pb")),
-                finding: rules(model).err(),
+                finding: selection_rules(model).err(),
                 ..Selection::default()
             }),
             ..fixtures::facts()
@@ -144,7 +144,7 @@ async fn example_of_a_selection_is_accepted() {
             edge_model: Some(fixtures::model("digits-small-v1", "http://h/small.json")),
             selection: Some(Selection {
                 model: Some(fixtures::model("digits-small-v1", "http://h/small.json")),
-                finding: rules(model).err(),
+                finding: selection_rules(model).err(),
                 ..Selection::default()
             }),
             ..fixtures::facts()

@@ -6,15 +6,17 @@ use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 use neptune_api::{EdgeModel, JointInferenceService, Model, ModelReference, Placement};
 use neptune_wire::{NodeName, Role};
 
-use super::{
-    gateway_facts::gateway_facts,
-    place::placed_nodes,
-    selected::selection,
-    validate::{CloudService, ServiceFacts},
-};
 use crate::{
     cache::{Cached as _, Caches, IndexKey},
-    controllers::runtime::Context,
+    controllers::{
+        joint_inference_service::{
+            gateway_facts::gateway_facts,
+            place::placed_nodes,
+            selected::selection,
+            validate::{CloudService, ServiceFacts},
+        },
+        runtime::Context,
+    },
     kubernetes::{node_selector::SelectedNodes, nodes::is_agent_node},
     worker::{
         names::worker_name,

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
 
@@ -12,10 +12,13 @@ use neptune_api::{Gateway, GatewayTimeouts, JointInferenceService, ServerProtoco
 use neptune_gateway_config::{
     AllowedHosts, Cloud, Config, Edge, Limits, NeverUpload, Timeouts, UrlProblem, parse_duration,
 };
-use neptune_wire::{GatewaySpec, NodeName, WorkerName};
+use neptune_wire::{NodeName, ObjectName, WorkerName};
 
 use crate::{
-    controllers::joint_inference_service::{hard_example, server::ResolvedServer},
+    controllers::joint_inference_service::{
+        exposed::is_reachable, hard_example::hard_example_config, observed::GatewayAddress,
+        server::ResolvedServer,
+    },
     finding::Finding,
     kubernetes::{nodes::in_url, quantities},
     reason::Reason,
@@ -31,46 +34,81 @@ pub struct ValidGateway {
     pub image: String,
     /// Its configuration.
     pub config: Config,
-    /// What the agent provides for it.
-    pub spec: GatewaySpec,
+    /// The name of the `InferenceModel` that serves the edge's model.
+    pub server: ObjectName,
+    /// The name of the file with the cloud's token.
+    pub token_file: Option<String>,
+    /// The name of the file with the cloud's certificates.
+    pub ca_file: Option<String>,
+    /// The directory of captured samples on the node.
+    pub capture_dir: Option<String>,
     /// Its ports on the node: for REST, and for gRPC if it has one.
     pub ports: Vec<u16>,
     /// The addresses of its nodes, if a Service is to reach it.
     pub exposed: Option<Vec<(NodeName, String)>>,
-    /// The URL of that Service.
-    pub service_url: Option<String>,
+    /// Where clients connect to it.
+    pub address: GatewayAddress,
 }
 
 /// The server that answers hard samples.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloudTarget {
-    /// The base URL.
-    pub url: String,
-    /// The address of its gRPC, if it has one.
-    pub grpc_url: Option<String>,
-    /// The name of the model there.
-    pub model_name: Option<String>,
+    /// Its section of the configuration, without the files, which the agent sets. The addresses of its
+    /// host are a part of it, so that another address does not replace the container.
+    pub config: Cloud,
     /// Its protocol, if it is known.
     pub protocol: Option<ServerProtocol>,
     /// Whether it is the gateway of another service.
     pub is_gateway: bool,
-    /// Whether `http://` is permitted: the address is one of the cluster.
-    pub allow_plain_http: bool,
-    /// Addresses of its host, by name. They are a part of the configuration, so that another address
-    /// does not replace the container.
-    pub addresses: BTreeMap<String, IpAddr>,
     /// The name of the file with the token.
     pub token_file: Option<String>,
     /// The name of the file with certificates.
     pub ca_file: Option<String>,
 }
 
+impl CloudTarget {
+    /// The server at a base URL of which nothing else is known.
+    pub fn at(url: String) -> Self {
+        let config = Cloud {
+            url,
+            grpc_url: None,
+            model_name: None,
+            token_file: None,
+            ca_file: None,
+            allow_plain_http: false,
+            addresses: BTreeMap::new(),
+        };
+        Self { config, protocol: None, is_gateway: false, token_file: None, ca_file: None }
+    }
+}
+
 /// Characters of a UID that identify a gateway.
 const ID_LENGTH: usize = 12;
 
 /// The settings of `spec.gateway`.
-pub fn settings(service: &JointInferenceService) -> Gateway {
+pub fn gateway_settings(service: &JointInferenceService) -> Gateway {
     service.spec.gateway.as_deref().cloned().unwrap_or_default()
+}
+
+/// Where clients connect to a gateway on these nodes. `exposed` has the addresses of the nodes, if
+/// others reach it, and `host` is the name of its Service.
+pub fn gateway_address(
+    gateway: &Gateway,
+    protocol: ServerProtocol,
+    nodes: &[NodeName],
+    exposed: Option<&[(NodeName, String)]>,
+    host: &str,
+) -> GatewayAddress {
+    let addresses = exposed.unwrap_or_default();
+    let only = addresses.first().filter(|_| nodes.len() == 1);
+    let only = only.map(|(_, address)| address.as_str());
+    let has_service = addresses.iter().any(|(_, address)| is_reachable(address));
+    GatewayAddress {
+        url: gateway_url(gateway, only),
+        grpc_url: gateway_grpc_url(gateway, only),
+        service_url: has_service.then(|| format!("http://{host}:{}", gateway_port(gateway))),
+        protocol: Some(protocol.as_str().to_owned()),
+    }
 }
 
 /// The URL of the gateway. `address` is that of its only node.
@@ -79,7 +117,7 @@ pub fn gateway_url(gateway: &Gateway, address: Option<&str>) -> Option<String> {
 }
 
 /// The URL of the gateway for gRPC, if it has a port for it.
-pub fn grpc_url(gateway: &Gateway, address: Option<&str>) -> Option<String> {
+pub fn gateway_grpc_url(gateway: &Gateway, address: Option<&str>) -> Option<String> {
     url(gateway, address, ports::valid(gateway.grpc_port)?)
 }
 
@@ -98,7 +136,7 @@ pub fn check_ports(
     used: &[NodePort],
     findings: &mut Vec<Finding>,
 ) {
-    let gateway = settings(service);
+    let gateway = gateway_settings(service);
     let rest = gateway_port(&gateway);
     if gateway.grpc_port == Some(rest.into()) {
         invalid("grpcPort", &rest, "is also gateway.port; choose another port", findings);
@@ -133,7 +171,7 @@ pub fn taken_ports<'a>(
             used.used_for == PortUse::ModelServer && named.as_ref() == Some(&used.object);
         is_its_server || used.age < age
     };
-    let fields = port_fields(&settings(service));
+    let fields = port_fields(&gateway_settings(service));
     let field = |port| fields.iter().find(|(_, own)| *own == Some(port)).map(|(field, _)| *field);
     let with_field = |used: &'a NodePort| Some((field(used.port)?, used));
     used.iter().filter(has_priority).filter_map(with_field).collect()
@@ -146,22 +184,22 @@ fn port_fields(gateway: &Gateway) -> [(&'static str, Option<u16>); 2] {
 
 /// The configuration of the gateway, without the members that the agent sets. `edge` is the node's
 /// model server.
-pub fn config(
+pub fn gateway_config(
     service: &JointInferenceService,
     protocol: ServerProtocol,
     edge: &ResolvedServer,
-    cloud: &CloudTarget,
+    cloud: Option<&CloudTarget>,
     findings: &mut Vec<Finding>,
 ) -> Option<Config> {
     let before = findings.len();
-    let gateway = settings(service);
+    let gateway = gateway_settings(service);
     for (field, port) in [("port", gateway.port), ("grpcPort", gateway.grpc_port)] {
         if let Some(port) = port.filter(|port| !(1..=65_535).contains(port)) {
             invalid(field, &port, "must be 1 to 65535", findings);
         }
     }
     let hard_example =
-        hard_example::config(&service.spec.edge_worker.hard_example_algorithm, protocol, findings);
+        hard_example_config(&service.spec.edge_worker.hard_example_algorithm, protocol, findings);
     let never_upload = match &gateway.never_upload {
         Some(requests) => {
             headers(&requests.headers, findings);
@@ -187,15 +225,7 @@ pub fn config(
             model: Some(edge.model_name.clone()),
             model_version: None,
         },
-        cloud: Some(Cloud {
-            url: cloud.url.clone(),
-            grpc_url: None,
-            model_name: cloud.model_name.clone(),
-            token_file: None,
-            ca_file: None,
-            allow_plain_http: cloud.allow_plain_http,
-            addresses: cloud.addresses.clone(),
-        }),
+        cloud: cloud.map(|target| target.config.clone()),
         hard_example,
         on_cloud_failure: gateway.on_cloud_failure.unwrap_or_default(),
         on_edge_failure: gateway.on_edge_failure.unwrap_or_default(),
@@ -206,15 +236,18 @@ pub fn config(
         state: None,
         capture: None,
     };
-    if let (Some(port), Some(edge), Some(url), Some(target)) =
-        (ports::valid(gateway.grpc_port), edge.grpc_port, &cloud.grpc_url, &mut config.cloud)
+    let has_url = cloud.is_some_and(|target| target.config.grpc_url.is_some());
+    if let (Some(port), Some(edge), true) =
+        (ports::valid(gateway.grpc_port), edge.grpc_port, has_url)
     {
         config.grpc_listen = Some(SocketAddr::new(listen.into(), port));
         config.edge.grpc_address = Some(format!("127.0.0.1:{edge}"));
-        target.grpc_url = Some(url.clone());
+    } else if let Some(cloud) = &mut config.cloud {
+        cloud.grpc_url = None;
     }
     // Another gateway answers when it has asked its own cloud.
-    if cloud.is_gateway && config.timeouts.cloud_first_byte.is_none() {
+    let is_chained = cloud.is_some_and(|target| target.is_gateway);
+    if is_chained && config.timeouts.cloud_first_byte.is_none() {
         config.timeouts.cloud_first_byte = Some(config.cloud_total());
     }
     (findings.len() == before).then_some(config)
@@ -412,17 +445,15 @@ mod tests {
                     let settings = settings[number % settings.len()].clone();
                     service.spec.gateway = serde_json::from_value(settings).unwrap();
                     let (url, grpc_url, allow_plain_http) = clouds[number % clouds.len()];
-                    let cloud = CloudTarget {
-                        url: url.to_owned(),
-                        grpc_url: Some(grpc_url.to_owned()),
-                        allow_plain_http,
-                        ..CloudTarget::default()
-                    };
+                    let mut cloud = CloudTarget::at(url.to_owned());
+                    cloud.config.grpc_url = Some(grpc_url.to_owned());
+                    cloud.config.allow_plain_http = allow_plain_http;
                     let mut findings = Vec::new();
                     if protocol == ServerProtocol::Oip && number % 3 == 0 {
                         service.spec.gateway.as_mut().unwrap().grpc_port = Some(10);
                     }
-                    let built = config(&service, protocol, &server(), &cloud, &mut findings);
+                    let built =
+                        gateway_config(&service, protocol, &server(), Some(&cloud), &mut findings);
                     let Some(built) = built else {
                         assert!(!findings.is_empty());
                         counts.1 += 1;
@@ -447,9 +478,10 @@ mod tests {
             "neverUpload": {"headers": ["x-private: yes"]}, "timeouts": {"cloudTotal": "1m"},
         }))
         .unwrap();
-        let cloud = CloudTarget { url: "https://llm.example".to_owned(), ..CloudTarget::default() };
-        let openai = ServerProtocol::Openai;
-        let built = config(&service, openai, &server(), &cloud, &mut Vec::new()).unwrap();
+        let cloud = Some(CloudTarget::at("https://llm.example".to_owned()));
+        let (openai, mut findings) = (ServerProtocol::Openai, Vec::new());
+        let built = gateway_config(&service, openai, &server(), cloud.as_ref(), &mut findings);
+        let built = built.unwrap();
         assert_eq!(
             serde_json::to_value(built).unwrap(),
             json!({
@@ -482,8 +514,8 @@ mod tests {
         assert_eq!(gateway_url(&gateway, Some("fd00::1")).unwrap(), "http://[fd00::1]:81");
         gateway.port = None;
         assert_eq!(gateway_url(&gateway, Some("192.0.2.7")).unwrap(), "http://192.0.2.7:8080");
-        assert_eq!(grpc_url(&gateway, Some("192.0.2.7")), None);
+        assert_eq!(gateway_grpc_url(&gateway, Some("192.0.2.7")), None);
         gateway.grpc_port = Some(8082);
-        assert_eq!(grpc_url(&gateway, Some("192.0.2.7")).unwrap(), "http://192.0.2.7:8082");
+        assert_eq!(gateway_grpc_url(&gateway, Some("192.0.2.7")).unwrap(), "http://192.0.2.7:8082");
     }
 }

@@ -1,4 +1,4 @@
-//! Collects what a gateway needs of the cluster: the model servers of both halves, their addresses,
+//! Collects what a gateway needs of the cluster: the model servers of both sides, their addresses,
 //! the ports of the edge nodes, and the service that answers in the cloud's place.
 
 use std::{
@@ -12,18 +12,23 @@ use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 use neptune_api::{Dataset, InferenceModel, JointInferenceService, ServerProtocol, TierAddress};
 use neptune_wire::{NodeName, Resource, Role};
 
-use super::{
-    chain, gateway,
-    halves::service_host,
-    hard_example, place, served_file,
-    server::owned_name,
-    shape::{CloudForm, EdgeForm, cloud_form, edge_form, has_gateway},
-    total_upload::{self, Held, Tier},
-    validate::{CloudService, GatewayFacts, OtherService, TotalUpload},
-};
 use crate::{
     cache::{Cached as _, Caches, IndexKey},
-    controllers::runtime::Context,
+    controllers::{
+        joint_inference_service::{
+            chain::{MAX_FOLLOWED, follow_chain, loop_text},
+            gateway::{gateway_grpc_url, gateway_settings, gateway_url},
+            halves::service_host,
+            hard_example::{total_upload_goal, upload_goal},
+            place::placed_nodes,
+            served_file,
+            server::owned_name,
+            shape::{CloudForm, EdgeForm, cloud_form, edge_form, has_gateway},
+            total_upload::{Held, Tier, next_total, set_counters, unreachable_total},
+            validate::{CloudService, GatewayFacts, OtherService, TotalUpload},
+        },
+        runtime::Context,
+    },
     kubernetes::nodes::{internal_address, is_agent_node},
     worker::{
         names::{server_name, worker_name},
@@ -63,7 +68,7 @@ pub fn gateway_facts<'a>(
         cloud_server,
         other: other(service, context),
         total: total_upload(service, context),
-        capture_dataset: gateway::settings(service)
+        capture_dataset: gateway_settings(service)
             .capture
             .and_then(|capture| caches.get::<Dataset>(&namespace, &capture.dataset)),
         ports: ports(service, edge_nodes, caches),
@@ -82,7 +87,7 @@ fn reported_addresses<'a>(
     nodes.filter_map(address).collect()
 }
 
-/// The `InferenceModel` of the edge half.
+/// The `InferenceModel` of the edge side.
 pub fn edge_model_name(service: &JointInferenceService) -> Option<String> {
     match edge_form(&service.spec.edge_worker)? {
         EdgeForm::Worker(_) => None,
@@ -91,7 +96,7 @@ pub fn edge_model_name(service: &JointInferenceService) -> Option<String> {
     }
 }
 
-/// The `InferenceModel` of the cloud half.
+/// The `InferenceModel` of the cloud side.
 pub fn cloud_model_name(service: &JointInferenceService) -> Option<String> {
     match cloud_form(&service.spec.cloud_worker)? {
         CloudForm::Server(_) => Some(owned_name(service, Role::Cloud)),
@@ -151,8 +156,8 @@ pub fn all_callers(
 /// The text of a loop that the service is part of.
 fn returns_here(service: &JointInferenceService, caches: &Caches) -> Option<String> {
     let next = next_of(service, caches);
-    let names = chain::follow(&service.name_any(), &next);
-    chain::loop_of(&names, names.last().and_then(|last| next(last)).as_deref())
+    let names = follow_chain(&service.name_any(), &next);
+    loop_text(&names, names.last().and_then(|last| next(last)).as_deref())
 }
 
 /// The names of the tiers of the chain that begins with the service: services, and what answers the
@@ -161,7 +166,7 @@ pub fn tier_names(service: &JointInferenceService, caches: &Caches) -> Vec<Strin
     if other_name(service).is_none() {
         return Vec::new();
     }
-    let mut names = chain::follow(&service.name_any(), next_of(service, caches));
+    let mut names = follow_chain(&service.name_any(), next_of(service, caches));
     names.extend(names.last().map(|last| format!("{last}/cloud")));
     names
 }
@@ -171,28 +176,28 @@ pub fn last_of_chain(
     service: &JointInferenceService,
     caches: &Caches,
 ) -> Option<Arc<JointInferenceService>> {
-    let names = chain::follow(&service.name_any(), next_of(service, caches));
+    let names = follow_chain(&service.name_any(), next_of(service, caches));
     caches.get(&service.namespace().unwrap_or_default(), names.last()?)
 }
 
 /// What holds `goal.totalUploadRatio`. It reads all services below.
 fn total_upload(service: &JointInferenceService, context: &Context) -> Option<TotalUpload> {
     let mut seen = HashSet::from([service.name_any()]);
-    hard_example::total(service)?;
-    let tiers = tiers_below(service, context.caches(), &mut seen, chain::MAX_FOLLOWED);
+    total_upload_goal(service)?;
+    let tiers = tiers_below(service, context.caches(), &mut seen, MAX_FOLLOWED);
     with_tiers(service, Arc::new(tiers))
 }
 
 /// The same with these services below.
 fn with_tiers(service: &JointInferenceService, tiers: Arc<Vec<Tier>>) -> Option<TotalUpload> {
-    let total = hard_example::total(service)?;
+    let total = total_upload_goal(service)?;
     let held = service.status.as_ref().and_then(|status| {
         let held = status.total_upload.as_deref()?;
         let (total, ratio) = (held.goal.parse().ok()?, held.upload_ratio.parse().ok()?);
         Some(Held { total, ratio, since: held.since.0 })
     });
-    let held = total_upload::next(total, &tiers, held, Context::wall_now());
-    Some(TotalUpload { held, unreachable: total_upload::unreachable(total, &tiers), tiers })
+    let held = next_total(total, &tiers, held, Context::wall_now());
+    Some(TotalUpload { held, unreachable: unreachable_total(total, &tiers), tiers })
 }
 
 /// What holds `goal.totalUploadRatio` with the counters of now. `planned` has the services below as
@@ -207,11 +212,11 @@ pub fn current_total(
     let (caches, namespace) = (context.caches(), service.namespace().unwrap_or_default());
     for name in changed {
         let Some(below) = caches.get::<JointInferenceService>(&namespace, &name) else { continue };
-        let mut path = chain::follow(&name, next_of(&below, caches));
+        let mut path = follow_chain(&name, next_of(&below, caches));
         if path.pop() == Some(service.name_any()) {
             path.reverse();
             let tiers = Arc::<Vec<Tier>>::make_mut(&mut tiers);
-            total_upload::set_counters(tiers, &path, counters(&below));
+            set_counters(tiers, &path, counters(&below));
         }
     }
     context.object_state(service, |state| state.memory.put(Arc::clone(&tiers)));
@@ -226,13 +231,13 @@ pub fn enqueue_total(
     context: &Context,
 ) {
     let is_same_tier = |before: &&JointInferenceService| {
-        let tier = |of| (other_name(of).map(str::to_owned), hard_example::upload_ratio(of));
+        let tier = |of| (other_name(of).map(str::to_owned), upload_goal(of));
         tier(before) == tier(now)
     };
     let caches = context.caches();
     let last = |of: &JointInferenceService| {
         other_name(of)?;
-        last_of_chain(of, caches).filter(|last| hard_example::total(last).is_some())
+        last_of_chain(of, caches).filter(|last| total_upload_goal(last).is_some())
     };
     if let Some(before) = before.filter(is_same_tier) {
         if counters(before) != counters(now)
@@ -271,7 +276,7 @@ fn tiers_below(
             continue;
         }
         let (samples, sent_up) = counters(&caller);
-        let goal = hard_example::upload_ratio(&caller);
+        let goal = upload_goal(&caller);
         let below = tiers_below(&caller, caches, seen, depth);
         tiers.push(Tier { name, goal, samples, sent_up, below });
     }
@@ -303,7 +308,7 @@ fn other(service: &JointInferenceService, context: &Context) -> Option<OtherServ
     let namespace = service.namespace().unwrap_or_default();
     let get = |name: &str| caches.get::<JointInferenceService>(&namespace, name);
     let other = get(other_name(service)?)?;
-    let settings = gateway::settings(&other);
+    let settings = gateway_settings(&other);
     let named = service.spec.cloud_worker.service.as_ref();
     let entry = match named.and_then(|named| named.address).unwrap_or_default() {
         TierAddress::Node => None,
@@ -312,7 +317,7 @@ fn other(service: &JointInferenceService, context: &Context) -> Option<OtherServ
     let address = if let Some(entry) = &entry {
         entry.as_ref().map(|(host, _)| host.clone())
     } else {
-        let placed = place::placed_nodes(&other).next();
+        let placed = placed_nodes(&other).next();
         let node = placed.or(other.spec.edge_worker.node_name.as_deref());
         node.and_then(|node| address(node, context))
     };
@@ -320,10 +325,10 @@ fn other(service: &JointInferenceService, context: &Context) -> Option<OtherServ
     Some(OtherService {
         is_exposed: has_gateway(&other) && settings.expose == Some(true),
         returns_here: returns_here(service, caches),
-        url: address.as_ref().and_then(|it| gateway::gateway_url(&settings, Some(it))),
+        url: address.as_ref().and_then(|it| gateway_url(&settings, Some(it))),
         addresses: entry.flatten().into_iter().collect(),
         has_grpc: settings.grpc_port.is_some(),
-        grpc_url: address.and_then(|it| gateway::grpc_url(&settings, Some(&it))),
+        grpc_url: address.and_then(|it| gateway_grpc_url(&settings, Some(&it))),
         model_name,
         protocol,
     })
@@ -372,7 +377,7 @@ fn ports<'a>(
 ) -> Vec<NodePort> {
     let edge = &service.spec.edge_worker;
     let named = edge.node_name.iter().chain(&service.spec.cloud_worker.node_name).cloned();
-    let placed = place::placed_nodes(service).map(str::to_owned);
+    let placed = placed_nodes(service).map(str::to_owned);
     let mut nodes: BTreeSet<String> = named.chain(placed).collect();
     nodes.extend(edge_nodes.map(|node| node.name_any()));
     let mut ports = caches.node_ports(&nodes);

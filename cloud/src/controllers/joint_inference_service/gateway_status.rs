@@ -7,7 +7,9 @@ use neptune_api::{
 };
 use neptune_wire::{Counters, Figure, GatewayReport};
 
-use super::observed::{EdgeObservation, GatewayAddress, ObservedWorker, ServiceObservation};
+use crate::controllers::joint_inference_service::observed::{
+    EdgeObservation, GatewayAddress, ObservedWorker, ServiceObservation,
+};
 
 /// Upload ratios that a status keeps.
 const HISTORY: usize = 20;
@@ -20,7 +22,7 @@ const MAX_PROBLEMS: usize = 16;
 
 /// The status of the gateways. But for a known address it stays while their nodes have not reported
 /// to this controller yet, and while all of them are offline.
-pub fn next(
+pub fn next_gateway(
     previous: &JointInferenceServiceStatus,
     observed: &ServiceObservation,
     reports: &[AgentCounters],
@@ -87,7 +89,7 @@ pub fn without_history(status: &mut JointInferenceServiceStatus) {
 }
 
 /// The gateway of one node, for its row.
-pub fn of_node(report: &GatewayReport) -> NodeGatewayStatus {
+pub fn gateway_of_node(report: &GatewayReport) -> NodeGatewayStatus {
     let text = |figure: Option<Figure>| figure.map(|figure| figure.to_string());
     NodeGatewayStatus {
         signal: report.signal.to_string(),
@@ -100,7 +102,7 @@ pub fn of_node(report: &GatewayReport) -> NodeGatewayStatus {
 }
 
 /// The metrics that only gateways have.
-pub fn metrics(totals: Counters, gateway: Option<&GatewayStatus>) -> Vec<KeyValue> {
+pub fn gateway_metrics(totals: Counters, gateway: Option<&GatewayStatus>) -> Vec<KeyValue> {
     let Counters { decided_hard, over_budget, unjudged, shadow, deadline, .. } = totals;
     let numbers = [
         ("hardNumber", decided_hard),
@@ -280,14 +282,14 @@ mod tests {
     fn one_gateway_is_the_service() {
         let observed = observed(vec![("edge0", Some(report(0.713, Some(0.962))))]);
         let previous = JointInferenceServiceStatus::default();
-        let status = next(&previous, &observed, &[], at(0)).unwrap();
+        let status = next_gateway(&previous, &observed, &[], at(0)).unwrap();
         assert_eq!(status.threshold.as_deref(), Some("0.713"));
         assert_eq!(status.agreement.as_deref(), Some("0.962 (0.942-0.972)"));
         assert_eq!(
             (status.cloud.as_deref(), status.signal.as_deref()),
             (Some("Reachable"), Some("Top2"))
         );
-        let metrics: Vec<_> = metrics(Counters::default(), Some(&status))
+        let metrics: Vec<_> = gateway_metrics(Counters::default(), Some(&status))
             .into_iter()
             .map(|metric| format!("{}={}", metric.key, metric.value))
             .collect();
@@ -305,7 +307,7 @@ mod tests {
         ];
         let counted = [shadows("edge0", 200), shadows("edge0", 100), shadows("edge1", 100)];
         let previous = JointInferenceServiceStatus::default();
-        let status = next(&previous, &observed(edges), &counted, at(0)).unwrap();
+        let status = next_gateway(&previous, &observed(edges), &counted, at(0)).unwrap();
         assert_eq!(status.agreement.as_deref(), Some("0.875 (0.855-0.885)"));
         assert_eq!(status.threshold, None, "each node has its own");
         assert_eq!(status.cloud.as_deref(), Some("LeftAlone"), "the worst");
@@ -322,7 +324,8 @@ mod tests {
             ("edge1", Some(report(0.5, None))),
             ("edge2", Some(captured(u64::MAX))),
         ]);
-        let next = next(&JointInferenceServiceStatus::default(), &observed, &[], at(0)).unwrap();
+        let next =
+            next_gateway(&JointInferenceServiceStatus::default(), &observed, &[], at(0)).unwrap();
         let sum = CaptureStatus { captured: i64::MAX, dropped: 2, bytes: 200 };
         assert_eq!(next.capture, Some(sum));
     }
@@ -330,23 +333,23 @@ mod tests {
     #[test]
     fn service_without_a_gateway_has_none() {
         let previous = JointInferenceServiceStatus::default();
-        assert_eq!(next(&previous, &observed(vec![("edge0", None)]), &[], at(0)), None);
-        assert_eq!(metrics(Counters::default(), None), []);
+        assert_eq!(next_gateway(&previous, &observed(vec![("edge0", None)]), &[], at(0)), None);
+        assert_eq!(gateway_metrics(Counters::default(), None), []);
     }
 
     #[test]
     fn status_stays_until_the_nodes_have_reported() {
         let one = observed(vec![("edge0", Some(report(0.7, None)))]);
-        let gateway = next(&JointInferenceServiceStatus::default(), &one, &[], at(0));
+        let gateway = next_gateway(&JointInferenceServiceStatus::default(), &one, &[], at(0));
         let previous = JointInferenceServiceStatus { gateway, ..Default::default() };
         let mut starting = observed(vec![("edge0", None)]);
-        assert_eq!(next(&previous, &starting, &[], at(1)), None, "its container is gone");
+        assert_eq!(next_gateway(&previous, &starting, &[], at(1)), None, "its container is gone");
         let finding = Finding::new(Reason::AwaitingAgent, "u");
         starting.edges[0].worker = ObservedWorker::Unknown(finding);
-        assert_eq!(next(&previous, &starting, &[], at(1)), previous.gateway);
+        assert_eq!(next_gateway(&previous, &starting, &[], at(1)), previous.gateway);
         let finding = Finding::new(Reason::NodeOffline, "o");
         starting.edges[0].worker = ObservedWorker::Offline(finding);
-        assert_eq!(next(&previous, &starting, &[], at(1)), previous.gateway);
+        assert_eq!(next_gateway(&previous, &starting, &[], at(1)), previous.gateway);
     }
 
     #[test]
@@ -355,7 +358,7 @@ mod tests {
         for second in 0..3600 {
             let ratio = f64::from(u32::try_from(second).unwrap()) / 3600.0;
             let observed = observed(vec![("edge0", Some(report(ratio, None)))]);
-            status.gateway = next(&status, &observed, &[], at(second));
+            status.gateway = next_gateway(&status, &observed, &[], at(second));
         }
         let history = &status.gateway.as_ref().unwrap().history;
         assert_eq!(history.len(), HISTORY);
@@ -376,7 +379,7 @@ mod tests {
         let nodes: Vec<String> = (0..20).map(|node| format!("edge{node}")).collect();
         let edges = nodes.iter().map(|node| (node.as_str(), Some(troubled.clone()))).collect();
         let previous = JointInferenceServiceStatus::default();
-        let status = next(&previous, &observed(edges), &[], at(0)).unwrap();
+        let status = next_gateway(&previous, &observed(edges), &[], at(0)).unwrap();
         assert_eq!(status.problems.len(), MAX_PROBLEMS);
         let listed: Vec<_> =
             status.problems[..2].iter().map(|it| (it.node.as_str(), it.reason.as_str())).collect();

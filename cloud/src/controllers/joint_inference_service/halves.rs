@@ -5,22 +5,25 @@ use std::{net::IpAddr, sync::Arc};
 
 use k8s_openapi::api::core::v1::Node;
 use neptune_api::{Endpoint, JointInferenceService, ServerProtocol, TierAddress};
-use neptune_gateway_config::{Config, Document, Goal, UrlProblem};
-use neptune_wire::{GatewaySpec, NodeName, Role};
+use neptune_gateway_config::{Config, Goal, UrlProblem};
+use neptune_wire::{NodeName, Resource, Role};
 
 use crate::{
     controllers::joint_inference_service::{
-        capture,
-        exposed::is_reachable,
-        gateway::{self, CloudTarget, ValidGateway, url_message},
+        capture::resolve_capture,
+        gateway::{
+            CloudTarget, ValidGateway, check_ports, gateway_address, gateway_config,
+            gateway_settings, url_message,
+        },
         plan::SERVICE_PORT,
-        server::{self, ResolvedServer, ServerPlace},
+        server::{
+            ResolvedServer, ServerPlace, check_nodes, named_server, owned_server, server_address,
+        },
         shape::{CloudForm, EdgeForm},
         validate::{
-            CloudHalf, CloudRuntime, ServiceFacts, TotalUpload, ValidCloudWorker,
-            planned_edge_model,
+            CloudRuntime, CloudSide, EdgeSide, ServiceFacts, TotalUpload, ValidCloudWorker,
         },
-        worker,
+        worker::{resolve_model, resolve_name},
     },
     finding::Finding,
     kubernetes::nodes::{in_url, internal_address},
@@ -49,56 +52,49 @@ pub fn service_host(name: &str, namespace: &str, domain: &str) -> String {
     format!("{name}.{namespace}.svc.{domain}")
 }
 
-/// A gateway, and the `InferenceModel` of the node that it asks.
-pub fn gateway(
+/// A gateway, and the `InferenceModel` of the node that it asks. `cloud` is what it calls, if that is
+/// valid.
+pub fn resolve_gateway(
     service: &JointInferenceService,
     form: EdgeForm,
     nodes: &[NodeName],
-    cloud: &CloudTarget,
+    cloud: Option<&CloudTarget>,
     facts: &ServiceFacts,
     findings: &mut Vec<Finding>,
-) -> Option<(ValidGateway, ResolvedServer)> {
+) -> Option<EdgeSide> {
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
     let name = service.metadata.name.as_deref().unwrap_or_default();
     let edge = &service.spec.edge_worker;
     let worker =
-        worker::name("spec.edgeWorker.name", &edge.name, Role::Edge, namespace, name, findings);
+        resolve_name("spec.edgeWorker.name", &edge.name, Role::Edge, namespace, name, findings);
     let server = edge_server(service, form, nodes, facts, findings)?;
-    let settings = gateway::settings(service);
-    gateway::check_ports(service, nodes, &facts.gateway.ports, findings);
+    let settings = gateway_settings(service);
+    check_ports(service, nodes, &facts.gateway.ports, findings);
     let protocol = protocol(&server, cloud, findings)?;
     grpc(service, protocol, &server, findings);
     let dataset = facts.gateway.capture_dataset.as_deref();
-    let capture = capture::resolve(service, nodes, dataset, findings);
-    let mut config = gateway::config(service, protocol, &server, cloud, findings)?;
+    let capture = resolve_capture(service, nodes, dataset, findings);
+    let mut config = gateway_config(service, protocol, &server, cloud, findings)?;
     if let Some(total) = &facts.gateway.total {
         total_upload(service, total, &mut config, findings);
     }
     config.capture = capture.as_ref().map(|capture| capture.config.clone());
-    let spec = GatewaySpec {
-        config: Document::from(&config),
-        server: server.name.parse().expect("an API server names objects by RFC 1123"),
-        token_file: cloud.token_file.clone(),
-        ca_file: cloud.ca_file.clone(),
-        capture_dir: capture.map(|capture| capture.directory),
-    };
     let exposed = (settings.expose == Some(true)).then(|| addresses(nodes, facts));
     let worker = worker?;
-    let has_service = exposed.iter().flatten().any(|(_, address)| is_reachable(address));
-    let service_url = has_service.then(|| {
-        let host = service_host(worker.as_str(), namespace, &facts.cluster_domain);
-        format!("http://{host}:{}", ports::gateway_port(&settings))
-    });
+    let host = service_host(worker.as_str(), namespace, &facts.cluster_domain);
     let gateway = ValidGateway {
         name: worker,
         image: facts.gateway.image.clone(),
-        config,
-        spec,
+        server: server.name.parse().expect("an API server names objects by RFC 1123"),
+        token_file: cloud.and_then(|target| target.token_file.clone()),
+        ca_file: cloud.and_then(|target| target.ca_file.clone()),
+        capture_dir: capture.map(|capture| capture.directory),
         ports: ports::gateway_ports(&settings).collect(),
+        address: gateway_address(&settings, protocol, nodes, exposed.as_deref(), &host),
         exposed,
-        service_url,
+        config,
     };
-    Some((gateway, server))
+    Some(EdgeSide::Gateway { gateway: Box::new(gateway), owned: server.owned.map(Box::new) })
 }
 
 /// Sets what the last service of a chain sends up, within its cap.
@@ -132,15 +128,15 @@ fn edge_server(
         EdgeForm::Worker(_) => None,
         EdgeForm::Server(spec) => {
             let field = "spec.edgeWorker.model.name";
-            let name = planned_edge_model(service, facts)?;
-            worker::model(field, name, facts.edge_model.as_ref(), namespace, findings)?;
-            server::owned(service, Role::Edge, spec, &ServerPlace::Edge(nodes), facts, findings)
+            let name = facts.edge_model_name(service)?;
+            resolve_model(field, name, facts.edge_model.as_ref(), namespace, findings)?;
+            owned_server(service, Role::Edge, spec, &ServerPlace::Edge(nodes), facts, findings)
         }
         EdgeForm::InferenceModel(name) => {
             let field = "spec.edgeWorker.inferenceModel.name";
             let model = facts.gateway.edge_server.as_ref();
-            let found = server::named(name, field, model, facts, namespace, findings)?;
-            server::check_nodes(name, model?, nodes, findings);
+            let found = named_server(name, field, model, facts, namespace, findings)?;
+            check_nodes(name, model?, nodes, findings);
             Some(found)
         }
     }
@@ -154,7 +150,7 @@ fn grpc(
     server: &ResolvedServer,
     findings: &mut Vec<Finding>,
 ) {
-    let Some(port) = gateway::settings(service).grpc_port else { return };
+    let Some(port) = gateway_settings(service).grpc_port else { return };
     if protocol != ServerProtocol::Oip {
         let message = format!(
             "spec.gateway.grpcPort {port} needs the protocol oip, and the model servers use {protocol}; remove it"
@@ -172,10 +168,10 @@ fn without_grpc(field: &str, model: &str) -> String {
     )
 }
 
-/// The protocol of both halves.
+/// The protocol of both sides.
 fn protocol(
     server: &ResolvedServer,
-    cloud: &CloudTarget,
+    cloud: Option<&CloudTarget>,
     findings: &mut Vec<Finding>,
 ) -> Option<ServerProtocol> {
     let Some(edge) = server.protocol else {
@@ -191,7 +187,8 @@ fn protocol(
         findings.push(Finding::new(Reason::ProtocolUnknown, message));
         return None;
     };
-    if let Some(cloud) = cloud.protocol.filter(|cloud| *cloud != edge) {
+    let cloud = cloud.and_then(|target| target.protocol);
+    if let Some(cloud) = cloud.filter(|cloud| *cloud != edge) {
         let message = format!(
             "edge uses {edge} and cloud uses {cloud}: both halves have to use the same protocol"
         );
@@ -219,7 +216,7 @@ pub fn cloud_target(
     worker: Option<&ValidCloudWorker>,
     facts: &ServiceFacts,
     findings: &mut Vec<Finding>,
-) -> Option<(CloudTarget, CloudHalf)> {
+) -> Option<(CloudTarget, CloudSide)> {
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
     let field = "spec.cloudWorker.inferenceModel.name";
     let (server, node) = match form {
@@ -227,33 +224,33 @@ pub fn cloud_target(
             let worker = worker?;
             let (host, port, ip) = cloud_worker_address(worker, namespace);
             let target = target(&host, (port, None), ip);
-            if gateway::settings(service).grpc_port.is_some() {
+            if gateway_settings(service).grpc_port.is_some() {
                 let message = "spec.gateway.grpcPort: remove it: a cloudWorker.workerSpec has one port, which is not for gRPC";
                 findings.push(Finding::new(Reason::GatewayInvalid, message));
             }
-            return Some((target, CloudHalf::Worker(Box::new(worker.clone()))));
+            return Some((target, CloudSide::Worker(Box::new(worker.clone()))));
         }
         CloudForm::Endpoint(spec) => {
-            let has_grpc = gateway::settings(service).grpc_port.is_some();
-            return Some((endpoint(spec, has_grpc, findings)?, CloudHalf::Endpoint));
+            let has_grpc = gateway_settings(service).grpc_port.is_some();
+            return Some((endpoint(spec, has_grpc, findings)?, CloudSide::Endpoint));
         }
         CloudForm::Service(name) => {
             let target = other_service(name, service, facts, findings)?;
-            return Some((target, CloudHalf::Service));
+            return Some((target, CloudSide::Service));
         }
         CloudForm::Server(spec) => {
             let model = service.spec.cloud_worker.model.as_ref()?;
             let model_field = "spec.cloudWorker.model.name";
             let found = facts.cloud_model.as_ref();
-            worker::model(model_field, &model.name, found, namespace, findings)?;
+            resolve_model(model_field, &model.name, found, namespace, findings)?;
             let node = facts.cloud_node.as_deref();
             let place = ServerPlace::Cloud(node);
-            (server::owned(service, Role::Cloud, spec, &place, facts, findings)?, node)
+            (owned_server(service, Role::Cloud, spec, &place, facts, findings)?, node)
         }
         CloudForm::InferenceModel(name) => {
             let model = facts.gateway.cloud_server.as_ref();
-            let found = server::named(name, field, model, facts, namespace, findings)?;
-            if gateway::settings(service).grpc_port.is_some() && found.grpc_port.is_none() {
+            let found = named_server(name, field, model, facts, namespace, findings)?;
+            if gateway_settings(service).grpc_port.is_some() && found.grpc_port.is_none() {
                 let message = without_grpc(field, name);
                 findings.push(Finding::new(Reason::GrpcUnavailable, message));
             }
@@ -265,25 +262,21 @@ pub fn cloud_target(
         namespace,
         &facts.cluster_domain,
     );
-    let address = server::cloud_address(facts, &server, node, host, findings)?;
-    let target = CloudTarget {
-        model_name: Some(server.model_name.clone()),
-        protocol: server.protocol,
-        ..target(&address.host, (server.port, server.grpc_port), address.ip)
-    };
-    let half = CloudHalf::Server { owned: server.owned.map(Box::new) };
-    Some((target, half))
+    let address = server_address(facts, &server, node, host, findings)?;
+    let mut target = target(&address.host, (server.port, server.grpc_port), address.ip);
+    target.config.model_name = Some(server.model_name);
+    target.protocol = server.protocol;
+    Some((target, CloudSide::Server { owned: server.owned.map(Box::new) }))
 }
 
+/// A server of the cluster, for which `http://` is permitted.
 fn target(host: &str, (port, grpc): (u16, Option<u16>), ip: Option<IpAddr>) -> CloudTarget {
     let url = |port| format!("http://{}:{port}", in_url(host));
-    CloudTarget {
-        url: url(port),
-        grpc_url: grpc.map(url),
-        allow_plain_http: true,
-        addresses: ip.map(|ip| (host.to_owned(), ip)).into_iter().collect(),
-        ..CloudTarget::default()
-    }
+    let mut target = CloudTarget::at(url(port));
+    target.config.grpc_url = grpc.map(url);
+    target.config.allow_plain_http = true;
+    target.config.addresses = ip.map(|ip| (host.to_owned(), ip)).into_iter().collect();
+    target
 }
 
 fn endpoint(spec: &Endpoint, has_grpc: bool, findings: &mut Vec<Finding>) -> Option<CloudTarget> {
@@ -328,13 +321,13 @@ fn endpoint(spec: &Endpoint, has_grpc: bool, findings: &mut Vec<Finding>) -> Opt
     if findings.len() > before {
         return None;
     }
+    let mut target = CloudTarget::at(spec.url.clone());
+    target.config.grpc_url.clone_from(&spec.grpc_url);
+    target.config.model_name.clone_from(&spec.model_name);
     Some(CloudTarget {
-        url: spec.url.clone(),
-        grpc_url: spec.grpc_url.clone(),
-        model_name: spec.model_name.clone(),
         token_file: spec.token_file.clone(),
         ca_file: spec.ca_file.clone(),
-        ..CloudTarget::default()
+        ..target
     })
 }
 
@@ -345,12 +338,12 @@ fn other_service(
     findings: &mut Vec<Finding>,
 ) -> Option<CloudTarget> {
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
-    let wants_grpc = gateway::settings(service).grpc_port.is_some();
+    let wants_grpc = gateway_settings(service).grpc_port.is_some();
     let field = "spec.cloudWorker.service.name";
     let Some(other) = &facts.gateway.other else {
         findings.push(Finding::missing_object(
             Reason::ServiceNotFound,
-            neptune_wire::Resource::JointInferenceServices,
+            Resource::JointInferenceServices,
             namespace,
             name,
             field,
@@ -370,16 +363,12 @@ fn other_service(
         );
         (Reason::GrpcUnavailable, message)
     } else if let Some(url) = &other.url {
-        return Some(CloudTarget {
-            url: url.clone(),
-            grpc_url: other.grpc_url.clone(),
-            model_name: other.model_name.clone(),
-            protocol: other.protocol,
-            addresses: other.addresses.clone(),
-            allow_plain_http: true,
-            is_gateway: true,
-            ..CloudTarget::default()
-        });
+        let mut target = CloudTarget::at(url.clone());
+        target.config.grpc_url.clone_from(&other.grpc_url);
+        target.config.model_name.clone_from(&other.model_name);
+        target.config.addresses.clone_from(&other.addresses);
+        target.config.allow_plain_http = true;
+        return Some(CloudTarget { protocol: other.protocol, is_gateway: true, ..target });
     } else {
         let named = service.spec.cloud_worker.service.as_ref();
         let what = match named.and_then(|named| named.address).unwrap_or_default() {

@@ -15,7 +15,7 @@ const THRESHOLDS: [&str; 3] = ["threshold", "threshold_img", "threshold_cross_en
 const MAX_SHARE_LENGTH: usize = 16;
 
 /// A share: a decimal from 0 to 1, as the CRD permits it.
-pub fn share(text: &str) -> Option<f64> {
+pub fn parse_share(text: &str) -> Option<f64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let is_decimal = matches!(whole, "0" | "1")
         && !fraction.is_empty()
@@ -25,19 +25,19 @@ pub fn share(text: &str) -> Option<f64> {
 }
 
 /// The share of all samples of a chain that the cloud of its last service answers.
-pub fn total(service: &JointInferenceService) -> Option<f64> {
+pub fn total_upload_goal(service: &JointInferenceService) -> Option<f64> {
     let goal = service.spec.edge_worker.hard_example_algorithm.goal.as_ref()?;
-    share(goal.total_upload_ratio.as_ref()?)
+    parse_share(goal.total_upload_ratio.as_ref()?)
 }
 
 /// The share of its own samples that a service sends up, if that is its goal.
-pub fn upload_ratio(service: &JointInferenceService) -> Option<f64> {
+pub fn upload_goal(service: &JointInferenceService) -> Option<f64> {
     let goal = service.spec.edge_worker.hard_example_algorithm.goal.as_ref()?;
-    share(goal.upload_ratio.as_ref()?)
+    parse_share(goal.upload_ratio.as_ref()?)
 }
 
 /// What a user gets to know although the spec is valid: which threshold decides.
-pub fn warning(algorithm: &HardExampleAlgorithm) -> Option<String> {
+pub fn threshold_warning(algorithm: &HardExampleAlgorithm) -> Option<String> {
     let has_goal = algorithm.goal.as_ref().is_some_and(|goal| {
         let goals = [&goal.upload_ratio, &goal.agreement, &goal.total_upload_ratio];
         goals.iter().any(|goal| goal.is_some())
@@ -62,7 +62,7 @@ fn listed<T>(names: &[(&str, T)]) -> String {
 }
 
 /// The section `hardExample` of the gateway's configuration.
-pub fn config(
+pub fn hard_example_config(
     algorithm: &HardExampleAlgorithm,
     protocol: ServerProtocol,
     findings: &mut Vec<Finding>,
@@ -112,7 +112,7 @@ fn unsuited(name: &str, reads: Reads, protocol: ServerProtocol, findings: &mut V
 
 fn set(parameter: &KeyValue, config: &mut HardExample, findings: &mut Vec<Finding>) {
     let KeyValue { key, value } = parameter;
-    let a_share = || share(value).ok_or_else(|| "must be a decimal from 0 to 1".to_owned());
+    let a_share = || parse_share(value).ok_or_else(|| "must be a decimal from 0 to 1".to_owned());
     let must_be = |names: String| format!("must be one of {names}");
     let result = match key.as_str() {
         key if THRESHOLDS.contains(&key) => a_share().map(|it| config.threshold = it),
@@ -169,7 +169,7 @@ fn goal(algorithm: &HardExampleAlgorithm, config: &mut HardExample, findings: &m
     } = &*goal;
     let mut read = |name: &str, text: &Option<String>| {
         let text = text.as_ref()?;
-        let read = share(text);
+        let read = parse_share(text);
         if read.is_none() {
             invalid(format!("{name} {text:?} must be a decimal from 0 to 1, such as \"0.2\""));
         }
@@ -224,7 +224,7 @@ mod tests {
         }));
         let mut findings = Vec::new();
         assert_eq!(
-            config(&algorithm, ServerProtocol::Openai, &mut findings),
+            hard_example_config(&algorithm, ServerProtocol::Openai, &mut findings),
             serde_json::from_value(json!({
                 "algorithm": "LogProb", "goal": {"uploadRatio": 0.2}, "maxUploadRatio": 0.25,
                 "shadowRatio": 0.0, "tokens": "choice", "labels": ["yes", "no"], "threshold": 0.7,
@@ -244,7 +244,7 @@ mod tests {
             }
             let algorithm = self::algorithm(algorithm);
             let mut findings = Vec::new();
-            config(&algorithm, protocol, &mut findings);
+            hard_example_config(&algorithm, protocol, &mut findings);
             findings.into_iter().map(|finding| finding.message).collect::<Vec<_>>()
         };
         let [message] = &findings(ServerProtocol::Openai, "")[..] else { unreachable!() };
@@ -258,7 +258,7 @@ mod tests {
         let with = |name: &str, rest: Value| {
             let mut value = json!({ "name": name });
             value.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
-            warning(&algorithm(value))
+            threshold_warning(&algorithm(value))
         };
         let text = with("CrossEntropy", json!({})).unwrap();
         assert!(text.contains("CrossEntropy's default 0.5 is used; goal: {uploadRatio"), "{text}");

@@ -42,7 +42,12 @@ use neptune_api::{JointInferenceService, JointInferenceServiceStatus};
 use neptune_wire::{NodeName, ObjectKey, Resource};
 
 use self::{
+    gateway::{gateway_settings, taken_ports},
+    gateway_facts::{all_callers, cloud_model_name, edge_model_name, enqueue_total, other_name},
+    hard_example::threshold_warning,
     observed::ServiceObservation,
+    place::placed_nodes,
+    shape::has_gateway,
     total_upload::TotalMemory,
     validate::{PlacedService, ServiceFacts, ValidService},
 };
@@ -94,7 +99,7 @@ impl Controller for JointInferenceService {
 
     fn warnings(&self) -> Vec<String> {
         let algorithm = &self.spec.edge_worker.hard_example_algorithm;
-        let warning = hard_example::warning(algorithm).filter(|_| shape::has_gateway(self));
+        let warning = threshold_warning(algorithm).filter(|_| has_gateway(self));
         warning.into_iter().collect()
     }
 
@@ -103,7 +108,7 @@ impl Controller for JointInferenceService {
     }
 
     fn yielded(&self, facts: &ServiceFacts) -> BTreeSet<NodeName> {
-        let taken = gateway::taken_ports(self, &facts.gateway.ports);
+        let taken = taken_ports(self, &facts.gateway.ports);
         taken.into_iter().filter_map(|(_, port)| port.node.parse().ok()).collect()
     }
 
@@ -122,7 +127,7 @@ impl Controller for JointInferenceService {
         previous: &JointInferenceServiceStatus,
         inputs: &StatusInputs<ServiceObservation>,
     ) -> JointInferenceServiceStatus {
-        status::next(previous, inputs)
+        status::next_status(previous, inputs)
     }
 
     fn is_same_status(
@@ -148,7 +153,7 @@ impl Controller for JointInferenceService {
             enqueue_port_neighbours(self, context);
             enqueue_callers(self, context);
             // Also if it was deleted.
-            gateway_facts::enqueue_total(None, self, context);
+            enqueue_total(None, self, context);
             occupied_ports(self).enqueue_contenders(self, context);
         }
         if cause == Cause::Workload {
@@ -167,7 +172,7 @@ impl Controller for JointInferenceService {
 
     fn enqueue_by_status(&self, next: &JointInferenceServiceStatus, context: &Context) {
         let nodes = next.edge_workers.iter().map(|worker| worker.node.as_str());
-        if !nodes.eq(place::placed_nodes(self)) {
+        if !nodes.eq(placed_nodes(self)) {
             // Nodes that the status lists now may get the edge worker and its model.
             context.enqueue(self);
         }
@@ -196,7 +201,7 @@ impl Controller for JointInferenceService {
     }
 
     fn enqueue_by_object(&self, before: Option<&Self>, context: &Context) {
-        let placed = |service: &Self| place::placed_nodes(service).map(str::to_owned).collect();
+        let placed = |service: &Self| placed_nodes(service).map(str::to_owned).collect();
         let nodes: Vec<String> = placed(self);
         let moved = nodes != before.map(placed).unwrap_or_default();
         if moved {
@@ -216,7 +221,7 @@ impl Controller for JointInferenceService {
         if url(self) != before.and_then(url) {
             enqueue_callers(self, context);
         }
-        gateway_facts::enqueue_total(before, self, context);
+        enqueue_total(before, self, context);
     }
 }
 
@@ -225,14 +230,14 @@ impl Indexed for JointInferenceService {
         let namespace = self.metadata.namespace.clone().unwrap_or_default();
         let (edge, cloud) = (&self.spec.edge_worker, &self.spec.cloud_worker);
         let named = edge.node_name.iter().chain(&cloud.node_name).map(String::as_str);
-        let nodes: BTreeSet<&str> = named.chain(place::placed_nodes(self)).collect();
+        let nodes: BTreeSet<&str> = named.chain(placed_nodes(self)).collect();
         let reports = self.status.iter().flat_map(|status| &status.reports);
         let left: BTreeSet<&str> = reports.map(|report| report.node.as_str()).collect();
         let left = left.difference(&nodes).map(|node| IndexKey::ReportsOf((*node).to_owned()));
         let mut keys: Vec<_> = left.collect();
         keys.extend(nodes.into_iter().map(|node| IndexKey::Node(node.to_owned())));
-        if shape::has_gateway(self) && has_reason(self, Reason::PortTaken) {
-            let settings = gateway::settings(self);
+        if has_gateway(self) && has_reason(self, Reason::PortTaken) {
+            let settings = gateway_settings(self);
             keys.extend(ports::gateway_ports(&settings).map(port_contention::awaits));
         }
         let big = cloud.model.as_ref().map(|model| model.name.as_str());
@@ -242,9 +247,9 @@ impl Indexed for JointInferenceService {
         let datasets = edge.dataset.iter().map(|set| &set.name);
         let datasets = datasets.chain(captures.map(|capture| &capture.dataset));
         let datasets = datasets.map(|name| (Resource::Datasets, name.clone()));
-        let servers = [gateway_facts::edge_model_name(self), gateway_facts::cloud_model_name(self)];
+        let servers = [edge_model_name(self), cloud_model_name(self)];
         let servers = servers.into_iter().flatten().map(|name| (Resource::InferenceModels, name));
-        let others = gateway_facts::other_name(self);
+        let others = other_name(self);
         let others = others.map(|name| (Resource::JointInferenceServices, name.to_owned()));
         let used = models.chain(datasets).chain(servers).chain(others);
         keys.extend(used.map(|(kind, name)| IndexKey::Uses(kind, namespace.clone(), name)));
@@ -253,7 +258,7 @@ impl Indexed for JointInferenceService {
 
     fn selector_keys(&self) -> Vec<Vec<IndexKey>> {
         let edge = &self.spec.edge_worker;
-        let has_nodes = place::placed_nodes(self).next().is_some();
+        let has_nodes = placed_nodes(self).next().is_some();
         let selects = if has_nodes { IndexKey::SelectsNodes } else { IndexKey::SelectsAgents };
         let of_nodes =
             edge.node_name.is_none().then(|| selector_keys(&edge.node_selector, selects));
@@ -276,10 +281,10 @@ impl Indexed for JointInferenceService {
 fn occupied_ports(service: &JointInferenceService) -> OccupiedPorts {
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     let mut occupied = OccupiedPorts::default();
-    if shape::has_gateway(service) {
-        let placed = place::placed_nodes(service).map(str::to_owned);
+    if has_gateway(service) {
+        let placed = placed_nodes(service).map(str::to_owned);
         occupied.nodes.extend(placed.chain(edge.node_name.clone()));
-        occupied.ports.extend(ports::gateway_ports(&gateway::settings(service)));
+        occupied.ports.extend(ports::gateway_ports(&gateway_settings(service)));
     }
     if cloud.worker_spec.is_some() {
         occupied.of_cloud_worker.extend(cloud.node_name.clone());
@@ -290,7 +295,7 @@ fn occupied_ports(service: &JointInferenceService) -> OccupiedPorts {
 /// Enqueues the services whose cloud is the gateway of this one, also through others: they may be a
 /// loop, or the chain of their tiers is another one.
 fn enqueue_callers(service: &JointInferenceService, context: &Context) {
-    for caller in gateway_facts::all_callers(service, context.caches()) {
+    for caller in all_callers(service, context.caches()) {
         context.enqueue(&*caller);
     }
 }

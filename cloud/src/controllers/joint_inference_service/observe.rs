@@ -6,18 +6,23 @@ use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use neptune_api::{InferenceModel, JointInferenceService, RejectedReports};
 use neptune_wire::{GatewayReport, NodeName, ObjectKey, Role};
 
-use super::{
-    gateway_facts::{cloud_model_name, current_total, tier_names},
-    observed::{
-        AgentWorker, EdgeObservation, ObservedWorker, ServiceObservation, gateway_report, of_agent,
-        of_deployment, rejected_reports, with_report,
-    },
-    place::placed_nodes,
-    validate::PlacedService,
-};
 use crate::{
-    controllers::runtime::Context, finding::Finding, kubernetes::nodes::is_agent_node,
-    reason::Reason, worker::names::worker_name,
+    controllers::{
+        joint_inference_service::{
+            gateway_facts::{cloud_model_name, current_total, tier_names},
+            observed::{
+                AgentWorker, EdgeObservation, ObservedWorker, ServiceObservation, gateway_report,
+                of_agent, of_deployment, rejected_reports, with_report,
+            },
+            place::placed_nodes,
+            validate::PlacedService,
+        },
+        runtime::Context,
+    },
+    finding::Finding,
+    kubernetes::nodes::is_agent_node,
+    reason::Reason,
+    worker::names::worker_name,
 };
 
 /// The state of the workers, and what was rejected of their reports. While the spec is invalid,

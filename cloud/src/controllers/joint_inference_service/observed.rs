@@ -8,8 +8,8 @@ use neptune_wire::{
     WorkerName, WorkerReason, WorkerReport, WorkerState,
 };
 
-use super::total_upload::Held;
 use crate::{
+    controllers::joint_inference_service::total_upload::Held,
     finding::Finding,
     fleet::{
         CloudWorkerReport, RefusedCounters,
@@ -372,22 +372,22 @@ mod tests {
             ),
             (
                 json!({"observedGeneration": 2, "conditions": [
-                {"type": "Progressing", "status": "True"}]}),
+            {"type": "Progressing", "status": "True"}]}),
                 "waiting",
             ),
             (
                 json!({"observedGeneration": 2, "conditions": [
-                {"type": "Progressing", "status": "False", "message": "deadline"}]}),
+            {"type": "Progressing", "status": "False", "message": "deadline"}]}),
                 "failed",
             ),
             (
                 json!({"observedGeneration": 1, "conditions": [
-                {"type": "Progressing", "status": "False", "message": "deadline"}]}),
+            {"type": "Progressing", "status": "False", "message": "deadline"}]}),
                 "waiting",
             ),
             (
                 json!({"observedGeneration": 2, "conditions": [
-                {"type": "ReplicaFailure", "status": "True", "message": "quota"}]}),
+            {"type": "ReplicaFailure", "status": "True", "message": "quota"}]}),
                 "failed",
             ),
         ] {
@@ -417,7 +417,7 @@ mod tests {
     fn unschedulable_pod_shows_the_message_of_the_scheduler() {
         let message = "0/3 nodes are available: 3 Insufficient memory.";
         let unplaced = json!({"phase": "Pending", "conditions": [
-            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]});
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]});
         let observed = of_deployment(Some(&deployment(&json!({}))), &[&pod(&unplaced)]);
         let (brief, shown) = brief(&observed);
         assert!(brief == "waiting" && shown.ends_with(message), "{brief}: {shown}");
@@ -508,14 +508,14 @@ mod tests {
 
     fn report(worker: &str, state: &str, more: &str) -> StatusReport {
         neptune_wire::decode(
-            format!(
-                r#"{{"instance": "a", "epoch": 1, "seq": 1, "uid": "u", "revision": 1, "phase": "Failed",
-                    "status": "", "output": {{}},
-                    "workers": [{{"name": "{worker}", "role": "edge", "state": "{state}"{more}}}]}}"#
-            )
-            .as_bytes(),
+        format!(
+            r#"{{"instance": "a", "epoch": 1, "seq": 1, "uid": "u", "revision": 1, "phase": "Failed",
+                "status": "", "output": {{}},
+                "workers": [{{"name": "{worker}", "role": "edge", "state": "{state}"{more}}}]}}"#
         )
-        .unwrap()
+        .as_bytes(),
+    )
+    .unwrap()
     }
 
     #[test]

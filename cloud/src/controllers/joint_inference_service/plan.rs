@@ -1,13 +1,18 @@
 //! The plan of a valid service: task, models and dataset per agent node, and a Deployment with a
 //! Service if the kubelet runs the cloud worker. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as _;
-use neptune_api::{JointInferenceService, Model};
+use neptune_api::{EdgeWorker, JointInferenceService, Model, WorkerSpec};
+use neptune_gateway_config::Document;
 use neptune_wire::{
-    ContainerRights, NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource,
-    ResourceLimits, RestartPolicy, Role, Scripts, Worker, WorkerUpdateMode,
+    ContainerRights, GatewaySpec, NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName,
+    Resource, ResourceLimits, RestartPolicy, Role, Scripts, Worker, WorkerUpdateMode,
 };
 use serde::Serialize;
 
@@ -19,9 +24,9 @@ use crate::{
             gateway::ValidGateway,
             halves::cloud_worker_address,
             place::{awaits_listing, is_listed, placed_nodes},
-            validate::{CloudHalf, CloudRuntime, EdgeHalf, ValidCloudWorker, ValidService},
+            validate::{CloudRuntime, CloudSide, EdgeSide, ValidCloudWorker, ValidService},
             worker::ResolvedWorker,
-            workload,
+            workload::cloud_worker_objects,
         },
         model::{self, used_edge_model},
         runtime::ObjectPlan,
@@ -65,10 +70,10 @@ pub fn plan(
     let replan_after = valid.selection.as_ref().and_then(|selection| selection.replan_after);
     let mut plan =
         ObjectPlan { owned: owned(service, valid), replan_after, ..ObjectPlan::default() };
-    if let (CloudHalf::Worker(cloud), Some(spec)) =
+    if let (CloudSide::Worker(cloud), Some(spec)) =
         (&valid.cloud, &service.spec.cloud_worker.worker_spec)
     {
-        let worker = cloud_worker(valid, cloud, spec);
+        let worker = planned_cloud_worker(cloud, spec, &valid.metadata);
         match &cloud.runtime {
             CloudRuntime::Agent { .. } => {
                 let planned = (worker, Some(&*cloud.worker.model));
@@ -77,7 +82,7 @@ pub fn plan(
             CloudRuntime::Kubelet { reports, service: address, .. } => {
                 let reports = reports.as_ref();
                 let objects =
-                    workload::objects(service, spec, cloud, &worker, reports, fetch_image);
+                    cloud_worker_objects(service, spec, cloud, &worker, reports, fetch_image);
                 plan.objects = Some(objects);
                 plan.awaits_service = address.is_none();
             }
@@ -102,12 +107,12 @@ fn generations(
     let namespace = &valid.metadata.namespace;
     let models = tasks.values().flatten().filter_map(|(_, model)| {
         let model = (*model)?;
-        let (namespace, name) = (namespace.clone(), model_name(model));
+        let (namespace, name) = (namespace.clone(), object_name(&model.metadata));
         let key = ObjectKey { namespace, resource: Resource::Models, name };
         Some((key, model.metadata.generation?))
     });
     let dataset = valid.dataset.as_deref().and_then(|dataset| {
-        let name = dataset.metadata.name.as_deref()?.parse().ok()?;
+        let name = object_name(&dataset.metadata);
         Some((dataset::object_key(&valid.key, name), dataset.metadata.generation?))
     });
     models.chain(dataset).collect()
@@ -116,14 +121,14 @@ fn generations(
 /// A worker, and the Model that its node needs for it.
 type PlannedWorker<'a> = (Worker, Option<&'a Model>);
 
-/// The `InferenceModels` of the halves, and the Service of an exposed gateway.
+/// The `InferenceModels` of both sides, and the Service of an exposed gateway.
 fn owned(service: &JointInferenceService, valid: &ValidService) -> OwnedObjects {
     let mut owned = OwnedObjects::default();
-    if let EdgeHalf::Gateway { gateway, owned: model } = &valid.edge {
+    if let EdgeSide::Gateway { gateway, owned: model } = &valid.edge {
         owned.models.extend(model.as_deref().cloned());
         owned.exposed = exposed(service, gateway);
     }
-    if let CloudHalf::Server { owned: Some(model) } = &valid.cloud {
+    if let CloudSide::Server { owned: Some(model) } = &valid.cloud {
         owned.models.push((**model).clone());
     }
     owned
@@ -188,14 +193,15 @@ fn model_content(model: &Model, service: &ObjectMetadata) -> (ObjectKey, ObjectC
     let key = ObjectKey {
         namespace: service.namespace.clone(),
         resource: Resource::Models,
-        name: model_name(model),
+        name: object_name(&model.metadata),
     };
     let content = model::content(model, &key);
     (key, content)
 }
 
-fn model_name(model: &Model) -> ObjectName {
-    let name = model.metadata.name.as_deref().unwrap_or_default();
+/// The name of an object of the API server.
+pub fn object_name(metadata: &ObjectMeta) -> ObjectName {
+    let name = metadata.name.as_deref().unwrap_or_default();
     name.parse().expect("an API server names objects by RFC 1123")
 }
 
@@ -205,17 +211,29 @@ fn value(spec: &impl Serialize) -> serde_json::Value {
 
 fn edge_worker<'a>(service: &JointInferenceService, valid: &'a ValidService) -> PlannedWorker<'a> {
     let spec = &service.spec.edge_worker;
-    let (resolved, cloud, program) = match (&valid.edge, &valid.cloud, &spec.worker_spec) {
-        (EdgeHalf::Worker(resolved), CloudHalf::Worker(cloud), Some(program)) => {
-            (resolved, cloud, program)
+    match (&valid.edge, &valid.cloud, &spec.worker_spec) {
+        (EdgeSide::Worker(resolved), CloudSide::Worker(cloud), Some(program)) => {
+            let address = cloud_worker_address(cloud, valid.metadata.namespace.as_str());
+            let worker = planned_edge_worker(valid, resolved, (spec, program), address);
+            (worker, Some(&resolved.model))
         }
-        (EdgeHalf::Gateway { gateway, .. }, ..) => return (gateway_worker(valid, gateway), None),
+        (EdgeSide::Gateway { gateway, .. }, ..) => {
+            (planned_gateway(gateway, &valid.metadata), None)
+        }
         _ => unreachable!("validate accepts a worker only with a worker in the cloud"),
-    };
-    let namespace = valid.metadata.namespace.as_str();
-    let (host, port, address) = cloud_worker_address(cloud, namespace);
+    }
+}
+
+/// The task of the edge worker, which calls the cloud worker at this address.
+pub fn planned_edge_worker(
+    valid: &ValidService,
+    resolved: &ResolvedWorker,
+    (spec, program): (&EdgeWorker, &WorkerSpec),
+    (host, port, address): (String, u16, Option<IpAddr>),
+) -> Worker {
     let hosts = address.map(|address| (host.clone(), address)).into_iter().collect();
     let url_host = in_url(&host);
+    let algorithm = &spec.hard_example_algorithm;
     let env = environment(
         &program.parameters,
         &resolved.env,
@@ -223,28 +241,24 @@ fn edge_worker<'a>(service: &JointInferenceService, valid: &'a ValidService) -> 
             ("NAMESPACE", valid.metadata.namespace.to_string()),
             ("SERVICE_NAME", valid.metadata.name.to_string()),
             ("WORKER_NAME", resolved.name.to_string()),
-            ("HEM_NAME", spec.hard_example_algorithm.name.clone()),
-            ("HEM_PARAMETERS", json(&spec.hard_example_algorithm.parameters)),
+            ("HEM_NAME", algorithm.name.clone()),
+            ("HEM_PARAMETERS", json(&algorithm.parameters)),
             ("BIG_MODEL_URL", format!("http://{url_host}:{port}")),
             ("BIG_MODEL_IP", host),
             ("BIG_MODEL_PORT", port.to_string()),
         ],
     );
-    let dataset = valid.dataset.as_deref().map(|dataset| {
-        let name = dataset.metadata.name.as_deref().unwrap_or_default();
-        name.parse().expect("an API server names objects by RFC 1123")
-    });
-    let worker = Worker { dataset, hosts, ..worker(Role::Edge, resolved, program, env, None) };
-    (worker, Some(&resolved.model))
+    let dataset = valid.dataset.as_deref().map(|dataset| object_name(&dataset.metadata));
+    Worker { dataset, hosts, ..planned_worker(Role::Edge, resolved, program, env, None) }
 }
 
 /// The gateway as a worker: its model server is the task of an `InferenceModel`.
-fn gateway_worker(valid: &ValidService, gateway: &ValidGateway) -> Worker {
+pub fn planned_gateway(gateway: &ValidGateway, service: &ObjectMetadata) -> Worker {
     let addresses = [Some(gateway.config.listen), gateway.config.grpc_listen];
     let addresses: Vec<_> = addresses.iter().flatten().map(ToString::to_string).collect();
     let env = [
-        ("NAMESPACE", valid.metadata.namespace.to_string()),
-        ("SERVICE_NAME", valid.metadata.name.to_string()),
+        ("NAMESPACE", service.namespace.to_string()),
+        ("SERVICE_NAME", service.name.to_string()),
         ("WORKER_NAME", gateway.name.to_string()),
         // A gateway opens its ports when it starts: other addresses replace the container.
         ("GATEWAY_ADDRESSES", addresses.join(",")),
@@ -267,14 +281,21 @@ fn gateway_worker(valid: &ValidService, gateway: &ValidGateway) -> Worker {
         hosts: BTreeMap::new(),
         resources: ResourceLimits::default(),
         rights: ContainerRights::default(),
-        gateway: Some(Box::new(gateway.spec.clone())),
+        gateway: Some(Box::new(GatewaySpec {
+            config: Document::from(&gateway.config),
+            server: gateway.server.clone(),
+            token_file: gateway.token_file.clone(),
+            ca_file: gateway.ca_file.clone(),
+            capture_dir: gateway.capture_dir.clone(),
+        })),
     }
 }
 
-fn cloud_worker(
-    valid: &ValidService,
+/// The task of the cloud worker.
+pub fn planned_cloud_worker(
     cloud: &ValidCloudWorker,
-    spec: &neptune_api::WorkerSpec,
+    spec: &WorkerSpec,
+    service: &ObjectMetadata,
 ) -> Worker {
     let port = match &cloud.runtime {
         CloudRuntime::Kubelet { .. } => SERVICE_PORT,
@@ -284,20 +305,21 @@ fn cloud_worker(
         &spec.parameters,
         &cloud.worker.env,
         [
-            ("NAMESPACE", valid.metadata.namespace.to_string()),
-            ("SERVICE_NAME", valid.metadata.name.to_string()),
+            ("NAMESPACE", service.namespace.to_string()),
+            ("SERVICE_NAME", service.name.to_string()),
             ("WORKER_NAME", cloud.worker.name.to_string()),
             ("BIG_MODEL_BIND_IP", "0.0.0.0".to_owned()),
             ("BIG_MODEL_BIND_PORT", port.to_string()),
         ],
     );
-    worker(Role::Cloud, &cloud.worker, spec, env, Some(port))
+    planned_worker(Role::Cloud, &cloud.worker, spec, env, Some(port))
 }
 
-fn worker(
+/// The task of a worker with these variables.
+pub fn planned_worker(
     role: Role,
     resolved: &ResolvedWorker,
-    spec: &neptune_api::WorkerSpec,
+    spec: &WorkerSpec,
     env: BTreeMap<String, String>,
     port: Option<u16>,
 ) -> Worker {
@@ -316,7 +338,7 @@ fn worker(
         args,
         env,
         scripts,
-        model: Some(model_name(&resolved.model)),
+        model: Some(object_name(&resolved.model.metadata)),
         restart_policy: spec.restart_policy.map(|policy| match policy {
             neptune_api::RestartPolicy::Always => RestartPolicy::Always,
             neptune_api::RestartPolicy::OnFailure => RestartPolicy::OnFailure,
@@ -541,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_follow_the_placement_of_their_half() {
+    fn servers_follow_the_placement_of_their_side() {
         let (mut service, mut facts) = (fixtures::assistant(), fixtures::assistant_facts());
         fixtures::select(&mut service, &mut facts, &["e1", "e2"]);
         service.spec.edge_worker.placement = Some(Placement::All);
@@ -695,7 +717,7 @@ mod tests {
         assert_eq!(
             pod.pointer(required).unwrap()["nodeSelectorTerms"],
             serde_json::json!([{"matchFields": [
-                {"key": "metadata.name", "operator": "In", "values": ["solar-corona-cloud"]}]}])
+            {"key": "metadata.name", "operator": "In", "values": ["solar-corona-cloud"]}]}])
         );
         assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
         assert_eq!(
@@ -848,7 +870,7 @@ mod tests {
         assert_eq!(
             env[0],
             serde_json::json!({"name": "AWS_ACCESS_KEY_ID",
-                "valueFrom": {"secretKeyRef": {"name": "s3", "key": "AWS_ACCESS_KEY_ID"}}})
+            "valueFrom": {"secretKeyRef": {"name": "s3", "key": "AWS_ACCESS_KEY_ID"}}})
         );
         assert_eq!(env[2]["valueFrom"]["secretKeyRef"]["optional"], true);
         assert!(

@@ -7,7 +7,7 @@ use neptune_wire::ArtifactAddress;
 use crate::{controllers::joint_inference_service::validate::ServiceFacts, finding::Finding};
 
 /// Adds the findings of a cloud worker in a Pod.
-pub fn check(spec: &WorkerSpec, facts: &ServiceFacts, findings: &mut Vec<Finding>) {
+pub fn check_pod(spec: &WorkerSpec, facts: &ServiceFacts, findings: &mut Vec<Finding>) {
     let policy = &facts.pod_policy;
     let node = facts.cloud_node.as_deref();
     findings.extend(node.and_then(|node| policy.check_node("spec.cloudWorker.nodeName", node)));

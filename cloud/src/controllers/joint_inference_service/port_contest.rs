@@ -9,13 +9,21 @@ use neptune_link::LinkOptions;
 use neptune_wire::{NodeName, ObjectKey};
 use proptest::prelude::*;
 
-use super::{fixtures, plan, validate::validate};
 use crate::{
-    controllers::runtime::Controller as _, fleet::Publisher, kubernetes::identity::key,
-    metrics::Metrics, reason::Reason, transport::Mqtt, worker::ports,
+    controllers::{
+        joint_inference_service::{fixtures, plan, validate::validate},
+        runtime::Controller as _,
+    },
+    fleet::Publisher,
+    kubernetes::identity::key,
+    metrics::Metrics,
+    reason::Reason,
+    transport::Mqtt,
+    worker::ports,
 };
 
 const SERVICES: usize = 4;
+
 const PORTS: std::ops::Range<u16> = 8080..8083;
 
 /// A service that the status of which lists its node. All are created in one second, so that the one

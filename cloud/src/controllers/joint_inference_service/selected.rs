@@ -11,15 +11,23 @@ use neptune_api::{
 };
 use neptune_wire::{ModelPresenceReport, NodeName, PresenceState, Role};
 
-use super::{
-    place,
-    selection::{Candidate, Choice, Current, FAILED_FOR, SelectionRules, choose, rules},
-    served_file::file_version,
-    server,
-};
 use crate::{
-    cache::Cached as _, controllers::runtime::Context, finding::Finding, kubernetes::identity::key,
-    kubernetes::node_selector::text, reason::Reason,
+    cache::Cached as _,
+    controllers::{
+        joint_inference_service::{
+            place::placed_nodes,
+            selection::{
+                Candidate, Choice, Current, FAILED_FOR, SelectionRules, choose_model,
+                selection_rules,
+            },
+            served_file::file_version,
+            server::owned_name,
+        },
+        runtime::Context,
+    },
+    finding::Finding,
+    kubernetes::{identity::key, node_selector::text},
+    reason::Reason,
 };
 
 /// Failed models that a status lists.
@@ -43,7 +51,7 @@ pub struct Selection {
 pub fn selection(service: &JointInferenceService, context: &Context) -> Option<Selection> {
     let spec = service.spec.edge_worker.model.as_ref()?;
     let selector = spec.selector.as_ref()?;
-    Some(match rules(spec) {
+    Some(match selection_rules(spec) {
         Ok(rules) => chosen(service, spec, selector, &rules, context),
         Err(finding) => Selection { finding: Some(finding), ..Selection::default() },
     })
@@ -81,7 +89,7 @@ fn chosen(
     };
     let candidates: Vec<_> = models.iter().map(of).collect();
     let current = previous.map(|it| Current { name: &it.name, since: it.since.0 });
-    let Some(choice) = choose(&candidates, current, rules, now) else {
+    let Some(choice) = choose_model(&candidates, current, rules, now) else {
         return Selection { finding: Some(nothing(&namespace, selector)), ..Selection::default() };
     };
     // A failed model is a candidate again after its time.
@@ -172,7 +180,7 @@ fn fits(model: &Model, current: &Model) -> bool {
 /// The nodes of the edge worker.
 fn nodes(service: &JointInferenceService) -> Vec<NodeName> {
     let named = service.spec.edge_worker.node_name.as_deref();
-    let nodes = named.into_iter().chain(place::placed_nodes(service));
+    let nodes = named.into_iter().chain(placed_nodes(service));
     nodes.filter_map(|node| node.parse().ok()).collect()
 }
 
@@ -201,7 +209,7 @@ fn failed(
     context: &Context,
 ) -> Vec<FailedModel> {
     let known = previous.into_iter().flat_map(|previous| previous.failed.iter().cloned());
-    let name = server::owned_name(service, Role::Edge);
+    let name = owned_name(service, Role::Edge);
     let namespace = service.namespace().unwrap_or_default();
     let owned = context.caches().get::<InferenceModel>(&namespace, &name);
     let failure = owned.as_deref().and_then(|owned| owned.status.as_ref()?.last_failure.clone());

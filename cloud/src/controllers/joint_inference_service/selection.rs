@@ -72,7 +72,7 @@ pub struct Choice {
 ///
 /// # Errors
 /// The finding about the first invalid field.
-pub fn rules(model: &EdgeModel) -> Result<SelectionRules, Finding> {
+pub fn selection_rules(model: &EdgeModel) -> Result<SelectionRules, Finding> {
     let invalid = |message: String| {
         Finding::new(Reason::WorkerInvalid, format!("spec.edgeWorker.model.{message}"))
     };
@@ -102,7 +102,7 @@ pub fn rules(model: &EdgeModel) -> Result<SelectionRules, Finding> {
 /// Models that are not on the nodes are chosen only if nothing serves yet. A metric that was measured
 /// with other data than the [`reference()`] counts as not measured.
 #[must_use]
-pub fn choose(
+pub fn choose_model(
     candidates: &[Candidate],
     current: Option<Current>,
     rules: &SelectionRules,
@@ -328,7 +328,7 @@ mod tests {
 
     fn chosen(candidates: &[Candidate], current: &str, now: i64) -> Choice {
         let current = Current { name: current, since: at(0) };
-        choose(candidates, Some(current), &accuracy(), at(now)).unwrap()
+        choose_model(candidates, Some(current), &accuracy(), at(now)).unwrap()
     }
 
     #[test]
@@ -353,7 +353,7 @@ mod tests {
         let equal = [candidate("a", 0.9), candidate("b", 0.9)];
         let no_margin = SelectionRules { margin: 0.0, ..accuracy() };
         let current = Current { name: "b", since: at(0) };
-        let choice = choose(&equal, Some(current), &no_margin, at(10_000)).unwrap();
+        let choice = choose_model(&equal, Some(current), &no_margin, at(10_000)).unwrap();
         assert_eq!((choice.name.as_str(), choice.switch), ("b", None));
     }
 
@@ -362,7 +362,7 @@ mod tests {
         let rules = SelectionRules { mode: SelectionMode::Min, best: "loss".into(), ..accuracy() };
         let models = [candidate("a", 0.30), candidate("b", 0.21)];
         let current = Current { name: "a", since: at(0) };
-        let choice = choose(&models, Some(current), &rules, at(600)).unwrap();
+        let choice = choose_model(&models, Some(current), &rules, at(600)).unwrap();
         assert_eq!(
             choice.switch.unwrap().1,
             "loss 0.21 of b beats 0.3 of a by 0.09 (margin 0.005)"
@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(chosen(&failed, "a", 10_000).switch, None);
         assert_eq!(chosen(&failed[..1], "b", 10_000).switch, None);
         assert_eq!(
-            choose(&[], Some(Current { name: "b", since: at(0) }), &accuracy(), at(1)),
+            choose_model(&[], Some(Current { name: "b", since: at(0) }), &accuracy(), at(1)),
             None
         );
     }
@@ -460,7 +460,7 @@ mod tests {
     fn newest_metric_decides_the_data_without_a_measured_current_model() {
         let newer = Candidate { updated: Some(at(9)), ..measured_with("b", 0.6, "bb") };
         let models = [measured_with("a", 0.9, "aa"), newer, measured_with("c", 0.5, "bb")];
-        let first = choose(&models, None, &accuracy(), at(0)).unwrap();
+        let first = choose_model(&models, None, &accuracy(), at(0)).unwrap();
         assert_eq!(first.name, "b");
         assert_eq!(
             first.switch.unwrap().1,
@@ -481,7 +481,7 @@ mod tests {
 
     #[test]
     fn first_choice_prefers_present_then_metric_then_newer_then_name() {
-        let first = |models: &[Candidate]| choose(models, None, &accuracy(), at(0)).unwrap();
+        let first = |models: &[Candidate]| choose_model(models, None, &accuracy(), at(0)).unwrap();
         let absent = Candidate { is_present: false, ..candidate("a", 0.9) };
         assert_eq!(first(&[absent.clone(), candidate("b", 0.5)]).name, "b");
         assert_eq!(first(&[candidate("a", 0.5), candidate("b", 0.6)]).name, "b");
@@ -490,7 +490,7 @@ mod tests {
         assert_eq!(first(&[candidate("b", 0.5), candidate("a", 0.5)]).name, "a");
         let unknown = first(&[Candidate { metric: None, ..absent }]);
         assert_eq!(unknown.switch.unwrap().1, "a is the first choice: no candidate has accuracy");
-        assert_eq!(choose(&[], None, &accuracy(), at(0)), None);
+        assert_eq!(choose_model(&[], None, &accuracy(), at(0)), None);
     }
 
     #[test]
@@ -501,9 +501,9 @@ mod tests {
             dwell_seconds: Some(dwell),
             ..EdgeModel::default()
         };
-        let parsed = rules(&spec("accuracy", "0.005", 600)).unwrap();
+        let parsed = selection_rules(&spec("accuracy", "0.005", 600)).unwrap();
         assert_eq!(parsed, accuracy());
-        let message = |spec: &EdgeModel| rules(spec).unwrap_err().message;
+        let message = |spec: &EdgeModel| selection_rules(spec).unwrap_err().message;
         assert_eq!(
             message(&spec("", "0", 1)),
             "spec.edgeWorker.model.best: selector needs best: which metric decides"
@@ -524,7 +524,9 @@ mod tests {
         for (step, candidates) in steps.enumerate() {
             let second = i64::try_from(step).unwrap() * 10;
             let known = current.as_ref().map(|(name, since)| Current { name, since: *since });
-            let Some(choice) = choose(&candidates, known, rules, at(second)) else { continue };
+            let Some(choice) = choose_model(&candidates, known, rules, at(second)) else {
+                continue;
+            };
             if let Some((cause, _)) = choice.switch {
                 switches.push((second, cause));
                 current = Some((choice.name, at(second)));
@@ -592,7 +594,7 @@ mod tests {
             let models: Vec<_> = models.into_iter().enumerate().map(any_data).collect();
             let name = format!("m{current}");
             let known = Current { name: &name, since: at(0) };
-            let choice = choose(&models, Some(known), &accuracy(), at(10_000)).unwrap();
+            let choice = choose_model(&models, Some(known), &accuracy(), at(10_000)).unwrap();
             let of = |name: &str| models.iter().find(|it| it.name == name);
             let chosen = of(&choice.name).unwrap();
             if let Some((SelectionCause::Better, _)) = choice.switch {
@@ -614,12 +616,12 @@ mod tests {
             let models: Vec<_> = values.into_iter().enumerate().map(any_data).collect();
             let name = format!("m{current}");
             let known = Current { name: &name, since: at(since) };
-            let choice = choose(&models, Some(known), &accuracy(), at(now)).unwrap();
+            let choice = choose_model(&models, Some(known), &accuracy(), at(now)).unwrap();
             let since = if choice.switch.is_some() { now } else { since };
             let again = Current { name: &choice.name, since: at(since) };
             let mut reversed = models.clone();
             reversed.reverse();
-            let after = choose(&reversed, Some(again), &accuracy(), at(now)).unwrap();
+            let after = choose_model(&reversed, Some(again), &accuracy(), at(now)).unwrap();
             prop_assert_eq!((after.name, after.switch), (choice.name.clone(), None));
         }
     }

@@ -17,7 +17,7 @@ use neptune_wire::{NodeName, Resource, Role};
 
 use crate::{
     controllers::joint_inference_service::{
-        gateway,
+        gateway::gateway_settings,
         plan::{SERVICE_GRPC_PORT, SERVICE_PORT},
         served_file::{digest, download_url, served_name, version},
         server_ports::{existing, node_ports},
@@ -26,7 +26,7 @@ use crate::{
     },
     finding::Finding,
     kubernetes::{
-        identity::is_owned, labels::MANAGED_BY, nodes::internal_address, pod_security, quantities,
+        identity::is_owned, labels::MANAGED_BY, nodes::is_agent_node, pod_security, quantities,
     },
     reason::Reason,
     worker::{
@@ -66,13 +66,13 @@ impl ServerPlace<'_> {
     fn is_pod(&self) -> bool {
         match self {
             Self::Edge(_) => false,
-            Self::Cloud(node) => !node.is_some_and(crate::kubernetes::nodes::is_agent_node),
+            Self::Cloud(node) => !node.is_some_and(is_agent_node),
         }
     }
 }
 
 /// The server for a model, which the service owns.
-pub fn owned(
+pub fn owned_server(
     service: &JointInferenceService,
     role: Role,
     server: &ModelServer,
@@ -80,55 +80,19 @@ pub fn owned(
     facts: &ServiceFacts,
     findings: &mut Vec<Finding>,
 ) -> Option<ResolvedServer> {
-    let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
-    let (half, worker, model) = match role {
-        Role::Edge => ("spec.edgeWorker", &edge.name, facts.edge_model.as_ref()),
-        Role::Cloud => ("spec.cloudWorker", &cloud.name, facts.cloud_model.as_ref()),
-    };
-    let existing = existing(role, facts);
-    let name = owned_name(service, role);
     let before = findings.len();
-    if let Some(other) = existing.filter(|other| !is_owned(other.meta(), service)) {
-        let namespace = other.metadata.namespace.as_deref().unwrap_or_default();
-        let message = format!(
-            "InferenceModel {namespace}/{name} exists and has another owner; delete it or rename {half}.name {worker:?}"
-        );
-        findings.push(Finding::new(Reason::NameTaken, message));
-    }
-    let field = format!("{half}.server");
-    let resources = server.resources.as_ref();
-    quantities::limits(&format!("{field}.resources.limits"), resources, findings);
-    let context = server.security_context.as_ref();
-    findings.extend(pod_security::check(&format!("{field}.securityContext"), context));
-    let framework = framework_server(&server.framework_type, &field, facts, findings);
-    let protocol = server.protocol.or_else(|| framework?.protocol);
-    let wants_grpc = gateway::settings(service).grpc_port.is_some();
-    if let Some(framework) = framework.filter(|_| wants_grpc) {
-        check_grpc(framework, server, protocol, &field, findings);
-    }
-    let in_pod = place.is_pod();
-    check_transformer(service, &name, (server, protocol, in_pod), &field, facts, findings);
+    let protocol = check_server(service, role, server, place, facts, findings);
     if findings.len() > before {
         return None;
     }
-    let model = model?;
-    let of_node = |nodes: &[&str]| node_ports(service, role, nodes, facts);
-    let ports = match place {
-        ServerPlace::Edge(nodes) => {
-            of_node(&nodes.iter().map(NodeName::as_str).collect::<Vec<_>>())
-        }
-        ServerPlace::Cloud(Some(node)) if crate::kubernetes::nodes::is_agent_node(node) => {
-            of_node(&[node.metadata.name.as_deref().unwrap_or_default()])
-        }
-        ServerPlace::Cloud(_) => ServerPorts { rest: SERVICE_PORT, grpc: Some(SERVICE_GRPC_PORT) },
+    let (model, stable_name) = match role {
+        Role::Edge => (facts.edge_model.as_deref()?, served_name(service)),
+        Role::Cloud => (facts.cloud_model.as_deref()?, None),
     };
-    let ports = ServerPorts { grpc: ports.grpc.filter(|_| wants_grpc), ..ports };
-    let stable_name = match role {
-        Role::Edge => served_name(service),
-        Role::Cloud => None,
-    };
+    let name = owned_name(service, role);
+    let ports = server_ports(service, role, place, facts);
     let model_name = stable_name.or_else(|| model.metadata.name.clone()).unwrap_or_default();
-    let version = version(service, role, model, existing);
+    let version = version(service, role, model, existing(role, facts));
     let spec = InferenceModelSpec {
         model_name: model_name.clone(),
         serving_port: Some(ports.rest.into()),
@@ -151,6 +115,59 @@ pub fn owned(
         protocol,
         owned: Some(owned),
     })
+}
+
+/// Checks an owned server and its name. Returns its protocol, if it is known.
+fn check_server(
+    service: &JointInferenceService,
+    role: Role,
+    server: &ModelServer,
+    place: &ServerPlace,
+    facts: &ServiceFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<ServerProtocol> {
+    let name = owned_name(service, role);
+    if let Some(other) = existing(role, facts).filter(|other| !is_owned(other.meta(), service)) {
+        let namespace = other.metadata.namespace.as_deref().unwrap_or_default();
+        let (field, worker) = (worker_field(role), worker_name_of(service, role));
+        let message = format!(
+            "InferenceModel {namespace}/{name} exists and has another owner; delete it or rename {field}.name {worker:?}"
+        );
+        findings.push(Finding::new(Reason::NameTaken, message));
+    }
+    let field = format!("{}.server", worker_field(role));
+    let resources = server.resources.as_ref();
+    quantities::limits(&format!("{field}.resources.limits"), resources, findings);
+    let context = server.security_context.as_ref();
+    findings.extend(pod_security::check(&format!("{field}.securityContext"), context));
+    let framework = framework_server(&server.framework_type, &field, facts, findings);
+    let protocol = server.protocol.or_else(|| framework?.protocol);
+    if let Some(framework) = framework.filter(|_| gateway_settings(service).grpc_port.is_some()) {
+        check_grpc(framework, server, protocol, &field, findings);
+    }
+    check_transformer(service, &name, (server, protocol, place.is_pod()), &field, facts, findings);
+    protocol
+}
+
+/// The ports of an owned server: of its nodes if agents run it, else of its Service.
+fn server_ports(
+    service: &JointInferenceService,
+    role: Role,
+    place: &ServerPlace,
+    facts: &ServiceFacts,
+) -> ServerPorts {
+    let of_node = |nodes: &[&str]| node_ports(service, role, nodes, facts);
+    let ports = match place {
+        ServerPlace::Edge(nodes) => {
+            of_node(&nodes.iter().map(NodeName::as_str).collect::<Vec<_>>())
+        }
+        ServerPlace::Cloud(Some(node)) if is_agent_node(node) => {
+            of_node(&[node.metadata.name.as_deref().unwrap_or_default()])
+        }
+        ServerPlace::Cloud(_) => ServerPorts { rest: SERVICE_PORT, grpc: Some(SERVICE_GRPC_PORT) },
+    };
+    let wants_grpc = gateway_settings(service).grpc_port.is_some();
+    ServerPorts { grpc: ports.grpc.filter(|_| wants_grpc), ..ports }
 }
 
 /// Checks that an owned server has gRPC.
@@ -178,9 +195,26 @@ fn check_grpc(
 pub fn owned_name(service: &JointInferenceService, role: Role) -> String {
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
     let name = service.metadata.name.as_deref().unwrap_or_default();
-    let (edge, cloud) = (&service.spec.edge_worker.name, &service.spec.cloud_worker.name);
-    let worker = if role == Role::Edge { edge } else { cloud };
-    owned_model_name(namespace, name, role, worker, role == Role::Cloud && edge == cloud)
+    let worker = worker_name_of(service, role);
+    let is_second =
+        role == Role::Cloud && service.spec.edge_worker.name == service.spec.cloud_worker.name;
+    owned_model_name(namespace, name, role, worker, is_second)
+}
+
+/// The name of a worker in the spec.
+pub fn worker_name_of(service: &JointInferenceService, role: Role) -> &str {
+    match role {
+        Role::Edge => &service.spec.edge_worker.name,
+        Role::Cloud => &service.spec.cloud_worker.name,
+    }
+}
+
+/// The field of the spec with a worker.
+pub const fn worker_field(role: Role) -> &'static str {
+    match role {
+        Role::Edge => "spec.edgeWorker",
+        Role::Cloud => "spec.cloudWorker",
+    }
 }
 
 fn spec(
@@ -227,7 +261,7 @@ fn spec(
 }
 
 /// The server of an `InferenceModel` that the spec names.
-pub fn named(
+pub fn named_server(
     name: &str,
     field: &str,
     model: Option<&Arc<InferenceModel>>,
@@ -305,16 +339,7 @@ fn framework_server<'a>(
     facts: &'a ServiceFacts,
     findings: &mut Vec<Finding>,
 ) -> Option<&'a Server> {
-    let frameworks = match &facts.frameworks {
-        Ok(frameworks) => frameworks,
-        Err(error) => {
-            let finding = Finding::new(Reason::FrameworksInvalid, error.clone());
-            if !findings.contains(&finding) {
-                findings.push(finding);
-            }
-            return None;
-        }
-    };
+    let frameworks = facts.frameworks(findings)?;
     let found = frameworks.server(framework);
     if found.is_some() {
         return found;
@@ -338,7 +363,7 @@ pub struct ServerAddress {
 
 /// The address of the cloud's model server: of its node if an agent runs it, else of its Service,
 /// whose name is known before it exists.
-pub fn cloud_address(
+pub fn server_address(
     facts: &ServiceFacts,
     server: &ResolvedServer,
     node: Option<&Node>,
@@ -346,8 +371,8 @@ pub fn cloud_address(
     findings: &mut Vec<Finding>,
 ) -> Option<ServerAddress> {
     let gateway = &facts.gateway;
-    if let Some(node) = node.filter(|node| crate::kubernetes::nodes::is_agent_node(node)) {
-        let address = internal_address(node).map(str::to_owned).or(facts.agent_address.clone());
+    if let Some(node) = node.filter(|node| is_agent_node(node)) {
+        let address = facts.cloud_node_address();
         if address.is_none() {
             let message = format!(
                 "InferenceModel {:?} has no address: node {} has no InternalIP in its status and its agent has not reported an address; start neptune-edge on the node",

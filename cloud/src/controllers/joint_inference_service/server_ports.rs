@@ -18,6 +18,7 @@ use crate::{
 /// The range of the ports of owned servers: above well-known services, below the ephemeral ports of
 /// Linux.
 const FIRST: u16 = 21_000;
+
 const COUNT: u16 = 9_000;
 
 /// The `InferenceModel` of the owned server's name, if it exists.

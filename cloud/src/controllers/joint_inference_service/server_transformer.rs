@@ -3,7 +3,7 @@
 use neptune_api::{JointInferenceService, ModelServer, ServerProtocol};
 
 use crate::{
-    controllers::joint_inference_service::{gateway, validate::ServiceFacts},
+    controllers::joint_inference_service::{gateway::gateway_settings, validate::ServiceFacts},
     finding::Finding,
     reason::Reason,
     worker::transformers::{self, Endpoint},
@@ -20,7 +20,7 @@ pub fn check_transformer(
     findings: &mut Vec<Finding>,
 ) {
     let Some(transformer) = server.transformer.as_deref() else { return };
-    if gateway::settings(service).grpc_port.is_some() {
+    if gateway_settings(service).grpc_port.is_some() {
         let message = format!(
             "{field}.transformer has no gRPC, which spec.gateway.grpcPort needs; remove one of them"
         );

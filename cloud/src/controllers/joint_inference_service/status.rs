@@ -11,7 +11,8 @@ use neptune_wire::Counters;
 use crate::{
     controllers::{
         joint_inference_service::{
-            chain, gateway_status,
+            chain::tier_statuses,
+            gateway_status::{gateway_metrics, gateway_of_node, next_gateway, without_history},
             observed::{EdgeObservation, ObservedWorker, ServiceObservation},
             total_upload::Held,
         },
@@ -35,7 +36,7 @@ const MAX_MESSAGE_CHARS: usize = 256;
 
 /// The next status. Totals never decrease: new counts are added to those of the previous status.
 #[must_use]
-pub fn next(
+pub fn next_status(
     previous: &JointInferenceServiceStatus,
     inputs: &StatusInputs<ServiceObservation>,
 ) -> JointInferenceServiceStatus {
@@ -54,9 +55,9 @@ pub fn next(
     } else {
         conditions(&previous.conditions, condition, inputs.now)
     };
-    let gateway = gateway_status::next(previous, &inputs.observed, &reports, inputs.now);
+    let gateway = next_gateway(previous, &inputs.observed, &reports, inputs.now);
     let mut metrics = metrics(totals);
-    metrics.extend(gateway_status::metrics(totals, gateway.as_deref()));
+    metrics.extend(gateway_metrics(totals, gateway.as_deref()));
     let is_counted = metrics == previous.metrics;
     let metrics_time = previous.metrics_time.clone().filter(|_| is_counted);
     JointInferenceServiceStatus {
@@ -79,7 +80,7 @@ pub fn next(
             (None, [_, ..]) => previous.total_upload.clone(),
             (held, _) => held.map(total_upload).map(Box::new),
         },
-        tiers: chain::tiers(&inputs.observed.tier_names, &totals),
+        tiers: tier_statuses(&inputs.observed.tier_names, &totals),
         gateway,
         model: match (&inputs.observed.model, inputs.findings) {
             (None, [_, ..]) => previous.model.clone(),
@@ -125,7 +126,7 @@ pub fn is_same_status(a: &JointInferenceServiceStatus, b: &JointInferenceService
         for report in &mut status.reports {
             (report.epoch, report.seq) = (0, 0);
         }
-        gateway_status::without_history(&mut status);
+        without_history(&mut status);
         status
     };
     plain(a) == plain(b)
@@ -310,7 +311,7 @@ fn edge_workers(
             state: state.to_owned(),
             reason: finding.map(|finding| finding.reason.to_string()),
             message: finding.map(|it| it.message.chars().take(MAX_MESSAGE_CHARS).collect()),
-            gateway: edge.gateway.as_deref().map(gateway_status::of_node).map(Box::new),
+            gateway: edge.gateway.as_deref().map(gateway_of_node).map(Box::new),
         }
     };
     let edges = inputs.observed.edges.iter().filter(|_| inputs.observed.is_selected);
@@ -537,7 +538,7 @@ mod tests {
     }
 
     fn fresh(inputs: &StatusInputs<ServiceObservation>) -> JointInferenceServiceStatus {
-        next(&JointInferenceServiceStatus::default(), inputs)
+        next_status(&JointInferenceServiceStatus::default(), inputs)
     }
 
     fn brief(status: &JointInferenceServiceStatus) -> (JisConditionType, String) {
@@ -562,10 +563,10 @@ mod tests {
             inputs
         };
         let first = fresh(&at_threshold(0.7, 0));
-        let idle = next(&first, &at_threshold(0.7, 3600));
+        let idle = next_status(&first, &at_threshold(0.7, 3600));
         assert_eq!(idle.gateway.as_ref().unwrap().history.len(), 2);
         assert!(is_same_status(&first, &idle), "an idle service writes nothing");
-        let moved = next(&first, &at_threshold(0.71, 3600));
+        let moved = next_status(&first, &at_threshold(0.71, 3600));
         assert!(!is_same_status(&first, &moved));
         assert_eq!(brief(&first), brief(&moved));
     }
@@ -679,7 +680,7 @@ mod tests {
             for (second, (workers, expected)) in (1..).zip(steps) {
                 // A second time, nothing changes.
                 for _ in 0..2 {
-                    status = next(&status, &inputs(workers.clone(), second));
+                    status = next_status(&status, &inputs(workers.clone(), second));
                     let current = status.conditions.last().unwrap();
                     let (type_, reason) = brief(&status);
                     let (active, failed) = (status.active.unwrap(), status.failed.unwrap());
@@ -698,10 +699,10 @@ mod tests {
         let invalid = [Finding::new(Reason::ScriptDirInvalid, "bad directory")];
         let edge = || [offline(), ObservedWorker::Running];
         let wrong = StatusInputs { findings: &invalid, ..inputs(edge(), 1) };
-        let never_started = next(&fresh(&wrong), &inputs(edge(), 2));
+        let never_started = next_status(&fresh(&wrong), &inputs(edge(), 2));
         assert_eq!(brief(&never_started).0, JisConditionType::Pending);
         let run = fresh(&inputs([ObservedWorker::Running, ObservedWorker::Running], 1));
-        let healed = next(&next(&run, &wrong), &inputs(edge(), 2));
+        let healed = next_status(&next_status(&run, &wrong), &inputs(edge(), 2));
         assert_eq!(brief(&healed), (JisConditionType::Running, "NodeOffline".to_owned()));
         assert_eq!(healed.conditions.last().unwrap().status, "Unknown");
     }
@@ -719,18 +720,18 @@ mod tests {
             is_settled: false,
             ..inputs([unknown(), unknown()], 2)
         };
-        let after = next(&before, &restarted);
+        let after = next_status(&before, &restarted);
         assert_eq!(after.conditions, before.conditions);
         assert_eq!((after.active, after.observed_generation), (Some(2), Some(1)));
         assert_eq!(metric(&after), ["9", "4", "0.4444"]);
 
         let pending = (JisConditionType::Pending, Reason::CloudAddressUnknown.to_string());
         let settled = StatusInputs { is_settled: true, ..restarted.clone() };
-        assert_eq!(brief(&next(&before, &settled)), pending);
+        assert_eq!(brief(&next_status(&before, &settled)), pending);
         assert_eq!(brief(&fresh(&restarted)), pending, "nothing is known of a new service");
         let other = [&unknown_address[..], &[Finding::new(Reason::ModelNotFound, "no model")]];
         let other = StatusInputs { findings: &other.concat(), ..restarted };
-        assert_ne!(next(&before, &other).conditions, before.conditions);
+        assert_ne!(next_status(&before, &other).conditions, before.conditions);
     }
 
     #[test]
@@ -762,7 +763,7 @@ mod tests {
         let mut status = JointInferenceServiceStatus::default();
         let mut seen = Vec::new();
         for (edge, now) in steps {
-            status = next(&status, &inputs([edge, ObservedWorker::Running], now));
+            status = next_status(&status, &inputs([edge, ObservedWorker::Running], now));
             let brief = |c: &JisCondition| {
                 let since = c.last_transition_time.as_ref().unwrap().0.as_second();
                 format!("{} {} {since}", c.type_, c.status)
@@ -786,15 +787,15 @@ mod tests {
     #[test]
     fn reconcile_without_a_change_writes_no_status() {
         let run = |now| inputs([ObservedWorker::Running, ObservedWorker::Running], now);
-        let status = next(&fresh(&run(1)), &run(2));
-        let later = next(&status, &run(300));
+        let status = next_status(&fresh(&run(1)), &run(2));
+        let later = next_status(&status, &run(300));
         assert!(is_same_status(&status, &later), "only the heartbeat differs");
         assert_ne!(status, later);
         let counters = [unreported("edge0", "a", 5, 1)];
-        let more = next(&status, &StatusInputs { unreported: &counters, ..run(300) });
+        let more = next_status(&status, &StatusInputs { unreported: &counters, ..run(300) });
         assert!(!is_same_status(&status, &more));
         let again = [CounterReport { seq: 99, ..unreported("edge0", "a", 5, 1) }];
-        let again = next(&more, &StatusInputs { unreported: &again, ..run(301) });
+        let again = next_status(&more, &StatusInputs { unreported: &again, ..run(301) });
         assert!(is_same_status(&more, &again), "newer message with the same counts");
     }
 
@@ -803,7 +804,7 @@ mod tests {
         let run = inputs([ObservedWorker::Running, ObservedWorker::Running], 1);
         let mut status = JointInferenceServiceStatus::default();
         let mut step = |counters: &[CounterReport]| {
-            status = next(&status, &StatusInputs { unreported: counters, ..run.clone() });
+            status = next_status(&status, &StatusInputs { unreported: counters, ..run.clone() });
             metric(&status).join(" ")
         };
         assert_eq!(step(&[]), "0 0 0");
@@ -827,7 +828,7 @@ mod tests {
         let step = |previous: &JointInferenceServiceStatus, node: &str, fallback| {
             let mut report = unreported(node, "a", 100, 10);
             report.counters.fallback = fallback;
-            next(previous, &StatusInputs { unreported: &[report], ..run.clone() })
+            next_status(previous, &StatusInputs { unreported: &[report], ..run.clone() })
         };
         let status = step(&JointInferenceServiceStatus::default(), "edge0", 5);
         assert_eq!(brief(&status), (JisConditionType::Running, "CloudUnreachable".to_owned()));
@@ -847,7 +848,7 @@ mod tests {
                 let counters = [unreported(&node, "a", 10 * round, 1)];
                 let mut run = inputs([ObservedWorker::Running, ObservedWorker::Running], 1);
                 run.observed.edges[0].node = node;
-                status = next(&status, &StatusInputs { unreported: &counters, ..run });
+                status = next_status(&status, &StatusInputs { unreported: &counters, ..run });
                 expected += 10;
                 assert_eq!(metric(&status)[0], expected.to_string(), "{n} {round}");
             }
@@ -861,7 +862,7 @@ mod tests {
         for n in 0..2 * MAX_NODES {
             let mut run = inputs([ObservedWorker::Running, ObservedWorker::Running], 1);
             run.observed.edges[0].node = format!("edge{n}");
-            status = next(&status, &run);
+            status = next_status(&status, &run);
             assert_eq!(status.nodes.last(), Some(&format!("edge{n}")));
         }
         assert_eq!(status.nodes.len(), MAX_NODES);
@@ -885,7 +886,7 @@ mod tests {
             // left reports once more.
             let placed: Vec<_> = (0..30).map(|n| (round * 7 + n) % 40).collect();
             let names: Vec<_> = placed.iter().map(|n| node(*n)).collect();
-            status = next(&status, &selected(&names));
+            status = next_status(&status, &selected(&names));
             for n in placed {
                 tallies[n] += 3;
             }
@@ -895,7 +896,8 @@ mod tests {
                 .filter(|n| status.nodes.contains(&node(*n)))
                 .map(|n| unreported(&node(n), "a", tallies[n], 1))
                 .collect();
-            status = next(&status, &StatusInputs { unreported: &reports, ..selected(&names) });
+            status =
+                next_status(&status, &StatusInputs { unreported: &reports, ..selected(&names) });
             assert_eq!(metric(&status)[0], tallies.iter().sum::<u64>().to_string(), "{round}");
         }
         assert_eq!(status.reports.len(), 40);
@@ -905,17 +907,18 @@ mod tests {
     fn node_of_a_full_list_never_counts_twice() {
         let names: Vec<_> = (0..MAX_NODES).map(|n| format!("edge{n}")).collect();
         let count = |n: usize, numbers| unreported(&format!("edge{n}"), "a", numbers, 0);
-        let mut status = next(&JointInferenceServiceStatus::default(), &selected(&names));
+        let mut status = next_status(&JointInferenceServiceStatus::default(), &selected(&names));
         // The last node reports first.
         for n in (0..MAX_NODES).rev() {
             let reports = [count(n, 10)];
-            status = next(&status, &StatusInputs { unreported: &reports, ..selected(&names) });
+            status =
+                next_status(&status, &StatusInputs { unreported: &reports, ..selected(&names) });
         }
         // A new node takes the place of the first one, whose last report comes late.
         let mut moved = names[1..].to_vec();
         moved.push("new".to_owned());
         let reports = [count(0, 15), count(1, 20), unreported("new", "a", 1, 0)];
-        status = next(&status, &StatusInputs { unreported: &reports, ..selected(&moved) });
+        status = next_status(&status, &StatusInputs { unreported: &reports, ..selected(&moved) });
         assert_eq!(metric(&status)[0], (10 * MAX_NODES + 10 + 1).to_string());
         assert!(moved.iter().all(|node| status.nodes.contains(node)));
         assert_eq!(status.nodes.len(), MAX_NODES);
@@ -928,7 +931,8 @@ mod tests {
         let mut status = fresh(&StatusInputs { unreported: &reports, ..selected(&names) });
         for (instance, numbers) in [("b", 5), ("a", 101)] {
             let reports = [unreported("edge7", instance, numbers, 0)];
-            status = next(&status, &StatusInputs { unreported: &reports, ..selected(&names) });
+            status =
+                next_status(&status, &StatusInputs { unreported: &reports, ..selected(&names) });
         }
         assert_eq!(metric(&status)[0], "2006");
     }
@@ -952,7 +956,7 @@ mod tests {
             };
             status.edge_workers.iter().map(row).collect()
         };
-        let after = next(&status, &run);
+        let after = next_status(&status, &run);
         assert_eq!(
             rows(&after),
             ["e1 Running ", "e2 Unknown NodeOffline", "e3 Failed OutOfMemory"]
@@ -962,7 +966,7 @@ mod tests {
         assert_eq!(brief(&first), (JisConditionType::Failed, "OutOfMemory".to_owned()));
         assert_eq!(message(&first), "0 of 3 edge workers are running; f");
         run.observed.is_selected = false;
-        assert_eq!(next(&after, &run).edge_workers, []);
+        assert_eq!(next_status(&after, &run).edge_workers, []);
     }
 
     #[test]
@@ -981,8 +985,8 @@ mod tests {
         let time = |status: &JointInferenceServiceStatus| status.metrics_time.as_ref().unwrap().0;
         let status = fresh(&run(1));
         let counters = [unreported("edge0", "a", 10, 1)];
-        let counted = next(&status, &StatusInputs { unreported: &counters, ..run(5) });
-        let idle = next(&counted, &run(9));
+        let counted = next_status(&status, &StatusInputs { unreported: &counters, ..run(5) });
+        let idle = next_status(&counted, &run(9));
         assert_eq!([time(&status), time(&counted), time(&idle)], [at(1), at(5), at(5)]);
     }
 
@@ -996,7 +1000,7 @@ mod tests {
             count: 3,
             reason: "wrong".to_owned(),
         }];
-        let after = next(&before, &run);
+        let after = next_status(&before, &run);
         assert_eq!(after.rejected, run.observed.rejected);
         assert!(!is_same_status(&before, &after));
     }
@@ -1007,7 +1011,7 @@ mod tests {
         for n in 0..100 {
             let counters = [unreported("edge0", &n.to_string(), 10, 1)];
             let run = inputs([ObservedWorker::Running, ObservedWorker::Running], n);
-            status = next(&status, &StatusInputs { unreported: &counters, ..run });
+            status = next_status(&status, &StatusInputs { unreported: &counters, ..run });
         }
         assert_eq!(metric(&status), ["1000", "100", "0.1"]);
         assert!(status.reports.len() <= 16, "{}", status.reports.len());
@@ -1020,17 +1024,17 @@ mod tests {
     #[test]
     fn restarted_controller_keeps_the_status_until_agents_report() {
         let running = fresh(&inputs([ObservedWorker::Running, ObservedWorker::Running], 1));
-        let unchanged = next(&running, &inputs([unknown(), ObservedWorker::Running], 2));
+        let unchanged = next_status(&running, &inputs([unknown(), ObservedWorker::Running], 2));
         assert!(is_same_status(&running, &unchanged));
         let changed =
             StatusInputs { generation: Some(2), ..inputs([unknown(), ObservedWorker::Running], 3) };
-        let changed = next(&running, &changed);
+        let changed = next_status(&running, &changed);
         assert_eq!(brief(&changed), (JisConditionType::Pending, "AwaitingAgent".to_owned()));
 
         let missed = [Finding::new(Reason::ModelNotFound, "m")];
         let pending =
             fresh(&StatusInputs { findings: &missed, ..inputs([unknown(), unknown()], 1) });
-        let healed = next(&pending, &inputs([unknown(), ObservedWorker::Running], 2));
+        let healed = next_status(&pending, &inputs([unknown(), ObservedWorker::Running], 2));
         assert_eq!(brief(&healed).1, "AwaitingAgent", "a resolved obstacle is not kept");
     }
 

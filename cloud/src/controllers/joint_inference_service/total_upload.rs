@@ -10,12 +10,16 @@ use k8s_openapi::jiff::Timestamp;
 
 /// Bounds of the share that the last tier sends up.
 const BOUNDS: (f64, f64) = (0.01, 1.0);
+
 /// The most that the share changes in one step.
 const STEP: f64 = 0.1;
+
 /// The least time between two steps, in seconds.
 const STEP_SECONDS: i64 = 3_600;
+
 /// Smaller changes are not made.
 const DEAD_BAND: f64 = 0.02;
+
 /// Samples of a tier from which on its counters are used instead of its goal.
 const MEASURED: u64 = 1_000;
 
@@ -117,7 +121,7 @@ fn arriving(tiers: &[Tier]) -> Option<(f64, f64)> {
 }
 
 /// What the last tier sends up now, with these tiers below it.
-pub fn next(total: f64, tiers: &[Tier], held: Option<Held>, now: Timestamp) -> Held {
+pub fn next_total(total: f64, tiers: &[Tier], held: Option<Held>, now: Timestamp) -> Held {
     // A clock that was ahead stored it. It would delay the next step until then.
     let held = held.map(|held| Held { since: held.since.min(now), ..held });
     // Until something is measured, only specs changed.
@@ -159,7 +163,7 @@ fn step(total: f64, reach: Option<f64>, held: Option<Held>, now: Timestamp) -> H
 }
 
 /// Why the goal cannot be reached: the tiers below send up less.
-pub fn unreachable(total: f64, tiers: &[Tier]) -> Option<String> {
+pub fn unreachable_total(total: f64, tiers: &[Tier]) -> Option<String> {
     let reach = reach(tiers).filter(|reach| *reach < total)?;
     let least = least(tiers)?;
     let share = if tiers.len() == 1 && tiers[0].below.is_empty() {
@@ -199,13 +203,13 @@ mod tests {
     #[test]
     fn held_ratio_of_the_future_counts_as_of_now() {
         let held = Held { total: 0.1, ratio: 0.1, since: at(7200) };
-        assert_eq!(next(0.1, &[], Some(held), at(0)), Held { since: at(0), ..held });
+        assert_eq!(next_total(0.1, &[], Some(held), at(0)), Held { since: at(0), ..held });
     }
 
     #[expect(clippy::float_cmp, reason = "rounded to four decimals")]
     #[test]
     fn last_tier_sends_up_what_is_missing() {
-        let ratio = |total, tiers: &[Tier]| next(total, tiers, None, at(0)).ratio;
+        let ratio = |total, tiers: &[Tier]| next_total(total, tiers, None, at(0)).ratio;
         let cam = tier("cam", 10_000, 2_000, Vec::new());
         assert_eq!(ratio(0.05, std::slice::from_ref(&cam)), 0.25);
         let middle = tier("box", 2_000, 1_000, vec![cam]);
@@ -244,34 +248,38 @@ mod tests {
     fn goal_above_what_arrives_is_named() {
         let cam = tier("cam", 10_000, 500, Vec::new());
         assert_eq!(
-            unreachable(0.2, std::slice::from_ref(&cam)).unwrap(),
+            unreachable_total(0.2, std::slice::from_ref(&cam)).unwrap(),
             "totalUploadRatio 0.2 cannot be reached: service \"cam\" sends up only 0.05 of its \
-             samples"
+         samples"
         );
-        assert_eq!(unreachable(0.05, std::slice::from_ref(&cam)), None);
+        assert_eq!(unreachable_total(0.05, std::slice::from_ref(&cam)), None);
         let cam = tier("cam", 100_000, 5_000, Vec::new());
         let middle = tier("box", 5_000, 4_000, vec![cam]);
-        assert!(unreachable(0.2, &[middle]).unwrap().contains("\"cam\" sends up only 0.05"));
+        assert!(unreachable_total(0.2, &[middle]).unwrap().contains("\"cam\" sends up only 0.05"));
     }
 
     #[test]
     fn another_goal_takes_effect_at_once() {
         let cam = |sent_up| [tier("cam", 10_000, sent_up, Vec::new())];
-        let held = next(0.05, &cam(2_000), None, at(0));
+        let held = next_total(0.05, &cam(2_000), None, at(0));
         assert_eq!(
-            next(0.1, &cam(2_000), Some(held), at(1)),
+            next_total(0.1, &cam(2_000), Some(held), at(1)),
             Held { total: 0.1, ratio: 0.5, since: at(1) }
         );
-        assert_eq!(next(0.05, &cam(1_000), Some(held), at(1)), held, "the tiers below changed");
+        assert_eq!(
+            next_total(0.05, &cam(1_000), Some(held), at(1)),
+            held,
+            "the tiers below changed"
+        );
     }
 
     #[test]
     fn service_that_joins_before_its_first_samples_takes_effect_at_once() {
-        let alone = next(0.1, &[], None, at(0));
+        let alone = next_total(0.1, &[], None, at(0));
         let cam = [Tier { goal: Some(0.4), ..Tier::default() }];
-        let joined = next(0.1, &cam, Some(alone), at(1));
+        let joined = next_total(0.1, &cam, Some(alone), at(1));
         assert_eq!(joined, Held { total: 0.1, ratio: 0.25, since: at(1) });
-        assert_eq!(next(0.1, &cam, Some(joined), at(9)), joined, "its time stays");
+        assert_eq!(next_total(0.1, &cam, Some(joined), at(9)), joined, "its time stays");
     }
 
     proptest! {

@@ -14,14 +14,15 @@ use crate::{
     controllers::{
         dataset::is_on,
         joint_inference_service::{
-            gateway::{self, ValidGateway},
-            halves,
+            gateway::ValidGateway,
+            halves::{cloud_target, resolve_gateway},
             observed::GatewayAddress,
-            place, pod,
+            place::{cloud_worker_node, edge_worker_nodes},
+            pod::check_pod,
             selected::Selection,
-            shape::{self, CloudForm, EdgeForm},
+            shape::{CloudForm, EdgeForm, check_forms},
             total_upload::{Held, Tier},
-            worker::{ResolvedWorker, WorkerInput, algorithm, resolve},
+            worker::{ResolvedWorker, WorkerInput, check_algorithm, resolve_worker},
         },
     },
     finding::Finding,
@@ -78,9 +79,9 @@ pub struct GatewayFacts {
     pub image: String,
     /// The addresses that the agents of the edge worker's nodes report.
     pub edge_addresses: BTreeMap<String, String>,
-    /// The `InferenceModel` of the edge half.
+    /// The `InferenceModel` of the edge side.
     pub edge_server: Option<Arc<InferenceModel>>,
-    /// The `InferenceModel` of the cloud half.
+    /// The `InferenceModel` of the cloud side.
     pub cloud_server: Option<Arc<InferenceModel>>,
     /// The address of the node whose agent runs the cloud's `InferenceModel`.
     pub cloud_server_node_address: Option<String>,
@@ -136,27 +137,22 @@ pub struct ValidService {
     /// The metadata in messages.
     pub metadata: ObjectMetadata,
     /// What runs on the edge nodes.
-    pub edge: EdgeHalf,
+    pub edge: EdgeSide,
     /// The nodes of the edge worker, at least one.
     pub edge_nodes: Vec<NodeName>,
     /// The choice of the edge worker's model, if labels select it.
     pub selection: Option<Selection>,
     /// What answers hard samples.
-    pub cloud: CloudHalf,
+    pub cloud: CloudSide,
     /// The edge worker's dataset, if the spec names one.
     pub dataset: Option<Arc<Dataset>>,
-    /// The URL of the gateway: on the node itself, or on its address if it is exposed. `None`
-    /// without a gateway, and for several exposed ones.
-    pub gateway_url: Option<String>,
-    /// The same for gRPC, if the gateway has it.
-    pub gateway_grpc_url: Option<String>,
     /// What holds `goal.totalUploadRatio`, if it is a goal of the service.
     pub total: Option<TotalUpload>,
 }
 
 /// What runs on the edge nodes.
 #[derive(Debug, Clone)]
-pub enum EdgeHalf {
+pub enum EdgeSide {
     /// A program of the user.
     Worker(Box<ResolvedWorker>),
     /// A gateway in front of a model server.
@@ -170,7 +166,7 @@ pub enum EdgeHalf {
 
 /// What answers hard samples.
 #[derive(Debug, Clone)]
-pub enum CloudHalf {
+pub enum CloudSide {
     /// A program of the user.
     Worker(Box<ValidCloudWorker>),
     /// The model server of an `InferenceModel`.
@@ -210,14 +206,9 @@ pub struct PlacedService {
 
 impl From<ValidService> for PlacedService {
     fn from(valid: ValidService) -> Self {
-        let gateway = match &valid.edge {
-            EdgeHalf::Gateway { gateway, .. } => Some(Box::new(GatewayAddress {
-                url: valid.gateway_url,
-                grpc_url: valid.gateway_grpc_url,
-                service_url: gateway.service_url.clone(),
-                protocol: Some(gateway.config.protocol.as_str().to_owned()),
-            })),
-            EdgeHalf::Worker(_) => None,
+        let gateway = match valid.edge {
+            EdgeSide::Gateway { gateway, .. } => Some(Box::new(gateway.address)),
+            EdgeSide::Worker(_) => None,
         };
         let model = valid.selection.and_then(|selection| selection.status);
         let total = valid.total.map(Box::new);
@@ -265,14 +256,14 @@ pub fn validate(
     let findings = &mut found;
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
     program_text::check(&service.spec, findings);
-    let (edge_form, cloud_form) = shape::check(service, findings);
+    let (edge_form, cloud_form) = check_forms(service, findings);
     if let Some(EdgeForm::Worker(_)) = edge_form {
-        algorithm(&service.spec.edge_worker.hard_example_algorithm, findings);
+        check_algorithm(&service.spec.edge_worker.hard_example_algorithm, findings);
     }
     findings.extend(facts.selection.iter().filter_map(|selection| selection.finding.clone()));
     let identity = identity(service, findings);
-    let edge_nodes = place::edge_worker_nodes(service, facts, findings);
-    let cloud_node = place::cloud_worker_node(service, facts, findings);
+    let edge_nodes = edge_worker_nodes(service, facts, findings);
+    let cloud_node = cloud_worker_node(service, facts, findings);
     dataset(&service.spec.edge_worker, edge_nodes.as_deref(), namespace, facts, findings);
     let edge_worker = match edge_form {
         Some(EdgeForm::Worker(spec)) => edge_worker(service, spec, facts, findings),
@@ -284,21 +275,16 @@ pub fn validate(
     };
     let (edge, cloud) = match (edge_form, cloud_form) {
         (Some(EdgeForm::Worker(_)), _) => {
-            let edge = edge_worker.map(|worker| EdgeHalf::Worker(Box::new(worker)));
-            (edge, cloud_worker.map(|worker| CloudHalf::Worker(Box::new(worker))))
+            let edge = edge_worker.map(|worker| EdgeSide::Worker(Box::new(worker)));
+            (edge, cloud_worker.map(|worker| CloudSide::Worker(Box::new(worker))))
         }
         (Some(form), Some(cloud_form)) => {
             let worker = cloud_worker.as_ref();
-            let cloud = halves::cloud_target(service, cloud_form, worker, facts, findings);
-            // Its findings do not depend on the cloud's.
-            let target = cloud.as_ref().map(|(target, _)| target.clone()).unwrap_or_default();
+            let cloud = cloud_target(service, cloud_form, worker, facts, findings);
+            let target = cloud.as_ref().map(|(target, _)| target);
             let nodes = edge_nodes.as_deref().unwrap_or_default();
-            let edge = halves::gateway(service, form, nodes, &target, facts, findings);
-            let edge = edge.map(|(gateway, server)| EdgeHalf::Gateway {
-                gateway: Box::new(gateway),
-                owned: server.owned.map(Box::new),
-            });
-            (edge, cloud.map(|(_, half)| half))
+            let edge = resolve_gateway(service, form, nodes, target, facts, findings);
+            (edge, cloud.map(|(_, side)| side))
         }
         _ => (None, None),
     };
@@ -310,8 +296,6 @@ pub fn validate(
     if !found.is_empty() {
         return Err(found);
     }
-    let dataset = facts.edge_dataset.clone();
-    let (gateway_url, gateway_grpc_url) = gateway_urls(service, &edge, &edge_nodes);
     Ok(ValidService {
         key,
         metadata,
@@ -319,36 +303,41 @@ pub fn validate(
         edge_nodes,
         selection: facts.selection.clone(),
         cloud,
-        dataset,
-        gateway_url,
-        gateway_grpc_url,
+        dataset: facts.edge_dataset.clone(),
         total: facts.gateway.total.clone(),
     })
 }
 
-/// The URLs of the gateway, if there is one address for it: for REST, and for gRPC.
-fn gateway_urls(
-    service: &JointInferenceService,
-    edge: &EdgeHalf,
-    nodes: &[NodeName],
-) -> (Option<String>, Option<String>) {
-    let EdgeHalf::Gateway { gateway, .. } = edge else { return (None, None) };
-    let addresses = gateway.exposed.as_deref().unwrap_or_default();
-    let only = addresses.first().filter(|_| nodes.len() == 1);
-    let only = only.map(|(_, address)| address.as_str());
-    let settings = gateway::settings(service);
-    (gateway::gateway_url(&settings, only), gateway::grpc_url(&settings, only))
-}
+impl ServiceFacts {
+    /// The name of the edge worker's model: that of the spec, or of the choice. The findings have why
+    /// there is none.
+    pub fn edge_model_name<'a>(&'a self, service: &'a JointInferenceService) -> Option<&'a str> {
+        match &self.selection {
+            Some(selection) => selection.model.as_ref()?.metadata.name.as_deref(),
+            None => service.spec.edge_worker.model.as_ref()?.name.as_deref(),
+        }
+    }
 
-/// The name of the edge worker's model: that of the spec, or of the choice. The findings have why
-/// there is none.
-pub fn planned_edge_model<'a>(
-    service: &'a JointInferenceService,
-    facts: &'a ServiceFacts,
-) -> Option<&'a str> {
-    match &facts.selection {
-        Some(selection) => selection.model.as_ref()?.metadata.name.as_deref(),
-        None => service.spec.edge_worker.model.as_ref()?.name.as_deref(),
+    /// The framework table; `None` with a finding, once, if it is invalid.
+    pub fn frameworks(&self, findings: &mut Vec<Finding>) -> Option<&Frameworks> {
+        match &self.frameworks {
+            Ok(frameworks) => Some(frameworks),
+            Err(error) => {
+                let finding = Finding::new(Reason::FrameworksInvalid, error.clone());
+                // Both sides use one table.
+                if !findings.contains(&finding) {
+                    findings.push(finding);
+                }
+                None
+            }
+        }
+    }
+
+    /// The address of the cloud node, which an agent manages: that of its status, or else the one that
+    /// the agent reports.
+    pub fn cloud_node_address(&self) -> Option<String> {
+        let internal = self.cloud_node.as_deref().and_then(internal_address);
+        internal.map(str::to_owned).or_else(|| self.agent_address.clone())
     }
 }
 
@@ -362,11 +351,11 @@ fn edge_worker(
     let input = WorkerInput {
         role: Role::Edge,
         name: &edge.name,
-        model_name: planned_edge_model(service, facts)?,
+        model_name: facts.edge_model_name(service)?,
         worker: spec,
         model: facts.edge_model.as_ref(),
     };
-    resolve(&input, service, facts, findings)
+    resolve_worker(&input, service, facts, findings)
 }
 
 fn cloud_worker(
@@ -384,10 +373,10 @@ fn cloud_worker(
         worker: spec,
         model: facts.cloud_model.as_ref(),
     };
-    let worker = resolve(&input, service, facts, findings);
+    let worker = resolve_worker(&input, service, facts, findings);
     let runtime = runtime(facts, findings);
     if matches!(runtime, Some(CloudRuntime::Kubelet { .. })) {
-        pod::check(spec, facts, findings);
+        check_pod(spec, facts, findings);
     }
     Some(ValidCloudWorker { worker: worker?, node: node?, runtime: runtime? })
 }
@@ -431,8 +420,7 @@ fn runtime(facts: &ServiceFacts, findings: &mut Vec<Finding>) -> Option<CloudRun
             reports: facts.reports.clone(),
         });
     }
-    let internal = internal_address(node).map(str::to_owned);
-    if let Some(address) = internal.or_else(|| facts.agent_address.clone()) {
+    if let Some(address) = facts.cloud_node_address() {
         return Some(CloudRuntime::Agent { address, port: facts.agent_port });
     }
     findings.push(Finding::new(
@@ -563,10 +551,10 @@ mod tests {
     }
 
     fn config(service: &JointInferenceService, facts: &ServiceFacts) -> serde_json::Value {
-        let EdgeHalf::Gateway { gateway, .. } = validate(service, facts).unwrap().edge else {
+        let EdgeSide::Gateway { gateway, .. } = validate(service, facts).unwrap().edge else {
             unreachable!("it has a gateway")
         };
-        serde_json::to_value(gateway.spec.config).unwrap()
+        serde_json::to_value(&gateway.config).unwrap()
     }
 
     #[test]
@@ -591,7 +579,7 @@ mod tests {
         f.gateway.cloud_server_node_address = None;
         other_service(&mut s, &mut f, Some(|_| {}));
         let of_service = serde_json::json!({
-            "url": "http://192.0.2.20:8080", "modelName": "middle", "allowPlainHttp": true});
+        "url": "http://192.0.2.20:8080", "modelName": "middle", "allowPlainHttp": true});
         assert_eq!(config(&s, &f)["cloud"], of_service);
         assistant(&mut s, &mut f);
         let worker = fixtures::service().spec.cloud_worker;
@@ -645,10 +633,10 @@ mod tests {
         let missing = validate(&s, &f).unwrap_err();
         assert_eq!(missing[0].reason, Reason::DatasetNotFound);
         f.gateway.capture_dataset = Some(fixtures::captured_dataset("hard"));
-        let EdgeHalf::Gateway { gateway, .. } = validate(&s, &f).unwrap().edge else {
+        let EdgeSide::Gateway { gateway, .. } = validate(&s, &f).unwrap().edge else {
             unreachable!("it has a gateway")
         };
-        assert_eq!(gateway.spec.capture_dir.as_deref(), Some("/code/data/hard"));
+        assert_eq!(gateway.capture_dir.as_deref(), Some("/code/data/hard"));
         assert_eq!(config(&s, &f)["capture"], serde_json::json!({"share": 0.5}));
     }
 
@@ -682,14 +670,14 @@ mod tests {
     #[test]
     fn url_of_the_gateway_is_known_for_one_node() {
         let (mut s, mut f) = (fixtures::assistant(), fixtures::assistant_facts());
-        let url = |s: &JointInferenceService, f: &ServiceFacts| validate(s, f).unwrap().gateway_url;
+        let address = |s: &JointInferenceService, f: &ServiceFacts| {
+            *PlacedService::from(validate(s, f).unwrap()).gateway.unwrap()
+        };
+        let url = |s: &JointInferenceService, f: &ServiceFacts| address(s, f).url;
         assert_eq!(url(&s, &f).unwrap(), "http://127.0.0.1:8080");
         s.spec.gateway = Some(Box::new(Gateway { expose: Some(true), ..Gateway::default() }));
         assert_eq!(url(&s, &f).unwrap(), "http://192.0.2.10:8080");
-        let service_url = |s: &JointInferenceService, f: &ServiceFacts| {
-            let placed = PlacedService::from(validate(s, f).unwrap());
-            placed.gateway.unwrap().service_url
-        };
+        let service_url = |s: &JointInferenceService, f: &ServiceFacts| address(s, f).service_url;
         let found = service_url(&s, &f).unwrap();
         assert!(found.starts_with("http://assistant-edge-"), "{found}");
         assert!(found.ends_with(".default.svc.cluster.local:8080"), "{found}");
@@ -699,8 +687,7 @@ mod tests {
         f.gateway.edge_addresses = [("edge0".to_owned(), "192.0.2.11".to_owned())].into();
         assert_eq!(url(&s, &f).unwrap(), "http://192.0.2.11:8080", "that of its agent");
         let (s, f) = fixtures::classifier();
-        let grpc_url = validate(&s, &f).unwrap().gateway_grpc_url;
-        assert_eq!(grpc_url.unwrap(), "http://127.0.0.1:8082");
+        assert_eq!(address(&s, &f).grpc_url.unwrap(), "http://127.0.0.1:8082");
     }
 
     fn capture(
@@ -1456,13 +1443,13 @@ mod tests {
     #[test]
     fn sample_is_valid() {
         let valid = validate(&fixtures::service(), &fixtures::facts()).unwrap();
-        let (EdgeHalf::Worker(edge), CloudHalf::Worker(cloud)) = (&valid.edge, &valid.cloud) else {
+        let (EdgeSide::Worker(edge), CloudSide::Worker(cloud)) = (&valid.edge, &valid.cloud) else {
             unreachable!("both are workers")
         };
         assert_eq!(edge.image, "tensorflow/tensorflow:1.15.5-py3");
         assert!(matches!(cloud.runtime, CloudRuntime::Kubelet { .. }));
         assert_eq!(cloud.worker.name.as_str(), "helmet-detection-demo-work-1a02631a");
-        assert_eq!(valid.gateway_url, None);
+        assert!(PlacedService::from(valid).gateway.is_none());
     }
 
     #[test]

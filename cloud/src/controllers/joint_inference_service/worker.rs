@@ -6,7 +6,7 @@ use neptune_api::{HardExampleAlgorithm, JointInferenceService, Model, WorkerSpec
 use neptune_wire::{ArtifactAddress, Resource, ResourceLimits, Role, WorkerName};
 
 use crate::{
-    controllers::joint_inference_service::validate::ServiceFacts,
+    controllers::joint_inference_service::{server::worker_field, validate::ServiceFacts},
     finding::Finding,
     kubernetes::{pod_security, quantities, secrets::check_name},
     reason::Reason,
@@ -39,7 +39,7 @@ pub struct ResolvedWorker {
     pub env: BTreeMap<String, String>,
 }
 
-/// The inputs of [`resolve`].
+/// The inputs of [`resolve_worker`].
 pub struct WorkerInput<'a> {
     /// The worker's role.
     pub role: Role,
@@ -55,15 +55,12 @@ pub struct WorkerInput<'a> {
 
 impl WorkerInput<'_> {
     fn field(&self, field: &str) -> String {
-        match self.role {
-            Role::Edge => format!("spec.edgeWorker.{field}"),
-            Role::Cloud => format!("spec.cloudWorker.{field}"),
-        }
+        format!("{}.{field}", worker_field(self.role))
     }
 }
 
 /// Validates a worker and adds all findings. Returns `None` if there is one.
-pub fn resolve(
+pub fn resolve_worker(
     spec: &WorkerInput,
     service: &JointInferenceService,
     facts: &ServiceFacts,
@@ -72,8 +69,10 @@ pub fn resolve(
     let before = findings.len();
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
     let service = service.metadata.name.as_deref().unwrap_or_default();
-    let name = name(&spec.field("name"), spec.name, spec.role, namespace, service, findings);
-    let model = model(&spec.field("model.name"), spec.model_name, spec.model, namespace, findings);
+    let name =
+        resolve_name(&spec.field("name"), spec.name, spec.role, namespace, service, findings);
+    let model =
+        resolve_model(&spec.field("model.name"), spec.model_name, spec.model, namespace, findings);
     let program = program(spec, facts, findings);
     parameters(&spec.field("workerSpec.parameters"), &spec.worker.parameters, findings);
     let env = variables(&spec.field("workerSpec.env"), &spec.worker.env, &[], findings);
@@ -90,7 +89,7 @@ pub fn resolve(
 }
 
 /// The container name of the worker that `field` names.
-pub fn name(
+pub fn resolve_name(
     field: &str,
     worker: &str,
     role: Role,
@@ -110,7 +109,7 @@ pub fn name(
 }
 
 /// The Model that `field` names, and its address.
-pub fn model(
+pub fn resolve_model(
     field: &str,
     name: &str,
     model: Option<&Arc<Model>>,
@@ -142,17 +141,7 @@ fn program(
     findings: &mut Vec<Finding>,
 ) -> Option<(String, Vec<String>)> {
     let worker = spec.worker;
-    let frameworks = match &facts.frameworks {
-        Ok(frameworks) => frameworks,
-        Err(error) => {
-            let finding = Finding::new(Reason::FrameworksInvalid, error.clone());
-            // Both workers use one table.
-            if !findings.contains(&finding) {
-                findings.push(finding);
-            }
-            return None;
-        }
-    };
+    let frameworks = facts.frameworks(findings)?;
     let framework = &worker.framework_type;
     let Some(found) = frameworks.find(framework, &worker.framework_version) else {
         findings.push(Finding::new(
@@ -217,7 +206,7 @@ fn secrets(spec: &WorkerInput, findings: &mut Vec<Finding>) {
 
 /// Checks the algorithm. An unknown name is valid, because the worker's program may implement it,
 /// unless it differs from a known name only in spelling.
-pub fn algorithm(algorithm: &HardExampleAlgorithm, findings: &mut Vec<Finding>) {
+pub fn check_algorithm(algorithm: &HardExampleAlgorithm, findings: &mut Vec<Finding>) {
     let field = "spec.edgeWorker.hardExampleAlgorithm";
     let name = &algorithm.name;
     let plain = |name: &str| {

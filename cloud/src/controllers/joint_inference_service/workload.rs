@@ -36,7 +36,7 @@ use crate::{
 const MODELS: &str = "/models";
 
 /// The Deployment and the Service of a cloud worker.
-pub fn objects(
+pub fn cloud_worker_objects(
     service: &JointInferenceService,
     spec: &WorkerSpec,
     cloud: &ValidCloudWorker,
