@@ -8,10 +8,10 @@ use crate::{
     controllers::{
         crd_consistency::compare,
         joint_inference_service::{
+            facts::{CloudService, Selection, ServiceFacts},
             fixtures,
-            selected::Selection,
-            selection::selection_rules,
-            validate::{CloudService, ServiceFacts, validate},
+            selection::rules::selection_rules,
+            validate::validate,
         },
     },
     kubernetes::node_selector::SelectedNodes,

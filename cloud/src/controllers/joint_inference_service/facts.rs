@@ -1,112 +1,155 @@
-//! Collects the objects that a service refers to, from the caches and the fleet.
+//! The objects that a service refers to and what the fleet reports of them: the inputs of `validate`.
+//! Pure.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
-use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
-use neptune_api::{EdgeModel, JointInferenceService, Model, ModelReference, Placement};
-use neptune_wire::{NodeName, Role};
-
-use crate::{
-    cache::{Cached as _, Caches, IndexKey},
-    controllers::{
-        joint_inference_service::{
-            gateway_facts::gateway_facts,
-            place::placed_nodes,
-            selected::selection,
-            validate::{CloudService, ServiceFacts},
-        },
-        runtime::Context,
-    },
-    kubernetes::{node_selector::SelectedNodes, nodes::is_agent_node},
-    worker::{
-        names::worker_name,
-        ports::{Age, NodePort, PortUse, has_cloud_worker_on},
-    },
+use k8s_openapi::api::core::v1::Node;
+use neptune_api::{
+    Dataset, InferenceModel, JointInferenceService, Model, SelectedModel, ServerProtocol,
 };
 
-/// The objects that the service refers to, if they exist, and the address and port of its cloud
-/// worker.
-pub fn facts(service: &JointInferenceService, context: &Context) -> ServiceFacts {
-    let caches = context.caches();
-    let spec = &service.spec;
-    let namespace = service.namespace().unwrap_or_default();
-    let model = |reference: &Option<ModelReference>| -> Option<Arc<Model>> {
-        caches.get(&namespace, &reference.as_ref()?.name)
-    };
-    let cloud_name = spec.cloud_worker.node_name.as_deref();
-    let cloud_node = cloud_name.and_then(|name| caches.node(name));
-    let by_agent = cloud_node.as_deref().is_some_and(is_agent_node);
-    let cloud_name = cloud_name.and_then(|name| name.parse::<NodeName>().ok());
-    let dataset = spec.edge_worker.dataset.as_ref();
-    let edge_node = spec.edge_worker.node_name.as_deref().and_then(|name| caches.node(name));
-    let edge_selected = if spec.edge_worker.node_selector.is_empty() {
-        SelectedNodes::default()
-    } else {
-        context.selected_nodes(&spec.edge_worker.node_selector, kept_node(service))
-    };
-    let selection = selection(service, context);
-    let edge_model = match (&selection, &spec.edge_worker.model) {
-        (Some(selection), _) => selection.model.clone(),
-        (None, Some(EdgeModel { name: Some(name), .. })) => caches.get(&namespace, name),
-        (None, _) => None,
-    };
-    let gateway = gateway_facts(service, edge_node.iter().chain(&edge_selected.nodes), context);
-    ServiceFacts {
-        edge_model,
-        selection,
-        cloud_model: model(&spec.cloud_worker.model),
-        edge_dataset: dataset.and_then(|dataset| caches.get(&namespace, &dataset.name)),
-        edge_node,
-        edge_selected,
-        cloud_node,
-        frameworks: caches.framework_table(),
-        agent_address: cloud_name
-            .and_then(|name| context.fleet().address(&name).map(str::to_owned)),
-        agent_port: if by_agent { port(service, caches) } else { 0 },
-        service: cloud_service(service, &namespace, caches),
-        cluster_domain: context.cluster_domain().to_owned(),
-        pod_policy: context.pod_policy().clone(),
-        reports: context
-            .report_target()
-            .zip(service.uid())
-            .map(|(target, uid)| target.access(&namespace, &service.name_any(), &uid)),
-        gateway,
+use crate::{
+    controllers::joint_inference_service::chain::total_upload::TotalUpload,
+    finding::Finding,
+    kubernetes::{
+        node_selector::SelectedNodes, nodes::internal_address, pod_policy::PodPolicy,
+        report_target::ReportAccess,
+    },
+    reason::Reason,
+    worker::{frameworks::Frameworks, ports::NodePort},
+};
+
+/// The objects that a service refers to; `None` if one does not exist.
+#[derive(Debug, Clone)]
+pub struct ServiceFacts {
+    /// The edge worker's model.
+    pub edge_model: Option<Arc<Model>>,
+    /// The choice of the edge worker's model, if labels select it.
+    pub selection: Option<Selection>,
+    /// The cloud worker's model.
+    pub cloud_model: Option<Arc<Model>>,
+    /// The edge worker's dataset.
+    pub edge_dataset: Option<Arc<Dataset>>,
+    /// The edge worker's node, if the spec names it.
+    pub edge_node: Option<Arc<Node>>,
+    /// The nodes that match the edge worker's selector, if there is one.
+    pub edge_selected: SelectedNodes,
+    /// The cloud worker's node.
+    pub cloud_node: Option<Arc<Node>>,
+    /// The framework table, or the error of its `ConfigMap`.
+    pub frameworks: Result<Arc<Frameworks>, String>,
+    /// The address that the cloud node's agent reports.
+    pub agent_address: Option<String>,
+    /// The port of a cloud worker that an agent runs.
+    pub agent_port: u16,
+    /// The cloud worker's Service, once it exists.
+    pub service: Option<CloudService>,
+    /// The domain of the cluster's Services.
+    pub cluster_domain: String,
+    /// What the operator allows in Pods.
+    pub pod_policy: PodPolicy,
+    /// How a cloud worker in a Pod reports; `None` if it cannot.
+    pub reports: Option<ReportAccess>,
+    /// What a gateway needs.
+    pub gateway: GatewayFacts,
+}
+
+/// What a gateway needs of the cluster.
+#[derive(Debug, Clone, Default)]
+pub struct GatewayFacts {
+    /// The image of gateways.
+    pub image: String,
+    /// The addresses that the agents of the edge worker's nodes report.
+    pub edge_addresses: BTreeMap<String, String>,
+    /// The `InferenceModel` of the edge side.
+    pub edge_server: Option<Arc<InferenceModel>>,
+    /// The `InferenceModel` of the cloud side.
+    pub cloud_server: Option<Arc<InferenceModel>>,
+    /// The address of the node whose agent runs the cloud's `InferenceModel`.
+    pub cloud_server_node_address: Option<String>,
+    /// The Service of the cloud's `InferenceModel`, once it exists.
+    pub cloud_server_service: Option<CloudService>,
+    /// The service that `spec.cloudWorker.service` names.
+    pub other: Option<OtherService>,
+    /// What holds `goal.totalUploadRatio`, if it is a goal of the service.
+    pub total: Option<TotalUpload>,
+    /// The Dataset that takes captured samples.
+    pub capture_dataset: Option<Arc<Dataset>>,
+    /// The ports that are used on nodes, but for those of the servers that the service owns.
+    pub ports: Vec<NodePort>,
+}
+
+/// A service whose gateway answers in the cloud's place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherService {
+    /// Whether its gateway is exposed.
+    pub is_exposed: bool,
+    /// The text of the loop, if its own cloud leads back to this service.
+    pub returns_here: Option<String>,
+    /// The URL of its gateway, if the address of its node or Service is known.
+    pub url: Option<String>,
+    /// The addresses of the name of its Service.
+    pub addresses: BTreeMap<String, IpAddr>,
+    /// Whether its gateway has gRPC.
+    pub has_grpc: bool,
+    /// The URL of its gateway's gRPC, if the address of its node is known.
+    pub grpc_url: Option<String>,
+    /// The name of its edge's model.
+    pub model_name: Option<String>,
+    /// The protocol of its gateway, if it is known.
+    pub protocol: Option<ServerProtocol>,
+}
+
+/// The Service of a cloud worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CloudService {
+    /// Its `ClusterIP`; `None` if the API server assigned none.
+    pub cluster_ip: Option<IpAddr>,
+}
+
+/// The choice of a service.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// The Model that the plan uses.
+    pub model: Option<Arc<Model>>,
+    /// The next status. It may name a better model that the plan uses once the status has it, so
+    /// that another controller knows the choice and its time.
+    pub status: Option<Box<SelectedModel>>,
+    /// When to choose again although nothing changes.
+    pub replan_after: Option<Duration>,
+    /// Why there is no choice.
+    pub finding: Option<Finding>,
+}
+
+impl ServiceFacts {
+    /// The name of the edge worker's model: that of the spec, or of the choice. The findings have why
+    /// there is none.
+    pub fn edge_model_name<'a>(&'a self, service: &'a JointInferenceService) -> Option<&'a str> {
+        match &self.selection {
+            Some(selection) => selection.model.as_ref()?.metadata.name.as_deref(),
+            None => service.spec.edge_worker.model.as_ref()?.name.as_deref(),
+        }
     }
-}
 
-/// The node that stays chosen while it matches; `None` if others may be chosen beside it or instead.
-fn kept_node(service: &JointInferenceService) -> Option<&str> {
-    let worker = &service.spec.edge_worker;
-    let is_one = worker.placement != Some(Placement::All) && worker.dataset.is_none();
-    placed_nodes(service).next().filter(|_| is_one)
-}
+    /// The framework table; `None` with a finding, once, if it is invalid.
+    pub fn frameworks(&self, findings: &mut Vec<Finding>) -> Option<&Frameworks> {
+        match &self.frameworks {
+            Ok(frameworks) => Some(frameworks),
+            Err(error) => {
+                let finding = Finding::new(Reason::FrameworksInvalid, error.clone());
+                // Both sides use one table.
+                if !findings.contains(&finding) {
+                    findings.push(finding);
+                }
+                None
+            }
+        }
+    }
 
-/// The Service that has the name of the cloud worker.
-fn cloud_service(
-    service: &JointInferenceService,
-    namespace: &str,
-    caches: &Caches,
-) -> Option<CloudService> {
-    let worker = &service.spec.cloud_worker.name;
-    let name = worker_name(namespace, &service.name_any(), Role::Cloud, worker);
-    let found = caches.services.get(&ObjectRef::new(name.as_str()).within(namespace))?;
-    let cluster_ip = found.spec.as_ref().and_then(|spec| spec.cluster_ip.as_ref());
-    Some(CloudService { cluster_ip: cluster_ip.and_then(|address| address.parse().ok()) })
-}
-
-/// The port of the cloud worker, if it is a program on the node of an agent.
-fn port(service: &JointInferenceService, caches: &Caches) -> u16 {
-    let node = service.spec.cloud_worker.node_name.clone().unwrap_or_default();
-    let ports = caches.node_ports(&[node].into());
-    let age = Age::of(&service.metadata);
-    let own = |port: &&NodePort| port.used_for == PortUse::CloudWorker && port.age == age;
-    ports.iter().find(own).map_or(0, |port| port.port)
-}
-
-/// The services whose cloud worker is on this node.
-pub fn on_cloud_node(node: &str, caches: &Caches) -> Vec<Arc<JointInferenceService>> {
-    let mut services =
-        JointInferenceService::cache(caches).with_key(&IndexKey::Node(node.to_owned()));
-    services.retain(|service| has_cloud_worker_on(service, node));
-    services
+    /// The address of the cloud node, which an agent manages: that of its status, or else the one that
+    /// the agent reports.
+    pub fn cloud_node_address(&self) -> Option<String> {
+        let internal = self.cloud_node.as_deref().and_then(internal_address);
+        internal.map(str::to_owned).or_else(|| self.agent_address.clone())
+    }
 }

@@ -14,7 +14,7 @@ use neptune_api::{
 };
 
 use crate::{
-    controllers::joint_inference_service::validate::{CloudService, GatewayFacts, ServiceFacts},
+    controllers::joint_inference_service::facts::{CloudService, GatewayFacts, ServiceFacts},
     kubernetes::{node_selector::SelectedNodes, pod_policy::PodPolicy},
     worker::{
         frameworks::Frameworks,

@@ -1,39 +1,28 @@
 //! The `JointInferenceService` controller: an edge worker, and a cloud worker run by an agent or by
 //! a Deployment.
 
-mod capture;
+#[cfg(test)]
+mod cases;
 mod chain;
+mod cloud;
+mod collect;
 #[cfg(test)]
 mod crd_consistency;
-mod events;
-mod exposed;
+mod edge;
 mod facts;
 #[cfg(test)]
 mod fixtures;
 mod gateway;
-mod gateway_facts;
-mod gateway_status;
-mod halves;
-mod hard_example;
-mod observe;
-mod observed;
-mod place;
 mod plan;
-mod pod;
 #[cfg(test)]
 mod port_contest;
-mod selected;
+mod resolved;
 mod selection;
-mod served_file;
 mod server;
-mod server_ports;
-mod server_transformer;
-mod shape;
+mod spec;
 mod status;
-mod total_upload;
 mod validate;
 mod worker;
-mod workload;
 
 use std::collections::BTreeSet;
 
@@ -42,14 +31,25 @@ use neptune_api::{JointInferenceService, JointInferenceServiceStatus};
 use neptune_wire::{NodeName, ObjectKey, Resource};
 
 use self::{
-    gateway::{gateway_settings, taken_ports},
-    gateway_facts::{all_callers, cloud_model_name, edge_model_name, enqueue_total, other_name},
-    hard_example::threshold_warning,
-    observed::ServiceObservation,
-    place::placed_nodes,
-    shape::has_gateway,
-    total_upload::TotalMemory,
-    validate::{PlacedService, ServiceFacts, ValidService},
+    chain::total_upload::TotalMemory,
+    collect::{
+        chain::{all_callers, enqueue_total},
+        facts::{collect_facts, on_cloud_node},
+        observe::observation,
+    },
+    facts::ServiceFacts,
+    gateway::{hard_example::threshold_warning, ports::taken_ports},
+    resolved::{PlacedService, ValidService},
+    spec::{
+        forms::{gateway_settings, has_gateway},
+        names::{cloud_model_name, edge_model_name, other_name},
+        placement::placed_nodes,
+    },
+    status::{
+        events::events,
+        next::{is_same_status, next_status},
+        observed::ServiceObservation,
+    },
 };
 use super::{
     model::{is_selected, mark_node, mark_used_models, used_edge_model, uses_differ},
@@ -86,7 +86,7 @@ impl Controller for JointInferenceService {
     };
 
     fn facts(&self, context: &Context) -> ServiceFacts {
-        facts::facts(self, context)
+        collect_facts(self, context)
     }
 
     fn validate(&self, facts: &ServiceFacts) -> Result<ValidService, Vec<Finding>> {
@@ -119,7 +119,7 @@ impl Controller for JointInferenceService {
         context: &Context,
         now: Timestamp,
     ) -> ServiceObservation {
-        observe::observation(self, key, placed, context, now)
+        observation(self, key, placed, context, now)
     }
 
     fn next_status(
@@ -127,14 +127,14 @@ impl Controller for JointInferenceService {
         previous: &JointInferenceServiceStatus,
         inputs: &StatusInputs<ServiceObservation>,
     ) -> JointInferenceServiceStatus {
-        status::next_status(previous, inputs)
+        next_status(previous, inputs)
     }
 
     fn is_same_status(
         previous: &JointInferenceServiceStatus,
         next: &JointInferenceServiceStatus,
     ) -> bool {
-        status::is_same_status(previous, next)
+        is_same_status(previous, next)
     }
 
     fn observed_generation(status: &JointInferenceServiceStatus) -> Option<i64> {
@@ -145,7 +145,7 @@ impl Controller for JointInferenceService {
         previous: &JointInferenceServiceStatus,
         next: &JointInferenceServiceStatus,
     ) -> Vec<ObjectEvent> {
-        events::events(previous, next)
+        events(previous, next)
     }
 
     fn enqueue_related(&self, cause: Cause, context: &Context) {
@@ -319,7 +319,7 @@ fn enqueue_port_neighbours(service: &JointInferenceService, context: &Context) {
         if !caches.node(&node).as_deref().is_some_and(is_agent_node) {
             continue;
         }
-        let on_node = facts::on_cloud_node(&node, caches);
+        let on_node = on_cloud_node(&node, caches);
         let on_node: Vec<_> = on_node.iter().map(AsRef::as_ref).collect();
         let used = caches.node_ports(&[node.clone()].into());
         let used: Vec<_> =

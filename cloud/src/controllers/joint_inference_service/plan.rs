@@ -1,18 +1,12 @@
 //! The plan of a valid service: task, models and dataset per agent node, and a Deployment with a
 //! Service if the kubelet runs the cloud worker. Pure.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as _;
-use neptune_api::{EdgeWorker, JointInferenceService, Model, WorkerSpec};
-use neptune_gateway_config::Document;
+use neptune_api::{JointInferenceService, Model};
 use neptune_wire::{
-    ContainerRights, GatewaySpec, NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName,
-    Resource, ResourceLimits, RestartPolicy, Role, Scripts, Worker, WorkerUpdateMode,
+    NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource, Worker,
 };
 use serde::Serialize;
 
@@ -20,30 +14,22 @@ use crate::{
     controllers::{
         dataset,
         joint_inference_service::{
-            exposed::exposed,
-            gateway::ValidGateway,
-            halves::cloud_worker_address,
-            place::{awaits_listing, is_listed, placed_nodes},
-            validate::{CloudRuntime, CloudSide, EdgeSide, ValidCloudWorker, ValidService},
-            worker::ResolvedWorker,
-            workload::cloud_worker_objects,
+            cloud::{
+                worker::{cloud_worker_address, planned_cloud_worker},
+                workload::cloud_worker_objects,
+            },
+            edge::worker::planned_edge_worker,
+            gateway::{exposed::exposed, task::planned_gateway},
+            resolved::{CloudRuntime, CloudSide, EdgeSide, ValidService},
+            spec::placement::{awaits_listing, is_listed, placed_nodes},
+            worker::task::object_name,
         },
         model::{self, used_edge_model},
         runtime::ObjectPlan,
     },
     fleet::{Generations, Retained},
-    kubernetes::{nodes::in_url, pod_security::container_rights, workloads::OwnedObjects},
-    worker::environment::{environment, json},
+    kubernetes::workloads::OwnedObjects,
 };
-
-/// The port of a cloud worker behind a Service.
-pub const SERVICE_PORT: u16 = 5000;
-
-/// The gRPC port of a model server behind a Service.
-pub const SERVICE_GRPC_PORT: u16 = 5001;
-
-/// The configuration file of a gateway in its container.
-const CONFIG_FILE: &str = "/etc/neptune-gateway/gateway.json";
 
 /// The plan of a valid service. `fetch_image` downloads models in Pods.
 pub fn plan(
@@ -199,12 +185,6 @@ fn model_content(model: &Model, service: &ObjectMetadata) -> (ObjectKey, ObjectC
     (key, content)
 }
 
-/// The name of an object of the API server.
-pub fn object_name(metadata: &ObjectMeta) -> ObjectName {
-    let name = metadata.name.as_deref().unwrap_or_default();
-    name.parse().expect("an API server names objects by RFC 1123")
-}
-
 fn value(spec: &impl Serialize) -> serde_json::Value {
     serde_json::to_value(spec).expect("a spec came from JSON")
 }
@@ -224,169 +204,18 @@ fn edge_worker<'a>(service: &JointInferenceService, valid: &'a ValidService) -> 
     }
 }
 
-/// The task of the edge worker, which calls the cloud worker at this address.
-pub fn planned_edge_worker(
-    valid: &ValidService,
-    resolved: &ResolvedWorker,
-    (spec, program): (&EdgeWorker, &WorkerSpec),
-    (host, port, address): (String, u16, Option<IpAddr>),
-) -> Worker {
-    let hosts = address.map(|address| (host.clone(), address)).into_iter().collect();
-    let url_host = in_url(&host);
-    let algorithm = &spec.hard_example_algorithm;
-    let env = environment(
-        &program.parameters,
-        &resolved.env,
-        [
-            ("NAMESPACE", valid.metadata.namespace.to_string()),
-            ("SERVICE_NAME", valid.metadata.name.to_string()),
-            ("WORKER_NAME", resolved.name.to_string()),
-            ("HEM_NAME", algorithm.name.clone()),
-            ("HEM_PARAMETERS", json(&algorithm.parameters)),
-            ("BIG_MODEL_URL", format!("http://{url_host}:{port}")),
-            ("BIG_MODEL_IP", host),
-            ("BIG_MODEL_PORT", port.to_string()),
-        ],
-    );
-    let dataset = valid.dataset.as_deref().map(|dataset| object_name(&dataset.metadata));
-    Worker { dataset, hosts, ..planned_worker(Role::Edge, resolved, program, env, None) }
-}
-
-/// The gateway as a worker: its model server is the task of an `InferenceModel`.
-pub fn planned_gateway(gateway: &ValidGateway, service: &ObjectMetadata) -> Worker {
-    let addresses = [Some(gateway.config.listen), gateway.config.grpc_listen];
-    let addresses: Vec<_> = addresses.iter().flatten().map(ToString::to_string).collect();
-    let env = [
-        ("NAMESPACE", service.namespace.to_string()),
-        ("SERVICE_NAME", service.name.to_string()),
-        ("WORKER_NAME", gateway.name.to_string()),
-        // A gateway opens its ports when it starts: other addresses replace the container.
-        ("GATEWAY_ADDRESSES", addresses.join(",")),
-    ];
-    Worker {
-        name: gateway.name.clone(),
-        role: Role::Edge,
-        image: gateway.image.clone(),
-        command: vec!["neptune-gateway".to_owned()],
-        args: ["run", "--config", CONFIG_FILE].map(str::to_owned).into(),
-        env: env.map(|(name, value)| (name.to_owned(), value)).into(),
-        scripts: None,
-        model: None,
-        // It serves as long as it exists.
-        restart_policy: Some(RestartPolicy::Always),
-        model_update: WorkerUpdateMode::Restart,
-        dataset: None,
-        port: None,
-        // The addresses of its cloud are in its configuration, which it reads again.
-        hosts: BTreeMap::new(),
-        resources: ResourceLimits::default(),
-        rights: ContainerRights::default(),
-        gateway: Some(Box::new(GatewaySpec {
-            config: Document::from(&gateway.config),
-            server: gateway.server.clone(),
-            token_file: gateway.token_file.clone(),
-            ca_file: gateway.ca_file.clone(),
-            capture_dir: gateway.capture_dir.clone(),
-        })),
-    }
-}
-
-/// The task of the cloud worker.
-pub fn planned_cloud_worker(
-    cloud: &ValidCloudWorker,
-    spec: &WorkerSpec,
-    service: &ObjectMetadata,
-) -> Worker {
-    let port = match &cloud.runtime {
-        CloudRuntime::Kubelet { .. } => SERVICE_PORT,
-        CloudRuntime::Agent { port, .. } => *port,
-    };
-    let env = environment(
-        &spec.parameters,
-        &cloud.worker.env,
-        [
-            ("NAMESPACE", service.namespace.to_string()),
-            ("SERVICE_NAME", service.name.to_string()),
-            ("WORKER_NAME", cloud.worker.name.to_string()),
-            ("BIG_MODEL_BIND_IP", "0.0.0.0".to_owned()),
-            ("BIG_MODEL_BIND_PORT", port.to_string()),
-        ],
-    );
-    planned_worker(Role::Cloud, &cloud.worker, spec, env, Some(port))
-}
-
-/// The task of a worker with these variables.
-pub fn planned_worker(
-    role: Role,
-    resolved: &ResolvedWorker,
-    spec: &WorkerSpec,
-    env: BTreeMap<String, String>,
-    port: Option<u16>,
-) -> Worker {
-    let dir = spec.script_dir.trim_end_matches('/').to_owned();
-    let file = spec.script_boot_file.clone();
-    let (args, scripts) = if resolved.command.is_empty() {
-        (Some(file).filter(|file| !file.is_empty()).into_iter().collect(), None)
-    } else {
-        (vec![format!("{dir}/{file}")], Some(Scripts { dir, boot_file: file }))
-    };
-    Worker {
-        name: resolved.name.clone(),
-        role,
-        image: resolved.image.clone(),
-        command: resolved.command.clone(),
-        args,
-        env,
-        scripts,
-        model: Some(object_name(&resolved.model.metadata)),
-        restart_policy: spec.restart_policy.map(|policy| match policy {
-            neptune_api::RestartPolicy::Always => RestartPolicy::Always,
-            neptune_api::RestartPolicy::OnFailure => RestartPolicy::OnFailure,
-            neptune_api::RestartPolicy::Never => RestartPolicy::Never,
-        }),
-        model_update: match spec.model_update.unwrap_or_default() {
-            neptune_api::ModelUpdate::Restart => WorkerUpdateMode::Restart,
-            neptune_api::ModelUpdate::Reload => WorkerUpdateMode::Reload,
-        },
-        dataset: None,
-        port,
-        hosts: BTreeMap::new(),
-        resources: resolved.limits.clone(),
-        rights: container_rights(spec.security_context.as_ref()),
-        gateway: None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::Arc;
-
-    use neptune_api::{
-        DatasetReference, EnvironmentVariable, Gateway, KeyValue, ModelReference, ModelServer,
-        Placement, SecretReference, SecurityContext, Transformer,
-    };
+    use neptune_api::{DatasetReference, Placement};
+    use neptune_wire::Role;
 
     use super::*;
-    use crate::{
-        controllers::joint_inference_service::{
-            fixtures,
-            validate::{CloudService, ServiceFacts, validate},
-        },
-        kubernetes::{expansion::expanded, report_target::ReportTarget},
+    use crate::controllers::joint_inference_service::{
+        cases::{keys, plan_of, planned, task},
+        facts::ServiceFacts,
+        fixtures,
     };
-
-    /// The plan once the status lists the named node.
-    fn planned(service: &JointInferenceService, facts: &ServiceFacts) -> ObjectPlan {
-        let mut service = service.clone();
-        let named = service.spec.edge_worker.node_name.clone();
-        service.status.get_or_insert_default().nodes.extend(named);
-        plan_of(&service, facts)
-    }
-
-    fn plan_of(service: &JointInferenceService, facts: &ServiceFacts) -> ObjectPlan {
-        plan(service, &validate(service, facts).unwrap(), "neptune-edge:test")
-    }
 
     #[test]
     fn named_node_gets_the_worker_once_the_status_lists_it() {
@@ -431,206 +260,6 @@ mod tests {
         assert_eq!(retained, ["e1", "e2", "solar-corona-cloud"]);
     }
 
-    fn task<'a>(plan: &'a ObjectPlan, node: &str) -> &'a ObjectContent {
-        let node: NodeName = node.parse().unwrap();
-        let is_task = |key: &&ObjectKey| key.resource == Resource::JointInferenceServices;
-        let key = plan.requirements[&node].keys().find(is_task).unwrap();
-        &plan.requirements[&node][key]
-    }
-
-    fn keys(plan: &ObjectPlan, node: &str) -> Vec<String> {
-        plan.requirements[&node.parse::<NodeName>().unwrap()]
-            .keys()
-            .map(ToString::to_string)
-            .collect()
-    }
-
-    #[test]
-    fn service_without_code_gets_a_gateway_and_an_inference_model() {
-        let plan = planned(&fixtures::assistant(), &fixtures::assistant_facts());
-        assert!(plan.objects.is_none() && plan.owned.exposed.is_none() && !plan.awaits_service);
-        assert_eq!(keys(&plan, "edge0"), ["default/jointinferenceservices/assistant"]);
-        let [worker] = &task(&plan, "edge0").workers[..] else { unreachable!("one worker") };
-        assert_eq!((worker.role, &*worker.image), (Role::Edge, "neptune-edge:test"));
-        assert_eq!(worker.command, ["neptune-gateway"]);
-        assert_eq!(worker.args, ["run", "--config", "/etc/neptune-gateway/gateway.json"]);
-        assert_eq!((&worker.model, worker.port), (&None, None));
-        assert_eq!(worker.restart_policy, Some(RestartPolicy::Always));
-        let gateway = worker.gateway.as_deref().unwrap();
-        assert_eq!(gateway.server.as_str(), "assistant-edge");
-        assert_eq!((gateway.token_file.as_deref(), &gateway.ca_file), (Some("llm"), &None));
-        let config = serde_json::to_value(&gateway.config).unwrap();
-        assert!(config["cloud"].get("tokenFile").is_none(), "the agent sets the path");
-        let [model] = &plan.owned.models[..] else { unreachable!("one model") };
-        let model = serde_json::to_value(model).unwrap();
-        assert_eq!(model["metadata"]["name"], "assistant-edge");
-        assert_eq!(model["metadata"]["ownerReferences"][0]["uid"], "uid-of-assistant");
-        let port = model["spec"]["servingPort"].as_u64().unwrap();
-        assert!((21_000..30_000).contains(&port), "{port}");
-        assert_eq!(config["edge"]["address"], format!("127.0.0.1:{port}"));
-        assert_eq!(
-            model["spec"],
-            serde_json::json!({
-                "modelName": "smollm2", "deployToLayer": "edge", "frameworkType": "llamacpp",
-                "nodeName": "edge0", "servingPort": port, "targetVersion": "1",
-                "manifest": [{"version": "1", "downloadURL": "https://models.test/smollm2.gguf"}],
-            })
-        );
-    }
-
-    #[test]
-    fn port_of_an_owned_server_is_kept_or_free() {
-        let (service, mut facts) = (fixtures::assistant(), fixtures::assistant_facts());
-        let port = |facts: &ServiceFacts| {
-            planned(&service, facts).owned.models[0].spec.serving_port.unwrap()
-        };
-        let preferred = port(&facts);
-        let used = |node: &str, port: i32, second| {
-            fixtures::used_port(node, port.try_into().unwrap(), second)
-        };
-        facts.gateway.ports = vec![used("edge1", preferred, 5)];
-        assert_eq!(port(&facts), preferred, "a port of another node is free");
-        facts.gateway.ports.push(used("edge0", preferred, 5));
-        assert_eq!(port(&facts), preferred + 1);
-        let mut existing = planned(&service, &facts).owned.models.remove(0);
-        existing.metadata.creation_timestamp = fixtures::second(7);
-        existing.spec.serving_port = Some(22_222);
-        facts.gateway.edge_server = Some(Arc::new(existing));
-        assert_eq!(port(&facts), 22_222);
-        facts.gateway.ports.push(used("edge0", 22_222, 8));
-        assert_eq!(port(&facts), 22_222, "the younger object yields");
-        facts.gateway.ports.push(used("edge0", 22_222, 6));
-        assert_eq!(port(&facts), preferred + 1, "a cloud worker may have had the port before");
-    }
-
-    #[test]
-    fn servers_of_a_service_on_one_node_have_four_ports() {
-        let (mut service, mut facts) = fixtures::classifier();
-        service.spec.edge_worker.node_name = Some("solar-corona-cloud".to_owned());
-        let agent = fixtures::facts_with_agent();
-        (facts.edge_node, facts.cloud_node) = (agent.cloud_node.clone(), agent.cloud_node);
-        facts.cloud_model = Some(fixtures::model("big", "https://models.test/big.tar.gz"));
-        let cloud = &mut service.spec.cloud_worker;
-        cloud.endpoint = None;
-        cloud.node_name = Some("solar-corona-cloud".to_owned());
-        cloud.model = Some(ModelReference { name: "big".to_owned() });
-        cloud.server = service.spec.edge_worker.server.clone();
-        let plan = planned(&service, &facts);
-        let ports: BTreeSet<_> =
-            plan.owned.models.iter().flat_map(crate::worker::ports::model_ports).collect();
-        assert_eq!(ports.len(), 4, "{ports:?}");
-        assert!(ports.iter().all(|port| (21_000..30_000).contains(port)), "{ports:?}");
-        let gateway = task(&plan, "solar-corona-cloud").workers[0].gateway.as_ref().unwrap();
-        let config = serde_json::to_value(&gateway.config).unwrap();
-        let [edge, cloud] = &plan.owned.models[..] else { unreachable!("two models") };
-        let (edge, cloud) = (edge.spec.grpc_port.unwrap(), cloud.spec.grpc_port.unwrap());
-        assert_eq!(config["edge"]["grpcAddress"], format!("127.0.0.1:{edge}"));
-        assert_eq!(config["cloud"]["grpcUrl"], format!("http://192.0.2.7:{cloud}"));
-        facts.gateway.edge_server = Some(Arc::new(plan.owned.models[0].clone()));
-        facts.gateway.cloud_server = Some(Arc::new(plan.owned.models[1].clone()));
-        assert_eq!(planned(&service, &facts).owned.models, plan.owned.models, "they are kept");
-    }
-
-    #[test]
-    fn gateway_with_other_addresses_gets_another_container() {
-        let (mut service, facts) = fixtures::classifier();
-        let env = |service: &JointInferenceService| {
-            task(&planned(service, &facts), "edge0").workers[0].env["GATEWAY_ADDRESSES"].clone()
-        };
-        assert_eq!(env(&service), "127.0.0.1:8080,127.0.0.1:8082");
-        service.spec.gateway.as_mut().unwrap().expose = Some(true);
-        assert_eq!(env(&service), "0.0.0.0:8080,0.0.0.0:8082");
-    }
-
-    #[test]
-    fn owned_server_has_the_transformer_behind_the_gateway() {
-        let (mut service, facts) = (fixtures::assistant(), fixtures::assistant_facts());
-        let transformer = Transformer { image: Some("t:1".into()), ..Transformer::default() };
-        let server = service.spec.edge_worker.server.as_mut().unwrap();
-        server.transformer = Some(Box::new(transformer.clone()));
-        let plan = planned(&service, &facts);
-        let [model] = &plan.owned.models[..] else { unreachable!("one model") };
-        assert_eq!(model.spec.transformer.as_deref(), Some(&transformer));
-        let ports: Vec<u16> = crate::worker::ports::model_ports(model).collect();
-        let [endpoint, behind, ..] = ports[..] else { unreachable!("two ports: {ports:?}") };
-        assert_eq!(ports[2..], [behind + 1, behind + 2], "of the transformers");
-        assert!((21_000..30_000).contains(&endpoint) && (12_000..20_000).contains(&behind));
-        let content = serde_json::to_string(&plan.requirements).unwrap();
-        assert!(
-            content.contains(&format!("127.0.0.1:{endpoint}")),
-            "the gateway asks it: {content}"
-        );
-    }
-
-    #[test]
-    fn servers_follow_the_placement_of_their_side() {
-        let (mut service, mut facts) = (fixtures::assistant(), fixtures::assistant_facts());
-        fixtures::select(&mut service, &mut facts, &["e1", "e2"]);
-        service.spec.edge_worker.placement = Some(Placement::All);
-        let cloud = &mut service.spec.cloud_worker;
-        cloud.endpoint = None;
-        cloud.model = Some(ModelReference { name: "big".to_owned() });
-        cloud.server = Some(Box::new(ModelServer {
-            args: vec!["--ctx-size".to_owned(), "2048".to_owned()],
-            ..*service.spec.edge_worker.server.clone().unwrap()
-        }));
-        facts.cloud_model = Some(fixtures::model("big", "s3://models/big.gguf"));
-        let specs = |service: &JointInferenceService, facts: &ServiceFacts| {
-            let models = planned(service, facts).owned.models;
-            let specs = models.iter().map(|model| serde_json::to_value(&model.spec).unwrap());
-            specs.collect::<Vec<_>>()
-        };
-        let [edge, cloud] = &specs(&service, &facts)[..] else { unreachable!("two models") };
-        assert_eq!(edge["nodeSelector"], serde_json::json!({"area": "north"}));
-        assert_eq!((&edge["placement"], edge.get("nodeName")), (&"All".into(), None));
-        assert_eq!(
-            (&cloud["deployToLayer"], &cloud["servingPort"], &cloud["serviceType"]),
-            (&"cloud".into(), &5000.into(), &"ClusterIP".into())
-        );
-        assert_eq!(cloud["server"], serde_json::json!({"args": ["--ctx-size", "2048"]}));
-        assert_eq!(cloud.get("nodeName"), None, "the scheduler chooses");
-        let agent = fixtures::facts_with_agent();
-        service.spec.cloud_worker.node_name = Some("solar-corona-cloud".to_owned());
-        facts.cloud_node = agent.cloud_node;
-        let [edge, cloud] = &specs(&service, &facts)[..] else { unreachable!("two models") };
-        assert_eq!(cloud["nodeName"], "solar-corona-cloud");
-        assert!(cloud["servingPort"].as_u64().unwrap() >= 21_000, "a port of the node");
-        assert_ne!(edge["servingPort"], cloud["servingPort"], "both may be on one node");
-    }
-
-    #[test]
-    fn exposed_gateway_has_a_service_with_the_addresses_of_its_nodes() {
-        let (mut service, facts) = (fixtures::assistant(), fixtures::assistant_facts());
-        service.spec.gateway =
-            Some(Box::new(Gateway { port: Some(8081), expose: Some(true), ..Gateway::default() }));
-        let plan = planned(&service, &facts);
-        let exposed = plan.owned.exposed.unwrap();
-        let address = serde_json::to_value(&exposed.service).unwrap();
-        assert_eq!(address["spec"].get("selector"), None);
-        assert_eq!(address["spec"]["ports"][0]["port"], 8081);
-        let endpoints = serde_json::to_value(&exposed.endpoints).unwrap();
-        assert_eq!(endpoints["metadata"], address["metadata"]);
-        assert_eq!(
-            endpoints["subsets"],
-            serde_json::json!([{
-                "addresses": [{"ip": "192.0.2.10", "nodeName": "edge0"}],
-                "ports": [{"name": "http", "port": 8081, "protocol": "TCP"}],
-            }])
-        );
-        let (mut service, facts) = fixtures::classifier();
-        service.spec.gateway.as_mut().unwrap().expose = Some(true);
-        let exposed = planned(&service, &facts).owned.exposed.unwrap();
-        let names = |ports: &serde_json::Value| -> Vec<String> {
-            let ports = ports.as_array().unwrap().iter();
-            ports.map(|port| format!("{} {}", port["name"], port["port"])).collect()
-        };
-        let expected = [r#""http" 8080"#, r#""grpc" 8082"#];
-        let address = serde_json::to_value(&exposed.service).unwrap();
-        let endpoints = serde_json::to_value(&exposed.endpoints).unwrap();
-        assert_eq!(names(&address["spec"]["ports"]), expected);
-        assert_eq!(names(&endpoints["subsets"][0]["ports"]), expected);
-    }
-
     #[test]
     fn edge_node_gets_its_worker_and_its_model() {
         let service = fixtures::service();
@@ -669,255 +298,6 @@ mod tests {
     }
 
     #[test]
-    fn edge_worker_has_the_full_service_name_and_its_address() {
-        let facts = ServiceFacts {
-            service: Some(CloudService { cluster_ip: Some([10, 96, 0, 7].into()) }),
-            cluster_domain: "fleet.example".to_owned(),
-            ..fixtures::facts()
-        };
-        let plan = planned(&fixtures::service(), &facts);
-        let worker = &task(&plan, "edge0").workers[0];
-        let host = "helmet-detection-demo-work-1a02631a.default.svc.fleet.example";
-        assert_eq!(worker.env["BIG_MODEL_URL"], format!("http://{host}:5000"));
-        assert_eq!(worker.hosts, [(host.to_owned(), [10, 96, 0, 7].into())].into());
-        assert!(!plan.awaits_service);
-        let without = ServiceFacts { service: None, ..facts };
-        assert!(planned(&fixtures::service(), &without).awaits_service, "its address is not known");
-        let plan = planned(&fixtures::service(), &fixtures::facts_with_agent());
-        assert!(!plan.awaits_service);
-        for node in ["edge0", "solar-corona-cloud"] {
-            assert!(task(&plan, node).workers[0].hosts.is_empty(), "an address needs no entry");
-        }
-    }
-
-    #[test]
-    fn kubelet_runs_the_cloud_worker_as_an_owned_deployment() {
-        let service = fixtures::service();
-        let objects = planned(&service, &fixtures::facts()).objects.unwrap();
-        let deployment = serde_json::to_value(&objects.deployment).unwrap();
-        let address = serde_json::to_value(&objects.service).unwrap();
-        for object in [&deployment, &address] {
-            assert_eq!(object["metadata"]["name"], "helmet-detection-demo-work-1a02631a");
-            let owner = &object["metadata"]["ownerReferences"][0];
-            assert_eq!(
-                (&owner["uid"], &owner["controller"]),
-                (&"uid-of-the-service".into(), &true.into())
-            );
-        }
-        let template = &deployment["spec"]["template"];
-        let selector = &deployment["spec"]["selector"]["matchLabels"];
-        for (label, value) in selector.as_object().unwrap() {
-            assert_eq!(&template["metadata"]["labels"][label], value);
-        }
-        assert_eq!(&address["spec"]["selector"], selector);
-        assert_eq!(address["spec"]["ports"][0]["port"], 5000);
-        let pod = &template["spec"];
-        assert!(pod["nodeName"].is_null(), "the scheduler places the Pod");
-        let required = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
-        assert_eq!(
-            pod.pointer(required).unwrap()["nodeSelectorTerms"],
-            serde_json::json!([{"matchFields": [
-            {"key": "metadata.name", "operator": "In", "values": ["solar-corona-cloud"]}]}])
-        );
-        assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
-        assert_eq!(
-            deployment["spec"]["strategy"],
-            serde_json::json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}})
-        );
-        let worker = &pod["containers"][0];
-        assert_eq!(
-            worker["readinessProbe"],
-            serde_json::json!({"tcpSocket": {"port": 5000}, "periodSeconds": 1}),
-            "ready a second after it listens, however long it loads its model"
-        );
-        let env = |name: &str| {
-            let variables = worker["env"].as_array().unwrap();
-            variables.iter().find(|v| v["name"] == name).map(|v| v["value"].clone())
-        };
-        assert_eq!(env("MODEL_URL").unwrap(), "/models/big-model/big.pb");
-        assert_eq!(env("BIG_MODEL_BIND_PORT").unwrap(), "5000");
-        assert_eq!(env("NODE_NAME").unwrap(), "solar-corona-cloud");
-        assert_eq!(env("HEM_NAME"), None);
-        assert_eq!(worker["args"], serde_json::json!(["/code/cloud_inference.py"]));
-        let fetch = &pod["initContainers"][0];
-        assert_eq!(fetch["image"], "neptune-edge:test");
-        assert_eq!(
-            fetch["args"],
-            serde_json::json!([
-                "fetch",
-                "--url",
-                "https://models.test/big.pb?version=3",
-                "--output",
-                "/models/big-model/big.pb",
-                "--give-up-after",
-                "60",
-                "--error-file",
-                "/dev/termination-log"
-            ])
-        );
-        assert!(mounts(worker).contains(&("/code", true)));
-        assert!(mounts(worker).contains(&("/models/big-model", true)));
-        assert_eq!(mounts(fetch), [("/models/big-model", false), ("/tmp", false)]);
-        assert_eq!(worker["securityContext"]["readOnlyRootFilesystem"], true);
-        assert!(pod["imagePullSecrets"].is_null() && fetch["env"].is_null());
-    }
-
-    fn pod_that_reports(model: &str) -> serde_json::Value {
-        let key = "0123456789abcdef".parse().unwrap();
-        let prefix = "fleet/a".parse().unwrap();
-        let target = ReportTarget::new("http://reports:8082".to_owned(), prefix, key);
-        let facts = ServiceFacts {
-            reports: Some(target.access("default", "helmet-detection-demo", "uid")),
-            cloud_model: Some(fixtures::model("big-model", model)),
-            ..fixtures::facts()
-        };
-        let objects = planned(&fixtures::service(), &facts).objects.unwrap();
-        let deployment = serde_json::to_value(&objects.deployment).unwrap();
-        deployment["spec"]["template"]["spec"].clone()
-    }
-
-    fn variable<'a>(container: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
-        let mut env = container["env"].as_array().unwrap().iter();
-        env.find(|variable| variable["name"] == name)
-            .map_or(&serde_json::Value::Null, |v| &v["value"])
-    }
-
-    #[test]
-    fn worker_in_a_pod_has_the_variables_of_an_agents_worker() {
-        let pod = pod_that_reports("https://models.test/big.pb");
-        let (worker, sidecar) = (&pod["containers"][0], &pod["initContainers"][1]);
-        let name = "helmet-detection-demo-work-1a02631a";
-        let topic = format!("fleet/a/workers/{name}/info");
-        assert_eq!(variable(worker, "WORKER_INFO_TOPIC"), &topic);
-        let password = variable(sidecar, "NEPTUNE_WORKER_PASSWORD").as_str().unwrap();
-        assert_eq!(password.len(), 64);
-        let url = format!("mqtt://{name}:{password}@127.0.0.1:1884");
-        assert_eq!(variable(worker, "MQTT_URL"), &url);
-        assert_eq!(variable(sidecar, "NEPTUNE_LISTEN"), "127.0.0.1:1884");
-        assert_eq!(variable(sidecar, "NEPTUNE_WORKER_NAME"), name);
-        assert_eq!(variable(sidecar, "NEPTUNE_TOPIC_PREFIX"), "fleet/a");
-        let report_url = variable(worker, "WORKER_REPORT_URL");
-        assert!(report_url.as_str().unwrap().contains("/$(WORKER_POD_UID)/"), "{report_url}");
-        assert!(!report_url.as_str().unwrap().contains(password), "another secret");
-        assert_eq!(variable(sidecar, "NEPTUNE_REPORT_URL"), report_url);
-        for container in [worker, sidecar] {
-            let env = container["env"].as_array().unwrap();
-            let place = |name: &str| env.iter().position(|variable| variable["name"] == name);
-            let url = place("WORKER_REPORT_URL").or(place("NEPTUNE_REPORT_URL"));
-            assert!(place("WORKER_POD_UID") < url, "the kubelet replaces earlier variables only");
-        }
-        let plain = planned(&fixtures::service(), &fixtures::facts()).objects.unwrap();
-        let plain = serde_json::to_value(&plain.deployment).unwrap();
-        let plain = &plain["spec"]["template"]["spec"];
-        assert_eq!(variable(&plain["containers"][0], "MQTT_URL"), &serde_json::Value::Null);
-        assert_eq!(plain["initContainers"].as_array().unwrap().len(), 1);
-    }
-
-    #[test]
-    fn parameters_arrive_on_a_node_and_in_a_pod_as_they_are() {
-        let text = "a$$b $(NAMESPACE)";
-        let mut service = fixtures::service();
-        for worker in [
-            service.spec.edge_worker.worker_spec.as_mut().unwrap(),
-            service.spec.cloud_worker.worker_spec.as_mut().unwrap(),
-        ] {
-            worker.parameters = vec![KeyValue::new("text", text)];
-            worker.script_boot_file = "$$(A).py".to_owned();
-        }
-        let plan = planned(&service, &fixtures::facts());
-        let on_node = &task(&plan, "edge0").workers[0];
-        assert_eq!((&*on_node.env["TEXT"], &*on_node.args[0]), (text, "/code/$$(A).py"));
-        let pod = plan.objects.unwrap().deployment.spec.unwrap().template.spec.unwrap();
-        let (_, args, env) = expanded(&pod.containers[0]);
-        assert_eq!((&*env["TEXT"], &*args[0]), (text, "/code/$$(A).py"));
-    }
-
-    #[test]
-    fn sidecar_is_restricted_and_runs_before_and_after_the_worker() {
-        let pod = pod_that_reports("https://models.test/big.pb");
-        let inits = pod["initContainers"].as_array().unwrap();
-        let names: Vec<_> = inits.iter().map(|init| init["name"].as_str().unwrap()).collect();
-        assert_eq!(names, ["fetch-model", "report-sidecar"]);
-        let (fetch, sidecar) = (&inits[0], &inits[1]);
-        assert_eq!(sidecar["restartPolicy"], "Always", "a native sidecar");
-        assert_eq!(sidecar["image"], fetch["image"]);
-        assert_eq!(sidecar["securityContext"], fetch["securityContext"]);
-        let command = sidecar["startupProbe"]["exec"]["command"].as_array().unwrap();
-        assert_eq!(command, &["neptune-edge", "sidecar", "--check"]);
-        assert_eq!(sidecar["resources"]["limits"], serde_json::json!({"memory": "64Mi"}));
-        assert!(sidecar["readinessProbe"].is_null(), "the controller's outage stops no worker");
-        let pod = pod_that_reports("/code/big.pb");
-        assert_eq!(pod["initContainers"].as_array().unwrap().len(), 1, "no download");
-    }
-
-    #[test]
-    fn secrets_and_security_context_reach_the_pod() {
-        let mut service = fixtures::service();
-        let worker = service.spec.cloud_worker.worker_spec.as_mut().unwrap();
-        worker.image_pull_secrets = vec![SecretReference { name: "regcred".to_owned() }];
-        worker.security_context =
-            Some(SecurityContext { run_as_user: Some(1000), ..SecurityContext::default() });
-        let mut model = fixtures::model("big-model", "s3://bucket/big.pb");
-        std::sync::Arc::make_mut(&mut model).spec.credentials_secret =
-            Some(SecretReference { name: "s3".to_owned() });
-        let facts = ServiceFacts { cloud_model: Some(model), ..fixtures::facts() };
-        let objects = planned(&service, &facts).objects.unwrap();
-        let deployment = serde_json::to_value(&objects.deployment).unwrap();
-        let pod = &deployment["spec"]["template"]["spec"];
-        assert_eq!(pod["imagePullSecrets"], serde_json::json!([{"name": "regcred"}]));
-        assert_eq!(pod["securityContext"]["runAsUser"], 1000);
-        let env = pod["initContainers"][0]["env"].as_array().unwrap();
-        assert_eq!(
-            env[0],
-            serde_json::json!({"name": "AWS_ACCESS_KEY_ID",
-            "valueFrom": {"secretKeyRef": {"name": "s3", "key": "AWS_ACCESS_KEY_ID"}}})
-        );
-        assert_eq!(env[2]["valueFrom"]["secretKeyRef"]["optional"], true);
-        assert!(
-            pod["containers"][0]["env"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .all(|v| v["valueFrom"].is_null())
-        );
-    }
-
-    #[test]
-    fn pod_fetches_a_model_from_s3() {
-        let facts = ServiceFacts {
-            cloud_model: Some(fixtures::model("big-model", "s3://bucket/dir/big.pb")),
-            ..fixtures::facts()
-        };
-        let objects = planned(&fixtures::service(), &facts).objects.unwrap();
-        let deployment = serde_json::to_value(&objects.deployment).unwrap();
-        let fetch = &deployment["spec"]["template"]["spec"]["initContainers"][0];
-        let url = "s3://bucket/dir/big.pb";
-        assert_eq!(fetch["args"].as_array().unwrap()[..3], ["fetch", "--url", url]);
-    }
-
-    fn mounts(container: &serde_json::Value) -> Vec<(&str, bool)> {
-        let mounts = container["volumeMounts"].as_array().unwrap();
-        mounts
-            .iter()
-            .map(|m| (m["mountPath"].as_str().unwrap(), m["readOnly"].as_bool().unwrap_or(false)))
-            .collect()
-    }
-
-    #[test]
-    fn model_on_the_node_is_mounted_from_its_path() {
-        let facts = ServiceFacts {
-            cloud_model: Some(fixtures::model("big-model", "file:///code/big.pb")),
-            ..fixtures::facts()
-        };
-        let objects = planned(&fixtures::service(), &facts).objects.unwrap();
-        let deployment = serde_json::to_value(&objects.deployment).unwrap();
-        let pod = &deployment["spec"]["template"]["spec"];
-        assert!(pod["initContainers"].is_null());
-        assert_eq!(pod["volumes"][0]["hostPath"]["path"], "/code/big.pb");
-        assert!(mounts(&pod["containers"][0]).contains(&("/models/big-model/big.pb", true)));
-    }
-
-    #[test]
     fn agent_runs_the_cloud_worker_on_the_address_of_its_node() {
         let plan = planned(&fixtures::service(), &fixtures::facts_with_agent());
         assert!(plan.objects.is_none());
@@ -930,17 +310,6 @@ mod tests {
         assert_eq!(edge.env["BIG_MODEL_URL"], "http://192.0.2.7:20007");
         assert_eq!(edge.env["BIG_MODEL_IP"], "192.0.2.7");
         assert_eq!(edge.env["BIG_MODEL_PORT"], "20007");
-    }
-
-    #[test]
-    fn ipv6_address_has_brackets_only_in_the_url() {
-        let mut facts = fixtures::facts_with_agent();
-        std::sync::Arc::make_mut(facts.cloud_node.as_mut().unwrap()).status = None;
-        facts.agent_address = Some("2001:db8::7".to_owned());
-        let plan = planned(&fixtures::service(), &facts);
-        let edge = &task(&plan, "edge0").workers[0];
-        assert_eq!(edge.env["BIG_MODEL_URL"], "http://[2001:db8::7]:20007");
-        assert_eq!(edge.env["BIG_MODEL_IP"], "2001:db8::7");
     }
 
     #[test]
@@ -978,25 +347,6 @@ mod tests {
             retained[&"edge0".parse().unwrap()].contains(&key),
             "retained after the dataset is deleted"
         );
-    }
-
-    #[test]
-    fn env_takes_precedence_over_parameters_of_a_container() {
-        let mut service = fixtures::service();
-        let worker = service.spec.edge_worker.worker_spec.as_mut().unwrap();
-        worker.framework_type = "container".to_owned();
-        worker.image = Some("digits:1".to_owned());
-        worker.script_boot_file = "edge".to_owned();
-        worker.parameters.push(KeyValue::new("level", "1"));
-        worker.env = vec![EnvironmentVariable { name: "LEVEL".to_owned(), value: "2".to_owned() }];
-        let plan = planned(&service, &fixtures::facts());
-        let worker = &task(&plan, "edge0").workers[0];
-        assert_eq!(
-            (&*worker.image, &worker.command[..], &worker.args[..]),
-            ("digits:1", &[][..], &["edge".to_owned()][..])
-        );
-        assert_eq!(worker.scripts, None);
-        assert_eq!(worker.env["LEVEL"], "2");
     }
 
     #[test]

@@ -1,0 +1,4 @@
+//! Services that are chained by `cloudWorker.service`. Pure.
+
+pub mod tiers;
+pub mod total_upload;

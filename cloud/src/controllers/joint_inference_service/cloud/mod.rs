@@ -1,0 +1,11 @@
+//! What answers hard samples. Pure.
+
+pub mod endpoint;
+pub mod other_service;
+pub mod pod;
+pub mod server;
+pub mod target;
+#[cfg(test)]
+pub mod tests;
+pub mod worker;
+pub mod workload;

@@ -1,0 +1,9 @@
+//! Reads the caches and the fleet: the facts of a service, and what is observed of it. The only
+//! I/O of this folder besides the controller.
+
+pub mod chain;
+pub mod facts;
+pub mod gateway;
+pub mod observe;
+pub mod selection;
+pub mod services;

@@ -1,0 +1,61 @@
+//! Collects the Models that `edgeWorker.model.selector` selects, from the caches and the fleet.
+
+use std::sync::Arc;
+
+use kube::{Resource as _, ResourceExt as _};
+use neptune_api::{InferenceModel, JointInferenceService, Model};
+use neptune_wire::{ModelPresenceReport, NodeName, PresenceState, Role};
+
+use crate::{
+    cache::Cached as _,
+    controllers::{
+        joint_inference_service::{
+            facts::Selection,
+            selection::selected::{LabelledModel, select},
+            spec::{names::owned_name, placement::placed_nodes},
+        },
+        model,
+        runtime::Context,
+    },
+    kubernetes::identity::key,
+};
+
+/// Chooses among the Models that the service selects; `None` without a selector.
+pub fn selection(service: &JointInferenceService, context: &Context) -> Option<Selection> {
+    let spec = service.spec.edge_worker.model.as_ref()?;
+    let selector = spec.selector.as_ref()?;
+    let namespace = service.namespace().unwrap_or_default();
+    let mut models = Model::cache(context.caches()).with_labels(&namespace, &selector.match_labels);
+    models.retain(|model| model.meta().deletion_timestamp.is_none());
+    let nodes = nodes(service);
+    let labelled = |model: Arc<Model>| LabelledModel {
+        is_present: is_present(&model, &nodes, context),
+        model,
+    };
+    let models: Vec<_> = models.into_iter().map(labelled).collect();
+    let owned = owned_name(service, Role::Edge);
+    let owned = context.caches().get::<InferenceModel>(&namespace, &owned);
+    let failure = owned.as_deref().and_then(|owned| owned.status.as_ref()?.last_failure.clone());
+    Some(select(service, (spec, selector), &models, failure, Context::wall_now()))
+}
+
+/// The nodes of the edge worker.
+fn nodes(service: &JointInferenceService) -> Vec<NodeName> {
+    let named = service.spec.edge_worker.node_name.as_deref();
+    let nodes = named.into_iter().chain(placed_nodes(service));
+    nodes.filter_map(|node| node.parse().ok()).collect()
+}
+
+/// Whether each of the nodes reports the model's file.
+fn is_present(model: &Model, nodes: &[NodeName], context: &Context) -> bool {
+    let (Some(key), uid) = (key(model), model.uid().unwrap_or_default()) else { return false };
+    let fleet = context.fleet();
+    let is_current = |presence: &ModelPresenceReport| {
+        presence.state == PresenceState::Present && model::is_reported_file(presence, model)
+    };
+    let has = |node: &NodeName| {
+        let report = fleet.report(node, &key, &uid);
+        report.and_then(|report| report.model.as_deref()).is_some_and(is_current)
+    };
+    nodes.iter().all(has)
+}

@@ -1,0 +1,7 @@
+//! What runs on the edge nodes, besides the gateway. Pure.
+
+pub mod dataset;
+pub mod server;
+#[cfg(test)]
+pub mod tests;
+pub mod worker;

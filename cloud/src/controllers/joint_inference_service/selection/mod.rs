@@ -1,0 +1,7 @@
+//! The choice of the edge worker's model. Pure.
+
+pub mod choice;
+#[cfg(test)]
+pub mod fixtures;
+pub mod rules;
+pub mod selected;

@@ -1,0 +1,9 @@
+//! The spec of a service: its forms, fields, names, goals and placement. Pure.
+
+pub mod fields;
+pub mod forms;
+pub mod goal;
+pub mod names;
+pub mod placement;
+#[cfg(test)]
+pub mod tests;

@@ -1,0 +1,12 @@
+//! The status of a service: what is observed becomes conditions, counters and Events. Pure.
+
+pub mod agent;
+pub mod conditions;
+pub mod counters;
+pub mod deployment;
+pub mod events;
+#[cfg(test)]
+pub mod fixtures;
+pub mod gateway;
+pub mod next;
+pub mod observed;

@@ -1,0 +1,6 @@
+//! Programs of the user, on either side. Pure.
+
+pub mod resolve;
+pub mod task;
+#[cfg(test)]
+pub mod tests;
