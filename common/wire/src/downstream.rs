@@ -1,19 +1,15 @@
-//! Messages from the cloud to a node: an object, its deletion, and the index of all objects of the
-//! node.
+//! Messages from the cloud to a node: an object, and its deletion.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::{collections::BTreeMap, net::IpAddr};
 
 use neptune_gateway_config::Document;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    AgentInstance, AggregatorContent, ContentHash, ModelServer, Namespace, NodeName, ObjectKey,
-    ObjectName, PeerRoster, ReplicaOf, Revision, TrainingContent, WorkerName, WorkerUpdateMode,
-    unknown,
+    AggregatorContent, ContainerRights, ContentHash, ModelServer, Namespace, NodeName, ObjectName,
+    PeerRoster, ReplicaOf, ResourceLimits, Revision, Role, Scripts, TrainingContent, WorkerName,
+    WorkerUpdateMode, unknown,
 };
 
 /// The current content of an object: the object as in the API, and its workloads on this node.
@@ -129,17 +125,6 @@ pub struct DatasetContent {
     pub replica_of: Option<ReplicaOf>,
 }
 
-/// The role of a worker in a joint inference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Role {
-    /// Infers with the small model and sends hard samples to the cloud worker. Its counters are
-    /// those of the service.
-    Edge,
-    /// Answers hard samples with the big model.
-    Cloud,
-}
-
 /// When a worker is started again after it exits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -245,101 +230,11 @@ impl Worker {
     }
 }
 
-/// The directory on the node with the scripts of a worker.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Scripts {
-    /// Absolute path of the directory on the node.
-    pub dir: String,
-    /// The file in `dir` that is started. It must exist before the worker starts.
-    pub boot_file: String,
-}
-
-/// Resource limits of a container. Zero or absent means no limit.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ResourceLimits {
-    /// CPU limit in thousandths of a CPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_millis: Option<u64>,
-    /// Memory limit in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_bytes: Option<u64>,
-}
-
-/// The rights of a container. Absent fields: the defaults of the agent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ContainerRights {
-    /// The user and group ID of the processes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run_as_user: Option<u32>,
-    /// Whether the root file system is read-only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only_root: Option<bool>,
-}
-
-impl ContainerRights {
-    /// Returns whether every right is the default of the agent.
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// The deletion of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delete {
     /// Orders this message among all messages about this object.
     pub revision: Revision,
-}
-
-/// The index of a node: every object that it should have, without the contents.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Index {
-    /// Orders this index among all indexes of the node. Indexes and objects use the same clock.
-    pub revision: Revision,
-    /// The objects. The node removes objects that are not listed and not newer than this index.
-    #[serde(deserialize_with = "unknown::objects")]
-    pub objects: BTreeMap<ObjectKey, IndexEntry>,
-    /// Objects whose desired state the controller cannot determine now, because something that they
-    /// refer to is unknown. A node that has such an object keeps it unchanged.
-    #[serde(
-        default,
-        skip_serializing_if = "BTreeSet::is_empty",
-        deserialize_with = "unknown::keys"
-    )]
-    pub keep: BTreeSet<ObjectKey>,
-    /// UIDs of the last sync's `departed` that no object has any more. The node deletes their
-    /// totals.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub gone_uids: BTreeSet<String>,
-    /// A start of the agent that is newer than the one that sent the last sync.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub newer_start: Option<AgentStart>,
-    /// Over `EventBus`, the seconds between two batches of the node that contain reports; absent
-    /// means 1. Grows with the fleet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub batch_seconds: Option<u32>,
-}
-
-/// A start of an agent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AgentStart {
-    /// Identifies the agent's data directory.
-    pub instance: AgentInstance,
-    /// Number of agent starts on that data directory.
-    pub epoch: u64,
-}
-
-/// The entry of an object in an [`Index`] or a [`Sync`](crate::Sync).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IndexEntry {
-    /// The revision of the newest [`Insert`] of the object.
-    pub revision: Revision,
-    /// The hash of its content.
-    pub hash: ContentHash,
 }
 
 impl ObjectContent {

@@ -16,6 +16,7 @@
 pub mod address;
 pub mod aggregator;
 mod batch;
+mod container;
 pub mod counters;
 mod dataset;
 mod decode;
@@ -34,6 +35,7 @@ mod revision;
 mod serving;
 mod sorted_map;
 pub mod source;
+mod sync;
 mod tiers;
 mod topic;
 mod topic_filter;
@@ -44,6 +46,7 @@ mod worker;
 
 pub use address::{AddressError, ArtifactAddress, redact};
 pub use batch::{Batch, BatchMessage, MAX_BATCH_MESSAGES, Payload};
+pub use container::{ContainerRights, ResourceLimits, Role, Scripts, WorkerReason};
 pub use counters::{Counters, MAX_COUNTER, RunReport, RunTotals};
 pub use dataset::{
     DatasetCounts, DatasetGeneration, DatasetReason, DatasetReport, DatasetState, ReplicaDeletions,
@@ -51,9 +54,8 @@ pub use dataset::{
 };
 pub use decode::{DecodeError, SCHEMA_VERSION, decode, decode_counted, encode};
 pub use downstream::{
-    AgentStart, ContainerRights, DatasetContent, Delete, GatewaySpec, Index, IndexEntry, Insert,
-    ModelContent, ObjectContent, ObjectMetadata, ResourceLimits, RestartPolicy, Role, Scripts,
-    Worker,
+    DatasetContent, Delete, GatewaySpec, Insert, ModelContent, ObjectContent, ObjectMetadata,
+    RestartPolicy, Worker,
 };
 pub use gateway::{
     CaptureReport, Figure, GatewayCloud, GatewayProblem, GatewayProblemReason, GatewayReport,
@@ -77,6 +79,7 @@ pub use serving::{
 };
 pub use sorted_map::SortedMap;
 pub use source::{EncodedContent, EncodedInsert, Source, SyncNotices};
+pub use sync::{AgentInstance, AgentStart, DepartedTotals, Index, IndexEntry, Sync};
 pub use tiers::{MAX_TIERS, TierCounts};
 pub use topic::{Topic, TopicError, TopicPrefix};
 pub use topic_filter::{filter_matches, is_topic, is_topic_filter};
@@ -86,8 +89,7 @@ pub use training::{
     TrainingReport, TrainingScript, TrainingTask,
 };
 pub use upstream::{
-    AgentInstance, Capacity, DepartedTotals, NodeProblem, NodeProblemReason, NodeReport, Phase,
-    RejectedMessages, ReportOutput, StatusReport, Sync, TaskInfo, WorkerReason, WorkerReport,
-    WorkerState,
+    Capacity, NodeProblem, NodeProblemReason, NodeReport, Phase, RejectedMessages, ReportOutput,
+    StatusReport, TaskInfo, WorkerReport, WorkerState,
 };
 pub use worker::{EarlierRuns, WorkerInfo, WorkerTaskInfo};

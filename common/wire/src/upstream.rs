@@ -1,33 +1,12 @@
-//! Messages from a node to the cloud: the status of each object, the presence of the node, and the
-//! objects that the node has.
-
-use std::collections::BTreeMap;
+//! Messages from a node to the cloud: the status of each object, and the presence of the node.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AggregatorReport, ContentHash, Counters, DatasetReport, GatewayReport, IndexEntry, KeyPin,
-    ModelOutput, ModelPresenceReport, ModelServerReport, ObjectKey, PeerEndpoint, Revision, Role,
-    TierCounts, TrainingReport, WorkerName, gateway, unknown, unknown::deserialize_known,
+    AgentInstance, AggregatorReport, ContentHash, Counters, DatasetReport, GatewayReport, KeyPin,
+    ModelOutput, ModelPresenceReport, ModelServerReport, PeerEndpoint, Revision, Role, TierCounts,
+    TrainingReport, WorkerName, WorkerReason, gateway, unknown, unknown::deserialize_known,
 };
-
-/// Identifies an agent's data directory. `(epoch, seq)` orders the messages of an instance. The
-/// counters of another instance of the same node start at zero and are added to those of earlier
-/// instances.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct AgentInstance(pub String);
-
-impl AgentInstance {
-    /// Maximum length in bytes.
-    const MAX_LENGTH: usize = 64;
-
-    /// Returns whether this can be the ID of a data directory: 1 to 64 letters, digits and `-`.
-    pub fn is_valid(&self) -> bool {
-        (1..=Self::MAX_LENGTH).contains(&self.0.len())
-            && self.0.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-    }
-}
 
 /// The status of an object on a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -216,54 +195,6 @@ deserialize_known!(WorkerState {
     "Running" => Running, "Pending" => Pending, "Failed" => Failed,
 } else Pending);
 
-/// Why a worker is not running, or not as it should. The names are the reasons of conditions and Events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum WorkerReason {
-    /// The container was created, but is not running yet.
-    Starting,
-    /// The node has not received the `Model` yet.
-    ModelNotReceived,
-    /// The model is being downloaded to the node.
-    ModelDownloading,
-    /// The model cannot be downloaded: its server is unreachable or refuses the request.
-    ModelUnavailable,
-    /// The model does not fit on the disk of the node beside the reserve.
-    DiskFull,
-    /// The SHA-256 of the model differs from `sha256sum`.
-    ModelDigestMismatch,
-    /// The image is not on the node and cannot be pulled.
-    ImageMissing,
-    /// `scriptDir` or `scriptBootFile` does not exist on the node.
-    ScriptMissing,
-    /// The node has not received the `Dataset` yet.
-    DatasetNotReceived,
-    /// The dataset is being downloaded to the node or located there.
-    DatasetDownloading,
-    /// The dataset does not exist, is not readable, or is outside the allowed directories.
-    DatasetUnavailable,
-    /// The container engine does not respond.
-    DockerUnavailable,
-    /// The container engine refuses to create or start the container.
-    ContainerRefused,
-    /// Another program of the node has the port on which the worker has to listen.
-    PortInUse,
-    /// The worker exited and is restarted after a backoff.
-    CrashLoopBackOff,
-    /// The kernel killed the worker because of its memory limit.
-    OutOfMemory,
-    /// The worker finished: it exited with exit code 0 and is not restarted, or it reports
-    /// `completed`. Reported with the state `Pending`, which earlier controllers understand.
-    Completed,
-    /// The worker reports `failed`, or exited with an error and is not restarted.
-    WorkerFailed,
-    /// The worker runs, and the message names what a user should correct. Reported with the state
-    /// `Running`, for which earlier controllers ignore reasons.
-    WorkerDegraded,
-    /// A reason of a newer agent.
-    #[serde(other)]
-    Unknown,
-}
-
 /// The presence of a node, published on connecting and as a heartbeat. With `online: false` it is
 /// the last will.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -352,83 +283,4 @@ pub struct Capacity {
     /// The container engine and its version; absent while the engine does not respond.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_runtime: Option<String>,
-}
-
-/// The objects that a node has. The controller responds with the messages that are missing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Sync {
-    /// Identifies the agent's data directory.
-    pub instance: AgentInstance,
-    /// Number of agent starts on that data directory.
-    pub epoch: u64,
-    /// The revision of the newest index that the node has applied.
-    pub index_revision: Revision,
-    /// The highest revision that the node has seen, tombstones included.
-    pub highest: Revision,
-    /// Whether the objects are exactly those of that index. Two controllers that overlap can assign
-    /// one revision to two indexes; this field detects that the node has the other one.
-    pub complete: bool,
-    /// Whether the controller responds with its index even if the node has it. A node requests it
-    /// after a reconnect over a transport that loses messages silently, until an index arrives.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub request_index: bool,
-    /// The objects that the node has.
-    #[serde(deserialize_with = "unknown::objects")]
-    pub objects: BTreeMap<ObjectKey, IndexEntry>,
-    /// Totals of objects that the node no longer has, by UID. The node keeps them until an index
-    /// lists the UID in `goneUids`: the object may return to the node.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub departed: BTreeMap<String, DepartedTotals>,
-}
-
-/// The totals of an object that a node no longer has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DepartedTotals {
-    /// Namespace, resource and name of the object.
-    pub object: ObjectKey,
-    /// Number of samples inferred.
-    pub inference_number: u64,
-    /// Number of those samples that the cloud worker answered.
-    pub hard_example_number: u64,
-    /// Number of hard samples that the cloud worker did not answer.
-    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
-    pub fallback_number: u64,
-    /// Number of samples that a gateway decided to be hard, also those that the edge answered.
-    /// Like the following, zero for other workers.
-    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
-    pub hard_number: u64,
-    /// Number of hard samples that stayed at the edge because the cap of uploads was reached.
-    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
-    pub over_budget_number: u64,
-    /// Number of samples without a confidence.
-    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
-    pub unjudged_number: u64,
-    /// Number of easy samples that the cloud answered as well, for a comparison.
-    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
-    pub shadow_number: u64,
-    /// Number of hard samples that stayed at the edge because the client's time was too short.
-    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
-    pub deadline_number: u64,
-    /// Number of samples that each tier above a gateway answered, the next tier first.
-    #[serde(default, skip_serializing_if = "TierCounts::is_zero")]
-    pub tier_numbers: TierCounts,
-}
-
-impl DepartedTotals {
-    /// Returns the totals as [`Counters`].
-    pub fn counters(&self) -> Counters {
-        Counters {
-            inference: self.inference_number,
-            hard: self.hard_example_number,
-            fallback: self.fallback_number,
-            decided_hard: self.hard_number,
-            over_budget: self.over_budget_number,
-            unjudged: self.unjudged_number,
-            shadow: self.shadow_number,
-            deadline: self.deadline_number,
-            tiers: self.tier_numbers,
-        }
-    }
 }

@@ -1,0 +1,103 @@
+//! What the containers of workers, model servers and training tasks have in common.
+
+use serde::{Deserialize, Serialize};
+
+/// The role of a worker in a joint inference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Role {
+    /// Infers with the small model and sends hard samples to the cloud worker. Its counters are
+    /// those of the service.
+    Edge,
+    /// Answers hard samples with the big model.
+    Cloud,
+}
+
+/// The directory on the node with the scripts of a worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Scripts {
+    /// Absolute path of the directory on the node.
+    pub dir: String,
+    /// The file in `dir` that is started. It must exist before the worker starts.
+    pub boot_file: String,
+}
+
+/// Resource limits of a container. Zero or absent means no limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceLimits {
+    /// CPU limit in thousandths of a CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_millis: Option<u64>,
+    /// Memory limit in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+}
+
+/// The rights of a container. Absent fields: the defaults of the agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerRights {
+    /// The user and group ID of the processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_as_user: Option<u32>,
+    /// Whether the root file system is read-only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only_root: Option<bool>,
+}
+
+impl ContainerRights {
+    /// Returns whether every right is the default of the agent.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Why a worker is not running, or not as it should. The names are the reasons of conditions and Events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum WorkerReason {
+    /// The container was created, but is not running yet.
+    Starting,
+    /// The node has not received the `Model` yet.
+    ModelNotReceived,
+    /// The model is being downloaded to the node.
+    ModelDownloading,
+    /// The model cannot be downloaded: its server is unreachable or refuses the request.
+    ModelUnavailable,
+    /// The model does not fit on the disk of the node beside the reserve.
+    DiskFull,
+    /// The SHA-256 of the model differs from `sha256sum`.
+    ModelDigestMismatch,
+    /// The image is not on the node and cannot be pulled.
+    ImageMissing,
+    /// `scriptDir` or `scriptBootFile` does not exist on the node.
+    ScriptMissing,
+    /// The node has not received the `Dataset` yet.
+    DatasetNotReceived,
+    /// The dataset is being downloaded to the node or located there.
+    DatasetDownloading,
+    /// The dataset does not exist, is not readable, or is outside the allowed directories.
+    DatasetUnavailable,
+    /// The container engine does not respond.
+    DockerUnavailable,
+    /// The container engine refuses to create or start the container.
+    ContainerRefused,
+    /// Another program of the node has the port on which the worker has to listen.
+    PortInUse,
+    /// The worker exited and is restarted after a backoff.
+    CrashLoopBackOff,
+    /// The kernel killed the worker because of its memory limit.
+    OutOfMemory,
+    /// The worker finished: it exited with exit code 0 and is not restarted, or it reports
+    /// `completed`. Reported with the state `Pending`, which earlier controllers understand.
+    Completed,
+    /// The worker reports `failed`, or exited with an error and is not restarted.
+    WorkerFailed,
+    /// The worker runs, and the message names what a user should correct. Reported with the state
+    /// `Running`, for which earlier controllers ignore reasons.
+    WorkerDegraded,
+    /// A reason of a newer agent.
+    #[serde(other)]
+    Unknown,
+}
