@@ -34,15 +34,15 @@ pub use inference_model::{
 };
 pub use joint_inference_service::{
     AgentCounters, Capture, CaptureStatus, CloudWorker, CounterTotals, DatasetReference, EdgeModel,
-    EdgeWorker, EdgeWorkerStatus, Endpoint, EnvironmentVariable, FailedModel, Gateway,
-    GatewayProblemStatus, GatewayStatus, GatewayTimeouts, Goal, HardExampleAlgorithm,
-    InferenceModelReference, JisCondition, JisConditionType, JointInferenceService,
-    JointInferenceServiceReference, JointInferenceServiceSpec, JointInferenceServiceStatus,
-    ModelReference, ModelSelector, ModelServer, ModelUpdate, NeverUpload, NodeGatewayStatus,
-    NotComparedModel, RejectedReports, RestartPolicy, SelectedModel, SelectionCause, SelectionMode,
-    TierAddress, TierStatus, TotalUploadStatus, WorkerSpec,
+    EdgeWorker, EdgeWorkerStatus, Endpoint, FailedModel, Gateway, GatewayProblemStatus,
+    GatewayStatus, GatewayTimeouts, Goal, HardExampleAlgorithm, InferenceModelReference,
+    JisCondition, JisConditionType, JointInferenceService, JointInferenceServiceReference,
+    JointInferenceServiceSpec, JointInferenceServiceStatus, ModelReference, ModelSelector,
+    ModelServer, ModelUpdate, NeverUpload, NodeGatewayStatus, NotComparedModel, RejectedReports,
+    RestartPolicy, SelectedModel, SelectionCause, SelectionMode, TierAddress, TierStatus,
+    TotalUploadStatus, WorkerSpec,
 };
-pub use key_value::KeyValue;
+pub use key_value::{EnvironmentVariable, KeyValue};
 pub use model::{
     MeasuredDataset, MetricsSource, Model, ModelNode, ModelNodeState, ModelPlacement, ModelSpec,
     ModelStatus,

@@ -7,11 +7,13 @@
 
 #![deny(missing_docs)]
 
+mod algorithm;
 mod capture;
 mod check;
 mod differences;
 mod document;
 mod duration;
+mod error;
 mod hosts;
 mod metrics_address;
 mod rule;
@@ -31,13 +33,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    algorithm::{Algorithm, Reads, ScoreKind, TokenRule},
     capture::{CaptureConfig, Format, Labels, MIN_CAPTURE_BYTES, What},
-    check::ConfigError,
     document::{CaptureMembers, CloudMembers, Document, EdgeMembers, NodeMembers},
     duration::parse as parse_duration,
+    error::ConfigError,
     hosts::{AllowedHosts, host_of},
     metrics_address::MetricsAddress,
-    rule::{Algorithm, Goal, HardExample, Reads, Rule, ScoreKind, TokenRule},
+    rule::{Goal, HardExample, Rule},
     url::UrlProblem,
 };
 

@@ -41,6 +41,7 @@
 
 mod broker_url;
 mod connection;
+mod event;
 mod link;
 mod options;
 mod outbox;
@@ -51,7 +52,8 @@ mod takeover;
 use std::path::PathBuf;
 
 pub use broker_url::BrokerUrl;
-pub use link::{Link, LinkEvent, LinkEvents};
+pub use event::LinkEvent;
+pub use link::{Link, LinkEvents};
 pub use options::{LinkOptions, Message};
 
 /// Why a link cannot be started or a message cannot be queued. Network errors are not reported here

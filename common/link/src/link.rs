@@ -11,29 +11,13 @@ use tokio::time::timeout;
 
 use crate::connection::Connection;
 use crate::shared::{LinkPhase, Shared};
-use crate::{LinkError, LinkOptions, Message};
+use crate::{LinkError, LinkEvent, LinkOptions, Message};
 
 /// Capacity of the event channel.
 const EVENT_CAPACITY: usize = 64;
 
 /// How long [`Link::close`] waits for the broker to close the connection after DISCONNECT.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// An event of a link.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LinkEvent {
-    /// The link is connected and the broker acknowledged the subscriptions. Retained messages may
-    /// arrive earlier.
-    Up,
-    /// A message arrived on a subscribed topic.
-    Message(Message),
-    /// The connection is lost, or the first connection attempt failed. Sent once per loss, and
-    /// again when the reason changes. The link reconnects by itself.
-    Down {
-        /// Human-readable: the address of the broker and what failed. Never contains the password.
-        reason: String,
-    },
-}
 
 /// A connection to a broker that reconnects by itself. Cheap to clone; all clones are the same
 /// link.

@@ -16,7 +16,7 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-use crate::verify::pin_of;
+use crate::pin::pin_of;
 
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]

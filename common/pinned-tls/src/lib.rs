@@ -15,10 +15,12 @@
 
 mod authority;
 mod key;
+mod pin;
 mod verify;
 
 pub use crate::{
     authority::Authority,
     key::{KeyError, TlsKey},
-    verify::{client_config, pin_of, server_config},
+    pin::pin_of,
+    verify::{client_config, server_config},
 };

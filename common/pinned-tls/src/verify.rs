@@ -1,6 +1,6 @@
 //! The TLS configurations of both sides, and the comparison of a key with its pin. No I/O.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::sync::Arc;
 
 use neptune_wire::KeyPin;
 use rustls::{
@@ -9,28 +9,12 @@ use rustls::{
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::{WebPkiSupportedAlgorithms, ring, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime},
-    server::{
-        ParsedCertificate,
-        danger::{ClientCertVerified, ClientCertVerifier},
-    },
+    server::danger::{ClientCertVerified, ClientCertVerifier},
     sign::SingleCertAndKey,
     version::TLS13,
 };
-use sha2::{Digest as _, Sha256};
 
-use crate::key::TlsKey;
-
-/// Returns the pin of a certificate's public key; `None` if the certificate cannot be parsed.
-#[must_use]
-pub fn pin_of(certificate: &CertificateDer<'_>) -> Option<KeyPin> {
-    let parsed = ParsedCertificate::try_from(certificate).ok()?;
-    let digest = Sha256::digest(parsed.subject_public_key_info().as_ref());
-    let mut pin = String::from("sha256:");
-    for byte in digest {
-        write!(pin, "{byte:02x}").expect("a String takes any text");
-    }
-    Some(KeyPin(pin))
-}
+use crate::{key::TlsKey, pin::pin_of};
 
 /// Returns the configuration of a client that presents `key` and connects only to the owner of
 /// `server`.

@@ -32,7 +32,7 @@ pub use self::{
         GatewayStatus, JisCondition, JisConditionType, JointInferenceServiceStatus,
         NodeGatewayStatus, RejectedReports, TierStatus, TotalUploadStatus,
     },
-    worker_spec::{EnvironmentVariable, ModelUpdate, RestartPolicy, WorkerSpec},
+    worker_spec::{ModelUpdate, RestartPolicy, WorkerSpec},
 };
 use crate::{rules, schema};
 

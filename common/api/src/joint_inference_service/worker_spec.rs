@@ -3,7 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{KeyValue, ResourceRequirements, SecretReference, SecurityContext, schema};
+use crate::{
+    EnvironmentVariable, KeyValue, ResourceRequirements, SecretReference, SecurityContext, schema,
+};
 
 /// WorkerSpec describes the program of a worker: a script that runs on a framework, or a program in
 /// its own image.
@@ -87,15 +89,4 @@ pub enum ModelUpdate {
     Restart,
     /// The worker loads the model while it runs.
     Reload,
-}
-
-/// EnvironmentVariable is an environment variable of a container.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct EnvironmentVariable {
-    /// name is the name of the variable: letters, digits and '_', not starting with a digit.
-    #[schemars(length(max = schema::MAX_TOKEN_LENGTH), regex(pattern = "^[A-Za-z_][A-Za-z0-9_]*$"))]
-    pub name: String,
-    /// value is the value of the variable.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub value: String,
 }
