@@ -1,7 +1,6 @@
 //! Converts a client's object into the object to store: unknown fields, defaults and validation.
 //! Pure; `prepare` sets the fields of the server.
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::builtin;
@@ -39,11 +38,6 @@ impl Endpoint {
             Self::Scale => &["status", "metadata"],
         }
     }
-}
-
-/// The form of times in metadata, with a precision of one second.
-pub fn stamp(now: Timestamp) -> String {
-    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Checks that the body has the kind and version of the path.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::admit;
 use crate::cluster::{Cluster, State};
 use crate::crd;
 use crate::object::{self, ObjectKey, set_meta};
@@ -67,7 +66,7 @@ fn reconcile_definitions(state: &mut State, now: Timestamp) {
             if object::finalizers(&value).contains(&crd::FINALIZER) {
                 let storage = crd::storage(&value);
                 let status =
-                    crd::terminating(definition, crd::Deletion::InProgress, &admit::stamp(now));
+                    crd::terminating(definition, crd::Deletion::InProgress, &object::stamp(now));
                 if status != value["status"] {
                     value["status"] = status;
                     value = state.put(crd::STORAGE, value);
@@ -79,7 +78,7 @@ fn reconcile_definitions(state: &mut State, now: Timestamp) {
             }
             continue;
         }
-        let status = crd::established(definition, &admit::stamp(now));
+        let status = crd::established(definition, &object::stamp(now));
         if status != definition["status"] {
             value["status"] = status;
             state.put(crd::STORAGE, value);
@@ -128,7 +127,7 @@ fn delete(state: &mut State, storage: &str, current: &Value, now: Timestamp) {
         state.remove(storage, &ObjectKey::of(current));
     } else if !object::is_deleting(current) {
         let mut value = current.clone();
-        set_meta(&mut value, "deletionTimestamp", Some(admit::stamp(now).into()));
+        set_meta(&mut value, "deletionTimestamp", Some(object::stamp(now).into()));
         set_meta(&mut value, "deletionGracePeriodSeconds", Some(0.into()));
         if let Some(generation) = current["metadata"]["generation"].as_i64() {
             set_meta(&mut value, "generation", Some((generation + 1).into()));

@@ -7,8 +7,8 @@
 
 use serde_json::{Value, json};
 
-use crate::builtin::definitions::OBJECT_META;
 use crate::cel;
+use crate::definitions::OBJECT_META;
 use crate::field::{FieldError, index, join};
 use crate::object::{self, strings};
 use crate::resource::{NameRule, Resource, ScalePaths, api_version};

@@ -143,6 +143,40 @@ pub fn aggregate(errors: &[FieldError]) -> String {
     }
 }
 
+/// Checks that an update does not change immutable fields.
+pub fn immutable(value: &Value, old: &Value, paths: &[&str], errors: &mut Vec<FieldError>) {
+    for path in paths {
+        let at = |object: &Value| crate::object::at_path(object, path).cloned().unwrap_or_default();
+        if at(value) != at(old) {
+            errors.push(FieldError::invalid(path, at(value), "field is immutable"));
+        }
+    }
+}
+
+/// Checks that a field is a port.
+pub fn check_port(port: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    if !port.as_i64().is_some_and(|port| (1..=65535).contains(&port)) {
+        errors.push(FieldError::invalid(
+            path,
+            port.clone(),
+            "must be between 1 and 65535, inclusive",
+        ));
+    }
+}
+
+/// Checks that a field, if set, has one of the choices.
+pub fn check_choice(
+    parent: &Value,
+    field: &str,
+    path: &str,
+    choices: &[&str],
+    errors: &mut Vec<FieldError>,
+) {
+    if let Some(given) = parent[field].as_str().filter(|given| !choices.contains(given)) {
+        errors.push(FieldError::unsupported(&join(path, field), given, choices));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,6 +19,7 @@ mod cluster;
 mod controllers;
 mod crd;
 mod decode;
+mod definitions;
 mod discovery;
 mod error;
 mod field;

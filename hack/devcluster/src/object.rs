@@ -1,5 +1,6 @@
 //! Reads and writes the metadata of JSON objects. Pure.
 
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 /// Namespace and name of an object; the namespace is empty for cluster-scoped objects.
@@ -97,4 +98,9 @@ pub fn remove_finalizer(object: &mut Value, finalizer: &str) {
 /// The value at a dotted path such as `.spec.replicas`; lists have no paths.
 pub fn at_path<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     path.trim_start_matches('.').split('.').try_fold(object, |value, key| value.get(key))
+}
+
+/// The form of times in metadata, with a precision of one second.
+pub fn stamp(now: Timestamp) -> String {
+    now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

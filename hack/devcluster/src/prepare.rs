@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::admit::{Endpoint, stamp};
+use crate::admit::Endpoint;
 use crate::field::FieldError;
 use crate::object::{self, meta_str, set_meta};
 use crate::resource::Resource;
@@ -41,7 +41,7 @@ pub fn create(
     }
     set_meta(value, "namespace", resource.namespaced.then(|| namespace.into()));
     set_meta(value, "uid", Some(uid.into()));
-    set_meta(value, "creationTimestamp", Some(stamp(now).into()));
+    set_meta(value, "creationTimestamp", Some(object::stamp(now).into()));
     set_meta(value, "generation", resource.counts_generation.then(|| 1.into()));
     if resource.has_status && !resource.status_on_create {
         object::fields(value).remove("status");

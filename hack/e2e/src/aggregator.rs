@@ -20,13 +20,15 @@ use neptune_harness::{
 };
 use serde_json::json;
 
-use crate::{Fleet, SessionServer};
+use crate::{
+    Fleet,
+    session_server::{KEY_CONTAINER, SessionServer},
+};
 
 /// The port of aggregators in their containers.
 const PORT: &str = "0.0.0.0:8418";
 
-/// The init container that makes the key, and where it reports the pin.
-pub const KEY_CONTAINER: &str = "key";
+/// Where the init container reports the pin.
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
 /// A running aggregator. Its volume outlives a kill.

@@ -10,7 +10,8 @@ use neptune_harness::{
     workspace::{program, run},
 };
 
-use crate::aggregator::KEY_CONTAINER;
+/// The init container that makes the key of the aggregator.
+pub const KEY_CONTAINER: &str = "key";
 
 /// A running server. It is removed when it is dropped.
 pub struct SessionServer {

@@ -36,7 +36,7 @@ pub fn canonicalize(value: &mut Value, schema: Schema<'_>) -> Result<(), String>
             // Times of metadata and conditions have whole seconds. Validation reports invalid
             // times.
             if let Ok(time) = text.parse::<Timestamp>() {
-                *value = crate::admit::stamp(time).into();
+                *value = crate::object::stamp(time).into();
             }
             Ok(())
         }
@@ -125,7 +125,7 @@ fn scaled(number: &str, factor: i128) -> Option<i128> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::builtin::definitions::definition;
+    use crate::definitions::definition;
     use serde_json::json;
 
     #[test]

@@ -3,7 +3,6 @@
 
 pub mod canonical;
 pub mod defaults;
-pub mod definitions;
 pub mod validate;
 pub mod webhooks;
 mod workload;

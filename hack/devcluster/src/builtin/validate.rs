@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::workload;
 use crate::crd;
-use crate::field::{FieldError, index, join};
+use crate::field::{FieldError, check_choice, check_port, immutable, index, join};
 use crate::names::check_labels;
 use crate::schema::format::is_base64;
 
@@ -45,16 +45,6 @@ pub fn check(plural: &str, value: &Value, old: Option<&Value>) -> Vec<FieldError
         _ => {}
     }
     errors
-}
-
-/// Checks that an update does not change immutable fields.
-pub(super) fn immutable(value: &Value, old: &Value, paths: &[&str], errors: &mut Vec<FieldError>) {
-    for path in paths {
-        let at = |object: &Value| crate::object::at_path(object, path).cloned().unwrap_or_default();
-        if at(value) != at(old) {
-            errors.push(FieldError::invalid(path, at(value), "field is immutable"));
-        }
-    }
 }
 
 fn service(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
@@ -161,28 +151,5 @@ fn event(value: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let kind = text(&value["type"]);
     if !matches!(kind.as_str(), "Normal" | "Warning") {
         errors.push(FieldError::invalid("type", "", format!("has invalid value: {kind}")));
-    }
-}
-
-pub(super) fn check_port(port: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    if !port.as_i64().is_some_and(|port| (1..=65535).contains(&port)) {
-        errors.push(FieldError::invalid(
-            path,
-            port.clone(),
-            "must be between 1 and 65535, inclusive",
-        ));
-    }
-}
-
-/// Checks that a field, if set, has one of the choices.
-pub(super) fn check_choice(
-    parent: &Value,
-    field: &str,
-    path: &str,
-    choices: &[&str],
-    errors: &mut Vec<FieldError>,
-) {
-    if let Some(given) = parent[field].as_str().filter(|given| !choices.contains(given)) {
-        errors.push(FieldError::unsupported(&join(path, field), given, choices));
     }
 }

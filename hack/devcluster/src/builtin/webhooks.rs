@@ -3,8 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::validate::check_choice;
-use crate::field::{FieldError, index, join};
+use crate::field::{FieldError, check_choice, index, join};
 use crate::object::strings;
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];

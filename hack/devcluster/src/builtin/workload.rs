@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::validate::{check_choice, check_port, immutable};
-use crate::field::{Fault, FieldError, index, join};
+use crate::field::{Fault, FieldError, check_choice, check_port, immutable, index, join};
 use crate::names::{check_labels, name_fault};
 use crate::resource::NameRule;
 

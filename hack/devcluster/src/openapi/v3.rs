@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::builtin::definitions::definitions;
+use crate::definitions::definitions;
 use crate::registry::Registry;
 use crate::resource::Resource;
 

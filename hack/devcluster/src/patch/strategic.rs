@@ -159,7 +159,7 @@ fn sort_by_order(items: &mut [Value], order: &[Value], key: Option<&str>) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::builtin::definitions::definition;
+    use crate::definitions::definition;
     use serde_json::json;
 
     fn patched(current: &Value, patch: &Value) -> Value {
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn primitive_lists_merge() {
-        let schema = definition(crate::builtin::definitions::OBJECT_META).unwrap();
+        let schema = definition(crate::definitions::OBJECT_META).unwrap();
         let current = json!({"finalizers": ["a/x", "b/y"]});
         assert_eq!(
             merge(&current, &json!({"finalizers": ["c/z"]}), schema).unwrap(),

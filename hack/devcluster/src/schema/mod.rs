@@ -7,7 +7,7 @@ pub mod validate;
 
 use serde_json::{Map, Value};
 
-use crate::builtin::definitions::definitions;
+use crate::definitions::definitions;
 
 /// One node of a schema, with references followed.
 #[derive(Debug, Clone, Copy)]

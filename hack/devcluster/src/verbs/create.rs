@@ -103,7 +103,7 @@ fn allocate_address(state: &mut State, value: &mut Value) {
 pub fn namespace(state: &mut State, name: &str, now: jiff::Timestamp) {
     let mut value = json!({
         "apiVersion": "v1", "kind": "Namespace", "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
-        "metadata": {"name": name, "uid": fresh_identity().0, "creationTimestamp": admit::stamp(now)},
+        "metadata": {"name": name, "uid": fresh_identity().0, "creationTimestamp": object::stamp(now)},
     });
     value["metadata"]["labels"] = json!({"kubernetes.io/metadata.name": name});
     state.put(NAMESPACES, value);

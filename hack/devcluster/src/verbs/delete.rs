@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use super::{Call, Reply};
-use crate::admit;
 use crate::cluster::State;
 use crate::crd;
 use crate::field::FieldError;
@@ -91,7 +90,7 @@ fn delete_one(
         ));
     }
     let is_definition = plural == "customresourcedefinitions";
-    let now = admit::stamp(call.options.now);
+    let now = object::stamp(call.options.now);
     let mut value = current.clone();
     if is_definition && !object::is_deleting(current) {
         object::add_finalizer(&mut value, crd::FINALIZER);

@@ -107,7 +107,7 @@ impl Call {
         let (manager, api_version, now) = (
             self.options.field_manager(),
             self.resource.api_version(),
-            admit::stamp(self.options.now),
+            object::stamp(self.options.now),
         );
         run(&Writer {
             manager: &manager,
