@@ -76,8 +76,8 @@ mod tests {
     use super::*;
     use crate::{
         controllers::dataset::{
-            observed::{DatasetObservation, ReportedDataset},
-            status::next,
+            observed::ReportedDataset,
+            status::{DatasetObservation, next},
         },
         controllers::runtime::StatusInputs,
         finding::Finding,

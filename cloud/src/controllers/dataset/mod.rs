@@ -17,9 +17,10 @@ use neptune_api::{Dataset, DatasetStatus, TrainingModel};
 use neptune_wire::{ContentHash, NodeName, ObjectKey, Resource};
 
 use self::{
-    observed::{DatasetObservation, DatasetOnNode, observe, refusal},
+    observed::{DatasetOnNode, observe, refusal},
     place::PlacedDataset,
     replicas::{ReplicaObservation, ReplicasObservation},
+    status::DatasetObservation,
     validate::DatasetFacts,
 };
 pub use self::{

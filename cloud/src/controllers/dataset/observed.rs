@@ -5,7 +5,6 @@ use neptune_wire::{
     PeerEndpoint, StatusReport,
 };
 
-use super::replicas::ReplicasObservation;
 use crate::{
     finding::Finding,
     fleet::observed::{self, AgentMessages, AgentState, Observed},
@@ -25,15 +24,6 @@ pub struct ReportedDataset {
     pub bytes_read: u64,
     /// What the node offers to its replicas.
     pub generation: Option<DatasetGeneration>,
-}
-
-/// The observation of a dataset.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DatasetObservation {
-    /// The data.
-    pub source: Observed<ReportedDataset>,
-    /// The copies; `None` if the spec names none.
-    pub replicas: Option<ReplicasObservation>,
 }
 
 /// The inputs of [`observe`].

@@ -7,8 +7,8 @@ use neptune_wire::DatasetCounts;
 use crate::{
     controllers::{
         dataset::{
-            observed::{DatasetObservation, ReportedDataset},
-            replicas,
+            observed::ReportedDataset,
+            replicas::{self, ReplicasObservation},
         },
         runtime::StatusInputs,
     },
@@ -22,6 +22,15 @@ use crate::{
 pub const READY: &str = "Ready";
 /// Condition type: all replicas are in sync.
 pub const REPLICATED: &str = "Replicated";
+
+/// The observation of a dataset.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DatasetObservation {
+    /// The data.
+    pub source: Observed<ReportedDataset>,
+    /// The copies; `None` if the spec names none.
+    pub replicas: Option<ReplicasObservation>,
+}
 
 /// The next status.
 #[must_use]
@@ -117,7 +126,6 @@ fn ready(inputs: &StatusInputs<DatasetObservation>) -> (&'static str, Finding) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::controllers::dataset::replicas::ReplicasObservation;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()

@@ -9,7 +9,10 @@ use neptune_wire::{ModelServer, NodeName, ObjectContent, ObjectKey};
 use crate::{
     controllers::{
         inference_model::{
-            place::Place, target::nodes_of, validate::ValidInferenceModel, workload,
+            place::Place,
+            target::nodes_of,
+            validate::ValidInferenceModel,
+            workload::{self, environment},
         },
         runtime::ObjectPlan,
     },
@@ -41,20 +44,6 @@ pub fn retained(
     let before = model.status.iter().flat_map(nodes_of);
     let nodes = before.chain(model.spec.node_name.as_deref());
     nodes.filter_map(|node| node.parse().ok()).map(|node| (node, [key.clone()].into())).collect()
-}
-
-/// The server's environment variables, without those that its host sets.
-pub fn environment(valid: &ValidInferenceModel, model_name: &str) -> BTreeMap<String, String> {
-    let transformer = valid.program.transformer.as_ref();
-    let port = transformer.map_or(valid.port, |transformer| transformer.server_port).to_string();
-    let grpc = valid.grpc_port.map(|port| ("SERVING_GRPC_PORT", port.to_string()));
-    let always = [
-        ("NAMESPACE", valid.metadata.namespace.to_string()),
-        ("SERVICE_NAME", valid.metadata.name.to_string()),
-        ("MODEL_NAME", model_name.to_owned()),
-        ("SERVING_PORT", port),
-    ];
-    always.into_iter().chain(grpc).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent {

@@ -1,5 +1,7 @@
 //! The Deployment and the Service of model servers in the cloud. Pure.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec},
@@ -19,7 +21,6 @@ use neptune_wire::{ArtifactAddress, HealthCheck, ServedModel, ServerUpdateMode};
 use crate::{
     controllers::inference_model::{
         place::{Place, PodPlacement},
-        plan::environment,
         target::Deployed,
         validate::ValidInferenceModel,
     },
@@ -293,4 +294,18 @@ fn seconds(millis: u64) -> u64 {
 
 fn number(number: u64) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// The server's environment variables, without those that its host sets.
+pub fn environment(valid: &ValidInferenceModel, model_name: &str) -> BTreeMap<String, String> {
+    let transformer = valid.program.transformer.as_ref();
+    let port = transformer.map_or(valid.port, |transformer| transformer.server_port).to_string();
+    let grpc = valid.grpc_port.map(|port| ("SERVING_GRPC_PORT", port.to_string()));
+    let always = [
+        ("NAMESPACE", valid.metadata.namespace.to_string()),
+        ("SERVICE_NAME", valid.metadata.name.to_string()),
+        ("MODEL_NAME", model_name.to_owned()),
+        ("SERVING_PORT", port),
+    ];
+    always.into_iter().chain(grpc).map(|(name, value)| (name.to_owned(), value)).collect()
 }

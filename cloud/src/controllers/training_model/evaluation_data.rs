@@ -7,22 +7,9 @@ use neptune_wire::{
     TaskKind,
     aggregator::{MeasuredWeights, RunEvaluation, RunPhase, RunStatus},
 };
-use serde::{Deserialize, Serialize};
 
-use super::frozen::FrozenRun;
+use super::frozen::{EvaluationData, FrozenRun};
 use crate::{controllers::dataset, reason::Reason};
-
-/// A state of the data of an evaluation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct EvaluationData {
-    /// What is recorded.
-    pub dataset: MeasuredDataset,
-    /// The generation of the data, for a Dataset with replicas: data that changes and changes back
-    /// has another one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub generation: Option<i64>,
-}
 
 /// The data of a Dataset on a node; `None` if it is not known, because the agent has not counted it
 /// since its last change or a copy is behind.

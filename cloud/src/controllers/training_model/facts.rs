@@ -2,65 +2,25 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::Service;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 use neptune_api::{Dataset, Model, TrainingModel};
-use neptune_wire::{
-    KeyPin, NodeName, ObjectName,
-    aggregator::{RunRequest, RunStatus},
-};
+use neptune_wire::{KeyPin, ObjectName};
 
 use super::{
     aggregator::{PORT, reported_pin},
     frozen::CurrentRun,
-    on_node, session,
+    on_node,
+    references::{is_external, selectors, used_datasets},
+    resolved::{AggregatorFacts, TrainingFacts},
+    session,
 };
 use crate::{
     cache::{Cached as _, Caches},
     controllers::runtime::Context,
-    kubernetes::{labels::Labels, nodes::in_url},
-    worker::{frameworks::Frameworks, names::aggregator_name},
+    kubernetes::nodes::in_url,
+    worker::names::aggregator_name,
 };
-
-/// The inputs of `validate` from the cluster.
-#[derive(Debug, Clone)]
-pub struct TrainingFacts {
-    /// The Datasets that the spec or the run names, or that labels select, by name.
-    pub datasets: BTreeMap<String, Arc<Dataset>>,
-    /// The nodes, by name.
-    pub nodes: BTreeMap<String, Arc<Node>>,
-    /// The framework table, or the error of its `ConfigMap`.
-    pub frameworks: Result<Arc<Frameworks>, String>,
-    /// The Model of the first weights, if it exists.
-    pub initial_model: Option<Arc<Model>>,
-    /// The Model of the output, if it exists.
-    pub output_model: Option<Arc<Model>>,
-    /// The aggregator.
-    pub aggregator: AggregatorFacts,
-}
-
-/// What is known of the aggregator.
-#[derive(Debug, Clone, Default)]
-pub struct AggregatorFacts {
-    /// Its image.
-    pub image: String,
-    /// Whether its Pod may run on a control-plane node.
-    pub allow_control_plane: bool,
-    /// `host:port` at which nodes and the controller reach it.
-    pub address: Option<String>,
-    /// `host:port` at which workers reach the server of an engine.
-    pub session_address: Option<String>,
-    /// The pin of the controller's key, once its volume exists.
-    pub controller_pin: Option<KeyPin>,
-    /// The pin of its key, once it is reported.
-    pub pin: Option<KeyPin>,
-    /// Its newest state.
-    pub state: Option<Arc<RunStatus>>,
-    /// The node that runs it; `None` for a Deployment.
-    pub node: Option<NodeName>,
-    /// What its node has to send to it.
-    pub request: Option<RunRequest>,
-}
 
 /// The Datasets, nodes, frameworks and Models of a `TrainingModel`, and its aggregator.
 pub fn facts(model: &TrainingModel, context: &Context) -> TrainingFacts {
@@ -125,32 +85,10 @@ fn datasets(
     all.map(|dataset| (dataset.name_any(), dataset)).collect()
 }
 
-/// The names of the Datasets that the spec uses.
-pub fn used_datasets(model: &TrainingModel) -> impl Iterator<Item = &str> {
-    let spec = &model.spec;
-    let workers = spec.training_workers.iter().filter_map(|worker| worker.dataset.name.as_deref());
-    let evaluation = spec.evaluation.iter().map(|it| it.dataset.name.as_str());
-    let scheduled = spec.schedule.iter().filter_map(|it| it.dataset.as_ref());
-    workers.chain(evaluation).chain(scheduled.map(|dataset| dataset.name.as_str()))
-}
-
-/// The labels by which workers select Datasets.
-pub fn selectors(model: &TrainingModel) -> impl Iterator<Item = &Labels> {
-    model.spec.training_workers.iter().filter_map(|worker| worker.dataset.match_labels.as_ref())
-}
-
 /// The pin that was reported last: between two Pods, and after the start of the controller, the
 /// aggregator has no other key.
 fn last_pin(model: &TrainingModel) -> Option<KeyPin> {
     model.status.as_ref()?.aggregator.as_ref()?.pin.clone().map(KeyPin)
-}
-
-/// Whether the Service has an address outside the cluster, which may be that of any node.
-pub fn is_external(model: &TrainingModel) -> bool {
-    let service = model.spec.aggregation.as_ref().and_then(|it| it.service.as_ref());
-    let given = service.and_then(|service| service.address.as_ref());
-    let type_ = service.and_then(|service| service.type_).unwrap_or_default();
-    given.is_none() && type_ != neptune_api::AggregatorServiceType::ClusterIP
 }
 
 /// The address in the spec, or else that of the Service: outside the cluster if it has one, or its

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use neptune_api::{Dataset, TrainingModel};
 use serde_json::json;
 
-use super::facts::{AggregatorFacts, TrainingFacts};
+use super::resolved::{AggregatorFacts, TrainingFacts};
 use crate::worker::frameworks::Frameworks;
 
 const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/trainingmodel.yaml");

@@ -1,16 +1,17 @@
 //! What a run was started with. It is kept in the status, so that a changed spec, a renamed node or
 //! a restart of the controller changes nothing in a run. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use neptune_api::{Aggregation, TrainingModelSpec, TrainingModelStatus};
+use neptune_api::{Aggregation, MeasuredDataset, TrainingModelSpec, TrainingModelStatus};
 use neptune_wire::{
-    ContentHash, NodeName, ObjectName, TrainingContainer, aggregator::RunSettings, canonical_json,
+    ContentHash, NodeName, ObjectName, ResourceLimits, TrainingContainer,
+    aggregator::{RunSettings, SessionSettings},
+    canonical_json,
 };
 use serde::{Deserialize, Serialize};
 
-use super::{evaluation_data::EvaluationData, session::FrozenSession};
 use crate::{kubernetes::quantities, reason::Reason};
 
 /// What a run was started with.
@@ -145,4 +146,50 @@ impl CurrentRun {
         }
         settings
     }
+}
+
+/// The server of an engine, as a run was started with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FrozenSession {
+    /// The image.
+    pub image: String,
+    /// The command with its arguments.
+    pub command: Vec<String>,
+    /// The variables of the program.
+    pub env: BTreeMap<String, String>,
+    /// The port at which workers reach it.
+    pub port: u16,
+    /// The resource limits.
+    #[serde(default)]
+    pub resources: ResourceLimits,
+    /// Room for its files, in bytes.
+    pub state_bytes: u64,
+    /// Address and digest of the program, if the image does not contain it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<(String, String)>,
+}
+
+impl FrozenSession {
+    /// What the aggregator has to know.
+    pub fn settings(&self, backoff_limit: u32) -> SessionSettings {
+        SessionSettings { server: self.hash(), backoff_limit }
+    }
+
+    /// Identifies the container.
+    pub fn hash(&self) -> ContentHash {
+        ContentHash::of(self)
+    }
+}
+
+/// A state of the data of an evaluation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EvaluationData {
+    /// What is recorded.
+    pub dataset: MeasuredDataset,
+    /// The generation of the data, for a Dataset with replicas: data that changes and changes back
+    /// has another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
 }

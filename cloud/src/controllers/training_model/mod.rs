@@ -20,8 +20,10 @@ mod on_node;
 mod outcome;
 mod plan;
 mod program;
+mod references;
 mod repeat;
 mod request;
+mod resolved;
 mod rows;
 mod server_container;
 mod session;
@@ -33,26 +35,23 @@ mod validate;
 mod workers;
 mod workload;
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use neptune_api::{TrainingModel, TrainingModelStatus};
-use neptune_wire::{NodeName, ObjectKey, ObjectName, Resource};
+use neptune_wire::ObjectKey;
 
 pub use self::evaluation_data::data_on;
 pub use self::history::MAX_ROUNDS;
 pub use self::status::{RESTART_RUN, STOP_RUN};
 use self::{
-    facts::TrainingFacts, frozen::CurrentRun, observation::TrainingObservation,
-    validate::ValidTrainingModel,
+    observation::TrainingObservation,
+    resolved::{TrainingFacts, ValidTrainingModel},
 };
 use super::runtime::{
     Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
     WorkloadMessages,
 };
 use crate::{
-    cache::{IndexKey, Indexed, selector_keys},
     finding::Finding,
     fleet::Retained,
     reason::Reason,
@@ -166,39 +165,5 @@ impl Controller for TrainingModel {
     /// A run that has started hides findings from the status, and not from who changes the spec.
     fn findings(&self, context: &Context) -> Vec<Finding> {
         validate::check(self, &self.facts(context)).err().unwrap_or_default()
-    }
-}
-
-impl Indexed for TrainingModel {
-    fn index_keys(&self) -> Vec<IndexKey> {
-        let namespace = self.metadata.namespace.clone().unwrap_or_default();
-        let spec = &self.spec;
-        let uses =
-            |resource, name: &str| IndexKey::Uses(resource, namespace.clone(), name.to_owned());
-        let initial = spec.initial_weights.iter().filter_map(|it| it.model.as_ref());
-        let output = spec.output.iter().map(|output| &output.model);
-        let models = initial.chain(output).map(|model| uses(Resource::Models, &model.name));
-        let current = self.status.as_ref().and_then(CurrentRun::of);
-        let of_run = current.iter().flat_map(|current| current.frozen.datasets());
-        let datasets: BTreeSet<&str> =
-            facts::used_datasets(self).chain(of_run.map(ObjectName::as_str)).collect();
-        let datasets = datasets.into_iter().map(|name| uses(Resource::Datasets, name));
-        // A change of the node of a Dataset enqueues the trainings of the Dataset.
-        let of_run = current.iter().flat_map(|current| {
-            current.frozen.nodes().into_iter().chain(&current.frozen.aggregator_node)
-        });
-        let named = spec.training_workers.iter().filter_map(|it| it.node_name.as_deref());
-        let named = named.chain(spec.evaluation.iter().filter_map(|it| it.node_name.as_deref()));
-        let nodes = of_run.map(NodeName::as_str).chain(on_node::spec_node(self)).chain(named);
-        let nodes: BTreeSet<&str> = nodes.collect();
-        let nodes = nodes.into_iter().map(|node| IndexKey::Node(node.to_owned()));
-        let any = facts::is_external(self).then_some(IndexKey::EveryNodeObject);
-        any.into_iter().chain(nodes).chain(models).chain(datasets).collect()
-    }
-    fn selector_keys(&self) -> Vec<Vec<IndexKey>> {
-        let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
-        let key =
-            |name, value| IndexKey::Selects(Resource::Datasets, namespace.to_owned(), name, value);
-        facts::selectors(self).map(|labels| selector_keys(labels, key)).collect()
     }
 }

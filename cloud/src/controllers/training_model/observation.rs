@@ -8,7 +8,10 @@ use neptune_wire::{
     aggregator::{InitialWeights, RunStatus},
 };
 
-use super::{evaluation_data::EvaluationData, frozen::FrozenRun, rows::TrainingNode};
+use super::{
+    frozen::{EvaluationData, FrozenRun},
+    rows::TrainingNode,
+};
 use crate::{finding::Finding, reason::Reason};
 
 /// What is observed of a training.

@@ -14,8 +14,8 @@ use super::{
     on_node::{self, AggregatorNode},
     outcome::earliest,
     request::{RequestInputs, request},
+    resolved::ValidTrainingModel,
     rows::TrainingNode,
-    validate::ValidTrainingModel,
     workload,
 };
 use crate::{

@@ -4,7 +4,7 @@
 use neptune_api::TrainingModel;
 use neptune_wire::{AGGREGATOR_PORT, AggregatorContent, AggregatorReport, NodeName};
 
-use super::{frozen::CurrentRun, validate::ValidTrainingModel};
+use super::{frozen::CurrentRun, resolved::ValidTrainingModel};
 use crate::{
     finding::Finding,
     fleet::{

@@ -10,7 +10,7 @@ use neptune_wire::{
     SessionServer, TaskKind, TrainingContent, TrainingTask,
 };
 
-use super::{frozen::CurrentRun, on_node, validate::ValidTrainingModel, workload};
+use super::{frozen::CurrentRun, on_node, resolved::ValidTrainingModel, workload};
 use crate::{
     controllers::{dataset, runtime::ObjectPlan},
     fleet::{Generations, Requirements, Retained},

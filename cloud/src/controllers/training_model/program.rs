@@ -7,7 +7,7 @@ use neptune_wire::{
     TrainingScript,
 };
 
-use super::{facts::TrainingFacts, numbers::is_digest, session, settings::Limits};
+use super::{numbers::is_digest, resolved::TrainingFacts, session, settings::Limits};
 use crate::{
     finding::Finding,
     kubernetes::{

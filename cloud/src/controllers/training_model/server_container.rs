@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec, VolumeMount};
 
-use super::session::FrozenSession;
+use super::frozen::FrozenSession;
 use crate::kubernetes::workloads::{self, Fetch, Fetched, fetched, variable};
 
 /// Runs the command once per attempt, as the aggregator decides.

@@ -1,15 +1,15 @@
 //! The engine of a training with strategy `Worker`: the container of its server, and what the workers
 //! run. Pure: a part of `validate`.
 
-use std::collections::BTreeMap;
-
 use neptune_api::{Aggregation, AggregationStrategy, AggregationWorker, TrainingModel};
-use neptune_wire::{
-    ContentHash, ResourceLimits, TrainingContainer, TrainingScript, aggregator::SessionSettings,
-};
-use serde::{Deserialize, Serialize};
+use neptune_wire::{TrainingContainer, TrainingScript};
 
-use super::{aggregator::PORT, facts::TrainingFacts, frozen::CurrentRun, numbers::invalid};
+use super::{
+    aggregator::PORT,
+    frozen::{CurrentRun, FrozenSession},
+    numbers::invalid,
+    resolved::TrainingFacts,
+};
 use crate::{
     finding::Finding,
     kubernetes::quantities,
@@ -37,40 +37,6 @@ pub const RESERVED: [&str; 12] = [
     "WORKERS",
     "WORKER_INDEX",
 ];
-
-/// The server of an engine, as a run was started with it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct FrozenSession {
-    /// The image.
-    pub image: String,
-    /// The command with its arguments.
-    pub command: Vec<String>,
-    /// The variables of the program.
-    pub env: BTreeMap<String, String>,
-    /// The port at which workers reach it.
-    pub port: u16,
-    /// The resource limits.
-    #[serde(default)]
-    pub resources: ResourceLimits,
-    /// Room for its files, in bytes.
-    pub state_bytes: u64,
-    /// Address and digest of the program, if the image does not contain it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub script: Option<(String, String)>,
-}
-
-impl FrozenSession {
-    /// What the aggregator has to know.
-    pub fn settings(&self, backoff_limit: u32) -> SessionSettings {
-        SessionSettings { server: self.hash(), backoff_limit }
-    }
-
-    /// Identifies the container.
-    pub fn hash(&self) -> ContentHash {
-        ContentHash::of(self)
-    }
-}
 
 /// Whether an engine decides the rounds.
 pub fn is_session(model: &TrainingModel) -> bool {
@@ -251,7 +217,7 @@ pub fn of_session(container: &mut TrainingContainer, args: Option<Vec<String>>) 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::Arc;
+    use std::{collections::BTreeMap, sync::Arc};
 
     use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
     use neptune_api::TrainingModelStatus;

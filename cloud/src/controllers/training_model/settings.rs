@@ -15,10 +15,11 @@ use neptune_wire::{
 };
 
 use super::{
-    facts::TrainingFacts,
     frozen::FrozenOutput,
     numbers::{decimal, duration, invalid, is_digest, share, whole},
-    on_node, session,
+    on_node,
+    resolved::TrainingFacts,
+    session,
     workers::{check_node, dataset},
 };
 use crate::{

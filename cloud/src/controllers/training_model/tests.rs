@@ -24,19 +24,19 @@ use serde_json::{Value, json};
 use super::{
     absence,
     aggregator::volume_bytes,
-    evaluation_data::{EvaluationData, data_on},
+    evaluation_data::data_on,
     events::events,
-    facts::TrainingFacts,
     fixtures::{self, UID, dataset, node},
-    frozen::{CurrentRun, FrozenRun, spec_hash},
+    frozen::{CurrentRun, EvaluationData, FrozenRun, spec_hash},
     observation::TrainingObservation,
     outcome::{RunCommand, Step, StepInputs, step},
     plan::plan,
     repeat::Origins,
     request::{RequestInputs, request},
+    resolved::{TrainingFacts, ValidTrainingModel},
     rows::{TrainingNode, decimal, problem, rows},
     status::next,
-    validate::{ValidTrainingModel, check, validate},
+    validate::{check, validate},
 };
 use crate::{
     controllers::runtime::StatusInputs,

@@ -1,22 +1,18 @@
 //! Validates a `TrainingModel` against the cluster, and freezes what its next run depends on. An
 //! invalid spec stops no run that has started. Pure.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
-use neptune_api::{AggregatorServiceType, Dataset, TrainingModel, TrainingScheduleType};
-use neptune_wire::{
-    ObjectKey, ObjectMetadata, WorkerName,
-    aggregator::{RunSettings, RunStatus},
-};
+use neptune_api::{TrainingModel, TrainingScheduleType};
+use neptune_wire::aggregator::RunSettings;
 
 use super::{
     absence, aggregator,
     evaluation_data::data_on,
-    facts::{AggregatorFacts, TrainingFacts},
     frozen::{CurrentRun, FrozenRun, spec_hash},
     numbers, program,
-    session::{self, FrozenSession},
-    settings,
+    resolved::{TrainingFacts, ValidTrainingModel},
+    session, settings,
     workers::{dataset, workers},
 };
 use crate::{
@@ -25,51 +21,6 @@ use crate::{
     reason::Reason,
     worker::{names::aggregator_name, program_text},
 };
-
-/// A `TrainingModel` that is valid, or has a run.
-#[derive(Debug, Clone)]
-pub struct ValidTrainingModel {
-    /// The key in messages.
-    pub key: ObjectKey,
-    /// The metadata in messages.
-    pub metadata: ObjectMetadata,
-    /// The name of the aggregator's objects.
-    pub name: WorkerName,
-    /// What is known of the aggregator.
-    pub aggregator: AggregatorFacts,
-    /// The type of its Service.
-    pub service_type: AggregatorServiceType,
-    /// The server of an engine in its Pod: that of the current or last run, or else of the next one.
-    pub session: Option<FrozenSession>,
-    /// The size of its volume in bytes.
-    pub volume_bytes: u64,
-    /// How many published weights the aggregator keeps.
-    pub keep: u32,
-    /// What the next run would be started with, or why the spec is invalid.
-    pub next: Result<FrozenRun, Vec<Finding>>,
-    /// The current or last run.
-    pub current: Option<CurrentRun>,
-    /// The Datasets of the current run that exist, by name.
-    pub datasets: BTreeMap<String, Arc<Dataset>>,
-    /// The Datasets of the next run that do not exist.
-    pub missing: Vec<String>,
-    /// The samples of the Dataset of the schedule.
-    pub samples: Option<i64>,
-}
-
-impl ValidTrainingModel {
-    /// The aggregator's state of the current run.
-    pub fn state(&self) -> Option<&RunStatus> {
-        let current = self.current.as_ref()?;
-        let state = self.aggregator.state.as_deref()?;
-        (state.run == current.number && state.uid == self.metadata.uid).then_some(state)
-    }
-
-    /// `https://host:port` of the aggregator.
-    pub fn url(&self) -> Option<String> {
-        self.aggregator.address.as_ref().map(|address| format!("https://{address}"))
-    }
-}
 
 /// Checks a `TrainingModel` against the facts.
 ///

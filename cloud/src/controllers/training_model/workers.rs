@@ -6,7 +6,7 @@ use kube::ResourceExt as _;
 use neptune_api::{Dataset, TrainingModel, TrainingWorker};
 use neptune_wire::{NodeName, ObjectName, Resource, aggregator::RunWorker};
 
-use super::facts::TrainingFacts;
+use super::resolved::TrainingFacts;
 use crate::{
     controllers::dataset::is_on,
     finding::Finding,

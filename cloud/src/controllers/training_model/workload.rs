@@ -22,8 +22,8 @@ use neptune_wire::KeyPin;
 
 use super::{
     aggregator::{KEY_CONTAINER, PORT},
+    resolved::ValidTrainingModel,
     server_container,
-    validate::ValidTrainingModel,
 };
 use crate::kubernetes::{
     placement::in_cloud,
