@@ -29,7 +29,7 @@ pub use self::{
     status::READY,
 };
 use super::runtime::{
-    Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
+    Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs, Steps,
 };
 use crate::{
     cache::{IndexKey, Indexed, by_label},
@@ -38,7 +38,7 @@ use crate::{
     reason::Reason,
 };
 
-impl Controller for Dataset {
+impl Steps for Dataset {
     type Facts = DatasetFacts;
     type Valid = PlacedDataset;
     type Placed = PlacedDataset;
@@ -47,14 +47,6 @@ impl Controller for Dataset {
 
     const MESSAGES: ControllerMessages =
         ControllerMessages { shorten: "shorten it", workload: None };
-
-    fn facts(&self, context: &Context) -> DatasetFacts {
-        let node = |name: &String| (name.clone(), context.caches().node(name));
-        DatasetFacts {
-            node: context.caches().node(&self.spec.node_name),
-            replicas: place::names(self).iter().map(node).collect(),
-        }
-    }
 
     fn validate(&self, facts: &DatasetFacts) -> Result<PlacedDataset, Vec<Finding>> {
         validate::validate(self, facts)
@@ -66,6 +58,36 @@ impl Controller for Dataset {
 
     fn retained(&self, key: &ObjectKey) -> Retained {
         plan::retained(self, key)
+    }
+
+    fn next_status(
+        &self,
+        previous: &DatasetStatus,
+        inputs: &StatusInputs<DatasetObservation>,
+    ) -> DatasetStatus {
+        status::next(previous, inputs)
+    }
+
+    fn is_same_status(previous: &DatasetStatus, next: &DatasetStatus) -> bool {
+        previous == next
+    }
+
+    fn observed_generation(status: &DatasetStatus) -> Option<i64> {
+        status.observed_generation
+    }
+
+    fn events(previous: &DatasetStatus, next: &DatasetStatus) -> Vec<ObjectEvent> {
+        events::events(previous, next)
+    }
+}
+
+impl Controller for Dataset {
+    fn facts(&self, context: &Context) -> DatasetFacts {
+        let node = |name: &String| (name.clone(), context.caches().node(name));
+        DatasetFacts {
+            node: context.caches().node(&self.spec.node_name),
+            replicas: place::names(self).iter().map(node).collect(),
+        }
     }
 
     fn observe(
@@ -115,26 +137,6 @@ impl Controller for Dataset {
             unusable: placed.unusable.clone(),
         });
         DatasetObservation { source, replicas }
-    }
-
-    fn next_status(
-        &self,
-        previous: &DatasetStatus,
-        inputs: &StatusInputs<DatasetObservation>,
-    ) -> DatasetStatus {
-        status::next(previous, inputs)
-    }
-
-    fn is_same_status(previous: &DatasetStatus, next: &DatasetStatus) -> bool {
-        previous == next
-    }
-
-    fn observed_generation(status: &DatasetStatus) -> Option<i64> {
-        status.observed_generation
-    }
-
-    fn events(previous: &DatasetStatus, next: &DatasetStatus) -> Vec<ObjectEvent> {
-        events::events(previous, next)
     }
 
     /// Makes the source and its replicas peers, if the source allows it.

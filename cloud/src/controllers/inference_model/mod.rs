@@ -34,7 +34,7 @@ use self::{
 use super::model::enqueue_source;
 use super::port_contention::{self, OccupiedPorts};
 use super::runtime::{
-    Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
+    Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs, Steps,
     WorkloadMessages,
 };
 use crate::{
@@ -46,7 +46,7 @@ use crate::{
     worker::ports,
 };
 
-impl Controller for InferenceModel {
+impl Steps for InferenceModel {
     type Facts = InferenceModelFacts;
     type Valid = ValidInferenceModel;
     type Placed = ValidInferenceModel;
@@ -62,10 +62,6 @@ impl Controller for InferenceModel {
             refused: Reason::ServerRefused,
         }),
     };
-
-    fn facts(&self, context: &Context) -> InferenceModelFacts {
-        facts::facts(self, context)
-    }
 
     fn validate(&self, facts: &InferenceModelFacts) -> Result<ValidInferenceModel, Vec<Finding>> {
         validate::validate(self, facts)
@@ -88,16 +84,6 @@ impl Controller for InferenceModel {
         facts.used_ports.iter().filter_map(|used| used.node.parse().ok()).collect()
     }
 
-    fn observe(
-        &self,
-        key: &ObjectKey,
-        valid: Option<&ValidInferenceModel>,
-        context: &Context,
-        now: Timestamp,
-    ) -> ServerObservation {
-        observe::observe(self, key, valid, context, now)
-    }
-
     fn next_status(
         &self,
         previous: &InferenceModelStatus,
@@ -116,6 +102,22 @@ impl Controller for InferenceModel {
 
     fn events(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> Vec<ObjectEvent> {
         events::events(previous, next)
+    }
+}
+
+impl Controller for InferenceModel {
+    fn facts(&self, context: &Context) -> InferenceModelFacts {
+        facts::facts(self, context)
+    }
+
+    fn observe(
+        &self,
+        key: &ObjectKey,
+        valid: Option<&ValidInferenceModel>,
+        context: &Context,
+        now: Timestamp,
+    ) -> ServerObservation {
+        observe::observe(self, key, valid, context, now)
     }
 
     fn enqueue_related(&self, cause: Cause, context: &Context) {

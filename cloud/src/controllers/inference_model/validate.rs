@@ -255,7 +255,7 @@ mod tests {
                 fixtures,
                 target::{Deployed, HOLD_ANNOTATION, target_version},
             },
-            runtime::Controller as _,
+            runtime::Steps as _,
         },
         reason::{Phase, ReasonGroup},
         worker::ports::PortUse,

@@ -56,7 +56,7 @@ use super::{
     port_contention::{self, OccupiedPorts},
     runtime::{
         Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
-        WorkloadMessages,
+        Steps, WorkloadMessages,
     },
 };
 use crate::{
@@ -68,7 +68,7 @@ use crate::{
     worker::ports,
 };
 
-impl Controller for JointInferenceService {
+impl Steps for JointInferenceService {
     type Facts = ServiceFacts;
     type Valid = ValidService;
     type Placed = PlacedService;
@@ -84,10 +84,6 @@ impl Controller for JointInferenceService {
             refused: Reason::CloudWorkerRefused,
         }),
     };
-
-    fn facts(&self, context: &Context) -> ServiceFacts {
-        collect_facts(self, context)
-    }
 
     fn validate(&self, facts: &ServiceFacts) -> Result<ValidService, Vec<Finding>> {
         validate::validate(self, facts)
@@ -110,16 +106,6 @@ impl Controller for JointInferenceService {
     fn yielded(&self, facts: &ServiceFacts) -> BTreeSet<NodeName> {
         let taken = taken_ports(self, &facts.gateway.ports);
         taken.into_iter().filter_map(|(_, port)| port.node.parse().ok()).collect()
-    }
-
-    fn observe(
-        &self,
-        key: &ObjectKey,
-        placed: Option<&PlacedService>,
-        context: &Context,
-        now: Timestamp,
-    ) -> ServiceObservation {
-        observation(self, key, placed, context, now)
     }
 
     fn next_status(
@@ -146,6 +132,22 @@ impl Controller for JointInferenceService {
         next: &JointInferenceServiceStatus,
     ) -> Vec<ObjectEvent> {
         events(previous, next)
+    }
+}
+
+impl Controller for JointInferenceService {
+    fn facts(&self, context: &Context) -> ServiceFacts {
+        collect_facts(self, context)
+    }
+
+    fn observe(
+        &self,
+        key: &ObjectKey,
+        placed: Option<&PlacedService>,
+        context: &Context,
+        now: Timestamp,
+    ) -> ServiceObservation {
+        observation(self, key, placed, context, now)
     }
 
     fn enqueue_related(&self, cause: Cause, context: &Context) {

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use crate::{
     controllers::{
         joint_inference_service::{fixtures, plan, validate::validate},
-        runtime::Controller as _,
+        runtime::Steps as _,
     },
     fleet::Publisher,
     kubernetes::identity::key,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::controllers::{
     crd_consistency::compare,
     model::{fixtures, place::ModelFacts, validate},
-    runtime::Controller,
+    runtime::Steps,
 };
 
 fn changes() -> Vec<Value> {
@@ -63,7 +63,7 @@ async fn crd_accepts_every_valid_model() {
     let is_valid = |model: &Model| {
         let names = model.spec.placement.iter().flat_map(|placement| &placement.node_names);
         let facts = ModelFacts { named: names.map(node).collect(), selected: Vec::new() };
-        let placed = Controller::validate(model, &facts);
+        let placed = Steps::validate(model, &facts);
         // The status lists an unusable node; the model is placed on the others.
         validate(model).is_ok() && placed.is_ok_and(|placed| placed.unusable.is_empty())
     };

@@ -33,7 +33,7 @@ pub use self::{
     validate::validate,
 };
 use super::runtime::{
-    Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
+    Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs, Steps,
 };
 use crate::{
     cache::{IndexKey, Indexed, by_label, selector_keys},
@@ -42,7 +42,7 @@ use crate::{
     kubernetes::labels::Labels,
 };
 
-impl Controller for Model {
+impl Steps for Model {
     type Facts = ModelFacts;
     type Valid = PlacedModel;
     type Placed = PlacedModel;
@@ -51,20 +51,6 @@ impl Controller for Model {
 
     const MESSAGES: ControllerMessages =
         ControllerMessages { shorten: "shorten it", workload: None };
-
-    fn facts(&self, context: &Context) -> ModelFacts {
-        let Some(placement) = &self.spec.placement else { return ModelFacts::default() };
-        let named = |name: &String| (name.clone(), context.caches().node(name));
-        let selector = &placement.node_selector;
-        ModelFacts {
-            named: placement.node_names.iter().map(named).collect(),
-            selected: if selector.is_empty() {
-                Vec::new()
-            } else {
-                context.matching_nodes(selector)
-            },
-        }
-    }
 
     fn validate(&self, facts: &ModelFacts) -> Result<PlacedModel, Vec<Finding>> {
         let placement = self.spec.placement.as_deref();
@@ -99,20 +85,6 @@ impl Controller for Model {
         plan::retained(key, &place::place(self, facts).nodes)
     }
 
-    fn observe(
-        &self,
-        key: &ObjectKey,
-        placed: Option<&PlacedModel>,
-        context: &Context,
-        now: Timestamp,
-    ) -> ModelObservation {
-        if let Some(placed) = placed {
-            return observe::observe(self, key, placed, context, now);
-        }
-        let placed = place::place(self, &self.facts(context));
-        observe::observe(self, key, &placed, context, now)
-    }
-
     fn next_status(
         &self,
         previous: &ModelStatus,
@@ -131,6 +103,36 @@ impl Controller for Model {
 
     fn events(previous: &ModelStatus, next: &ModelStatus) -> Vec<ObjectEvent> {
         events::events(previous, next)
+    }
+}
+
+impl Controller for Model {
+    fn facts(&self, context: &Context) -> ModelFacts {
+        let Some(placement) = &self.spec.placement else { return ModelFacts::default() };
+        let named = |name: &String| (name.clone(), context.caches().node(name));
+        let selector = &placement.node_selector;
+        ModelFacts {
+            named: placement.node_names.iter().map(named).collect(),
+            selected: if selector.is_empty() {
+                Vec::new()
+            } else {
+                context.matching_nodes(selector)
+            },
+        }
+    }
+
+    fn observe(
+        &self,
+        key: &ObjectKey,
+        placed: Option<&PlacedModel>,
+        context: &Context,
+        now: Timestamp,
+    ) -> ModelObservation {
+        if let Some(placed) = placed {
+            return observe::observe(self, key, placed, context, now);
+        }
+        let placed = place::place(self, &self.facts(context));
+        observe::observe(self, key, &placed, context, now)
     }
 
     /// Enqueues the objects that use the model.

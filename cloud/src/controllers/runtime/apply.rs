@@ -16,10 +16,11 @@ use neptune_wire::ContentHash;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{context::Context, controller::Controller};
+use super::{context::Context, state::Applied};
 use crate::{
     cache::{Cached as _, Indexed, IndexedStore, owned},
     error::Error,
+    kinds::Kind,
     kubernetes::{
         identity::is_owned,
         workloads::{ExposedService, KubernetesObjects, OwnedObjects},
@@ -31,20 +32,6 @@ pub const REJECTED_RETRY: Duration = Duration::from_secs(30);
 
 /// The field manager of every write.
 pub const FIELD_MANAGER: &str = "neptune-cloud";
-
-/// The last applied workload, so that a reconcile without a change sends no request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Applied {
-    desired: ContentHash,
-    versions: Vec<String>,
-}
-
-impl Applied {
-    /// Whether `object` is what was applied, and its cached version, if any, the applied one.
-    fn is_still<K: Serialize>(&self, object: &K, cached: Option<String>) -> bool {
-        self.desired == ContentHash::of(object) && is_unchanged(&[cached], &self.versions)
-    }
-}
 
 /// The result of [`apply`].
 #[derive(Debug)]
@@ -68,7 +55,7 @@ pub enum WorkloadOutcome {
 ///
 /// # Errors
 /// The error of the API server.
-pub async fn apply_service<O: Controller>(
+pub async fn apply_service<O: Kind>(
     owner: &O,
     service: &Service,
     context: &Context,
@@ -88,7 +75,7 @@ pub async fn apply_service<O: Controller>(
 ///
 /// # Errors
 /// The error of the API server.
-pub async fn apply<O: Controller>(
+pub async fn apply<O: Kind>(
     owner: &O,
     (objects, others): (Option<&KubernetesObjects>, &OwnedObjects),
     (before, service_before): (Option<&Applied>, Option<&Applied>),
@@ -135,7 +122,7 @@ pub async fn apply<O: Controller>(
         let deployed = apply_each!(Some(caches.deployments.store()), deployment);
         created = deployed.is_new.then(|| deployed.object.name_any());
         let present = cached(&caches.services, service).map(|it| version(&it.metadata));
-        match service_before.filter(|before| before.is_still(service, present)) {
+        match service_before.filter(|before| is_still(before, service, present)) {
             Some(before) => versions.extend(before.versions.iter().cloned()),
             None => drop(apply_each!(Some(caches.services.store()), service)),
         }
@@ -174,6 +161,11 @@ fn cached_versions(
     versions
 }
 
+/// Whether `object` is what was applied, and its cached version, if any, the applied one.
+fn is_still<K: Serialize>(before: &Applied, object: &K, cached: Option<String>) -> bool {
+    before.desired == ContentHash::of(object) && is_unchanged(&[cached], &before.versions)
+}
+
 /// Whether no cached object is another one than that which was applied. An object that is not
 /// cached was applied just now: a deletion resets what was applied.
 fn is_unchanged(cached: &[Option<String>], applied: &[String]) -> bool {
@@ -210,7 +202,7 @@ async fn apply_one<O, K>(
     desired: &K,
 ) -> Result<ObjectOutcome<K>, Error>
 where
-    O: Controller,
+    O: Kind,
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + Debug
@@ -277,7 +269,7 @@ async fn delete_stale<O, K>(
     keep: &[String],
 ) -> Result<(), Error>
 where
-    O: Controller,
+    O: Kind,
     K: Indexed
         + Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone

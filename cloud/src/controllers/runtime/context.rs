@@ -16,14 +16,13 @@ use neptune_wire::{NodeName, ObjectKey, Resource};
 use tokio::sync::Notify;
 
 use super::{
-    controller::Controller,
     event_queue::EventQueue,
-    rosters::PeerRosters,
-    state::{ObjectState, States},
+    peer_rosters::PeerRosters,
+    state::{ObjectState, Stateful, States},
     write_budget::WriteBudget,
 };
 use crate::{
-    cache::{Cached as _, Caches, IndexKey},
+    cache::{Caches, IndexKey},
     finding::{Finding, Missing, Referent},
     fleet::{Fleet, FleetState, Presence, Publisher},
     kubernetes::{
@@ -187,7 +186,7 @@ impl Context {
     /// # Errors
     /// The pause before the next attempt.
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-    pub fn take_write<K: Controller>(
+    pub fn take_write<K: Stateful>(
         &self,
         object: &K,
         bytes: usize,
@@ -235,7 +234,7 @@ impl Context {
     }
 
     /// Runs `action` on the state of an object.
-    pub fn object_state<K: Controller, T>(
+    pub fn object_state<K: Stateful, T>(
         &self,
         object: &K,
         action: impl FnOnce(&mut ObjectState<K>) -> T,
@@ -245,37 +244,30 @@ impl Context {
     }
 
     /// Enqueues an object because an input of its plan may have changed.
-    pub fn enqueue<K: Controller>(&self, object: &K) {
+    pub fn enqueue<K: Stateful>(&self, object: &K) {
         self.object_state(object, ObjectState::invalidate);
         K::state(self.states()).enqueue(ObjectRef::from_obj(object));
     }
 
     /// Enqueues an object of which only the status may change.
-    pub fn enqueue_unchanged<K: Controller>(&self, object: &K) {
+    pub fn enqueue_unchanged<K: Stateful>(&self, object: &K) {
         K::state(self.states()).enqueue(ObjectRef::from_obj(object));
     }
 
-    /// Enqueues an object, if it exists, because of a report of this node.
-    pub fn enqueue_report<K: Controller>(&self, key: &ObjectKey, node: &NodeName) {
-        if let Some(object) = K::cache(self.caches()).get(&reference(key)) {
-            object.enqueue_by_report(node, self);
-        }
-    }
-
     /// Enqueues an object, if it exists, of which only the status may change.
-    pub fn enqueue_status<K: Controller>(&self, key: &ObjectKey) {
+    pub fn enqueue_status<K: Stateful>(&self, key: &ObjectKey) {
         K::state(self.states()).enqueue(reference(key));
     }
 
     /// Enqueues these objects because an input of their plan may have changed.
-    pub fn enqueue_where<K: Controller>(&self, which: impl Fn(&K) -> bool) {
+    pub fn enqueue_where<K: Stateful>(&self, which: impl Fn(&K) -> bool) {
         for object in K::cache(self.caches()).state_filter(|cached| which(cached)) {
             self.enqueue(&*object);
         }
     }
 
     /// Enqueues the objects with this key because an input of their plan may have changed.
-    pub fn enqueue_key<K: Controller>(&self, key: &IndexKey) {
+    pub fn enqueue_key<K: Stateful>(&self, key: &IndexKey) {
         for object in K::cache(self.caches()).with_key(key) {
             self.enqueue(&*object);
         }
@@ -293,7 +285,7 @@ impl Context {
 
     /// Enqueues the objects of the namespace whose spec selects objects of this kind by labels that
     /// one has, or had before, because an input of their plan may have changed.
-    pub fn enqueue_selecting<K: Controller>(
+    pub fn enqueue_selecting<K: Stateful>(
         &self,
         kind: Resource,
         namespace: &str,
@@ -304,18 +296,6 @@ impl Context {
             let namespace = namespace.to_owned();
             self.enqueue_key::<K>(&IndexKey::Selects(kind, namespace, name.clone(), value.clone()));
         }
-    }
-
-    /// Enqueues every object that a change of the node's agent may affect.
-    pub fn enqueue_node(&self, node: &NodeName) {
-        let cached = self.caches().node(node.as_str());
-        let without = Labels::new();
-        let labels = cached.as_deref().map_or(&without, |node| node.labels());
-        each_kind!(K => {
-            for object in K::cache(self.caches()).on_agent(node.as_str(), labels) {
-                object.enqueue_by_agent(node, self);
-            }
-        });
     }
 
     /// Enqueues every object.
@@ -339,7 +319,7 @@ impl Context {
 
     /// Drops the state of a deleted object and removes the object from its nodes. What belongs to a
     /// later object of the same name stays.
-    pub fn forget<K: Controller>(&self, object: &K) {
+    pub fn forget<K: Stateful>(&self, object: &K) {
         let uid = object.uid().unwrap_or_default();
         if let Some(key) = key(object) {
             self.forget_key(&key, &uid);

@@ -1,9 +1,6 @@
-//! Kubernetes Events as values, and their publication.
+//! Publishes Kubernetes Events.
 
-use std::{
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 use k8s_openapi::{
@@ -21,7 +18,10 @@ use kube::{
 use serde_json::json;
 use tokio::time::{error::Elapsed, timeout};
 
-use super::{apply::FIELD_MANAGER, context::Context, controller::Controller, state::ObjectState};
+use super::{
+    apply::FIELD_MANAGER, context::Context, recent_events::digest, state::ObjectState,
+    state::Stateful, steps::ObjectEvent,
+};
 
 /// The maximum length of the note of an Event in Kubernetes, in bytes.
 const MAX_NOTE: usize = 1024;
@@ -33,83 +33,8 @@ const WRITE_TIME: Duration = Duration::from_secs(10);
 /// The namespace of Events about objects without a namespace.
 const NODE_EVENTS: &str = "default";
 
-/// An Event to publish.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ObjectEvent {
-    /// Whether a user may have to act.
-    pub warning: bool,
-    /// The reason in CamelCase.
-    pub reason: String,
-    /// The message.
-    pub note: String,
-}
-
-impl ObjectEvent {
-    /// An Event of type Normal.
-    pub fn normal(reason: &str, note: impl Into<String>) -> Self {
-        Self { warning: false, reason: reason.to_owned(), note: note.into() }
-    }
-
-    /// An Event of type Warning.
-    pub fn warning(reason: &str, note: impl Into<String>) -> Self {
-        Self { warning: true, reason: reason.to_owned(), note: note.into() }
-    }
-}
-
-/// How long a repeated Event increases the count of the first one.
-const SERIES: Duration = Duration::from_secs(6 * 60);
-
-/// Events of an object that are remembered to count repetitions.
-const MAX_PER_OBJECT: usize = 8;
-
-/// The Events of an object that were published last, the newest last.
-#[derive(Debug, Default)]
-pub struct RecentEvents(Vec<Series>);
-
-/// An Event and its repetitions.
-#[derive(Debug)]
-struct Series {
-    /// A hash of reason and note. With another note it is another Event: the API server does not
-    /// allow to change a note.
-    digest: u64,
-    /// The end of the Event's name.
-    suffix: u64,
-    count: i32,
-    at: Instant,
-}
-
-impl RecentEvents {
-    /// The suffix of the name of the Event, and its count. An Event with the count 1 is created,
-    /// another one is updated.
-    fn occurred(&mut self, digest: u64, suffix: u64, now: Instant) -> (u64, i32) {
-        self.0.retain(|series| now < series.at + SERIES);
-        let known = self.0.iter().position(|series| series.digest == digest);
-        let new = Series { digest, suffix, count: 0, at: now };
-        let series = known.map_or(new, |position| self.0.remove(position));
-        let (suffix, count) = (series.suffix, series.count.saturating_add(1));
-        // `Vec` would reserve room for four, and most objects have one or two.
-        self.0.reserve_exact(1);
-        self.0.push(Series { count, at: now, ..series });
-        if self.0.len() > MAX_PER_OBJECT {
-            self.0.remove(0);
-        }
-        (suffix, count)
-    }
-
-    /// The Event does not exist any more, or was not created.
-    fn forget(&mut self, digest: u64) {
-        self.0.retain(|series| series.digest != digest);
-    }
-}
-
-fn digest(reason: &str, note: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (reason, note).hash(&mut hasher);
-    hasher.finish()
-}
-
 /// Queues an Event about an object. A failure is only logged: the status has the same information.
-pub fn queue_event<K: Controller>(object: &K, event: ObjectEvent, context: &Context) {
+pub fn queue_event<K: Stateful>(object: &K, event: ObjectEvent, context: &Context) {
     let (regarding, reason) = (object.object_ref(&()), event.reason.clone());
     let uid = object.uid().unwrap_or_default();
     let owned = context.clone();
@@ -120,7 +45,7 @@ pub fn queue_event<K: Controller>(object: &K, event: ObjectEvent, context: &Cont
 }
 
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-async fn publish_event<K: Controller>(
+async fn publish_event<K: Stateful>(
     regarding: ObjectReference,
     event: ObjectEvent,
     context: &Context,
@@ -202,34 +127,5 @@ fn to_kubernetes(
         reporting_instance: Some(FIELD_MANAGER.to_owned()),
         regarding: Some(regarding),
         ..Event::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::disallowed_methods)]
-    use super::*;
-
-    #[test]
-    fn event_with_another_note_is_another_event() {
-        let (mut events, now) = (RecentEvents::default(), Instant::now());
-        let mut occurred =
-            |note: &str, suffix, now| events.occurred(digest("Serving", note), suffix, now);
-        assert_eq!(occurred("version 1 is served", 1, now), (1, 1));
-        assert_eq!(occurred("version 1 is served", 2, now), (1, 2));
-        assert_eq!(occurred("version 2 is served", 3, now), (3, 1));
-        assert_eq!(occurred("version 1 is served", 4, now + SERIES), (4, 1));
-    }
-
-    #[test]
-    fn newest_events_of_an_object_are_remembered() {
-        let (mut events, now) = (RecentEvents::default(), Instant::now());
-        for n in 0..1000 {
-            events.occurred(n, n, now);
-        }
-        assert_eq!(events.0.len(), MAX_PER_OBJECT);
-        assert_eq!(events.occurred(999, 1, now), (999, 2));
-        events.forget(999);
-        assert_eq!(events.occurred(999, 2, now), (2, 1));
     }
 }

@@ -11,41 +11,16 @@ use neptune_wire::ObjectKey;
 use super::{
     apply::{REJECTED_RETRY, WorkloadOutcome, apply, apply_service},
     context::Context,
-    controller::{Controller, WorkloadMessages},
-    events::{ObjectEvent, queue_event},
+    controller::Controller,
+    events::queue_event,
+    steps::{ObjectEvent, ObjectPlan, WorkloadMessages},
 };
 use crate::{
     error::{Class, Error},
     finding::Finding,
-    fleet::{Generations, Requirements, Retained},
     kubernetes::workloads::{KubernetesObjects, OwnedObjects},
     reason::Reason,
 };
-
-/// The desired state of the nodes and of the API server for one object.
-#[must_use]
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct ObjectPlan {
-    /// The objects that each node needs for this object.
-    pub requirements: Requirements,
-    /// The generations of the objects in them that other objects may require too.
-    pub generations: Generations,
-    /// What nodes retain instead, while the requirements cannot be planned.
-    pub retained: Option<Retained>,
-    /// The Deployment and the Service; `None` if no workload runs in the cluster.
-    pub objects: Option<KubernetesObjects>,
-    /// Whether the objects in the API server stay as they are, because they cannot be planned.
-    pub keeps_objects: bool,
-    /// Other objects that the object owns.
-    pub owned: OwnedObjects,
-    /// Whether the requirements lack the address of the Service because it does not exist yet. They
-    /// are planned again when it does; until then nothing is published for the object.
-    pub awaits_service: bool,
-    /// Whether the status has to be written before anything else. Then the plan is made again.
-    pub awaits_status: bool,
-    /// When to plan again although nothing changes.
-    pub replan_after: Option<Duration>,
-}
 
 /// The maximum wait for the watch to report a new Service. After that, the requirements are published
 /// without its address: a missing Service must not stop a node.

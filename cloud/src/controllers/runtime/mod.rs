@@ -11,11 +11,14 @@ mod events;
 mod execute;
 mod merge_patch;
 mod node_keys;
+mod peer_rosters;
 mod queue;
+mod recent_events;
 mod reconcile;
 mod rosters;
 mod state;
 mod status_writer;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod triggers;
@@ -24,11 +27,10 @@ mod write_budget;
 pub use self::{
     apply::FIELD_MANAGER,
     context::{Context, NODES_PER_LOCK},
-    controller::{Cause, Controller, ControllerMessages, StatusInputs, WorkloadMessages},
-    events::ObjectEvent,
-    execute::ObjectPlan,
+    controller::{Cause, Controller},
     node_keys::record_node_keys,
     queue::{publish_waiting, run_all},
     rosters::publish_rosters,
+    steps::{ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs, Steps, WorkloadMessages},
     triggers::{dispatch, synced},
 };

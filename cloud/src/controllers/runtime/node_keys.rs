@@ -5,10 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use kube::ResourceExt as _;
 
-use super::{
-    context::Context,
-    events::{ObjectEvent, publish_node_event},
-};
+use super::{context::Context, events::publish_node_event, steps::ObjectEvent};
 use crate::{
     error::Class,
     fleet::KeyChange,

@@ -1,66 +1,21 @@
 //! Keeps the peers of each node up to date, and publishes those that changed. What they are is
 //! decided by `fleet::rosters`.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
-use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use neptune_wire::{NodeName, ObjectContent, ObjectKey, ObjectMetadata, PeerEndpoint, PeerRoster};
 use serde_json::Value;
-use tokio::sync::Notify;
 
 use super::context::Context;
 use crate::{
-    fleet::{Generations, PeerFacts, PeerPair, Rosters},
+    fleet::{Generations, PeerFacts},
     kubernetes::{labels::ZONE_LABEL, nodes::label},
 };
 
 /// Changes are collected for this time. After a restart of the controller, the nodes of a zone
 /// report one after the other, and each report changes the rosters of its neighbours.
 const COLLECT: Duration = Duration::from_secs(1);
-
-/// The peers of the nodes, shared by the triggers and the Dataset controller.
-#[derive(Debug, Default)]
-pub struct PeerRosters {
-    state: Mutex<Rosters>,
-    changed: Notify,
-}
-
-impl PeerRosters {
-    /// Sets the pairs of nodes that need a connection because of `object`, with their agents'
-    /// consent: the source and each replica of a Dataset. Empty if it needs none any more. Pairs of
-    /// older objects come first.
-    pub fn set_pairs(
-        &self,
-        object: &ObjectKey,
-        created: Option<Timestamp>,
-        pairs: BTreeSet<PeerPair>,
-    ) {
-        self.change(|rosters| rosters.set_pairs(object, created, pairs));
-    }
-
-    /// The node that has no room for this pair, which therefore does not count.
-    pub fn crowded(&self, a: &NodeName, b: &NodeName) -> Option<NodeName> {
-        self.lock().crowded(a, b).cloned()
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Rosters)) {
-        let mut rosters = self.lock();
-        change(&mut rosters);
-        if rosters.is_changed() {
-            self.changed.notify_one();
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Rosters> {
-        // Each change is one step, so a panic of another thread leaves no inconsistent value.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl Context {
     /// A report or a label of this node changed.

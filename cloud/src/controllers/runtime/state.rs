@@ -8,18 +8,15 @@ use std::{
 
 use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use kube::runtime::reflector::ObjectRef;
+use neptune_wire::ContentHash;
 
-use super::{
-    apply::Applied, controller::Controller, events::RecentEvents, write_budget::WritePace,
-};
+use super::{recent_events::RecentEvents, steps::Steps, write_budget::WritePace};
 use crate::{cache::Cached, finding::Finding};
 
 /// A kind with a [`ControllerState`]: every registered kind.
-pub trait Stateful: Cached {
+pub trait Stateful: Cached + Steps {
     /// The state of the kind's controller.
-    fn state(states: &States) -> &ControllerState<Self>
-    where
-        Self: Controller;
+    fn state(states: &States) -> &ControllerState<Self>;
 }
 
 macro_rules! define_states {
@@ -39,7 +36,7 @@ macro_rules! define_states {
 for_each_kind!(define_states!());
 
 /// The state of one kind's controller.
-pub struct ControllerState<K: Controller> {
+pub struct ControllerState<K: Stateful> {
     /// `None` until the controller runs: a standby replica enqueues nothing.
     queue: Mutex<Option<UnboundedSender<ObjectRef<K>>>>,
     /// By uid. Boxed, because a map has many unused entries.
@@ -47,7 +44,7 @@ pub struct ControllerState<K: Controller> {
 }
 
 /// The state of one object.
-pub struct ObjectState<K: Controller> {
+pub struct ObjectState<K: Steps> {
     /// The last applied workload.
     pub applied: Option<Applied>,
     /// The Service of the workload, if it was applied before the rest.
@@ -80,8 +77,17 @@ pub struct ObjectState<K: Controller> {
     pub events: RecentEvents,
 }
 
+/// The last applied workload, so that a reconcile without a change sends no request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// The hash of the desired objects.
+    pub desired: ContentHash,
+    /// The versions that the API server returned.
+    pub versions: Vec<String>,
+}
+
 /// The result of facts, validate, plan and execute.
-pub struct Prepared<K: Controller> {
+pub struct Prepared<K: Steps> {
     /// The generation of the spec.
     pub generation: Option<i64>,
     /// What `observe` needs of the valid spec; `None` if the spec is invalid.
@@ -102,13 +108,13 @@ pub struct LastWrite<K> {
     pub object: Option<Arc<K>>,
 }
 
-impl<K: Controller> Default for ControllerState<K> {
+impl<K: Stateful> Default for ControllerState<K> {
     fn default() -> Self {
         Self { queue: Mutex::default(), objects: Mutex::default() }
     }
 }
 
-impl<K: Controller> Default for ObjectState<K> {
+impl<K: Steps> Default for ObjectState<K> {
     fn default() -> Self {
         Self {
             applied: None,
@@ -129,7 +135,7 @@ impl<K: Controller> Default for ObjectState<K> {
     }
 }
 
-impl<K: Controller> ControllerState<K> {
+impl<K: Stateful> ControllerState<K> {
     /// Starts the queue.
     pub fn open_queue(&self) -> UnboundedReceiver<ObjectRef<K>> {
         let (sender, receiver) = mpsc::unbounded();
@@ -182,7 +188,7 @@ impl<K: Controller> ControllerState<K> {
     }
 }
 
-impl<K: Controller> ObjectState<K> {
+impl<K: Steps> ObjectState<K> {
     /// An input of facts, validate or plan changed: the next reconcile runs them again.
     pub fn invalidate(&mut self) {
         self.prepared = None;

@@ -17,10 +17,11 @@ use serde_json::{Value, json};
 use super::{
     apply::FIELD_MANAGER,
     context::Context,
-    controller::{Controller, StatusInputs},
+    controller::Controller,
     events::queue_event,
     merge_patch::merge_patch,
     state::{LastWrite, ObjectState, Prepared},
+    steps::StatusInputs,
 };
 use crate::{
     error::Error,

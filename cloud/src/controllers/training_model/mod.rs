@@ -48,16 +48,12 @@ use self::{
     resolved::{TrainingFacts, ValidTrainingModel},
 };
 use super::runtime::{
-    Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs,
+    Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs, Steps,
     WorkloadMessages,
 };
-use crate::{
-    finding::Finding,
-    fleet::Retained,
-    reason::Reason,
-};
+use crate::{finding::Finding, fleet::Retained, reason::Reason};
 
-impl Controller for TrainingModel {
+impl Steps for TrainingModel {
     type Facts = TrainingFacts;
     type Valid = ValidTrainingModel;
     type Placed = ValidTrainingModel;
@@ -74,10 +70,6 @@ impl Controller for TrainingModel {
         }),
     };
 
-    fn facts(&self, context: &Context) -> TrainingFacts {
-        facts::facts(self, context)
-    }
-
     fn validate(&self, facts: &TrainingFacts) -> Result<ValidTrainingModel, Vec<Finding>> {
         validate::validate(self, facts)
     }
@@ -89,16 +81,6 @@ impl Controller for TrainingModel {
 
     fn retained(&self, key: &ObjectKey) -> Retained {
         plan::retained(self, key)
-    }
-
-    fn observe(
-        &self,
-        key: &ObjectKey,
-        valid: Option<&ValidTrainingModel>,
-        context: &Context,
-        now: Timestamp,
-    ) -> TrainingObservation {
-        observe::observe(self, key, valid, context, now)
     }
 
     fn next_status(
@@ -119,6 +101,22 @@ impl Controller for TrainingModel {
 
     fn events(previous: &TrainingModelStatus, next: &TrainingModelStatus) -> Vec<ObjectEvent> {
         events::events(previous, next)
+    }
+}
+
+impl Controller for TrainingModel {
+    fn facts(&self, context: &Context) -> TrainingFacts {
+        facts::facts(self, context)
+    }
+
+    fn observe(
+        &self,
+        key: &ObjectKey,
+        valid: Option<&ValidTrainingModel>,
+        context: &Context,
+        now: Timestamp,
+    ) -> TrainingObservation {
+        observe::observe(self, key, valid, context, now)
     }
 
     /// A run that starts or ends changes the tasks of its nodes. One that the aggregator has must not
