@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     InferenceModelReference, JointInferenceServiceReference, ModelReference, ModelServer,
-    WorkerSpec,
+    WorkerSpec, rules,
 };
-use crate::{rules, schema};
+use crate::schema;
 
 /// CloudWorker is the worker with the big model. It runs as a Deployment behind a Service, or, on a
 /// node with the label neptune.io/runtime=agent, as a container of the neptune-edge of that node.
@@ -35,7 +35,7 @@ pub struct CloudWorker {
     /// controller's --allow-control-plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = schema::MAX_NAME_LENGTH), regex(pattern = schema::SUBDOMAIN))]
-    #[x_kube(validation = rules::node_name_not_reserved())]
+    #[x_kube(validation = crate::rules::node_name_not_reserved())]
     pub node_name: Option<String>,
     /// workerSpec describes a program of your own.
     #[serde(default, skip_serializing_if = "Option::is_none")]

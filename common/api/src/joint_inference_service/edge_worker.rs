@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     DatasetReference, EdgeModel, HardExampleAlgorithm, InferenceModelReference, ModelServer,
-    WorkerSpec,
+    WorkerSpec, rules,
 };
-use crate::{Placement, rules, schema};
+use crate::{Placement, schema};
 
 /// EdgeWorker is the worker on the edge node. It infers with the small model and decides which
 /// samples are hard. Either nodeName or nodeSelector is set, and one of workerSpec, server and
@@ -38,7 +38,7 @@ pub struct EdgeWorker {
     /// this node name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = schema::MAX_NAME_LENGTH), regex(pattern = schema::SUBDOMAIN))]
-    #[x_kube(validation = rules::node_name_not_reserved())]
+    #[x_kube(validation = crate::rules::node_name_not_reserved())]
     pub node_name: Option<String>,
     /// nodeSelector selects the edge nodes that run the worker by their labels, instead of
     /// nodeName.

@@ -5,8 +5,8 @@ use neptune_gateway_config::{OnCloudFailure, OnEdgeFailure, Streaming};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Capture;
-use crate::{rules, schema};
+use super::{Capture, rules};
+use crate::schema;
 
 /// Gateway configures the gateway in front of the model server of the edge node. Clients send their
 /// requests to it as to the model server.
@@ -50,7 +50,7 @@ pub struct Gateway {
     /// Defaults to "32Mi".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
-    #[x_kube(validation = rules::above_zero())]
+    #[x_kube(validation = crate::rules::above_zero())]
     pub max_body_bytes: Option<String>,
     /// maxInFlight is the maximum number of requests at a time. Defaults to 256.
     #[serde(default, skip_serializing_if = "Option::is_none")]

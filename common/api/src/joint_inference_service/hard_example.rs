@@ -4,7 +4,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{KeyValue, rules, schema};
+use super::rules;
+use crate::{KeyValue, schema};
 
 /// HardExampleAlgorithm is the algorithm that detects hard samples.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

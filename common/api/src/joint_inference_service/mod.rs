@@ -8,6 +8,7 @@ mod gateway;
 mod hard_example;
 mod model_server;
 mod references;
+mod rules;
 mod selected_model;
 mod status;
 mod worker_spec;
@@ -34,7 +35,7 @@ pub use self::{
     },
     worker_spec::{ModelUpdate, RestartPolicy, WorkerSpec},
 };
-use crate::{rules, schema};
+use crate::schema;
 
 /// JointInferenceServiceSpec describes the two workers of a joint inference.
 #[derive(

@@ -4,7 +4,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ResourceRequirements, rules, schema};
+use super::rules;
+use crate::{ResourceRequirements, schema};
 
 /// Aggregation describes the rounds and how the workers' weights become one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
@@ -85,7 +86,7 @@ pub struct Aggregation {
     /// maxUpdateBytes is the largest file of weights, such as "512Mi". Defaults to 2Gi.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
-    #[x_kube(validation = rules::above_zero())]
+    #[x_kube(validation = crate::rules::above_zero())]
     pub max_update_bytes: Option<String>,
     /// seed is the seed of the run. The same seed, program, data and workers give the same weights.
     /// Defaults to 1.
@@ -145,7 +146,7 @@ pub struct AggregationWorker {
     /// state is the room on the aggregator's volume for the files of the server. Defaults to 1Gi.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
-    #[x_kube(validation = rules::above_zero())]
+    #[x_kube(validation = crate::rules::above_zero())]
     pub state: Option<String>,
 }
 

@@ -3,6 +3,7 @@
 
 mod aggregation;
 mod result;
+mod rules;
 mod status;
 mod worker;
 
@@ -27,7 +28,7 @@ pub use worker::{
     TrainingWorkerSpec,
 };
 
-use crate::{rules, schema};
+use crate::schema;
 
 /// TrainingModelSpec describes the program, the workers, and what becomes of their weights.
 #[derive(

@@ -6,9 +6,9 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::rules;
 use crate::{
-    EnvironmentVariable, KeyValue, ModelReference, ResourceRequirements, SecurityContext, rules,
-    schema,
+    EnvironmentVariable, KeyValue, ModelReference, ResourceRequirements, SecurityContext, schema,
 };
 
 /// InitialWeights are the first weights of a run: a file (.npz or .safetensors) at an address, or
@@ -126,7 +126,7 @@ pub struct TrainingWorker {
     /// nodeName is the name of the node that trains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = schema::MAX_NAME_LENGTH), regex(pattern = schema::SUBDOMAIN))]
-    #[x_kube(validation = rules::node_name_not_reserved())]
+    #[x_kube(validation = crate::rules::node_name_not_reserved())]
     pub node_name: Option<String>,
     /// nodeSelector are the labels of the nodes that train.
     #[serde(default, skip_serializing_if = "Option::is_none")]
