@@ -1,8 +1,10 @@
-//! The wire key, the owner and the cache reference of an API object, and who the controller is. Pure.
+//! The wire key, the content, the owner and the cache reference of an API object, and who the
+//! controller is. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
-use neptune_wire::{ObjectKey, ObjectMetadata};
+use neptune_wire::{ObjectContent, ObjectKey, ObjectMetadata};
+use serde::Serialize;
 
 use crate::{finding::Finding, kinds::Kind, reason::Reason};
 
@@ -35,13 +37,37 @@ pub fn identity<K: Kind>(
         findings.push(Finding::new(Reason::NameInvalid, message));
         return None;
     };
-    let metadata = ObjectMetadata {
+    let created = object.meta().creation_timestamp.as_ref().map(|time| time.0.to_string());
+    let metadata = ObjectMetadata { created, ..shared_metadata(object, &key) };
+    Some((key, metadata))
+}
+
+/// The metadata of an object without the time of its creation, which only owners of workers need.
+pub fn shared_metadata<K: Kind>(object: &K, key: &ObjectKey) -> ObjectMetadata {
+    ObjectMetadata {
         namespace: key.namespace.clone(),
         name: key.name.clone(),
         uid: object.meta().uid.clone().unwrap_or_default(),
-        created: object.meta().creation_timestamp.as_ref().map(|time| time.0.to_string()),
-    };
-    Some((key, metadata))
+        created: None,
+    }
+}
+
+/// The content of an object in messages, without anything that a node has to do. `spec` is the part
+/// of the spec that concerns nodes.
+pub fn content<K: Kind>(metadata: ObjectMetadata, spec: &impl Serialize) -> ObjectContent {
+    ObjectContent {
+        api_version: K::api_version(&()).into_owned(),
+        kind: K::kind(&()).into_owned(),
+        metadata,
+        spec: serde_json::to_value(spec).expect("a spec came from JSON"),
+        model: None,
+        dataset: None,
+        workers: Vec::new(),
+        serving: None,
+        training: None,
+        aggregator: None,
+        peers: None,
+    }
 }
 
 /// The reference of an object in the caches.

@@ -1,15 +1,18 @@
 //! The plan of a dataset: its node gets the object as it is in the API, and each replica gets it
 //! without the address of the data. Pure.
 
-use kube::Resource as _;
 use neptune_api::{Dataset, DatasetDeletions, DatasetSpec};
 use neptune_wire::{
-    DatasetContent, NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName,
-    ReplicaDeletions, ReplicaOf, Resource,
+    DatasetContent, NodeName, ObjectContent, ObjectKey, ObjectName, ReplicaDeletions, ReplicaOf,
+    Resource,
 };
 
 use super::place::{self, PlacedDataset};
-use crate::{controllers::runtime::ObjectPlan, fleet::Retained, kubernetes::identity::key};
+use crate::{
+    controllers::runtime::ObjectPlan,
+    fleet::Retained,
+    kubernetes::identity::{self, key, shared_metadata},
+};
 
 /// The key of a Dataset in the namespace of another object.
 pub fn object_key(referrer: &ObjectKey, name: ObjectName) -> ObjectKey {
@@ -45,16 +48,6 @@ pub fn content(dataset: &Dataset, key: &ObjectKey, node: &NodeName) -> ObjectCon
         })
     };
     ObjectContent {
-        api_version: Dataset::api_version(&()).into_owned(),
-        kind: Dataset::kind(&()).into_owned(),
-        metadata: ObjectMetadata {
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-            uid: dataset.metadata.uid.clone().unwrap_or_default(),
-            created: None,
-        },
-        spec: serde_json::to_value(&spec).expect("a spec came from JSON"),
-        model: None,
         dataset: Some(Box::new(DatasetContent {
             url: if is_source { dataset.spec.data_url.clone() } else { String::new() },
             format: dataset.spec.format.clone(),
@@ -65,11 +58,7 @@ pub fn content(dataset: &Dataset, key: &ObjectKey, node: &NodeName) -> ObjectCon
             replica_of: if is_source { None } else { replica_of() },
             replicas: if is_source { replicas } else { Vec::new() },
         })),
-        workers: Vec::new(),
-        serving: None,
-        training: None,
-        aggregator: None,
-        peers: None,
+        ..identity::content::<Dataset>(shared_metadata(dataset, key), &spec)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kube::Resource as _;
 use neptune_api::InferenceModel;
 use neptune_wire::{ModelServer, NodeName, ObjectContent, ObjectKey};
 
@@ -16,7 +15,7 @@ use crate::{
         },
         runtime::ObjectPlan,
     },
-    kubernetes::pod_security::container_rights,
+    kubernetes::{identity, pod_security::container_rights},
 };
 
 /// The plan of a valid model. `fetch_image` downloads models in Pods.
@@ -66,17 +65,8 @@ fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent
         rights: container_rights(model.spec.security_context.as_ref()),
     };
     ObjectContent {
-        api_version: InferenceModel::api_version(&()).into_owned(),
-        kind: InferenceModel::kind(&()).into_owned(),
-        metadata: valid.metadata.clone(),
-        spec: serde_json::to_value(&model.spec).expect("a spec came from JSON"),
-        model: None,
-        dataset: None,
-        workers: Vec::new(),
         serving: Some(Box::new(serving)),
-        training: None,
-        aggregator: None,
-        peers: None,
+        ..identity::content::<InferenceModel>(valid.metadata.clone(), &model.spec)
     }
 }
 

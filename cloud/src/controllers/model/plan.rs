@@ -1,10 +1,13 @@
 //! The plan of a model: the nodes of its placement get it, as the nodes of its users do. Pure.
 
-use kube::Resource as _;
 use neptune_api::{Model, ModelSpec};
-use neptune_wire::{ModelContent, NodeName, ObjectContent, ObjectKey, ObjectMetadata};
+use neptune_wire::{ModelContent, NodeName, ObjectContent, ObjectKey};
 
-use crate::{controllers::runtime::ObjectPlan, fleet::Retained, kubernetes::identity::key};
+use crate::{
+    controllers::runtime::ObjectPlan,
+    fleet::Retained,
+    kubernetes::identity::{self, key, shared_metadata},
+};
 
 /// The plan of a model on the nodes of its placement.
 pub fn plan(model: &Model, nodes: &[NodeName]) -> ObjectPlan {
@@ -22,26 +25,12 @@ pub fn plan(model: &Model, nodes: &[NodeName]) -> ObjectPlan {
 pub fn content(model: &Model, key: &ObjectKey) -> ObjectContent {
     let spec = ModelSpec { placement: None, metadata: None, ..model.spec.clone() };
     ObjectContent {
-        api_version: Model::api_version(&()).into_owned(),
-        kind: Model::kind(&()).into_owned(),
-        metadata: ObjectMetadata {
-            namespace: key.namespace.clone(),
-            name: key.name.clone(),
-            uid: model.metadata.uid.clone().unwrap_or_default(),
-            created: None,
-        },
-        spec: serde_json::to_value(&spec).expect("a spec came from JSON"),
         model: Some(Box::new(ModelContent {
             url: model.spec.model_url.clone(),
             format: model.spec.format.clone(),
             sha256: model.spec.sha256sum.as_deref().map(str::to_ascii_lowercase),
         })),
-        dataset: None,
-        workers: Vec::new(),
-        serving: None,
-        training: None,
-        aggregator: None,
-        peers: None,
+        ..identity::content::<Model>(shared_metadata(model, key), &spec)
     }
 }
 
