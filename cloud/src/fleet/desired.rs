@@ -7,20 +7,15 @@
 //! CRD is missing, does not delay the others: what a node has of it is in `keep`, and a node gets no
 //! index before its sync, which lists it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
-    mem::discriminant,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use neptune_wire::{
-    ContentHash, EncodedContent, NodeName, ObjectContent, ObjectKey, Resource, SortedMap, Source,
-    Sync, SyncNotices, source::DownstreamMessage,
+    ContentHash, NodeName, ObjectContent, ObjectKey, Resource, Sync, SyncNotices,
+    source::DownstreamMessage,
 };
 
 use super::{
-    backlog::{Backlog, Due},
-    contents::Contents,
-    incomplete::{Found, Incomplete},
+    backlog::Backlog, contents::Contents, incomplete::Incomplete, node_desired::NodeDesired,
 };
 
 /// What each node's agent should have because of one object.
@@ -48,46 +43,6 @@ pub struct FleetDesired {
     contents: Contents,
     /// As [`neptune_wire::Index::batch_seconds`], for all nodes.
     batch_seconds: Option<u32>,
-}
-
-/// The desired state of one node.
-#[derive(Debug, Default)]
-struct NodeDesired {
-    objects: SortedMap<ObjectKey, Requested>,
-    /// What the node keeps as it is, by the object that cannot be planned now.
-    retained: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
-    /// The objects that changed since the last message was decided.
-    changed: BTreeSet<ObjectKey>,
-    /// `None` before the first messages.
-    source: Option<Source>,
-    /// While kinds are incomplete: what the node has of them.
-    found: Found,
-}
-
-/// An object that a node should have.
-#[derive(Debug)]
-struct Requested {
-    /// The newest content. Objects that share a model require the same one.
-    content: EncodedContent,
-    /// The generation of the Kubernetes object from which it was made, if it is known.
-    generation: Option<i64>,
-    /// The planned objects that require it, sorted.
-    by: Vec<ObjectKey>,
-}
-
-impl Requested {
-    /// Whether other objects require a content of the same object of a later generation.
-    fn is_newer_for_others(
-        &self,
-        object: &ObjectKey,
-        content: &ObjectContent,
-        generation: Option<i64>,
-    ) -> bool {
-        let is_earlier = self.generation.zip(generation).is_some_and(|(held, new)| new < held);
-        is_earlier
-            && self.by.iter().any(|by| by != object)
-            && self.content.content().metadata.uid == content.metadata.uid
-    }
 }
 
 #[derive(Debug, Default)]
@@ -127,7 +82,8 @@ impl FleetDesired {
             return None;
         }
         let (node, due) = self.backlog.pop()?;
-        let messages = self.decide(&node, due, wall_ms);
+        let desired = self.nodes.entry(node.clone()).or_default();
+        let messages = desired.decide(due, &self.incomplete, self.batch_seconds, wall_ms);
         Some((node, messages))
     }
 
@@ -154,7 +110,9 @@ impl FleetDesired {
         for (node, contents) in requirements {
             for (key, content) in contents {
                 let generation = generations.get(&key).copied();
-                if self.require(object, &node, &key, (&content, generation)) {
+                let desired = self.nodes.entry(node.clone()).or_default();
+                let required = (&content, generation);
+                if desired.require(object, &key, required, &mut self.contents) {
                     touched.insert(node.clone());
                 }
                 now.push((node.clone(), key));
@@ -202,11 +160,7 @@ impl FleetDesired {
     /// The hash of the content that a node should have of an object, once it is published or about
     /// to be.
     pub fn published_hash(&self, node: &NodeName, object: &ObjectKey) -> Option<ContentHash> {
-        let desired = self.nodes.get(node).filter(|_| self.is_synced())?;
-        if let Some(requested) = desired.objects.get(object) {
-            return Some(requested.content.hash().clone());
-        }
-        desired.source.as_ref()?.hash(object).cloned()
+        self.nodes.get(node).filter(|_| self.is_synced())?.published_hash(object)
     }
 
     /// The objects that were planned, whose plan is retained, or that are awaited.
@@ -250,44 +204,9 @@ impl FleetDesired {
         }
     }
 
-    /// Returns whether the node's desired state changed.
-    fn require(
-        &mut self,
-        object: &ObjectKey,
-        node: &NodeName,
-        key: &ObjectKey,
-        (content, generation): (&ObjectContent, Option<i64>),
-    ) -> bool {
-        let desired = self.nodes.entry(node.clone()).or_default();
-        let Some(requested) = desired.objects.get_mut(key) else {
-            let (content, by) = (self.contents.intern(content), vec![object.clone()]);
-            desired.objects.insert(key.clone(), Requested { content, generation, by });
-            desired.changed.insert(key.clone());
-            return true;
-        };
-        if let Err(at) = requested.by.binary_search(object) {
-            requested.by.insert(at, object.clone());
-        }
-        if requested.is_newer_for_others(object, content, generation) {
-            return false;
-        }
-        requested.generation = generation;
-        let differs = !requested.content.is(content);
-        if differs {
-            requested.content = self.contents.intern(content);
-            desired.changed.insert(key.clone());
-        }
-        differs
-    }
-
     fn drop_requirement(&mut self, object: &ObjectKey, node: &NodeName, key: &ObjectKey) {
-        let Some(desired) = self.nodes.get_mut(node) else { return };
-        if let Some(requested) = desired.objects.get_mut(key) {
-            requested.by.retain(|held| held != object);
-            if requested.by.is_empty() {
-                desired.objects.remove(key);
-                desired.changed.insert(key.clone());
-            }
+        if let Some(desired) = self.nodes.get_mut(node) {
+            desired.drop_requirement(object, key);
         }
     }
 
@@ -333,37 +252,6 @@ impl FleetDesired {
         self.batch_seconds = batch_seconds;
     }
 
-    fn decide(&mut self, node: &NodeName, due: Due, wall_ms: u64) -> Vec<DownstreamMessage> {
-        let desired = self.nodes.entry(node.clone()).or_default();
-        let changed = std::mem::take(&mut desired.changed).into_iter().map(|key| {
-            let content = desired.objects.get(&key).map(|requested| requested.content.clone());
-            (key, content)
-        });
-        let changed: BTreeMap<_, _> = changed.collect();
-        let sync = due.sync.as_ref().map(|sync| &sync.0);
-        desired.found.update(&self.incomplete, sync, &changed);
-        let retained = desired.retained.values().flatten();
-        let keep = retained.chain(&desired.found.objects).cloned().collect();
-        let source = desired.source.get_or_insert_default();
-        source.set_batch_seconds(self.batch_seconds);
-        let mut messages = source.update(changed, keep, wall_ms);
-        if due.snapshot {
-            messages.extend(source.snapshot());
-        }
-        if let Some(sync) = due.sync {
-            let (sync, notices) = *sync;
-            messages.extend(source.answer(&sync, notices, wall_ms));
-        }
-        if !self.incomplete.is_empty() && !desired.found.has_synced {
-            // The index would remove what the node has of the incomplete kinds.
-            desired.found.owes_index = true;
-            messages.retain(|message| !matches!(message, DownstreamMessage::Index(_)));
-        } else if std::mem::take(&mut desired.found.owes_index) {
-            messages.push(source.index());
-        }
-        newest_per_topic(messages)
-    }
-
     /// Replaces all that nodes retain for an object. Returns the nodes where that changes
     /// something.
     fn set_retained(&mut self, object: &ObjectKey, retained: &Retained) -> BTreeSet<NodeName> {
@@ -391,24 +279,6 @@ impl FleetDesired {
     fn has_source(&self, node: &NodeName) -> bool {
         self.nodes.get(node).is_some_and(|desired| desired.source.is_some())
     }
-}
-
-/// Drops each message that a later one on its topic replaces.
-fn newest_per_topic(messages: Vec<DownstreamMessage>) -> Vec<DownstreamMessage> {
-    let mut topics = HashSet::new();
-    let mut newest: Vec<_> = messages
-        .into_iter()
-        .rev()
-        .filter(|message| {
-            let key = match message {
-                DownstreamMessage::Insert(key, _) | DownstreamMessage::Delete(key, _) => Some(key),
-                DownstreamMessage::Index(_) => None,
-            };
-            topics.insert((discriminant(message), key.cloned()))
-        })
-        .collect();
-    newest.reverse();
-    newest
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod delays;
 mod desired;
 mod evaluations;
 mod incomplete;
+mod node_desired;
 mod node_keys;
 pub mod observed;
 mod partners;
@@ -28,7 +29,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 pub use self::{
     cloud_workers::CloudWorkerReport,
-    counters::{CounterReport, may_count},
+    counters::{CounterReport, RefusedCounters, may_count},
     desired::{Generations, Requirements, Retained},
     evaluations::Evaluation,
     node_keys::{KeyChange, NodeKey},
@@ -36,7 +37,7 @@ pub use self::{
     presence::Presence,
     publisher::Publisher,
     rosters::{PeerFacts, Rosters},
-    state::{FleetState, RefusedCounters},
+    state::FleetState,
 };
 
 /// What the nodes report, shared by the upstream listener and the controllers. Cheap to clone.

@@ -14,7 +14,7 @@ use neptune_wire::{
 
 use super::{
     cloud_workers::{CloudWorkerReport, CloudWorkerReports},
-    counters::{CounterReport, UnreportedCounters},
+    counters::{CounterReport, RefusedCounters, RefusedReports, UnreportedCounters},
     delays::Delays,
     evaluations::{Evaluation, Evaluations},
     node_keys::{KeyChange, NodeKey, NodeKeys},
@@ -24,15 +24,6 @@ use super::{
 };
 use crate::{kubernetes::node_keys::KeyEntries, metrics::NodeState};
 
-/// Reports of a node whose counters were refused, since the last accepted ones.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RefusedCounters {
-    /// Number of reports.
-    pub count: u64,
-    /// Why the last one was refused.
-    pub reason: String,
-}
-
 /// Everything that the nodes reported and that still matters.
 #[derive(Debug, Clone)]
 pub struct FleetState {
@@ -41,7 +32,7 @@ pub struct FleetState {
     nodes: Nodes,
     delays: Delays,
     reports: Reports,
-    refused: BTreeMap<ObjectKey, BTreeMap<NodeName, RefusedCounters>>,
+    refused: RefusedReports,
     unreported: UnreportedCounters,
     evaluations: Evaluations,
     cloud_workers: CloudWorkerReports,
@@ -79,7 +70,7 @@ impl FleetState {
             nodes: Nodes::new(heartbeat),
             delays: Delays::default(),
             reports: Reports::default(),
-            refused: BTreeMap::new(),
+            refused: RefusedReports::default(),
             unreported: UnreportedCounters::default(),
             evaluations: Evaluations::default(),
             cloud_workers: CloudWorkerReports::default(),
@@ -190,7 +181,7 @@ impl FleetState {
             let (instance, counters) = (&report.instance, info.counters());
             let order = (report.epoch, report.seq);
             counted = self.on_counters(node, &report.uid, (instance, order), counters);
-            counted |= self.accept_counters(node, key);
+            counted |= self.refused.accept(node, key);
         }
         if !self.is_new(&place, &report) {
             return if counted { Affected::Object } else { Affected::None };
@@ -216,25 +207,12 @@ impl FleetState {
 
     /// The counters of a node's report on an object were refused.
     pub fn on_refused_counters(&mut self, node: &NodeName, key: &ObjectKey, reason: String) {
-        let of_object = self.refused.entry(key.clone()).or_default();
-        let refused = of_object.entry(node.clone()).or_default();
-        refused.count += 1;
-        refused.reason = reason;
+        self.refused.add(node, key, reason);
     }
 
     /// Reports of a node on an object whose counters were refused.
     pub fn refused(&self, node: &NodeName, key: &ObjectKey) -> Option<&RefusedCounters> {
-        self.refused.get(key)?.get(node)
-    }
-
-    /// Returns whether the last counters of the node were refused.
-    fn accept_counters(&mut self, node: &NodeName, key: &ObjectKey) -> bool {
-        let Some(refused) = self.refused.get_mut(key) else { return false };
-        let was_refused = refused.remove(node).is_some();
-        if refused.is_empty() {
-            self.refused.remove(key);
-        }
-        was_refused
+        self.refused.get(node, key)
     }
 
     /// The newest start of an agent instance on a node.
@@ -284,7 +262,7 @@ impl FleetState {
     /// Forgets a deleted object.
     pub fn forget(&mut self, key: &ObjectKey, uid: &str) {
         self.reports.forget(key, uid);
-        self.refused.remove(key);
+        self.refused.forget(key);
         self.unreported.forget(uid);
         self.evaluations.forget(uid);
         self.cloud_workers.forget(uid);

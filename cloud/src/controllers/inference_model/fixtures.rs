@@ -79,3 +79,11 @@ pub fn node(name: &str, labels: &[(&str, &str)]) -> Arc<Node> {
 pub fn selected(nodes: Vec<Arc<Node>>) -> SelectedNodes {
     SelectedNodes { nodes, ..SelectedNodes::default() }
 }
+
+/// The node is chosen by labels, which these have.
+pub fn by_labels(model: &mut InferenceModel, facts: &mut InferenceModelFacts, nodes: &[&str]) {
+    model.spec.node_name = None;
+    model.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
+    facts.named = None;
+    facts.selected = selected(nodes.iter().map(|name| edge_node(name)).collect());
+}

@@ -229,3 +229,140 @@ fn service_type(type_: Option<&str>, findings: &mut Vec<Finding>) -> Option<&'st
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_api::InferenceModelStatus;
+
+    use super::*;
+    use crate::controllers::{
+        inference_model::{
+            fixtures::{self, by_labels},
+            validate::validate,
+        },
+        runtime::Steps as _,
+    };
+
+    fn placed(
+        change: impl FnOnce(&mut InferenceModel, &mut InferenceModelFacts),
+    ) -> (Place, Option<String>) {
+        let (mut model, mut facts) = (fixtures::model(), fixtures::facts());
+        change(&mut model, &mut facts);
+        let valid = validate(&model, &facts).unwrap();
+        (valid.place, valid.remark)
+    }
+
+    fn on(node: &str) -> Place {
+        Place::Agent { node: node.parse().unwrap() }
+    }
+
+    #[test]
+    fn sample_is_served_by_the_agent_of_its_node() {
+        assert_eq!(placed(|_, _| ()), (on("precision-5820"), None));
+    }
+
+    #[test]
+    fn selected_node_is_kept_while_it_matches() {
+        assert_eq!(placed(|m, f| by_labels(m, f, &["e1"])).0, on("e1"));
+        let with_before = |m: &mut InferenceModel, f: &mut InferenceModelFacts, nodes: &[&str]| {
+            by_labels(m, f, nodes);
+            let node = Some("e2".to_owned());
+            m.status = Some(InferenceModelStatus { node, ..InferenceModelStatus::default() });
+        };
+        assert_eq!(placed(|m, f| with_before(m, f, &["e1", "e2", "e3"])).0, on("e2"));
+        assert_eq!(
+            placed(|m, f| with_before(m, f, &["e1"])).0,
+            on("e1"),
+            "the previous node lost the label"
+        );
+    }
+
+    #[test]
+    fn placement_all_selects_every_edge_node() {
+        let all = |m: &mut InferenceModel, f: &mut InferenceModelFacts| {
+            by_labels(m, f, &["e1", "e2"]);
+            f.selected.nodes.push(fixtures::node("no-edge-node", &[]));
+            m.spec.placement = Some(Placement::All);
+        };
+        let nodes = ["e1", "e2"].map(|node| node.parse().unwrap()).into();
+        assert_eq!(placed(all), (Place::EachAgent { nodes }, None));
+        let (at, remark) = placed(|m, _| m.spec.placement = Some(Placement::All));
+        assert_eq!(at, on("precision-5820"));
+        assert!(remark.unwrap().contains("spec.placement All has no effect"));
+    }
+
+    #[test]
+    fn several_replicas_of_an_agent_are_a_remark_and_a_warning() {
+        let mut model = fixtures::model();
+        let remark = |model: &InferenceModel| validate(model, &fixtures::facts()).unwrap().remark;
+        model.spec.replicas = Some(1);
+        assert_eq!((remark(&model), model.warnings()), (None, Vec::new()));
+        model.spec.replicas = Some(3);
+        let text = "spec.replicas 3 has the effect of 1: an agent runs one server per node";
+        assert!(remark(&model).unwrap().starts_with(text));
+        assert_eq!(model.warnings(), [remark(&model).unwrap()]);
+        let mut model = fixtures::cloud_model();
+        model.spec.replicas = Some(3);
+        assert_eq!((remark(&model), model.warnings()), (None, Vec::new()));
+    }
+
+    #[test]
+    fn one_of_several_nodes_is_chosen_where_the_port_is_free() {
+        let nodes = ["e1", "e2", "e3"];
+        let (first, _) = placed(|m, f| by_labels(m, f, &nodes));
+        assert_eq!(placed(|m, f| by_labels(m, f, &nodes)).0, first, "deterministic");
+        for free in nodes {
+            let (at, _) = placed(|m, f| {
+                by_labels(m, f, &nodes);
+                let taken = nodes.iter().filter(|node| **node != free);
+                f.used_ports = taken.map(|node| fixtures::used_port(node, "a", 8501)).collect();
+            });
+            assert_eq!(at, on(free));
+        }
+    }
+
+    #[test]
+    fn node_name_takes_precedence_over_labels() {
+        let (at, remark) = placed(|model, _| {
+            model.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
+        });
+        assert_eq!(at, on("precision-5820"));
+        assert!(remark.unwrap().contains("takes precedence over spec.nodeSelector (area=north)"));
+    }
+
+    #[test]
+    fn cloud_model_runs_on_an_agent_node_or_in_the_cluster() {
+        let agent = || fixtures::node("c1", &[("neptune.io/runtime", "agent")]);
+        let named = |node| {
+            move |m: &mut InferenceModel, f: &mut InferenceModelFacts| {
+                *m = fixtures::cloud_model();
+                m.spec.node_name = Some("c1".to_owned());
+                f.named = Some(node);
+            }
+        };
+        assert_eq!(placed(named(agent())).0, on("c1"));
+        let Place::Cluster { placement, replicas, service_type } =
+            placed(named(fixtures::node("c1", &[]))).0
+        else {
+            unreachable!()
+        };
+        assert_eq!(
+            (placement.node.as_deref(), placement.selector.len(), replicas, service_type),
+            (Some("c1"), 0, 1, "NodePort")
+        );
+        let by_labels = |nodes| {
+            move |m: &mut InferenceModel, f: &mut InferenceModelFacts| {
+                *m = fixtures::cloud_model();
+                m.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
+                f.selected = fixtures::selected(nodes);
+            }
+        };
+        assert_eq!(placed(by_labels(vec![agent()])).0, on("c1"));
+        for nodes in [vec![], vec![agent(), fixtures::node("c2", &[])]] {
+            assert!(
+                matches!(placed(by_labels(nodes)).0, Place::Cluster { placement, .. } if placement.selector.len() == 1)
+            );
+        }
+    }
+}

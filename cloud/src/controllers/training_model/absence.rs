@@ -66,3 +66,54 @@ pub fn missing(next: &FrozenRun, datasets: &BTreeMap<String, Arc<Dataset>>) -> V
 pub fn start(created: Option<&Time>) -> Option<Timestamp> {
     created?.0.checked_add(START_DELAY).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::controllers::training_model::{
+        absence,
+        fixtures::{self, current, dataset},
+        resolved::TrainingFacts,
+        validate::{check, validate},
+    };
+
+    #[test]
+    fn workers_train_without_one_whose_dataset_is_missing() {
+        let mut facts = fixtures::facts();
+        let (name, counted) = dataset("digits-a", "edge0", &[]);
+        let mut counted = Dataset::clone(&counted);
+        counted.status = Some(serde_json::from_value(json!({"numberOfSamples": 429})).unwrap());
+        facts.datasets.insert(name, Arc::new(counted));
+        let known = check(&fixtures::model(), &facts).unwrap();
+        assert_eq!(known.settings.workers["a"].samples, Some(429));
+        facts.datasets.remove("digits-a");
+        let next = check(&fixtures::model(), &facts).unwrap();
+        assert_eq!((next.settings.workers.len(), next.settings.workers["a"].samples), (3, None));
+        assert_eq!(absence::missing(&next, &facts.datasets), ["digits-a"]);
+        let unavailable =
+            |facts: &TrainingFacts| absence::unavailable(&current(&next), &facts.datasets);
+        let found = unavailable(&facts);
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["a"]);
+        assert_eq!(found["a"].reason, "DatasetNotFound");
+        let (name, created) = dataset("digits-a", "edge0", &[]);
+        facts.datasets.insert(name, created);
+        assert_eq!(unavailable(&facts), BTreeMap::new(), "not counted yet");
+        let (name, created) = dataset("digits-a", "edge0", &[]);
+        let mut empty = Dataset::clone(&created);
+        empty.status = Some(serde_json::from_value(json!({"numberOfSamples": 0})).unwrap());
+        facts.datasets.insert(name, Arc::new(empty));
+        assert_eq!(unavailable(&facts)["a"].reason, "DatasetEmpty");
+        let (name, moved) = dataset("digits-a", "edge1", &[]);
+        facts.datasets.insert(name, moved);
+        assert_eq!(unavailable(&facts)["a"].reason, "DatasetElsewhere");
+        facts.datasets.clear();
+        assert_eq!(unavailable(&facts), BTreeMap::new(), "nothing is known");
+        let mut facts = fixtures::facts();
+        assert!(validate(&fixtures::model(), &facts).unwrap().missing.is_empty());
+        facts.datasets.remove("digits-a");
+        assert_eq!(validate(&fixtures::model(), &facts).unwrap().missing, ["digits-a"]);
+    }
+}

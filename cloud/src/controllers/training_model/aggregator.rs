@@ -54,6 +54,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::controllers::training_model::fixtures::frozen;
 
     fn pin(digit: char) -> String {
         format!("sha256:{}", String::from(digit).repeat(64))
@@ -97,5 +98,16 @@ mod tests {
         ] {
             assert_eq!(reported_pin([&pod]), None, "{:?}", pod.status);
         }
+    }
+
+    #[test]
+    fn volume_has_room_for_the_updates_and_what_is_kept() {
+        let mut settings = frozen().settings;
+        settings.max_update_bytes = 16 << 20;
+        assert_eq!(volume_bytes(&settings, 3, None), (10 * 16 + 256) << 20);
+        settings.max_update_bytes = 1;
+        assert_eq!(volume_bytes(&settings, 3, None), 257 << 20);
+        settings.max_update_bytes = u64::MAX;
+        assert!(volume_bytes(&settings, 3, None) > 1 << 60, "no overflow");
     }
 }

@@ -98,3 +98,51 @@ pub fn measured(
         time: Time(second),
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::controllers::training_model::fixtures::{counted, merge};
+
+    #[test]
+    fn data_has_a_digest_with_replicas_and_a_state_without() {
+        let plain = counted(7, "2026-01-02T03:04:05Z");
+        let state = |dataset: &Dataset, node: &str| data_on(dataset, node).map(|data| data.dataset);
+        assert_eq!(
+            state(&plain, "edge0").unwrap().state.as_deref(),
+            Some("7 samples, 70 bytes, changed 2026-01-02T03:04:05Z, uid uid-digits-test")
+        );
+        let with = |change: &Value| {
+            let mut object = serde_json::to_value(&plain).unwrap();
+            merge(&mut object, change);
+            serde_json::from_value::<Dataset>(object).unwrap()
+        };
+        let replicated = |generation: u32, state: &str| {
+            with(&json!({"spec": {"replicas": {"nodeNames": ["edge1"]}}, "status": {
+                "root": "aa", "generation": 3,
+                "replicas": [{"node": "edge1", "state": state, "generation": generation}],
+            }}))
+        };
+        let own = state(&replicated(2, "Syncing"), "edge0").unwrap();
+        assert_eq!((own.sha256.as_deref(), own.state), (Some("aa"), None));
+        // A copy that is behind is not the data of the source.
+        assert!(state(&replicated(3, "InSync"), "edge1").is_some());
+        for (generation, condition) in [(2, "InSync"), (3, "Syncing"), (3, "Offline")] {
+            assert_eq!(state(&replicated(generation, condition), "edge1"), None, "{condition}");
+        }
+        let unknown = [
+            json!({"status": null}),
+            json!({"status": {"updateTime": null}}),
+            json!({"metadata": {"generation": 2}, "status": {"observedGeneration": 1}}),
+            json!({"spec": {"replicas": {"nodeNames": ["edge1"]}}}),
+            json!({"status": {"conditions": [{"type": "Ready", "status": "False",
+                "reason": "Counting", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
+        ];
+        for change in unknown {
+            assert_eq!(state(&with(&change), "edge0"), None, "{change}");
+        }
+    }
+}

@@ -1,13 +1,23 @@
 //! Test fixtures of the pure steps: the sample in a cluster that has every object that it refers
 //! to.
 
-use std::sync::Arc;
+#![allow(clippy::unwrap_used)]
 
-use k8s_openapi::api::core::v1::Node;
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
 use neptune_api::{Dataset, TrainingModel};
-use serde_json::json;
+use neptune_wire::{
+    ContentReference, Metric, TaskId, TaskKind,
+    aggregator::{MeasuredWeights, ResultState, RunPhase, RunStatus, RunTask, WorkerResult},
+};
+use serde_json::{Value, json};
 
-use super::resolved::{AggregatorFacts, TrainingFacts};
+use super::{
+    frozen::{CurrentRun, FrozenRun},
+    resolved::{AggregatorFacts, TrainingFacts},
+    validate::check,
+};
 use crate::worker::frameworks::Frameworks;
 
 const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/trainingmodel.yaml");
@@ -71,4 +81,111 @@ pub fn facts() -> TrainingFacts {
             ..AggregatorFacts::default()
         },
     }
+}
+
+pub fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+pub fn with(change: &Value) -> TrainingModel {
+    let mut object = serde_json::to_value(model()).unwrap();
+    merge(&mut object["spec"], change);
+    serde_json::from_value(object).unwrap()
+}
+
+/// RFC 7386.
+pub fn merge(value: &mut Value, change: &Value) {
+    let Some(fields) = change.as_object() else {
+        *value = change.clone();
+        return;
+    };
+    for (name, change) in fields {
+        if change.is_null() {
+            value.as_object_mut().unwrap().remove(name);
+        } else {
+            merge(&mut value[name], change);
+        }
+    }
+}
+
+pub fn frozen() -> FrozenRun {
+    check(&model(), &facts()).unwrap()
+}
+
+pub fn current(frozen: &FrozenRun) -> CurrentRun {
+    CurrentRun {
+        number: 1,
+        frozen: frozen.clone(),
+        started: at(0),
+        is_over: false,
+        is_stopped: false,
+        was_accepted: true,
+    }
+}
+
+pub fn weights(name: u8) -> ContentReference {
+    ContentReference { sha256: format!("{name:02x}").repeat(32), bytes: 7 }
+}
+
+pub fn measured(name: u8, accuracy: &str) -> MeasuredWeights {
+    let metrics = vec![Metric { key: "accuracy".to_owned(), value: accuracy.to_owned() }];
+    MeasuredWeights { round: 2, weights: weights(name), metrics }
+}
+
+pub fn task(worker: &str, node: &str, id: &str) -> RunTask {
+    RunTask {
+        worker: worker.to_owned(),
+        node: node.parse().unwrap(),
+        dataset: "digits-a".parse().unwrap(),
+        id: TaskId(id.to_owned()),
+        kind: TaskKind::Train,
+        round: 2,
+        seed: 1,
+        base: Some(weights(1)),
+    }
+}
+
+pub fn state(run: u32, phase: RunPhase) -> RunStatus {
+    RunStatus {
+        revision: 9,
+        uid: UID.to_owned(),
+        run,
+        phase,
+        round: 2,
+        base: Some(weights(1)),
+        tasks: vec![task("a", "edge0", "t-a"), task("b-west-1", "edge1", "t-b")],
+        workers: BTreeMap::new(),
+        history: Vec::new(),
+        best: None,
+        format: Some("npz".to_owned()),
+        present: None,
+        reason: None,
+        message: String::new(),
+        session: None,
+    }
+}
+
+pub fn worker_result(state: ResultState) -> WorkerResult {
+    WorkerResult {
+        state,
+        report: None,
+        sha256: None,
+        norm: None,
+        weight: None,
+        reason: None,
+        message: String::new(),
+    }
+}
+
+/// A Dataset on edge0 that its agent has counted.
+pub fn counted(samples: i64, changed: &str) -> Dataset {
+    let (_, dataset) = dataset("digits-test", "edge0", &[]);
+    let mut dataset = Arc::unwrap_or_clone(dataset);
+    dataset.status = serde_json::from_value(json!({
+        "numberOfSamples": samples, "bytes": 70, "updateTime": changed,
+        "conditions": [{"type": "Ready", "status": "True", "reason": "Counted", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+    }))
+    .unwrap();
+    dataset
 }

@@ -193,3 +193,57 @@ pub struct EvaluationData {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::controllers::training_model::{
+        fixtures::{self, current, frozen, with},
+        validate::check,
+    };
+
+    #[test]
+    fn run_is_the_same_after_it_was_kept_as_text() {
+        let frozen = frozen();
+        let again: FrozenRun = serde_json::from_str(&frozen.to_text()).unwrap();
+        assert_eq!(again, frozen);
+        assert_eq!(again.to_text(), frozen.to_text());
+    }
+
+    #[test]
+    fn only_parts_that_a_result_depends_on_change_the_hash_of_a_spec() {
+        let hash = |change: Value| spec_hash(&with(&change).spec);
+        let same = hash(json!({}));
+        for change in [
+            json!({"suspend": true}),
+            json!({"activeDeadline": "1h"}),
+            json!({"output": {"keep": 9}}),
+            json!({"schedule": {"type": "Once"}}),
+            json!({"aggregation": {"service": {"address": "h:1"}, "storageClassName": "fast"}}),
+            json!({"aggregation": {"minWorkers": 1, "grace": "1s", "clip": {"maxNormFactor": "3"}}}),
+            json!({"aggregation": {"roundTimeout": "1m", "maxDeadlines": 1, "onTooFewWorkers": "Wait"}}),
+        ] {
+            assert_eq!(hash(change.clone()), same, "{change}");
+        }
+        for change in [
+            json!({"aggregation": {"seed": 2}}),
+            json!({"workerSpec": {"frameworkVersion": "3.13"}}),
+            json!({"backoffLimit": 1}),
+            json!({"output": {"model": {"name": "x"}}}),
+        ] {
+            assert_ne!(hash(change.clone()), same, "{change}");
+        }
+    }
+
+    #[test]
+    fn limits_of_the_open_round_are_those_of_the_present_spec() {
+        let model = with(&json!({"aggregation": {"minWorkers": 1, "seed": 9, "grace": "9s"}}));
+        let next = check(&model, &fixtures::facts()).unwrap();
+        let settings = current(&frozen()).settings(Some(&next));
+        assert_eq!((settings.min_workers, settings.grace_seconds), (Some(1), Some(9)));
+        assert_eq!(settings.seed, 1, "that of the run");
+    }
+}

@@ -314,3 +314,239 @@ pub fn earliest(spec: &TrainingModelSpec, current: Option<&CurrentRun>) -> Optio
     let seconds = i64::try_from(quantities::seconds(interval)?).ok()?;
     current?.started.checked_add(SignedDuration::from_secs(seconds)).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_api::TrainingModel;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::controllers::training_model::{
+        fixtures::{self, at, current, frozen, measured, state, weights, with},
+        validate::check,
+    };
+
+    fn inputs<'a>(
+        model: &'a TrainingModel,
+        current: Option<&'a CurrentRun>,
+        next: Option<&'a FrozenRun>,
+        state: Option<&'a RunStatus>,
+    ) -> StepInputs<'a> {
+        StepInputs {
+            spec: &model.spec,
+            current,
+            next,
+            state,
+            published: None,
+            samples: None,
+            missing: &[],
+            first_start: None,
+            command: None,
+            origins: Origins::default(),
+            now: at(100),
+        }
+    }
+
+    /// Case, change of the spec, current run, samples, second, expectation.
+    type Row<'a> = (&'a str, Value, Option<CurrentRun>, Option<i64>, i64, &'a str);
+
+    #[test]
+    fn first_run_waits_a_minute_for_datasets_that_do_not_exist() {
+        let (model, next) = (fixtures::model(), frozen());
+        let missing = ["digits-a".to_owned()];
+        let inputs = StepInputs {
+            missing: &missing,
+            first_start: Some(at(160)),
+            ..inputs(&model, None, Some(&next), None)
+        };
+        let Step::Idle(finding) = step(&inputs) else { unreachable!() };
+        assert_eq!(finding.reason, Reason::DatasetNotFound);
+        assert!(finding.message.contains("starts without it at"), "{}", finding.message);
+        let is_start = |inputs: &StepInputs| matches!(step(inputs), Step::Start { .. });
+        assert!(is_start(&StepInputs { now: at(160), ..inputs }));
+        assert!(is_start(&StepInputs { missing: &[], ..inputs }));
+    }
+
+    #[test]
+    fn user_stops_a_run_or_starts_another_one() {
+        let (model, frozen) = (fixtures::model(), frozen());
+        let run = current(&frozen);
+        let open = state(1, RunPhase::Open);
+        let of = |current: &CurrentRun, command| {
+            let command = Some(command);
+            match step(&StepInputs {
+                command,
+                ..inputs(&model, Some(current), Some(&frozen), Some(&open))
+            }) {
+                Step::End(result) => result.result,
+                other => format!("{other:?}").split([' ', '(']).next().unwrap().to_owned(),
+            }
+        };
+        let mut over = run.clone();
+        over.is_over = true;
+        assert_eq!(of(&run, RunCommand::Stop(1)), "Stopped");
+        assert_eq!(of(&run, RunCommand::Restart(1)), "Stopped");
+        assert_eq!(of(&run, RunCommand::Restart(2)), "Active", "of another run");
+        assert_eq!(of(&over, RunCommand::Stop(1)), "Idle");
+        assert_eq!(of(&over, RunCommand::Restart(1)), "Start");
+        assert_eq!(of(&over, RunCommand::Restart(0)), "Idle");
+    }
+
+    #[test]
+    fn weights_of_a_minority_of_samples_are_not_published() {
+        let (model, frozen) = (fixtures::model(), frozen());
+        let mut state = state(1, RunPhase::Succeeded);
+        state.best = Some(measured(2, "0.9"));
+        let run = current(&frozen);
+        for (missing, is_published) in [(609, true), (610, false), (1200, false)] {
+            state.history = vec![RoundRecord {
+                round: 2,
+                participants: 3,
+                samples: 18,
+                dataset_samples: 1218,
+                missing_samples: missing,
+                loss: None,
+                metrics: Vec::new(),
+                seconds: 1,
+                weights: None,
+                workers: Vec::new(),
+                omitted_workers: 0,
+            }];
+            match step(&inputs(&model, Some(&run), None, Some(&state))) {
+                Step::Publish { .. } => assert!(is_published, "{missing}"),
+                Step::End(result) => {
+                    assert_eq!((&*result.result, is_published), ("MostSamplesMissing", false));
+                    assert!(result.message.contains("of 1218 samples"), "{}", result.message);
+                }
+                other => unreachable!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn result_is_published_only_if_it_beats_the_present_one() {
+        let model = fixtures::model();
+        let mut frozen = frozen();
+        frozen.settings.evaluation.as_mut().unwrap().present = Some("01".repeat(32));
+        let result = |best: &str, present: Option<&str>, minimize: bool| {
+            let mut frozen = frozen.clone();
+            frozen.settings.evaluation.as_mut().unwrap().minimize = minimize;
+            let mut state = state(1, RunPhase::Succeeded);
+            state.best = Some(measured(2, best));
+            state.present = present.map(|present| measured(1, present));
+            match step(&inputs(&model, Some(&current(&frozen)), None, Some(&state))) {
+                Step::Publish { .. } => "publish".to_owned(),
+                Step::End(result) => format!("{} {}", result.result, result.message),
+                other => unreachable!("{other:?}"),
+            }
+        };
+        assert_eq!(result("0.951", Some("0.946"), false), "publish", "exactly the improvement");
+        assert_eq!(
+            result("0.941", Some("0.946"), false),
+            "NotBetter accuracy 0.941 does not beat 0.946 of the present model by 0.005: digits-small is left as it is"
+        );
+        assert_eq!(result("0.5", Some("0.6"), true), "publish", "smaller is better");
+        assert!(result("0.6", Some("0.5"), true).starts_with("NotBetter"));
+        assert!(result("0.9", None, false).starts_with("EvaluationFailed"));
+        assert!(result("NaN", Some("0.5"), false).starts_with("EvaluationFailed"));
+    }
+
+    #[test]
+    fn published_run_ends_and_an_unpublished_one_is_published_again() {
+        let (model, frozen) = (fixtures::model(), frozen());
+        let mut state = state(1, RunPhase::Succeeded);
+        state.best = Some(measured(2, "0.9"));
+        let current = current(&frozen);
+        let base = inputs(&model, Some(&current), None, Some(&state));
+        let digest = weights(2).sha256;
+        let format = Some("npz".to_owned());
+        assert_eq!(step(&base), Step::Publish { sha256: digest.clone(), format: format.clone() });
+        let other = "ff".repeat(32);
+        assert_eq!(
+            step(&StepInputs { published: Some(&other), ..base }),
+            Step::Publish { sha256: digest.clone(), format }
+        );
+        let Step::End(result) = step(&StepInputs { published: Some(&digest), ..base }) else {
+            unreachable!()
+        };
+        assert_eq!((&*result.result, result.metric.as_deref()), ("Succeeded", Some("0.9")));
+        assert_eq!(
+            result.message,
+            "run 1 ended after round 2; round 2 is the best with accuracy 0.9"
+        );
+    }
+
+    #[test]
+    fn runs_start_by_their_schedule() {
+        let grows = json!({"schedule": {"type": "OnGrowth", "dataset": {"name": "digits-a"},
+            "newSamples": 500, "minInterval": "1h", "maxRuns": 2}});
+        let over = |samples: i64, number: u32| {
+            let mut current = current(&frozen());
+            (current.is_over, current.number) = (true, number);
+            current.frozen.samples = Some(samples);
+            // The schedule does not change what a result depends on.
+            current
+        };
+        let rows: [Row; 10] = [
+            ("once", json!({}), None, None, 0, "start"),
+            ("once, over", json!({}), Some(over(0, 1)), None, 9, "Succeeded"),
+            (
+                "once, changed",
+                json!({"aggregation": {"seed": 9}}),
+                Some(over(0, 1)),
+                None,
+                9,
+                "start",
+            ),
+            ("suspended", json!({"suspend": true}), None, None, 0, "Suspended"),
+            ("uncounted", grows.clone(), None, None, 0, "WaitingForGrowth"),
+            ("too small", grows.clone(), None, Some(499), 0, "WaitingForGrowth"),
+            ("large enough", grows.clone(), None, Some(500), 0, "start"),
+            (
+                "grown too soon",
+                grows.clone(),
+                Some(over(500, 1)),
+                Some(1000),
+                3599,
+                "WaitingForGrowth",
+            ),
+            ("grown", grows.clone(), Some(over(500, 1)), Some(1000), 3600, "start"),
+            ("all runs", grows, Some(over(500, 2)), Some(9000), 9999, "Succeeded"),
+        ];
+        for (case, change, current, samples, now, expected) in rows {
+            let model = with(&change);
+            let next = check(&model, &fixtures::facts()).unwrap();
+            let inputs = StepInputs {
+                samples,
+                now: at(now),
+                ..inputs(&model, current.as_ref(), Some(&next), None)
+            };
+            let found = match step(&inputs) {
+                Step::Start { repeated: false, .. } => "start".to_owned(),
+                Step::Idle(finding) => finding.reason.to_string(),
+                other => unreachable!("{case}: {other:?}"),
+            };
+            assert_eq!(found, expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn run_ends_at_its_deadline_and_repeats_after_a_loss() {
+        let model = with(&json!({"activeDeadline": "100s"}));
+        let mut run = current(&frozen());
+        let open = state(1, RunPhase::Open);
+        let mut at_deadline = inputs(&model, Some(&run), None, Some(&open));
+        let Step::End(result) = step(&at_deadline) else { unreachable!() };
+        assert_eq!(result.result, "DeadlineExceeded");
+        at_deadline.now = at(99);
+        assert_eq!(step(&at_deadline), Step::Active);
+        let lost = state(0, RunPhase::Preparing);
+        let step_of = |run: &CurrentRun| step(&inputs(&model, Some(run), None, Some(&lost)));
+        assert!(matches!(step_of(&run), Step::Start { repeated: true, .. }));
+        run.was_accepted = false;
+        let model = fixtures::model();
+        let step_of = |run: &CurrentRun| step(&inputs(&model, Some(run), None, Some(&lost)));
+        assert_eq!(step_of(&run), Step::Active, "it was not sent yet");
+    }
+}

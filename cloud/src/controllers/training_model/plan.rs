@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use kube::Resource as _;
 use neptune_api::TrainingModel;
 use neptune_wire::{
     AggregatorEndpoint, NodeName, ObjectContent, ObjectKey, ObjectName, SessionPlace,
@@ -14,6 +13,7 @@ use super::{frozen::CurrentRun, on_node, resolved::ValidTrainingModel, workload}
 use crate::{
     controllers::{dataset, runtime::ObjectPlan},
     fleet::{Generations, Requirements, Retained},
+    kubernetes::identity::content,
     worker::names::training_name,
 };
 
@@ -50,7 +50,9 @@ fn plan_on_node(model: &TrainingModel, valid: &ValidTrainingModel, node: &NodeNa
         Some((_, Some(requirements))) => requirements,
     };
     let contents = requirements.entry(node.clone()).or_default();
-    let content = contents.entry(valid.key.clone()).or_insert_with(|| object_content(model, valid));
+    let content = contents
+        .entry(valid.key.clone())
+        .or_insert_with(|| content::<TrainingModel>(valid.metadata.clone(), &model.spec));
     content.aggregator = Some(Box::new(on_node::content(model, valid)));
     ObjectPlan { requirements, ..ObjectPlan::default() }
 }
@@ -143,27 +145,12 @@ fn contents(
         tasks: tasks(valid, current, node),
         session: current.frozen.session.as_ref().and_then(|_| session_server(valid)),
     };
-    let content =
-        ObjectContent { training: Some(Box::new(training)), ..object_content(model, valid) };
+    let content = ObjectContent {
+        training: Some(Box::new(training)),
+        ..content::<TrainingModel>(valid.metadata.clone(), &model.spec)
+    };
     contents.insert(valid.key.clone(), content);
     contents
-}
-
-/// The object without anything for a node.
-fn object_content(model: &TrainingModel, valid: &ValidTrainingModel) -> ObjectContent {
-    ObjectContent {
-        api_version: TrainingModel::api_version(&()).into_owned(),
-        kind: TrainingModel::kind(&()).into_owned(),
-        metadata: valid.metadata.clone(),
-        spec: serde_json::to_value(&model.spec).expect("a spec came from JSON"),
-        model: None,
-        dataset: None,
-        workers: Vec::new(),
-        serving: None,
-        training: None,
-        aggregator: None,
-        peers: None,
-    }
 }
 
 /// The place of a worker, by the names of all workers of the run.
@@ -199,4 +186,71 @@ fn tasks(valid: &ValidTrainingModel, current: &CurrentRun, node: &NodeName) -> V
         .collect();
     tasks.sort_by(|a, b| (&a.worker, &a.id).cmp(&(&b.worker, &b.id)));
     tasks
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use neptune_wire::aggregator::{RunPhase, RunStatus};
+
+    use super::*;
+    use crate::controllers::training_model::{
+        fixtures::{self, current, frozen, state},
+        validate::validate,
+    };
+
+    fn valid(current: Option<CurrentRun>, state: Option<RunStatus>) -> ValidTrainingModel {
+        let facts = fixtures::facts();
+        let mut valid = validate(&fixtures::model(), &facts).unwrap();
+        valid.datasets = facts.datasets;
+        (valid.current, valid.aggregator.state) = (current, state.map(Arc::new));
+        valid
+    }
+
+    #[test]
+    fn each_node_of_a_run_gets_its_tasks_and_its_dataset() {
+        let model = fixtures::model();
+        let valid = valid(Some(current(&frozen())), Some(state(1, RunPhase::Open)));
+        let plan = plan(&model, &valid, "");
+        assert_eq!((plan.retained, plan.requirements.len()), (None, 3));
+        let of = |node: &str| &plan.requirements[&node.parse::<NodeName>().unwrap()];
+        let brief = |node: &str| {
+            let content = &of(node)[&valid.key];
+            let training = content.training.as_ref().unwrap();
+            let tasks: Vec<_> = training.tasks.iter().map(|task| task.id.0.clone()).collect();
+            (tasks.join(" "), of(node).len())
+        };
+        assert_eq!(brief("edge0"), ("t-a".to_owned(), 3), "the Dataset of the evaluation, too");
+        assert_eq!(brief("edge1"), ("t-b".to_owned(), 2));
+        assert_eq!(brief("edge2"), (String::new(), 2), "it waits for the next round");
+        let content = of("edge0")[&valid.key].training.clone().unwrap();
+        assert_eq!(content.aggregator.url, "https://192.0.2.7:30418");
+        assert!(content.tasks[0].container.as_str().starts_with("digits-a-"));
+        assert!(plan.objects.is_some());
+    }
+
+    #[test]
+    fn nodes_keep_their_tasks_while_the_state_is_unknown_and_lose_them_at_the_end() {
+        let model = fixtures::model();
+        let unknown = plan(&model, &valid(Some(current(&frozen())), None), "");
+        let retained = unknown.retained.unwrap();
+        assert_eq!((retained.len(), unknown.requirements.len()), (3, 0));
+        assert!(unknown.objects.is_some(), "the aggregator stays");
+        let mut without_key = valid(Some(current(&frozen())), Some(state(1, RunPhase::Open)));
+        without_key.aggregator.controller_pin = None;
+        let without_key = plan(&model, &without_key, "");
+        assert!(without_key.keeps_objects && without_key.objects.is_none());
+        assert_eq!(without_key.retained.unwrap().len(), 3);
+        let over = CurrentRun { is_over: true, ..current(&frozen()) };
+        let ended = plan(&model, &valid(Some(over), None), "");
+        assert_eq!((ended.retained, ended.requirements.len()), (None, 0));
+        assert!(ended.objects.is_some(), "it serves the weights");
+        let earlier =
+            plan(&model, &valid(Some(current(&frozen())), Some(state(0, RunPhase::Open))), "");
+        let tasks = earlier.requirements.values().flat_map(BTreeMap::values);
+        let tasks = tasks.filter_map(|content| content.training.as_ref()).flat_map(|it| &it.tasks);
+        assert_eq!(tasks.count(), 0, "tasks of another run");
+    }
 }

@@ -93,3 +93,101 @@ pub fn reason(report: &TaskReport) -> Reason {
     let given = report.reason.filter(|reason| *reason != TrainingReason::Unknown);
     given.map_or(Reason::TrainingFailed, Reason::from)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_wire::{TaskId, aggregator::RunPhase};
+
+    use super::*;
+    use crate::controllers::training_model::fixtures::{UID, current, frozen, state};
+
+    #[test]
+    fn request_waits_for_keys_and_never_repeats_a_run_that_was_lost() {
+        let frozen = frozen();
+        let keys: BTreeMap<NodeName, KeyPin> = ["edge0", "edge1", "edge2", "edge3"]
+            .map(|node| (node.parse().unwrap(), KeyPin(format!("pin of {node}"))))
+            .into();
+        let (open, empty) = (state(1, RunPhase::Open), state(0, RunPhase::Preparing));
+        let sent = |accepted: bool,
+                    over: bool,
+                    state: Option<&RunStatus>,
+                    keys: &BTreeMap<_, _>,
+                    settled| {
+            let mut current = current(&frozen);
+            (current.was_accepted, current.is_over) = (accepted, over);
+            request(RequestInputs {
+                session_address: None,
+                uid: UID,
+                current: Some(&current),
+                next: None,
+                state,
+                unavailable: BTreeMap::new(),
+                keys: keys.clone(),
+                is_settled: settled,
+                tasks: Vec::new(),
+                is_suspended: false,
+                keep: vec!["k".to_owned()],
+            })
+        };
+        let first = sent(false, false, Some(&empty), &keys, false).unwrap();
+        assert_eq!(first.nodes.len(), 3, "nodes of other objects are not trusted");
+        assert_eq!((first.run, &first.settings), (1, &frozen.settings));
+        assert_eq!(
+            sent(false, false, None, &keys, false),
+            Some(first.clone()),
+            "the state is not needed"
+        );
+        assert_eq!(sent(true, false, None, &keys, true), None, "it may have lost its files");
+        assert_eq!(sent(true, false, Some(&empty), &keys, true), None, "it has");
+        assert_eq!(sent(true, false, Some(&open), &keys, true), Some(first.clone()));
+        assert_eq!(sent(false, true, Some(&empty), &keys, true), None, "it is over");
+        let some = [keys.iter().next().map(|(a, b)| (a.clone(), b.clone())).unwrap()].into();
+        assert_eq!(sent(false, false, Some(&empty), &some, false), None);
+        assert_eq!(sent(false, false, Some(&empty), &some, true).unwrap().nodes.len(), 1);
+    }
+
+    #[test]
+    fn tasks_that_a_node_gave_up_are_sent_once_they_are_open() {
+        let report = |id: &str, state: TaskState| TaskReport {
+            worker: "a".to_owned(),
+            id: TaskId(id.to_owned()),
+            round: 2,
+            state,
+            reason: Some(TrainingReason::ScriptFailed),
+            message: "exit code 1".to_owned(),
+            failures: 3,
+            uploaded_bytes: None,
+            update_bytes: None,
+        };
+        let current = current(&frozen());
+        let tasks = vec![
+            (
+                "edge0".parse().unwrap(),
+                vec![report("t-a", TaskState::Failed), report("old", TaskState::Failed)],
+            ),
+            ("edge1".parse().unwrap(), vec![report("t-b", TaskState::Training)]),
+            // The task of another node.
+            ("edge2".parse().unwrap(), vec![report("t-b", TaskState::Failed)]),
+        ];
+        let open = state(1, RunPhase::Open);
+        let sent = request(RequestInputs {
+            session_address: None,
+            uid: UID,
+            current: Some(&current),
+            next: None,
+            state: Some(&open),
+            unavailable: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            is_settled: true,
+            tasks,
+            is_suspended: false,
+            keep: Vec::new(),
+        });
+        let failed = sent.unwrap().failed;
+        assert!(!failed[0].is_refused);
+        let failed: Vec<_> =
+            failed.iter().map(|it| (&*it.id.0, &*it.reason, &*it.message)).collect();
+        assert_eq!(failed, [("t-a", "ScriptFailed", "exit code 1")]);
+    }
+}

@@ -225,3 +225,133 @@ pub fn decimal(number: f64) -> String {
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_wire::{KeyPin, aggregator::RunPhase};
+
+    use super::*;
+    use crate::controllers::training_model::fixtures::{at, frozen, state, worker_result};
+
+    fn training_node(presence: Presence, tasks: Vec<TaskReport>) -> TrainingNode {
+        let key = NodeKey::Trusted(KeyPin(format!("sha256:{}", "a".repeat(64))));
+        TrainingNode {
+            agent: AgentState { presence, settled: true },
+            key,
+            lacks_sessions: false,
+            tasks,
+        }
+    }
+
+    #[test]
+    fn rows_have_the_state_of_each_worker_with_problems_first() {
+        let frozen = frozen();
+        let mut state = state(1, RunPhase::Open);
+        state.workers.insert("a".to_owned(), worker_result(ResultState::Accepted));
+        state.workers.insert("b-west-1".to_owned(), worker_result(ResultState::Pending));
+        state.workers.insert(
+            "b-west-2".to_owned(),
+            WorkerResult {
+                reason: Some("ShapeMismatch".to_owned()),
+                message: "tensor \"w1\"".to_owned(),
+                ..worker_result(ResultState::Refused)
+            },
+        );
+        let offline = training_node(Presence::Offline { since: at(0) }, Vec::new());
+        let nodes = [("edge1".parse().unwrap(), offline)].into();
+        let rows = rows(&frozen.settings.workers, &state, &nodes);
+        let brief: Vec<_> =
+            rows.iter().map(|row| (&*row.name, row.state, row.reason.as_deref())).collect();
+        assert_eq!(
+            brief,
+            [
+                ("b-west-1", TrainingWorkerState::Offline, Some("NodeOffline")),
+                ("b-west-2", TrainingWorkerState::Refused, Some("ShapeMismatch")),
+                ("a", TrainingWorkerState::Accepted, None),
+            ]
+        );
+        assert_eq!(rows[1].message.as_deref(), Some("tensor \"w1\""));
+    }
+
+    #[test]
+    fn pending_worker_names_whom_it_waits_for_and_is_no_problem() {
+        let state = state(1, RunPhase::Open);
+        for presence in [Presence::Online, Presence::NeverSeen] {
+            let mut node = training_node(presence, Vec::new());
+            node.agent.settled = presence == Presence::Online;
+            let rows = rows(
+                &frozen().settings.workers,
+                &state,
+                &[("edge1".parse().unwrap(), node)].into(),
+            );
+            let waiting = rows.iter().find(|row| row.name == "b-west-1").unwrap();
+            assert_eq!(
+                (waiting.state, waiting.reason.as_deref(), waiting.message.as_deref()),
+                (
+                    TrainingWorkerState::Pending,
+                    Some("AwaitingAgent"),
+                    Some("waiting for node edge1 to report on the task")
+                )
+            );
+            assert_eq!(problem(&rows), None);
+        }
+    }
+
+    #[test]
+    fn agent_without_a_key_is_too_old() {
+        let state = state(1, RunPhase::Open);
+        let old =
+            TrainingNode { key: NodeKey::Missing, ..training_node(Presence::Online, Vec::new()) };
+        let nodes = [("edge1".parse().unwrap(), old)].into();
+        let rows = rows(&frozen().settings.workers, &state, &nodes);
+        assert_eq!(rows[0].reason.as_deref(), Some("AgentTooOld"));
+        assert!(rows[0].message.as_deref().unwrap().contains("upgrade neptune-edge"));
+    }
+
+    #[test]
+    fn agent_without_sessions_is_too_old_for_an_engine_only() {
+        let mut state = state(1, RunPhase::Open);
+        let reason = |state: &RunStatus| {
+            let lacking = TrainingNode {
+                lacks_sessions: true,
+                ..training_node(Presence::Online, Vec::new())
+            };
+            let nodes = [("edge1".parse().unwrap(), lacking)].into();
+            rows(&frozen().settings.workers, state, &nodes)[0].reason.clone()
+        };
+        assert_eq!(reason(&state).as_deref(), Some("AwaitingAgent"));
+        state.tasks.iter_mut().for_each(|task| task.kind = TaskKind::Session);
+        assert_eq!(reason(&state).as_deref(), Some("AgentTooOld"));
+    }
+
+    #[test]
+    fn changed_key_is_named_with_the_command_that_trusts_it() {
+        let mut state = state(1, RunPhase::Open);
+        state.workers.insert("a".to_owned(), worker_result(ResultState::Accepted));
+        let pin = |digit: &str| KeyPin(format!("sha256:{}", digit.repeat(64)));
+        let key = NodeKey::Changed { trusted: pin("a"), reported: pin("b") };
+        let changed = TrainingNode { key, ..training_node(Presence::Online, Vec::new()) };
+        let rows =
+            rows(&frozen().settings.workers, &state, &[("edge1".parse().unwrap(), changed)].into());
+        let finding = problem(&rows).unwrap();
+        assert_eq!(finding.reason, Reason::NodeKeyChanged);
+        assert_eq!(
+            finding.message,
+            "worker \"b-west-1\" on node edge1: the key of node edge1 changed from sha256:aaaaaaaaaaaa to sha256:bbbbbbbbbbbb; its uploads wait until the new key is trusted: kubectl neptune trust edge1"
+        );
+    }
+
+    #[test]
+    fn numbers_have_at_most_four_digits_after_the_point() {
+        for (number, text) in [
+            (0.25, "0.25"),
+            (1.0, "1"),
+            (0.123_456, "0.1235"),
+            (-0.00001, "0"),
+            (1e9, "1000000000"),
+        ] {
+            assert_eq!(decimal(number), text);
+        }
+    }
+}

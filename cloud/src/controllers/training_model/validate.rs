@@ -171,3 +171,277 @@ fn scheduled_samples(model: &TrainingModel, facts: &TrainingFacts) -> Option<i64
     let reference = model.spec.schedule.as_ref()?.dataset.as_ref()?;
     facts.datasets.get(&reference.name)?.status.as_ref()?.number_of_samples
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use neptune_api::TrainingModelStatus;
+    use neptune_wire::aggregator::OnTooFewWorkers;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{
+        controllers::training_model::fixtures::{self, at, dataset, frozen, node, with},
+        reason::{Phase, ReasonGroup},
+    };
+
+    type Case = (&'static str, fn() -> Value, fn(&mut TrainingFacts), Reason, &'static str);
+
+    fn no_facts(_: &mut TrainingFacts) {}
+
+    const CASES: &[Case] = &[
+        (
+            "no node",
+            || json!({}),
+            |f| drop(f.nodes.remove("edge0")),
+            Reason::NodeNotFound,
+            "node \"edge0\" not found; correct spec.",
+        ),
+        (
+            "no agent",
+            || json!({}),
+            |f| {
+                f.nodes.insert("edge0".to_owned(), Arc::default());
+            },
+            Reason::NodeNotEdge,
+            "label the node or use an edge node",
+        ),
+        (
+            "no dataset",
+            || json!({}),
+            |f| f.datasets.retain(|name, _| name == "digits-test"),
+            Reason::DatasetNotFound,
+            "Dataset \"digits-a\" not found in namespace \"default\"; create it or correct spec.trainingWorkers[\"a\"].dataset.name",
+        ),
+        (
+            "elsewhere",
+            || json!({}),
+            |f| {
+                f.datasets.extend([dataset("digits-a", "edge1", &[])]);
+            },
+            Reason::DatasetElsewhere,
+            "Dataset \"digits-a\" is on node \"edge1\", not on node edge0",
+        ),
+        (
+            "no labels match",
+            || json!({"trainingWorkers": [{"name": "a", "nodeSelector": {"site": "west"}, "dataset": {"matchLabels": {"app": "x"}}}], "aggregation": {"minWorkers": null}}),
+            no_facts,
+            Reason::DatasetNotFound,
+            "no Dataset with the labels app=x is on an edge node with the labels site=west",
+        ),
+        (
+            "twice",
+            || json!({"trainingWorkers": [{"name": "a-west-1", "nodeName": "edge0", "dataset": {"name": "digits-a"}}, {"name": "a", "nodeName": "edge1", "dataset": {"matchLabels": {"app": "digits"}}}]}),
+            no_facts,
+            Reason::TrainingInvalid,
+            "duplicate training worker \"a-west-1\"",
+        ),
+        (
+            "too few",
+            || json!({"aggregation": {"minWorkers": 4}}),
+            no_facts,
+            Reason::TrainingInvalid,
+            "minWorkers 4 is above the number of training workers (3)",
+        ),
+        (
+            "nothing to run",
+            || json!({"script": null}),
+            no_facts,
+            Reason::TrainingInvalid,
+            "there is nothing to run",
+        ),
+        (
+            "no framework",
+            || json!({"workerSpec": {"frameworkType": "caffe"}}),
+            no_facts,
+            Reason::FrameworkUnknown,
+            "\"caffe\" is not one of",
+        ),
+        (
+            "no image",
+            || json!({"workerSpec": {"frameworkType": null}}),
+            no_facts,
+            Reason::ImageRequired,
+            "spec.workerSpec.image is missing",
+        ),
+        (
+            "reserved",
+            || json!({"workerSpec": {"env": [{"name": "OUTPUT_DIR", "value": "/x"}]}}),
+            no_facts,
+            Reason::EnvInvalid,
+            "is set by Neptune",
+        ),
+        (
+            "NUL in a variable",
+            || json!({"workerSpec": {"env": [{"name": "A", "value": "\0"}]}}),
+            no_facts,
+            Reason::TextInvalid,
+            "spec.workerSpec.env[0].value contains a NUL character",
+        ),
+        (
+            "code without a digest",
+            || json!({"script": {"sha256sum": null}}),
+            no_facts,
+            Reason::TrainingInvalid,
+            "code from a network is run only with a digest",
+        ),
+        (
+            "script outside",
+            || json!({"script": {"bootFile": "../train.py"}}),
+            no_facts,
+            Reason::ScriptBootFileInvalid,
+            "spec.script.bootFile",
+        ),
+        (
+            "trim",
+            || json!({"aggregation": {"strategy": "TrimmedMean", "trim": "0.5"}}),
+            no_facts,
+            Reason::TrainingInvalid,
+            "trim 0.5 leaves nothing: give less than 0.5",
+        ),
+        (
+            "share",
+            || json!({"aggregation": {"fraction": "2"}}),
+            no_facts,
+            Reason::TrainingInvalid,
+            "spec.aggregation.fraction \"2\" must be a share",
+        ),
+        (
+            "timeout",
+            || json!({"aggregation": {"roundTimeout": "soon"}}),
+            no_facts,
+            Reason::TrainingInvalid,
+            "spec.aggregation.roundTimeout \"soon\" must be a duration",
+        ),
+        (
+            "growth",
+            || json!({"schedule": {"type": "OnGrowth"}}),
+            no_facts,
+            Reason::TrainingInvalid,
+            "OnGrowth needs schedule.dataset and newSamples",
+        ),
+        (
+            "early stop",
+            || json!({"evaluation": null, "earlyStop": {"patience": 1}}),
+            no_facts,
+            Reason::TrainingInvalid,
+            "spec.earlyStop needs spec.evaluation",
+        ),
+        (
+            "initial model",
+            || json!({"initialWeights": {"model": {"name": "big"}}}),
+            no_facts,
+            Reason::ModelNotFound,
+            "Model \"big\" not found",
+        ),
+        (
+            "initial address",
+            || json!({"initialWeights": {"url": "https://h/a.npz"}}),
+            no_facts,
+            Reason::InitialWeightsInvalid,
+            "needs initialWeights.sha256sum",
+        ),
+        (
+            "output",
+            || json!({}),
+            |f| {
+                f.output_model = Some(Arc::new(serde_json::from_value(json!({"apiVersion": "edgeai.io/v1alpha1", "kind": "Model", "spec": {}, "metadata": {"name": "digits-small", "annotations": {"neptune.io/trainingmodel": "other"}}})).unwrap()));
+            },
+            Reason::OutputConflict,
+            "Model \"digits-small\" belongs to TrainingModel \"other\"; name another output",
+        ),
+        (
+            "too many",
+            || json!({"aggregation": {"minWorkers": null}}),
+            |f| {
+                f.datasets.extend(
+                    (0..300).map(|n| dataset(&format!("d{n}"), "edge1", &[("app", "digits")])),
+                );
+            },
+            Reason::TooManyWorkers,
+            "303 workers match, and a run supports 256",
+        ),
+    ];
+
+    #[test]
+    fn every_finding_has_its_reason_and_remedy() {
+        for (case, change, of_facts, reason, text) in CASES {
+            let mut facts = fixtures::facts();
+            of_facts(&mut facts);
+            let findings = validate(&with(&change()), &facts).map(|_| ()).unwrap_err();
+            let found = findings.iter().find(|finding| finding.reason == *reason);
+            let message = &found.unwrap_or_else(|| unreachable!("{case}: {findings:#?}")).message;
+            assert!(message.contains(text), "{case}: {message}");
+        }
+    }
+
+    #[test]
+    fn every_obstacle_of_a_training_has_a_case() {
+        let is_of_spec = |reason: &&Reason| {
+            reason.group() == ReasonGroup::TrainingModel
+                && reason.phase() == Phase::Obstacle
+                // Of the API server.
+                && **reason != Reason::AggregatorRefused
+        };
+        for reason in Reason::ALL.iter().filter(is_of_spec) {
+            assert!(CASES.iter().any(|(.., of_case, _)| of_case == reason), "{reason}");
+        }
+    }
+
+    #[test]
+    fn labels_select_one_worker_per_dataset_on_a_matching_node() {
+        let frozen = frozen();
+        let workers: Vec<_> = frozen
+            .settings
+            .workers
+            .iter()
+            .map(|(name, worker)| format!("{name} {} {}", worker.node, worker.dataset))
+            .collect();
+        assert_eq!(workers, ["a edge0 digits-a", "b-west-1 edge1 west-1", "b-west-2 edge2 west-2"]);
+        assert_eq!(frozen.settings.min_workers, Some(2));
+        let evaluation = frozen.settings.evaluation.clone().unwrap();
+        assert_eq!((evaluation.node.as_str(), evaluation.present), ("edge0", None));
+        let nodes: Vec<_> = frozen.nodes().iter().map(ToString::to_string).collect();
+        assert_eq!(nodes, ["edge0", "edge1", "edge2"]);
+    }
+
+    #[test]
+    fn node_of_another_site_is_not_selected() {
+        let mut facts = fixtures::facts();
+        facts.nodes.extend([node("edge2", &[("site", "east")])]);
+        let workers = check(&fixtures::model(), &facts).unwrap().settings.workers;
+        assert_eq!(workers.keys().collect::<Vec<_>>(), ["a", "b-west-1"]);
+    }
+
+    #[test]
+    fn settings_without_values_are_the_defaults() {
+        let model = with(&json!({"aggregation": {"minWorkers": null}}));
+        let settings = check(&model, &fixtures::facts()).unwrap().settings;
+        assert_eq!((settings.min_workers, settings.grace_seconds), (None, None));
+        assert_eq!((settings.max_deadlines, settings.round_timeout_seconds), (3, Some(3600)));
+        assert_eq!(settings.on_too_few_workers, OnTooFewWorkers::Fail);
+        assert_eq!((settings.rule.clip, settings.rule.refuse), (Some(2.0), None));
+        let model = with(&json!({"aggregation": {"grace": "30s", "maxDeadlines": 0,
+            "onTooFewWorkers": "Wait", "clip": {"refuseNormFactor": "5"}}}));
+        let settings = check(&model, &fixtures::facts()).unwrap().settings;
+        assert_eq!((settings.grace_seconds, settings.max_deadlines), (Some(30), 0));
+        assert_eq!((settings.rule.clip, settings.rule.refuse), (Some(2.0), Some(5.0)));
+    }
+
+    #[test]
+    fn invalid_spec_stops_no_run() {
+        let mut model = with(&json!({"script": null}));
+        let facts = fixtures::facts();
+        assert!(validate(&model, &facts).is_err());
+        let status = TrainingModelStatus {
+            run: Some(1),
+            run_settings: Some(frozen().to_text()),
+            start_time: Some(Time(at(0))),
+            ..TrainingModelStatus::default()
+        };
+        model.status = Some(status);
+        let valid = validate(&model, &facts).unwrap();
+        assert!(valid.next.is_err() && valid.current.is_some());
+    }
+}

@@ -2,6 +2,7 @@
 //! affects. What a message changes is decided by `fleet::state`.
 
 mod rejection;
+mod reports;
 mod totals;
 
 use std::{
@@ -13,23 +14,18 @@ use futures::{
     channel::mpsc::UnboundedSender,
     future::{Either, select},
 };
-use k8s_openapi::jiff::Timestamp;
 use neptune_link::Message;
 use neptune_wire::{
-    AgentInstance, AgentStart, Batch, ModelOutput, NodeName, NodeReport, ObjectKey, Resource,
-    StatusReport, Sync, SyncNotices, Topic, TopicPrefix, decode, decode_counted,
+    Batch, NodeName, ObjectKey, Sync, SyncNotices, Topic, TopicPrefix, decode_counted,
 };
 
-use self::rejection::Rejected;
-use super::{Fleet, Presence, Publisher, state::Affected, sync_queue::SyncQueue};
+use self::{rejection::Rejected, reports::check_instance};
+use super::{Fleet, Presence, Publisher, sync_queue::SyncQueue};
 use crate::{
     cache::Caches,
     metrics::{MessageKind, Metrics, Rejection},
     transport::{OrderKind, Orders, TransportEvent, TransportEvents},
 };
-
-/// Larger reports are rejected before they are parsed: agents send at most some tens of KiB.
-const MAX_REPORT_BYTES: usize = 256 * 1024;
 
 /// Senders whose rejected messages were logged. Messages of more senders are only counted.
 const MAX_WARNED_SENDERS: usize = 1024;
@@ -239,172 +235,10 @@ impl UpstreamHandler {
     }
 }
 
-fn check_instance(instance: &AgentInstance) -> Result<(), Rejected> {
-    if instance.is_valid() { Ok(()) } else { Err(Rejected::Instance(instance.0.clone())) }
-}
-
 /// The node that publishes on a topic, if nodes do.
 fn node_of(topic: &Topic) -> Option<&NodeName> {
     match topic {
         Topic::Node(node) | Topic::Sync(node) | Topic::Status(node, _) => Some(node),
         _ => None,
-    }
-}
-
-impl Upstream {
-    fn on_message(
-        &self,
-        topic: &Topic,
-        payload: &[u8],
-        freshness: Freshness,
-    ) -> Result<(), Rejected> {
-        if payload.len() > MAX_REPORT_BYTES {
-            return Err(Rejected::TooLarge { bytes: payload.len() });
-        }
-        match topic {
-            Topic::Node(node) => {
-                // Only an operator who cleans up a broker clears a node report.
-                if payload.is_empty() {
-                    return Ok(());
-                }
-                let report: NodeReport = decode(payload)?;
-                check_instance(&report.instance)?;
-                if !freshness.is_late {
-                    self.on_node_report(node, report, freshness.is_live);
-                }
-            }
-            // Where messages come late it is repeated, so a late one is ignored.
-            Topic::Status(..) if payload.is_empty() && freshness.is_late => {}
-            Topic::Status(node, key) if payload.is_empty() => {
-                let affected = self.fleet.lock().on_status_cleared(node, key);
-                self.report_affected(affected, node, Some(key));
-            }
-            Topic::Status(node, key) => {
-                let (report, skipped) = decode_counted(payload)?;
-                self.metrics.skipped(skipped);
-                self.on_status_report(node, key, report, freshness.is_live)?;
-            }
-            Topic::Insert(..)
-            | Topic::Delete(..)
-            | Topic::Index(..)
-            | Topic::Sync(..)
-            | Topic::WorkerReload(..)
-            | Topic::WorkerInfo(..) => {
-                return Err(Rejected::Direction);
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the newest start of the agent, if it is not the one that sent the sync.
-    fn on_sync(&self, node: &NodeName, sync: &Sync, is_live: bool) -> Option<AgentStart> {
-        self.metrics.received(MessageKind::Sync);
-        let newer_start = self.newer_start(node, sync);
-        if is_live {
-            let (instance, now) = (&sync.instance, self.fleet.now());
-            let affected = self.fleet.lock().on_sign_of_life(node, instance, sync.epoch, now);
-            self.report_affected(affected, node, None);
-        }
-        self.publisher.transport().on_sync(node, sync);
-        newer_start
-    }
-
-    fn on_batch_arrived(&self, node: &NodeName, batch: &Batch, arrived: Instant) {
-        let (affected, delay) = {
-            let mut fleet = self.fleet.lock();
-            let affected = fleet.on_batch_arrived(node, batch, self.fleet.at(arrived));
-            (affected, fleet.delay(node))
-        };
-        match delay.filter(|_| affected != Affected::None) {
-            Some(seconds) => tracing::warn!(
-                %node, seconds,
-                "messages of the node arrive late; another program may publish too many on +/user/# of its broker"
-            ),
-            None if affected != Affected::None => {
-                tracing::info!(%node, "messages of the node arrive in time again");
-            }
-            None => {}
-        }
-        self.report_affected(affected, node, None);
-    }
-
-    fn on_node_report(&self, node: &NodeName, report: NodeReport, is_live: bool) {
-        self.metrics.received(MessageKind::Node);
-        let online = report.online;
-        let now = self.fleet.now();
-        let affected = self.fleet.lock().on_node_report(node, report, is_live, now);
-        if affected != Affected::None {
-            tracing::info!(%node, online, "node presence changed");
-        }
-        self.report_affected(affected, node, None);
-        if online {
-            self.publisher.on_node_online(node);
-        }
-    }
-
-    fn on_status_report(
-        &self,
-        node: &NodeName,
-        key: &ObjectKey,
-        mut report: StatusReport,
-        is_live: bool,
-    ) -> Result<(), Rejected> {
-        check_instance(&report.instance)?;
-        ModelOutput::check(&report.output.models)?;
-        if !self.caches.contains(key, &report.uid) {
-            return Err(Rejected::UnknownObject { key: key.clone(), uid: report.uid });
-        }
-        self.metrics.received(MessageKind::Status);
-        self.on_model_outputs(node, key, &report.output.models);
-        // Refused counters do not hide the states.
-        let info = report.output.task_info.as_ref();
-        let checked = info.map_or(Ok(()), |info| self.check_counters(node, key, info.counters()));
-        if let Err(rejected) = &checked {
-            report.output.task_info = None;
-            if matches!(rejected, Rejected::Impossible { .. }) {
-                self.fleet.lock().on_refused_counters(node, key, rejected.to_string());
-            }
-        }
-        let now = self.fleet.now();
-        let affected = self.fleet.lock().on_status_report(node, key, report, is_live, now);
-        let affected = if checked.is_err() { affected.or_object() } else { affected };
-        self.report_affected(affected, node, Some(key));
-        checked
-    }
-
-    /// Outputs of a model that does not exist, or has another uid, are ignored.
-    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-    fn on_model_outputs(&self, node: &NodeName, object: &ObjectKey, outputs: &[ModelOutput]) {
-        for output in outputs {
-            let model = ObjectKey {
-                namespace: object.namespace.clone(),
-                resource: Resource::Models,
-                name: output.model.clone(),
-            };
-            let is_newest = self.caches.contains(&model, &output.uid)
-                && self.fleet.lock().on_model_output(node, object, output, Timestamp::now());
-            if is_newest {
-                self.report(FleetChange::Object(model, node.clone()));
-            }
-        }
-    }
-
-    fn report_affected(&self, affected: Affected, node: &NodeName, key: Option<&ObjectKey>) {
-        if affected == Affected::Node {
-            self.report(FleetChange::Node(node.clone()));
-        }
-        if let Some(key) = key.filter(|_| affected != Affected::None) {
-            self.report(FleetChange::Object(key.clone(), node.clone()));
-        }
-    }
-
-    fn report(&self, change: FleetChange) {
-        // The receiver is dropped only when the program ends.
-        let _ = self.changes.unbounded_send(change);
-    }
-
-    fn count_nodes(&self) {
-        let counts = self.fleet.lock().nodes_by_state();
-        self.metrics.set_nodes(counts);
     }
 }
