@@ -181,21 +181,19 @@ impl Context {
         self.0.fleet.now()
     }
 
-    /// Takes the permission to write the status of an object of this size.
+    /// Takes the permission to write a status of this size.
     ///
     /// # Errors
     /// The pause before the next attempt.
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub fn take_write<K: Stateful>(
         &self,
-        object: &K,
+        state: &mut ObjectState<K>,
         bytes: usize,
         class: WriteClass,
     ) -> Result<(), Duration> {
-        self.object_state(object, |state| {
-            let mut budget = self.0.write_budget.lock().unwrap_or_else(PoisonError::into_inner);
-            state.pace.take(class, bytes, &mut budget, Instant::now())
-        })
+        let mut budget = self.0.write_budget.lock().unwrap_or_else(PoisonError::into_inner);
+        state.pace.take(class, bytes, &mut budget, Instant::now())
     }
 
     /// Notified when the key of a node, or what is recorded of it, may have changed.

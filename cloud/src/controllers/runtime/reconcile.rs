@@ -11,7 +11,10 @@ use kube::{ResourceExt as _, runtime::controller::Action};
 use neptune_wire::ObjectKey;
 
 use super::{
-    context::Context, controller::Controller, execute::execute, state::Prepared,
+    context::Context,
+    controller::Controller,
+    execute::execute,
+    state::{ObjectState, Prepared},
     status_writer::write_status,
 };
 use crate::{
@@ -65,52 +68,49 @@ async fn steps<K: Controller>(
         // Object names in Kubernetes conform to RFC 1123, so this cannot happen.
         return Ok(None);
     };
-    let object = latest(cached, context);
-    let prepared = match prepared(&*object, context) {
+    let (object, prepared, invalidations) = context.object_state(&**cached, |state| {
+        (latest(cached, state), state.prepared.clone(), state.invalidations)
+    });
+    let prepared = match prepared.filter(|prepared| is_current(prepared, &*object)) {
         Some(prepared) => prepared,
-        None => prepare(&*object, &key, context).await?,
+        None => prepare(&*object, &key, invalidations, context).await?,
     };
     let retry = prepared.retry_at.map(|at| at.saturating_duration_since(Instant::now()));
     if context.defers_statuses() {
         return Ok(retry);
     }
     let requeue = write_status(&*object, &**cached, &key, &prepared, context).await?;
-    latest(cached, context).drive(&key, prepared.placed.as_ref(), context);
+    let written = context.object_state(&**cached, |state| latest(cached, state));
+    written.drive(&key, prepared.placed.as_ref(), context);
     Ok(retry.into_iter().chain(requeue).min())
 }
 
 /// The object with the last written status, also before the cache has it. The written object is
 /// dropped when the cache has it, which may be before the response to the write.
-fn latest<K: Controller>(cached: &Arc<K>, context: &Context) -> Arc<K> {
-    let version = cached.resource_version();
-    let written = context.object_state(&**cached, |state| {
-        let last = state.last_write.as_mut()?;
-        if last.over != version {
-            last.object = None;
-        }
-        last.object.clone()
-    });
-    written.unwrap_or_else(|| Arc::clone(cached))
+fn latest<K: Controller>(cached: &Arc<K>, state: &mut ObjectState<K>) -> Arc<K> {
+    let Some(last) = &mut state.last_write else { return Arc::clone(cached) };
+    if last.over != cached.resource_version() {
+        last.object = None;
+    }
+    last.object.as_ref().map_or_else(|| Arc::clone(cached), Arc::clone)
 }
 
-/// The result of the last facts, validate and plan, if it is still valid.
+/// Whether the result of the last facts, validate and plan is still valid.
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-fn prepared<K: Controller>(object: &K, context: &Context) -> Option<Arc<Prepared<K>>> {
-    let prepared = context.object_state(object, |state| state.prepared.clone())?;
+fn is_current<K: Controller>(prepared: &Prepared<K>, object: &K) -> bool {
     // The cache may have a new spec before the trigger invalidates the result.
-    let is_current = prepared.generation == object.meta().generation
-        && prepared.retry_at.is_none_or(|at| Instant::now() < at);
-    is_current.then_some(prepared)
+    prepared.generation == object.meta().generation
+        && prepared.retry_at.is_none_or(|at| Instant::now() < at)
 }
 
-/// Runs facts, validate, plan and execute.
+/// Runs facts, validate, plan and execute. `invalidations` is the number of them before.
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 async fn prepare<K: Controller>(
     object: &K,
     key: &ObjectKey,
+    invalidations: u64,
     context: &Context,
 ) -> Result<Arc<Prepared<K>>, Error> {
-    let invalidations = context.object_state(object, |state| state.invalidations);
     let generation = object.meta().generation;
     let uid = object.meta().uid.as_deref().unwrap_or_default();
     let facts = object.facts(context);

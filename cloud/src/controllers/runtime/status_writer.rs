@@ -20,7 +20,7 @@ use super::{
     controller::Controller,
     events::queue_event,
     merge_patch::merge_patch,
-    state::{LastWrite, ObjectState, Prepared},
+    state::{LastWrite, Prepared},
     steps::StatusInputs,
 };
 use crate::{
@@ -52,7 +52,9 @@ pub async fn write_status<K: Controller>(
     let uid = object.uid().unwrap_or_default();
     let previous = object.status().cloned().unwrap_or_default();
     let is_new_spec = K::observed_generation(&previous) != object.meta().generation;
-    if !is_new_spec && let Some(pause) = compute_pause(object, started, context) {
+    let (computed, was_valid) =
+        context.object_state(object, |state| (state.computed, state.was_valid));
+    if !is_new_spec && let Some(pause) = compute_pause(computed, started) {
         return Ok(Some(pause));
     }
     let fleet_now = context.fleet_now();
@@ -62,8 +64,7 @@ pub async fn write_status<K: Controller>(
     };
     // After that time a missing report is significant.
     let until_settled = settled_at.duration_since(fleet_now).try_into().ok();
-    let is_settled = until_settled.is_none_or(|pause: Duration| pause.is_zero())
-        || context.object_state(object, |state| state.was_valid);
+    let is_settled = was_valid || until_settled.is_none_or(|pause: Duration| pause.is_zero());
     let inputs = StatusInputs {
         generation: object.meta().generation,
         findings: &prepared.findings,
@@ -75,13 +76,21 @@ pub async fn write_status<K: Controller>(
     let next = object.next_status(&previous, &inputs);
     let is_same = K::is_same_status(&previous, &next);
     let ended = Instant::now();
-    context.object_state(object, |state| state.computed = Some((ended - started, ended)));
+    let computed = Some((ended - started, ended));
     if is_same {
+        context.object_state(object, |state| state.computed = computed);
         context.fleet().mark_reported(&uid, &unreported);
         return Ok(until_settled);
     }
     let change = StatusChange::new::<K>(&previous, &next);
-    if let Err(pause) = context.take_write(object, stored_bytes(object), change.class) {
+    let bytes = stored_bytes(object);
+    let permitted = context.object_state(object, |state| {
+        state.computed = computed;
+        context.take_write(state, bytes, change.class)?;
+        state.begin_write();
+        Ok(())
+    });
+    if let Err(pause) = permitted {
         return Ok(Some(pause));
     }
     save(object, cached, &change, context).await?;
@@ -95,8 +104,8 @@ pub async fn write_status<K: Controller>(
 
 /// How long to wait before an expensive status is computed again, so that it uses a small part of a
 /// core.
-fn compute_pause<K: Controller>(object: &K, now: Instant, context: &Context) -> Option<Duration> {
-    let (cost, at) = context.object_state(object, |state| state.computed)?;
+fn compute_pause(computed: Option<(Duration, Instant)>, now: Instant) -> Option<Duration> {
+    let (cost, at) = computed?;
     let pause = pause_after(cost).checked_sub(now.saturating_duration_since(at))?;
     (!pause.is_zero()).then_some(pause)
 }
@@ -179,10 +188,18 @@ async fn save<K: Controller>(
     });
     let params =
         PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    context.object_state(cached, ObjectState::begin_write);
-    let result = api.patch_status(&name, &params, &Patch::Merge(&patch)).await;
-    let written = result.as_ref().ok().and_then(ResourceExt::resource_version);
-    if context.object_state(cached, |state| state.end_write(written.as_deref())) {
+    let result = api.patch_status(&name, &params, &Patch::Merge(&patch)).await.map(Arc::new);
+    let version = result.as_ref().ok().and_then(|object| object.resource_version());
+    let (is_outdated, waited) = context.object_state(cached, |state| {
+        let is_outdated = state.end_write(version.as_deref());
+        let waited = result.as_ref().ok().map(|object| {
+            let (over, object) = (cached.resource_version(), Some(Arc::clone(object)));
+            state.last_write = Some(LastWrite { over, version, object });
+            state.pace.written(change.class, Instant::now())
+        });
+        (is_outdated, waited)
+    });
+    if is_outdated {
         context.enqueue(cached);
     }
     let result = result
@@ -191,14 +208,11 @@ async fn save<K: Controller>(
         Ok(_) => metrics::Outcome::Ok,
         Err(error) => error.class().into(),
     });
-    let object = Arc::new(result?);
+    result?;
     context.caches().api_server.answered();
-    let (over, version) = (cached.resource_version(), object.resource_version());
-    let waited = context.object_state(cached, |state| {
-        state.last_write = Some(LastWrite { over, version, object: Some(object) });
-        state.pace.written(change.class, Instant::now())
-    });
-    context.metrics().status_delayed(change.class, waited);
+    if let Some(waited) = waited {
+        context.metrics().status_delayed(change.class, waited);
+    }
     Ok(())
 }
 
