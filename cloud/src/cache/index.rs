@@ -8,79 +8,18 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Resource, ResourceExt as _,
     runtime::reflector::{ObjectRef, Store},
 };
-use neptune_wire::Resource as WireResource;
 use tokio::sync::watch::Receiver;
 
-use super::{listing::Listing, visits::Visits};
+use super::{
+    index_key::{IndexKey, Indexed},
+    listing::Listing,
+    visits::Visits,
+};
 use crate::kubernetes::labels::{Labels, contains, has_labels};
-
-/// What an object refers to.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum IndexKey {
-    /// A change of this node may affect the object.
-    Node(String),
-    /// A change of a node with this label, or of its agent, may: labels select the nodes of the
-    /// object, and this is one of them.
-    SelectsAgents(String, String),
-    /// The same, but for a change of the agent: the object has its nodes by its status, and a
-    /// connected agent is only preferred when a node is chosen.
-    SelectsNodes(String, String),
-    /// A change of any Node object may, for example of its address; a change of its agent does not.
-    EveryNodeObject,
-    /// Its status has reports of this node, on which it no longer is.
-    ReportsOf(String),
-    /// Its spec names this object.
-    Uses(WireResource, String, String),
-    /// Its spec selects objects of this kind in the namespace by labels, of which this is one.
-    Selects(WireResource, String, String, String),
-    /// It is in this namespace and has this label.
-    Label(String, String, String),
-    /// It waits for this port on one of its nodes; `None` for a port in the range of cloud workers.
-    AwaitsPort(Option<u16>),
-    /// It is a node of the cloud with an address.
-    CloudAddress,
-    /// Its controller is the object with this uid.
-    Owner(String),
-    /// Its owner is the object of this kind, namespace and name.
-    OwnerName(WireResource, String, String),
-}
-
-/// An object that is found by its keys.
-pub trait Indexed {
-    /// The keys of the object, without those of its selectors.
-    fn index_keys(&self) -> Vec<IndexKey>;
-
-    /// The keys of each selector of the object, one per label. The index uses one of them, which few
-    /// other objects have.
-    fn selector_keys(&self) -> Vec<Vec<IndexKey>> {
-        Vec::new()
-    }
-
-    /// The labels that select its nodes. An object with [`IndexKey::SelectsAgents`] or
-    /// [`IndexKey::SelectsNodes`] has some.
-    fn selects_nodes(&self) -> Option<&Labels> {
-        None
-    }
-}
-
-/// The keys of a selector.
-pub fn selector_keys(labels: &Labels, key: impl Fn(String, String) -> IndexKey) -> Vec<IndexKey> {
-    labels.iter().map(|(name, value)| key(name.clone(), value.clone())).collect()
-}
-
-/// The keys of an object by its own labels.
-pub fn by_label(metadata: &ObjectMeta) -> impl Iterator<Item = IndexKey> {
-    let namespace = metadata.namespace.as_deref().unwrap_or_default();
-    let labels = metadata.labels.iter().flatten();
-    labels.map(move |(name, value)| {
-        IndexKey::Label(namespace.to_owned(), name.clone(), value.clone())
-    })
-}
 
 type ObjectId = Arc<(String, String)>;
 
@@ -191,19 +130,18 @@ impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> 
         found
     }
 
-    /// The objects that a change of the agent of this node may affect. `labels` are those of its Node
-    /// object.
-    pub fn on_agent(&self, node: &str, labels: &Labels) -> Vec<Arc<K>> {
+    /// The objects that a change of the agent of this node may affect. `versions` are the labels of
+    /// its Node object.
+    pub fn on_agent(&self, node: &str, versions: &[&Labels]) -> Vec<Arc<K>> {
         let mut found = self.with_key(&IndexKey::Node(node.to_owned()));
-        found.extend(self.selecting(IndexKey::SelectsAgents, &[labels]));
+        found.extend(self.selecting(IndexKey::SelectsAgents, versions));
         found
     }
 
     /// The objects that a change of this Node object may affect. `versions` are its labels before and
     /// after it.
     pub fn on_node(&self, node: &str, versions: &[&Labels]) -> Vec<Arc<K>> {
-        let mut found = self.with_key(&IndexKey::Node(node.to_owned()));
-        found.extend(self.selecting(IndexKey::SelectsAgents, versions));
+        let mut found = self.on_agent(node, versions);
         found.extend(self.selecting(IndexKey::SelectsNodes, versions));
         found.extend(self.with_key(&IndexKey::EveryNodeObject));
         found
@@ -345,7 +283,7 @@ mod tests {
             ("placed", area("north"), Some("edge1")),
         ]);
         let (north, none) = (area("north"), Labels::new());
-        let on_agent = |node: &str, labels: &Labels| names(&store.on_agent(node, labels));
+        let on_agent = |node: &str, labels: &Labels| names(&store.on_agent(node, &[labels]));
         assert_eq!(on_agent("edge0", &north), ["north"], "the placed one has its node");
         assert_eq!(on_agent("edge1", &north), ["placed", "north"]);
         assert_eq!(on_agent("edge2", &none), [""; 0]);

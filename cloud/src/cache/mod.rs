@@ -4,6 +4,7 @@
 mod change;
 mod framework_table;
 mod index;
+mod index_key;
 mod listing;
 mod node_ports;
 mod service_address;
@@ -33,7 +34,8 @@ use serde::de::DeserializeOwned;
 
 pub use change::{Change, Object, Update};
 pub(crate) use change::{with_object, with_object_body};
-pub use index::{IndexKey, Indexed, IndexedStore, by_label, selector_keys};
+pub use index::IndexedStore;
+pub use index_key::{IndexKey, Indexed, by_label, selector_keys};
 use watch::watch;
 
 use crate::{

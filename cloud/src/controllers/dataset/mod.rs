@@ -10,10 +10,11 @@ mod place;
 mod plan;
 mod replicas;
 mod status;
+mod steps;
 mod validate;
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_api::{Dataset, DatasetStatus, TrainingModel};
+use neptune_api::{Dataset, TrainingModel};
 use neptune_wire::{ContentHash, NodeName, ObjectKey, Resource};
 
 use self::{
@@ -28,58 +29,13 @@ pub use self::{
     plan::{content, object_key},
     status::READY,
 };
-use super::runtime::{
-    Cause, Context, Controller, ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs, Steps,
-};
+use super::runtime::{Cause, Context, Controller};
 use crate::{
-    cache::{IndexKey, Indexed, by_label},
+    cache::IndexKey,
     finding::Finding,
-    fleet::{Presence, Retained, observed::Observed},
+    fleet::{Presence, observed::Observed},
     reason::Reason,
 };
-
-impl Steps for Dataset {
-    type Facts = DatasetFacts;
-    type Valid = PlacedDataset;
-    type Placed = PlacedDataset;
-    type Observation = DatasetObservation;
-    type Memory = ();
-
-    const MESSAGES: ControllerMessages =
-        ControllerMessages { shorten: "shorten it", workload: None };
-
-    fn validate(&self, facts: &DatasetFacts) -> Result<PlacedDataset, Vec<Finding>> {
-        validate::validate(self, facts)
-    }
-
-    fn plan(&self, placed: &PlacedDataset, _fetch_image: &str) -> ObjectPlan {
-        plan::plan(self, placed)
-    }
-
-    fn retained(&self, key: &ObjectKey) -> Retained {
-        plan::retained(self, key)
-    }
-
-    fn next_status(
-        &self,
-        previous: &DatasetStatus,
-        inputs: &StatusInputs<DatasetObservation>,
-    ) -> DatasetStatus {
-        status::next(previous, inputs)
-    }
-
-    fn is_same_status(previous: &DatasetStatus, next: &DatasetStatus) -> bool {
-        previous == next
-    }
-
-    fn observed_generation(status: &DatasetStatus) -> Option<i64> {
-        status.observed_generation
-    }
-
-    fn events(previous: &DatasetStatus, next: &DatasetStatus) -> Vec<ObjectEvent> {
-        events::events(previous, next)
-    }
-}
 
 impl Controller for Dataset {
     fn facts(&self, context: &Context) -> DatasetFacts {
@@ -172,13 +128,6 @@ impl Controller for Dataset {
         if before.map(read) != Some(read(self)) {
             enqueue_trainings(self, before, context);
         }
-    }
-}
-
-impl Indexed for Dataset {
-    fn index_keys(&self) -> Vec<IndexKey> {
-        let nodes = place::names(self).iter().chain([&self.spec.node_name]);
-        nodes.cloned().map(IndexKey::Node).chain(by_label(&self.metadata)).collect()
     }
 }
 

@@ -80,7 +80,7 @@ impl Context {
         let without = Labels::new();
         let labels = cached.as_deref().map_or(&without, |node| node.labels());
         each_kind!(K => {
-            for object in K::cache(self.caches()).on_agent(node.as_str(), labels) {
+            for object in K::cache(self.caches()).on_agent(node.as_str(), &[labels]) {
                 object.enqueue_by_agent(node, self);
             }
         });
