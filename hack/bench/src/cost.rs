@@ -2,37 +2,40 @@
 //! how soon a restarted controller reaches a living node. The nodes exist only as objects and
 //! messages.
 
+mod objects;
+mod seen;
+
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
 
 use futures::{StreamExt as _, stream};
-use k8s_openapi::api::core::v1::Node;
 use kube::{
-    Api, Client,
-    api::{Patch, PatchParams, PostParams},
+    Api,
+    api::{Patch, PatchParams},
 };
-use neptune_api::{Dataset, InferenceModel, JointInferenceService, Model, TrainingModel};
-use neptune_e2e::totals;
+use neptune_api::{JointInferenceService, Model};
 use neptune_harness::{Broker, Cluster, Process, workspace::root};
-use neptune_link::{Link, LinkEvent, LinkEvents};
-use neptune_wire::{Insert, KeyPin, NodeName, NodeReport, Topic, TopicPrefix, decode};
-use serde_json::{Value, json};
+use neptune_link::Link;
+use neptune_wire::{KeyPin, NodeReport, Topic};
+use serde_json::json;
 use tokio::{
-    sync::Notify,
     task::JoinHandle,
     time::{interval, sleep, timeout},
 };
 
+use self::{
+    objects::{create_nodes, create_others, object},
+    seen::{Seen, Shared, follow_messages, follow_statuses},
+};
 use crate::{
     controller::{
-        NAMESPACE, RATE, birth, connect, content, create, follow, name, node, publish, report,
-        service, start,
+        NAMESPACE, RATE, birth, connect, content, create, name, publish, report, service, start,
     },
     figures::{Spread, cpu, median, mib, pss},
 };
@@ -46,10 +49,6 @@ const MEASURED: u32 = 1000;
 /// Services whose reports are measured, and reports of each in a round.
 const REPORTING: u32 = 100;
 const REPORTS: u32 = 5;
-/// Nodes per site, which selectors of `InferenceModels` name.
-const SITE: u32 = 20;
-/// Datasets that the `TrainingModels` use.
-const DATASETS: u32 = 100;
 const TIMEOUT: Duration = Duration::from_secs(900);
 
 /// The sizes of the measurement.
@@ -88,23 +87,6 @@ pub async fn measure(sizes: Sizes) {
     fleet.create().await;
     fleet.restart(sizes.dead).await;
 }
-
-/// What the bench sees of the controller's messages and statuses.
-#[derive(Debug, Default)]
-struct Seen {
-    /// When the first insert of each service came, and the uid of the service.
-    inserts: HashMap<String, (Instant, String)>,
-    /// The first message to a node that is not dead, since the restart.
-    first: Option<Instant>,
-    dead: u32,
-    /// The reports of each service whose total no status has yet.
-    pending: HashMap<String, Vec<(u64, Instant)>>,
-    latencies: Vec<Duration>,
-    /// The users in the status of a Model.
-    users: u32,
-}
-
-type Shared = Arc<(Mutex<Seen>, Notify)>;
 
 struct Fleet {
     count: u32,
@@ -346,61 +328,6 @@ impl Fleet {
     }
 }
 
-async fn create_nodes(client: &Client, count: u32) {
-    let nodes: Api<Node> = Api::all(client.clone());
-    let made = stream::iter(0..count).for_each_concurrent(16, |at| {
-        let labels = json!({"neptune.io/runtime": "agent", "site": format!("s{}", at / SITE)});
-        let object = json!({"metadata": {"name": node(at), "labels": labels}});
-        let nodes = &nodes;
-        async move {
-            let object = serde_json::from_value(object).unwrap();
-            nodes.create(&PostParams::default(), &object).await.unwrap();
-        }
-    });
-    made.await;
-}
-
-/// Creates what is neither a node, a service nor a Model.
-async fn create_others(client: &Client, count: u32, servers: u32, trainings: u32) {
-    for at in 0..servers {
-        let mut spec = json!({"modelName": "m", "deployToLayer": "edge", "frameworkType": "tensorflow",
-            "targetVersion": "1", "servingPort": 8501, "manifest": [{"version": "1",
-            "downloadURL": "http://127.0.0.1/m.bin", "sha256sum": "ab".repeat(32)}]});
-        let on = at * (count / servers.max(1));
-        if at % 2 == 0 {
-            spec["nodeName"] = json!(node(on));
-        } else {
-            spec["nodeSelector"] = json!({"site": format!("s{}", on / SITE)});
-        }
-        let server = object("sedna.io", "InferenceModel", &format!("server-{at}"), &spec);
-        create::<InferenceModel>(client, server).await;
-    }
-    if trainings == 0 {
-        return;
-    }
-    let sets = DATASETS.min(count);
-    for at in 0..sets {
-        let spec = json!({"dataUrl": "/data", "format": "txt", "nodeName": node(at)});
-        create::<Dataset>(client, object("edgeai.io", "Dataset", &format!("set-{at}"), &spec))
-            .await;
-    }
-    for at in 0..trainings {
-        let worker = |number: u32| {
-            let set = (at * 2 + number) % sets;
-            json!({"name": format!("w{number}"), "nodeName": node(set), "dataset": {"name": format!("set-{set}")}})
-        };
-        let spec = json!({"workerSpec": {"frameworkType": "python", "frameworkVersion": "3.12"},
-            "script": {"url": "http://127.0.0.1/t.tar.gz", "sha256sum": "ab".repeat(32), "bootFile": "t.py"},
-            "trainingWorkers": [worker(0), worker(1)], "aggregation": {"rounds": 10}});
-        let training = object("sedna.io", "TrainingModel", &format!("training-{at}"), &spec);
-        create::<TrainingModel>(client, training).await;
-    }
-}
-
-fn object(group: &str, kind: &str, name: &str, spec: &Value) -> Value {
-    json!({"apiVersion": format!("{group}/v1alpha1"), "kind": kind, "metadata": {"name": name}, "spec": spec})
-}
-
 fn keyed_birth(at: u32, epoch: u64) -> NodeReport {
     NodeReport { epoch, key_pin: Some(KeyPin(format!("sha256:{at:064x}"))), ..birth() }
 }
@@ -427,61 +354,4 @@ async fn beat(link: Link, epochs: Arc<Vec<AtomicU64>>) {
             }
         }
     }
-}
-
-async fn follow_messages(mut events: LinkEvents, shared: Shared) {
-    while let Some(event) = events.next().await {
-        let (at, LinkEvent::Message(message)) = (Instant::now(), event) else { continue };
-        let Ok(topic) = Topic::parse(&TopicPrefix::default(), &message.topic) else { continue };
-        let mut seen = shared.0.lock().unwrap();
-        match topic {
-            Topic::Insert(node, key) if !message.payload.is_empty() => {
-                seen.reached(&node, at);
-                if key.resource.to_string() == "jointinferenceservices" {
-                    let insert: Insert = decode(&message.payload).unwrap();
-                    let uid = insert.content.metadata.uid;
-                    seen.inserts.entry(key.name.to_string()).or_insert((at, uid));
-                }
-            }
-            Topic::Index(node) => seen.reached(&node, at),
-            _ => {}
-        }
-        drop(seen);
-        shared.1.notify_one();
-    }
-}
-
-impl Seen {
-    /// A message came for a node.
-    fn reached(&mut self, node: &NodeName, at: Instant) {
-        let number = node.as_str().rsplit('-').next().and_then(|number| number.parse::<u32>().ok());
-        if number.is_some_and(|number| number >= self.dead) {
-            self.first.get_or_insert(at);
-        }
-    }
-}
-
-fn follow_statuses(client: &Client, shared: &Shared) {
-    let of_services = Arc::clone(shared);
-    follow(client, move |service: JointInferenceService| {
-        let total = service.status.as_ref().map_or(0, |status| totals(status).inference);
-        let (name, now) = (service.metadata.name.unwrap(), Instant::now());
-        let mut seen = of_services.0.lock().unwrap();
-        let Some(pending) = seen.pending.get_mut(&name) else { return };
-        let written: Vec<_> = pending.extract_if(.., |(wanted, _)| *wanted <= total).collect();
-        if pending.is_empty() {
-            seen.pending.remove(&name);
-        }
-        seen.latencies.extend(written.into_iter().map(|(_, sent)| now - sent));
-        drop(seen);
-        of_services.1.notify_one();
-    });
-    let seen = Arc::clone(shared);
-    follow(client, move |model: Model| {
-        if model.metadata.name.as_deref() == Some("small") {
-            let users = model.status.and_then(|status| status.users).unwrap_or_default();
-            seen.0.lock().unwrap().users = users.try_into().unwrap_or_default();
-            seen.1.notify_one();
-        }
-    });
 }

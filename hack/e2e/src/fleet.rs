@@ -1,28 +1,26 @@
 //! A fleet on one machine: controller, broker, an edge node and a cloud node.
 
+mod kill;
+mod wait;
+
 use std::{
     collections::BTreeMap,
-    fmt::Debug,
     path::{Path, PathBuf},
 };
 
-use kube::{
-    Api, Resource,
-    core::{NamespaceResourceScope, object::HasStatus},
-    runtime::wait::{Condition, await_condition},
-};
-use neptune_api::{
-    Dataset, DatasetStatus, InferenceModel, InferenceModelStatus, JisConditionType,
-    JointInferenceService, JointInferenceServiceStatus,
-};
+use kube::Api;
+use neptune_api::JointInferenceService;
 use neptune_harness::{
-    Broker, Cluster, MqttClient, Process, Proxy, TIMEOUT,
+    Broker, Cluster, Process, Proxy,
     docker::{self, docker},
-    eventually, eventually_async, eventually_some, free_port, unique,
+    free_port, unique,
     workspace::root,
 };
-use neptune_wire::Counters;
-use serde::de::DeserializeOwned;
+
+pub use self::{
+    kill::KillTarget,
+    wait::{is_running, totals},
+};
 
 use crate::{
     KubeEdge, NodeBroker,
@@ -69,25 +67,6 @@ pub enum Transport {
     EventBus,
     /// A real `KubeEdge`, with these brokers on the nodes.
     KubeEdge(NodeBroker),
-}
-
-/// A process that a test can kill.
-#[derive(Debug, Clone, Copy)]
-pub enum KillTarget {
-    /// The whole of the emulated `KubeEdge`, if the fleet uses it.
-    KubeEdge,
-    /// cloudcore, if the fleet uses a real `KubeEdge`.
-    Cloudcore,
-    /// The edge node's edgecore, if the fleet uses a real `KubeEdge`.
-    Edgecore,
-    /// The edge node's agent.
-    Agent,
-    /// The controller in the cloud.
-    Controller,
-    /// The broker, which loses retained messages and sessions.
-    Broker,
-    /// The edge worker's container.
-    Worker,
 }
 
 impl Fleet {
@@ -324,156 +303,6 @@ impl Fleet {
         Api::namespaced(self.cluster.client(), &self.namespace)
     }
 
-    /// Waits until a service's status matches, and returns it.
-    pub async fn until(
-        &self,
-        name: &str,
-        what: &str,
-        matches: impl Fn(&JointInferenceServiceStatus) -> bool,
-    ) -> JointInferenceServiceStatus {
-        let condition = |service: Option<&JointInferenceService>| {
-            service.and_then(|service| service.status.as_ref()).is_some_and(&matches)
-        };
-        let service = self.wait(name, what, condition).await;
-        service.and_then(|service| service.status).expect("the condition saw a status")
-    }
-
-    /// Waits until a condition on a service holds.
-    pub async fn wait(
-        &self,
-        name: &str,
-        what: &str,
-        condition: impl Condition<JointInferenceService>,
-    ) -> Option<JointInferenceService> {
-        let waiting = await_condition(self.services(), name, condition);
-        let Ok(found) = tokio::time::timeout(TIMEOUT, waiting).await else {
-            let seen = self.services().get_opt(name).await;
-            panic!(
-                "timed out waiting for {name}: {what}; the last version was: {seen:#?}\n{}",
-                self.containers()
-            );
-        };
-        found.unwrap()
-    }
-
-    /// Waits until an `InferenceModel`'s status matches, and returns it. `matches` sees every
-    /// status on the way.
-    pub async fn until_model(
-        &self,
-        name: &str,
-        what: &str,
-        matches: impl Fn(&InferenceModelStatus) -> bool,
-    ) -> InferenceModelStatus {
-        self.until_status::<InferenceModel>(name, what, matches).await
-    }
-
-    /// Waits until a Dataset's status matches, and returns it. `matches` sees every status on the
-    /// way.
-    pub async fn until_dataset(
-        &self,
-        name: &str,
-        what: &str,
-        matches: impl Fn(&DatasetStatus) -> bool,
-    ) -> DatasetStatus {
-        self.until_status::<Dataset>(name, what, matches).await
-    }
-
-    /// Waits until the status of an object matches, and returns it. `matches` sees every status on
-    /// the way.
-    pub async fn until_status<K>(
-        &self,
-        name: &str,
-        what: &str,
-        matches: impl Fn(&K::Status) -> bool,
-    ) -> K::Status
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + HasStatus<Status: Clone>
-            + Clone
-            + Debug
-            + DeserializeOwned
-            + Send
-            + 'static,
-    {
-        let objects: Api<K> = Api::namespaced(self.cluster.client(), &self.namespace);
-        let condition = |object: Option<&K>| object.and_then(K::status).is_some_and(&matches);
-        let waiting = await_condition(objects.clone(), name, condition);
-        let Ok(found) = tokio::time::timeout(TIMEOUT, waiting).await else {
-            let seen = objects.get_opt(name).await;
-            panic!(
-                "timed out waiting for {name}: {what}; the last version was: {seen:#?}\n{}",
-                self.containers()
-            );
-        };
-        let status = found.unwrap().and_then(|object| object.status().cloned());
-        status.expect("the condition saw a status")
-    }
-
-    /// Kills one part and starts it again. The agent restarts a killed worker.
-    pub async fn kill(&mut self, target: KillTarget) {
-        match target {
-            KillTarget::Agent => {
-                self.stop_agent();
-                self.start_agent();
-            }
-            KillTarget::Controller => {
-                self.controller.kill();
-                self.controller = self.launcher.controller(&self.broker);
-            }
-            KillTarget::Broker => self.broker.restart().await,
-            KillTarget::KubeEdge => {
-                if let RunningTransport::EventBus(kubeedge) = &mut self.launcher.transport {
-                    kubeedge.kill_and_restart().await;
-                }
-            }
-            KillTarget::Cloudcore => {
-                if let RunningTransport::KubeEdge(kubeedge) = &mut self.launcher.transport {
-                    kubeedge.restart_cloudcore();
-                }
-            }
-            KillTarget::Edgecore => {
-                if let RunningTransport::KubeEdge(kubeedge) = &mut self.launcher.transport {
-                    kubeedge.restart_edgecore(&self.edge);
-                }
-            }
-            KillTarget::Worker => {
-                docker(&["kill", &self.container(&self.edge)]);
-            }
-        }
-    }
-
-    /// Kills the edge node's agent. Its containers keep running.
-    pub fn stop_agent(&mut self) {
-        self.nodes[0].agent.kill();
-    }
-
-    /// Starts the edge node's agent.
-    pub fn start_agent(&mut self) {
-        let name = self.edge.clone();
-        self.restart_agent(&name);
-    }
-
-    /// Kills the agent of a node. Its containers keep running.
-    ///
-    /// # Panics
-    /// If the fleet has no node of that name.
-    pub fn kill_agent(&mut self, name: &str) {
-        let node = self.nodes.iter_mut().find(|node| node.name == name);
-        node.unwrap_or_else(|| panic!("no node {name}")).agent.kill();
-    }
-
-    /// Kills the agent of a node and starts it again. Its containers keep running.
-    ///
-    /// # Panics
-    /// If the fleet has no node of that name.
-    pub fn restart_agent(&mut self, name: &str) {
-        let node = self.nodes.iter_mut().find(|node| node.name == name);
-        let node = node.unwrap_or_else(|| panic!("no node {name}"));
-        node.agent.kill();
-        let broker = node.broker.as_ref().unwrap_or(&self.broker);
-        node.agent = self.launcher.agent(name, broker);
-    }
-
     /// The ID of the only running container of a node.
     ///
     /// # Panics
@@ -484,39 +313,11 @@ impl Fleet {
         ids.remove(0)
     }
 
-    /// Waits until a node runs exactly one container and it is not this one. Returns its ID.
-    pub async fn replaced(&self, node: &str, before: &str) -> String {
-        let what = format!("container {before} of {node} to be replaced");
-        eventually_some(&what, async || match &docker::running_node_containers(node)[..] {
-            [id] if id != before => Some(id.clone()),
-            _ => None,
-        })
-        .await
-    }
-
     /// The table of all containers of this fleet's nodes.
     pub fn containers(&self) -> String {
         let table =
             |node: &FleetNode| docker(&["ps", "-a", "--filter", &docker::node_filter(&node.name)]);
         self.nodes.iter().map(table).collect::<Vec<_>>().join("\n")
-    }
-
-    /// Waits until the nodes have no containers.
-    pub async fn no_containers(&self) {
-        eventually("all containers to be removed", || {
-            self.nodes.iter().all(|node| docker::node_containers(&node.name).is_empty())
-        })
-        .await;
-    }
-
-    /// Waits until the edge node's broker retains no message on this object.
-    pub async fn nothing_retained(&self, name: &str) {
-        let part = format!("/{name}/");
-        eventually_async(&format!("no retained message on {name}"), async || {
-            let retained = MqttClient::retained(self.broker.port(), "neptune/#").await;
-            !retained.iter().any(|message| message.topic.contains(&part))
-        })
-        .await;
     }
 }
 
@@ -532,35 +333,6 @@ impl Drop for Fleet {
             let args = ["delete", kind, name, "--wait=false", "--ignore-not-found"];
             let _ = self.cluster.kubectl_command().args(args).output();
         }
-    }
-}
-
-/// Whether the newest condition is `Running`, or `Completed` once the edge worker reports that. While
-/// a node is offline it is neither.
-pub fn is_running(status: &JointInferenceServiceStatus) -> bool {
-    let is = |type_| matches!(type_, JisConditionType::Running | JisConditionType::Completed);
-    status.conditions.last().is_some_and(|last| is(last.type_) && last.status == "True")
-}
-
-/// The totals of a status.
-///
-/// # Panics
-/// If a metric is not a number.
-pub fn totals(status: &JointInferenceServiceStatus) -> Counters {
-    let metric = |key: &str| {
-        let reported = status.metrics.iter().find(|metric| metric.key == key);
-        reported.map_or(0, |metric| metric.value.parse().unwrap())
-    };
-    Counters {
-        inference: metric("inferenceNumber"),
-        hard: metric("hardExampleNumber"),
-        fallback: metric("fallbackNumber"),
-        decided_hard: metric("hardNumber"),
-        over_budget: metric("overBudgetNumber"),
-        unjudged: metric("unjudgedNumber"),
-        shadow: metric("shadowNumber"),
-        deadline: metric("deadlineNumber"),
-        ..Counters::default()
     }
 }
 
