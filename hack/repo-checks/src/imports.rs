@@ -1,8 +1,12 @@
-//! Finds folders of a crate that depend on each other in a cycle.
+//! Finds modules of a crate that depend on each other in a cycle.
 //!
-//! A crate is checked twice: the modules directly below its root against each other, and the
-//! modules directly below each of those. The module above them (`lib.rs`, `mod.rs`) composes them
-//! and is no part of the graph. Code that only tests compile is left out.
+//! At each depth, the modules directly below one module are checked against each other: a file is
+//! one, and a folder with all that is in it. What a module uses through a re-export counts as a use
+//! of the module that has it. Code that only tests compile is left out.
+//!
+//! The module above them (`lib.rs`, `main.rs`, `mod.rs`) composes them and is no part of their graph:
+//! it may use all of them, and they may use what it defines, such as a type whose methods they have.
+//! A glob import of it would hide what is used, and clippy refuses it (`wildcard_imports`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,14 +34,12 @@ impl std::fmt::Display for Cycle {
     }
 }
 
-/// The cycles in a crate, given its source files; `folder` is the one that has `lib.rs`.
+/// The cycles in a crate, given its source files; `folder` is the one that has `lib.rs` or `main.rs`.
 pub fn cycles(folder: &str, files: &[TextFile]) -> Vec<Cycle> {
     let krate = Crate::read(folder, files);
     let parents: BTreeSet<&[String]> =
-        krate.modules.iter().filter(|path| path.len() == 2).map(|path| &path[..1]).collect();
-    let mut cycles = krate.cycles_below(&[]);
-    cycles.extend(parents.into_iter().flat_map(|parent| krate.cycles_below(parent)));
-    cycles
+        krate.modules.iter().filter_map(|path| Some(path.split_last()?.1)).collect();
+    parents.into_iter().flat_map(|parent| krate.cycles_below(parent)).collect()
 }
 
 struct Crate {
@@ -109,14 +111,6 @@ impl Crate {
         let pairs: BTreeSet<(&str, &str)> = edges.keys().map(|(from, to)| (*from, &**to)).collect();
         let mut cycles = Vec::new();
         for members in groups(&pairs) {
-            // Below the first level, files of one folder may use each other.
-            let is_folder = |name: &str| {
-                let beginning = join(parent, name);
-                self.modules.iter().any(|m| m.len() > depth + 1 && m.starts_with(&beginning))
-            };
-            if depth > 0 && !members.iter().any(|name| is_folder(name)) {
-                continue;
-            }
             let inside = edges
                 .iter()
                 .filter(|((from, to), _)| members.contains(*from) && members.contains(to.as_str()));
@@ -136,13 +130,13 @@ impl Crate {
     }
 }
 
-/// The module of a file below the source folder; `None` for what is not a module of the library.
+/// The module of a file below the source folder; `None` for another program of the crate.
 fn module_path(file: &str) -> Option<Path> {
     let mut parts: Path = file.strip_suffix(".rs")?.split('/').map(str::to_owned).collect();
-    if parts[0] == "bin" || parts == ["main"] {
+    if parts[0] == "bin" {
         return None;
     }
-    if parts.last().is_some_and(|name| name == "mod") || parts == ["lib"] {
+    if parts.last().is_some_and(|name| name == "mod") || parts == ["lib"] || parts == ["main"] {
         parts.pop();
     }
     Some(parts)
@@ -186,8 +180,119 @@ mod tests {
         cycles("x/src", &files).iter().map(ToString::to_string).collect()
     }
 
+    /// A case, the files of a crate, and the module above each cycle with the cycle's members.
+    type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a [&'a str]);
+
+    const CASES: &[Case] = &[
+        (
+            "one way",
+            &[("lib.rs", "use a::X; use b::Y;"), ("a.rs", "use crate::b::Y;"), ("b.rs", "")],
+            &[],
+        ),
+        (
+            "comments and tests",
+            &[
+                ("lib.rs", "mod a; mod b; #[cfg(test)] mod c;"),
+                ("a.rs", "use crate::b::Y;"),
+                ("b.rs", "// crate::a::X\n#[cfg(test)]\nmod tests { use crate::a::X; }"),
+                ("c.rs", "use crate::a::X;"),
+            ],
+            &[],
+        ),
+        (
+            "files of the root",
+            &[("lib.rs", ""), ("a.rs", "use crate::b::Y;"), ("b.rs", "fn f(x: crate::a::X) {}")],
+            &["crate: a, b"],
+        ),
+        (
+            "files of a program",
+            &[
+                ("main.rs", "mod a; mod b;"),
+                ("a.rs", "use super::b::Y;"),
+                ("b.rs", "use super::a;"),
+            ],
+            &["crate: a, b"],
+        ),
+        (
+            "another program of the crate",
+            &[("lib.rs", ""), ("a.rs", "use crate::bin::b;"), ("bin/b.rs", "use crate::a;")],
+            &[],
+        ),
+        (
+            "files of a folder",
+            &[
+                ("lib.rs", ""),
+                ("k/mod.rs", ""),
+                ("k/a.rs", "use super::b;"),
+                ("k/b.rs", "use super::a;"),
+            ],
+            &["crate::k: a, b"],
+        ),
+        (
+            "three files at the third depth",
+            &[
+                ("lib.rs", ""),
+                ("k/mod.rs", ""),
+                ("k/l/mod.rs", ""),
+                ("k/l/a.rs", "use super::b::X;"),
+                ("k/l/b.rs", "use crate::k::l::c::Y;"),
+                ("k/l/c.rs", "fn f() { super::a::f(); }"),
+                ("k/l/d.rs", "use super::a::X;"),
+            ],
+            &["crate::k::l: a, b, c"],
+        ),
+        (
+            "a file and a folder, through the folder's files",
+            &[
+                ("lib.rs", ""),
+                ("k/a.rs", "use super::b::c::X;"),
+                ("k/b/c.rs", "use super::super::a::Y;"),
+            ],
+            &["crate::k: a, b"],
+        ),
+        (
+            "a folder whose children use it",
+            &[
+                ("lib.rs", ""),
+                ("k/mod.rs", "mod a; use a::X; pub struct K;"),
+                ("k/a.rs", "use super::K; use crate::k::K as L;"),
+            ],
+            &[],
+        ),
+        (
+            "an inline module is a part of its file",
+            &[
+                ("lib.rs", ""),
+                ("a.rs", "mod inner { use super::X; use crate::b::Y; }\nuse self::inner::Z;"),
+                ("b.rs", ""),
+            ],
+            &[],
+        ),
+        (
+            "two cycles",
+            &[
+                ("lib.rs", ""),
+                ("k/a.rs", "use super::b;"),
+                ("k/b.rs", "use super::a; use crate::l;"),
+                ("l.rs", "use crate::k::a;"),
+            ],
+            &["crate: k, l", "crate::k: a, b"],
+        ),
+    ];
+
     #[test]
-    fn folders_that_use_each_other_are_a_cycle() {
+    fn cycles_are_found_at_every_depth() {
+        for (case, files, expected) in CASES {
+            let heads = found(files).into_iter().map(|cycle| {
+                let head = cycle.lines().next().unwrap_or_default();
+                head.trim_start_matches("cycle in ").to_owned()
+            });
+            assert_eq!(heads.collect::<Vec<_>>(), *expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn cycle_names_its_members_and_the_places_of_their_uses() {
         let files = [
             ("lib.rs", "mod a; mod b;"),
             ("a/mod.rs", "mod deep;"),
@@ -204,16 +309,6 @@ mod tests {
     }
 
     #[test]
-    fn one_way_comments_and_tests_are_no_cycle() {
-        let files = [
-            ("lib.rs", "use a::X; use b::Y;"),
-            ("a.rs", "use crate::b::Y;\nstruct X;"),
-            ("b.rs", "// crate::a::X\n#[cfg(test)]\nmod tests { use crate::a::X; }\nstruct Y;"),
-        ];
-        assert_eq!(cycles_in(&files), [""; 0]);
-    }
-
-    #[test]
     fn cycle_through_a_reexport_is_found() {
         let files = [
             ("lib.rs", ""),
@@ -225,29 +320,5 @@ mod tests {
         let cycles = cycles_in(&files);
         assert_eq!(cycles.len(), 1, "{cycles:?}");
         assert!(cycles[0].starts_with("cycle in crate::k: a, b\n"), "{}", cycles[0]);
-    }
-
-    #[test]
-    fn files_of_one_folder_may_use_each_other() {
-        let files = [
-            ("lib.rs", ""),
-            ("k/mod.rs", ""),
-            ("k/a.rs", "use super::b::Y;"),
-            ("k/b.rs", "use super::a::X;"),
-        ];
-        assert_eq!(cycles_in(&files), [""; 0]);
-    }
-
-    #[test]
-    fn inline_module_is_part_of_its_file() {
-        let files = [
-            ("lib.rs", ""),
-            (
-                "a.rs",
-                "mod inner { use super::X; use crate::b::Y; }\nuse self::inner::Z;\nstruct X;",
-            ),
-            ("b.rs", "struct Y;"),
-        ];
-        assert_eq!(cycles_in(&files), [""; 0]);
     }
 }
