@@ -1,4 +1,4 @@
-//! Lists long files and functions: a report for reviews, not a limit.
+//! Refuses files that are too long, and lists long files and functions: a report for reviews.
 
 use crate::{TextFile, source::Source};
 
@@ -6,6 +6,11 @@ use crate::{TextFile, source::Source};
 pub const MAX_FILE_LINES: usize = 300;
 /// Lines of a function, above which it is listed.
 pub const MAX_FUNCTION_LINES: usize = 60;
+
+/// Lines of a file before its tests, above which it is refused.
+pub const MOST_LINES: usize = 400;
+/// Lines of a file with its tests, above which it is refused.
+pub const MOST_LINES_WITH_TESTS: usize = 900;
 
 /// A file or function that is longer than its limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,10 +22,30 @@ pub struct Long {
 
 /// The file, if it has too many lines before its tests.
 pub fn long_file(file: &TextFile) -> Option<Long> {
-    let code = Source::new(&file.text).code();
-    let tests = code.lines().position(|line| line == "#[cfg(test)]");
-    let lines = tests.unwrap_or_else(|| code.lines().count());
+    let lines = lines_before_tests(file);
     (lines > MAX_FILE_LINES).then(|| Long { lines, place: file.path.clone() })
+}
+
+/// Why a file is refused, if it is. A file of tests only has no lines before them.
+pub fn too_long(file: &TextFile) -> Option<String> {
+    let is_test = file.path.contains("/tests/") || file.path.ends_with("tests.rs");
+    let (before, all) = (lines_before_tests(file), file.text.lines().count());
+    let path = &file.path;
+    if before > MOST_LINES && !is_test {
+        return Some(format!("{path}: {before} lines before its tests, at most {MOST_LINES}"));
+    }
+    (all > MOST_LINES_WITH_TESTS)
+        .then(|| format!("{path}: {all} lines, at most {MOST_LINES_WITH_TESTS}"))
+}
+
+/// The lines before the module with the tests.
+fn lines_before_tests(file: &TextFile) -> usize {
+    let code = Source::new(&file.text).code();
+    let lines: Vec<&str> = code.lines().collect();
+    let begins_tests = |pair: &[&str]| {
+        pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && !pair[1].ends_with(';')
+    };
+    lines.windows(2).position(begins_tests).unwrap_or(lines.len())
 }
 
 /// The functions of the file that have too many lines.
@@ -69,7 +94,7 @@ fn body_lines(lines: &[&str]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{long_file, long_functions};
+    use super::{long_file, long_functions, too_long};
     use crate::TextFile;
 
     fn file(text: String) -> TextFile {
@@ -82,6 +107,28 @@ mod tests {
         assert_eq!(long_file(&file(format!("{}{tests}", "x;\n".repeat(300)))), None);
         let long = long_file(&file(format!("{}{tests}", "x;\n".repeat(301))));
         assert_eq!(long.map(|long| long.lines), Some(301));
+    }
+
+    #[test]
+    fn file_is_refused_by_its_lines_before_and_with_the_tests() {
+        let before = |count: usize, tests: usize| {
+            format!(
+                "#[cfg(test)]\nmod fixtures;\n{}#[cfg(test)]\nmod tests {{\n{}}}\n",
+                "x;\n".repeat(count),
+                "    y;\n".repeat(tests)
+            )
+        };
+        let at = |path: &str, text: String| too_long(&TextFile { path: path.to_owned(), text });
+        for (count, tests, expected) in [
+            (398, 0, None),
+            (399, 0, Some("a.rs: 401 lines before its tests, at most 400")),
+            (398, 497, None),
+            (398, 498, Some("a.rs: 901 lines, at most 900")),
+        ] {
+            assert_eq!(at("a.rs", before(count, tests)).as_deref(), expected, "{count} {tests}");
+        }
+        assert_eq!(at("x/tests/a.rs", "x;\n".repeat(900)), None);
+        assert!(at("x/src/tests.rs", "x;\n".repeat(901)).is_some());
     }
 
     #[test]

@@ -12,9 +12,7 @@ use repo_checks::{
     images::{missing_scripts, required_scripts},
     imports, is_within,
     language::{self, Exception, Finding},
-    listeners, markdown, renames, retries, root,
-    source::{Source, test_functions},
-    tracked_files, tracked_paths,
+    length, listeners, markdown, renames, root, tracked_files, tracked_paths,
 };
 
 /// The uses that are right, with the reason for each.
@@ -73,6 +71,13 @@ fn modules_depend_on_each_other_one_way() {
         .map(|cycle| cycle.to_string())
         .collect();
     fail_with(&cycles, "move what both sides need below both");
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let files = tracked_files(|path| extension(path) == "rs");
+    let found: Vec<String> = files.iter().filter_map(length::too_long).collect();
+    fail_with(&found, "split the file by what it decides");
 }
 
 #[test]
