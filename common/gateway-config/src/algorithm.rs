@@ -3,21 +3,21 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How the confidence is computed.
+/// How the confidence of a sample is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Algorithm {
-    /// Of a language model: from the log-probabilities of its tokens. The default with `openai`.
+    /// For a language model: from the log-probabilities of its tokens. The default with `openai`.
     LogProb,
-    /// Of a classifier: one minus the normalised entropy.
+    /// For a classifier: one minus the normalised entropy.
     CrossEntropy,
-    /// Of a classifier: the greatest probability. The default with the others.
+    /// For a classifier: the greatest probability. The default with `oip` and `tfserving`.
     MaxProbability,
-    /// Of a classifier: the greatest probability minus the second.
+    /// For a classifier: the greatest probability minus the second.
     Margin,
-    /// Of a detector: the share of boxes with a high score.
+    /// For a detector: the share of boxes with a high score.
     #[serde(rename = "IBT")]
     Ibt,
-    /// Of a detector: the mean score.
+    /// For a detector: the mean score of the boxes.
     Threshold,
     /// A random share, `goal.uploadRatio`.
     Random,
@@ -41,7 +41,7 @@ impl Algorithm {
         ("EdgeOnly", Self::EdgeOnly),
     ];
 
-    /// What it reads.
+    /// What the algorithm reads of the edge's answer.
     pub const fn reads(self) -> Reads {
         match self {
             Self::LogProb => Reads::Tokens,
@@ -61,7 +61,7 @@ pub enum Reads {
     Classes,
     /// Boxes with their scores.
     Boxes,
-    /// Nothing.
+    /// The algorithm does not read the answer.
     Nothing,
 }
 
@@ -69,9 +69,9 @@ pub enum Reads {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ScoreKind {
-    /// From 0 to 1.
+    /// The numbers are probabilities, 0 to 1.
     Probabilities,
-    /// Any numbers, before the softmax.
+    /// The numbers are logits, before the softmax.
     Logits,
     /// `[xmin, ymin, xmax, ymax, score, label]` per box.
     Boxes,
@@ -90,13 +90,13 @@ pub enum TokenRule {
     /// Geometric mean of the probabilities.
     #[default]
     Mean,
-    /// The least one.
+    /// The least probability of a token.
     Min,
-    /// A quantile.
+    /// A quantile of the probabilities.
     Quantile,
     /// Mean difference of the two most probable tokens.
     Margin,
-    /// The best label's share at the first token.
+    /// The share of the best label at the first token.
     Choice,
 }
 

@@ -4,21 +4,21 @@ use std::path::PathBuf;
 
 use crate::{Algorithm, Protocol, ScoreKind, UrlProblem};
 
-/// What is wrong with a configuration.
+/// Why a configuration is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Not JSON, an unknown field, or a value of the wrong type.
+    /// The text is not JSON, or has an unknown field or a value of the wrong type.
     #[error("{0}{remedy}", remedy = remedy(.0))]
     Json(#[from] serde_json::Error),
     /// A share is not from 0 to 1.
     #[error("{field} is {value}; it has to be from 0 to 1")]
     Share {
-        /// The field.
+        /// Path of the field.
         field: &'static str,
-        /// Its value.
+        /// The value of the field.
         value: f64,
     },
-    /// Two goals.
+    /// Both goals, `uploadRatio` and `agreement`, are given.
     #[error("give uploadRatio or agreement, not both: one is held, the other follows")]
     TwoGoals,
     /// Texts are not compared.
@@ -30,66 +30,66 @@ pub enum ConfigError {
     /// The cap prevents the goal.
     #[error("maxUploadRatio {cap} is below uploadRatio {ratio}")]
     CapBelowGoal {
-        /// The cap.
+        /// The value of `maxUploadRatio`.
         cap: f64,
-        /// The goal.
+        /// The value of `uploadRatio`.
         ratio: f64,
     },
     /// The algorithm reads what the protocol does not have.
     #[error("{algorithm:?} does not read the answers of {}; {}", protocol.as_str(), advice(*.protocol))]
     Algorithm {
-        /// The algorithm.
+        /// The value of `hardExample.algorithm`.
         algorithm: Algorithm,
-        /// The protocol.
+        /// The value of `protocol`.
         protocol: Protocol,
     },
     /// The algorithm reads another kind of scores.
     #[error("{algorithm:?} does not read {kind:?}; change hardExample.kind or algorithm")]
     Kind {
-        /// The algorithm.
+        /// The value of `hardExample.algorithm`.
         algorithm: Algorithm,
-        /// The kind.
+        /// The value of `hardExample.kind`.
         kind: ScoreKind,
     },
-    /// `choice` without labels.
+    /// The rule `choice` has fewer than two labels.
     #[error("choice needs at least two labels; add hardExample.labels")]
     Labels,
-    /// `Random` without a ratio.
+    /// The algorithm `Random` has no ratio.
     #[error("Random needs goal.uploadRatio")]
     RandomWithoutRatio,
-    /// The edge's address.
+    /// The edge's address is not `host:port`.
     #[error("edge.address {0:?} is not host:port")]
     EdgeAddress(String),
-    /// The edge's address of gRPC.
+    /// The edge's gRPC address is not `host:port`.
     #[error("edge.grpcAddress {0:?} is not host:port")]
     EdgeGrpcAddress(String),
-    /// gRPC with a protocol that has none.
+    /// A field for gRPC is given with a protocol that has no gRPC.
     #[error("{field} needs protocol oip; remove it, or change protocol {}", protocol.as_str())]
     GrpcProtocol {
-        /// The field.
+        /// Path of the field.
         field: &'static str,
-        /// The protocol.
+        /// The value of `protocol`.
         protocol: Protocol,
     },
-    /// A field of gRPC without the others.
+    /// A field for gRPC is given without the one that it needs.
     #[error("{field} needs {needed}; add {needed}, or remove {field}")]
     GrpcIncomplete {
-        /// The field.
+        /// Path of the given field.
         field: &'static str,
-        /// The one that is absent.
+        /// Path of the missing field.
         needed: &'static str,
     },
-    /// An address of the cloud.
+    /// An address of the cloud is not valid.
     #[error("{field} {url:?}: {why}")]
     CloudUrl {
-        /// The field.
+        /// Path of the field.
         field: &'static str,
-        /// The address.
+        /// The address as given.
         url: String,
-        /// What is wrong.
+        /// The problem of the address.
         why: UrlProblem,
     },
-    /// A header of `neverUpload`.
+    /// A header of `neverUpload` is not `name: value`.
     #[error("neverUpload.headers: {0:?} is not \"name: value\"")]
     Header(String),
     /// The identity of the service.
@@ -98,23 +98,23 @@ pub enum ConfigError {
     /// The directory of the capture.
     #[error("capture.directory {0:?} is not an absolute path")]
     CaptureDirectory(PathBuf),
-    /// The bound of the capture.
-    #[error("capture.maxBytes is {found}; it has to be at least {least}")]
+    /// The maximum size of the capture is too small.
+    #[error("capture.maxBytes is {bytes}; it has to be at least {least}")]
     CaptureBytes {
-        /// The least value.
+        /// The smallest permitted size in bytes.
         least: u64,
         /// The value.
-        found: u64,
+        bytes: u64,
     },
     /// No answer of the permitted size would have room.
-    #[error("limits.maxAnswerBytes is {found}; it has to be at least maxBodyBytes, {least}")]
+    #[error("limits.maxAnswerBytes is {bytes}; it has to be at least maxBodyBytes, {least}")]
     AnswerBytes {
-        /// `maxBodyBytes`.
+        /// The value of `maxBodyBytes` in bytes.
         least: usize,
         /// The value.
-        found: usize,
+        bytes: usize,
     },
-    /// A limit of 0.
+    /// A limit is 0.
     #[error("limits.{0} has to be at least 1")]
     Limit(&'static str),
 }

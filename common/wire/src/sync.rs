@@ -105,7 +105,7 @@ pub struct Sync {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DepartedTotals {
-    /// The object.
+    /// Namespace, resource and name of the object.
     pub object: ObjectKey,
     /// Number of samples inferred.
     pub inference_number: u64,

@@ -12,8 +12,13 @@ use repo_checks::{
     images::{missing_scripts, required_scripts},
     imports, is_within,
     language::{self, Exception, Finding},
-    length, listeners, markdown, renames, root, tracked_files, tracked_paths,
+    length, listeners, markdown, renames, retries, root,
+    source::{Source, test_functions},
+    tracked_files, tracked_paths,
 };
+
+/// The folders whose documentation comments are sentences.
+const DOCUMENTED: &[&str] = &["common", "examples", "hack"];
 
 /// The uses that are right, with the reason for each.
 const EXCEPTIONS: &str = "hack/repo-checks/exceptions.txt";
@@ -57,6 +62,20 @@ fn exceptions_from_the_vocabulary_are_used() {
 }
 
 #[test]
+fn documentation_comments_are_sentences() {
+    let files = tracked_files(|path| extension(path) == "rs" && is_within(path, DOCUMENTED));
+    assert!(files.len() > 100);
+    let short: Vec<String> = files.iter().flat_map(doc_comments::short_blocks).collect();
+    let words = doc_comments::MAX_SHORT_WORDS;
+    fail_with(
+        &short,
+        &format!(
+            "explain in more than {words} words what the name does not, or remove the comment"
+        ),
+    );
+}
+
+#[test]
 fn modules_depend_on_each_other_one_way() {
     let files = tracked_files(|path| extension(path) == "rs");
     let folders: Vec<String> = tracked_paths()
@@ -65,7 +84,7 @@ fn modules_depend_on_each_other_one_way() {
         .filter(|folder| files.iter().any(|file| is_within(&file.path, &[folder])))
         .collect();
     assert!(folders.len() > 30, "{folders:?}");
-    let found: Vec<String> = folders
+    let cycles: Vec<String> = folders
         .iter()
         .flat_map(|folder| imports::cycles(folder, &files))
         .map(|cycle| cycle.to_string())

@@ -16,13 +16,13 @@ pub(crate) fn edge_worker_placed_once() -> Rule {
         .message("nodeName and nodeSelector are mutually exclusive; remove one")
 }
 
-pub(crate) fn one_edge_half() -> Rule {
+pub(crate) fn one_edge_worker_kind() -> Rule {
     Rule::new(format!("{} == 1", number_of(&["workerSpec", "server", "inferenceModel"]))).message(
         "give exactly one of workerSpec (a worker of your own), server (a model server, the gateway decides) and inferenceModel",
     )
 }
 
-pub(crate) fn one_cloud_half() -> Rule {
+pub(crate) fn one_cloud_worker_kind() -> Rule {
     let halves = ["workerSpec", "server", "inferenceModel", "endpoint", "service"];
     Rule::new(format!("{} == 1", number_of(&halves)))
         .message("give exactly one of workerSpec, server, inferenceModel, endpoint and service")

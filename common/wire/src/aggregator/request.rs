@@ -39,7 +39,7 @@ pub struct RunRequest {
     pub session_host: Option<String>,
 }
 
-/// What a run depends on.
+/// The settings that the result of a run depends on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunSettings {
@@ -47,7 +47,7 @@ pub struct RunSettings {
     pub workers: BTreeMap<String, RunWorker>,
     /// Hash of all that the containers are created from: image, program, arguments, environment.
     pub workload: ContentHash,
-    /// Number of rounds.
+    /// Number of rounds after which the run ends, unless it stops early.
     pub rounds: u32,
     /// Fewest updates that a round may close with. Absent: all of at most three workers, and two
     /// thirds of more, without those of which time brings no update.
@@ -67,7 +67,7 @@ pub struct RunSettings {
     pub on_too_few_workers: OnTooFewWorkers,
     /// The share of the workers that take part in a round, above 0 to 1. At least `min_workers`.
     pub fraction: f64,
-    /// How updates become new weights.
+    /// The rule by which updates become new weights.
     pub rule: AggregationRule,
     /// Seed of the run.
     pub seed: u64,
@@ -87,7 +87,7 @@ pub struct RunSettings {
     pub session: Option<SessionSettings>,
 }
 
-/// As [`RunSettings::max_deadlines`] of earlier controllers.
+/// The value for a controller whose message has no [`RunSettings::max_deadlines`].
 fn default_max_deadlines() -> u32 {
     3
 }
@@ -121,9 +121,9 @@ pub struct SessionSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunWorker {
-    /// Its node.
+    /// The node on which the worker trains.
     pub node: NodeName,
-    /// Its `Dataset`.
+    /// Name of the `Dataset` on which the worker trains.
     pub dataset: ObjectName,
     /// The samples of the `Dataset` when the run began. Absent: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -135,7 +135,7 @@ pub struct RunWorker {
 pub enum OnTooFewWorkers {
     /// The round waits: for workers, or for another `min_workers`.
     Wait,
-    /// The run fails.
+    /// The run fails, and no further round begins.
     Fail,
 }
 
@@ -174,20 +174,20 @@ pub struct InitialWeights {
     pub sha256: String,
 }
 
-/// How weights are measured.
+/// How the weights of a run are measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunEvaluation {
     /// The node with the dataset.
     pub node: NodeName,
-    /// The `Dataset`.
+    /// Name of the `Dataset` on which the weights are measured.
     pub dataset: ObjectName,
     /// The metric that decides, such as `accuracy`.
     pub metric: String,
-    /// Whether a smaller number is better.
+    /// Whether a smaller value of the metric is better.
     #[serde(default)]
     pub minimize: bool,
-    /// Every how many rounds. The last round is always measured.
+    /// Number of rounds between two measurements. The last round is always measured.
     pub every: u32,
     /// Digest of a content of the aggregator that is measured first, as round 0: the weights that
     /// are in use now.
@@ -214,7 +214,7 @@ pub struct EarlyStop {
 pub struct WorkerProblem {
     /// CamelCase, a reason of conditions.
     pub reason: String,
-    /// Human-readable.
+    /// Human-readable explanation of the problem.
     pub message: String,
 }
 
@@ -222,11 +222,11 @@ pub struct WorkerProblem {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedTask {
-    /// The task.
+    /// The ID of the task that failed.
     pub id: TaskId,
     /// CamelCase, a reason of conditions.
     pub reason: String,
-    /// Human-readable.
+    /// Human-readable explanation of the failure.
     pub message: String,
     /// Whether the node refused the output of the program. Otherwise its containers failed too often.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

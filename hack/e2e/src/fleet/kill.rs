@@ -5,7 +5,7 @@ use neptune_harness::docker::docker;
 use super::Fleet;
 use crate::launch::RunningTransport;
 
-/// What a test can kill.
+/// A process that a test can kill.
 #[derive(Debug, Clone, Copy)]
 pub enum KillTarget {
     /// The whole of the emulated `KubeEdge`, if the fleet uses it.
@@ -16,7 +16,7 @@ pub enum KillTarget {
     Edgecore,
     /// The edge node's agent.
     Agent,
-    /// The controller.
+    /// The controller in the cloud.
     Controller,
     /// The broker, which loses retained messages and sessions.
     Broker,
