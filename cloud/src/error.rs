@@ -41,6 +41,9 @@ pub enum Error {
         /// The problem.
         why: String,
     },
+    /// The handlers of signals cannot be installed.
+    #[error("signal handlers: {0}")]
+    Signals(std::io::Error),
     /// The HTTP client cannot be created.
     #[error("HTTP client: {0}")]
     Client(String),
@@ -147,8 +150,6 @@ impl Error {
             | Self::TopicPrefix(_)
             | Self::TokenFile { .. }
             | Self::Client(_)
-            | Self::Listen { .. }
-            | Self::Webhook { .. }
             | Self::WebhookUrl { .. }
             | Self::Certificate { .. }
             | Self::Training(_)
@@ -163,7 +164,12 @@ impl Error {
                 400 | 403 | 422 => Class::Refused,
                 _ => Class::Transient,
             },
-            Self::Api { .. } | Self::LeadershipLost => Class::Transient,
+            Self::Api { .. }
+            | Self::LeadershipLost
+            | Self::Signals(_)
+            // Another program may end, and an address may appear with its network.
+            | Self::Listen { .. }
+            | Self::Webhook { .. } => Class::Transient,
         }
     }
 

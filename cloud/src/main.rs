@@ -1,18 +1,15 @@
-//! `neptune-cloud`: reads the command line, sets up logs and TLS, and runs the command.
+//! `neptune-cloud`: reads the command line, and runs the command.
 
-use std::{io::IsTerminal as _, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::Parser as _;
 use neptune_cloud::{
-    cli::{Cli, Command, LogFormat},
+    cli::{Cli, Command},
     commands,
-    error::Class,
+    error::{Class, Error},
     run,
 };
-use tracing_subscriber::EnvFilter;
-
-/// The exit code for wrong flags and settings, the same as clap's.
-const USAGE: u8 = 2;
+use neptune_program::{Program, Threads};
 
 /// The client library logs each failed request, and each watch that ends or is refused. The
 /// controller logs an outage of the API server, and a refused watch, once.
@@ -20,34 +17,27 @@ const LOG_FILTER: &str = "warn,kube_client::client=error,kube_client::client::tl
     kube_client::client::builder=off,kube_runtime::watcher=error,neptune_cloud=info,neptune_link=info";
 
 fn main() -> ExitCode {
-    // Before any TLS connection. It fails only if a provider is installed already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let result = match Cli::parse().command {
-        Command::Crds { output } => commands::crds(output.as_deref()),
-        Command::Run(flags) => {
-            set_up_logs(flags.log_format);
-            abort_on_panic();
-            runtime().block_on(run::run(*flags))
-        }
-        Command::RecordMetrics(flags) => runtime().block_on(commands::record_metrics(flags)),
-        Command::Training { command } => runtime().block_on(commands::training(command)),
-        Command::Trust(flags) => runtime().block_on(commands::trust(flags)),
-        Command::Status(flags) => runtime().block_on(commands::status(flags)),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("neptune-cloud: {error}");
-            match error.class() {
-                Class::Configuration => ExitCode::from(USAGE),
-                _ => ExitCode::FAILURE,
-            }
-        }
+    let Cli { command, logs } = Cli::parse();
+    let is_controller = matches!(command, Command::Run(_));
+    if is_controller {
+        abort_on_panic();
     }
+    // The other commands print their result, and one error.
+    let log_filter = if is_controller { LOG_FILTER } else { "off" };
+    let program = Program { name: "neptune-cloud", log_filter, threads: Threads::Cpus };
+    program.run(&logs, execute(command), |error| error.class() == Class::Configuration)
 }
 
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Runtime::new().expect("threads and an I/O driver are available")
+async fn execute(command: Command) -> Result<ExitCode, Error> {
+    match command {
+        Command::Crds { output } => commands::crds(output.as_deref())?,
+        Command::Run(flags) => Box::pin(run::run(*flags)).await?,
+        Command::RecordMetrics(flags) => commands::record_metrics(flags).await?,
+        Command::Training { command } => commands::training(command).await?,
+        Command::Trust(flags) => commands::trust(flags).await?,
+        Command::Status(flags) => commands::status(flags).await?,
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Ends the process at a panic of any thread. Otherwise one that holds a lock would make every later
@@ -61,18 +51,6 @@ fn abort_on_panic() {
     }));
 }
 
-fn set_up_logs(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(LOG_FILTER));
-    let logs = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => logs.init(),
-        LogFormat::Json => logs.json().init(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
@@ -80,6 +58,8 @@ mod tests {
         os::unix::process::ExitStatusExt as _,
         sync::{Arc, Mutex},
     };
+
+    use tracing_subscriber::EnvFilter;
 
     use super::*;
 

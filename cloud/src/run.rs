@@ -5,12 +5,8 @@ use std::time::Duration;
 use futures::channel::mpsc;
 use k8s_openapi::jiff::Timestamp;
 use neptune_api::{JointInferenceService, TrainingModel};
-use neptune_link::LinkOptions;
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::OnceCell,
-    task::JoinSet,
-};
+use neptune_program::stop_signal;
+use tokio::{sync::OnceCell, task::JoinSet};
 
 use crate::{
     admission::Webhook,
@@ -45,6 +41,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Invalid flags, an invalid kubeconfig, an address in use, and [`Error::LeadershipLost`]. An
 /// unreachable API server or broker is not an error.
 pub async fn run(flags: Run) -> Result<(), Error> {
+    let stop = stop_signal().map_err(Error::Signals)?;
     let listener = health::bind(flags.listen)?;
     let webhook = Webhook::prepare(&flags)?;
     let config = kubeconfig::config(flags.kubeconfig.as_deref(), None).await?;
@@ -131,7 +128,7 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         result = work => result,
         () = admission => Ok(()),
         () = health::serve(listener, health_state.clone(), refusals) => Ok(()),
-        () = stop_signal() => {
+        () = stop => {
             tracing::info!("shutting down");
             Ok(())
         }
@@ -218,14 +215,7 @@ fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, TransportEven
             let why = "--transport mqtt requires the address of the broker that the agents use";
             let missing = Error::FlagMissing { flag: "--mqtt-url", why };
             let url = flags.mqtt_url.clone().ok_or(missing)?;
-            let options = LinkOptions {
-                ca_file: flags.mqtt_ca_file.clone(),
-                certificate_file: flags.mqtt_cert_file.clone(),
-                key_file: flags.mqtt_key_file.clone(),
-                password_file: flags.mqtt_password_file.clone(),
-                allow_insecure: flags.insecure_broker,
-                ..LinkOptions::new(url, client_id())
-            };
+            let options = flags.broker.link_options(url, client_id());
             Ok(Mqtt::start(options, flags.topic_prefix.clone(), metrics.clone())?)
         }
         cli::Transport::EventBus => {
@@ -250,13 +240,4 @@ fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, TransportEven
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 fn client_id() -> String {
     format!("neptune-cloud-{:x}-{:x}", Timestamp::now().as_microsecond(), std::process::id())
-}
-
-async fn stop_signal() {
-    let mut terminate = signal(SignalKind::terminate()).expect("signal handlers can be installed");
-    let mut interrupt = signal(SignalKind::interrupt()).expect("signal handlers can be installed");
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
 }

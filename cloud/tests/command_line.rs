@@ -33,20 +33,23 @@ fn crds_are_printed_as_one_stream_or_written_to_files() {
 }
 
 #[test]
-fn invalid_settings_exit_with_2_and_name_the_flag() {
+fn wrong_settings_have_their_exit_code_and_name_the_flag() {
     let run = ["run", "--listen", "127.0.0.1:0", "--mqtt-url"];
-    for (more, message) in [
-        (&["http://broker"][..], "--mqtt-url"),
+    for (more, code, message) in [
+        (&["http://broker"][..], 2, "--mqtt-url"),
         (
             &["mqtt://broker", "--kubeconfig", "/nonexistent/kubeconfig"],
+            2,
             "--kubeconfig /nonexistent",
         ),
-        (&["mqtt://broker"], "--kubeconfig is not set"),
-        (&["mqtt://broker", "--topic-prefix", "a/#"], "--topic-prefix"),
-        (&["mqtt://broker", "--listen", "192.0.2.1:1"], "--listen"),
+        (&["mqtt://broker"], 2, "--kubeconfig is not set"),
+        (&["mqtt://broker", "--topic-prefix", "a/#"], 2, "--topic-prefix"),
+        (&["mqtt://broker", "--log-filter", "info,=x=y"], 2, "--log-filter"),
+        // The address may appear with its network.
+        (&["mqtt://broker", "--listen", "192.0.2.1:1"], 1, "--listen"),
     ] {
         let output = neptune_cloud(&[&run[..3], &["--mqtt-url"], more].concat());
-        assert_eq!(output.status.code(), Some(2), "{more:?}: {}", error(&output));
+        assert_eq!(output.status.code(), Some(code), "{more:?}: {}", error(&output));
         assert!(error(&output).contains(message), "{more:?}: {}", error(&output));
     }
     let directory = tempfile::tempdir().unwrap();
@@ -54,19 +57,21 @@ fn invalid_settings_exit_with_2_and_name_the_flag() {
     std::fs::write(&kubeconfig, KUBECONFIG).unwrap();
     let kubeconfig = kubeconfig.to_str().unwrap();
     let without = ["run", "--listen", "127.0.0.1:0", "--kubeconfig", kubeconfig];
-    for (more, message) in [
-        (&[][..], "--mqtt-url is missing: --transport mqtt"),
+    for (more, code, message) in [
+        (&[][..], 2, "--mqtt-url is missing: --transport mqtt"),
         (
             &["--transport", "eventbus", "--upstream-listen", "192.0.2.1:1"],
+            1,
             "--upstream-listen 192.0.2.1:1",
         ),
         (
             &["--transport", "eventbus", "--upstream-token-file", "/nonexistent"],
+            2,
             "--upstream-token-file /nonexistent",
         ),
     ] {
         let output = neptune_cloud(&[&without[..], more].concat());
-        assert_eq!(output.status.code(), Some(2), "{more:?}: {}", error(&output));
+        assert_eq!(output.status.code(), Some(code), "{more:?}: {}", error(&output));
         assert!(error(&output).contains(message), "{more:?}: {}", error(&output));
     }
     let output =

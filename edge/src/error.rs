@@ -57,6 +57,8 @@ pub enum Error {
         "the data directory is an earlier copy: the cloud knows start {newest} of agent instance {instance}, this is start {epoch}; the agent restarts as a new instance"
     )]
     RestoredCopy { instance: String, epoch: u64, newest: u64 },
+    #[error("signal handlers: {0}")]
+    Signals(io::Error),
     #[error("{path}: {source}")]
     File { path: PathBuf, source: io::Error },
 }

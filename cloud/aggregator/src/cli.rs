@@ -8,7 +8,8 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
+use neptune_program::logs::LogFlags;
 use neptune_wire::KeyPin;
 
 /// Runs the rounds of one TrainingModel: names the tasks of workers, receives and checks their
@@ -37,24 +38,14 @@ pub struct Cli {
     /// Create tls.key in the data directory if it is absent, write its pin to this file, and exit.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["key_file", "controller_pin"])]
     pub report_pin: Option<PathBuf>,
-    /// Format of the log on stderr.
-    #[arg(long, env = "NEPTUNE_LOG_FORMAT", value_enum, default_value_t)]
-    pub log_format: LogFormat,
+    /// The log.
+    #[command(flatten)]
+    pub logs: LogFlags,
 }
 
 fn pin(text: &str) -> Result<KeyPin, &'static str> {
     let pin = KeyPin(text.to_owned());
     if pin.is_valid() { Ok(pin) } else { Err("must be sha256: and 64 lower-case hex digits") }
-}
-
-/// Format of the log.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// Lines of text.
-    #[default]
-    Text,
-    /// One JSON object per line.
-    Json,
 }
 
 #[cfg(test)]

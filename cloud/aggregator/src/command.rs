@@ -4,7 +4,7 @@
 use std::{fs, io, path::Path, sync::Arc};
 
 use neptune_pinned_tls::TlsKey;
-use tokio::signal::unix::{SignalKind, signal};
+use neptune_program::stop_signal;
 use tracing::info;
 
 use crate::{aggregator::Aggregator, cli::Cli, error::Error, fetch, http::server, work};
@@ -32,10 +32,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
     if let Some(report) = &cli.report_pin {
         return report_pin(&cli.data_dir, report);
     }
-    // The first process of a container has no default handlers.
-    let handler = |kind| signal(kind).map_err(|error| Error::Start(error.to_string()));
-    let mut terminate = handler(SignalKind::terminate())?;
-    let mut interrupt = handler(SignalKind::interrupt())?;
+    let stop = stop_signal().map_err(|error| Error::Start(error.to_string()))?;
     let aggregator = Arc::new(Aggregator::open(&cli.data_dir)?);
     let key = match &cli.key_file {
         // A missing file of this flag is an error: nobody would know a new key.
@@ -49,8 +46,7 @@ pub async fn run(cli: Cli) -> Result<(), Error> {
     tokio::select! {
         () = server::serve(listener, key, controller, Arc::clone(&aggregator)) => {}
         () = work::run(aggregator, fetch::client()?) => {}
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        () = stop => {}
     }
     info!("stopping");
     Ok(())

@@ -74,7 +74,7 @@ impl Error {
 
     /// Whether a restart cannot help.
     pub fn is_configuration(&self) -> bool {
-        matches!(self, Self::Key(_) | Self::KeyMissing(_) | Self::Listen { .. })
+        matches!(self, Self::Key(_) | Self::KeyMissing(_))
     }
 }
 

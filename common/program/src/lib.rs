@@ -1,8 +1,30 @@
-//! What all programs of Neptune do in the same way: so far, how their servers accept connections, and
-//! the text of a failed call.
+//! What all programs of Neptune do in the same way.
+//!
+//! | module | task | feature |
+//! |---|---|---|
+//! | `listen` | the one accept loop of all servers | |
+//! | `causes` | the text of a failed call | |
+//! | `start` | the threads, the logs, the TLS library, and the exit code | `start` |
+//! | `logs` | the options and the format of the log | `start` |
+//! | `signals` | the signals that stop a program | `start` |
+//! | `broker` | the options of a connection to an MQTT broker | `broker` |
 #![deny(missing_docs)]
 
+#[cfg(feature = "broker")]
+mod broker;
 mod causes;
 pub mod listen;
+#[cfg(feature = "start")]
+pub mod logs;
+#[cfg(feature = "start")]
+mod signals;
+#[cfg(feature = "start")]
+mod start;
 
+#[cfg(feature = "broker")]
+pub use broker::BrokerFlags;
 pub use causes::causes;
+#[cfg(feature = "start")]
+pub use signals::stop_signal;
+#[cfg(feature = "start")]
+pub use start::{CONFIGURATION, Program, Threads};

@@ -44,7 +44,6 @@ const REPORTS: usize = 10;
 ///
 /// # Errors
 /// The configuration, the samples, or a model server.
-#[tokio::main(flavor = "current_thread")]
 pub async fn calibrate(args: &CalibrateArgs) -> Result<(), Error> {
     let service = Service::new(Files::new(&args.config).read_config()?)?;
     let judged = match (service.protocol(), &service.rule) {

@@ -8,6 +8,7 @@
 use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use neptune_program::logs::LogFlags;
 
 /// Answers inference requests with the model server of this node, and sends hard samples to the
 /// cloud.
@@ -17,6 +18,9 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// The log.
+    #[command(flatten)]
+    pub logs: LogFlags,
 }
 
 /// The commands.

@@ -1,6 +1,8 @@
 //! Starts the link to the cloud and the link to the workers' broker, and forwards their events to
 //! the agent's loop.
 
+use std::path::PathBuf;
+
 use neptune_link::{BrokerUrl, Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use tokio::sync::mpsc;
 
@@ -44,28 +46,24 @@ pub fn start_links(
 
 /// The options of the connection to the cloud's broker, with the subscription of this node.
 pub fn cloud_options(config: &Config, client_id: String) -> LinkOptions {
-    let mut options = link_options(config, &config.mqtt_url, client_id);
-    let credentials = config.credentials.clone();
-    options.certificate_file = credentials.certificate_file;
-    options.key_file = credentials.key_file;
-    options.password_file = credentials.password_file;
-    options.allow_insecure = credentials.allow_insecure;
+    let mut options = config.broker.link_options(config.mqtt_url.clone(), client_id);
+    options.ca_file = authorities(config, &config.mqtt_url);
     options.subscriptions = vec![config.prefix.downstream_filter(&config.node)];
     options
 }
 
 /// The options of the connection to the workers' broker.
 pub fn local_options(config: &Config, client_id: String) -> LinkOptions {
-    let mut options = link_options(config, &config.local_url, client_id);
+    let mut options = LinkOptions::new(config.local_url.clone(), client_id);
+    options.ca_file = authorities(config, &config.local_url);
     // This broker carries only workers' messages, on an address of the node's own configuration.
     options.allow_insecure = true;
     options
 }
 
-fn link_options(config: &Config, url: &BrokerUrl, client_id: String) -> LinkOptions {
-    let mut options = LinkOptions::new(url.clone(), client_id);
-    options.ca_file = config.ca_file.clone().filter(|_| url.is_tls());
-    options
+/// The file with the authorities of a broker, which only TLS uses.
+fn authorities(config: &Config, url: &BrokerUrl) -> Option<PathBuf> {
+    config.broker.mqtt_ca_file.clone().filter(|_| url.is_tls())
 }
 
 fn start_link(

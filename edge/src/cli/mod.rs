@@ -15,6 +15,7 @@ mod run;
 mod sidecar;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use neptune_program::logs::LogFlags;
 
 pub use self::{
     containers::{ContainerArgs, ImageGcArgs},
@@ -33,20 +34,8 @@ pub use self::{
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
-    /// Format of log lines.
-    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "NEPTUNE_LOG_FORMAT")]
-    pub log_format: LogFormat,
-    /// Log filter: `debug`, or `info,neptune_edge=debug`. Default: RUST_LOG.
-    #[arg(long, global = true, env = "NEPTUNE_LOG_FILTER", value_name = "FILTER")]
-    pub log_filter: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// Text for people.
-    Text,
-    /// One JSON object per line.
-    Json,
+    #[command(flatten)]
+    pub logs: LogFlags,
 }
 
 /// Transport between agent and controller.

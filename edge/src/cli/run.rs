@@ -6,6 +6,7 @@ use std::{
 };
 
 use clap::Args;
+use neptune_program::BrokerFlags;
 
 use super::{ContainerArgs, ImageGcArgs, ModelArgs, ModelSharing, PeerArgs, Transport};
 
@@ -83,25 +84,8 @@ pub struct RunArgs {
     /// route to the broker.
     #[arg(long, env = "NEPTUNE_ADVERTISE_ADDRESS", value_name = "ADDRESS")]
     pub advertise_address: Option<String>,
-    /// PEM file with the certificate authorities that are trusted to sign the broker's certificate.
-    /// Required for mqtts://.
-    #[arg(long, env = "NEPTUNE_MQTT_CA_FILE", value_name = "FILE")]
-    pub mqtt_ca_file: Option<PathBuf>,
-    /// PEM file with the client certificate for the broker of --mqtt-url, or of --local-broker with
-    /// --transport eventbus. All broker files are read again for each connection, so a renewed
-    /// certificate needs no restart.
-    #[arg(long, env = "NEPTUNE_MQTT_CERT_FILE", value_name = "FILE", requires = "mqtt_key_file")]
-    pub mqtt_cert_file: Option<PathBuf>,
-    /// PEM file with the private key of the client certificate.
-    #[arg(long, env = "NEPTUNE_MQTT_KEY_FILE", value_name = "FILE", requires = "mqtt_cert_file")]
-    pub mqtt_key_file: Option<PathBuf>,
-    /// File with the password of the user in the broker URL. Replaces a password in the URL.
-    #[arg(long, env = "NEPTUNE_MQTT_PASSWORD_FILE", value_name = "FILE")]
-    pub mqtt_password_file: Option<PathBuf>,
-    /// Allow a non-loopback broker without TLS and authentication. Anybody who can connect to that
-    /// broker can start containers on this node.
-    #[arg(long, env = "NEPTUNE_INSECURE_BROKER")]
-    pub insecure_broker: bool,
+    #[command(flatten)]
+    pub broker: BrokerFlags,
     /// Name server for containers instead of the node's, such as EdgeMesh's 169.254.96.16, which
     /// must be the first one. May be repeated up to three times; the variable is a comma-separated
     /// list. Workers reach their cloud worker without it.

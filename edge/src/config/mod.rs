@@ -11,6 +11,7 @@ use std::{
 
 use neptune_link::BrokerUrl;
 use neptune_models::{AllowedAddress, S3Config, StorePolicy};
+use neptune_program::BrokerFlags;
 use neptune_wire::{Namespace, NodeName, TopicPrefix};
 
 pub use self::flags::EDGE_MESH_DNS;
@@ -37,9 +38,9 @@ pub struct Config {
     /// Over `EventBus`: the namespace of the Rules; `None` over plain MQTT.
     pub event_bus: Option<Namespace>,
     pub heartbeat: Duration,
-    pub ca_file: Option<PathBuf>,
-    /// The credentials for the cloud's broker.
-    pub credentials: BrokerCredentials,
+    /// The files of the connection to the cloud's broker. The workers' broker uses the same
+    /// certificate authorities.
+    pub broker: BrokerFlags,
     pub data_dir: PathBuf,
     /// The workers' broker. Without the agent's login if it is embedded.
     pub local_url: BrokerUrl,
@@ -80,16 +81,6 @@ pub struct Config {
     pub peers: Option<PeerSettings>,
 }
 
-/// The credentials for the cloud's broker. Files are read again for each connection.
-#[derive(Debug, Clone, Default)]
-pub struct BrokerCredentials {
-    pub certificate_file: Option<PathBuf>,
-    pub key_file: Option<PathBuf>,
-    pub password_file: Option<PathBuf>,
-    /// Allow a non-loopback broker without TLS and authentication.
-    pub allow_insecure: bool,
-}
-
 /// Validates the arguments of `run`.
 ///
 /// # Errors
@@ -126,19 +117,13 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         captures: absolute("--allow-capture-dir", &args.allow_capture_dir)?,
     };
     let worker_network = worker_network(&args.containers.worker_network, embedded, &local_url)?;
-    check_ca_file(&mqtt_url, &local_url, args.mqtt_ca_file.is_some())?;
+    check_ca_file(&mqtt_url, &local_url, args.broker.mqtt_ca_file.is_some())?;
     Ok(Config {
         node,
         heartbeat: heartbeat(args.heartbeat, event_bus.is_some())?,
         mqtt_url,
         event_bus,
-        ca_file: args.mqtt_ca_file,
-        credentials: BrokerCredentials {
-            certificate_file: args.mqtt_cert_file,
-            key_file: args.mqtt_key_file,
-            password_file: args.mqtt_password_file,
-            allow_insecure: args.insecure_broker,
-        },
+        broker: args.broker,
         data_dir: data_dir(args.data_dir)?,
         local_url,
         embedded,

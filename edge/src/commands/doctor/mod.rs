@@ -277,8 +277,8 @@ fn client_id(config: &Config, which: &str) -> String {
 
 fn certificate_files(config: &Config) -> impl Iterator<Item = (&'static str, PathBuf)> {
     let files = [
-        ("--mqtt-ca-file", &config.ca_file),
-        ("--mqtt-cert-file", &config.credentials.certificate_file),
+        ("--mqtt-ca-file", &config.broker.mqtt_ca_file),
+        ("--mqtt-cert-file", &config.broker.mqtt_cert_file),
     ];
     files.into_iter().filter_map(|(flag, path)| Some((flag, path.clone()?)))
 }

@@ -112,7 +112,7 @@ fn worker_reports_are_off_until_one_setting_turns_them_on() {
     let service = |objects: &[Value]| {
         objects.iter().any(|object| object["metadata"]["name"] == "neptune-worker-reports")
     };
-    let program = text("cloud/src/cli.rs");
+    let program = text("cloud/src/cli/run.rs");
     for transport in ["transport=mqtt", "transport=eventbus"] {
         let without = chart(&[transport]);
         assert!(!service(&without) && !Value::from(without).to_string().contains("WORKER_REPORT"));

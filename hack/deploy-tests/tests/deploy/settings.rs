@@ -14,9 +14,12 @@ fn variables(text: &str) -> BTreeSet<&str> {
     text.split(|c| !is_part(c)).filter(|word| word.starts_with("NEPTUNE_")).collect()
 }
 
-/// The sources of the agent's options, without their tests.
-fn agent_options(files: &[&str]) -> String {
-    let sources = files.iter().map(|file| text(&format!("edge/src/cli/{file}.rs")));
+/// The sources of options, without their tests. Those of logs and brokers are the same in all
+/// programs.
+fn options(program: &str, files: &[&str]) -> String {
+    let files = files.iter().map(|file| format!("{program}/src/cli/{file}.rs"));
+    let shared = ["logs/mod", "broker"].map(|file| format!("common/program/src/{file}.rs"));
+    let sources = files.chain(shared).map(|file| text(&file));
     sources.map(|source| source.split("#[cfg(test)]").next().unwrap().to_owned()).collect()
 }
 
@@ -24,7 +27,7 @@ fn agent_options(files: &[&str]) -> String {
 fn agents_settings_file_lists_every_option_of_run() {
     let file = text("build/systemd/edge.env");
     assert!(file.lines().all(|line| line.is_empty() || line.starts_with('#')), "all is commented");
-    let run = agent_options(&["mod", "run", "containers", "models", "peers"]);
+    let run = options("edge", &["mod", "run", "containers", "models", "peers"]);
     assert_eq!(
         variables(&file),
         variables(&run),
@@ -34,8 +37,8 @@ fn agents_settings_file_lists_every_option_of_run() {
 
 #[test]
 fn manifests_set_only_variables_that_the_programs_read() {
-    let cloud = text("cloud/src/cli.rs");
-    let edge = agent_options(&["mod", "run", "containers", "models", "peers", "fetch", "doctor"]);
+    let cloud = options("cloud", &["mod", "run"]);
+    let edge = options("edge", &["mod", "run", "containers", "models", "peers", "fetch", "doctor"]);
     let known = &variables(&cloud) | &variables(&edge);
     for overlay in OVERLAYS {
         let shown = serde_json::to_string(&objects(overlay)).unwrap();

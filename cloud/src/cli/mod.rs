@@ -1,0 +1,183 @@
+//! The command line of `neptune-cloud`: flags, environment variables and help texts.
+
+#![allow(
+    clippy::doc_markdown,
+    rustdoc::broken_intra_doc_links,
+    rustdoc::invalid_html_tags,
+    reason = "the comments are help texts for a terminal, not Markdown"
+)]
+
+mod record_metrics;
+mod run;
+mod status;
+mod training;
+mod trust;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use neptune_program::logs::LogFlags;
+
+pub use self::{
+    record_metrics::{RecordMetrics, Side},
+    run::{EventBus, MissingReferences, Run, Transport, WorkerReportFlags},
+    status::{ObjectArgument, Output, Status},
+    training::{ExportFormat, Training, TrainingCommand, TrainingExport},
+    trust::Trust,
+};
+
+/// Runs joint inference between cloud and edge from Kubernetes resources, over MQTT.
+#[derive(Debug, Parser)]
+#[command(
+    name = "neptune-cloud",
+    version,
+    after_help = "\
+Example, from an empty cluster to a running service:
+  neptune-cloud crds | kubectl apply -f -
+  neptune-cloud run --mqtt-url mqtts://broker --mqtt-ca-file ca.crt --kubeconfig ~/.kube/config
+  kubectl apply -f examples/digits/ && kubectl get jis -w"
+)]
+pub struct Cli {
+    /// The subcommand.
+    #[command(subcommand)]
+    pub command: Command,
+    /// The log.
+    #[command(flatten)]
+    pub logs: LogFlags,
+}
+
+/// The subcommands of `neptune-cloud`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the controllers until SIGTERM or Ctrl-C.
+    ///
+    /// Watches JointInferenceServices, InferenceModels, TrainingModels, Models and Datasets,
+    /// publishes the desired state of each node to its agent, creates Deployments and Services for
+    /// workers and aggregators that run in the cluster, and writes the reports to the status of
+    /// each object.
+    #[command(after_help = "\
+Examples:
+  neptune-cloud run --mqtt-url mqtt://127.0.0.1:1883 --kubeconfig ./kubeconfig
+  neptune-cloud run --mqtt-url mqtts://neptune_cloud@broker --mqtt-ca-file ca.crt --mqtt-password-file password")]
+    Run(Box<Run>),
+    /// Show one object on one page: workers, nodes, models, counters, recent events, and the next
+    /// step if something is wrong.
+    ///
+    /// To use it as a kubectl plugin, add a link named kubectl-neptune to this program to your
+    /// PATH.
+    #[command(after_help = "\
+Examples:
+  neptune-cloud status digits
+  kubectl neptune status digits -n default
+  kubectl neptune status im/mnist -o json")]
+    Status(Status),
+    /// Stop the run of a TrainingModel, start another one, or export its rounds.
+    #[command(after_help = "\
+Examples:
+  kubectl neptune training stop tm/digits
+  kubectl neptune training restart tm/digits -n default
+  kubectl neptune training export tm/digits -o csv > digits.csv")]
+    Training {
+        /// What to do.
+        #[command(subcommand)]
+        command: TrainingCommand,
+    },
+    /// Trust the new key of a node, or the first key before the node connects.
+    ///
+    /// With --require-known-keys a node's new key waits until it is trusted: the node cannot send
+    /// training results meanwhile. Compare the key with that of `neptune-edge doctor` on the node.
+    #[command(after_help = "\
+Examples:
+  kubectl neptune trust edge0
+  kubectl neptune trust edge0 --pin sha256:5f0c...")]
+    Trust(Trust),
+    /// Record metrics of a Model that is served without code.
+    ///
+    /// Model servers report no metrics. This command writes what `neptune-gateway calibrate`
+    /// measured, or the agreement that the gateway of a service reports, into the status of the
+    /// Model. It needs the right to patch models/status.
+    #[command(after_help = "\
+Examples:
+  neptune-gateway calibrate --config gateway.json --data test.csv --output json |
+    kubectl neptune record-metrics digits-small --calibration - --dataset digits-test
+  kubectl neptune record-metrics digits-big --calibration calibration.json --side cloud
+  kubectl neptune record-metrics digits-small --service digits")]
+    RecordMetrics(RecordMetrics),
+    /// Print the CustomResourceDefinitions, or write one file per definition.
+    #[command(after_help = "\
+Examples:
+  neptune-cloud crds | kubectl apply -f -
+  neptune-cloud crds --output crds")]
+    Crds {
+        /// Directory in which to write each definition as <plural>.<group>.yaml instead of printing
+        /// all of them.
+        #[arg(long, value_name = "DIR", env = "NEPTUNE_OUTPUT")]
+        output: Option<PathBuf>,
+    },
+}
+
+/// The flags that name an API server.
+#[derive(Debug, Args)]
+pub struct ClusterFlags {
+    /// Path of the kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the service account of
+    /// the Pod.
+    #[arg(long, value_name = "FILE", env = "NEPTUNE_KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig. Default: its current context.
+    #[arg(long, value_name = "NAME", env = "NEPTUNE_CONTEXT")]
+    pub context: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn every_flag_has_an_environment_variable_and_help() {
+        let command = Cli::command();
+        command.clone().debug_assert();
+        for subcommand in command.get_subcommands() {
+            let flags = subcommand.get_arguments().filter(|a| !a.is_positional());
+            for argument in flags.filter(|a| a.get_id() != "help") {
+                let name = argument.get_long().unwrap();
+                let variable = format!("NEPTUNE_{}", name.replace('-', "_").to_uppercase());
+                assert_eq!(argument.get_env().unwrap().to_str().unwrap(), variable);
+                assert!(argument.get_help().is_some(), "--{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn invalid_value_is_an_error_that_names_its_flag() {
+        for (flag, value) in [
+            ("--mqtt-url", "http://broker"),
+            ("--topic-prefix", "a/+"),
+            ("--listen", "8080"),
+            ("--log-format", "xml"),
+            ("--webhook-listen", "9443"),
+            ("--missing-references", "ignore"),
+            ("--webhook-certificate-lifetime", "long"),
+            ("--transport", "http"),
+            ("--router-url", "cloudcore:9443"),
+            ("--upstream-url", "http://host?node"),
+            ("--rule-namespace", "Neptune"),
+            ("--upstream-listen", "8081"),
+            ("--cluster-domain", "cluster.local."),
+            ("--cluster-domain", ""),
+            ("--allow-host-path", "/code,data"),
+            ("--allow-host-path", "/code/../run"),
+            ("--status-writes-per-second", "0"),
+        ] {
+            let url = ["--mqtt-url", "mqtt://broker"];
+            let mut arguments = vec!["neptune-cloud", "run", flag, value];
+            if flag != "--mqtt-url" {
+                arguments.extend(url);
+            }
+            let error = Cli::try_parse_from(arguments).unwrap_err().to_string();
+            assert!(error.contains(flag), "{error}");
+        }
+    }
+}

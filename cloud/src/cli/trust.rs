@@ -1,0 +1,34 @@
+//! The flags of `trust`.
+
+use clap::Args;
+use neptune_wire::{KeyPin, NodeName};
+
+use super::ClusterFlags;
+
+/// The flags of `trust`.
+#[derive(Debug, Args)]
+pub struct Trust {
+    /// Name of the node.
+    #[arg(value_name = "NODE")]
+    pub node: NodeName,
+    /// Pin of the key, as `neptune-edge doctor` shows it on the node. Default: the key that waits.
+    #[arg(long, value_name = "PIN", env = "NEPTUNE_PIN", value_parser = key_pin)]
+    pub pin: Option<KeyPin>,
+    /// Namespace of the controller.
+    #[arg(
+        short,
+        long,
+        value_name = "NAME",
+        env = "NEPTUNE_NAMESPACE",
+        default_value = "neptune-system"
+    )]
+    pub namespace: String,
+    /// The API server.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
+}
+
+fn key_pin(text: &str) -> Result<KeyPin, String> {
+    let pin = KeyPin(text.to_owned());
+    if pin.is_valid() { Ok(pin) } else { Err("not sha256: and 64 lower-case hex digits".into()) }
+}
