@@ -9,7 +9,9 @@ mod edge_down;
 mod grpc;
 mod invalid;
 mod pass;
+mod permission;
 mod respond;
+mod route;
 mod shadows;
 mod stream;
 mod tensors;
@@ -19,9 +21,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use hyper::{
-    HeaderMap, Method, Request, StatusCode,
+    HeaderMap, Request, StatusCode,
     body::Incoming,
     header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderName, HeaderValue, RETRY_AFTER},
     http::request::Parts,
@@ -29,20 +30,18 @@ use hyper::{
 use neptune_cascade::Unjudged;
 use tokio::sync::OwnedSemaphorePermit;
 
-use self::completion::Completion;
+use self::route::route;
 pub use self::shadows::compare;
 use crate::{
     clock,
     gateway::{Gateway, HeldAnswers, Service},
     protocol::{
-        Payload,
         batch::Form,
-        completion::{Kind, Request as CompletionRequest},
-        path::{self, Task, is_shared_memory, unpinned},
+        path::{self, Task},
     },
     server::{
-        Answer, BodyError, Entrance, Held, HeldBody, Paced, Wire, boxed, collect, error, finished,
-        grpc_error, has_content_coding, hides_cors, remove_cors,
+        Answer, BodyError, Entrance, Held, HeldBody, Wire, boxed, error, finished, grpc_error,
+        has_content_coding, hides_cors, remove_cors,
     },
     upstream::{CLIENT_TIMEOUT, CloudClient, Deadline, EdgeClient, Hops, Upper, excerpt_line},
 };
@@ -291,117 +290,5 @@ impl Exchange {
             Wire::Rest => answer,
             Wire::Grpc => finished(answer),
         }
-    }
-}
-
-async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answer {
-    let (head, body) = request.into_parts();
-    let limits = exchange.service.config.limits;
-    let body =
-        match Paced::new(body, limits.max_body_bytes, exchange.service.config.timeouts.client) {
-            Ok(body) => body.with_min_speed(),
-            Err(problem) => return exchange.body_error(&problem),
-        };
-    let path = head.uri.path().to_owned();
-    if is_shared_memory(exchange.service.protocol(), &path) {
-        let text = "shared memory of Triton is not offered here";
-        return exchange.error(StatusCode::NOT_IMPLEMENTED, text);
-    }
-    let task = Task::of(exchange.service.protocol(), &head.method, &path);
-    let is_decided = match &task {
-        Some(Task::Tensors { model, .. }) => {
-            exchange.service.decides(unpinned(model).unwrap_or(model))
-        }
-        Some(_) => true,
-        None => false,
-    };
-    let is_raw = Payload::is_raw(&head.headers);
-    let task = match task {
-        Some(task) if is_decided && !is_raw => task,
-        passed => {
-            let is_sample = head.method == Method::POST;
-            if is_sample {
-                exchange.note_passed(passed.as_ref(), is_decided, &path);
-            }
-            let limit = exchange.edge_limit(&head);
-            if let Some(answer) = exchange.take_place() {
-                return answer;
-            }
-            return pass::pass(exchange, head, boxed(body), limit, is_sample).await;
-        }
-    };
-    if let Some(answer) = exchange.coded(&head) {
-        return answer;
-    }
-    let body = match collect(body.holding(exchange.held.clone())).await {
-        Ok(body) => body,
-        Err(problem) => return exchange.body_error(&problem),
-    };
-    if let Some(answer) = exchange.take_place() {
-        return answer;
-    }
-    // The time to receive the request is the client's.
-    exchange.started = clock::now();
-    match task {
-        Task::Tensors { model, is_versioned, .. } => {
-            let request = tensors::Tensors {
-                edge_path: edge_path(exchange, &task, model, &head),
-                cloud_path: cloud_path(exchange, &task, model),
-                model: unpinned(model).unwrap_or(model),
-                is_pinned: unpinned(model).is_some() || exchange.is_pinned(&head),
-                is_versioned,
-                head: &head,
-            };
-            match Payload::new(&head.headers, body) {
-                Ok(payload) => {
-                    exchange.note_decided();
-                    tensors::answer(exchange, &request, payload).await
-                }
-                Err(problem) => exchange.error(StatusCode::BAD_REQUEST, &problem.to_string()),
-            }
-        }
-        Task::Chat | Task::Completion => complete(exchange, &task, &head, body).await,
-    }
-}
-
-/// The path at the edge, without the suffix that pins the request.
-fn edge_path(exchange: &Exchange, task: &Task<'_>, model: &str, head: &Parts) -> String {
-    let path = match unpinned(model) {
-        Some(model) => task.path(exchange.service.protocol(), model),
-        None => head.uri.path().to_owned(),
-    };
-    match head.uri.query() {
-        Some(query) => format!("{path}?{query}"),
-        None => path,
-    }
-}
-
-fn cloud_path(exchange: &Exchange, task: &Task<'_>, model: &str) -> String {
-    let name = exchange.service.cloud.as_ref().and_then(CloudClient::model_name);
-    task.cloud_path(exchange.service.protocol(), name.unwrap_or(model))
-}
-
-/// Answers a completion.
-async fn complete(exchange: &mut Exchange, task: &Task<'_>, head: &Parts, body: Bytes) -> Answer {
-    let kind = if *task == Task::Chat { Kind::Chat } else { Kind::Text };
-    let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-    let Some(request) = CompletionRequest::parse(kind, &body) else {
-        return exchange.pass_whole(head, &path, body).await;
-    };
-    let model = request.model.as_deref();
-    let is_decided =
-        model.is_none_or(|model| exchange.service.decides(unpinned(model).unwrap_or(model)));
-    if !is_decided {
-        exchange.note_other_model(model.unwrap_or_default());
-        return exchange.pass_whole(head, &path, body).await;
-    }
-    exchange.note_decided();
-    let is_pinned =
-        model.is_some_and(|model| unpinned(model).is_some()) || exchange.is_pinned(head);
-    let completion = Completion { head, request: &request, body: body.clone(), path, is_pinned };
-    if request.is_stream {
-        stream::answer(exchange, &completion).await
-    } else {
-        chat::answer(exchange, &completion).await
     }
 }

@@ -1,19 +1,20 @@
 //! One answer of the cloud: permission, deadline, at most one retry, and what the breaker learns.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use hyper::http::request::Parts;
-use neptune_cascade::breaker::{Failure, Permit};
+use neptune_cascade::breaker::Failure;
 use tracing::{debug, info, warn};
 
 use super::{
     Exchange,
     invalid::{expected, received},
+    permission::Permission,
 };
 use crate::{
     clock,
-    decision::{EndedOutage, RefusedCall},
+    decision::RefusedCall,
     gateway::{Gateway, HeldAnswers, Service},
     metrics::Side,
     protocol::Payload,
@@ -21,15 +22,6 @@ use crate::{
         CloudAnswer, CloudClient, CloudError, CloudRequest, CloudStream, Upper, failed, to_cloud,
     },
 };
-
-/// Permission for a call. If the client goes away meanwhile, the next one may call.
-#[derive(Debug)]
-struct Permission {
-    gateway: Arc<Gateway>,
-    permit: Option<Permit>,
-    /// When the call began.
-    asked: Instant,
-}
 
 /// A streamed answer that began.
 #[derive(Debug)]
@@ -103,65 +95,6 @@ impl OpenedStream {
         }
         self.held = Some(whole.freeze());
         Ok(self)
-    }
-}
-
-impl Permission {
-    /// Asks for permission; `None` if the cloud is left alone.
-    fn ask(gateway: &Arc<Gateway>) -> Option<Self> {
-        let asked = clock::now();
-        let permit = gateway.decisions().permit(asked).ok()?;
-        Some(Self { gateway: Arc::clone(gateway), permit: Some(permit), asked })
-    }
-
-    fn succeeded(&mut self) {
-        let Some(permit) = self.permit.take() else { return };
-        let ended = self.gateway.decisions().succeeded(permit, clock::now());
-        if let Some(EndedOutage { lasted, samples }) = ended {
-            let seconds = lasted.as_secs_f64();
-            info!(
-                "the cloud answers again after {seconds:.1} s, in which it did not answer {samples} \
-                 hard samples"
-            );
-        }
-    }
-
-    /// Whether the refused calls in a row are a problem since then.
-    fn refused(&mut self, refusal: RefusedCall) -> bool {
-        self.permit.take().is_some_and(|permit| {
-            self.gateway.decisions().refused_by_cloud(permit, refusal, clock::now())
-        })
-    }
-
-    /// An answer came, or begins. Whether this ends the problem of refused calls.
-    fn accepted(&self) -> bool {
-        let now = clock::now();
-        self.permit.is_some_and(|permit| self.gateway.decisions().accepted_by_cloud(permit, now))
-    }
-
-    /// The client's own deadline ended the call.
-    fn cut(&mut self) {
-        if let Some(permit) = self.permit.take() {
-            let now = clock::now();
-            let time = now.saturating_duration_since(self.asked);
-            self.gateway.decisions().cut(permit, time, now);
-        }
-    }
-
-    /// Whether the cloud is left alone since then.
-    fn failed(&mut self, failure: Failure) -> bool {
-        self.permit.take().is_some_and(|permit| {
-            let (now, random) = (clock::now(), clock::random());
-            self.gateway.decisions().failed(permit, failure, now, random)
-        })
-    }
-}
-
-impl Drop for Permission {
-    fn drop(&mut self) {
-        if let Some(permit) = self.permit.take() {
-            self.gateway.decisions().abandoned(permit);
-        }
     }
 }
 

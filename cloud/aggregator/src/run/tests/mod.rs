@@ -1,0 +1,140 @@
+//! Tables of states and events, without files and clocks.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod evaluations;
+mod properties;
+mod rounds;
+mod rows;
+mod workers;
+
+use neptune_wire::{
+    ContentHash, Metric, TaskKind,
+    aggregator::{
+        AggregationRule, EarlyStop, FailedTask, OnTooFewWorkers, ResultState, RunEvaluation,
+        RunPhase, RunTask, RunWorker, UpdateReport,
+    },
+};
+
+use super::*;
+
+pub(super) fn sha(text: &str) -> String {
+    neptune_content::Digest::of_bytes(text.as_bytes()).to_string()
+}
+
+pub(super) fn content(text: &str) -> ContentReference {
+    ContentReference { sha256: sha(text), bytes: 100 }
+}
+
+pub(super) fn request(workers: &[&str]) -> RunRequest {
+    let worker = |name: &&str| {
+        let node = format!("node-{name}").parse().unwrap();
+        let dataset = format!("digits-{name}").parse().unwrap();
+        ((*name).to_owned(), RunWorker { node, dataset, samples: Some(100) })
+    };
+    RunRequest {
+        uid: "u".to_owned(),
+        run: 1,
+        settings: RunSettings {
+            workers: workers.iter().map(worker).collect(),
+            workload: ContentHash::of(&"workload"),
+            rounds: 2,
+            min_workers: Some(u32::try_from(workers.len()).unwrap()),
+            round_timeout_seconds: Some(3600),
+            grace_seconds: None,
+            max_deadlines: 3,
+            on_too_few_workers: OnTooFewWorkers::Wait,
+            fraction: 1.0,
+            rule: AggregationRule {
+                trim: None,
+                equal_weights: false,
+                max_weight: 0.5,
+                clip: Some(2.0),
+                refuse: Some(5.0),
+                server_learning_rate: 1.0,
+                server_momentum: 0.0,
+            },
+            seed: 1,
+            max_update_bytes: 1 << 20,
+            initial: Some(InitialWeights { url: None, sha256: sha("initial") }),
+            evaluation: None,
+            early_stop: None,
+            session: None,
+        },
+        nodes: BTreeMap::new(),
+        failed: Vec::new(),
+        unavailable: BTreeMap::new(),
+        suspended: false,
+        keep: Vec::new(),
+        session_host: None,
+    }
+}
+
+fn evaluated_request(every: u32) -> RunRequest {
+    let mut request = request(&["a"]);
+    request.settings.rounds = 6;
+    request.settings.evaluation = Some(RunEvaluation {
+        node: "edge0".parse().unwrap(),
+        dataset: "digits-test".parse().unwrap(),
+        metric: "accuracy".to_owned(),
+        minimize: false,
+        every,
+        present: None,
+    });
+    request
+}
+
+/// A run whose first weights are here.
+fn started(request: RunRequest) -> Run {
+    let run = Run::start(request, 1000).unwrap();
+    assert!(matches!(run.work(), Some(Work::Fetch(_))), "{run:?}");
+    run.next(Event::Fetched(Ok(content("initial"))), 1000).unwrap()
+}
+
+pub(super) fn task_of(run: &Run, worker: &str) -> RunTask {
+    let tasks = run.open_tasks();
+    tasks.into_iter().find(|it| it.worker == worker).unwrap_or_else(|| panic!("{worker}: {run:?}"))
+}
+
+fn accepted(run: &Run, worker: &str, norm: f64) -> Event {
+    let RunTask { id: task, worker, .. } = task_of(run, worker);
+    let report = UpdateReport { samples: 10, loss: Some(0.5), seconds: 3, ..Default::default() };
+    let update = content(&format!("{worker} {}", run.round));
+    let verdict = Verdict::Accepted(AcceptedUpdate { content: update, report, norm });
+    Event::Judged(TaskResult { worker, task, verdict })
+}
+
+fn accept(run: &Run, worker: &str, now: UnixSeconds) -> Run {
+    run.next(accepted(run, worker, 1.0), now).unwrap()
+}
+
+/// Completes the aggregation of the current round.
+fn aggregate(run: &Run, now: UnixSeconds) -> Run {
+    assert!(matches!(run.work(), Some(Work::Aggregate { .. })), "{run:?}");
+    let outputs = Outputs { weights: content(&format!("round {}", run.round)), velocity: None };
+    run.next(Event::Computed(outputs), now).unwrap().next(Event::Stored, now).unwrap()
+}
+
+pub(super) fn failed(run: &Run, mut request: RunRequest, worker: &str, now: UnixSeconds) -> Run {
+    let id = task_of(run, worker).id;
+    let message = "script ended with exit code 1".to_owned();
+    let reason = "ScriptFailed".to_owned();
+    request.failed = vec![FailedTask { id, reason, message, is_refused: false }];
+    run.next(Event::Request(Box::new(request)), now).unwrap()
+}
+
+fn evaluate(run: &Run, value: &str) -> Run {
+    let task = task_of(run, "").id;
+    let metrics = vec![Metric { key: "accuracy".to_owned(), value: value.to_owned() }];
+    let report = UpdateReport { metrics, ..Default::default() };
+    run.next(Event::Evaluated { task, report }, 2000).unwrap()
+}
+
+/// Trains one round of an evaluated run with the worker "a", up to its evaluation.
+fn trained(run: &Run) -> Run {
+    aggregate(&accept(run, "a", 1500), 1500)
+}
+
+fn reason(run: &Run) -> String {
+    run.status(0).reason.unwrap_or_default()
+}
