@@ -7,6 +7,7 @@ use neptune_content::{
     Digest, InvalidDigest,
     download::{Download, DownloadError, Length, download},
 };
+use neptune_program::causes;
 use neptune_wire::{ContentReference, aggregator::InitialWeights, redact};
 use reqwest::Client;
 
@@ -107,7 +108,7 @@ fn remove_others(path: &Path) {
 /// Why a download failed, with a text for the user.
 fn failed(error: DownloadError) -> String {
     match error {
-        DownloadError::Http(error) => without_url(error),
+        DownloadError::Http(error) => causes(&error.without_url()),
         DownloadError::Status(status, _) => format!("the server answered {status}"),
         DownloadError::Digest { got, expected } => format!("SHA-256 is {got}, expected {expected}"),
         DownloadError::TooLarge { limit } => {
@@ -115,17 +116,4 @@ fn failed(error: DownloadError) -> String {
         }
         error @ (DownloadError::Length { .. } | DownloadError::File { .. }) => error.to_string(),
     }
-}
-
-/// The text of an error and its causes. The address may contain a password.
-fn without_url(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(&error);
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

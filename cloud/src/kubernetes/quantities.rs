@@ -1,6 +1,7 @@
 //! Kubernetes quantities ("500m", "1.5Gi", "2e3") as whole numbers of a unit. Pure.
 
 use neptune_api::ResourceRequirements;
+use neptune_program::duration::parse_spec;
 use neptune_wire::ResourceLimits;
 
 use crate::{finding::Finding, reason::Reason};
@@ -52,15 +53,8 @@ pub fn parse(text: &str, per_unit: u64) -> Option<u64> {
 /// A duration such as "500ms", "10s", "2m" or "12h" in whole seconds, rounded up. `None` if the text
 /// is not one above zero.
 pub fn seconds(text: &str) -> Option<u64> {
-    let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
-    let (number, factor) = units.iter().find_map(|(unit, factor)| {
-        let number = text.strip_suffix(unit)?;
-        let is_number = number.bytes().all(|b| b.is_ascii_digit());
-        is_number.then_some((number, *factor))
-    })?;
-    let fits = (1..=6).contains(&number.len()) && !number.starts_with('0');
-    let millis = number.parse::<u64>().ok().filter(|_| fits)? * factor;
-    Some(millis.div_ceil(1000))
+    let millis = parse_spec(text)?.as_millis();
+    u64::try_from(millis.div_ceil(1000)).ok()
 }
 
 /// A suffix as a factor and a power of ten.

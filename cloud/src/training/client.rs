@@ -3,6 +3,7 @@
 use std::{error::Error as _, time::Duration};
 
 use neptune_pinned_tls::{TlsKey, client_config};
+use neptune_program::root_cause;
 use neptune_wire::{
     KeyPin,
     aggregator::{AggregatorProblem, RunRequest, RunStatus},
@@ -138,12 +139,9 @@ impl AggregatorClient {
 
 /// The innermost cause, without the URL.
 fn cause(error: &reqwest::Error) -> String {
-    let mut cause = error.source();
-    let mut text = if error.is_timeout() { "timeout".to_owned() } else { error.to_string() };
-    while let Some(next) = cause {
-        text = next.to_string();
-        cause = next.source();
-    }
+    let is_outermost = error.source().is_none();
+    let text =
+        if is_outermost && error.is_timeout() { "timeout".to_owned() } else { root_cause(error) };
     // Some errors of the TLS library end with the address of its manual.
     text.split(": https://").next().unwrap_or(&text).to_owned()
 }

@@ -6,9 +6,8 @@ use jiff::SignedDuration;
 use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
 /// The length of time that a text names; `None` if it names none above 0.
-pub fn parse(text: &str) -> Option<Duration> {
-    let duration = Duration::try_from(text.parse::<SignedDuration>().ok()?).ok()?;
-    Some(duration).filter(|duration| !duration.is_zero())
+pub(crate) fn parse(text: &str) -> Option<Duration> {
+    neptune_program::duration::parse(text).filter(|duration| !duration.is_zero())
 }
 
 pub(crate) fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

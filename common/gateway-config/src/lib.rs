@@ -36,7 +36,6 @@ pub use self::{
     algorithm::{Algorithm, Reads, ScoreKind, TokenRule},
     capture::{CaptureConfig, Format, Labels, MIN_CAPTURE_BYTES, What},
     document::{CaptureMembers, CloudMembers, Document, EdgeMembers, NodeMembers},
-    duration::parse as parse_duration,
     error::ConfigError,
     hosts::{AllowedHosts, host_of},
     metrics_address::MetricsAddress,

@@ -1,17 +1,24 @@
-//! The text of a failed call.
+//! Walks an error and its causes, and writes the text of a failed call.
 
-use std::error::Error;
+use std::{error::Error, iter::successors};
 
-/// The causes of an error in one line, from the outermost to the innermost. Its own text is left out
-/// if it has a cause: that of an HTTP client repeats the URL, which may contain a secret.
+/// Returns the error and its causes, from the outermost to the innermost.
+pub fn chain<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    successors(Some(error), |&error| error.source())
+}
+
+/// Returns the causes of an error in one line, from the outermost to the innermost. Its own text is
+/// left out if it has a cause: that of an HTTP client repeats the URL, which may contain a secret.
 pub fn causes(error: &(dyn Error + 'static)) -> String {
-    let mut texts = Vec::new();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        texts.push(error.to_string());
-        cause = error.source();
-    }
+    let texts: Vec<_> = chain(error).skip(1).map(ToString::to_string).collect();
     if texts.is_empty() { error.to_string() } else { texts.join(": ") }
+}
+
+/// Returns the text of the innermost cause, such as "connection refused".
+pub fn root_cause(error: &(dyn Error + 'static)) -> String {
+    chain(error).last().unwrap_or(error).to_string()
 }
 
 #[cfg(test)]
@@ -41,6 +48,8 @@ mod tests {
         let connect = Call("client error (Connect)", Some(Box::new(reset)));
         let call = Call("error for url (http://user:secret@cloud)", Some(Box::new(connect)));
         assert_eq!(causes(&call), "client error (Connect): connection reset");
-        assert_eq!(causes(&Call("no cause", None)), "no cause");
+        assert_eq!(root_cause(&call), "connection reset");
+        let alone = Call("no cause", None);
+        assert_eq!((causes(&alone), root_cause(&alone)), ("no cause".into(), "no cause".into()));
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! | module | task | feature |
 //! |---|---|---|
-//! | `listen` | the one accept loop of all servers | |
-//! | `causes` | the text of a failed call | |
+//! | `causes` | the causes of an error, and the text of a failed call | |
+//! | `duration` | durations as a spec has them; pure | `duration` |
+//! | `listen` | the one accept loop of all servers | `listen` |
 //! | `start` | the threads, the logs, the TLS library, and the exit code | `start` |
 //! | `logs` | the options and the format of the log | `start` |
 //! | `signals` | the signals that stop a program | `start` |
@@ -13,6 +14,9 @@
 #[cfg(feature = "broker")]
 mod broker;
 mod causes;
+#[cfg(feature = "duration")]
+pub mod duration;
+#[cfg(feature = "listen")]
 pub mod listen;
 #[cfg(feature = "start")]
 pub mod logs;
@@ -23,8 +27,8 @@ mod start;
 
 #[cfg(feature = "broker")]
 pub use broker::BrokerFlags;
-pub use causes::causes;
+pub use causes::{causes, chain, root_cause};
 #[cfg(feature = "start")]
 pub use signals::stop_signal;
 #[cfg(feature = "start")]
-pub use start::{CONFIGURATION, Program, Threads};
+pub use start::{Program, Threads};

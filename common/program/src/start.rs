@@ -7,7 +7,7 @@ use crate::logs::LogFlags;
 
 /// The exit code of wrong options, settings and files, which another start does not correct. It is
 /// also that of clap. Temporary errors have the exit code 1.
-pub const CONFIGURATION: u8 = 2;
+const CONFIGURATION: u8 = 2;
 
 /// How many threads run the tasks of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

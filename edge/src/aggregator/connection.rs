@@ -1,8 +1,7 @@
 //! The HTTP connection to an aggregator on this node, as its controller.
 
-use std::error::Error as _;
-
 use neptune_pinned_tls::TlsKey;
+use neptune_program::root_cause;
 use neptune_wire::{
     AggregatorEndpoint,
     aggregator::{AggregatorProblem, RunRequest, RunStatus},
@@ -82,13 +81,7 @@ impl AggregatorConnection {
     }
 
     fn failed(&self, error: &reqwest::Error) -> AggregatorProblem {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            text = cause.to_string();
-            source = cause.source();
-        }
-        unreachable(&self.origin, &text)
+        unreachable(&self.origin, &root_cause(error))
     }
 }
 

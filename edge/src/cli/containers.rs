@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
-use jiff::SignedDuration;
+use neptune_program::duration::parse;
 
 /// When images are removed that this agent pulled and that nothing on the node uses any more. Images
 /// of versions for rollback are used.
@@ -40,15 +40,8 @@ pub struct ImageGcArgs {
     pub image_gc_max_age: Duration,
 }
 
-/// Parses a duration such as 720h, 30m or 0.
 fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = if text == "0" { Ok(SignedDuration::ZERO) } else { text.parse() };
-    let is_valid = |duration: &SignedDuration| !duration.is_negative();
-    parsed
-        .ok()
-        .filter(is_valid)
-        .map(|duration: SignedDuration| duration.unsigned_abs())
-        .ok_or_else(|| "use a duration such as 720h, 30m or 0".to_owned())
+    parse(text).ok_or_else(|| "use a duration such as 720h, 30m or 0".to_owned())
 }
 
 /// Rights and limits of the containers of workers and model servers. A resource can change the user,

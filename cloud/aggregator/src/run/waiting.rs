@@ -1,6 +1,7 @@
 //! How long an open round waits, and what happens if it cannot have enough updates.
 
 use neptune_aggregate::close::{CloseRecord, RefusedNorm};
+use neptune_program::duration::spec_seconds;
 use neptune_wire::aggregator::OnTooFewWorkers;
 
 use super::{OpenRound, Problem, Run, Stage, UnixSeconds, Verdict};
@@ -132,7 +133,7 @@ impl Run {
             (self.round, record.entries.len(), self.fewest(&record.refused));
         let is_missing = self.pending().next().is_some();
         let done = match self.settings.round_timeout_seconds.filter(|_| is_missing) {
-            Some(seconds) => format!("answered within {}", duration(seconds)),
+            Some(seconds) => format!("answered within {}", spec_seconds(seconds)),
             None => "sent an update that counts".to_owned(),
         };
         let mut parts =
@@ -186,15 +187,5 @@ impl Run {
                 "repair the workers, or lower spec.aggregation.minWorkers to {counted}, which takes effect at once"
             ),
         }
-    }
-}
-
-/// Returns seconds as in a spec: `1h`, `90m`, `45s`.
-fn duration(seconds: u64) -> String {
-    match seconds {
-        0 => "0s".to_owned(),
-        _ if seconds.is_multiple_of(3600) => format!("{}h", seconds / 3600),
-        _ if seconds.is_multiple_of(60) => format!("{}m", seconds / 60),
-        _ => format!("{seconds}s"),
     }
 }

@@ -1,14 +1,13 @@
 //! Posts the scheduled messages to `KubeEdge`'s router, and reports the outcomes to the schedule.
 
 use std::{
-    error::Error as _,
     hash::{BuildHasher as _, Hasher as _, RandomState},
     io,
     time::{Duration, Instant},
 };
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
-use neptune_program::causes;
+use neptune_program::{causes, chain};
 use neptune_wire::NodeName;
 use reqwest::{Client, StatusCode};
 
@@ -119,18 +118,15 @@ fn is_absent(error: &reqwest::Error) -> bool {
     if error.is_connect() {
         return true;
     }
-    let mut source = error.source();
-    while let Some(inner) = source {
-        if let Some(io) = inner.downcast_ref::<io::Error>() {
-            return matches!(
-                io.kind(),
-                io::ErrorKind::ConnectionReset
-                    | io::ErrorKind::ConnectionAborted
-                    | io::ErrorKind::BrokenPipe
-                    | io::ErrorKind::UnexpectedEof
-            );
-        }
-        source = inner.source();
+    let io = chain(error).skip(1).find_map(|cause| cause.downcast_ref::<io::Error>());
+    if let Some(io) = io {
+        return matches!(
+            io.kind(),
+            io::ErrorKind::ConnectionReset
+                | io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::UnexpectedEof
+        );
     }
     // The client library's error for a connection that is closed before the response has no public
     // kind.

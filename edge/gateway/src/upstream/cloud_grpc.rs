@@ -21,7 +21,7 @@ use hyper::{
     http::uri::{InvalidUri, PathAndQuery},
 };
 use neptune_cascade::breaker::Failure;
-use neptune_program::causes;
+use neptune_program::{causes, chain};
 use tokio::time::{Instant, timeout_at};
 use tonic::{
     Code, Status,
@@ -250,14 +250,9 @@ fn of_status(status: &Status, token: Option<&str>) -> CloudError {
 }
 
 fn is_timeout(error: &(dyn StdError + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::TimedOut) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    chain(error)
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|io| io.kind() == io::ErrorKind::TimedOut)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
+use neptune_program::{chain, root_cause};
 use tokio::sync::watch::Receiver;
 
 use super::turn::{self, Turn};
@@ -163,32 +164,21 @@ fn client(wire: Wire) -> Client<HttpConnector, AnyBody> {
 }
 
 fn of_client(error: &(dyn StdError + 'static)) -> EdgeError {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        match error.downcast_ref::<BodyError>() {
-            Some(BodyError::TooLong(max)) => return EdgeError::Body(BodyError::TooLong(*max)),
-            Some(BodyError::Stalled(time)) => return EdgeError::Body(BodyError::Stalled(*time)),
-            Some(BodyError::Slow) => return EdgeError::Body(BodyError::Slow),
-            Some(BodyError::NoRoom) => return EdgeError::Body(BodyError::NoRoom),
-            Some(BodyError::Broken(text)) => {
-                return EdgeError::Body(BodyError::Broken(text.to_string().into()));
-            }
-            None => cause = error.source(),
-        }
+    if let Some(body) = chain(error).find_map(|cause| cause.downcast_ref::<BodyError>()) {
+        return EdgeError::Body(match body {
+            BodyError::TooLong(max) => BodyError::TooLong(*max),
+            BodyError::Stalled(time) => BodyError::Stalled(*time),
+            BodyError::Slow => BodyError::Slow,
+            BodyError::NoRoom => BodyError::NoRoom,
+            BodyError::Broken(text) => BodyError::Broken(text.to_string().into()),
+        });
     }
-    EdgeError::Unreachable(root_cause(error))
-}
-
-/// The innermost reason, such as "connection refused".
-fn root_cause(error: &(dyn StdError + 'static)) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    if let Some(io) = cause.downcast_ref::<std::io::Error>()
-        && io.kind() == std::io::ErrorKind::ConnectionRefused
-    {
-        return "connection refused".to_owned();
-    }
-    cause.to_string()
+    let is_refused = |cause: &(dyn StdError + 'static)| {
+        let io = cause.downcast_ref::<std::io::Error>();
+        io.is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused)
+    };
+    EdgeError::Unreachable(match chain(error).last() {
+        Some(cause) if is_refused(cause) => "connection refused".to_owned(),
+        _ => root_cause(error),
+    })
 }

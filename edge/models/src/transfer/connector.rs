@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use neptune_program::causes;
+use neptune_program::{causes, chain};
 use reqwest::{
     Certificate, Client, Response, StatusCode, Url,
     dns::{Addrs, Name, Resolve, Resolving},
@@ -209,14 +209,7 @@ impl Resolve for CheckedResolver {
 }
 
 fn find_refused(error: &reqwest::Error) -> Option<&RefusedAddress> {
-    let mut cause = StdError::source(error);
-    while let Some(inner) = cause {
-        if let Some(found) = inner.downcast_ref() {
-            return Some(found);
-        }
-        cause = inner.source();
-    }
-    None
+    chain(error).find_map(|cause| cause.downcast_ref())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use neptune_program::{chain, root_cause};
 use reqwest::{Certificate, Client, redirect};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -133,16 +134,13 @@ fn error(error: &io::Error) -> CallError {
 
 /// The cause of an error of the HTTPS client, whose outer errors contain the URL.
 fn request_error(failed: &reqwest::Error) -> CallError {
-    let mut cause = failed.source();
-    let mut last = "the request failed".to_owned();
-    while let Some(inner) = cause {
-        if let Some(io) = inner.downcast_ref::<io::Error>() {
-            return tls_error(io).map_or_else(|| error(io), |tls| CallError::Tls(tls.to_string()));
-        }
-        last = inner.to_string();
-        cause = inner.source();
+    let io = chain(failed).find_map(|cause| cause.downcast_ref::<io::Error>());
+    match io.map(|io| (tls_error(io), io)) {
+        Some((Some(tls), _)) => CallError::Tls(tls.to_string()),
+        Some((None, io)) => error(io),
+        None if failed.source().is_some() => CallError::Other(root_cause(failed)),
+        None => CallError::Other("the request failed".to_owned()),
     }
-    CallError::Other(last)
 }
 
 /// The error of TLS in one of I/O, which may be in another one.
