@@ -81,6 +81,9 @@ rm -rf "$dist"
 mkdir -p "$dist"
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
+# In the metric neptune_build_info.
+NEPTUNE_REVISION=$(git rev-parse HEAD)
+export NEPTUNE_REVISION
 
 step "programs"
 programs=(neptune-cloud neptune-aggregator neptune-edge neptune-gateway)

@@ -1,7 +1,6 @@
 //! HTTP endpoints for the kubelet and Prometheus: /livez, /readyz and /metrics.
 
 use std::{
-    future::pending,
     net::SocketAddr,
     sync::{
         Arc, OnceLock,
@@ -10,28 +9,25 @@ use std::{
     time::Duration,
 };
 
-use axum::{
-    Router,
-    body::Body,
-    extract::State,
-    http::{StatusCode, header::CONTENT_TYPE},
-    response::IntoResponse,
-    routing::get,
+use hyper::{Request, StatusCode, body::Incoming};
+use neptune_program::{
+    listen::{self, Limits, Refusals},
+    metrics,
+    pages::{Page, PageServer, text},
 };
-use hyper_util::service::TowerToHyperService;
-use neptune_program::listen::{self, Gate, HttpRules, Limits, Refusals, serve_http};
-use prometheus_client::{encoding::text, registry::Registry};
+use prometheus_client::registry::Registry;
 use tokio::{net::TcpListener, sync::watch::Receiver};
 
-use crate::{cache::Caches, error::Error, fleet::Publisher, kinds::NUMBER_OF_KINDS};
+use crate::{
+    cache::Caches, error::Error, fleet::Publisher, kinds::NUMBER_OF_KINDS, metrics::Metrics,
+};
 
-const RULES: HttpRules<Body> = HttpRules {
+const SERVER: PageServer = PageServer {
+    name: "health",
+    limits: LIMITS,
     idle_timeout: Duration::from_secs(60),
     probes: &["/livez", "/readyz"],
-    busy: listen::busy,
 };
-/// The name of the server in metrics and in the log.
-const SERVER: &str = "health";
 /// The kubelet and Prometheus need a few connections.
 const LIMITS: Limits = Limits {
     pending: 512,
@@ -52,6 +48,7 @@ pub struct HealthState(Arc<Inner>);
 struct Inner {
     publisher: Publisher,
     caches: Caches,
+    metrics: Metrics,
     registry: Registry,
     standby: AtomicBool,
     /// Why this replica cannot take part in the leader election.
@@ -76,9 +73,13 @@ struct Readiness {
 
 impl HealthState {
     /// State of a replica that is not a standby.
-    pub fn new(publisher: Publisher, caches: Caches, registry: Registry) -> Self {
+    pub fn new(
+        publisher: Publisher,
+        caches: Caches,
+        (metrics, registry): (Metrics, Registry),
+    ) -> Self {
         let (standby, election) = (AtomicBool::new(false), OnceLock::new());
-        Self(Arc::new(Inner { publisher, caches, registry, standby, election }))
+        Self(Arc::new(Inner { publisher, caches, metrics, registry, standby, election }))
     }
 
     /// Whether this replica waits to become leader.
@@ -150,28 +151,25 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
 
 /// Serves the endpoints until the program exits.
 pub async fn serve(listener: TcpListener, health_state: HealthState, refusals: Refusals) {
-    let router = Router::new()
-        .route("/livez", get(|| std::future::ready("ok\n")))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .with_state(health_state);
-    let gate = Gate::new(SERVER, LIMITS, &refusals);
-    listen::run(&listener, &gate, pending(), |stream, _, entry| {
-        serve_http(stream, entry, RULES, TowerToHyperService::new(router.clone()))
-    })
-    .await;
+    let answer = move |request| std::future::ready(page(&health_state, &request));
+    SERVER.serve(listener, &refusals, answer).await;
 }
 
-async fn ready(State(health_state): State<HealthState>) -> impl IntoResponse {
-    let readiness = health_state.readiness();
-    let code = if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (code, readiness.text())
-}
-
-async fn metrics(State(health_state): State<HealthState>) -> impl IntoResponse {
-    let mut text = String::new();
-    text::encode(&mut text, &health_state.0.registry).expect("a String takes every text");
-    ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
+fn page(health_state: &HealthState, request: &Request<Incoming>) -> Page {
+    match request.uri().path() {
+        "/livez" => text(StatusCode::OK, "ok\n"),
+        "/readyz" => {
+            let readiness = health_state.readiness();
+            let is_ready = readiness.is_ready();
+            let code = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            text(code, readiness.text())
+        }
+        "/metrics" => {
+            let Inner { metrics, registry, .. } = &*health_state.0;
+            metrics::answer(request.headers(), metrics.page(registry))
+        }
+        _ => text(StatusCode::NOT_FOUND, "see /livez, /readyz or /metrics\n"),
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::channel::mpsc;
 use k8s_openapi::jiff::Timestamp;
+use kube::{Resource as _, ResourceExt as _};
 use neptune_api::{JointInferenceService, TrainingModel};
 use neptune_program::stop_signal;
 use tokio::{sync::OnceCell, task::JoinSet};
@@ -26,7 +27,7 @@ use crate::{
         pod_policy::{PodPolicy, PodSettings},
         report_target::ReportTarget,
     },
-    metrics::Metrics,
+    metrics::{Cluster, Conditioned as _, Metrics, Objects, ResourceState},
     token_key::TokenKey,
     transport::{EventBus, EventBusSettings, Mqtt, Transport, TransportEvents},
     worker_reports::{self, WorkerReports},
@@ -53,16 +54,9 @@ pub async fn run(flags: Run) -> Result<(), Error> {
     let (send_report, reports) = mpsc::unbounded();
     let only = flags.watch_namespace.as_deref();
     let caches = Caches::watch(&client, only, &flags.namespace, &send_change);
-    let services = {
-        let caches = caches.clone();
-        move || JointInferenceService::cache(&caches).state()
-    };
-    let trainings = {
-        let caches = caches.clone();
-        move || TrainingModel::cache(&caches).state()
-    };
-    let (registry, refusals) = (metrics.registry(services, trainings), metrics.refusals().clone());
-    let health_state = HealthState::new(publisher.clone(), caches.clone(), registry);
+    let (registry, refusals) = (metrics.registry(cluster(&caches)), metrics.refusals().clone());
+    let exported = (metrics.clone(), registry);
+    let health_state = HealthState::new(publisher.clone(), caches.clone(), exported);
     let fleet = Fleet::new(transport.heartbeat_seconds());
     if flags.require_known_keys {
         fleet.lock().require_known_keys();
@@ -138,6 +132,29 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         leadership.resign().await;
     }
     result
+}
+
+/// The objects in the caches, of which the leader exports the state.
+fn cluster(caches: &Caches) -> Cluster {
+    let (services, trainings, resources) = (caches.clone(), caches.clone(), caches.clone());
+    Cluster {
+        services: Objects(Box::new(move || JointInferenceService::cache(&services).state())),
+        trainings: Objects(Box::new(move || TrainingModel::cache(&trainings).state())),
+        resources: Objects(Box::new(move || resource_states(&resources))),
+    }
+}
+
+fn resource_states(caches: &Caches) -> Vec<ResourceState> {
+    let mut states = Vec::new();
+    each_kind!(K => {
+        let objects = K::cache(caches).state();
+        states.extend(objects.iter().filter_map(|object| {
+            let (state, reason) = object.present_condition()?;
+            let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+            Some(ResourceState { kind: K::kind(&()).into_owned(), namespace, name, state, reason })
+        }));
+    });
+    states
 }
 
 /// Where cloud workers in Pods post their reports.

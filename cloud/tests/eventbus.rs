@@ -129,7 +129,7 @@ async fn service_runs_without_a_broker_in_the_cloud() {
     agent.until("the task", |replica| replica.objects().len() == 2).await;
     agent.count(&uid, 10, 2);
     harness.status("counters", |s| s.inference == 10 && s.hard == 2).await;
-    harness.until_metric("neptune_controller_nodes{state=\"online\"}", 1).await;
+    harness.until_metric("neptune_fleet_nodes{state=\"online\"}", 1).await;
     harness.delete().await;
     agent.until("the deletion", |replica| replica.objects().is_empty()).await;
 }
@@ -598,7 +598,7 @@ async fn overtaken_batch_reverts_nothing() {
                 "uploadCloudRatio": 0.0, "startTime": "", "currentTime": ""}}});
         (status_topic(NODE), report)
     };
-    let nodes = |state: &str| format!("neptune_controller_nodes{{state=\"{state}\"}}");
+    let nodes = |state: &str| format!("neptune_fleet_nodes{{state=\"{state}\"}}");
     let send = async |seq, messages: &[(String, Value)]| {
         assert_eq!(post(url.clone(), batch(seq, messages)).await, 200);
     };
@@ -672,8 +672,8 @@ async fn token_is_required_and_can_change_without_restart() {
 async fn messages_delayed_by_another_program_are_reported() {
     let (harness, kubeedge) = start(&[NODE], 1.0, 14).await;
     let agent = BusAgent::start(&kubeedge, NODE).await;
-    harness.until_metric("neptune_controller_nodes{state=\"online\"}", 1).await;
-    let delayed = "neptune_controller_nodes{state=\"delayed\"}";
+    harness.until_metric("neptune_fleet_nodes{state=\"online\"}", 1).await;
+    let delayed = "neptune_fleet_nodes{state=\"delayed\"}";
     let mut ticks = tokio::time::interval(Duration::from_millis(10));
     within("the delay to be noticed", async {
         while harness.metric(delayed).await == 0 {
@@ -682,7 +682,7 @@ async fn messages_delayed_by_another_program_are_reported() {
         }
     })
     .await;
-    assert_eq!(harness.metric("neptune_controller_nodes{state=\"online\"}").await, 1);
+    assert_eq!(harness.metric("neptune_fleet_nodes{state=\"online\"}").await, 1);
     let log = harness.log();
     assert!(log.contains("arrive late") && log.contains("+/user/#"), "{log}");
 }

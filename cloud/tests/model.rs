@@ -406,7 +406,7 @@ async fn best_of_the_selected_models_is_used_after_the_dwell_time() {
     assert!(chosen.since.0.as_second() - first.since.0.as_second() >= 3, "{first:?} {chosen:?}");
     agent.has(&task, "the better model", uses("digits-v7")).await;
     harness.event("ModelSelected").await;
-    harness.until_metric("neptune_model_switches_total{reason=\"better\"}", 1).await;
+    harness.until_metric("neptune_controller_model_switches_total{reason=\"better\"}", 1).await;
 
     // A restarted controller keeps the choice and its time, and jitter changes nothing.
     harness.kill_controller();
@@ -422,7 +422,7 @@ async fn best_of_the_selected_models_is_used_after_the_dwell_time() {
     harness.api::<Model>().delete("digits-v7", &DeleteParams::background()).await.unwrap();
     until_chosen(&harness, "digits-v6", SelectionCause::Missing).await;
     agent.has(&task, "the model that is left", uses("digits-v6")).await;
-    harness.until_metric("neptune_model_switches_total{reason=\"missing\"}", 1).await;
+    harness.until_metric("neptune_controller_model_switches_total{reason=\"missing\"}", 1).await;
 
     // Without a candidate the node keeps what it has.
     candidate(&harness, "digits-v6", &json!({})).await;

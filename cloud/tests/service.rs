@@ -108,7 +108,7 @@ async fn state_of_a_gateway_reaches_status_condition_event_and_metrics() {
         status.metrics.iter().map(|it| format!("{}={}", it.key, it.value)).collect();
     assert!(metrics.contains(&"overBudgetNumber=2".to_owned()), "{metrics:?}");
     let series = format!(
-        r#"neptune_gateway_samples_total{{namespace="default",service="{SERVICE}",decision="easy"}}"#
+        r#"neptune_service_samples_total{{namespace="default",service="{SERVICE}",decision="easy"}}"#
     );
     harness.until_metric(&series, 70).await;
 

@@ -13,7 +13,7 @@ use neptune_harness::eventually_async;
 use serde_json::json;
 
 const REFUSED: &str = "neptune_controller_upstream_rejected_total{reason=\"unknown_node\"}";
-const ONLINE: &str = "neptune_controller_nodes{state=\"online\"}";
+const ONLINE: &str = "neptune_fleet_nodes{state=\"online\"}";
 
 async fn until_refused(harness: &Harness, times: u64) {
     eventually_async("the refusal", async || harness.metric(REFUSED).await >= times).await;

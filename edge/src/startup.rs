@@ -11,7 +11,10 @@ use std::{
 
 use jiff::Timestamp;
 use neptune_models::{ModelStore, PeerFetch, StorePolicy};
-use neptune_program::listen::{self, Refusals};
+use neptune_program::{
+    listen::{self, Refusals},
+    metrics::program_page,
+};
 use rustix::thread::CapabilitySet;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
@@ -321,8 +324,8 @@ fn node_page(
     let store = artifacts.downloads.store().clone();
     Arc::new(move || {
         let peers = peers.as_ref().map(|peers| peers.counters().page()).unwrap_or_default();
-        let refused = refusals.page("neptune_edge");
-        peers + &origin_page(store.origin_bytes()) + &replicas.text() + &training.page() + &refused
+        let program = program_page("neptune_edge", &refusals);
+        peers + &origin_page(store.origin_bytes()) + &replicas.text() + &training.page() + &program
     })
 }
 

@@ -2,20 +2,15 @@
 
 use std::{sync::atomic::AtomicU64, time::Duration};
 
-use neptune_program::listen::Refusals;
+use neptune_program::{listen::Refusals, metrics as program};
 use neptune_wire::{NodeName, aggregator::UpdateReport};
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
+    encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
 
 use crate::run::{Run, Stage, Verdict};
-
-/// Upper bounds of the duration of a round, in seconds.
-const ROUND: [f64; 10] = [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0];
-/// Upper bounds of the duration of an aggregation, in seconds.
-const AGGREGATE: [f64; 9] = [0.01, 0.05, 0.2, 1.0, 5.0, 20.0, 60.0, 300.0, 1200.0];
 
 type Number = Gauge<f64, AtomicU64>;
 
@@ -62,10 +57,10 @@ impl Metrics {
     /// Makes metrics at zero.
     pub fn new() -> Self {
         let mut metrics = Self {
-            registry: Registry::with_prefix("neptune_training"),
+            registry: Registry::default(),
             round: Gauge::default(),
             rounds: Family::default(),
-            round_seconds: Histogram::new(ROUND),
+            round_seconds: Histogram::new(program::WORK_BUCKETS),
             updates: Family::default(),
             update_bytes: Counter::default(),
             resent_bytes: Counter::default(),
@@ -73,7 +68,7 @@ impl Metrics {
             loss: Number::default(),
             metric: Family::default(),
             samples: Gauge::default(),
-            aggregate_seconds: Histogram::new(AGGREGATE),
+            aggregate_seconds: Histogram::new(program::WORK_BUCKETS),
             refusals: Refusals::default(),
         };
         metrics.register();
@@ -81,7 +76,8 @@ impl Metrics {
     }
 
     fn register(&mut self) {
-        let all = &mut self.registry;
+        program::register(&mut self.registry);
+        let all = self.registry.sub_registry_with_prefix("neptune_aggregator");
         self.refusals.register(all);
         all.register("round", "Current round of the run", self.round.clone());
         all.register("rounds", "Rounds that ended, closed or failed", self.rounds.clone());
@@ -183,10 +179,27 @@ impl Metrics {
         self.aggregate_seconds.observe(duration.as_secs_f64());
     }
 
-    /// Returns the metrics in the text format of `OpenMetrics`.
+    /// Returns the metrics in the text format of `OpenMetrics`, without its end.
     pub fn text(&self) -> String {
-        let mut text = String::new();
-        encode(&mut text, &self.registry).expect("a String takes any text");
-        text
+        program::encode(&self.registry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use neptune_program::{listen::Refusal, metrics::text_format};
+
+    use super::*;
+
+    #[test]
+    fn every_metric_is_documented() {
+        let metrics = Metrics::new();
+        drop(metrics.rounds.get_or_create(&ByResult { result: "closed" }));
+        drop(metrics.updates.get_or_create(&ByResult { result: "accepted" }));
+        drop(metrics.worker_seconds.get_or_create(&ByNode { node: "edge0".to_owned() }));
+        drop(metrics.metric.get_or_create(&ByMetric { metric: "accuracy".to_owned() }));
+        metrics.refusals.count("aggregator", Refusal::PendingFull);
+        let page = text_format(&metrics.text());
+        neptune_harness::metrics_doc::check("neptune-aggregator", &page);
     }
 }

@@ -167,3 +167,13 @@ label_values! {
         TooLarge = "too_large",
     }
 }
+
+label_values! {
+    /// How messages reach the nodes.
+    TransportKind {
+        /// An MQTT broker.
+        Mqtt = "mqtt",
+        /// `KubeEdge`'s router and `EventBus`.
+        EventBus = "eventbus",
+    }
+}

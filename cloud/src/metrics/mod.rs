@@ -1,26 +1,31 @@
 //! Prometheus metrics of the controller.
 
-mod gateways;
+mod family;
 mod labels;
+mod registry;
+mod resources;
+mod services;
 mod trainings;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::Resource as _;
-use neptune_api::{JointInferenceService, SelectionCause, TrainingModel};
-use neptune_program::listen::Refusals;
+use neptune_api::SelectionCause;
+use neptune_program::{listen::Refusals, metrics::REQUEST_BUCKETS};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::Registry,
 };
 
-pub use self::labels::{
-    MessageKind, NodeState, Outcome, PostOutcome, Rejection, ReviewOutcome, StatusClass,
-    SwitchReason,
+pub use self::{
+    family::Objects,
+    labels::{
+        MessageKind, NodeState, Outcome, PostOutcome, Rejection, ReviewOutcome, StatusClass,
+        SwitchReason, TransportKind,
+    },
+    registry::Cluster,
+    resources::{Conditioned, ResourceState},
 };
-use self::{gateways::GatewayCollector, trainings::TrainingCollector};
 use crate::kinds::Kind;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -68,27 +73,18 @@ struct ByState {
     state: NodeState,
 }
 
-/// Upper bounds of the buckets of a reconcile's duration, in seconds.
-const RECONCILE_BUCKETS: [f64; 10] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0];
-
-#[derive(Debug, Clone)]
-struct ReconcileDurations(Family<ByController, Histogram>);
-
-impl Default for ReconcileDurations {
-    fn default() -> Self {
-        Self(Family::new_with_constructor(|| Histogram::new(RECONCILE_BUCKETS)))
-    }
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByTransport {
+    transport: TransportKind,
 }
 
-/// Upper bounds of the buckets of a status write's delay, in seconds.
-const DELAY_BUCKETS: [f64; 9] = [0.001, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 20.0, 60.0];
-
+/// Histograms of durations by their labels.
 #[derive(Debug, Clone)]
-struct WriteDelays(Family<ByWriteClass, Histogram>);
+struct Durations<L>(Family<L, Histogram>);
 
-impl Default for WriteDelays {
+impl<L: Clone + std::hash::Hash + Eq> Default for Durations<L> {
     fn default() -> Self {
-        Self(Family::new_with_constructor(|| Histogram::new(DELAY_BUCKETS)))
+        Self(Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS)))
     }
 }
 
@@ -97,10 +93,10 @@ impl Default for WriteDelays {
 pub struct Metrics {
     reconciles: Family<ByResult, Counter>,
     reconcile_errors: Family<ByController, Counter>,
-    reconcile_durations: ReconcileDurations,
+    reconcile_durations: Durations<ByController>,
     publishes: Family<ByResult, Counter>,
     status_writes: Family<ByResult, Counter>,
-    status_delays: WriteDelays,
+    status_delays: Durations<ByWriteClass>,
     rules: Family<ByResult, Counter>,
     model_switches: Family<ByCause, Counter>,
     upstream: Family<ByMessageKind, Counter>,
@@ -110,6 +106,8 @@ pub struct Metrics {
     objects: Family<ByController, Gauge>,
     missing: Family<ByController, Gauge>,
     connected: Gauge,
+    transport_up: Family<ByTransport, Gauge>,
+    exported_series: Gauge,
     leads: Gauge,
     reviews: Family<ByVerdict, Counter>,
     certificate_expiry: Gauge,
@@ -209,6 +207,7 @@ impl Metrics {
     /// Sets whether the last POST to `KubeEdge`'s router was answered.
     pub fn set_router_reachable(&self, reachable: bool) {
         self.router_reachable.set(i64::from(reachable));
+        self.set_event_bus_up();
     }
 
     /// Sets how many batches per second all nodes may send together.
@@ -219,11 +218,22 @@ impl Metrics {
     /// Sets whether `KubeEdge`'s Rules and `RuleEndpoints` match the desired ones.
     pub fn set_rules_in_place(&self, in_place: bool) {
         self.rules_in_place.set(i64::from(in_place));
+        self.set_event_bus_up();
+    }
+
+    fn set_event_bus_up(&self) {
+        let is_up = self.router_reachable.get() == 1 && self.rules_in_place.get() == 1;
+        self.set_transport_up(TransportKind::EventBus, is_up);
+    }
+
+    fn set_transport_up(&self, transport: TransportKind, is_up: bool) {
+        self.transport_up.get_or_create(&ByTransport { transport }).set(i64::from(is_up));
     }
 
     /// Sets whether the controller is connected to the broker.
     pub fn set_connected(&self, connected: bool) {
         self.connected.set(i64::from(connected));
+        self.set_transport_up(TransportKind::Mqtt, connected);
     }
 
     /// Sets whether this replica is the leader.
@@ -239,115 +249,5 @@ impl Metrics {
     /// Sets the expiry of the webhook's certificate.
     pub fn set_certificate_expiry(&self, expires: Timestamp) {
         self.certificate_expiry.set(expires.as_second());
-    }
-
-    /// A registry of all metrics. `services` are those of the cluster, whose gateways are exported.
-    pub fn registry(
-        &self,
-        services: impl Fn() -> Vec<Arc<JointInferenceService>> + Send + Sync + 'static,
-        trainings: impl Fn() -> Vec<Arc<TrainingModel>> + Send + Sync + 'static,
-    ) -> Registry {
-        let mut root = Registry::default();
-        root.register_collector(Box::new(GatewayCollector(Box::new(services))));
-        root.register(
-            "neptune_model_switches",
-            "Switches to another of the models that the labels of a service select",
-            self.model_switches.clone(),
-        );
-        root.register_collector(Box::new(TrainingCollector(Box::new(trainings))));
-        self.register(root.sub_registry_with_prefix("neptune_controller"));
-        root
-    }
-
-    fn register(&self, registry: &mut Registry) {
-        self.refusals.register(registry);
-        each_kind!(K => {
-            let gauge = self.objects.get_or_create_owned(&ByController { kind: K::LABEL });
-            Registry::register(registry, K::GAUGE, format!("{}s", K::kind(&())), gauge);
-        });
-        registry.register(
-            "missing_crd",
-            "Whether the CRD of the kind is missing (1) or not (0)",
-            self.missing.clone(),
-        );
-        registry.register("reconcile", "Total reconciliations", self.reconciles.clone());
-        registry.register(
-            "reconcile_errors",
-            "Failed reconciliations by kind",
-            self.reconcile_errors.clone(),
-        );
-        registry.register(
-            "reconcile_duration_seconds",
-            "Duration of reconciliations by kind, in seconds",
-            self.reconcile_durations.0.clone(),
-        );
-        registry.register("publish", "Messages published to nodes", self.publishes.clone());
-        registry.register("status_write", "Status writes", self.status_writes.clone());
-        registry.register(
-            "status_write_delay_seconds",
-            "Time that status writes waited for their turn, by what they change",
-            self.status_delays.0.clone(),
-        );
-        registry.register(
-            "rule_requests",
-            "Requests that create or delete KubeEdge's Rules and RuleEndpoints",
-            self.rules.clone(),
-        );
-        registry.register(
-            "upstream_messages",
-            "Messages received from nodes",
-            self.upstream.clone(),
-        );
-        registry.register(
-            "upstream_rejected",
-            "Messages from nodes that were dropped, by reason",
-            self.rejected.clone(),
-        );
-        registry.register(
-            "upstream_skipped",
-            "Entries of nodes' messages that were skipped because this version does not know them",
-            self.skipped.clone(),
-        );
-        registry.register("nodes", "Nodes by presence of their agent", self.nodes.clone());
-        registry.register(
-            "mqtt_connected",
-            "Whether the controller is connected to the broker (1) or not (0)",
-            self.connected.clone(),
-        );
-        registry.register(
-            "leader",
-            "Whether this replica is the leader (1) or not (0)",
-            self.leads.clone(),
-        );
-        registry.register(
-            "admission_reviews",
-            "Admission reviews by verdict",
-            self.reviews.clone(),
-        );
-        registry.register(
-            "webhook_certificate_expiry_seconds",
-            "Expiry of the webhook's own certificate, in seconds since 1970",
-            self.certificate_expiry.clone(),
-        );
-        registry.register(
-            "router_posts",
-            "POST requests to KubeEdge's router by result",
-            self.posts.clone(),
-        );
-        registry.register(
-            "router_reachable",
-            "Whether KubeEdge's router answered the last request (1) or not (0)",
-            self.router_reachable.clone(),
-        );
-        registry.register(
-            "fleet_batch_rate",
-            "Batches per second that all nodes may send together over EventBus",
-            self.fleet_rate.clone(),
-        );
-        registry.register(
-            "rules_in_place",
-            "Whether KubeEdge's Rules match the desired ones (1) or not (0)",
-            self.rules_in_place.clone(),
-        );
     }
 }

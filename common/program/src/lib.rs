@@ -5,6 +5,8 @@
 //! | `causes` | the causes of an error, and the text of a failed call | |
 //! | `duration` | durations as a spec has them; pure | `duration` |
 //! | `listen` | the one accept loop of all servers | `listen` |
+//! | `metrics` | the formats of metrics, and those of the process | `listen` |
+//! | `pages` | a server of probes, metrics and states | `pages` |
 //! | `start` | the threads, the logs, the TLS library, and the exit code | `start` |
 //! | `logs` | the options and the format of the log | `start` |
 //! | `signals` | the signals that stop a program | `start` |
@@ -20,6 +22,10 @@ pub mod duration;
 pub mod listen;
 #[cfg(feature = "start")]
 pub mod logs;
+#[cfg(feature = "listen")]
+pub mod metrics;
+#[cfg(feature = "pages")]
+pub mod pages;
 #[cfg(feature = "start")]
 mod signals;
 #[cfg(feature = "start")]

@@ -5,19 +5,14 @@ use std::{
     time::Duration,
 };
 
-use neptune_program::listen::Refusals;
+use neptune_program::{listen::Refusals, metrics as program};
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
+    encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
 
 use crate::decision::{CloudState, Decisions};
-
-/// Upper bounds of the gateway's own time, in seconds.
-const ADDED: [f64; 10] = [5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.05, 0.25];
-/// Upper bounds of upstream times, in seconds.
-const UPSTREAM: [f64; 12] = [1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0, 20.0, 120.0];
 
 /// Series for gateways of a chain: eight gateways with seven decisions each.
 const MAX_TIER_SERIES: u64 = 64;
@@ -137,14 +132,14 @@ impl Side {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let upstream = || Histogram::new(UPSTREAM);
+        let upstream = || Histogram::new(program::REQUEST_BUCKETS);
         let mut metrics = Self {
-            registry: Registry::with_prefix("neptune"),
+            registry: Registry::default(),
             requests: Family::default(),
             samples: Family::default(),
             tiers: Family::default(),
             tier_series: AtomicU64::default(),
-            added: Histogram::new(ADDED),
+            added: Histogram::new(program::FAST_BUCKETS),
             upstream: Family::new_with_constructor(upstream),
             first_token: Family::new_with_constructor(upstream),
             confidence: Histogram::new((1..=20).map(|bin| f64::from(bin) / 20.0)),
@@ -167,7 +162,8 @@ impl Default for Metrics {
 
 impl Metrics {
     fn register(&mut self) {
-        let r = self.registry.sub_registry_with_prefix("gateway");
+        program::register(&mut self.registry);
+        let r = self.registry.sub_registry_with_prefix("neptune_gateway");
         self.refusals.register(r);
         r.register("requests", "Answered requests", self.requests.clone());
         r.register("samples", "Answered samples, by decision", self.samples.clone());
@@ -182,7 +178,7 @@ impl Metrics {
         r.register("threshold", help, self.threshold.clone());
         let help = "Share of the last samples that the cloud answered";
         r.register("upload_ratio", help, self.ratio.clone());
-        r.register("budget_tokens", "Uploads that the cap permits now", self.budget.clone());
+        r.register("budget_uploads", "Uploads that the cap permits now", self.budget.clone());
         let help = "1 while the cloud is left alone";
         r.register("breaker_open", help, self.breaker_open.clone());
         let help = "Easy samples that the cloud answered as well";
@@ -194,14 +190,12 @@ impl Metrics {
         r.register("tokens", "Tokens that the answers report", self.tokens.clone());
         let help = "Population stability index of the confidences";
         r.register("psi", help, self.psi.clone());
-        let r = self.registry.sub_registry_with_prefix("tier");
         let help = "Samples of a chain of gateways, by gateway and its decision";
-        r.register("samples", help, self.tiers.clone());
-        let r = self.registry.sub_registry_with_prefix("capture");
+        r.register("tier_samples", help, self.tiers.clone());
         let help = "Samples to capture, by result";
-        r.register("samples", help, self.capture.samples.clone());
-        let help = "Size of the captured records";
-        r.register("bytes", help, self.capture.bytes.clone());
+        r.register("capture_samples", help, self.capture.samples.clone());
+        let help = "Size of the captured records, in bytes";
+        r.register("capture_bytes", help, self.capture.bytes.clone());
     }
 
     /// A request was answered.
@@ -268,9 +262,46 @@ impl Metrics {
         self.budget.set(decisions.policy().tokens());
         self.breaker_open.set(i64::from(cloud.is_away()));
         self.psi.set(decisions.policy().confidence_drift().psi().unwrap_or(0.0));
-        let mut page = String::new();
-        // Writing to a string cannot fail.
-        let _ = encode(&mut page, &self.registry);
-        page
+        program::encode(&self.registry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use neptune_program::{listen::Refusal, metrics::text_format};
+
+    use super::*;
+
+    /// Metrics with a sample of each.
+    fn sampled() -> Metrics {
+        let metrics = Metrics::default();
+        metrics.request("assistant", "oip", 200, Duration::ZERO);
+        metrics.sample("easy");
+        metrics.tier("assistant", "easy");
+        metrics.upstream(Side::Edge, Duration::ZERO);
+        metrics.first_token(Side::Edge, Duration::ZERO);
+        metrics.shadow(true);
+        metrics.tokens(Side::Edge, 1, 1);
+        metrics.capture.samples("captured", 1);
+        metrics.refusals.count("rest", Refusal::PendingFull);
+        drop(metrics.ratio.get_or_create(&ByWindow { window: "1000" }));
+        metrics
+    }
+
+    #[test]
+    fn every_metric_is_documented() {
+        let page = text_format(&program::encode(&sampled().registry));
+        neptune_harness::metrics_doc::check("neptune-gateway", &page);
+    }
+
+    #[test]
+    fn names_from_other_gateways_create_a_bounded_number_of_series() {
+        let metrics = sampled();
+        for number in 0..1000 {
+            metrics.tier(&format!("tier{number}"), "easy");
+        }
+        let page = program::encode(&metrics.registry);
+        let series = page.lines().filter(|line| line.starts_with("neptune_gateway_tier_samples_"));
+        assert_eq!(series.count() as u64, MAX_TIER_SERIES);
     }
 }

@@ -7,11 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hyper::{
-    Request, StatusCode,
-    body::Incoming,
-    header::{CONTENT_TYPE, HeaderValue},
-};
+use hyper::{Request, StatusCode, body::Incoming};
+use neptune_program::{metrics, pages::text};
 use serde_json::{Value, json};
 use tokio::{
     net::UnixListener,
@@ -33,8 +30,8 @@ use crate::{
     reload::{self, Files},
     report::{Reporter, gateway_report},
     server::{
-        Answer, CountedAs, Entrance, Limits, Listener, Wire, json as json_answer, serve, unix,
-        whole,
+        Answer, CountedAs, Entrance, Limits, Listener, Wire, boxed, json as json_answer, serve,
+        unix, whole,
     },
     state_file::{self, Saved},
 };
@@ -305,20 +302,14 @@ fn page_on(gateway: &Gateway, entrance: Entrance, request: Request<Incoming>) ->
 fn page(gateway: &Gateway, request: &Request<Incoming>) -> Answer {
     let cloud = gateway.cloud_state();
     match request.uri().path() {
-        "/healthz" => text("text/plain", "ok\n".to_owned()),
+        "/healthz" => text(StatusCode::OK, "ok\n").map(boxed),
         "/metrics" => {
             let page = gateway.metrics.page(&gateway.decisions(), cloud);
-            text("application/openmetrics-text; version=1.0.0; charset=utf-8", page)
+            metrics::answer::<String>(request.headers(), page).map(whole)
         }
         "/status" => json_answer(StatusCode::OK, status(gateway, cloud).to_string()),
         _ => json_answer(StatusCode::NOT_FOUND, r#"{"error":"/healthz, /metrics or /status"}"#),
     }
-}
-
-fn text(content_type: &'static str, body: String) -> Answer {
-    let mut answer = Answer::new(whole(body));
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    answer
 }
 
 fn status(gateway: &Gateway, cloud: CloudState) -> Value {

@@ -26,24 +26,25 @@ struct Family<'a> {
     samples: Vec<String>,
 }
 
-/// The page of all gateways, and the metrics of the agent itself.
+/// Merges the metrics of all gateways and of the agent itself.
 pub fn merge(pages: &[GatewayPage], node: &str) -> String {
-    let mut families: BTreeMap<&str, Family<'_>> = BTreeMap::new();
+    let mut up =
+        "# HELP neptune_edge_gateway_up Whether the gateway answers the agent (1) or not (0).\n\
+        # TYPE neptune_edge_gateway_up gauge\n"
+            .to_owned();
     for page in pages {
-        let mut name = "";
-        for line in page.text.iter().flat_map(|text| text.lines()) {
-            if let Some(comment) = line.strip_prefix("# ") {
-                // `# EOF` has no name.
-                let Some(family) = comment.split(' ').nth(1) else { continue };
-                name = family;
-                let comments = &mut families.entry(name).or_default().comments;
-                if !comments.contains(&line) {
-                    comments.push(line);
-                }
-            } else if !line.is_empty() {
-                families.entry(name).or_default().samples.push(labelled(line, page));
-            }
-        }
+        let is_up = u8::from(page.text.is_some());
+        // Writing to a string does not fail.
+        let _ = writeln!(up, "{}", labelled(&format!("neptune_edge_gateway_up {is_up}"), page));
+    }
+    let mut families = BTreeMap::new();
+    for page in pages {
+        let text = page.text.as_deref().unwrap_or_default();
+        add(&mut families, text, |sample| labelled(sample, page));
+    }
+    add(&mut families, node, str::to_owned);
+    if !pages.is_empty() {
+        add(&mut families, &up, str::to_owned);
     }
     let mut text = String::new();
     for line in families.values().flat_map(|family| {
@@ -53,16 +54,29 @@ pub fn merge(pages: &[GatewayPage], node: &str) -> String {
         text.push_str(line);
         text.push('\n');
     }
-    text.push_str("# HELP neptune_edge_gateway_up Whether the gateway answers the agent.\n");
-    text.push_str("# TYPE neptune_edge_gateway_up gauge\n");
-    for page in pages {
-        let is_up = u8::from(page.text.is_some());
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{}", labelled(&format!("neptune_edge_gateway_up {is_up}"), page));
-    }
-    text.push_str(node);
-    text.push_str("# EOF\n");
     text
+}
+
+/// Adds the families of a page, with the samples that `labelled` returns.
+fn add<'a>(
+    families: &mut BTreeMap<&'a str, Family<'a>>,
+    text: &'a str,
+    labelled: impl Fn(&str) -> String,
+) {
+    let mut name = "";
+    for line in text.lines() {
+        if let Some(comment) = line.strip_prefix("# ") {
+            // `# EOF` has no name.
+            let Some(family) = comment.split(' ').nth(1) else { continue };
+            name = family;
+            let comments = &mut families.entry(name).or_default().comments;
+            if !comments.contains(&line) {
+                comments.push(line);
+            }
+        } else if !line.is_empty() {
+            families.entry(name).or_default().samples.push(labelled(line));
+        }
+    }
 }
 
 /// The sample with the labels of its gateway.
@@ -107,19 +121,22 @@ mod tests {
             page("b", Some(&text.replace("\"a\"", "\"b\""))),
             page("c", None),
         ];
-        let merged = merge(&pages, "node_total 1\n");
-        let expected = "# HELP requests Answered requests.\n# TYPE requests counter\n\
+        let node = "# HELP threshold Threshold.\n# TYPE threshold gauge\nthreshold 0.7\n\
+            # TYPE node counter\nnode_total 1\n";
+        let merged = merge(&pages, node);
+        let expected = "# HELP neptune_edge_gateway_up Whether the gateway answers the agent (1) or not (0).\n\
+            # TYPE neptune_edge_gateway_up gauge\n\
+            neptune_edge_gateway_up{namespace=\"shop\",worker=\"a-edge\",service=\"a\"} 1\n\
+            neptune_edge_gateway_up{namespace=\"shop\",worker=\"b-edge\",service=\"b\"} 1\n\
+            neptune_edge_gateway_up{namespace=\"shop\",worker=\"c-edge\",service=\"c\"} 0\n\
+            # TYPE node counter\nnode_total 1\n\
+            # HELP requests Answered requests.\n# TYPE requests counter\n\
             requests_total{namespace=\"shop\",worker=\"a-edge\",service=\"a\",code=\"200\"} 3\n\
             requests_total{namespace=\"shop\",worker=\"b-edge\",service=\"b\",code=\"200\"} 3\n\
             # HELP threshold Threshold.\n# TYPE threshold gauge\n\
             threshold{namespace=\"shop\",worker=\"a-edge\",service=\"a\"} 0.5\n\
             threshold{namespace=\"shop\",worker=\"b-edge\",service=\"b\"} 0.5\n\
-            # HELP neptune_edge_gateway_up Whether the gateway answers the agent.\n\
-            # TYPE neptune_edge_gateway_up gauge\n\
-            neptune_edge_gateway_up{namespace=\"shop\",worker=\"a-edge\",service=\"a\"} 1\n\
-            neptune_edge_gateway_up{namespace=\"shop\",worker=\"b-edge\",service=\"b\"} 1\n\
-            neptune_edge_gateway_up{namespace=\"shop\",worker=\"c-edge\",service=\"c\"} 0\n\
-            node_total 1\n# EOF\n";
+            threshold 0.7\n";
         assert_eq!(merged, expected);
     }
 

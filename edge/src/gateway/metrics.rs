@@ -1,20 +1,23 @@
 //! Serves the metrics of the agent and of the node's gateways on one address. Those of the gateways
 //! are read from their sockets.
 
-use std::{convert::Infallible, future::pending, io, path::Path, sync::Arc, time::Duration};
+use std::{io, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::future::join_all;
-use http_body_util::{BodyExt as _, Empty, Full, Limited};
+use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::{
-    Request, Response, StatusCode,
+    Request, StatusCode,
     body::Incoming,
     client,
-    header::{CONTENT_TYPE, HOST, HeaderValue},
-    service::service_fn,
+    header::{ACCEPT, HOST},
 };
 use hyper_util::rt::TokioIo;
-use neptune_program::listen::{self, Gate, HttpRules, Limits, Refusals, serve_http};
+use neptune_program::{
+    listen::{Limits, Refusals},
+    metrics::{self, OPEN_METRICS},
+    pages::{Page, PageServer, text},
+};
 use tokio::{
     net::{TcpListener, UnixStream},
     sync::watch,
@@ -29,8 +32,8 @@ use crate::domain::gateway_files::WantedGateways;
 const GATEWAY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum size of the metrics of a gateway.
 const MAX_PAGE: usize = 4 * 1024 * 1024;
-/// The name of this server in metrics and in the log.
-const SERVER: &str = "metrics";
+const SERVER: PageServer =
+    PageServer { name: "metrics", limits: LIMITS, idle_timeout: HEAD_TIMEOUT, probes: &[] };
 /// Metrics are read by one or two programs.
 const LIMITS: Limits = Limits {
     pending: 32,
@@ -45,10 +48,6 @@ const LIMITS: Limits = Limits {
 };
 /// Time for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-const RULES: HttpRules<Full<Bytes>> =
-    HttpRules { idle_timeout: HEAD_TIMEOUT, probes: &[], busy: listen::busy };
-
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Returns the metrics of the agent itself.
 pub type NodePage = Arc<dyn Fn() -> String + Send + Sync>;
@@ -62,27 +61,13 @@ pub struct MetricsPages {
 
 /// Serves the metrics of the gateways and of the agent, until the task ends.
 pub async fn serve(listener: TcpListener, pages: MetricsPages, refusals: Refusals) {
-    let gate = Gate::new(SERVER, LIMITS, &refusals);
-    listen::run(&listener, &gate, pending(), |stream, _, entry| {
-        let pages = pages.clone();
-        let service = service_fn(move |request| {
-            let pages = pages.clone();
-            async move { Ok::<_, Infallible>(answer(&request, &pages).await) }
-        });
-        serve_http(stream, entry, RULES, service)
-    })
-    .await;
+    let answer = move |request| answer(request, pages.clone());
+    SERVER.serve(listener, &refusals, answer).await;
 }
 
-fn text_answer(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
-    let mut answer = Response::new(Full::from(text));
-    *answer.status_mut() = status;
-    answer
-}
-
-async fn answer(request: &Request<Incoming>, pages: &MetricsPages) -> Response<Full<Bytes>> {
+async fn answer(request: Request<Incoming>, pages: MetricsPages) -> Page {
     if request.uri().path() != "/metrics" {
-        return text_answer(StatusCode::NOT_FOUND, "see /metrics\n");
+        return text(StatusCode::NOT_FOUND, "see /metrics\n");
     }
     let sockets: Vec<_> = {
         let wanted = pages.gateways.borrow();
@@ -97,9 +82,7 @@ async fn answer(request: &Request<Incoming>, pages: &MetricsPages) -> Response<F
         }
         GatewayPage { service, worker, text: text.ok() }
     });
-    let mut answer = Response::new(Full::from(merge(&join_all(gateways).await, &(pages.node)())));
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(OPEN_METRICS));
-    answer
+    metrics::answer(request.headers(), merge(&join_all(gateways).await, &(pages.node)()))
 }
 
 /// The metrics of the gateway behind this socket.
@@ -109,7 +92,8 @@ async fn read(socket: &Path) -> io::Result<String> {
         client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     // The task ends when the sender is dropped.
     tokio::spawn(connection);
-    let request = Request::get("/metrics").header(HOST, "gateway").body(Empty::<Bytes>::new());
+    let request = Request::get("/metrics").header(HOST, "gateway").header(ACCEPT, OPEN_METRICS);
+    let request = request.body(Empty::<Bytes>::new());
     let response = sender.send_request(request.map_err(io::Error::other)?).await;
     let response = response.map_err(io::Error::other)?;
     if response.status() != StatusCode::OK {
@@ -126,13 +110,19 @@ mod tests {
     use std::collections::BTreeMap;
 
     use neptune_gateway_config::Document;
+    use neptune_program::listen;
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
         net::{TcpStream, UnixListener},
     };
 
     use super::*;
-    use crate::domain::gateway_files::{GatewayDir, GatewayFiles};
+    use crate::{
+        domain::gateway_files::{GatewayDir, GatewayFiles},
+        peers::metrics::{PeerCounters, origin_page},
+        replication::ReplicaMetrics,
+        training::metrics::TrainingMetrics,
+    };
 
     /// Answers one request with these metrics.
     async fn gateway(listener: UnixListener, metrics: &'static str) {
@@ -145,9 +135,29 @@ mod tests {
         stream.write_all(metrics.as_bytes()).await.unwrap();
     }
 
+    #[test]
+    fn every_metric_of_the_agent_is_documented() {
+        let refusals = Refusals::default();
+        refusals.count("metrics", listen::Refusal::PendingFull);
+        let gateway = GatewayPage {
+            service: "shop/jointinferenceservices/a".parse().unwrap(),
+            worker: "a".parse().unwrap(),
+            text: None,
+        };
+        let node = PeerCounters::default().page()
+            + &origin_page(0)
+            + &ReplicaMetrics::with_one_copy().text()
+            + &TrainingMetrics::default().page()
+            + &metrics::program_page("neptune_edge", &refusals);
+        let page = metrics::text_format(&merge(&[gateway], &node));
+        neptune_harness::metrics_doc::check("neptune-edge", &page);
+    }
+
     async fn get(address: std::net::SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nhost: a\r\naccept: {OPEN_METRICS}\r\nconnection: close\r\n\r\n"
+        );
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -181,7 +191,10 @@ mod tests {
             watch::channel(WantedGateways { gateways, ..WantedGateways::default() });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let pages = MetricsPages { gateways, node: Arc::new(|| "node_total 1\n".to_owned()) };
+        let pages = MetricsPages {
+            gateways,
+            node: Arc::new(|| "# TYPE node counter\nnode_total 1\n".to_owned()),
+        };
         tokio::spawn(serve(listener, pages, Refusals::default()));
 
         let page = get(address, "/metrics").await;
@@ -192,7 +205,7 @@ mod tests {
             let sample = format!("\nneptune_edge_gateway_up{{{}}} {is_up}\n", of(name));
             assert!(page.contains(&sample), "{sample} is not in {page}");
         }
-        assert!(page.contains("\nnode_total 1\n# EOF"), "{page}");
+        assert!(page.contains("\nnode_total 1\n") && page.ends_with("\n# EOF\n"), "{page}");
         assert!(get(address, "/").await.starts_with("HTTP/1.1 404 "));
     }
 }

@@ -75,12 +75,13 @@ impl PeerCounters {
             // Writing to a string does not fail.
             let _ = writeln!(
                 text,
-                "neptune_peer_bytes_total{{direction=\"{direction}\",source=\"{source}\"}} {count}"
+                "neptune_edge_peer_bytes_total{{direction=\"{direction}\",source=\"{source}\"}} {count}"
             );
         }
         text.push_str(&family("peer_rejected", "Contents and connections of peers not used"));
         for (reason, count) in rejected {
-            let _ = writeln!(text, "neptune_peer_rejected_total{{reason=\"{reason}\"}} {count}");
+            let _ =
+                writeln!(text, "neptune_edge_peer_rejected_total{{reason=\"{reason}\"}} {count}");
         }
         text
     }
@@ -89,7 +90,7 @@ impl PeerCounters {
 /// The metric of what the model store downloaded from URLs.
 pub fn origin_page(bytes: u64) -> String {
     let family = family("origin_bytes", "Bytes of models and datasets downloaded from their URLs");
-    format!("{family}neptune_origin_bytes_total {bytes}\n")
+    format!("{family}neptune_edge_origin_bytes_total {bytes}\n")
 }
 
 fn family(name: &str, help: &str) -> String {
@@ -114,14 +115,14 @@ mod tests {
         assert_eq!(
             samples,
             [
-                "neptune_peer_bytes_total{direction=\"sent\",source=\"model\"} 1",
-                "neptune_peer_bytes_total{direction=\"sent\",source=\"dataset\"} 2",
-                "neptune_peer_bytes_total{direction=\"received\",source=\"model\"} 3",
-                "neptune_peer_bytes_total{direction=\"received\",source=\"dataset\"} 5",
-                "neptune_peer_rejected_total{reason=\"wrong_content\"} 4",
-                "neptune_peer_rejected_total{reason=\"damaged_copy\"} 1",
-                "neptune_peer_rejected_total{reason=\"unknown_key\"} 6",
-                "neptune_origin_bytes_total 7",
+                "neptune_edge_peer_bytes_total{direction=\"sent\",source=\"model\"} 1",
+                "neptune_edge_peer_bytes_total{direction=\"sent\",source=\"dataset\"} 2",
+                "neptune_edge_peer_bytes_total{direction=\"received\",source=\"model\"} 3",
+                "neptune_edge_peer_bytes_total{direction=\"received\",source=\"dataset\"} 5",
+                "neptune_edge_peer_rejected_total{reason=\"wrong_content\"} 4",
+                "neptune_edge_peer_rejected_total{reason=\"damaged_copy\"} 1",
+                "neptune_edge_peer_rejected_total{reason=\"unknown_key\"} 6",
+                "neptune_edge_origin_bytes_total 7",
             ]
         );
     }

@@ -53,17 +53,17 @@ impl ReplicaMetrics {
                 let _ = writeln!(text, "{sample}");
             }
         };
-        let name = "neptune_replica_bytes_behind";
+        let name = "neptune_edge_replica_bytes_behind";
         let samples = reports
             .iter()
             .map(|(labels, report, _)| format!("{name}{{{labels}}} {}", report.bytes_behind));
         family(name, "gauge", "Bytes that a copy of a Dataset lacks.", samples.collect());
-        let name = "neptune_replica_lag_seconds";
+        let name = "neptune_edge_replica_lag_seconds";
         let samples = reports
             .iter()
             .map(|(labels, report, _)| format!("{name}{{{labels}}} {}", report.seconds));
         family(name, "gauge", "Time since the copy was equal to its source.", samples.collect());
-        let name = "neptune_replica_blocks";
+        let name = "neptune_edge_replica_blocks";
         let samples = reports.iter().flat_map(|(labels, _, progress)| {
             [
                 ("reused", progress.reused()),
@@ -78,17 +78,11 @@ impl ReplicaMetrics {
 }
 
 #[cfg(test)]
-mod tests {
-    use neptune_wire::{ReplicaReport, ReplicaState};
-
-    use super::*;
-
-    #[test]
-    fn each_copy_has_its_samples() {
-        let metrics = ReplicaMetrics::default();
-        assert_eq!(metrics.text(), "");
-        let report = ReplicaReport {
-            state: ReplicaState::Syncing,
+impl ReplicaMetrics {
+    /// The metrics of one copy, for tests of pages.
+    pub fn with_one_copy() -> Self {
+        let report = neptune_wire::ReplicaReport {
+            state: neptune_wire::ReplicaState::Syncing,
             generation: None,
             bytes_behind: 7,
             seconds: 5,
@@ -99,13 +93,26 @@ mod tests {
             watch::channel(CopyState { report: Some(report), ..CopyState::default() });
         let (_progress, progress) = watch::channel(Arc::default());
         let key: ObjectKey = "shop/datasets/log".parse().expect("it is a key");
+        let metrics = Self::default();
         metrics.set([(key, CopyView { state, progress })].into());
+        metrics
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_copy_has_its_samples() {
+        assert_eq!(ReplicaMetrics::default().text(), "");
+        let metrics = ReplicaMetrics::with_one_copy();
         let text = metrics.text();
         for line in [
-            "neptune_replica_bytes_behind{namespace=\"shop\",name=\"log\"} 7",
-            "neptune_replica_lag_seconds{namespace=\"shop\",name=\"log\"} 5",
-            "# TYPE neptune_replica_blocks counter",
-            "neptune_replica_blocks_total{namespace=\"shop\",name=\"log\",result=\"resent\"} 0",
+            "neptune_edge_replica_bytes_behind{namespace=\"shop\",name=\"log\"} 7",
+            "neptune_edge_replica_lag_seconds{namespace=\"shop\",name=\"log\"} 5",
+            "# TYPE neptune_edge_replica_blocks counter",
+            "neptune_edge_replica_blocks_total{namespace=\"shop\",name=\"log\",result=\"resent\"} 0",
         ] {
             assert!(text.lines().any(|it| it == line), "{line} is not in {text}");
         }

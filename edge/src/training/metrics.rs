@@ -68,13 +68,13 @@ impl TrainingMetrics {
         let mut text = String::new();
         for (name, help, counter) in [
             (
-                "neptune_training_worker_seconds",
+                "neptune_edge_training_worker_seconds",
                 "Run time of training containers that succeeded",
                 &self.worker_seconds,
             ),
-            ("neptune_training_upload_bytes", "Bytes of updates sent", &self.upload_bytes),
+            ("neptune_edge_training_upload_bytes", "Bytes of updates sent", &self.upload_bytes),
             (
-                "neptune_training_resent_bytes",
+                "neptune_edge_training_resent_bytes",
                 "Bytes of updates sent more than once",
                 &self.resent_bytes,
             ),
@@ -86,7 +86,7 @@ impl TrainingMetrics {
                 "# HELP {name} {help}.\n# TYPE {name} counter\n{name}_total {value}\n"
             );
         }
-        let name = "neptune_training_updates";
+        let name = "neptune_edge_training_updates";
         let _ = writeln!(text, "# HELP {name} Results of training tasks.\n# TYPE {name} counter");
         for (result, counter) in
             [("accepted", &self.accepted), ("refused", &self.refused), ("failed", &self.failed)]
@@ -124,12 +124,12 @@ mod tests {
         metrics.on_block((10, 4));
         let page = metrics.page();
         for line in [
-            "neptune_training_worker_seconds_total 7",
-            "neptune_training_upload_bytes_total 10",
-            "neptune_training_resent_bytes_total 4",
-            "neptune_training_updates_total{result=\"accepted\"} 1",
-            "neptune_training_updates_total{result=\"refused\"} 1",
-            "neptune_training_updates_total{result=\"failed\"} 0",
+            "neptune_edge_training_worker_seconds_total 7",
+            "neptune_edge_training_upload_bytes_total 10",
+            "neptune_edge_training_resent_bytes_total 4",
+            "neptune_edge_training_updates_total{result=\"accepted\"} 1",
+            "neptune_edge_training_updates_total{result=\"refused\"} 1",
+            "neptune_edge_training_updates_total{result=\"failed\"} 0",
         ] {
             assert!(page.lines().any(|found| found == line), "{line} is not in {page}");
         }

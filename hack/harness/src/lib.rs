@@ -13,6 +13,7 @@ pub mod broker;
 pub mod cluster;
 pub mod docker;
 pub mod expansion;
+pub mod metrics_doc;
 pub mod mqtt;
 pub mod ports;
 pub mod process;

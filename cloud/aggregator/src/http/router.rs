@@ -5,11 +5,11 @@ use std::sync::Arc;
 use axum::{
     Extension, Router,
     extract::State,
-    http::header::CONTENT_TYPE,
-    response::IntoResponse,
+    http::HeaderMap,
+    response::Response,
     routing::{get, patch, put},
 };
-use neptune_program::listen::Shares;
+use neptune_program::{listen::Shares, metrics};
 use neptune_wire::NodeName;
 use tokio::sync::Semaphore;
 
@@ -76,10 +76,9 @@ fn public() -> Router<Shared> {
         // Downloads are named by the last segment, and model servers go by the extension.
         .route("/v1/content/{sha256}/{name}", get(content::get_named))
         .route("/healthz", get(|| std::future::ready("ok\n")))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(page))
 }
 
-async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
-    let media_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(CONTENT_TYPE, media_type)], shared.aggregator.metrics().text())
+async fn page(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    metrics::answer(&headers, shared.aggregator.metrics().text())
 }

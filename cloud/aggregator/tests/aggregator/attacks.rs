@@ -111,7 +111,7 @@ async fn connections_without_a_known_key_take_no_place_of_a_node() {
     let refusals = server.aggregator.metrics().refusals();
     assert_eq!(refusals.of("aggregator", Refusal::AnonymousFull), 12);
     assert!(server.aggregator.metrics().text().contains(
-        "neptune_training_refused_connections_total{server=\"aggregator\",cause=\"anonymous_full\"} 12"
+        "neptune_aggregator_refused_connections_total{server=\"aggregator\",cause=\"anonymous_full\"} 12"
     ));
     health(&server).await;
     server.node(&nodes[node_of(&tasks[0])]).train(&tasks[0]).await;

@@ -55,14 +55,14 @@ async fn nodes_train_rounds_and_anybody_downloads_the_result() {
     assert_eq!(content.len() as u64, best.bytes);
     let metrics = reqwest::get(server.plain("/metrics")).await.unwrap().text().await.unwrap();
     for line in [
-        "neptune_training_rounds_total{result=\"closed\"} 2",
-        "neptune_training_updates_total{result=\"accepted\"} 7",
-        "neptune_training_round 2",
-        "neptune_training_samples 1032",
-        "neptune_training_worker_seconds{node=\"edge0\"} 4.0",
-        "neptune_training_round_seconds_count 2",
-        "neptune_training_aggregate_seconds_count 2",
-        "neptune_training_resent_bytes_total 0",
+        "neptune_aggregator_rounds_total{result=\"closed\"} 2",
+        "neptune_aggregator_updates_total{result=\"accepted\"} 7",
+        "neptune_aggregator_round 2",
+        "neptune_aggregator_samples 1032",
+        "neptune_aggregator_worker_seconds{node=\"edge0\"} 4.0",
+        "neptune_aggregator_round_seconds_count 2",
+        "neptune_aggregator_aggregate_seconds_count 2",
+        "neptune_aggregator_resent_bytes_total 0",
     ] {
         assert!(metrics.contains(line), "{line}\n{metrics}");
     }
@@ -261,7 +261,7 @@ async fn connection_without_tls_has_only_public_routes() {
     let (server, ..) = open_round(directory.path(), 1).await;
     let get = async |path: &str| reqwest::get(server.plain(path)).await.unwrap();
     assert_eq!(get("/healthz").await.text().await.unwrap(), "ok\n");
-    assert!(get("/metrics").await.text().await.unwrap().contains("neptune_training_round 1"));
+    assert!(get("/metrics").await.text().await.unwrap().contains("neptune_aggregator_round 1"));
     for path in ["/v1/state", "/v1/run", "/v1/updates/a/b", "/v1/evaluations/a"] {
         assert_eq!(get(path).await.status(), StatusCode::NOT_FOUND, "{path}");
     }

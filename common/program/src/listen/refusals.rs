@@ -3,7 +3,7 @@
 use std::fmt;
 
 use prometheus_client::{
-    encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder, text::encode},
+    encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder},
     metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
@@ -49,30 +49,21 @@ impl Refusals {
         let help = "Connections that a server refused, by cause";
         registry.register("refused_connections", help, self.0.clone());
     }
-
-    /// The counters as text of `OpenMetrics` without its end, for a page that a program writes
-    /// itself. `prefix` is that of the program's metrics.
-    pub fn page(&self, prefix: &str) -> String {
-        let mut registry = Registry::with_prefix(prefix);
-        self.register(&mut registry);
-        let mut page = String::new();
-        // A String takes every text.
-        let _ = encode(&mut page, &registry);
-        page.truncate(page.trim_end_matches("# EOF\n").len());
-        page
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::encode;
 
     #[test]
-    fn page_has_a_series_for_each_cause_and_no_end() {
+    fn each_cause_has_a_series_from_the_start() {
         let refusals = Refusals::default();
         refusals.add_server("broker");
         refusals.count("broker", Refusal::PendingFull);
-        let page = refusals.page("neptune_edge");
+        let mut registry = Registry::with_prefix("neptune_edge");
+        refusals.register(&mut registry);
+        let page = encode(&registry);
         let series = "neptune_edge_refused_connections_total{server=\"broker\",cause=";
         assert!(page.contains(&format!("{series}\"pending_full\"}} 1\n")), "{page}");
         assert_eq!(page.matches(series).count(), Refusal::ALL.len(), "{page}");

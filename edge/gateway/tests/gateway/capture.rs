@@ -165,8 +165,8 @@ async fn unwritable_directory_is_a_problem_and_no_failed_request() {
     setup.until("a record", |status| status["capture"]["captured"] == 1).await;
     let page = setup.page("/metrics").await;
     for line in [
-        "neptune_capture_samples_total{result=\"captured\"} 1",
-        "neptune_capture_samples_total{result=\"failed\"} 1",
+        "neptune_gateway_capture_samples_total{result=\"captured\"} 1",
+        "neptune_gateway_capture_samples_total{result=\"failed\"} 1",
     ] {
         assert!(page.text().contains(line), "{}", page.text());
     }
@@ -286,7 +286,7 @@ async fn thousand_requests_per_second_are_answered_while_all_are_captured() {
     let page = setup.page("/metrics").await;
     setup.stop().await;
     let count = |result: &str| -> usize {
-        let name = format!("neptune_capture_samples_total{{result=\"{result}\"}} ");
+        let name = format!("neptune_gateway_capture_samples_total{{result=\"{result}\"}} ");
         let value = page.text().lines().find_map(|line| line.strip_prefix(&name));
         value.map_or(0, |value| value.parse().unwrap())
     };

@@ -60,9 +60,9 @@ async fn three_tiers_answer_each_sample_once_within_its_deadline() {
     assert_eq!(samples["tiers"], json!([1, 1]), "the middle answered one, the top the other");
     let page = low.page("/metrics").await;
     for line in [
-        "neptune_tier_samples_total{tier=\"low\",decision=\"easy\"} 2",
-        "neptune_tier_samples_total{tier=\"middle\",decision=\"hard\"} 1",
-        "neptune_tier_samples_total{tier=\"middle\",decision=\"fallback\"} 1",
+        "neptune_gateway_tier_samples_total{tier=\"low\",decision=\"easy\"} 2",
+        "neptune_gateway_tier_samples_total{tier=\"middle\",decision=\"hard\"} 1",
+        "neptune_gateway_tier_samples_total{tier=\"middle\",decision=\"fallback\"} 1",
     ] {
         assert!(page.text().lines().any(|found| found == line), "{line} in {}", page.text());
     }

@@ -123,9 +123,9 @@ async fn site_downloads_a_model_once(transport: Transport) {
     let mut received = 0;
     for (node, source) in &sources {
         assert!(*source == "Origin" || source.starts_with("Peer:"), "{sources:?}");
-        let from_origin = metric(&fleet, node, "neptune_origin_bytes_total ").await;
+        let from_origin = metric(&fleet, node, "neptune_edge_origin_bytes_total ").await;
         assert_eq!(from_origin, if *source == "Origin" { bytes } else { 0 }, "{node}");
-        let sample = "neptune_peer_bytes_total{direction=\"received\",source=\"model\"} ";
+        let sample = "neptune_edge_peer_bytes_total{direction=\"received\",source=\"model\"} ";
         received += metric(&fleet, node, sample).await;
     }
     assert!(received >= 2 * bytes, "{received}");
@@ -184,7 +184,8 @@ async fn damaged_copy_of_a_peer_is_not_used_and_is_replaced() {
     assert_eq!(entry.rejected_peers, [nodes[0]]);
     assert_eq!(entry.source.as_deref(), Some("Origin"));
     assert!(
-        metric(&fleet, nodes[1], "neptune_peer_rejected_total{reason=\"wrong_content\"} ").await
+        metric(&fleet, nodes[1], "neptune_edge_peer_rejected_total{reason=\"wrong_content\"} ")
+            .await
             >= 1
     );
 

@@ -138,3 +138,10 @@ fn trained(run: &Run) -> Run {
 fn reason(run: &Run) -> String {
     run.status(0).reason.unwrap_or_default()
 }
+
+fn refused(run: &Run, worker: &str, now: UnixSeconds) -> Run {
+    let RunTask { id: task, worker, .. } = task_of(run, worker);
+    let (report, problem) = (UpdateReport::default(), Problem::new("NotFinite", "sent NaN"));
+    let verdict = Verdict::Refused { sha256: sha("nan"), report, problem };
+    run.next(Event::Judged(TaskResult { worker, task, verdict }), now).unwrap()
+}

@@ -2,13 +2,6 @@
 
 use super::*;
 
-fn refused(run: &Run, worker: &str, now: UnixSeconds) -> Run {
-    let RunTask { id: task, worker, .. } = task_of(run, worker);
-    let (report, problem) = (UpdateReport::default(), Problem::new("NotFinite", "sent NaN"));
-    let verdict = Verdict::Refused { sha256: sha("nan"), report, problem };
-    run.next(Event::Judged(TaskResult { worker, task, verdict }), now).unwrap()
-}
-
 #[test]
 fn worker_refused_three_times_rests_and_is_tried_again() {
     let mut request = request(&["a", "b", "c"]);
