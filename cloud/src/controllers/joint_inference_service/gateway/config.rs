@@ -1,15 +1,10 @@
 //! The configuration file of a gateway, checked as the gateway checks it. Pure: a part of `validate`.
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    time::Duration,
-};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use hyper::header::{HeaderName, HeaderValue};
 use neptune_api::{Gateway, GatewayTimeouts, JointInferenceService, ServerProtocol};
-use neptune_gateway_config::{
-    AllowedHosts, Config, Edge, Limits, NeverUpload, Timeouts,
-};
+use neptune_gateway_config::{AllowedHosts, Config, Edge, Limits, NeverUpload, Timeouts};
 use neptune_program::duration::parse_spec;
 
 use crate::{
