@@ -1,8 +1,9 @@
 //! The events that links, watches and tasks send to the agent's loop.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use neptune_link::LinkEvent;
+use neptune_models::{Artifact, ModelError};
 use neptune_peers::ContentEvent;
 use neptune_wire::{ObjectKey, TaskId, WorkerName};
 
@@ -10,7 +11,7 @@ use crate::{
     Error,
     domain::{
         aggregator::AggregatorEvent,
-        artifact::{ArtifactSource, DownloadEvent, ImageEvent, LocalModelEvent},
+        artifact::{ArtifactSource, ImageEvent, LocalModelEvent},
         gateway_files::WrittenGateways,
         observed_container::Observation,
         outcome::StepOutcome,
@@ -73,4 +74,14 @@ pub enum AgentEvent {
     WorkerNotesChanged,
     /// The embedded broker failed and cannot be restarted.
     BrokerFailed(Error),
+}
+
+/// The result of a download's task.
+#[derive(Debug)]
+pub enum DownloadEvent {
+    Ready(Artifact),
+    /// The download failed and is retried.
+    Failed(Arc<ModelError>),
+    /// The download progressed.
+    Progressed,
 }

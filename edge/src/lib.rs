@@ -39,7 +39,6 @@ mod event;
 mod gateway;
 mod peers;
 mod plan;
-mod random;
 mod replication;
 mod report;
 mod sidecar;

@@ -14,6 +14,7 @@ use neptune_models::{ModelStore, PeerFetch, StorePolicy};
 use neptune_program::{
     listen::{self, Refusals},
     metrics::program_page,
+    random::unique_id,
 };
 use rustix::thread::CapabilitySet;
 use tokio::sync::mpsc;
@@ -44,7 +45,6 @@ use crate::{
         writer::{self, WriterDirs},
     },
     peers::{ModelContents, PeerService, metrics::origin_page},
-    random::unique_id,
     replication::{ReplicaMetrics, Replication, ReplicationSettings},
     report::{
         batches::Batches,

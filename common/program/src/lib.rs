@@ -7,6 +7,7 @@
 //! | `listen` | the one accept loop of all servers | `listen` |
 //! | `metrics` | the formats of metrics, and those of the process | `listen` |
 //! | `pages` | a server of probes, metrics and states | `pages` |
+//! | `random` | random numbers for delays and names | |
 //! | `start` | the threads, the logs, the TLS library, and the exit code | `start` |
 //! | `logs` | the options and the format of the log | `start` |
 //! | `signals` | the signals that stop a program | `start` |
@@ -26,6 +27,7 @@ pub mod logs;
 pub mod metrics;
 #[cfg(feature = "pages")]
 pub mod pages;
+pub mod random;
 #[cfg(feature = "start")]
 mod signals;
 #[cfg(feature = "start")]

@@ -3,7 +3,8 @@
 
 use std::{env, path::PathBuf, time::Instant};
 
-use neptune_datasets::{DatasetError, FormatOptions, LocalDataset, PathPolicy, ReadMeter};
+use neptune_datasets::{DatasetError, LocalDataset, PathPolicy, ReadMeter};
+use neptune_sources::FormatOptions;
 
 #[expect(clippy::disallowed_methods, reason = "measures its own duration")]
 fn main() -> Result<(), DatasetError> {

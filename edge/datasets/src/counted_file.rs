@@ -12,14 +12,13 @@ use std::{
     path::Path,
 };
 
+use neptune_sources::{DatasetFormat, FormatOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     counter::SampleCounter,
     counts::SampleCounts,
     error::DatasetError,
-    format::DatasetFormat,
-    options::FormatOptions,
     read::{ReadError, ReadMeter, count_range},
 };
 

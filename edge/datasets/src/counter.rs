@@ -1,18 +1,17 @@
 //! Counts the samples in a stream of bytes, for every format that is a stream. Pure.
 
+use neptune_sources::{DatasetFormat, FormatError, FormatOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     counts::SampleCounts,
     error::DatasetError,
     format::{
-        DatasetFormat,
         csv::Csv,
         json::Json,
         lines::{Jsonl, Txt},
         tfrecord::TfRecord,
     },
-    options::FormatOptions,
 };
 
 /// Counts the samples in a stream of bytes that arrives in chunks.
@@ -40,7 +39,7 @@ impl SampleCounter {
     /// Creates a counter for the start of the data.
     ///
     /// # Errors
-    /// [`DatasetError::InvalidOption`] if `options` do not fit the format, or if the format is a
+    /// [`DatasetError::Format`] if `options` do not fit the format, or if the format is a
     /// directory of files.
     pub fn new(format: DatasetFormat, options: &FormatOptions) -> Result<Self, DatasetError> {
         options.check(format)?;
@@ -52,7 +51,7 @@ impl SampleCounter {
             DatasetFormat::TfRecord => Parser::TfRecord(TfRecord::default()),
             DatasetFormat::Xml | DatasetFormat::Images => {
                 let reason = format!("{format} is a directory of files");
-                return Err(DatasetError::InvalidOption { option: "format", reason });
+                return Err(FormatError::InvalidOption { option: "format", reason }.into());
             }
         };
         Ok(Self { bytes: 0, parser })
@@ -140,7 +139,7 @@ mod tests {
     fn directory_format_has_no_byte_counter() {
         assert!(matches!(
             SampleCounter::new(DatasetFormat::Images, &FormatOptions::default()),
-            Err(DatasetError::InvalidOption { .. })
+            Err(DatasetError::Format(FormatError::InvalidOption { .. }))
         ));
     }
 }

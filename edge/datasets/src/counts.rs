@@ -17,7 +17,7 @@ pub const MAX_NAME: usize = 128;
 #[serde(rename_all = "camelCase", default)]
 pub struct SampleCounts {
     /// Number of samples. What one sample is depends on the
-    /// [`DatasetFormat`](crate::DatasetFormat).
+    /// [`DatasetFormat`](neptune_sources::DatasetFormat).
     pub samples: u64,
     /// Total size of the counted files, in bytes.
     pub bytes: u64,

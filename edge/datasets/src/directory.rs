@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use neptune_sources::{DatasetFormat, FormatOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -15,8 +16,7 @@ use crate::{
     counts::SampleCounts,
     directory_index::{BucketDigests, DirectoryIndex, FileFingerprint},
     error::DatasetError,
-    format::{DatasetFormat, voc},
-    options::FormatOptions,
+    format::voc,
     path_policy::PathPolicy,
     read::ReadMeter,
     walk::walk,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::format::DatasetFormat;
+use neptune_sources::{DatasetFormat, FormatError};
 
 /// The reason why a dataset cannot be counted.
 ///
@@ -10,20 +10,9 @@ use crate::format::DatasetFormat;
 /// field or flag that the user has to change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DatasetError {
-    /// The format name is not one of [`DatasetFormat::ALL`].
-    #[error("unknown format {given:?}; known formats: {}", DatasetFormat::known())]
-    UnknownFormat {
-        /// The name as given, at most 64 characters of it.
-        given: String,
-    },
-    /// An option has a value that the format cannot use.
-    #[error("option {option}: {reason}")]
-    InvalidOption {
-        /// Name of the option in the Dataset resource.
-        option: &'static str,
-        /// What is wrong with the value.
-        reason: String,
-    },
+    /// The object names an unknown format, or an option that the format cannot use.
+    #[error(transparent)]
+    Format(#[from] FormatError),
     /// The path is relative, or has a `..` component.
     #[error("{}: dataset path must be absolute and must not contain \"..\"", path.display())]
     InvalidPath {
@@ -132,9 +121,7 @@ impl DatasetError {
     /// What has to change before a count can succeed.
     pub fn class(&self) -> DatasetErrorClass {
         match self {
-            Self::UnknownFormat { .. } | Self::InvalidOption { .. } | Self::InvalidPath { .. } => {
-                DatasetErrorClass::Spec
-            }
+            Self::Format(_) | Self::InvalidPath { .. } => DatasetErrorClass::Spec,
             _ => DatasetErrorClass::Node,
         }
     }
@@ -183,10 +170,8 @@ mod tests {
 
     #[test]
     fn only_errors_of_the_specification_have_class_spec() {
-        assert_eq!(
-            DatasetError::UnknownFormat { given: "x".into() }.class(),
-            DatasetErrorClass::Spec
-        );
+        let unknown = "x".parse::<DatasetFormat>().unwrap_err();
+        assert_eq!(DatasetError::from(unknown).class(), DatasetErrorClass::Spec);
         assert_eq!(DatasetError::NotFound { path: "/x".into() }.class(), DatasetErrorClass::Node);
         assert_eq!(
             DatasetError::OutsideAllowed { path: "/x".into() }.class(),

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use neptune_sources::{DatasetFormat, FormatOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -9,8 +10,6 @@ use crate::{
     counts::SampleCounts,
     directory::{CountedDirectory, DirectoryFormat, count_images},
     error::DatasetError,
-    format::DatasetFormat,
-    options::FormatOptions,
     path_policy::PathPolicy,
     read::ReadMeter,
 };

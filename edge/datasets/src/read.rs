@@ -188,7 +188,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::{format::DatasetFormat, options::FormatOptions};
+    use neptune_sources::{DatasetFormat, FormatOptions};
 
     #[test]
     fn reader_is_counted_until_the_meter_is_stopped() {

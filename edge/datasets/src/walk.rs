@@ -6,7 +6,9 @@ use std::{
     path::Path,
 };
 
-use crate::{error::DatasetError, format::DatasetFormat, path_policy::PathPolicy, read::ReadMeter};
+use neptune_sources::DatasetFormat;
+
+use crate::{error::DatasetError, path_policy::PathPolicy, read::ReadMeter};
 
 /// The entries that a walk could not visit.
 #[derive(Debug, Default)]

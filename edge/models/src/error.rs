@@ -2,27 +2,16 @@
 
 use std::{io, net::IpAddr, path::PathBuf};
 
+use neptune_sources::LocationError;
+
 use crate::Digest;
 
 /// An error of this crate. URLs in it are redacted: without user, password, query and fragment.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    /// The text is not a usable URL or path.
-    #[error("{url}: {reason}; correct the URL")]
-    InvalidUrl {
-        /// Redacted URL, or `the URL` if it cannot be redacted.
-        url: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The URL has an unsupported scheme.
-    #[error(
-        "unknown URL scheme {scheme:?}; use http, https, s3, file, or an absolute path on the node"
-    )]
-    UnknownScheme {
-        /// The scheme, in lower case.
-        scheme: String,
-    },
+    /// The text is not the location of an artifact.
+    #[error(transparent)]
+    Location(#[from] LocationError),
     /// The server has an address to which connections are refused.
     #[error(
         "{url}: address {address} of host {host} is {kind}, from which downloads are refused; use another server, or allow the address or host in the agent's configuration"
@@ -208,8 +197,7 @@ impl ModelError {
             | Self::ContentChanged { .. }
             | Self::DiskFull { .. }
             | Self::StoreIo { .. } => ModelErrorClass::Transient,
-            Self::InvalidUrl { .. }
-            | Self::UnknownScheme { .. }
+            Self::Location(_)
             | Self::AddressRefused { .. }
             | Self::Redirect { .. }
             | Self::DigestMismatch { .. }

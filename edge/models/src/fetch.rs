@@ -3,7 +3,6 @@
 
 use std::{
     fs::File,
-    hash::{BuildHasher as _, Hasher as _, RandomState},
     path::Path,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -11,6 +10,8 @@ use std::{
 
 use jiff::Timestamp;
 use neptune_backoff::Backoff;
+use neptune_program::random::random;
+use neptune_sources::ArtifactLocation;
 use tokio::{sync::OwnedMutexGuard, sync::watch, task::spawn_blocking};
 use tracing::{info, warn};
 
@@ -19,7 +20,6 @@ use crate::{
     archive::{TreeWriter, unzip},
     disk_reserve::DiskReserve,
     inventory::{Inventory, lock},
-    location::ArtifactLocation,
     peer_fetch,
     request::Packaging,
     sources::FetchSources,
@@ -130,7 +130,7 @@ impl FetchTask {
             let has_progress =
                 self.partial.as_ref().is_some_and(|partial| partial.received() > before);
             failures = if has_progress { 1 } else { failures + 1 };
-            let delay = RETRY.delay(failures, RandomState::new().build_hasher().finish());
+            let delay = RETRY.delay(failures, random());
             let url = self.request.redacted_url();
             warn!(url, %error, delay_seconds = delay.as_secs_f32(), "fetch failed, retrying");
             self.report_retry(error);

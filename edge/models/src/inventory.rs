@@ -10,12 +10,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use neptune_sources::ArtifactLocation;
 use neptune_wire::NodeName;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::{
     AllowedAddress, ContentKey, Digest, ModelError, StorePolicy,
-    location::ArtifactLocation,
     request::{ArtifactRequest, Packaging},
     storage::{
         content_store::{ContentStore, remove_all},

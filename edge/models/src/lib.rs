@@ -7,8 +7,7 @@
 //! with `ls`.
 //!
 //! # Layout
-//! - [`ArtifactRequest`] and `location`: what to fetch. `location` is the only file that parses
-//!   addresses.
+//! - [`ArtifactRequest`]: what to fetch.
 //! - [`ModelStore`], `fetch`, `inventory`: the public interface, the fetch of one artifact, and the
 //!   state that they share.
 //! - `transfer`: copies bytes from servers and local files.
@@ -29,7 +28,6 @@ mod disk_reserve;
 mod error;
 mod fetch;
 mod inventory;
-mod location;
 mod peer_fetch;
 mod policy;
 mod progress;

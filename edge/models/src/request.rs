@@ -1,8 +1,9 @@
 //! What to fetch: a location, and optionally the digest of the content. Pure.
 
+use neptune_sources::{ArtifactLocation, LocationError};
 use neptune_wire::Namespace;
 
-use crate::{ContentKey, Digest, ModelError, location::ArtifactLocation};
+use crate::{ContentKey, Digest};
 
 /// An artifact to fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,8 +54,8 @@ impl ArtifactRequest {
     /// artifact whose name ends with `.tar`, `.tar.gz`, `.tgz`, `.tar.zst` or `.zip` is unpacked.
     ///
     /// # Errors
-    /// [`ModelError::UnknownScheme`], [`ModelError::InvalidUrl`].
-    pub fn parse(url: &str, sha256: Option<Digest>) -> Result<Self, ModelError> {
+    /// The text is not the location of an artifact.
+    pub fn parse(url: &str, sha256: Option<Digest>) -> Result<Self, LocationError> {
         let location = ArtifactLocation::parse(url)?;
         let packaging = Packaging::of(location.path());
         Ok(Self { location, sha256, packaging, namespace: None })

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    hash::{BuildHasher as _, Hasher as _, RandomState},
     io,
     path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -13,6 +12,7 @@ use futures::future::join_all;
 use http::{HeaderMap, StatusCode};
 use neptune_content::Digest;
 use neptune_pinned_tls::TlsKey;
+use neptune_program::random::random;
 use neptune_wire::NodeName;
 use tokio::{
     sync::watch,
@@ -296,8 +296,4 @@ fn failure_of(error: DownloadError, received: u64) -> io::Result<DownloadFailure
             | PeerError::NoAnswer(_) => DownloadFailure::Interrupted(received),
         },
     })
-}
-
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use neptune_program::random::random;
 use neptune_wire::{
     NodeProblem, ObjectKey, Replica, Revision, Topic, TopicPrefix, replica::ReplicaChange,
 };
@@ -19,7 +20,6 @@ use crate::{
     desired::resync::Resync,
     domain::worker_count::CountTotal,
     event::AgentEvent,
-    random::random,
     report::{
         own_address::AddressLookup,
         publisher::CloudPublisher,

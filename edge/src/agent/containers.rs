@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
+use neptune_program::random::random;
 use neptune_wire::{ContentHash, NodeName, WorkerName};
 use tokio::sync::Notify;
 use tracing::{info, warn};
@@ -18,7 +19,6 @@ use crate::{
     },
     engine::{observer::EngineObserver, watch},
     plan::attempts::Attempts,
-    random::random,
     worker::container::RunnableWorkers,
 };
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 use neptune_link::{LinkEvent, Message};
 use neptune_peers::ContentEvent;
+use neptune_program::random::{random, unique_id};
 use neptune_wire::{WorkerName, WorkerReason};
 use tracing::{debug, error, warn};
 
@@ -15,7 +16,6 @@ use crate::{
     desired::receive::ReceiveOutcome,
     domain::{observed_container::Observation, outcome::StepOutcome, problem::Problem},
     event::AgentEvent,
-    random::{random, unique_id},
 };
 
 impl Agent {

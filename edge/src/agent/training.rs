@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use neptune_program::random::random;
 use neptune_wire::{
     AggregatorEndpoint, ObjectKey, TaskId, TaskReport, TaskState, TrainingContent, TrainingReason,
     TrainingReport,
@@ -19,7 +20,6 @@ use crate::{
     artifacts::{datasets::Datasets, downloads::Downloads},
     desired::{Desired, WantedTraining},
     domain::training::{SweepState, TaskEvent, TaskProblem, TaskRecord},
-    random::random,
     storage::Store,
     training::{
         activity::{TaskJob, TrainingNode, Work},

@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use neptune_backoff::{Backoff, Retries};
+use neptune_program::random::random;
 use neptune_wire::aggregator::{AggregatorProblem, RunRequest, RunStatus};
 use tokio::sync::watch;
 
 use super::{connection::AggregatorConnection, status::AggregatorStatus};
-use crate::{domain::aggregator::WantedAggregator, random::random};
+use crate::domain::aggregator::WantedAggregator;
 
 /// The pause after a failed request.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(15));

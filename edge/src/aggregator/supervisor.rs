@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use neptune_program::random::random;
 use neptune_wire::{KeyPin, aggregator::AggregatorProblem};
 use tokio::{sync::watch, task::spawn_blocking};
 use tracing::{info, warn};
@@ -26,7 +27,6 @@ use crate::{
     },
     engine::training::{NewContainer, TrainingState},
     event::AgentEvent,
-    random::random,
     training::activity::TrainingNode,
 };
 

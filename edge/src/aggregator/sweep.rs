@@ -3,13 +3,12 @@
 
 use std::collections::BTreeSet;
 
+use neptune_program::random::random;
 use tokio::task::spawn_blocking;
 use tracing::warn;
 
 use super::{files, supervisor::remove};
-use crate::{
-    backoff::ENGINE_CONNECT, event::AgentEvent, random::random, training::activity::TrainingNode,
-};
+use crate::{backoff::ENGINE_CONNECT, event::AgentEvent, training::activity::TrainingNode};
 
 /// Removes all aggregators except these, and reports the end.
 pub fn sweep(node: TrainingNode, known: BTreeSet<String>) {

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use neptune_models::{
     Artifact, ArtifactRequest, ContentKey, Digest, FetchProgress, ModelError, ModelStore,
 };
+use neptune_program::random::random;
 use neptune_wire::{DownloadProgress, NodeName, WorkerReason};
 use tokio::{
     sync::{mpsc, watch},
@@ -20,14 +21,14 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
+    artifacts::request::want,
     backoff::DOWNLOAD_RETRY,
     domain::{
-        artifact::{ArtifactSource, DownloadEvent, DownloadState, LocalArtifact},
+        artifact::{ArtifactSource, DownloadState, LocalArtifact},
         problem::Problem,
     },
-    event::AgentEvent,
+    event::{AgentEvent, DownloadEvent},
     peers::ModelContents,
-    random::random,
 };
 
 /// Minimum time between two progress events of a download.
@@ -105,7 +106,7 @@ impl Downloads {
         }
         for source in sources {
             if !self.entries.contains_key(source)
-                && let Ok(want) = source.want()
+                && let Ok(want) = want(source)
             {
                 self.entries.insert(source.clone(), self.add(source, want));
             }
@@ -141,7 +142,7 @@ impl Downloads {
     /// Records an event of a download task.
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub fn on_event(&mut self, source: &ArtifactSource, found: DownloadEvent) {
-        let (Some(entry), Ok(want)) = (self.entries.get_mut(source), source.want()) else { return };
+        let (Some(entry), Ok(want)) = (self.entries.get_mut(source), want(source)) else { return };
         match found {
             DownloadEvent::Progressed => {
                 if let Some((peers, digest)) = self.peers.as_ref().zip(want.sha256()) {
@@ -177,7 +178,7 @@ impl Downloads {
     pub fn refetch(&mut self, source: &ArtifactSource) {
         if let Some(DownloadEntry { state: DownloadEntryState::Present(..), .. }) =
             self.entries.get(source)
-            && let Ok(want) = source.want()
+            && let Ok(want) = want(source)
         {
             self.entries.insert(source.clone(), self.add(source, want));
         }
@@ -278,7 +279,7 @@ fn offer_contents(store: &ModelStore, peers: &ModelContents) {
 }
 
 fn digest_of(source: &ArtifactSource) -> Option<Digest> {
-    source.want().ok()?.sha256()
+    want(source).ok()?.sha256()
 }
 
 /// The content of a path of the store, if the path is one.

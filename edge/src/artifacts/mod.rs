@@ -7,4 +7,5 @@ pub mod downloads;
 pub mod host_path;
 pub mod local_model;
 pub mod models;
+pub mod request;
 pub mod version_directory;

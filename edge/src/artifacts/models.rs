@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use crate::{
     Error,
-    artifacts::{downloads::Downloads, local_model::LocalModelWatch},
+    artifacts::{downloads::Downloads, local_model::LocalModelWatch, request::want},
     desired::{ModelSource, WantedModel},
     domain::{
         artifact::{ArtifactSource, Availability, DownloadState, LocalArtifact, LocalModelEvent},
@@ -252,7 +252,7 @@ impl ModelEntry {
             (Ok(ModelSource::Remote(source)), _) => match downloads.state(source) {
                 DownloadState::Ready => (downloads.local_artifact(source).cloned(), None, false),
                 DownloadState::Downloading { problem: None, .. } => {
-                    let from = source.want().map(|want| want.redacted_url()).unwrap_or_default();
+                    let from = want(source).map(|want| want.redacted_url()).unwrap_or_default();
                     (None, downloading(format!("{key}: downloading from {from}")), false)
                 }
                 DownloadState::Downloading { problem: Some(problem), .. } => {

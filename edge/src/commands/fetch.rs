@@ -13,9 +13,9 @@ use tracing::{info, warn};
 
 use crate::{
     Error,
+    artifacts::request::request,
     cli::FetchArgs,
     config::{policy, s3_from_environment},
-    domain::artifact,
 };
 
 /// Downloads a file to `--output`, or unpacks an archive so that `--output` is its directory.
@@ -37,7 +37,7 @@ pub async fn fetch(args: FetchArgs) -> Result<(), Error> {
 
 async fn fetch_to_output(args: FetchArgs) -> Result<(), Error> {
     let invalid = |flag, problem: String, remedy| Error::Config { flag, problem, remedy };
-    let want = artifact::request(&args.url, args.sha256.as_deref())
+    let want = request(&args.url, args.sha256.as_deref())
         .map_err(|problem| invalid("--url, --sha256", problem, "correct the named flag"))?;
     let output = std::path::absolute(&args.output)
         .map_err(|source| Error::File { path: args.output.clone(), source })?;

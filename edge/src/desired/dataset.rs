@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
-use neptune_datasets::{CsvColumn, DatasetError, DatasetFormat, FormatOptions};
+use neptune_sources::{CsvColumn, DatasetFormat, FormatError, FormatOptions};
 use neptune_wire::{
     ArtifactAddress, ContentHash, DatasetContent, DatasetReason, Namespace, NodeName,
     ObjectContent, ReplicaOf,
@@ -50,49 +50,15 @@ impl DatasetProblem {
         Self { reason, message: message.into() }
     }
 
-    /// Adds the reason and the remedy to an error of counting. `allowed`: the directories in which
-    /// datasets are allowed.
-    pub fn of(error: &DatasetError, allowed: &[PathBuf]) -> Self {
-        use DatasetReason as Reason;
+    /// Adds the reason and the remedy to a format or option that cannot be used.
+    pub fn of_format(error: &FormatError) -> Self {
         let (reason, remedy) = match error {
-            DatasetError::UnknownFormat { .. } => {
-                (Reason::UnknownFormat, "correct spec.format".to_owned())
+            FormatError::UnknownFormat { .. } => {
+                (DatasetReason::UnknownFormat, "correct spec.format")
             }
-            DatasetError::InvalidOption { .. } => {
-                (Reason::DatasetOptionInvalid, "correct the field in spec".to_owned())
+            FormatError::InvalidOption { .. } => {
+                (DatasetReason::DatasetOptionInvalid, "correct the field in spec")
             }
-            DatasetError::InvalidPath { .. } => {
-                (Reason::DataUrlInvalid, "correct spec.dataUrl".to_owned())
-            }
-            DatasetError::OutsideAllowed { .. } | DatasetError::SymlinkOutsideAllowed { .. } => {
-                let allowed: Vec<_> =
-                    allowed.iter().map(|root| root.display().to_string()).collect();
-                let allowed = if allowed.is_empty() { "none".into() } else { allowed.join(", ") };
-                let remedy = format!(
-                    "allowed directories: {allowed}; move the data there, or allow its directory with --allow-data-dir of neptune-edge"
-                );
-                (Reason::OutsideAllowedDirectories, remedy)
-            }
-            DatasetError::NotFound { .. } => {
-                (Reason::PathMissing, "create it, or correct spec.dataUrl".to_owned())
-            }
-            DatasetError::PermissionDenied { .. } => {
-                (Reason::PermissionDenied, "grant the user of neptune-edge read access".to_owned())
-            }
-            DatasetError::WrongFileType { .. } => {
-                (Reason::WrongKindOfPath, "correct spec.dataUrl or spec.format".to_owned())
-            }
-            DatasetError::CorruptRecord { .. }
-            | DatasetError::MalformedJson { .. }
-            | DatasetError::NoSuchMember { .. }
-            | DatasetError::NoSuchColumn { .. }
-            | DatasetError::MalformedAnnotation { .. } => (
-                Reason::DataMalformed,
-                "correct the data, or spec.format and its options".to_owned(),
-            ),
-            DatasetError::Io { .. }
-            | DatasetError::ChangedWhileCounting { .. }
-            | DatasetError::Stopped => (Reason::DatasetUnreadable, "retrying".to_owned()),
         };
         Self { reason, message: format!("{error}; {remedy}") }
     }
@@ -133,7 +99,7 @@ fn source(namespace: &Namespace, url: &str) -> Result<DataSource, DatasetProblem
         Ok(remote) => {
             let (namespace, url) = (namespace.clone(), remote.to_url());
             let source = ArtifactSource { namespace, url, sha256: None };
-            source.want().map_err(invalid)?;
+            source.check().map_err(invalid)?;
             Ok(DataSource::Remote(source))
         }
         Err(error) => Err(invalid(error.to_string())),
@@ -141,9 +107,9 @@ fn source(namespace: &Namespace, url: &str) -> Result<DataSource, DatasetProblem
 }
 
 fn counting(fields: &DatasetContent) -> Result<(DatasetFormat, FormatOptions), DatasetProblem> {
-    let problem = |error: DatasetError| DatasetProblem::of(&error, &[]);
+    let problem = |error: FormatError| DatasetProblem::of_format(&error);
     let invalid = |option, reason: &str| {
-        problem(DatasetError::InvalidOption { option, reason: reason.to_owned() })
+        problem(FormatError::InvalidOption { option, reason: reason.to_owned() })
     };
     let format: DatasetFormat = fields.format.trim().parse().map_err(problem)?;
     let mut options = FormatOptions { member: fields.member.clone(), ..FormatOptions::default() };
@@ -252,16 +218,6 @@ mod tests {
             let problem = counting(spec.clone()).unwrap_err();
             assert_eq!(problem.reason, reason, "{spec}");
             assert!(problem.message.contains(text), "{}", problem.message);
-        }
-    }
-
-    #[test]
-    fn path_outside_the_allowed_directories_names_them() {
-        let error = DatasetError::OutsideAllowed { path: "/etc/passwd".into() };
-        let problem = DatasetProblem::of(&error, &["/code/data".into(), "/data".into()]);
-        assert_eq!(problem.reason, DatasetReason::OutsideAllowedDirectories);
-        for part in ["/etc/passwd", "/code/data, /data", "--allow-data-dir"] {
-            assert!(problem.message.contains(part), "{}", problem.message);
         }
     }
 }

@@ -177,7 +177,7 @@ fn wanted_server(desired: &Desired, uid: &str, serving: &ModelServer) -> WantedS
     };
     let source = || {
         let model = serving.model.as_ref()?;
-        artifact::request(&model.url, model.sha256.as_deref()).err()
+        artifact::check(&model.url, model.sha256.as_deref()).err()
     };
     WantedServer {
         uid: uid.to_owned(),

@@ -62,7 +62,7 @@ fn source(
         Ok(remote) => {
             let (namespace, url) = (namespace.clone(), remote.to_url());
             let source = ArtifactSource { namespace, url, sha256: sha256.cloned() };
-            source.want().map_err(|why| format!("spec.modelUrl: {why}"))?;
+            source.check().map_err(|why| format!("spec.modelUrl: {why}"))?;
             Ok(ModelSource::Remote(source))
         }
         Err(error) => Err(format!("spec.modelUrl: {error}")),

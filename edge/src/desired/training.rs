@@ -161,7 +161,7 @@ fn content_problem(content: &TrainingContent) -> Result<(), TaskProblem> {
             "invalid script.sha256sum {sha256:?}; use the output of `sha256sum FILE`"
         ));
     }
-    if let Err(why) = artifact::request(url, Some(sha256)) {
+    if let Err(why) = artifact::check(url, Some(sha256)) {
         return download(format!("invalid script.url: {why}"));
     }
     let is_below = !boot_file.is_empty()

@@ -1,9 +1,9 @@
 //! Models, datasets and images as values: their sources, their paths on the node, and the state of
 //! their downloads.
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf};
 
-use neptune_models::{Artifact, ArtifactRequest, Digest, ModelError};
+use neptune_sources::ArtifactLocation;
 use neptune_wire::{DownloadProgress, Namespace, ServedModel};
 
 use crate::domain::problem::Problem;
@@ -25,26 +25,28 @@ impl ArtifactSource {
         Self { namespace, url, sha256: model.sha256.clone() }
     }
 
-    /// Parses the URL and the digest.
+    /// Checks the URL and the digest.
     ///
     /// # Errors
     /// A message about the invalid URL or digest, with the remedy.
-    pub fn want(&self) -> Result<ArtifactRequest, String> {
-        let request = request(&self.url, self.sha256.as_deref())?;
-        Ok(request.for_namespace(self.namespace.clone()))
+    pub fn check(&self) -> Result<(), String> {
+        check(&self.url, self.sha256.as_deref())
     }
 }
 
-/// Parses a URL and a digest.
+/// Checks a URL and a digest.
 ///
 /// # Errors
 /// A message about the invalid URL or digest, with the remedy.
-pub fn request(url: &str, sha256: Option<&str>) -> Result<ArtifactRequest, String> {
-    let sha256 = sha256.map(str::parse::<Digest>).transpose();
-    let sha256 = sha256.map_err(|error| {
-        format!("{error}; use the output of `sha256sum FILE`, or omit the digest")
-    })?;
-    ArtifactRequest::parse(url, sha256).map_err(|error| error.to_string())
+pub fn check(url: &str, sha256: Option<&str>) -> Result<(), String> {
+    let is_digest = |text: &str| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    if !sha256.is_none_or(is_digest) {
+        return Err(
+            "sha256 must be 64 hex digits; use the output of `sha256sum FILE`, or omit the digest"
+                .to_owned(),
+        );
+    }
+    ArtifactLocation::parse(url).map(drop).map_err(|error| error.to_string())
 }
 
 /// A model or dataset on the node.
@@ -98,16 +100,6 @@ pub enum ImageState {
 pub struct PlacedVersions {
     pub dir: PathBuf,
     pub names: BTreeSet<String>,
-}
-
-/// The result of a download's task.
-#[derive(Debug)]
-pub enum DownloadEvent {
-    Ready(Artifact),
-    /// The download failed and is retried.
-    Failed(Arc<ModelError>),
-    /// The download progressed.
-    Progressed,
 }
 
 /// The result of an image pull's task.

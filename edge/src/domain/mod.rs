@@ -5,7 +5,6 @@ pub mod allowed_dirs;
 pub mod artifact;
 pub mod broker_login;
 pub mod container;
-pub mod dataset_record;
 pub mod gateway_files;
 pub mod health;
 pub mod identity;

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use neptune_program::random::random;
 use neptune_wire::{AgentInstance, NodeName};
 use tracing::{info, warn};
 
@@ -9,7 +10,6 @@ use crate::{
     backoff::ENGINE_CONNECT,
     domain::{observed_container::former_node, problem::Problem},
     engine::docker::{Docker, labels_of_instance},
-    random::random,
 };
 
 /// Removes the containers, and retries until the engine has done so.

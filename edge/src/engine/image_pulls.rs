@@ -9,6 +9,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use neptune_program::random::random;
 use tokio::{sync::mpsc, task::AbortHandle};
 use tracing::{info, warn};
 
@@ -17,7 +18,6 @@ use crate::{
     domain::artifact::{ImageEvent, ImageState},
     engine::docker::Docker,
     event::AgentEvent,
-    random::random,
 };
 
 /// The images that are being pulled.

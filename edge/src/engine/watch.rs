@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
+use neptune_program::random::random;
 use neptune_wire::NodeName;
 use tokio::sync::mpsc;
 
@@ -13,7 +14,6 @@ use crate::{
     domain::problem::Problem,
     engine::docker::{ContainerChange, Docker},
     event::AgentEvent,
-    random::random,
 };
 
 /// Engine events this many seconds before the connection are requested too.

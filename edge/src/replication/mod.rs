@@ -14,9 +14,10 @@ use std::{
 };
 
 use neptune_content::Digest;
-use neptune_datasets::{CountReport, DatasetFormat};
+use neptune_datasets::CountReport;
 use neptune_peers::ContentSource;
 use neptune_replicas::{FileEnd, SourceData};
+use neptune_sources::DatasetFormat;
 use neptune_wire::{DatasetReport, NodeName, ObjectKey, ReplicaOf, ReplicaReport, ReplicaState};
 use tokio::{
     sync::{Notify, mpsc, watch},

@@ -8,6 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use neptune_link::{Link, LinkError, Message};
+use neptune_program::random::random;
 use neptune_wire::{
     Capacity, DepartedTotals, KeyPin, Namespace, NodeName, NodeProblem, NodeReport, ObjectKey,
     Replica, StatusReport, Sync, Topic, TopicPrefix, encode,
@@ -17,7 +18,6 @@ use tracing::warn;
 
 use crate::{
     domain::{identity::AgentIdentity, peer_settings::PeerSettings},
-    random::random,
     report::{batches::Batches, capacity::capacity, uptime::uptime_ms},
 };
 

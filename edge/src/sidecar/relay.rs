@@ -4,6 +4,7 @@
 use std::{pin::pin, time::Duration};
 
 use neptune_backoff::Retries;
+use neptune_program::random::random;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
@@ -12,7 +13,7 @@ use super::{
     poster::{PostError, Poster},
     reports::Reports,
 };
-use crate::{backoff::REPORT_POST, random::random};
+use crate::backoff::REPORT_POST;
 
 /// Between two posts. The controller refuses more.
 const INTERVAL: Duration = Duration::from_millis(500);

@@ -17,6 +17,7 @@
 //! is wrong.
 
 mod checkpoint;
+pub mod dataset_record;
 mod epoch_file;
 mod health;
 mod owner;

@@ -12,12 +12,12 @@ use crate::{
     Error,
     domain::{
         artifact::ArtifactSource,
-        dataset_record::DatasetRecord,
         identity::AgentIdentity,
         pulled_image::{PulledImage, PulledImages},
         rollout::RolloutState,
         worker_count::WorkerCount,
     },
+    storage::dataset_record::DatasetRecord,
 };
 
 impl Store {

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, fs, io, path::Path, sync::Arc};
 
+use neptune_program::random::random;
 use neptune_wire::{AgentInstance, TaskId, WorkerReason};
 use reqwest::Client;
 use tokio::{
@@ -30,7 +31,6 @@ use crate::{
     },
     engine::docker::Docker,
     event::AgentEvent,
-    random::random,
 };
 
 /// Attempts to remove the containers of earlier tasks while the engine answers.

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use neptune_datasets::DatasetFormat;
+use neptune_sources::DatasetFormat;
 
 use crate::artifacts::access::{READ, SEARCH, permits};
 

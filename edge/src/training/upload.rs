@@ -8,6 +8,7 @@ use neptune_content::{
     uploads::MAX_BLOCK,
 };
 use neptune_program::causes;
+use neptune_program::random::random;
 use neptune_wire::{TrainingReason, aggregator::AggregatorProblem};
 use reqwest::{Response, StatusCode};
 use serde::Deserialize as _;
@@ -17,10 +18,7 @@ use super::{
     metrics::SentBlocks,
     prepare::{not_trusted, unreachable},
 };
-use crate::{
-    domain::training::{TaskEvent, TaskOutput, TaskProblem, Verdict},
-    random::random,
-};
+use crate::domain::training::{TaskEvent, TaskOutput, TaskProblem, Verdict};
 
 /// Longest answer of an aggregator that is read, in bytes.
 const MAX_ANSWER: usize = 64 * 1024;

@@ -12,12 +12,11 @@ use neptune_edge::{
     desired::receive::{ReceiveOutcome, receive},
     domain::{
         artifact::ArtifactSource,
-        dataset_record::DatasetRecord,
         pulled_image::{PulledImage, PulledImages},
         rollout::RolloutState,
         worker_count::{WorkerCount, WorkerRun},
     },
-    storage::Store,
+    storage::{Store, dataset_record::DatasetRecord},
 };
 use neptune_link::Message;
 use neptune_wire::{

@@ -2,7 +2,8 @@
 
 use std::{fs, os::unix::fs::symlink};
 
-use neptune_datasets::{DatasetFormat, FormatOptions, LocalDataset};
+use neptune_datasets::LocalDataset;
+use neptune_sources::{DatasetFormat, FormatOptions};
 use proptest::prelude::*;
 
 use crate::{DataDirs, annotation, append, lines};

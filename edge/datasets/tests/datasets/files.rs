@@ -6,7 +6,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use neptune_datasets::{CsvColumn, DatasetError, DatasetFormat, FormatOptions, LocalDataset};
+use neptune_datasets::{DatasetError, LocalDataset};
+use neptune_sources::{CsvColumn, DatasetFormat, FormatOptions};
 use proptest::prelude::*;
 use serde_json::json;
 

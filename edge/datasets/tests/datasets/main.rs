@@ -11,9 +11,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use neptune_datasets::{
-    CountState, DatasetError, DatasetFormat, FormatOptions, LocalDataset, PathPolicy, ReadMeter,
-};
+use neptune_datasets::{CountState, DatasetError, LocalDataset, PathPolicy, ReadMeter};
+use neptune_sources::{DatasetFormat, FormatOptions};
 use tempfile::TempDir;
 
 /// A directory in which datasets are allowed, and one beside it in which they are not.

@@ -3,7 +3,8 @@
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
-use neptune_datasets::{DatasetError, DatasetFormat, watch_dataset};
+use neptune_datasets::{DatasetError, watch_dataset};
+use neptune_sources::DatasetFormat;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use crate::{

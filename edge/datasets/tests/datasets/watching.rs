@@ -8,9 +8,9 @@ use std::{
 };
 
 use neptune_datasets::{
-    ChangeDetection, CountReport, DatasetError, DatasetFormat, LocalDataset, WatchIntervals,
-    watch_dataset,
+    ChangeDetection, CountReport, DatasetError, LocalDataset, WatchIntervals, watch_dataset,
 };
+use neptune_sources::DatasetFormat;
 use tokio::sync::watch::Receiver;
 
 use crate::{DataDirs, annotation, append, lines};

@@ -11,8 +11,9 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures::stream::{self, StreamExt as _};
-use neptune_datasets::{FormatOptions, LocalDataset, PathPolicy, ReadMeter};
+use neptune_datasets::{LocalDataset, PathPolicy, ReadMeter};
 use neptune_harness::{Process, free_port, wait::eventually};
+use neptune_sources::FormatOptions;
 use serde_json::{Value, json};
 
 use crate::{

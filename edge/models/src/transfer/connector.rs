@@ -12,6 +12,7 @@ use std::{
 };
 
 use neptune_program::{causes, chain};
+use neptune_sources::redacted;
 use reqwest::{
     Certificate, Client, Response, StatusCode, Url,
     dns::{Addrs, Name, Resolve, Resolving},
@@ -22,7 +23,6 @@ use reqwest::{
 use crate::{
     ModelError,
     address_policy::{AllowedAddress, refused_kind},
-    location::redacted,
 };
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -19,17 +19,18 @@ use crate::{
     artifacts::{
         datasets::{
             follower::{DataLocation, DatasetFollower},
-            status::{dataset_status, remark, state_of, wire_tally},
+            status::{dataset_status, problem_of, remark, state_of, wire_tally},
         },
         downloads::Downloads,
+        request::want,
     },
     desired::dataset::{DataSource, DatasetProblem, WantedDataset},
     domain::{
         artifact::{Availability, DownloadState},
-        dataset_record::DatasetRecord,
         problem::Problem,
     },
     event::AgentEvent,
+    storage::dataset_record::DatasetRecord,
 };
 
 pub(super) struct DatasetEntry {
@@ -213,7 +214,7 @@ impl DatasetEntry {
         match downloads.state(source) {
             DownloadState::Ready => (DatasetState::Counting, None),
             DownloadState::Downloading { problem: None, .. } => {
-                let from = source.want().map(|want| want.redacted_url()).unwrap_or_default();
+                let from = want(source).map(|want| want.redacted_url()).unwrap_or_default();
                 let message = format!("downloading from {from}");
                 let problem = DatasetProblem::new(DatasetReason::DatasetDownloading, message);
                 (DatasetState::Counting, Some(problem))
@@ -265,7 +266,7 @@ impl DatasetEntry {
                 };
                 Availability { usable: local_artifact, ..Availability::default() }
             }
-            Some(Err(error)) => stuck(&DatasetProblem::of(error, &watched.policy.allowed_roots)),
+            Some(Err(error)) => stuck(&problem_of(error, &watched.policy.allowed_roots)),
             None => Availability {
                 problem: worker_problem(
                     WorkerReason::DatasetDownloading,

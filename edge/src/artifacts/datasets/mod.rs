@@ -15,14 +15,13 @@ use neptune_wire::{DatasetReport, ObjectKey};
 use tokio::sync::mpsc;
 use tracing::warn;
 
-pub use crate::domain::dataset_record::DatasetRecord;
 use crate::{
     artifacts::{datasets::entry::DatasetEntry, downloads::Downloads},
     desired::dataset::{DataSource, WantedDataset},
     domain::artifact::{ArtifactSource, Availability},
     event::AgentEvent,
     replication::Replication,
-    storage::Store,
+    storage::{Store, dataset_record::DatasetRecord},
 };
 
 /// Between two writes of a count. After a power cut only data that was added since is read again.

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, path::PathBuf};
 
-use neptune_datasets::{ChangeDetection, CountReport, SampleCounts};
+use neptune_datasets::{ChangeDetection, CountReport, DatasetError, SampleCounts};
 use neptune_wire::{DatasetCounts, DatasetReason, DatasetReport, DatasetState};
 
 use crate::desired::dataset::{DatasetProblem, WantedDataset};
@@ -14,10 +14,50 @@ pub fn state_of(
     allowed: &[PathBuf],
 ) -> (DatasetState, Option<DatasetProblem>) {
     match (&report.error, &report.change_detection) {
-        (Some(error), _) => (DatasetState::Failed, Some(DatasetProblem::of(error, allowed))),
+        (Some(error), _) => (DatasetState::Failed, Some(problem_of(error, allowed))),
         (None, None) => (DatasetState::Counting, None),
         (None, Some(_)) => (DatasetState::Counted, None),
     }
+}
+
+/// Adds the reason and the remedy to an error of counting. `allowed`: the directories in which
+/// datasets are allowed.
+pub fn problem_of(error: &DatasetError, allowed: &[PathBuf]) -> DatasetProblem {
+    use DatasetReason as Reason;
+    let (reason, remedy) = match error {
+        DatasetError::Format(error) => return DatasetProblem::of_format(error),
+        DatasetError::InvalidPath { .. } => {
+            (Reason::DataUrlInvalid, "correct spec.dataUrl".to_owned())
+        }
+        DatasetError::OutsideAllowed { .. } | DatasetError::SymlinkOutsideAllowed { .. } => {
+            let allowed: Vec<_> = allowed.iter().map(|root| root.display().to_string()).collect();
+            let allowed = if allowed.is_empty() { "none".into() } else { allowed.join(", ") };
+            let remedy = format!(
+                "allowed directories: {allowed}; move the data there, or allow its directory with --allow-data-dir of neptune-edge"
+            );
+            (Reason::OutsideAllowedDirectories, remedy)
+        }
+        DatasetError::NotFound { .. } => {
+            (Reason::PathMissing, "create it, or correct spec.dataUrl".to_owned())
+        }
+        DatasetError::PermissionDenied { .. } => {
+            (Reason::PermissionDenied, "grant the user of neptune-edge read access".to_owned())
+        }
+        DatasetError::WrongFileType { .. } => {
+            (Reason::WrongKindOfPath, "correct spec.dataUrl or spec.format".to_owned())
+        }
+        DatasetError::CorruptRecord { .. }
+        | DatasetError::MalformedJson { .. }
+        | DatasetError::NoSuchMember { .. }
+        | DatasetError::NoSuchColumn { .. }
+        | DatasetError::MalformedAnnotation { .. } => {
+            (Reason::DataMalformed, "correct the data, or spec.format and its options".to_owned())
+        }
+        DatasetError::Io { .. }
+        | DatasetError::ChangedWhileCounting { .. }
+        | DatasetError::Stopped => (Reason::DatasetUnreadable, "retrying".to_owned()),
+    };
+    DatasetProblem { reason, message: format!("{error}; {remedy}") }
 }
 
 /// Remarks on a successful count, for people.
@@ -84,8 +124,6 @@ pub fn wire_tally(tally: &SampleCounts, changed_at: &str) -> DatasetCounts {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_datasets::DatasetError;
-
     use super::*;
 
     #[test]
@@ -118,5 +156,15 @@ mod tests {
             (state, problem.unwrap().reason),
             (DatasetState::Failed, DatasetReason::PathMissing)
         );
+    }
+
+    #[test]
+    fn path_outside_the_allowed_directories_names_them() {
+        let error = DatasetError::OutsideAllowed { path: "/etc/passwd".into() };
+        let problem = problem_of(&error, &["/code/data".into(), "/data".into()]);
+        assert_eq!(problem.reason, DatasetReason::OutsideAllowedDirectories);
+        for part in ["/etc/passwd", "/code/data, /data", "--allow-data-dir"] {
+            assert!(problem.message.contains(part), "{}", problem.message);
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use neptune_program::random::unique_id;
 use neptune_wire::{Resource, WorkerName};
 use tokio::{sync::watch, time::timeout};
 use tracing::debug;
@@ -18,12 +19,9 @@ use super::{
     notes::{WorkerNote, WorkerNotes},
     packet::{ConnectCode, Login, OtherConnect},
 };
-use crate::{
-    domain::{
-        broker_login::{BrokerLogin, PasswordDigest},
-        observed_container::ObservedContainer,
-    },
-    random::unique_id,
+use crate::domain::{
+    broker_login::{BrokerLogin, PasswordDigest},
+    observed_container::ObservedContainer,
 };
 
 /// The users of this agent and of people. No worker has such a name, because of the underscore.

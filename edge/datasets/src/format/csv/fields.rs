@@ -1,13 +1,13 @@
 //! The values of the fields that are needed: the column names in the header, and one label column.
 //! Pure, with bounded memory.
 
+use neptune_sources::CsvColumn;
 use serde::{Deserialize, Serialize};
 
 use super::grammar::ByteKind;
 use crate::{
     counts::{LabelCounts, MAX_NAME, name_of},
     error::DatasetError,
-    options::CsvColumn,
 };
 
 /// Maximum number of column names to keep. Records with more columns are counted all the same.

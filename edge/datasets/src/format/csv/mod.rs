@@ -7,6 +7,7 @@ mod block;
 mod fields;
 mod grammar;
 
+use neptune_sources::FormatOptions;
 use serde::{Deserialize, Serialize};
 
 use self::{
@@ -16,7 +17,6 @@ use self::{
 use crate::{
     counts::{LabelCounts, SampleCounts},
     error::DatasetError,
-    options::FormatOptions,
 };
 
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];

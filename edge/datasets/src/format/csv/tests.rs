@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::options::CsvColumn;
+use neptune_sources::CsvColumn;
 
 fn count(options: &FormatOptions, chunks: &[&[u8]]) -> SampleCounts {
     let mut csv = Csv::new(options).unwrap();

@@ -1,4 +1,4 @@
-//! Random numbers for jitter and names. The only file that generates them.
+//! Random numbers for jitter and names. No other file of the agent generates them.
 
 use std::{
     fs::File,

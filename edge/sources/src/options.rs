@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{error::DatasetError, format::DatasetFormat};
+use crate::{FormatError, format::DatasetFormat};
 
 /// Options of all formats. A format ignores the options of the other formats.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,23 +40,27 @@ impl FormatOptions {
     /// Checks the options that `format` uses.
     ///
     /// # Errors
-    /// [`DatasetError::InvalidOption`] if the delimiter is not a usable ASCII character, or if the
+    /// [`FormatError::InvalidOption`] if the delimiter is not a usable ASCII character, or if the
     /// label column is a name and there is no header.
-    pub fn check(&self, format: DatasetFormat) -> Result<(), DatasetError> {
+    pub fn check(&self, format: DatasetFormat) -> Result<(), FormatError> {
         if format == DatasetFormat::Csv {
             self.delimiter_byte()?;
             if !self.header && matches!(self.label_column, Some(CsvColumn::Name(_))) {
                 let reason = "a column name needs a header; use a column index".to_owned();
-                return Err(DatasetError::InvalidOption { option: "labelColumn", reason });
+                return Err(FormatError::InvalidOption { option: "labelColumn", reason });
             }
         }
         Ok(())
     }
 
-    pub(crate) fn delimiter_byte(&self) -> Result<u8, DatasetError> {
+    /// The delimiter as a byte.
+    ///
+    /// # Errors
+    /// [`FormatError::InvalidOption`] if it is not a usable ASCII character.
+    pub fn delimiter_byte(&self) -> Result<u8, FormatError> {
         match u8::try_from(self.delimiter) {
             Ok(byte) if byte.is_ascii() && !matches!(byte, b'"' | b'\r' | b'\n' | 0) => Ok(byte),
-            _ => Err(DatasetError::InvalidOption {
+            _ => Err(FormatError::InvalidOption {
                 option: "delimiter",
                 reason: format!("{:?} cannot separate fields", self.delimiter),
             }),
@@ -96,7 +100,7 @@ mod tests {
             FormatOptions { header: false, label_column: named, ..FormatOptions::default() };
         assert!(matches!(
             without.check(DatasetFormat::Csv),
-            Err(DatasetError::InvalidOption { option: "labelColumn", .. })
+            Err(FormatError::InvalidOption { option: "labelColumn", .. })
         ));
     }
 

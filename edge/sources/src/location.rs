@@ -1,20 +1,24 @@
 //! The location of an artifact: a parsed [`ArtifactAddress`] with an absolute URL. Pure.
 //!
-//! Which addresses and paths are allowed is decided in `address_policy` and `transfer::local`.
+//! Which addresses and paths are allowed is decided by the model store.
 
 use std::path::{Path, PathBuf};
 
 use neptune_wire::{AddressError, ArtifactAddress};
-use reqwest::Url;
+use url::Url;
 
-use crate::ModelError;
+use crate::LocationError;
 
 /// Where an artifact is downloaded from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ArtifactLocation {
+pub enum ArtifactLocation {
+    /// An http or https URL.
     Http(Url),
+    /// An object in an S3 bucket.
     S3 {
+        /// Name of the bucket.
         bucket: String,
+        /// Key of the object.
         key: String,
     },
     /// Absolute path on the node, without `.` and `..`.
@@ -25,9 +29,10 @@ impl ArtifactLocation {
     /// Parses `http://`, `https://`, `s3://bucket/key`, `file:///path`, or an absolute path.
     ///
     /// # Errors
-    /// [`ModelError::UnknownScheme`], [`ModelError::InvalidUrl`].
-    pub(crate) fn parse(text: &str) -> Result<Self, ModelError> {
-        let invalid = |reason: String| ModelError::InvalidUrl { url: redacted_text(text), reason };
+    /// [`LocationError::UnknownScheme`], [`LocationError::InvalidUrl`].
+    pub fn parse(text: &str) -> Result<Self, LocationError> {
+        let invalid =
+            |reason: String| LocationError::InvalidUrl { url: redacted_text(text), reason };
         match text.parse::<ArtifactAddress>() {
             Ok(ArtifactAddress::Http(url)) => {
                 let url = Url::parse(url.as_str()).map_err(|error| invalid(error.to_string()))?;
@@ -38,13 +43,13 @@ impl ArtifactLocation {
             Ok(ArtifactAddress::Path(path)) => {
                 Ok(Self::File(Path::new(&path).components().collect()))
             }
-            Err(AddressError::Scheme(scheme)) => Err(ModelError::UnknownScheme { scheme }),
+            Err(AddressError::Scheme(scheme)) => Err(LocationError::UnknownScheme { scheme }),
             Err(error) => Err(invalid(error.to_string())),
         }
     }
 
     /// For logs and statuses: without user, password, query and fragment.
-    pub(crate) fn redacted(&self) -> String {
+    pub fn redacted(&self) -> String {
         match self {
             Self::Http(url) => redacted(url),
             Self::S3 { bucket, key } => format!("s3://{bucket}/{key}"),
@@ -53,7 +58,7 @@ impl ArtifactLocation {
     }
 
     /// The complete URL, including secrets. Only for hashing.
-    pub(crate) fn full_url(&self) -> String {
+    pub fn full_url(&self) -> String {
         match self {
             Self::Http(url) => url.to_string(),
             Self::S3 { bucket, key } => format!("s3://{bucket}/{key}"),
@@ -63,7 +68,7 @@ impl ArtifactLocation {
 
     /// The path of the URL, the key of the object, or the path of the file. Empty if the path of
     /// the file is not UTF-8.
-    pub(crate) fn path(&self) -> &str {
+    pub fn path(&self) -> &str {
         match self {
             Self::Http(url) => url.path(),
             Self::S3 { key, .. } => key,
@@ -72,7 +77,7 @@ impl ArtifactLocation {
     }
 
     /// The last segment of the path. Empty if there is none.
-    pub(crate) fn last_segment(&self) -> String {
+    pub fn last_segment(&self) -> String {
         match self {
             Self::File(path) => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             Self::Http(_) | Self::S3 { .. } => {
@@ -90,7 +95,7 @@ fn redacted_text(text: &str) -> String {
 }
 
 /// A URL without user, password, query and fragment, which may contain secrets.
-pub(crate) fn redacted(url: &Url) -> String {
+pub fn redacted(url: &Url) -> String {
     let mut url = url.clone();
     // Both fail only for URLs without a host.
     let _ = url.set_username("");
