@@ -2,25 +2,23 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use neptune_agent_core::domain::{
+    aggregator::AggregatorEvent,
+    artifact::{ArtifactSource, ImageEvent, LocalModelEvent},
+    gateway_files::WrittenGateways,
+    observed_container::Observation,
+    outcome::StepOutcome,
+    problem::Problem,
+    pulled_image::CollectedImages,
+    server_part::ProbeFailure,
+    training::{SweepState, TaskEvent},
+};
 use neptune_link::LinkEvent;
 use neptune_models::{Artifact, ModelError};
 use neptune_peers::ContentEvent;
 use neptune_wire::{ObjectKey, TaskId, WorkerName};
 
-use crate::{
-    Error,
-    domain::{
-        aggregator::AggregatorEvent,
-        artifact::{ArtifactSource, ImageEvent, LocalModelEvent},
-        gateway_files::WrittenGateways,
-        observed_container::Observation,
-        outcome::StepOutcome,
-        problem::Problem,
-        pulled_image::CollectedImages,
-        server_part::ProbeFailure,
-        training::{SweepState, TaskEvent},
-    },
-};
+use crate::Error;
 
 /// An event of the agent's loop.
 #[derive(Debug)]

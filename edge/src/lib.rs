@@ -23,8 +23,6 @@
 pub mod cli;
 pub mod commands;
 pub mod config;
-pub mod desired;
-pub mod domain;
 pub mod error;
 pub mod model_server;
 pub mod storage;
@@ -32,19 +30,16 @@ pub mod storage;
 mod agent;
 mod aggregator;
 mod artifacts;
-mod backoff;
 mod broker;
 mod engine;
 mod event;
 mod gateway;
 mod peers;
-mod plan;
 mod replication;
 mod report;
 mod sidecar;
 mod startup;
 mod training;
-mod worker;
 
 #[cfg(test)]
 mod fixtures;

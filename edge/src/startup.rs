@@ -10,6 +10,15 @@ use std::{
 };
 
 use jiff::Timestamp;
+use neptune_agent_core::{
+    domain::{
+        identity::AgentIdentity,
+        node_context::{DOWNLOADS_DIR, GATEWAYS_DIR, NONROOT, NodeContext},
+        peer_settings::WITHHELD,
+    },
+    report::{batches::Batches, reporter::Reporter},
+    worker::counts::Counts,
+};
 use neptune_models::{ModelStore, PeerFetch, StorePolicy};
 use neptune_program::{
     listen::{self, Refusals},
@@ -33,11 +42,6 @@ use crate::{
         links::start_links,
     },
     config::Config,
-    domain::{
-        identity::AgentIdentity,
-        node_context::{DOWNLOADS_DIR, GATEWAYS_DIR, NONROOT, NodeContext},
-        peer_settings::WITHHELD,
-    },
     engine::{docker::Docker, former_nodes, image_pulls::ImagePulls, watch},
     event::AgentEvent,
     gateway::{
@@ -46,14 +50,9 @@ use crate::{
     },
     peers::{ModelContents, PeerService, metrics::origin_page},
     replication::{ReplicaMetrics, Replication, ReplicationSettings},
-    report::{
-        batches::Batches,
-        publisher::{CloudPublisher, EventBusChannel, PublishingNode},
-        reporter::Reporter,
-    },
+    report::publisher::{CloudPublisher, EventBusChannel, PublishingNode},
     storage::Store,
     training::{activity::TrainingNode, boot::boot_id, metrics::TrainingMetrics},
-    worker::counts::Counts,
 };
 
 /// Capacity of the event queue. The links stop reading when the queue is full. Small, because each

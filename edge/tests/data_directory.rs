@@ -13,10 +13,8 @@ use harness::{
     Agent, Broker, BusyboxImage, Cloud, SERVICE, SmallDisk, WorkerClient, docker, eventually,
     run_service, runs,
 };
-use neptune_edge::{
-    domain::worker_count::{WorkerCount, WorkerRun},
-    storage::Store,
-};
+use neptune_agent_core::domain::worker_count::{WorkerCount, WorkerRun};
+use neptune_edge::storage::Store;
 use neptune_wire::{
     Counters, NodeProblemReason, NodeReport, RunReport, RunTotals, StatusReport, WorkerName,
 };

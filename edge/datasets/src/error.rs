@@ -152,6 +152,8 @@ impl DatasetError {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use std::io;
 
     use super::*;

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use neptune_agent_core::domain::aggregator::{AggregatorEvent, WantedAggregator};
 use neptune_wire::AggregatorReport;
 use tokio::sync::watch;
 
 use crate::{
     aggregator::{supervisor::Supervisor, sweep::sweep},
-    domain::aggregator::{AggregatorEvent, WantedAggregator},
     training::activity::TrainingNode,
 };
 

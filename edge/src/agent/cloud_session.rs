@@ -7,6 +7,12 @@ use std::{
 };
 
 use jiff::Timestamp;
+use neptune_agent_core::{
+    desired::resync::Resync,
+    domain::worker_count::CountTotal,
+    report::reporter::{ObjectStatus, Reporter},
+    worker::counts::Counts,
+};
 use neptune_program::random::random;
 use neptune_wire::{
     NodeProblem, ObjectKey, Replica, Revision, Topic, TopicPrefix, replica::ReplicaChange,
@@ -17,16 +23,9 @@ use tracing::warn;
 use super::desired_state::DesiredState;
 use crate::{
     config::Config,
-    desired::resync::Resync,
-    domain::worker_count::CountTotal,
     event::AgentEvent,
-    report::{
-        own_address::AddressLookup,
-        publisher::CloudPublisher,
-        reporter::{ObjectStatus, Reporter},
-    },
+    report::{own_address::AddressLookup, publisher::CloudPublisher},
     storage::Store,
-    worker::counts::Counts,
 };
 
 /// What was published to the cloud, and when to publish next.

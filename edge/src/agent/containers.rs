@@ -3,13 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
-use neptune_program::random::random;
-use neptune_wire::{ContentHash, NodeName, WorkerName};
-use tokio::sync::Notify;
-use tracing::{info, warn};
-
-use super::{executor::Executor, name_contest::NameContest};
-use crate::{
+use neptune_agent_core::{
     desired::Desired,
     domain::{
         observed_container::{ContainerState, Observation, ObservedContainer},
@@ -17,10 +11,17 @@ use crate::{
         problem::Problem,
         step::Step,
     },
-    engine::{observer::EngineObserver, watch},
+    observer::EngineObserver,
     plan::attempts::Attempts,
     worker::container::RunnableWorkers,
 };
+use neptune_program::random::random;
+use neptune_wire::{ContentHash, NodeName, WorkerName};
+use tokio::sync::Notify;
+use tracing::{info, warn};
+
+use super::{executor::Executor, name_contest::NameContest};
+use crate::engine::watch;
 
 /// The observed containers, the attempts, and the executor of steps.
 pub struct Containers {

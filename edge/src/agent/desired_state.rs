@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use neptune_agent_core::desired::{Desired, from_replica};
 use neptune_link::Message;
 use neptune_wire::{ObjectKey, PeerRoster, Replica, Resource, Revision, replica::ReplicaChange};
 use tracing::info;
@@ -11,11 +12,10 @@ use super::worker_pool::WorkerPool;
 use crate::{
     Error,
     config::Config,
-    desired::{
-        Desired, from_replica,
+    storage::{
+        Store,
         receive::{ReceiveOutcome, receive},
     },
-    storage::Store,
 };
 
 /// What a message of the cloud removed from this node.

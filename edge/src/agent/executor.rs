@@ -3,6 +3,17 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
+use neptune_agent_core::domain::{
+    allowed_dirs::PathUse,
+    artifact::LocalArtifact,
+    broker_login::BrokerLogin,
+    container::{ContainerSpec, MQTT_URL},
+    mounts::{is_below, is_of_agent},
+    node_context::NodeContext,
+    outcome::StepOutcome,
+    problem::Problem,
+    step::Step,
+};
 use neptune_wire::{WorkerName, WorkerReason};
 use tokio::{
     sync::{Notify, mpsc},
@@ -13,20 +24,7 @@ use tracing::info;
 use crate::{
     artifacts::{host_path, version_directory::place},
     broker::embedded::credentials::BrokerCredentials,
-    domain::{
-        allowed_dirs::PathUse,
-        artifact::LocalArtifact,
-        broker_login::BrokerLogin,
-        container::{ContainerSpec, MQTT_URL},
-        node_context::NodeContext,
-        outcome::StepOutcome,
-        problem::Problem,
-        step::Step,
-    },
-    engine::{
-        docker::Docker,
-        mounts::{is_below, is_of_agent},
-    },
+    engine::docker::Docker,
     event::AgentEvent,
     gateway::ownership,
 };

@@ -6,11 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use neptune_wire::{ObjectKey, Resource, WorkerName};
-use tokio::sync::watch;
-
-use super::model_servers::ModelServers;
-use crate::{
+use neptune_agent_core::{
     desired::{Desired, WantedWorker},
     domain::{
         gateway_files::{GatewayDir, GatewayFiles, WantedGateways, WrittenGateways},
@@ -20,6 +16,10 @@ use crate::{
     },
     gateway::files::{gateway_dir, gateway_files},
 };
+use neptune_wire::{ObjectKey, Resource, WorkerName};
+use tokio::sync::watch;
+
+use super::model_servers::ModelServers;
 
 /// The gateways of the node.
 #[derive(Default)]
@@ -144,13 +144,13 @@ fn files(wanted: &WantedWorker, servers: &ModelServers) -> Option<GatewayFiles> 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::WorkerState;
-
-    use super::*;
-    use crate::{
+    use neptune_agent_core::{
         domain::gateway_files::WrittenFiles,
         fixtures::{node_context, observed_container, wanted_gateway, wanted_worker},
     };
+    use neptune_wire::WorkerState;
+
+    use super::*;
 
     fn desired(workers: &[WantedWorker]) -> Desired {
         let named = workers.iter().map(|wanted| (wanted.worker.name.clone(), wanted.clone()));

@@ -7,14 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use neptune_agent_core::domain::{
+    problem::Problem,
+    pulled_image::{CollectedImages, ImageGcLimits, PulledImage, PulledImages},
+};
 use tracing::debug;
 
 use super::{Agent, executor::Executor};
 use crate::{
-    domain::{
-        problem::Problem,
-        pulled_image::{CollectedImages, ImageGcLimits, PulledImage, PulledImages},
-    },
     engine::image_collector::{ImageCollection, begin},
     storage::Store,
 };
@@ -148,10 +148,11 @@ mod tests {
     #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::panic)]
     use std::path::Path;
 
+    use neptune_agent_core::fixtures::node_context;
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::{engine::docker::Docker, event::AgentEvent, fixtures::node_context};
+    use crate::{engine::docker::Docker, event::AgentEvent};
 
     const HOUR: Duration = Duration::from_secs(3600);
     const LIMITS: ImageGcLimits =

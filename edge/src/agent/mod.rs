@@ -35,6 +35,7 @@ pub mod node_key;
 mod node_problems;
 mod object_status;
 mod on_event;
+mod pending_messages;
 mod rollout_log;
 mod service_notifier;
 pub mod training;
@@ -60,16 +61,15 @@ pub use self::{
     node_key::NodeKey, service_notifier::ServiceNotifier, training::Training,
     worker_pool::WorkerPool,
 };
+use neptune_agent_core::{
+    plan::{NodeFacts, NodePlan, remove_unwanted},
+    worker::{container::resolve_workers, plan::plan_workers},
+};
+
 use self::{model_reloads::ReloadContext, model_servers::ServerContext};
 use crate::{
-    Error,
-    broker::embedded::worker_messages::WorkerMessages,
-    config::Config,
-    event::AgentEvent,
-    peers::PeerService,
-    plan::{NodeFacts, NodePlan, remove_unwanted},
-    storage::Store,
-    worker::{container::resolve_workers, plan::plan_workers},
+    Error, broker::embedded::worker_messages::WorkerMessages, config::Config, event::AgentEvent,
+    peers::PeerService, storage::Store,
 };
 
 /// Maximum events per turn. Their counters are stored in one transaction.

@@ -7,15 +7,7 @@ use std::{
     time::Instant,
 };
 
-use neptune_link::{Link, LinkError, Message};
-use neptune_wire::{
-    ModelReload, ObjectKey, Replica, Topic, TopicPrefix, WorkerName, WorkerUpdateMode, encode,
-};
-use tracing::{info, warn};
-
-use super::containers::Containers;
-use crate::{
-    artifacts::{models::Models, version_directory},
+use neptune_agent_core::{
     desired::{Desired, WantedWorker},
     domain::{
         artifact::PlacedVersions,
@@ -28,6 +20,14 @@ use crate::{
         reload::{RELOAD_TIMEOUT, ReloadDecision, ReloadFacts, ReloadState, decide},
     },
 };
+use neptune_link::{Link, LinkError, Message};
+use neptune_wire::{
+    ModelReload, ObjectKey, Replica, Topic, TopicPrefix, WorkerName, WorkerUpdateMode, encode,
+};
+use tracing::{info, warn};
+
+use super::containers::Containers;
+use crate::artifacts::{models::Models, version_directory};
 
 /// The state of the reloads per worker.
 pub struct ModelReloads {

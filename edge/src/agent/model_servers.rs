@@ -8,6 +8,19 @@ use std::{
 };
 
 use jiff::Timestamp;
+use neptune_agent_core::{
+    desired::{Desired, WantedServer},
+    domain::{
+        artifact::{ArtifactSource, PlacedVersions},
+        node_context::NodeContext,
+        observed_container::ObservedContainer,
+        rollout::RolloutState,
+        served_version::{ServedVersion, VERSIONS_DIR},
+        server_part::{ProbeFailure, ServerPart, part_name},
+    },
+    model_server::{container::proxy_dir, plan::plan_server},
+    plan::{NodeFacts, NodePlan, attempts::Attempts},
+};
 use neptune_wire::ObjectKey;
 use tokio::sync::mpsc;
 use tracing::{error, info};
@@ -19,25 +32,13 @@ use super::{
 };
 use crate::{
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models, version_directory},
-    desired::{Desired, WantedServer},
-    domain::{
-        artifact::{ArtifactSource, PlacedVersions},
-        node_context::NodeContext,
-        observed_container::ObservedContainer,
-        rollout::RolloutState,
-        served_version::{ServedVersion, VERSIONS_DIR},
-        server_part::{ProbeFailure, ServerPart, part_name},
-    },
     engine::image_pulls::ImagePulls,
     event::AgentEvent,
     model_server::{
-        container::proxy_dir,
+        http_probe as http,
         instance::{InstanceFacts, ModelServerInstance, ObservedServer, Route, images_of},
-        plan::plan_server,
-        probe::http,
         route_file,
     },
-    plan::{NodeFacts, NodePlan, attempts::Attempts},
     storage::Store,
 };
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use neptune_agent_core::{domain::artifact::ArtifactSource, worker::inputs::NodeInputs};
+
 use super::gateways::Gateways;
 use crate::{
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
-    domain::artifact::ArtifactSource,
     engine::image_pulls::ImagePulls,
-    worker::inputs::NodeInputs,
 };
 
 /// The artifacts on the node and their downloads.

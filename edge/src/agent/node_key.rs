@@ -6,11 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use neptune_agent_core::domain::node_context::KEY_FILE;
 use neptune_pinned_tls::TlsKey;
 use neptune_wire::{KeyPin, NodeProblem, NodeProblemReason};
 use tracing::{info, warn};
-
-use crate::domain::node_context::KEY_FILE;
 
 /// Between two attempts to read or create the file.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);

@@ -3,10 +3,9 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use neptune_agent_core::domain::health::WorkerHealth;
 use neptune_link::BrokerUrl;
 use neptune_wire::{NodeName, NodeProblem, NodeProblemReason, WorkerName};
-
-use crate::domain::health::WorkerHealth;
 
 /// The problem that another agent uses the name of this node: at this broker, on this engine, or
 /// both.

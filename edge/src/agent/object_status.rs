@@ -1,5 +1,9 @@
 //! Collects the state of each object from the parts of the agent, for the reports.
 
+use neptune_agent_core::{
+    domain::health::WorkerHealth,
+    report::reporter::{ObjectStatus, WorkerStatus},
+};
 use neptune_wire::{
     ObjectKey, Resource, WorkerName, WorkerReason, WorkerState, replica::StoredObject,
 };
@@ -7,10 +11,6 @@ use neptune_wire::{
 use super::{
     aggregators::Aggregators, desired_state::DesiredState, model_servers::ModelServers,
     node_artifacts::NodeArtifacts, training::Training, worker_pool::WorkerPool,
-};
-use crate::{
-    domain::health::WorkerHealth,
-    report::reporter::{ObjectStatus, WorkerStatus},
 };
 
 /// The reported objects with their state.

@@ -4,6 +4,9 @@
 use std::time::Instant;
 
 use jiff::Timestamp;
+use neptune_agent_core::domain::{
+    observed_container::Observation, outcome::StepOutcome, problem::Problem,
+};
 use neptune_link::{LinkEvent, Message};
 use neptune_peers::ContentEvent;
 use neptune_program::random::{random, unique_id};
@@ -11,12 +14,7 @@ use neptune_wire::{WorkerName, WorkerReason};
 use tracing::{debug, error, warn};
 
 use super::{Agent, worker_pool::NodeView};
-use crate::{
-    Error,
-    desired::receive::ReceiveOutcome,
-    domain::{observed_container::Observation, outcome::StepOutcome, problem::Problem},
-    event::AgentEvent,
-};
+use crate::{Error, event::AgentEvent, storage::receive::ReceiveOutcome};
 
 impl Agent {
     /// # Errors

@@ -1,9 +1,8 @@
 //! Logs changes of a model server: the version that runs, and its status.
 
+use neptune_agent_core::{domain::rollout::RolloutState, model_server::rollout::RolloutDecision};
 use neptune_wire::{ModelServerReport, ObjectKey, Transition};
 use tracing::{info, warn};
-
-use crate::{domain::rollout::RolloutState, model_server::rollout::RolloutDecision};
 
 /// Logs a switch to another version. Returns whether the version switched.
 pub fn log_switch(key: &ObjectKey, before: &RolloutState, decision: &RolloutDecision) -> bool {

@@ -7,6 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use neptune_agent_core::{
+    desired::{Desired, WantedTraining},
+    domain::training::{SweepState, TaskEvent, TaskProblem, TaskRecord},
+    training::{
+        container::TaskInputs,
+        task::{Activity, TaskInstance, plan},
+    },
+};
 use neptune_program::random::random;
 use neptune_wire::{
     AggregatorEndpoint, ObjectKey, TaskId, TaskReport, TaskState, TrainingContent, TrainingReason,
@@ -18,15 +26,11 @@ use tracing::{error, info, warn};
 use super::{Agent, node_key::NodeKey, training_inputs::inputs};
 use crate::{
     artifacts::{datasets::Datasets, downloads::Downloads},
-    desired::{Desired, WantedTraining},
-    domain::training::{SweepState, TaskEvent, TaskProblem, TaskRecord},
     storage::Store,
     training::{
         activity::{TaskJob, TrainingNode, Work},
         aggregator_client::aggregator_client,
-        container::TaskInputs,
         output::TaskFiles,
-        task::{Activity, TaskInstance, plan},
     },
 };
 

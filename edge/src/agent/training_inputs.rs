@@ -1,11 +1,7 @@
 //! Decides whether the dataset and the program of a training task are on the node, and which problem
 //! to report if not.
 
-use neptune_wire::{DatasetState, TrainingReason, WorkerReason};
-
-use super::training::TrainingContext;
-use crate::{
-    artifacts::downloads::Downloads,
+use neptune_agent_core::{
     desired::WantedTask,
     domain::{
         artifact::{DownloadState, LocalArtifact},
@@ -13,6 +9,10 @@ use crate::{
     },
     training::container::TaskInputs,
 };
+use neptune_wire::{DatasetState, TrainingReason, WorkerReason};
+
+use super::training::TrainingContext;
+use crate::artifacts::downloads::Downloads;
 
 /// The dataset and the program of a task, if they are on the node.
 pub fn inputs(

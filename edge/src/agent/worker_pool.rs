@@ -3,6 +3,22 @@
 use std::{collections::BTreeMap, fmt::Display, path::Path, time::Instant};
 
 use jiff::Timestamp;
+use neptune_agent_core::{
+    desired::{Desired, WantedWorker},
+    domain::{
+        health::{WorkerHealth, is_transient},
+        observed_container::ObservedContainer,
+    },
+    gateway::report_paths::on_node,
+    worker::{
+        container::model_url,
+        counts::Counts,
+        gateway_reports::GatewayReports,
+        message::{MessageContext, MessageError, WorkerCounters, parse},
+        model_reports::{KnownModel, resolve},
+        reload::ReloadDecision,
+    },
+};
 use neptune_link::{Link, Message};
 use neptune_wire::{
     AgentInstance, ObjectKey, RejectedMessages, Resource, Role, Topic, TopicPrefix, WorkerModel,
@@ -16,25 +32,7 @@ use super::{
     dropped::DroppedMessages,
     model_reloads::{ModelReloads, ReloadContext},
 };
-use crate::{
-    artifacts::models::Models,
-    desired::{Desired, WantedWorker},
-    domain::{
-        health::{WorkerHealth, is_transient},
-        observed_container::ObservedContainer,
-    },
-    gateway::report_paths::on_node,
-    storage::Store,
-    worker::{
-        container::model_url,
-        counts::Counts,
-        gateway_reports::GatewayReports,
-        message::{MessageContext, MessageError, WorkerCounters, parse},
-        model_reports::{KnownModel, resolve},
-        pending_messages::PendingMessages,
-        reload::ReloadDecision,
-    },
-};
+use crate::{agent::pending_messages::PendingMessages, artifacts::models::Models, storage::Store};
 
 /// Maximum length of the reason of a rejected message in a report.
 const MAX_REASON_CHARS: usize = 256;
@@ -148,7 +146,7 @@ impl WorkerPool {
             containers: node.containers.observer.latest().ok().map(|(containers, _)| containers),
             counts: &self.counts,
         };
-        let parsed = match parse(message, node.prefix, &known) {
+        let parsed = match parse((&message.topic, &message.payload), node.prefix, &known) {
             Ok(parsed)
                 if !parsed.is_departed
                     && parsed.may_be_of_newer_container(&self.counts)

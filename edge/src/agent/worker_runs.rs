@@ -1,10 +1,7 @@
 //! Records the observed runs of the workers: to which run a reported status belongs, and which
 //! workers are finished.
 
-use neptune_wire::WorkerName;
-
-use super::{containers::Containers, worker_pool::WorkerPool};
-use crate::{
+use neptune_agent_core::{
     desired::{Desired, WantedWorker},
     domain::{
         observed_container::{ContainerState, ObservedContainer},
@@ -12,6 +9,9 @@ use crate::{
     },
     worker::completion::{WorkerRunFacts, finished_after},
 };
+use neptune_wire::WorkerName;
+
+use super::{containers::Containers, worker_pool::WorkerPool};
 
 impl WorkerPool {
     /// Records the runs of all workers, and drops what gateways reported in earlier ones. Called

@@ -6,10 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use neptune_agent_core::domain::node_context::AGGREGATORS_DIR;
 use neptune_pinned_tls::{KeyError, TlsKey};
 use rustix::fs::OFlags;
-
-use crate::domain::node_context::AGGREGATORS_DIR;
 
 /// The key of the aggregator, as the program expects it.
 const KEY: &str = "tls.key";

@@ -2,7 +2,6 @@
 //! agent has their keys, so that it is their controller on the node.
 
 mod connection;
-mod container;
 mod files;
 mod relay;
 mod status;

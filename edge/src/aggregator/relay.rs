@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
+use neptune_agent_core::domain::aggregator::WantedAggregator;
 use neptune_backoff::{Backoff, Retries};
 use neptune_program::random::random;
 use neptune_wire::aggregator::{AggregatorProblem, RunRequest, RunStatus};
 use tokio::sync::watch;
 
 use super::{connection::AggregatorConnection, status::AggregatorStatus};
-use crate::domain::aggregator::WantedAggregator;
 
 /// The pause after a failed request.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(15));
@@ -115,10 +115,10 @@ pub async fn relay(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_agent_core::fixtures::wanted_aggregator;
     use serde_json::json;
 
     use super::*;
-    use crate::aggregator::container::tests::wanted;
 
     fn state(run: u32) -> RunStatus {
         serde_json::from_value(json!({
@@ -129,7 +129,7 @@ mod tests {
     }
 
     fn with_request(run: u32, may_start: bool) -> WantedAggregator {
-        let mut wanted = wanted();
+        let mut wanted = wanted_aggregator();
         wanted.content.may_start = may_start;
         wanted.content.request = Some(
             serde_json::from_value(json!({

@@ -1,5 +1,6 @@
 //! The status of an aggregator, which is sent to the agent's loop after each change.
 
+use neptune_agent_core::domain::aggregator::AggregatorEvent;
 use neptune_pinned_tls::TlsKey;
 use neptune_wire::{
     AggregatorReport,
@@ -7,7 +8,7 @@ use neptune_wire::{
 };
 use tokio::sync::mpsc;
 
-use crate::{domain::aggregator::AggregatorEvent, event::AgentEvent};
+use crate::event::AgentEvent;
 
 /// The status of an aggregator.
 pub struct AggregatorStatus {

@@ -6,25 +6,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_program::random::random;
-use neptune_wire::{KeyPin, aggregator::AggregatorProblem};
-use tokio::{sync::watch, task::spawn_blocking};
-use tracing::{info, warn};
-
-use super::{
-    connection::AggregatorConnection,
-    container::{self, AGGREGATOR, AggregatorIdentity},
-    files,
-    relay::relay,
-    status::AggregatorStatus,
-};
-use crate::{
+use neptune_agent_core::{
+    aggregator::{self as container, AGGREGATOR, AggregatorIdentity},
     backoff::{ENGINE_CONNECT, WORKER_RESTART},
     domain::{
         aggregator::{AggregatorEvent, WantedAggregator},
         container::{ContainerSpec, container_name},
         problem::Problem,
     },
+};
+use neptune_program::random::random;
+use neptune_wire::{KeyPin, aggregator::AggregatorProblem};
+use tokio::{sync::watch, task::spawn_blocking};
+use tracing::{info, warn};
+
+use super::{connection::AggregatorConnection, files, relay::relay, status::AggregatorStatus};
+use crate::{
     engine::training::{NewContainer, TrainingState},
     event::AgentEvent,
     training::activity::TrainingNode,

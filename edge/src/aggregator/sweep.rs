@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use neptune_agent_core::backoff::ENGINE_CONNECT;
 use neptune_program::random::random;
 use tokio::task::spawn_blocking;
 use tracing::warn;
 
 use super::{files, supervisor::remove};
-use crate::{backoff::ENGINE_CONNECT, event::AgentEvent, training::activity::TrainingNode};
+use crate::{event::AgentEvent, training::activity::TrainingNode};
 
 /// Removes all aggregators except these, and reports the end.
 pub fn sweep(node: TrainingNode, known: BTreeSet<String>) {

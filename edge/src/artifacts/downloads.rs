@@ -9,6 +9,13 @@ use std::{
 };
 
 use jiff::Timestamp;
+use neptune_agent_core::{
+    backoff::DOWNLOAD_RETRY,
+    domain::{
+        artifact::{ArtifactSource, DownloadState, LocalArtifact},
+        problem::Problem,
+    },
+};
 use neptune_models::{
     Artifact, ArtifactRequest, ContentKey, Digest, FetchProgress, ModelError, ModelStore,
 };
@@ -22,11 +29,6 @@ use tracing::{info, warn};
 
 use crate::{
     artifacts::request::want,
-    backoff::DOWNLOAD_RETRY,
-    domain::{
-        artifact::{ArtifactSource, DownloadState, LocalArtifact},
-        problem::Problem,
-    },
     event::{AgentEvent, DownloadEvent},
     peers::ModelContents,
 };

@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{
-    domain::{allowed_dirs::PathUse, container::ContainerSpec, node_context::NodeContext},
-    engine::mounts::{is_of_agent, may_be_mounted},
+use neptune_agent_core::domain::{
+    allowed_dirs::PathUse,
+    container::ContainerSpec,
+    mounts::{is_of_agent, may_be_mounted},
+    node_context::NodeContext,
 };
 
 /// Checks whether a worker may use this path. The same rule holds for models, scripts and datasets.
@@ -96,8 +98,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::{fs, os::unix::fs::symlink};
 
-    use super::*;
-    use crate::{
+    use neptune_agent_core::{
         domain::{
             allowed_dirs::AllowedDirs,
             container::{BindMount, ScriptMount},
@@ -105,6 +106,8 @@ mod tests {
         fixtures::{node_context, wanted_worker},
         worker::{container::resolve_worker, inputs::WorkerInputs},
     };
+
+    use super::*;
 
     #[tokio::test]
     async fn path_is_used_only_below_an_allowed_directory_of_its_use() {

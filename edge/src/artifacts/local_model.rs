@@ -8,21 +8,19 @@ use std::{
     sync::Arc,
 };
 
-use neptune_wire::{ObjectKey, WorkerReason};
-use sha2::{Digest as _, Sha256};
-use tokio::{sync::mpsc, task::spawn_blocking};
-
-use crate::{
-    Error,
-    artifacts::host_path,
+use neptune_agent_core::{
     backoff::RECHECK_INTERVAL,
     desired::WantedModel,
     domain::{
         allowed_dirs::PathUse, artifact::LocalModelEvent, node_context::NodeContext,
         problem::Problem,
     },
-    event::AgentEvent,
 };
+use neptune_wire::{ObjectKey, WorkerReason};
+use sha2::{Digest as _, Sha256};
+use tokio::{sync::mpsc, task::spawn_blocking};
+
+use crate::{Error, artifacts::host_path, event::AgentEvent};
 
 /// The watch of one local path.
 pub struct LocalModelWatch {
@@ -132,8 +130,9 @@ fn sha256_of(path: &Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_agent_core::{desired::model::ModelSource, fixtures::node_context};
+
     use super::*;
-    use crate::{desired::model::ModelSource, fixtures::node_context};
 
     #[tokio::test]
     async fn special_file_is_no_model() {

@@ -4,6 +4,14 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use neptune_agent_core::{
+    desired::{ModelSource, WantedModel},
+    domain::{
+        artifact::{ArtifactSource, Availability, DownloadState, LocalArtifact, LocalModelEvent},
+        node_context::NodeContext,
+        problem::Problem,
+    },
+};
 use neptune_wire::{
     DownloadSource, ModelPresenceReport, ObjectKey, PresenceState, WorkerReason, redact,
 };
@@ -13,12 +21,6 @@ use tracing::{info, warn};
 use crate::{
     Error,
     artifacts::{downloads::Downloads, local_model::LocalModelWatch, request::want},
-    desired::{ModelSource, WantedModel},
-    domain::{
-        artifact::{ArtifactSource, Availability, DownloadState, LocalArtifact, LocalModelEvent},
-        node_context::NodeContext,
-        problem::Problem,
-    },
     event::AgentEvent,
     storage::Store,
 };

@@ -1,8 +1,7 @@
 //! Decides what the model store is asked for: an artifact's URL and digest as its request. Pure.
 
+use neptune_agent_core::domain::artifact::{ArtifactSource, check};
 use neptune_models::ArtifactRequest;
-
-use crate::domain::artifact::{ArtifactSource, check};
 
 /// The request for a URL and a digest.
 ///

@@ -7,13 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use neptune_transfer::durable::{self, Survives};
-use tracing::warn;
-
-use crate::domain::{
+use neptune_agent_core::domain::{
     artifact::{LocalArtifact, PlacedVersions},
     observed_container::ObservedContainer,
 };
+use neptune_transfer::durable::{self, Survives};
+use tracing::warn;
 
 /// Directory for unfinished versions, beside those of the objects. No UID begins with a dot.
 const BUILDING: &str = ".building";

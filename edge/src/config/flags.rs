@@ -6,15 +6,15 @@ use std::{
     time::Duration,
 };
 
+use neptune_agent_core::domain::{
+    container::ContainerDefaults, peer_settings::PeerSettings, pulled_image::ImageGcLimits,
+};
 use neptune_link::BrokerUrl;
 use neptune_wire::NodeName;
 
 use crate::{
     Error,
     cli::{ContainerArgs, ImageGcArgs, ModelSharing, PeerArgs},
-    domain::{
-        container::ContainerDefaults, peer_settings::PeerSettings, pulled_image::ImageGcLimits,
-    },
 };
 
 /// The port of `--peers-listen` without one.

@@ -15,6 +15,11 @@ use neptune_program::BrokerFlags;
 use neptune_wire::{Namespace, NodeName, TopicPrefix};
 
 pub use self::flags::EDGE_MESH_DNS;
+use neptune_agent_core::domain::{
+    allowed_dirs::AllowedDirs, container::ContainerDefaults, listen_address::reachable,
+    node_context::WorkerBroker, peer_settings::PeerSettings, pulled_image::ImageGcLimits,
+};
+
 use self::flags::{
     absolute, advertised_address, broker, check_ca_file, container_defaults, data_dir,
     docker_socket, heartbeat, image_gc, invalid, local_listen, name_servers, node_name, peers,
@@ -23,10 +28,6 @@ use self::flags::{
 use crate::{
     Error,
     cli::{ModelArgs, ModelSharing, RunArgs, Transport},
-    domain::{
-        allowed_dirs::AllowedDirs, container::ContainerDefaults, listen_address::reachable,
-        node_context::WorkerBroker, peer_settings::PeerSettings, pulled_image::ImageGcLimits,
-    },
 };
 
 /// The configuration of the agent.

@@ -10,25 +10,23 @@ use std::{
 
 use bollard::{container::LogOutput, errors::Error as DockerError, query_parameters as query};
 use futures::{StreamExt as _, stream};
+use neptune_agent_core::domain::{
+    broker_login::{BrokerLogin, PASSWORD_DIGEST},
+    container::{ContainerSpec, NodeAddress, container_name},
+    observed_container::{
+        ContainerExit, ContainerIdentity, ContainerState, Observation, ObservedContainer,
+        UndescribedContainer, VERSION,
+    },
+    outcome::StepOutcome,
+    problem::Problem,
+};
 use neptune_wire::{NodeName, WorkerReason};
 use tokio::time::timeout;
 
-use crate::{
-    domain::{
-        broker_login::{BrokerLogin, PASSWORD_DIGEST},
-        container::{ContainerSpec, NodeAddress, container_name},
-        observed_container::{
-            ContainerExit, ContainerIdentity, ContainerState, Observation, ObservedContainer,
-            UndescribedContainer, VERSION,
-        },
-        outcome::StepOutcome,
-        problem::Problem,
-    },
-    engine::{
-        create::{check, create_request},
-        docker::{Docker, labels_of, status_code},
-        inspect::{ContainerDetails, ContainerSummary, Lifecycle},
-    },
+use crate::engine::{
+    create::{check, create_request},
+    docker::{Docker, labels_of, status_code},
+    inspect::{ContainerDetails, ContainerSummary, Lifecycle},
 };
 
 /// The end of a log: the number of its lines, and the maximum length in bytes.
@@ -294,6 +292,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::Mutex;
 
+    use neptune_agent_core::{
+        desired::WantedWorker,
+        fixtures::{container_identity, node_context, wanted_gateway, wanted_worker},
+        worker::{container::resolve_worker, inputs::WorkerInputs},
+    };
     use serde_json::json;
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -301,11 +304,6 @@ mod tests {
     };
 
     use super::*;
-    use crate::{
-        desired::WantedWorker,
-        fixtures::{container_identity, node_context, wanted_gateway, wanted_worker},
-        worker::{container::resolve_worker, inputs::WorkerInputs},
-    };
 
     /// What the engine answers to a request; `None`: nothing.
     type Answers = fn(&str) -> Option<(u16, serde_json::Value)>;

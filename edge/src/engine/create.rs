@@ -4,14 +4,13 @@
 use std::{collections::HashMap, path::Path};
 
 use bollard::models;
-use neptune_wire::{WorkerReason, field_with_nul};
-
-use crate::domain::{
+use neptune_agent_core::domain::{
     broker_login::{BrokerLogin, PASSWORD_DIGEST},
     container::{ContainerSpec, MQTT_URL},
     observed_container::{ContainerIdentity, VERSION},
     problem::Problem,
 };
+use neptune_wire::{WorkerReason, field_with_nul};
 
 /// Maximum number of processes and threads in a container: enough for a numeric library on a big
 /// machine, too few to starve the node.
@@ -190,8 +189,7 @@ fn host_config(spec: &ContainerSpec) -> models::HostConfig {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
-    use super::*;
-    use crate::{
+    use neptune_agent_core::{
         domain::{
             broker_login::PasswordDigest,
             container::ContainerNetwork,
@@ -202,6 +200,8 @@ mod tests {
         },
         worker::{container::resolve_worker, inputs::WorkerInputs},
     };
+
+    use super::*;
 
     #[test]
     fn spec_with_a_nul_is_refused_with_its_field() {

@@ -12,15 +12,13 @@ use bollard::{
     query_parameters as query,
 };
 use futures::{Stream, StreamExt as _};
+use neptune_agent_core::domain::{
+    observed_container::{INSTANCE, MANAGED, NODE},
+    problem::Problem,
+};
 use neptune_wire::{AgentInstance, NodeName, WorkerReason};
 
-use crate::{
-    domain::{
-        observed_container::{INSTANCE, MANAGED, NODE},
-        problem::Problem,
-    },
-    engine::inspect::EngineSocket,
-};
+use crate::engine::inspect::EngineSocket;
 
 /// Timeout of any single response. Creating a container on a slow disk takes long.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(120);

@@ -2,15 +2,15 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use neptune_agent_core::{
+    backoff::ENGINE_CONNECT,
+    domain::{observed_container::former_node, problem::Problem},
+};
 use neptune_program::random::random;
 use neptune_wire::{AgentInstance, NodeName};
 use tracing::{info, warn};
 
-use crate::{
-    backoff::ENGINE_CONNECT,
-    domain::{observed_container::former_node, problem::Problem},
-    engine::docker::{Docker, labels_of_instance},
-};
+use crate::engine::docker::{Docker, labels_of_instance};
 
 /// Removes the containers, and retries until the engine has done so.
 pub async fn remove_containers(

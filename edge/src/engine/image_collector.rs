@@ -9,11 +9,13 @@ use std::{
 };
 
 use bollard::errors::Error as DockerError;
+use neptune_agent_core::domain::pulled_image::{
+    CollectedImages, ImageGcLimits, ObservedImage, PulledImages,
+};
 use tokio::sync::mpsc;
 use tracing::{debug, info};
 
 use crate::{
-    domain::pulled_image::{CollectedImages, ImageGcLimits, ObservedImage, PulledImages},
     engine::{
         docker::{Docker, status_code},
         image_gc::{ImageRemoval, plan},

@@ -11,7 +11,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::domain::pulled_image::{ImageGcLimits, ObservedImage, PulledImage, PulledImages};
+use neptune_agent_core::domain::pulled_image::{
+    ImageGcLimits, ObservedImage, PulledImage, PulledImages,
+};
 
 /// The result of a decision.
 #[derive(Debug, PartialEq, Eq)]

@@ -9,16 +9,15 @@ use std::{
 };
 
 use jiff::Timestamp;
+use neptune_agent_core::{
+    backoff::{IMAGE_PULL, RECHECK_INTERVAL},
+    domain::artifact::{ImageEvent, ImageState},
+};
 use neptune_program::random::random;
 use tokio::{sync::mpsc, task::AbortHandle};
 use tracing::{info, warn};
 
-use crate::{
-    backoff::{IMAGE_PULL, RECHECK_INTERVAL},
-    domain::artifact::{ImageEvent, ImageState},
-    engine::docker::Docker,
-    event::AgentEvent,
-};
+use crate::{engine::docker::Docker, event::AgentEvent};
 
 /// The images that are being pulled.
 pub struct ImagePulls {

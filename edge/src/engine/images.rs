@@ -7,11 +7,11 @@ use bollard::{
     query_parameters as query,
 };
 use futures::StreamExt as _;
+use neptune_agent_core::domain::{outcome::StepOutcome, problem::Problem};
 use neptune_wire::WorkerReason;
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
-    domain::{outcome::StepOutcome, problem::Problem},
     engine::{
         docker::{Docker, plain, status_code},
         registry_config::{PullLogin, pull_login},

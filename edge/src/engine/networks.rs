@@ -4,11 +4,9 @@ use std::net::IpAddr;
 
 use bollard::{models::NetworkInspect, query_parameters as query};
 use ipnet::IpNet;
+use neptune_agent_core::domain::problem::Problem;
 
-use crate::{
-    domain::problem::Problem,
-    engine::docker::{Docker, status_code},
-};
+use crate::engine::docker::{Docker, status_code};
 
 /// A Docker network.
 #[derive(Debug, Clone, PartialEq, Eq)]

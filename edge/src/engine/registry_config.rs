@@ -3,8 +3,7 @@
 use std::{os::unix::fs::MetadataExt as _, path::Path};
 
 use bollard::auth::DockerCredentials;
-
-use crate::domain::registry_config::{RegistryConfig, registry, server_address};
+use neptune_agent_core::domain::registry_config::{RegistryConfig, registry, server_address};
 
 /// What a pull gets from the file of `--registry-config`.
 pub(super) struct PullLogin {

@@ -6,15 +6,15 @@ use std::collections::HashMap;
 use bollard::{errors::Error as DockerError, query_parameters as query};
 use futures::StreamExt as _;
 use jiff::Timestamp;
+use neptune_agent_core::domain::{
+    container::ContainerSpec, outcome::StepOutcome, problem::Problem,
+};
 
-use crate::{
-    domain::{container::ContainerSpec, outcome::StepOutcome, problem::Problem},
-    engine::{
-        containers::LogTail,
-        create::{check, training_request},
-        docker::{Docker, status_code},
-        inspect::Lifecycle,
-    },
+use crate::engine::{
+    containers::LogTail,
+    create::{check, training_request},
+    docker::{Docker, status_code},
+    inspect::Lifecycle,
 };
 
 /// What users see of the log of a training program that failed.

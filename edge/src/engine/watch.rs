@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
+use neptune_agent_core::{backoff::ENGINE_CONNECT, domain::problem::Problem};
 use neptune_program::random::random;
 use neptune_wire::NodeName;
 use tokio::sync::mpsc;
 
 use crate::{
-    backoff::ENGINE_CONNECT,
-    domain::problem::Problem,
     engine::docker::{ContainerChange, Docker},
     event::AgentEvent,
 };

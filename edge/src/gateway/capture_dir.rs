@@ -8,11 +8,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
-    artifacts::access::{READ, SEARCH, WRITE, permits},
-    domain::{allowed_dirs::PathUse, node_context::NodeContext},
-    engine::mounts::may_be_mounted,
+use neptune_agent_core::domain::{
+    allowed_dirs::PathUse, mounts::may_be_mounted, node_context::NodeContext,
 };
+
+use crate::artifacts::access::{READ, SEARCH, WRITE, permits};
 
 /// Creates the directory if it is absent. It belongs to the agent until a gateway gets it. Returns its
 /// path with all links resolved.
@@ -85,8 +85,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
+    use neptune_agent_core::{domain::allowed_dirs::AllowedDirs, fixtures::node_context};
+
     use super::*;
-    use crate::{domain::allowed_dirs::AllowedDirs, fixtures::node_context};
 
     #[test]
     fn directory_is_created_only_below_an_allowed_one() {

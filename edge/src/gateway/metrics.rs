@@ -13,6 +13,10 @@ use hyper::{
     header::{ACCEPT, HOST},
 };
 use hyper_util::rt::TokioIo;
+use neptune_agent_core::{
+    domain::gateway_files::WantedGateways,
+    gateway::merge::{GatewayPage, merge},
+};
 use neptune_program::{
     listen::{Limits, Refusals},
     metrics::{self, OPEN_METRICS},
@@ -24,9 +28,6 @@ use tokio::{
     time::timeout,
 };
 use tracing::debug;
-
-use super::merge::{GatewayPage, merge};
-use crate::domain::gateway_files::WantedGateways;
 
 /// Time for the answer of a gateway.
 const GATEWAY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -109,6 +110,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::collections::BTreeMap;
 
+    use neptune_agent_core::domain::gateway_files::{GatewayDir, GatewayFiles};
     use neptune_gateway_config::Document;
     use neptune_program::listen;
     use tokio::{
@@ -118,7 +120,6 @@ mod tests {
 
     use super::*;
     use crate::{
-        domain::gateway_files::{GatewayDir, GatewayFiles},
         peers::metrics::{PeerCounters, origin_page},
         replication::ReplicaMetrics,
         training::metrics::TrainingMetrics,

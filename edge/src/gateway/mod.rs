@@ -1,11 +1,7 @@
-//! Gateways: workers that run `neptune-gateway`. Their container, their files, and their metrics.
+//! Gateways: workers that run `neptune-gateway`. Their files on the node, and their metrics.
 
 mod capture_dir;
-pub mod container;
-pub mod files;
-mod merge;
 pub mod metrics;
 pub mod ownership;
-pub mod report_paths;
 pub mod secrets;
 pub mod writer;

@@ -9,10 +9,11 @@ use std::{
     path::Path,
 };
 
+use neptune_agent_core::{
+    domain::{container::ContainerSpec, node_context::NodeContext},
+    gateway::container::CAPTURE_DIR,
+};
 use tracing::warn;
-
-use super::container::CAPTURE_DIR;
-use crate::domain::{container::ContainerSpec, node_context::NodeContext};
 
 /// Gives the writable directories of a gateway's container to its user. No container may have them
 /// mounted: a gateway that ends writes its last counters.
@@ -76,13 +77,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::os::unix::fs::symlink;
 
-    use super::*;
-    use crate::{
+    use neptune_agent_core::{
         domain::{container::DirectoryMount, node_context::NONROOT},
         fixtures::{node_context, wanted_gateway},
         gateway::container::STATE_DIR,
         worker::{container::resolve_worker, inputs::WorkerInputs},
     };
+
+    use super::*;
 
     fn owner(path: &Path) -> u32 {
         fs::symlink_metadata(path).unwrap().uid()

@@ -11,6 +11,15 @@ use std::{
     time::Duration,
 };
 
+use neptune_agent_core::{
+    domain::{
+        gateway_files::{
+            GatewayDir, GatewayFiles, SecretName, WantedGateways, WrittenFiles, WrittenGateways,
+        },
+        node_context::NodeContext,
+    },
+    gateway::files::{ca_copy_name, config_content},
+};
 use neptune_transfer::durable;
 use tokio::{
     sync::{mpsc, watch},
@@ -19,20 +28,8 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{
-    capture_dir,
-    files::{ca_copy_name, config_content},
-    secrets,
-};
-use crate::{
-    domain::{
-        gateway_files::{
-            GatewayDir, GatewayFiles, SecretName, WantedGateways, WrittenFiles, WrittenGateways,
-        },
-        node_context::NodeContext,
-    },
-    event::AgentEvent,
-};
+use super::{capture_dir, secrets};
+use crate::event::AgentEvent;
 
 /// Between two reads of the secrets.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -186,15 +183,15 @@ fn gc(root: &Path, wanted: &WantedGateways, mounted: &BTreeSet<PathBuf>) -> io::
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::{
+    use neptune_agent_core::{
         desired::WantedWorker,
         domain::node_context::{GATEWAYS_DIR, NONROOT},
         fixtures::{node_context, wanted_gateway},
         gateway::files::{gateway_dir, gateway_files},
     };
+    use serde_json::{Value, json};
+
+    use super::*;
 
     struct Node {
         temp: tempfile::TempDir,

@@ -3,13 +3,7 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
-use neptune_wire::{
-    ContentHash, ModelServer, ModelServerReport, Namespace, ObjectKey, TRANSFORMER_FAILED,
-    WorkerReason,
-};
-
-use crate::{
-    artifacts::downloads::Downloads,
+use neptune_agent_core::{
     desired::WantedServer,
     domain::{
         artifact::{ArtifactSource, DownloadState, ImageState, LocalArtifact, PlacedVersions},
@@ -20,7 +14,6 @@ use crate::{
         served_version::ServedVersion,
         server_part::{ServerPart, Slot, part_name},
     },
-    engine::image_pulls::ImagePulls,
     model_server::{
         container::{VersionContainers, beside, version_containers},
         plan::{ServerTarget, WatchedDirectory},
@@ -29,6 +22,12 @@ use crate::{
     },
     plan::attempts::Attempts,
 };
+use neptune_wire::{
+    ContentHash, ModelServer, ModelServerReport, Namespace, ObjectKey, TRANSFORMER_FAILED,
+    WorkerReason,
+};
+
+use crate::{artifacts::downloads::Downloads, engine::image_pulls::ImagePulls};
 
 /// A model server.
 #[derive(Debug)]

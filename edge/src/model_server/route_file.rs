@@ -7,9 +7,8 @@ use std::{
     path::Path,
 };
 
+use neptune_agent_core::model_server::container::PROXY_TARGET;
 use neptune_transfer::durable::{self, Access, Survives};
-
-use super::container::PROXY_TARGET;
 
 /// Makes the proxy with this directory pass requests to this port of loopback. The user of the
 /// proxy can read the file. Survives a kill: each start of the agent writes it again. Blocking.

@@ -18,7 +18,7 @@ use tracing::info;
 
 use self::metrics::PeerCounters;
 pub use self::{models::ModelContents, shared_sources::SharedSources};
-use crate::domain::peer_settings::PeerSettings;
+use neptune_agent_core::domain::peer_settings::PeerSettings;
 
 /// The exchange of contents with other nodes. Cheap to clone.
 ///

@@ -7,11 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use neptune_agent_core::domain::node_context::{REPLICA_SOURCES_DIR, REPLICAS_DIR};
 use neptune_transfer::durable;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
-
-use crate::domain::node_context::{REPLICA_SOURCES_DIR, REPLICAS_DIR};
 
 /// The suffix of a directory that is being removed.
 const REMOVED: &str = ".removed";

@@ -25,6 +25,11 @@ use tokio::{
 };
 
 pub use self::metrics::ReplicaMetrics;
+use neptune_agent_core::{
+    desired::dataset::{DataSource, WantedDataset},
+    domain::artifact::LocalArtifact,
+};
+
 use self::{
     copy_state::{CopyState, wire_generation},
     copy_task::CopyTask,
@@ -32,12 +37,7 @@ use self::{
     metrics::CopyView,
     offer_task::{OfferTask, Offered},
 };
-use crate::{
-    desired::dataset::{DataSource, WantedDataset},
-    domain::artifact::LocalArtifact,
-    event::AgentEvent,
-    peers::PeerService,
-};
+use crate::{event::AgentEvent, peers::PeerService};
 
 /// The settings of replication.
 #[derive(Clone)]

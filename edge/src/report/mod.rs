@@ -1,8 +1,6 @@
 //! The messages to the cloud: object status, node presence, and the batches over `EventBus`.
 
-pub mod batches;
 pub mod capacity;
 pub mod own_address;
 pub mod publisher;
-pub mod reporter;
 mod uptime;

@@ -7,6 +7,10 @@ use std::{
 };
 
 use bytes::Bytes;
+use neptune_agent_core::{
+    domain::{identity::AgentIdentity, peer_settings::PeerSettings},
+    report::batches::Batches,
+};
 use neptune_link::{Link, LinkError, Message};
 use neptune_program::random::random;
 use neptune_wire::{
@@ -16,10 +20,7 @@ use neptune_wire::{
 use serde::Serialize;
 use tracing::warn;
 
-use crate::{
-    domain::{identity::AgentIdentity, peer_settings::PeerSettings},
-    report::{batches::Batches, capacity::capacity, uptime::uptime_ms},
-};
+use crate::report::{capacity::capacity, uptime::uptime_ms};
 
 /// Publishes the messages of this node to the cloud.
 pub struct CloudPublisher {

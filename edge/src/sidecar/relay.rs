@@ -3,6 +3,7 @@
 
 use std::{pin::pin, time::Duration};
 
+use neptune_agent_core::backoff::REPORT_POST;
 use neptune_backoff::Retries;
 use neptune_program::random::random;
 use tokio::time::{sleep, timeout};
@@ -13,7 +14,6 @@ use super::{
     poster::{PostError, Poster},
     reports::Reports,
 };
-use crate::backoff::REPORT_POST;
 
 /// Between two posts. The controller refuses more.
 const INTERVAL: Duration = Duration::from_millis(500);

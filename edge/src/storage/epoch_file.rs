@@ -8,10 +8,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use neptune_agent_core::domain::identity::AgentIdentity;
 use neptune_transfer::durable::{self, Access, Survives};
 use serde::{Deserialize, Serialize};
-
-use crate::domain::identity::AgentIdentity;
 
 /// The length of the file: of one record, filled up with spaces.
 const BYTES: usize = 256;

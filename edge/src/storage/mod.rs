@@ -21,6 +21,7 @@ pub mod dataset_record;
 mod epoch_file;
 mod health;
 mod owner;
+pub mod receive;
 mod records;
 mod replica;
 mod schema;

@@ -3,22 +3,19 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use neptune_agent_core::domain::{
+    artifact::ArtifactSource,
+    identity::AgentIdentity,
+    pulled_image::{PulledImage, PulledImages},
+    rollout::RolloutState,
+    worker_count::WorkerCount,
+};
 use neptune_wire::{AgentInstance, NodeProblem, ObjectKey, WorkerName};
 use rusqlite::{OptionalExtension as _, Transaction, params};
 use tracing::warn;
 
 use super::{Store, epoch_file::EpochFile};
-use crate::{
-    Error,
-    domain::{
-        artifact::ArtifactSource,
-        identity::AgentIdentity,
-        pulled_image::{PulledImage, PulledImages},
-        rollout::RolloutState,
-        worker_count::WorkerCount,
-    },
-    storage::dataset_record::DatasetRecord,
-};
+use crate::{Error, storage::dataset_record::DatasetRecord};
 
 impl Store {
     /// Increments the epoch. The instance is `new` if the directory has none yet. Durable, unless

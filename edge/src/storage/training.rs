@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use neptune_agent_core::domain::training::TaskRecord;
 use neptune_wire::TaskId;
 use rusqlite::params;
 use tracing::warn;
 
-use crate::{Error, domain::training::TaskRecord, storage::Store};
+use crate::{Error, storage::Store};
 
 impl Store {
     /// The stored tasks. A record that this version cannot read begins again.

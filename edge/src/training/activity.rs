@@ -3,6 +3,18 @@
 
 use std::{collections::BTreeSet, fs, io, path::Path, sync::Arc};
 
+use neptune_agent_core::{
+    backoff::ENGINE_CONNECT,
+    desired::WantedTask,
+    domain::{
+        node_context::{NodeContext, TRAINING_DIR},
+        problem::Problem,
+        training::{
+            CleanProblem, SweepState, TaskEvent, TaskOutput, TaskProblem, TaskRecord, VerifyProblem,
+        },
+    },
+    training::container::{self, TaskInputs, TrainingIdentity},
+};
 use neptune_program::random::random;
 use neptune_wire::{AgentInstance, TaskId, WorkerReason};
 use reqwest::Client;
@@ -13,25 +25,12 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
-    container::{self, TaskInputs, TrainingIdentity},
     metrics::TrainingMetrics,
     output::{Expected, TaskFiles},
     prepare::{self, engine_problem},
     run, upload,
 };
-use crate::{
-    backoff::ENGINE_CONNECT,
-    desired::WantedTask,
-    domain::{
-        node_context::{NodeContext, TRAINING_DIR},
-        problem::Problem,
-        training::{
-            CleanProblem, SweepState, TaskEvent, TaskOutput, TaskProblem, TaskRecord, VerifyProblem,
-        },
-    },
-    engine::docker::Docker,
-    event::AgentEvent,
-};
+use crate::{engine::docker::Docker, event::AgentEvent};
 
 /// Attempts to remove the containers of earlier tasks while the engine answers.
 const SWEEP_ATTEMPTS: u32 = 5;
@@ -262,6 +261,8 @@ fn remove_unknown(root: &Path, known: &BTreeSet<TaskId>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_agent_core::fixtures::local_file;
+
     use super::*;
 
     #[test]
@@ -282,7 +283,6 @@ mod tests {
     }
     #[test]
     fn samples_of_a_program_are_bounded_when_its_dataset_is_gone() {
-        use crate::fixtures::local_file;
         use neptune_wire::TrainingReason;
 
         let record = |counted| TaskRecord { counted, ..TaskRecord::default() };

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use neptune_agent_core::domain::training::TaskProblem;
 use neptune_pinned_tls::{TlsKey, client_config};
 use neptune_wire::{AggregatorEndpoint, TrainingReason};
 use reqwest::{Client, redirect::Policy};
-
-use crate::domain::training::TaskProblem;
 
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

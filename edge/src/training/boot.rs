@@ -4,10 +4,10 @@
 
 use std::{fs, io};
 
+use neptune_agent_core::domain::training::{TaskOutput, TaskProblem, VerifyProblem};
 use neptune_transfer::durable::{self, Access, Survives};
 
 use super::output::{Expected, TaskFiles};
-use crate::domain::training::{TaskOutput, TaskProblem, VerifyProblem};
 
 /// Identifies this boot of the machine; empty where the kernel does not provide it.
 pub fn boot_id() -> String {

@@ -6,9 +6,8 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+use neptune_agent_core::domain::training::{RunOutcome, TaskEvent, Verdict, VerifyProblem};
 use neptune_content::uploads::MAX_BLOCK;
-
-use crate::domain::training::{RunOutcome, TaskEvent, Verdict, VerifyProblem};
 
 /// The counters.
 #[derive(Debug, Default)]

@@ -4,10 +4,15 @@
 use std::{
     fs::{self, File},
     io::{self, Read as _},
+    ops::Deref,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
+use neptune_agent_core::{
+    domain::training::{OutputWeights, TaskOutput, TaskProblem, VerifyProblem},
+    training::{paths::TaskPaths, result},
+};
 use neptune_aggregate::{
     update::{self, Refusal},
     weights::{Weights, WeightsError},
@@ -21,14 +26,6 @@ use rustix::{
 };
 use sha2::{Digest as _, Sha256};
 
-use super::result;
-use crate::domain::{
-    node_context::TRAINING_DIR,
-    training::{OutputWeights, TaskOutput, TaskProblem, VerifyProblem},
-};
-
-/// What the output directory may hold beside the weights, in bytes.
-pub const OUTPUT_EXTRA: u64 = 1024 * 1024;
 /// Most files and directories in the output directory.
 const MAX_ENTRIES: u64 = 1000;
 /// Most outputs of a task that are kept because they cannot be removed.
@@ -38,11 +35,9 @@ const WEIGHTS: [&str; 2] = ["weights.npz", "weights.safetensors"];
 const RESULT: &str = "result.json";
 const CHUNK: usize = 256 * 1024;
 
-/// The paths of a task below the data directory.
+/// The files of a task.
 #[derive(Debug, Clone)]
-pub struct TaskFiles {
-    pub dir: PathBuf,
-}
+pub struct TaskFiles(TaskPaths);
 
 /// What is expected of an output.
 #[derive(Debug, Clone)]
@@ -55,20 +50,18 @@ pub struct Expected {
     pub seconds: u64,
 }
 
+impl Deref for TaskFiles {
+    type Target = TaskPaths;
+
+    fn deref(&self) -> &TaskPaths {
+        &self.0
+    }
+}
+
 impl TaskFiles {
     /// The ID must be valid: 64 hex digits.
     pub fn new(data_dir: &Path, id: &TaskId) -> Self {
-        Self { dir: data_dir.join(TRAINING_DIR).join(&id.0) }
-    }
-
-    /// The weights that the task begins with.
-    pub fn base(&self) -> PathBuf {
-        self.dir.join("base")
-    }
-
-    /// The directory that the container writes to.
-    pub fn output(&self) -> PathBuf {
-        self.dir.join("output")
+        Self(TaskPaths::new(data_dir, id))
     }
 
     /// Creates the directory of the task, for the agent alone.
@@ -76,12 +69,8 @@ impl TaskFiles {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)
     }
 
-    /// The certificate of the authority of a session's server.
-    pub fn ca(&self) -> PathBuf {
-        self.dir.join("ca.pem")
-    }
-
-    /// Writes it. The program may run as any user.
+    /// Writes the certificate of the authority of a session's server. The program may run as any
+    /// user.
     pub fn write_ca(&self, ca: &str) -> io::Result<()> {
         fs::write(self.ca(), ca)?;
         fs::set_permissions(self.ca(), fs::Permissions::from_mode(0o644))

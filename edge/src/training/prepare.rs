@@ -3,17 +3,18 @@
 
 use std::path::Path;
 
+use neptune_agent_core::{
+    domain::{allowed_dirs::PathUse, problem::Problem, training::TaskProblem},
+    training::container,
+};
 use neptune_aggregate::weights::{Format, Weights};
 use neptune_content::download::{Download, DownloadError, Length, download};
 use neptune_wire::{TrainingReason, TrainingScript, WorkerReason};
 use reqwest::StatusCode;
 use tokio::{fs, task::spawn_blocking};
 
-use super::{activity::TaskJob, container, output::TaskFiles, readable};
-use crate::{
-    artifacts::host_path,
-    domain::{allowed_dirs::PathUse, problem::Problem, training::TaskProblem},
-};
+use super::{activity::TaskJob, output::TaskFiles, readable};
+use crate::artifacts::host_path;
 
 /// Prepares the task once. What was downloaded is kept if something else fails.
 ///
@@ -82,7 +83,9 @@ async fn check_paths(job: &TaskJob) -> Result<(), TaskProblem> {
                 return problem(format!("script.scriptDir {} {why}", dir.display()));
             }
             let file = dir.join(&scripts.boot_file);
-            if crate::engine::mounts::is_below(&scripts.boot_file) && is_file(&file).await {
+            if neptune_agent_core::domain::mounts::is_below(&scripts.boot_file)
+                && is_file(&file).await
+            {
                 return Ok(());
             }
             problem(format!(
@@ -118,7 +121,7 @@ async fn check_dataset(job: &TaskJob, inputs: &container::TaskInputs) -> Result<
         let message = format!("dataset path {} {why}", path.display());
         TaskProblem::new(TrainingReason::DatasetUnavailable, message)
     };
-    if !crate::engine::mounts::is_of_agent(path, &job.node.context) {
+    if !neptune_agent_core::domain::mounts::is_of_agent(path, &job.node.context) {
         host_path::check(path, PathUse::Dataset, &job.node.context).await.map_err(problem)?;
     }
     // An agent of an earlier version may not know the format, and cannot count the dataset then.

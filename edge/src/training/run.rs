@@ -7,6 +7,14 @@ use std::{
 };
 
 use jiff::Timestamp;
+use neptune_agent_core::{
+    domain::{
+        allowed_dirs::PathUse,
+        problem::Problem,
+        training::{RunOutcome, TaskEvent, TaskProblem},
+    },
+    training::container::{self, STARTED, TaskInputs, TrainingIdentity},
+};
 use neptune_wire::{TaskKind, TrainingReason, WorkerReason};
 use tokio::{sync::Notify, task::spawn_blocking, time::sleep_until};
 use tracing::info;
@@ -14,17 +22,11 @@ use tracing::info;
 use super::{
     activity::TaskJob,
     boot_time::BootTime,
-    container::{self, STARTED, TaskInputs, TrainingIdentity},
     output::too_large_problem,
     prepare::{self, engine_problem},
 };
 use crate::{
     artifacts::host_path,
-    domain::{
-        allowed_dirs::PathUse,
-        problem::Problem,
-        training::{RunOutcome, TaskEvent, TaskProblem},
-    },
     engine::training::{NewContainer, TrainingState},
 };
 

@@ -2,13 +2,13 @@
 
 use std::io;
 
+use neptune_agent_core::domain::training::{TaskEvent, TaskOutput, TaskProblem, Verdict};
 use neptune_backoff::Retries;
 use neptune_content::{
     client::{Observation, Outcome, RETRY, Upload, upload_observed},
     uploads::MAX_BLOCK,
 };
-use neptune_program::causes;
-use neptune_program::random::random;
+use neptune_program::{causes, random::random};
 use neptune_wire::{TrainingReason, aggregator::AggregatorProblem};
 use reqwest::{Response, StatusCode};
 use serde::Deserialize as _;
@@ -18,7 +18,6 @@ use super::{
     metrics::SentBlocks,
     prepare::{not_trusted, unreachable},
 };
-use crate::domain::training::{TaskEvent, TaskOutput, TaskProblem, Verdict};
 
 /// Longest answer of an aggregator that is read, in bytes.
 const MAX_ANSWER: usize = 64 * 1024;

@@ -2,5 +2,4 @@
 #![allow(clippy::disallowed_methods)]
 
 mod doctor;
-mod rollout;
 mod storage;

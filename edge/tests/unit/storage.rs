@@ -7,16 +7,19 @@ use std::{
     time::Duration,
 };
 
+use neptune_agent_core::domain::{
+    artifact::ArtifactSource,
+    pulled_image::{PulledImage, PulledImages},
+    rollout::RolloutState,
+    worker_count::{WorkerCount, WorkerRun},
+};
 use neptune_edge::{
     Error,
-    desired::receive::{ReceiveOutcome, receive},
-    domain::{
-        artifact::ArtifactSource,
-        pulled_image::{PulledImage, PulledImages},
-        rollout::RolloutState,
-        worker_count::{WorkerCount, WorkerRun},
+    storage::{
+        Store,
+        dataset_record::DatasetRecord,
+        receive::{ReceiveOutcome, receive},
     },
-    storage::{Store, dataset_record::DatasetRecord},
 };
 use neptune_link::Message;
 use neptune_wire::{

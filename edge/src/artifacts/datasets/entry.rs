@@ -3,6 +3,13 @@
 use std::{path::PathBuf, time::Instant};
 
 use jiff::Timestamp;
+use neptune_agent_core::{
+    desired::dataset::{DataSource, DatasetProblem, WantedDataset},
+    domain::{
+        artifact::{Availability, DownloadState},
+        problem::Problem,
+    },
+};
 use neptune_datasets::{
     CountReport, LocalDataset, PathPolicy, SampleCounts, WatchIntervals, watch_dataset,
 };
@@ -23,11 +30,6 @@ use crate::{
         },
         downloads::Downloads,
         request::want,
-    },
-    desired::dataset::{DataSource, DatasetProblem, WantedDataset},
-    domain::{
-        artifact::{Availability, DownloadState},
-        problem::Problem,
     },
     event::AgentEvent,
     storage::dataset_record::DatasetRecord,

@@ -6,13 +6,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use neptune_agent_core::{backoff::RECHECK_INTERVAL, domain::artifact::LocalArtifact};
 use neptune_datasets::{CountReport, DatasetError, PathPolicy};
 use tokio::{
     sync::{mpsc, watch as latest},
     task::spawn_blocking,
 };
 
-use crate::{backoff::RECHECK_INTERVAL, domain::artifact::LocalArtifact, event::AgentEvent};
+use crate::event::AgentEvent;
 
 /// The result of the last check of the path; `None` before the first check.
 pub type DataLocation = Option<Result<LocalArtifact, DatasetError>>;

@@ -10,6 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use neptune_agent_core::{
+    desired::dataset::{DataSource, WantedDataset},
+    domain::artifact::{ArtifactSource, Availability},
+};
 use neptune_datasets::PathPolicy;
 use neptune_wire::{DatasetReport, ObjectKey};
 use tokio::sync::mpsc;
@@ -17,8 +21,6 @@ use tracing::warn;
 
 use crate::{
     artifacts::{datasets::entry::DatasetEntry, downloads::Downloads},
-    desired::dataset::{DataSource, WantedDataset},
-    domain::artifact::{ArtifactSource, Availability},
     event::AgentEvent,
     replication::Replication,
     storage::{Store, dataset_record::DatasetRecord},

@@ -2,10 +2,9 @@
 
 use std::{cmp::Reverse, path::PathBuf};
 
+use neptune_agent_core::desired::dataset::{DatasetProblem, WantedDataset};
 use neptune_datasets::{ChangeDetection, CountReport, DatasetError, SampleCounts};
 use neptune_wire::{DatasetCounts, DatasetReason, DatasetReport, DatasetState};
-
-use crate::desired::dataset::{DatasetProblem, WantedDataset};
 
 /// The state of a watched dataset, and its problem if it failed. `allowed` are the directories of
 /// the policy.

@@ -1,8 +1,7 @@
 //! Decides what a client of the embedded broker may publish and subscribe to. Pure.
 
+use neptune_agent_core::domain::broker_login::PasswordDigest;
 use neptune_wire::{Topic, TopicPrefix, WorkerName, is_topic_filter};
-
-use crate::domain::broker_login::PasswordDigest;
 
 /// Who a client of the embedded broker is.
 #[derive(Debug, Clone, PartialEq, Eq)]

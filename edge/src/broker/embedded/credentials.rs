@@ -9,6 +9,10 @@ use std::{
     time::Duration,
 };
 
+use neptune_agent_core::domain::{
+    broker_login::{BrokerLogin, PasswordDigest},
+    observed_container::ObservedContainer,
+};
 use neptune_program::random::unique_id;
 use neptune_wire::{Resource, WorkerName};
 use tokio::{sync::watch, time::timeout};
@@ -18,10 +22,6 @@ use super::{
     access::ClientIdentity,
     notes::{WorkerNote, WorkerNotes},
     packet::{ConnectCode, Login, OtherConnect},
-};
-use crate::domain::{
-    broker_login::{BrokerLogin, PasswordDigest},
-    observed_container::ObservedContainer,
 };
 
 /// The users of this agent and of people. No worker has such a name, because of the underscore.
@@ -308,8 +308,9 @@ impl BrokerCredentials {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_agent_core::fixtures::observed_container;
+
     use super::*;
-    use crate::fixtures::observed_container;
 
     fn credentials(allow_anonymous: bool) -> BrokerCredentials {
         let notes = WorkerNotes::new(|| ());

@@ -265,11 +265,12 @@ impl ClientIdentity {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_agent_core::domain::broker_login::PasswordDigest;
+
     use super::{
         super::queue::{Queue, queue},
         *,
     };
-    use crate::domain::broker_login::PasswordDigest;
 
     fn worker(name: &str) -> ClientIdentity {
         ClientIdentity::Worker(name.parse().unwrap(), PasswordDigest::of(name))

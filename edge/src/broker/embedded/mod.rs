@@ -52,7 +52,9 @@ use self::{
     worker_messages::WorkerMessages,
 };
 pub use self::{listener::SERVER, observer_file::read_observer_url};
-use crate::{Error, domain::listen_address::reachable};
+use neptune_agent_core::domain::listen_address::reachable;
+
+use crate::Error;
 
 /// The settings of the embedded broker.
 pub struct BrokerSettings<'a> {

@@ -12,6 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use neptune_agent_core::{
+    domain::observed_container::ObservedContainer, fixtures::observed_container,
+};
 use neptune_harness::{Attack, under_attack::judge};
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use neptune_program::listen::{self, Refusal, Refusals};
@@ -31,7 +34,6 @@ use super::{
     packet::{Login, MAX_PAYLOAD},
     supervisor::{ProbeTimes, Supervisor},
 };
-use crate::{domain::observed_container::ObservedContainer, fixtures::observed_container};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 

@@ -3,20 +3,18 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use neptune_agent_core::domain::peer_settings::WITHHELD;
 
-use crate::{
-    commands::doctor::{
-        cloud_workers::cloud_workers,
-        data_directory::{agent, data, disk, node_key},
-        engine::{engine, network, registries},
-        facts::{
-            CertificateFile, CloudLinkFacts, DataDirFacts, DataState, DatabaseState, DoctorFacts,
-            LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts, PeerListenFacts,
-        },
-        report::Finding,
-        secrets::secrets,
+use crate::commands::doctor::{
+    cloud_workers::cloud_workers,
+    data_directory::{agent, data, disk, node_key},
+    engine::{engine, network, registries},
+    facts::{
+        CertificateFile, CloudLinkFacts, DataDirFacts, DataState, DatabaseState, DoctorFacts,
+        LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts, PeerListenFacts,
     },
-    domain::peer_settings::WITHHELD,
+    report::Finding,
+    secrets::secrets,
 };
 
 /// Remaining validity below which a certificate is a warning.

@@ -11,6 +11,9 @@ use std::{
 };
 
 use jiff::Timestamp;
+use neptune_agent_core::domain::{
+    gateway_files::secret_name, listen_address::reachable, node_context::KEY_FILE,
+};
 use neptune_link::{Link, LinkEvent, LinkOptions};
 use neptune_pinned_tls::TlsKey;
 use neptune_wire::Replica;
@@ -23,7 +26,6 @@ use crate::{
         CertificateFacts, Checked, DataState, DatabaseState, DiskFacts, NeededSecret, SecretAccess,
         SecretDir, SecretFile,
     },
-    domain::{gateway_files::secret_name, listen_address::reachable, node_context::KEY_FILE},
     gateway::secrets,
     storage::Store,
 };

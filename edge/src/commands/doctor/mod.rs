@@ -27,6 +27,7 @@ use std::{
 
 use futures::future::join_all;
 use jiff::Timestamp;
+use neptune_agent_core::domain::listen_address::reachable;
 use neptune_link::{BrokerUrl, LinkError};
 use tokio::{task::spawn_blocking, time::timeout};
 
@@ -49,7 +50,6 @@ use crate::{
         report::Finding,
     },
     config::{Config, EDGE_MESH_DNS, config},
-    domain::listen_address::reachable,
     engine::{docker::Docker, registry_config},
 };
 

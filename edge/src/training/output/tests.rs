@@ -1,7 +1,7 @@
 //! Outputs of honest and of hostile programs, as files.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::os::unix::fs::symlink;
+use std::{os::unix::fs::symlink, path::PathBuf};
 
 use super::*;
 

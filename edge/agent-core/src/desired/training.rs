@@ -11,7 +11,7 @@ use neptune_wire::{
     AggregatorEndpoint, ObjectKey, Resource, SessionServer, TaskId, TaskKind, TrainingContainer,
     TrainingContent, TrainingReason, TrainingScript, TrainingTask, WorkerName,
 };
-use reqwest::Url;
+use url::Url;
 
 use crate::domain::{
     artifact::{self, ArtifactSource},

@@ -9,7 +9,6 @@ pub mod gateway_reports;
 pub mod inputs;
 pub mod message;
 pub mod model_reports;
-pub mod pending_messages;
 pub mod plan;
 pub mod reload;
 pub mod start_time;

@@ -4,7 +4,6 @@
 pub mod dataset;
 pub mod model;
 pub mod model_server;
-pub mod receive;
 pub mod resync;
 pub mod training;
 

@@ -1,7 +1,5 @@
-//! Decides when a model server is probed, and holds the results. `http.rs` probes; `rollout/`
+//! Decides when a model server is probed, and holds the results. The agent probes; `rollout/`
 //! decides what the results mean for the version.
-
-pub mod http;
 
 use std::time::{Duration, Instant};
 

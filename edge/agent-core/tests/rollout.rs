@@ -1,13 +1,13 @@
 //! The rollout of a model server in a simulation with steps of half a second: each version behaves
 //! as given, and the decisions are checked.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used)]
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
 };
 
-use neptune_edge::{
+use neptune_agent_core::{
     domain::{
         artifact::{DownloadState, ImageState},
         problem::Problem,

@@ -9,6 +9,7 @@ pub mod gateway_files;
 pub mod health;
 pub mod identity;
 pub mod listen_address;
+pub mod mounts;
 pub mod node_context;
 pub mod observed_container;
 pub mod outcome;

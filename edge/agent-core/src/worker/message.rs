@@ -3,7 +3,6 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use neptune_link::Message;
 use neptune_wire::{
     AgentInstance, Counters, EarlierRuns, OutputError, Role, RunReport, Topic, TopicPrefix,
     WorkerInfo, WorkerModel, WorkerName, WorkerTaskInfo,
@@ -122,15 +121,15 @@ impl fmt::Display for MessageError {
 /// # Errors
 /// [`MessageError`] if it is invalid, or if its container was not observed yet.
 pub fn parse<'a>(
-    message: &Message,
+    (topic, payload): (&str, &[u8]),
     prefix: &TopicPrefix,
     context: &MessageContext<'a, '_>,
 ) -> Result<WorkerMessage<'a>, MessageError> {
-    let Ok(Topic::WorkerInfo(worker)) = Topic::parse(prefix, &message.topic) else {
+    let Ok(Topic::WorkerInfo(worker)) = Topic::parse(prefix, topic) else {
         return Err("the topic is not that of a worker".into());
     };
     let candidates = context.candidates(&worker).ok_or("no worker of this name on this node")?;
-    let info = WorkerInfo::decode(&message.payload).map_err(invalid)?;
+    let info = WorkerInfo::decode(payload).map_err(invalid)?;
     let (wanted, is_departed) = context.sender(candidates, &info);
     let mut fields = vec![("status", &info.status)];
     fields.extend(info.task_info.as_ref().map(|task| ("taskInfo.startTime", &task.start_time)));
@@ -267,10 +266,6 @@ mod tests {
         Desired { workers: [(wanted.worker.name.clone(), wanted)].into(), ..Desired::default() }
     }
 
-    fn message(topic: &str, payload: &[u8]) -> Message {
-        Message { topic: topic.into(), payload: payload.to_vec().into(), retain: false }
-    }
-
     const TOPIC: &str = "neptune/workers/s-w-1/info";
 
     static INSTANCE: LazyLock<AgentInstance> = LazyLock::new(|| AgentInstance("abc".into()));
@@ -292,10 +287,14 @@ mod tests {
     }
 
     fn parsed_counts(payload: &Value, role: Role) -> Result<Option<WorkerCounters>, MessageError> {
-        let message = message(TOPIC, payload.to_string().as_bytes());
+        let message = payload.to_string();
         let (desired, counts, containers) = (desired(role), Counts::default(), observed("uid"));
-        parse(&message, &TopicPrefix::default(), &context(&desired, Some(&containers), &counts))
-            .map(|parsed| parsed.counts)
+        parse(
+            (TOPIC, message.as_bytes()),
+            &TopicPrefix::default(),
+            &context(&desired, Some(&containers), &counts),
+        )
+        .map(|parsed| parsed.counts)
     }
 
     #[test]
@@ -316,9 +315,9 @@ mod tests {
         let mut counts = Counts::default();
         let run = |start: &str, observed: Option<&[ObservedContainer]>, counts: &Counts| {
             let task = json!({"taskInfo": {"inferenceNumber": 5, "hardExampleNumber": 2, "startTime": start}});
-            let message = message(TOPIC, task.to_string().as_bytes());
+            let message = task.to_string();
             let context = context(&desired, observed, counts);
-            let parsed = parse(&message, &TopicPrefix::default(), &context);
+            let parsed = parse((TOPIC, message.as_bytes()), &TopicPrefix::default(), &context);
             parsed.ok().and_then(|parsed| parsed.counts).map(|counts| counts.run)
         };
         let (current, earlier) = (observed("uid"), observed("of an earlier object"));
@@ -340,23 +339,26 @@ mod tests {
     }
 
     /// A report of a gateway's process, in a container that started at that time.
-    fn gateway_message(start: &str, inference: u64, earlier: u64) -> Message {
+    fn gateway_message(start: &str, inference: u64, earlier: u64) -> String {
         let task = json!({
             "inferenceNumber": inference, "hardExampleNumber": 0, "startTime": start,
             "earlierRuns": {"startTime": FIRST, "inference": earlier, "hard": 0},
         });
-        message(TOPIC, json!({ "taskInfo": task }).to_string().as_bytes())
+        json!({ "taskInfo": task }).to_string()
     }
 
     const FIRST: &str = "2026-08-01T12:00:00.000000000Z";
     const SECOND: &str = "2026-08-01T12:00:05.000000000Z";
 
-    fn count(counts: &mut Counts, message: &Message, container: &str) -> u64 {
+    fn count(counts: &mut Counts, message: &str, container: &str) -> u64 {
         let desired = desired(Role::Edge);
         let mut containers = observed("uid");
         containers[0].id = container.to_owned();
-        let parsed =
-            parse(message, &TopicPrefix::default(), &context(&desired, Some(&containers), counts));
+        let parsed = parse(
+            (TOPIC, message.as_bytes()),
+            &TopicPrefix::default(),
+            &context(&desired, Some(&containers), counts),
+        );
         let (parsed, wanted) = (parsed.unwrap(), wanted_worker());
         let (object, name) = (&wanted.owner, &wanted.worker.name);
         let report = parsed.counts.as_ref().map(WorkerCounters::report);
@@ -386,9 +388,9 @@ mod tests {
         assert_eq!(count(&mut counts, &gateway_message(FIRST, 103, 0), "1"), 103);
         assert_eq!(count(&mut counts, &gateway_message(SECOND, 5, 107), "2"), 108);
         // A gateway that began its sum afterwards.
-        let mut later = gateway_message("2026-08-01T13:00:00Z", 1, 0).payload.to_vec();
-        later = String::from_utf8(later).unwrap().replace(FIRST, "2026-08-01T13:00:00Z").into();
-        assert_eq!(count(&mut counts, &message(TOPIC, &later), "3"), 109);
+        let later = gateway_message("2026-08-01T13:00:00Z", 1, 0);
+        let later = later.replace(FIRST, "2026-08-01T13:00:00Z");
+        assert_eq!(count(&mut counts, &later, "3"), 109);
     }
 
     #[test]
@@ -397,9 +399,9 @@ mod tests {
             (desired(Role::Edge), Counts::default(), observed("uid"));
         containers[0].identity.instance = AgentInstance("deleted".into());
         let payload = json!({"taskInfo": {"inferenceNumber": 5, "hardExampleNumber": 2}});
-        let message = message(TOPIC, payload.to_string().as_bytes());
+        let message = payload.to_string();
         let context = context(&desired, Some(&containers), &counts);
-        let parsed = parse(&message, &TopicPrefix::default(), &context).unwrap();
+        let parsed = parse((TOPIC, message.as_bytes()), &TopicPrefix::default(), &context).unwrap();
         assert!(parsed.counts.unwrap().report().is_inherited);
     }
 
@@ -410,10 +412,10 @@ mod tests {
         let desired = Desired::default();
         let context = context(&desired, Some(&containers), &counts);
         let payload = json!({"taskInfo": {"inferenceNumber": 5, "hardExampleNumber": 2}});
-        let message = message(TOPIC, payload.to_string().as_bytes());
-        assert!(parse(&message, &TopicPrefix::default(), &context).is_err());
+        let message = payload.to_string();
+        assert!(parse((TOPIC, message.as_bytes()), &TopicPrefix::default(), &context).is_err());
         let context = MessageContext { departed: &departed, ..context };
-        let parsed = parse(&message, &TopicPrefix::default(), &context).unwrap();
+        let parsed = parse((TOPIC, message.as_bytes()), &TopicPrefix::default(), &context).unwrap();
         assert_eq!(parsed.counts.unwrap().counters.inference, 5);
     }
 
@@ -429,10 +431,11 @@ mod tests {
         let departed = [(name, earlier)].into();
         let sender = |start: &str, containers: &[ObservedContainer]| {
             let task = json!({"taskInfo": {"inferenceNumber": 136, "hardExampleNumber": 0, "startTime": start}});
-            let message = message(TOPIC, task.to_string().as_bytes());
+            let message = task.to_string();
             let context = context(&desired, Some(containers), &counts);
             let context = MessageContext { departed: &departed, ..context };
-            let parsed = parse(&message, &TopicPrefix::default(), &context).unwrap();
+            let parsed =
+                parse((TOPIC, message.as_bytes()), &TopicPrefix::default(), &context).unwrap();
             (parsed.wanted.uid.clone(), parsed.is_departed)
         };
         for containers in [observed("earlier"), observed("uid")] {
@@ -461,7 +464,7 @@ mod tests {
         let (desired, counts) = (desired(Role::Edge), Counts::default());
         let context = context(&desired, None, &counts);
         for payload in payloads {
-            let result = parse(&message(TOPIC, payload), &TopicPrefix::default(), &context);
+            let result = parse((TOPIC, payload), &TopicPrefix::default(), &context);
             assert!(
                 result.is_err(),
                 "{:?} was accepted",
@@ -475,7 +478,7 @@ mod tests {
             "neptune/workers/A/info",
         ] {
             assert!(
-                parse(&message(topic, b"{}"), &TopicPrefix::default(), &context).is_err(),
+                parse((topic, b"{}"), &TopicPrefix::default(), &context).is_err(),
                 "{topic} was accepted"
             );
         }

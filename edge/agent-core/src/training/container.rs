@@ -2,9 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use neptune_wire::{AgentInstance, TaskId, TaskKind, TrainingNetwork, TrainingScript};
-
-use super::output::{OUTPUT_EXTRA, TaskFiles};
 use crate::{
     desired::WantedTask,
     domain::{
@@ -16,6 +13,9 @@ use crate::{
         observed_container::MANAGED,
     },
 };
+use neptune_wire::{AgentInstance, TaskId, TaskKind, TrainingNetwork, TrainingScript};
+
+use super::paths::TaskPaths;
 
 /// Label with the task of a container.
 pub const TASK: &str = "io.neptune.training-task";
@@ -28,6 +28,8 @@ const WORKER: &str = "io.neptune.training-worker";
 pub const STARTED: &str = "io.neptune.training-started";
 const NAME: &str = "io.neptune.training-name";
 
+/// What the output directory may contain beside the weights, in bytes.
+pub const OUTPUT_EXTRA: u64 = 1024 * 1024;
 /// Seconds between SIGTERM and SIGKILL. An output that was not finished is not used.
 const STOP_GRACE: u32 = 1;
 /// The directory of a downloaded program in the container.
@@ -128,7 +130,7 @@ pub fn output_limit(wanted: &WantedTask) -> u64 {
 pub fn spec(
     wanted: &WantedTask,
     inputs: &TaskInputs,
-    files: &TaskFiles,
+    files: &TaskPaths,
     context: &NodeContext,
 ) -> ContainerSpec {
     let container = &wanted.container;
@@ -301,14 +303,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::path::Path;
 
-    use serde_json::json;
-
-    use super::*;
     use crate::{
         desired::training::tests::wanted,
         domain::{node_context::NONROOT, observed_container::ContainerIdentity},
         fixtures::{local_file, node_context},
     };
+    use serde_json::json;
+
+    use super::*;
 
     fn inputs() -> TaskInputs {
         let script = LocalArtifact { path: "/var/lib/neptune/models/1".into(), file: None };
@@ -326,7 +328,7 @@ mod tests {
     }
 
     fn spec_of(wanted: &WantedTask, context: &NodeContext) -> ContainerSpec {
-        let files = TaskFiles::new(&context.data_dir, &wanted.task.id);
+        let files = TaskPaths::new(&context.data_dir, &wanted.task.id);
         let weights = wanted.task.base.as_ref().map(|_| "weights.npz");
         spec(wanted, &TaskInputs { weights, ..inputs() }, &files, context)
     }

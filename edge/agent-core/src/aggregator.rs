@@ -133,31 +133,15 @@ pub fn spec(wanted: &WantedAggregator, data: PathBuf, context: &NodeContext) -> 
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_wire::AggregatorContent;
-
     use super::*;
-    use crate::fixtures::node_context;
-
-    pub fn wanted() -> WantedAggregator {
-        WantedAggregator {
-            owner: "n/trainingmodels/digits".parse().unwrap(),
-            uid: "uid-1".to_owned(),
-            content: AggregatorContent {
-                container: "digits-aggregator".parse().unwrap(),
-                image: "i".to_owned(),
-                port: 8418,
-                may_start: true,
-                request: None,
-            },
-        }
-    }
+    use crate::fixtures::{node_context, wanted_aggregator};
 
     #[test]
     fn container_has_no_rights_but_its_directory() {
         let context = NodeContext { agent_user: 0, ..node_context() };
-        let spec = spec(&wanted(), "/d/aggregators/uid-1".into(), &context);
+        let spec = spec(&wanted_aggregator(), "/d/aggregators/uid-1".into(), &context);
         assert_eq!((spec.user, spec.writable_root), (Some(NONROOT), false));
         assert_eq!(spec.args, ["--data-dir", "/data", "--listen", "0.0.0.0:8418"]);
         assert!(spec.directories[0].writable && spec.directories.len() == 1);
@@ -167,7 +151,7 @@ pub mod tests {
 
     #[test]
     fn labels_identify_the_specification_and_its_owner() {
-        let (context, wanted) = (node_context(), wanted());
+        let (context, wanted) = (node_context(), wanted_aggregator());
         let instance = AgentInstance("a".to_owned());
         let first = spec(&wanted, "/d".into(), &context);
         let pin = KeyPin("sha256:00".to_owned());

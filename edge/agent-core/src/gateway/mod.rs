@@ -1,0 +1,7 @@
+//! Gateways: workers that run `neptune-gateway`. Their container, the content of their files, and
+//! their metrics.
+
+pub mod container;
+pub mod files;
+pub mod merge;
+pub mod report_paths;

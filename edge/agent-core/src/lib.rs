@@ -1,0 +1,33 @@
+//! The decisions of the agent of a node, without I/O: what the node should run, what to do next, and
+//! what to report. Facts and the time are parameters, results are values.
+//!
+//! The compiler and clippy hold that: `Cargo.toml` has no runtime, client, database or log, and
+//! `clippy.toml` refuses clocks and the I/O of the standard library.
+//!
+//! The folders depend on each other in one direction:
+//!
+//! | folder | uses |
+//! |---|---|
+//! | `backoff`, `domain` | nothing |
+//! | `aggregator`, `observer`, `report` | `domain` |
+//! | `desired` | `domain` |
+//! | `plan` | `domain`, `desired` |
+//! | `gateway`, `training` | `domain`, `desired` |
+//! | `worker` | `domain`, `desired`, `plan`, `gateway` |
+//! | `model_server` | `domain`, `plan` |
+
+#![expect(clippy::implicit_hasher, reason = "labels are maps of the engine's client")]
+
+pub mod aggregator;
+pub mod backoff;
+pub mod desired;
+pub mod domain;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod fixtures;
+pub mod gateway;
+pub mod model_server;
+pub mod observer;
+pub mod plan;
+pub mod report;
+pub mod training;
+pub mod worker;

@@ -1,0 +1,6 @@
+//! Training tasks: the state machine of a task, its container, and the result of its program.
+
+pub mod container;
+pub mod paths;
+pub mod result;
+pub mod task;
