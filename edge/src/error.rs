@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf, sync::Arc};
 
+use neptune_edge_broker::BrokerError;
+
 /// An error of the agent. Its message names the step, the object and, if there is one, the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -31,10 +33,8 @@ pub enum Error {
     Store(#[from] rusqlite::Error),
     #[error("database: {0}")]
     StoredValue(String),
-    #[error(
-        "embedded broker cannot listen on {listen}: {why}; free the port, use another with --local-listen, or use an existing broker with --local-broker mqtt://HOST:PORT"
-    )]
-    LocalBroker { listen: std::net::SocketAddr, why: String },
+    #[error(transparent)]
+    LocalBroker(#[from] BrokerError),
     #[error(
         "metrics cannot be served on {listen}: {source}; free the port, or use another with --metrics-listen"
     )]

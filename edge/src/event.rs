@@ -13,12 +13,11 @@ use neptune_agent_core::domain::{
     server_part::ProbeFailure,
     training::{SweepState, TaskEvent},
 };
+use neptune_edge_broker::BrokerError;
 use neptune_link::LinkEvent;
 use neptune_models::{Artifact, ModelError};
 use neptune_peers::ContentEvent;
 use neptune_wire::{ObjectKey, TaskId, WorkerName};
-
-use crate::Error;
 
 /// An event of the agent's loop.
 #[derive(Debug)]
@@ -71,7 +70,7 @@ pub enum AgentEvent {
     /// The embedded broker has other remarks on the workers.
     WorkerNotesChanged,
     /// The embedded broker failed and cannot be restarted.
-    BrokerFailed(Error),
+    BrokerFailed(BrokerError),
 }
 
 /// The result of a download's task.

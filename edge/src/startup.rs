@@ -19,6 +19,7 @@ use neptune_agent_core::{
     report::{batches::Batches, reporter::Reporter},
     worker::counts::Counts,
 };
+use neptune_edge_broker::{BrokerSettings, EmbeddedBroker, WorkerNotes};
 use neptune_models::{ModelStore, PeerFetch, StorePolicy};
 use neptune_program::{
     listen::{self, Refusals},
@@ -37,10 +38,6 @@ use crate::{
         ServiceNotifier, Training, WorkerPool, executor::Executor,
     },
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
-    broker::{
-        embedded::{self, BrokerSettings, EmbeddedBroker, notes::WorkerNotes},
-        links::start_links,
-    },
     config::Config,
     engine::{docker::Docker, former_nodes, image_pulls::ImagePulls, watch},
     event::AgentEvent,
@@ -48,6 +45,7 @@ use crate::{
         metrics::{self, MetricsPages, NodePage},
         writer::{self, WriterDirs},
     },
+    links::start_links,
     peers::{ModelContents, PeerService, metrics::origin_page},
     replication::{ReplicaMetrics, Replication, ReplicationSettings},
     report::publisher::{CloudPublisher, EventBusChannel, PublishingNode},
@@ -188,7 +186,7 @@ fn start_embedded_broker(
     let failed = move |error| async move {
         drop(failed.send(AgentEvent::BrokerFailed(error)).await);
     };
-    embedded::start(&settings, notes, failed).map(Some)
+    Ok(Some(neptune_edge_broker::start(&settings, notes, failed)?))
 }
 
 fn publishing_node(config: &Config, identity: &AgentIdentity, key: &NodeKey) -> PublishingNode {

@@ -14,6 +14,7 @@ use neptune_agent_core::domain::{
     problem::Problem,
     step::Step,
 };
+use neptune_edge_broker::BrokerCredentials;
 use neptune_wire::{WorkerName, WorkerReason};
 use tokio::{
     sync::{Notify, mpsc},
@@ -23,7 +24,6 @@ use tracing::info;
 
 use crate::{
     artifacts::{host_path, version_directory::place},
-    broker::embedded::credentials::BrokerCredentials,
     engine::docker::Docker,
     event::AgentEvent,
     gateway::ownership,

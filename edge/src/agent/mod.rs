@@ -65,12 +65,10 @@ use neptune_agent_core::{
     plan::{NodeFacts, NodePlan, remove_unwanted},
     worker::{container::resolve_workers, plan::plan_workers},
 };
+use neptune_edge_broker::WorkerMessages;
 
 use self::{model_reloads::ReloadContext, model_servers::ServerContext};
-use crate::{
-    Error, broker::embedded::worker_messages::WorkerMessages, config::Config, event::AgentEvent,
-    peers::PeerService, storage::Store,
-};
+use crate::{Error, config::Config, event::AgentEvent, peers::PeerService, storage::Store};
 
 /// Maximum events per turn. Their counters are stored in one transaction.
 const MAX_EVENTS: usize = 256;

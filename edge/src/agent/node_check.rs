@@ -3,12 +3,12 @@
 
 use std::time::Instant;
 
+use neptune_edge_broker::SERVER;
 use neptune_program::listen::Refusal;
 use neptune_wire::NodeProblem;
 use tracing::{debug, warn};
 
 use super::{Agent, node_problems};
-use crate::broker::embedded;
 
 impl Agent {
     /// Looks for problems of the node. Returns when to do so again.
@@ -34,7 +34,7 @@ impl Agent {
         {
             warn!("{}", problem.message);
         }
-        let refused = Refusal::ALL.map(|cause| self.refusals.of(embedded::SERVER, cause));
+        let refused = Refusal::ALL.map(|cause| self.refusals.of(SERVER, cause));
         let flood = self.flood.observe(refused.iter().sum(), now);
         let no_key = self.key.get().err().cloned();
         let problems = self.store.problem().into_iter().chain(contest).chain(flood).chain(no_key);

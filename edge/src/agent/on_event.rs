@@ -104,7 +104,7 @@ impl Agent {
             AgentEvent::ClearsPublished(keys) => {
                 self.cloud.on_clears_published(&keys, &mut self.store);
             }
-            AgentEvent::BrokerFailed(error) => return Err(error),
+            AgentEvent::BrokerFailed(error) => return Err(error.into()),
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
+use neptune_edge_broker::{BrokerSettings, WorkerNotes};
 use neptune_program::listen::Refusals;
 use neptune_wire::{TopicPrefix, WorkerName};
 use tokio::{
@@ -13,7 +14,6 @@ use tracing::info;
 
 use crate::{
     Error,
-    broker::embedded::{self, BrokerSettings, notes::WorkerNotes},
     cli::SidecarArgs,
     sidecar::{poster::Poster, relay, reports::Reports},
 };
@@ -56,12 +56,12 @@ pub async fn sidecar(args: SidecarArgs, stop: impl Future<Output = ()>) -> Resul
     };
     let (send_failure, mut failure) = mpsc::channel(1);
     let failed = move |error| async move { drop(send_failure.send(error).await) };
-    let broker = embedded::start(&settings, WorkerNotes::new(|| ()), failed)?;
+    let broker = neptune_edge_broker::start(&settings, WorkerNotes::new(|| ()), failed)?;
     broker.credentials.permit(&worker, &args.worker_password);
     info!(%worker, listen = %args.listen, version = env!("CARGO_PKG_VERSION"), "sidecar started");
     tokio::select! {
         () = relay::run(&reports, &poster, stop) => Ok(()),
-        Some(error) = failure.recv() => Err(error),
+        Some(error) = failure.recv() => Err(error.into()),
     }
 }
 

@@ -46,7 +46,8 @@ impl StoreFixture {
         url: &str,
         digest: Option<Digest>,
     ) -> Result<Artifact, Arc<ModelError>> {
-        let request = ArtifactRequest::parse(url, digest).map_err(|error| Arc::new(error.into()))?;
+        let request =
+            ArtifactRequest::parse(url, digest).map_err(|error| Arc::new(error.into()))?;
         self.store.ensure(&request, &watch::channel(FetchProgress::default()).0).await
     }
 

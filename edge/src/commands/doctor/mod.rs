@@ -28,15 +28,12 @@ use std::{
 use futures::future::join_all;
 use jiff::Timestamp;
 use neptune_agent_core::domain::listen_address::reachable;
+use neptune_edge_broker::read_observer_url;
 use neptune_link::{BrokerUrl, LinkError};
 use tokio::{task::spawn_blocking, time::timeout};
 
 use crate::{
     Error,
-    broker::{
-        embedded::read_observer_url,
-        links::{cloud_options, local_options},
-    },
     cli::DoctorArgs,
     commands::doctor::{
         cloud_hosts::hosts,
@@ -51,6 +48,7 @@ use crate::{
     },
     config::{Config, EDGE_MESH_DNS, config},
     engine::{docker::Docker, registry_config},
+    links::{cloud_options, local_options},
 };
 
 /// Timeout of a check. Longer than a broker takes to reject a login, and a resolver to give up

@@ -9,7 +9,7 @@ use std::{
 
 use neptune_transfer::durable::{self, Access, Survives};
 
-use super::credentials::OBSERVER_USER;
+use crate::credentials::OBSERVER_USER;
 
 fn path(data_dir: &Path) -> PathBuf {
     data_dir.join("observer-url")

@@ -17,7 +17,7 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use super::{
+use crate::{
     credentials::BrokerCredentials,
     encode::{connack, connect, disconnect},
     hub::{Consumer, Hub},
@@ -83,7 +83,7 @@ impl Supervisor {
         self.start_instance_with(Arc::new(hub))
     }
 
-    pub(super) fn start_instance_with(&self, hub: Arc<Hub>) -> io::Result<Instance> {
+    pub(crate) fn start_instance_with(&self, hub: Arc<Hub>) -> io::Result<Instance> {
         let shared =
             Shared { hub, credentials: Arc::clone(&self.credentials), prefix: self.prefix.clone() };
         Instance::start(&self.listener, Arc::new(shared), &self.refusals)

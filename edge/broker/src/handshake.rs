@@ -16,7 +16,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{
+use crate::{
     access::ClientIdentity,
     encode::{connack, connack_5},
     hub::Registration,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::{encode, queue::Outgoing};
+use crate::{encode, queue::Outgoing};
 
 /// The topic of the last message. No worker may publish it.
 const LAST: &str = "$neptune/last";
@@ -26,7 +26,7 @@ pub struct AgentQueue(watch::Sender<Option<Outgoing>>);
 
 impl WorkerMessages {
     /// Returns the queue of another instance of the broker.
-    pub fn begin(&self) -> Arc<AgentQueue> {
+    pub(crate) fn begin(&self) -> Arc<AgentQueue> {
         let queue = Arc::default();
         *locked(&self.queue) = Arc::clone(&queue);
         queue
@@ -34,7 +34,7 @@ impl WorkerMessages {
 
     /// Queues a packet, and waits until the agent is subscribed and has room. Returns whether it was
     /// queued: none is after [`WorkerMessages::close`].
-    pub async fn send(&self, queue: &AgentQueue, packet: Bytes) -> bool {
+    pub(crate) async fn send(&self, queue: &AgentQueue, packet: Bytes) -> bool {
         loop {
             let packets = queue.subscribed().await;
             if let Ok(room) = packets.reserve(&packet).await {

@@ -18,7 +18,7 @@ use neptune_wire::{Resource, WorkerName};
 use tokio::{sync::watch, time::timeout};
 use tracing::debug;
 
-use super::{
+use crate::{
     access::ClientIdentity,
     notes::{WorkerNote, WorkerNotes},
     packet::{ConnectCode, Login, OtherConnect},
@@ -41,6 +41,7 @@ pub struct BrokerCredentials {
     /// Counts the changes that may end a login.
     changes: watch::Sender<u64>,
     is_observed: watch::Sender<bool>,
+    /// Remarks on how workers use their logins.
     pub notes: WorkerNotes,
 }
 
@@ -74,7 +75,7 @@ impl BrokerCredentials {
     ///
     /// # Errors
     /// No random numbers are available.
-    pub fn new(
+    pub(crate) fn new(
         address: SocketAddr,
         allow_anonymous: bool,
         notes: WorkerNotes,
@@ -104,7 +105,7 @@ impl BrokerCredentials {
     }
 
     /// User and password of this agent's own connection.
-    pub fn agent_login(&self) -> Login {
+    pub(crate) fn agent_login(&self) -> Login {
         Login { user: AGENT_USER.to_owned(), password: self.agent_password.clone().into_bytes() }
     }
 
@@ -180,7 +181,10 @@ impl BrokerCredentials {
     ///
     /// # Errors
     /// The code with which the connection is refused.
-    pub async fn authenticate(&self, login: Option<&Login>) -> Result<ClientIdentity, ConnectCode> {
+    pub(crate) async fn authenticate(
+        &self,
+        login: Option<&Login>,
+    ) -> Result<ClientIdentity, ConnectCode> {
         if let Some(login) = login {
             let password = PasswordDigest::of(&login.password);
             match login.user.as_str() {
@@ -227,14 +231,14 @@ impl BrokerCredentials {
     }
 
     /// Notes that the login of a client was refused, for the worker that it is.
-    pub fn note_refusal(&self, client_id: &str, login: Option<&Login>) {
+    pub(crate) fn note_refusal(&self, client_id: &str, login: Option<&Login>) {
         let note =
             if login.is_some() { WorkerNote::WrongPassword } else { WorkerNote::LoginMissing };
         self.note_refused(client_id, login, note);
     }
 
     /// Notes that a client of another version of MQTT was refused, for the worker that it is.
-    pub fn note_other_version(&self, connect: &OtherConnect) {
+    pub(crate) fn note_other_version(&self, connect: &OtherConnect) {
         self.note_refused(&connect.client_id, connect.login.as_ref(), WorkerNote::OtherVersion);
     }
 
@@ -264,7 +268,7 @@ impl BrokerCredentials {
     }
 
     /// Whether a client that logged in earlier may stay connected.
-    pub fn is_valid(&self, identity: &ClientIdentity) -> bool {
+    pub(crate) fn is_valid(&self, identity: &ClientIdentity) -> bool {
         match identity {
             ClientIdentity::Agent | ClientIdentity::Observer => true,
             ClientIdentity::Worker(worker, password) => {
@@ -282,7 +286,7 @@ impl BrokerCredentials {
 
     /// Whether a client without a login may act for a worker: with `--allow-anonymous-workers` for
     /// each worker that has a container, else for one whose container has no password.
-    pub fn is_anonymous_allowed(&self, worker: &WorkerName) -> bool {
+    pub(crate) fn is_anonymous_allowed(&self, worker: &WorkerName) -> bool {
         self.lock()
             .workers
             .get(worker)
@@ -290,7 +294,7 @@ impl BrokerCredentials {
     }
 
     /// Records that a client without a login published for a worker.
-    pub fn note_anonymous(&self, worker: &WorkerName) {
+    pub(crate) fn note_anonymous(&self, worker: &WorkerName) {
         let is_old = {
             let state = self.lock();
             state.workers.get(worker).is_some_and(|logins| logins.has_container_without_password)
@@ -300,7 +304,7 @@ impl BrokerCredentials {
     }
 
     /// Changes after which [`Self::is_valid`] may differ.
-    pub fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 }

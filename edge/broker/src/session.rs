@@ -17,13 +17,14 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{
+use crate::{
     access::{ClientIdentity, PublishRefusal, check_publish, may_subscribe},
     credentials::BrokerCredentials,
     encode::{pingresp, puback, pubcomp, pubrec, suback, unsuback},
+    fields::ProtocolError,
     hub::{Hub, Registration},
     notes::WorkerNote,
-    packet::{Connect, ConnectCode, Decoder, MAX_PAYLOAD, Packet, ProtocolError, Publish, QoS},
+    packet::{Connect, ConnectCode, Decoder, MAX_PAYLOAD, Packet, Publish, QoS},
     queue::Outgoing,
     rate::RateLimit,
 };

@@ -10,7 +10,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
+use crate::{
     credentials::FIRST_OBSERVATION_TIMEOUT,
     handshake::{CONNECT_TIMEOUT, serve},
     hub::Hub,

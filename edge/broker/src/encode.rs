@@ -2,7 +2,7 @@
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-use super::packet::{ConnectCode, Login, QoS};
+use crate::packet::{ConnectCode, Login, QoS};
 
 pub fn connack(code: ConnectCode) -> Bytes {
     // Sessions are always clean, so that none is present.

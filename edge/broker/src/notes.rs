@@ -71,21 +71,21 @@ impl WorkerNotes {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn add(&self, worker: &WorkerName, note: WorkerNote) {
+    pub(crate) fn add(&self, worker: &WorkerName, note: WorkerNote) {
         if self.lock().entry(worker.clone()).or_default().insert(note) {
             warn!(%worker, "worker {note}");
             (self.on_change)();
         }
     }
 
-    pub fn remove(&self, worker: &WorkerName, note: WorkerNote) {
+    pub(crate) fn remove(&self, worker: &WorkerName, note: WorkerNote) {
         if self.lock().get_mut(worker).is_some_and(|notes| notes.remove(&note)) {
             (self.on_change)();
         }
     }
 
     /// Removes the remarks on workers that do not match.
-    pub fn retain(&self, is_retained: impl Fn(&WorkerName) -> bool) {
+    pub(crate) fn retain(&self, is_retained: impl Fn(&WorkerName) -> bool) {
         self.lock().retain(|worker, _| is_retained(worker));
     }
 

@@ -2,7 +2,10 @@
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-use super::fields::Fields;
+use crate::fields::{
+    Fields, MAX_TOPIC, ProtocolError,
+    ProtocolError::{Malformed, TooLarge, Version},
+};
 
 /// Maximum payload of a message. A larger one is discarded while it is read.
 pub const MAX_PAYLOAD: usize = 64 * 1024;
@@ -12,8 +15,6 @@ const MAX_PUBLISH: usize = 1024 * 1024;
 const MAX_CONNECT: usize = 16 * 1024;
 /// Maximum length of SUBSCRIBE and UNSUBSCRIBE.
 const MAX_SUBSCRIBE: usize = 8 * 1024;
-/// Maximum length of a topic and of a topic filter in bytes.
-pub const MAX_TOPIC: usize = 512;
 /// A buffer that grew beyond this is replaced when it is empty.
 const RETAINED_CAPACITY: usize = 8 * 1024;
 
@@ -115,19 +116,6 @@ pub enum ConnectCode {
     BadLogin = 4,
     NotAuthorized = 5,
 }
-
-/// Why a connection is closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ProtocolError {
-    #[error("malformed {0}")]
-    Malformed(&'static str),
-    #[error("{0} is too large")]
-    TooLarge(&'static str),
-    #[error("protocol version is not 3.1.1")]
-    Version,
-}
-
-use ProtocolError::{Malformed, TooLarge, Version};
 
 /// Splits the bytes of a connection into packets. Its memory is bounded by the largest packet.
 #[derive(Debug, Default)]

@@ -15,7 +15,7 @@ use neptune_wire::filter_matches;
 use tokio::{sync::Notify, task::yield_now, time::timeout};
 use tracing::debug;
 
-use super::{
+use crate::{
     access::ClientIdentity,
     encode,
     packet::{ConnectCode, Publish, QoS},

@@ -25,7 +25,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
+use crate::{
     credentials::{BrokerCredentials, OBSERVER_USER},
     encode,
     hub::Hub,

@@ -1,9 +1,20 @@
-//! Reads the fields of an MQTT packet. Pure.
+//! Reads the fields of an MQTT packet within limits, or why they are refused. Pure.
 
-use super::packet::{
-    MAX_TOPIC, ProtocolError,
-    ProtocolError::{Malformed, TooLarge},
-};
+/// Maximum length of a topic and of a topic filter in bytes.
+pub const MAX_TOPIC: usize = 512;
+
+/// Why a connection is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    #[error("malformed {0}")]
+    Malformed(&'static str),
+    #[error("{0} is too large")]
+    TooLarge(&'static str),
+    #[error("protocol version is not 3.1.1")]
+    Version,
+}
+
+use ProtocolError::{Malformed, TooLarge};
 
 /// The fields of a packet, in order.
 pub struct Fields<'a> {

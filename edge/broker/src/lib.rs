@@ -16,14 +16,16 @@
 //! | `listener` | one instance: thread, runtime, accepted connections |
 //! | `supervisor` | probes the instance and replaces one that does not answer |
 
-pub mod access;
-pub mod credentials;
+#![deny(missing_docs)]
+
+mod access;
+mod credentials;
 mod encode;
 mod fields;
 mod handshake;
 mod hub;
 mod listener;
-pub mod notes;
+mod notes;
 mod observer_file;
 mod packet;
 mod queue;
@@ -32,7 +34,7 @@ mod session;
 mod supervisor;
 #[cfg(test)]
 mod tests;
-pub mod worker_messages;
+mod worker_messages;
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -40,26 +42,34 @@ use std::{
     sync::Arc,
 };
 
+use neptune_agent_core::domain::listen_address::reachable;
 use neptune_program::listen::{self, Refusals};
 use neptune_wire::TopicPrefix;
 use tracing::warn;
 
-use self::{
-    credentials::BrokerCredentials,
-    hub::Consumer,
-    notes::WorkerNotes,
-    supervisor::{ProbeTimes, Supervisor},
-    worker_messages::WorkerMessages,
+use self::supervisor::{ProbeTimes, Supervisor};
+pub use self::{
+    credentials::BrokerCredentials, hub::Consumer, listener::SERVER, notes::WorkerNotes,
+    observer_file::read_observer_url, worker_messages::WorkerMessages,
 };
-pub use self::{listener::SERVER, observer_file::read_observer_url};
-use neptune_agent_core::domain::listen_address::reachable;
 
-use crate::Error;
+/// The broker cannot listen on its address.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "embedded broker cannot listen on {listen}: {why}; free the port, use another with --local-listen, or use an existing broker with --local-broker mqtt://HOST:PORT"
+)]
+pub struct BrokerError {
+    listen: SocketAddr,
+    why: String,
+}
 
 /// The settings of the embedded broker.
 pub struct BrokerSettings<'a> {
+    /// The address of the listener.
     pub listen: SocketAddr,
+    /// The prefix of the workers' topics.
     pub prefix: TopicPrefix,
+    /// Whether a client without a login may publish for a worker.
     pub allow_anonymous: bool,
     /// The file with the observer's URL is created here. `None`: nobody knows that URL.
     pub data_dir: Option<&'a Path>,
@@ -81,14 +91,14 @@ pub struct EmbeddedBroker {
 /// `failed` is called if the broker cannot be restarted after a failure.
 ///
 /// # Errors
-/// [`Error::LocalBroker`] when the address is in use.
+/// [`BrokerError`] when the address is in use.
 pub fn start<F: Future<Output = ()> + Send>(
     settings: &BrokerSettings<'_>,
     notes: WorkerNotes,
-    failed: impl FnOnce(Error) -> F + Send + 'static,
-) -> Result<EmbeddedBroker, Error> {
+    failed: impl FnOnce(BrokerError) -> F + Send + 'static,
+) -> Result<EmbeddedBroker, BrokerError> {
     let listen = settings.listen;
-    let error = move |why: std::io::Error| Error::LocalBroker { listen, why: why.to_string() };
+    let error = move |why: std::io::Error| BrokerError { listen, why: why.to_string() };
     let listener: TcpListener =
         listen::bind(listen).and_then(tokio::net::TcpListener::into_std).map_err(error)?;
     let address = reachable(listen);
