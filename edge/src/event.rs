@@ -4,16 +4,14 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use neptune_agent_core::domain::{
     aggregator::AggregatorEvent,
-    artifact::{ArtifactSource, ImageEvent, LocalModelEvent},
+    artifact::{ArtifactSource, LocalModelEvent},
     gateway_files::WrittenGateways,
-    observed_container::Observation,
     outcome::StepOutcome,
-    problem::Problem,
-    pulled_image::CollectedImages,
     server_part::ProbeFailure,
     training::{SweepState, TaskEvent},
 };
 use neptune_edge_broker::BrokerError;
+use neptune_edge_engine::event::EngineEvent;
 use neptune_link::LinkEvent;
 use neptune_models::{Artifact, ModelError};
 use neptune_peers::ContentEvent;
@@ -26,15 +24,8 @@ pub enum AgentEvent {
     Cloud(LinkEvent),
     /// An event of the link to the workers' broker.
     WorkerBroker(LinkEvent),
-    /// The engine answers with this version, or it is unavailable.
-    EngineStatus(Result<String, Problem>),
-    /// One of this node's containers changed.
-    ContainersChanged {
-        /// The ID of a container that the engine stopped on request.
-        stopped: Option<String>,
-    },
-    /// The result of the observation of this number.
-    ContainersObserved { seq: u64, result: Result<Vec<Observation>, Problem> },
+    /// An event of the container engine.
+    Engine(EngineEvent),
     /// A step finished. `spec`: the hash of the started spec, and how often it was started before.
     StepDone { worker: WorkerName, outcome: StepOutcome, spec: Option<(String, u32)> },
     /// The result of checking a model at a local path.
@@ -43,12 +34,6 @@ pub enum AgentEvent {
     DatasetChanged,
     /// A download progressed, finished or failed.
     Download { source: ArtifactSource, found: DownloadEvent },
-    /// The agent pulled an image, which has this ID.
-    ImagePulled { image: String, id: String },
-    /// The result of removing unused images.
-    ImagesCollected(Result<CollectedImages, Problem>),
-    /// The state of an image that a model server waits for.
-    ImagePull { image: String, found: ImageEvent },
     /// The result of a health probe of a model server's version in a run of its container.
     ProbeDone { key: ObjectKey, version: String, run: String, answer: Result<(), ProbeFailure> },
     /// The address at which the node can be reached, if one was found.
@@ -71,6 +56,12 @@ pub enum AgentEvent {
     WorkerNotesChanged,
     /// The embedded broker failed and cannot be restarted.
     BrokerFailed(BrokerError),
+}
+
+impl From<EngineEvent> for AgentEvent {
+    fn from(event: EngineEvent) -> Self {
+        Self::Engine(event)
+    }
 }
 
 /// The result of a download's task.

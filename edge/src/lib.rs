@@ -30,7 +30,6 @@ pub mod storage;
 mod agent;
 mod aggregator;
 mod artifacts;
-mod engine;
 mod event;
 mod gateway;
 mod links;

@@ -20,6 +20,7 @@ use neptune_agent_core::{
     worker::counts::Counts,
 };
 use neptune_edge_broker::{BrokerSettings, EmbeddedBroker, WorkerNotes};
+use neptune_edge_engine::{docker::Docker, former_nodes, image_pulls::ImagePulls, watch};
 use neptune_models::{ModelStore, PeerFetch, StorePolicy};
 use neptune_program::{
     listen::{self, Refusals},
@@ -39,7 +40,6 @@ use crate::{
     },
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
     config::Config,
-    engine::{docker::Docker, former_nodes, image_pulls::ImagePulls, watch},
     event::AgentEvent,
     gateway::{
         metrics::{self, MetricsPages, NodePage},

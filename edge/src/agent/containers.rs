@@ -15,13 +15,13 @@ use neptune_agent_core::{
     plan::attempts::Attempts,
     worker::container::RunnableWorkers,
 };
+use neptune_edge_engine::watch;
 use neptune_program::random::random;
 use neptune_wire::{ContentHash, NodeName, WorkerName};
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use super::{executor::Executor, name_contest::NameContest};
-use crate::engine::watch;
 
 /// The observed containers, the attempts, and the executor of steps.
 pub struct Containers {

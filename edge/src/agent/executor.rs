@@ -15,6 +15,7 @@ use neptune_agent_core::domain::{
     step::Step,
 };
 use neptune_edge_broker::BrokerCredentials;
+use neptune_edge_engine::docker::Docker;
 use neptune_wire::{WorkerName, WorkerReason};
 use tokio::{
     sync::{Notify, mpsc},
@@ -24,7 +25,6 @@ use tracing::info;
 
 use crate::{
     artifacts::{host_path, version_directory::place},
-    engine::docker::Docker,
     event::AgentEvent,
     gateway::ownership,
 };

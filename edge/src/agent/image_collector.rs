@@ -1,5 +1,5 @@
 //! Remembers the images that this agent pulled, and decides when to look for unused ones. Which one
-//! is removed is decided and done in the `engine` folder.
+//! is removed is decided and done in `neptune-edge-engine`.
 
 use std::{
     collections::BTreeSet,
@@ -11,13 +11,11 @@ use neptune_agent_core::domain::{
     problem::Problem,
     pulled_image::{CollectedImages, ImageGcLimits, PulledImage, PulledImages},
 };
+use neptune_edge_engine::image_collector::{ImageCollection, begin};
 use tracing::debug;
 
 use super::{Agent, executor::Executor};
-use crate::{
-    engine::image_collector::{ImageCollection, begin},
-    storage::Store,
-};
+use crate::storage::Store;
 
 /// Maximum time between two passes.
 const MAX_INTERVAL: Duration = Duration::from_secs(5 * 60);
@@ -149,10 +147,11 @@ mod tests {
     use std::path::Path;
 
     use neptune_agent_core::fixtures::node_context;
+    use neptune_edge_engine::{docker::Docker, event::EngineEvent};
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::{engine::docker::Docker, event::AgentEvent};
+    use crate::event::AgentEvent;
 
     const HOUR: Duration = Duration::from_secs(3600);
     const LIMITS: ImageGcLimits =
@@ -196,7 +195,8 @@ mod tests {
         let now = Instant::now();
         let due_at = collector.collect(KNOWN, &executor, now).unwrap();
         assert_eq!(collector.collect(KNOWN, &executor, due_at), None, "a pass runs");
-        let Some(AgentEvent::ImagesCollected(result)) = events.recv().await else {
+        let Some(AgentEvent::Engine(EngineEvent::ImagesCollected(result))) = events.recv().await
+        else {
             panic!("another event")
         };
         assert!(result.is_err());

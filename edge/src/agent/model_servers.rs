@@ -21,6 +21,7 @@ use neptune_agent_core::{
     model_server::{container::proxy_dir, plan::plan_server},
     plan::{NodeFacts, NodePlan, attempts::Attempts},
 };
+use neptune_edge_engine::image_pulls::ImagePulls;
 use neptune_wire::ObjectKey;
 use tokio::sync::mpsc;
 use tracing::{error, info};
@@ -32,7 +33,6 @@ use super::{
 };
 use crate::{
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models, version_directory},
-    engine::image_pulls::ImagePulls,
     event::AgentEvent,
     model_server::{
         http_probe as http,
@@ -64,7 +64,7 @@ pub struct ServerContext<'a> {
     pub models: &'a Models,
     pub datasets: &'a Datasets,
     pub downloads: &'a mut Downloads,
-    pub images: &'a mut ImagePulls,
+    pub images: &'a mut ImagePulls<AgentEvent>,
     pub store: &'a mut Store,
 }
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use neptune_agent_core::{domain::artifact::ArtifactSource, worker::inputs::NodeInputs};
+use neptune_edge_engine::image_pulls::ImagePulls;
 
 use super::gateways::Gateways;
 use crate::{
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
-    engine::image_pulls::ImagePulls,
+    event::AgentEvent,
 };
 
 /// The artifacts on the node and their downloads.
@@ -15,7 +16,7 @@ pub struct NodeArtifacts {
     pub models: Models,
     pub datasets: Datasets,
     pub downloads: Downloads,
-    pub images: ImagePulls,
+    pub images: ImagePulls<AgentEvent>,
 }
 
 impl NodeArtifacts {
@@ -50,7 +51,7 @@ pub fn sync_downloads(
     ServerNeeds { mut sources, images: awaited }: ServerNeeds,
     (models, datasets): (&Models, &Datasets),
     downloads: &mut Downloads,
-    images: &mut ImagePulls,
+    images: &mut ImagePulls<AgentEvent>,
 ) {
     sources.extend(models.sources().chain(datasets.sources()));
     downloads.set_sources(&sources);

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use neptune_agent_core::domain::{
     observed_container::Observation, outcome::StepOutcome, problem::Problem,
 };
+use neptune_edge_engine::event::EngineEvent;
 use neptune_link::{LinkEvent, Message};
 use neptune_peers::ContentEvent;
 use neptune_program::random::{random, unique_id};
@@ -26,8 +27,9 @@ impl Agent {
             event,
             AgentEvent::WorkerBroker(_)
                 | AgentEvent::OwnAddress(_)
-                | AgentEvent::ImagePulled { .. }
-                | AgentEvent::ImagesCollected(_)
+                | AgentEvent::Engine(
+                    EngineEvent::ImagePulled { .. } | EngineEvent::ImagesCollected(_)
+                )
                 | AgentEvent::ClearsPublished(_)
                 | AgentEvent::Training { .. }
                 | AgentEvent::TrainingSwept(_)
@@ -53,18 +55,7 @@ impl Agent {
             AgentEvent::WorkerBroker(LinkEvent::Down { .. })
             | AgentEvent::DatasetChanged
             | AgentEvent::WorkerNotesChanged => {}
-            AgentEvent::EngineStatus(answer) => {
-                if self.containers.on_engine_status(answer, now) {
-                    // The node report names the engine.
-                    self.cloud.heartbeat_at = self.cloud.heartbeat_at.map(|_| now);
-                }
-            }
-            AgentEvent::ContainersChanged { stopped } => {
-                self.containers.on_changed(stopped, now);
-            }
-            AgentEvent::ContainersObserved { seq, result } => {
-                self.on_containers_observed(seq, result, now);
-            }
+            AgentEvent::Engine(event) => self.on_engine_event(event, now),
             AgentEvent::StepDone { worker, outcome, spec } => {
                 self.on_step_done(&worker, outcome, spec, now);
             }
@@ -75,13 +66,6 @@ impl Agent {
                 self.artifacts.downloads.on_event(&source, found);
             }
             AgentEvent::Content(event) => self.on_content(event),
-            AgentEvent::ImagePulled { image, id } => {
-                self.images.on_pulled(image, id, &mut self.store);
-            }
-            AgentEvent::ImagesCollected(result) => {
-                self.images.on_collected(result, &mut self.store);
-            }
-            AgentEvent::ImagePull { image, found } => self.artifacts.images.on_event(&image, found),
             AgentEvent::ProbeDone { key, version, run, answer } => {
                 self.servers.on_probe_done(&key, &version, &run, answer, now);
             }
@@ -107,6 +91,30 @@ impl Agent {
             AgentEvent::BrokerFailed(error) => return Err(error.into()),
         }
         Ok(())
+    }
+
+    fn on_engine_event(&mut self, event: EngineEvent, now: Instant) {
+        match event {
+            EngineEvent::Status(answer) => {
+                if self.containers.on_engine_status(answer, now) {
+                    // The node report names the engine.
+                    self.cloud.heartbeat_at = self.cloud.heartbeat_at.map(|_| now);
+                }
+            }
+            EngineEvent::ContainersChanged { stopped } => self.containers.on_changed(stopped, now),
+            EngineEvent::ContainersObserved { seq, result } => {
+                self.on_containers_observed(seq, result, now);
+            }
+            EngineEvent::ImagePulled { image, id } => {
+                self.images.on_pulled(image, id, &mut self.store);
+            }
+            EngineEvent::ImagesCollected(result) => {
+                self.images.on_collected(result, &mut self.store);
+            }
+            EngineEvent::ImagePull { image, found } => {
+                self.artifacts.images.on_event(&image, found);
+            }
+        }
     }
 
     fn on_cloud_message(&mut self, message: &Message) -> Result<(), Error> {

@@ -15,17 +15,14 @@ use neptune_agent_core::{
         problem::Problem,
     },
 };
+use neptune_edge_engine::training::{NewContainer, TrainingState};
 use neptune_program::random::random;
 use neptune_wire::{KeyPin, aggregator::AggregatorProblem};
 use tokio::{sync::watch, task::spawn_blocking};
 use tracing::{info, warn};
 
 use super::{connection::AggregatorConnection, files, relay::relay, status::AggregatorStatus};
-use crate::{
-    engine::training::{NewContainer, TrainingState},
-    event::AgentEvent,
-    training::activity::TrainingNode,
-};
+use crate::{event::AgentEvent, training::activity::TrainingNode};
 
 /// A container that ran this long starts without backoff.
 const STABLE: Duration = Duration::from_secs(60);

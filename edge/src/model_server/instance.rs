@@ -22,12 +22,13 @@ use neptune_agent_core::{
     },
     plan::attempts::Attempts,
 };
+use neptune_edge_engine::image_pulls::ImagePulls;
 use neptune_wire::{
     ContentHash, ModelServer, ModelServerReport, Namespace, ObjectKey, TRANSFORMER_FAILED,
     WorkerReason,
 };
 
-use crate::{artifacts::downloads::Downloads, engine::image_pulls::ImagePulls};
+use crate::{artifacts::downloads::Downloads, event::AgentEvent};
 
 /// A model server.
 #[derive(Debug)]
@@ -306,7 +307,7 @@ impl ModelServerInstance {
         wanted: &WantedServer,
         facts: &InstanceFacts<'_>,
         downloads: &Downloads,
-        images: &ImagePulls,
+        images: &ImagePulls<AgentEvent>,
     ) -> RolloutDecision {
         let download = match self.source(&wanted.serving) {
             Some(source) if wanted.refusal.is_none() => downloads.state(&source),

@@ -15,6 +15,7 @@ use neptune_agent_core::{
     },
     training::container::{self, TaskInputs, TrainingIdentity},
 };
+use neptune_edge_engine::docker::Docker;
 use neptune_program::random::random;
 use neptune_wire::{AgentInstance, TaskId, WorkerReason};
 use reqwest::Client;
@@ -30,7 +31,7 @@ use super::{
     prepare::{self, engine_problem},
     run, upload,
 };
-use crate::{engine::docker::Docker, event::AgentEvent};
+use crate::event::AgentEvent;
 
 /// Attempts to remove the containers of earlier tasks while the engine answers.
 const SWEEP_ATTEMPTS: u32 = 5;

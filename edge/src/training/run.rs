@@ -15,6 +15,7 @@ use neptune_agent_core::{
     },
     training::container::{self, STARTED, TaskInputs, TrainingIdentity},
 };
+use neptune_edge_engine::training::{NewContainer, TrainingState};
 use neptune_wire::{TaskKind, TrainingReason, WorkerReason};
 use tokio::{sync::Notify, task::spawn_blocking, time::sleep_until};
 use tracing::info;
@@ -25,10 +26,7 @@ use super::{
     output::too_large_problem,
     prepare::{self, engine_problem},
 };
-use crate::{
-    artifacts::host_path,
-    engine::training::{NewContainer, TrainingState},
-};
+use crate::artifacts::host_path;
 
 /// Between two looks at the size of the output.
 const MEASURE_INTERVAL: Duration = Duration::from_millis(500);

@@ -10,7 +10,7 @@ use std::{
 use jiff::Timestamp;
 use neptune_wire::NodeProblem;
 
-pub use crate::engine::networks::Network;
+pub use neptune_edge_engine::networks::Network;
 
 /// The result of a check, or why the check failed.
 pub type Checked<T> = Result<T, String>;

@@ -29,6 +29,7 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use neptune_agent_core::domain::listen_address::reachable;
 use neptune_edge_broker::read_observer_url;
+use neptune_edge_engine::{docker::Docker, registry_config};
 use neptune_link::{BrokerUrl, LinkError};
 use tokio::{task::spawn_blocking, time::timeout};
 
@@ -47,7 +48,6 @@ use crate::{
         report::Finding,
     },
     config::{Config, EDGE_MESH_DNS, config},
-    engine::{docker::Docker, registry_config},
     links::{cloud_options, local_options},
 };
 

@@ -16,11 +16,9 @@ use tokio::sync::mpsc;
 use tracing::{debug, info};
 
 use crate::{
-    engine::{
-        docker::{Docker, status_code},
-        image_gc::{ImageRemoval, plan},
-    },
-    event::AgentEvent,
+    docker::{Docker, status_code},
+    event::EngineEvent,
+    image_gc::{ImageRemoval, plan},
 };
 
 /// One pass of the collection.
@@ -34,12 +32,16 @@ pub struct ImageCollection {
     pub limits: ImageGcLimits,
 }
 
-/// Runs one pass in a task. [`AgentEvent::ImagesCollected`] reports its result.
-pub fn begin(docker: Arc<Docker>, request: ImageCollection, events: mpsc::Sender<AgentEvent>) {
+/// Runs one pass in a task. [`EngineEvent::ImagesCollected`] reports its result.
+pub fn begin<E: From<EngineEvent> + Send + 'static>(
+    docker: Arc<Docker>,
+    request: ImageCollection,
+    events: mpsc::Sender<E>,
+) {
     tokio::spawn(async move {
         let result = collect(&docker, &request).await.map_err(|error| docker.problem(&error));
         // The receiver is dropped only when the process exits.
-        let _ = events.send(AgentEvent::ImagesCollected(result)).await;
+        let _ = events.send(EngineEvent::ImagesCollected(result).into()).await;
     });
 }
 

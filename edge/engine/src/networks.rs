@@ -6,7 +6,7 @@ use bollard::{models::NetworkInspect, query_parameters as query};
 use ipnet::IpNet;
 use neptune_agent_core::domain::problem::Problem;
 
-use crate::engine::docker::{Docker, status_code};
+use crate::docker::{Docker, status_code};
 
 /// A Docker network.
 #[derive(Debug, Clone, PartialEq, Eq)]

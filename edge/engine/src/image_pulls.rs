@@ -17,12 +17,12 @@ use neptune_program::random::random;
 use tokio::{sync::mpsc, task::AbortHandle};
 use tracing::{info, warn};
 
-use crate::{engine::docker::Docker, event::AgentEvent};
+use crate::{docker::Docker, event::EngineEvent};
 
 /// The images that are being pulled.
-pub struct ImagePulls {
+pub struct ImagePulls<E> {
     docker: Arc<Docker>,
-    events: mpsc::Sender<AgentEvent>,
+    events: mpsc::Sender<E>,
     entries: BTreeMap<String, PullEntry>,
 }
 
@@ -31,8 +31,8 @@ struct PullEntry {
     state: ImageState,
 }
 
-impl ImagePulls {
-    pub fn new(docker: Arc<Docker>, events: mpsc::Sender<AgentEvent>) -> Self {
+impl<E: From<EngineEvent> + Send + 'static> ImagePulls<E> {
+    pub fn new(docker: Arc<Docker>, events: mpsc::Sender<E>) -> Self {
         Self { docker, events, entries: BTreeMap::new() }
     }
 
@@ -85,10 +85,14 @@ impl ImagePulls {
 /// Checks often whether the image is on the node, since a person may load it, and pulls it with
 /// backoff.
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-async fn pull_until_present(docker: Arc<Docker>, image: String, events: mpsc::Sender<AgentEvent>) {
+async fn pull_until_present<E: From<EngineEvent>>(
+    docker: Arc<Docker>,
+    image: String,
+    events: mpsc::Sender<E>,
+) {
     // The receiver is dropped only when the process exits.
     let send = async |found| {
-        drop(events.send(AgentEvent::ImagePull { image: image.clone(), found }).await);
+        drop(events.send(EngineEvent::ImagePull { image: image.clone(), found }.into()).await);
     };
     let (mut failures, mut pull_at) = (0, Instant::now());
     loop {

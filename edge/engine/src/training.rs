@@ -10,7 +10,7 @@ use neptune_agent_core::domain::{
     container::ContainerSpec, outcome::StepOutcome, problem::Problem,
 };
 
-use crate::engine::{
+use crate::{
     containers::LogTail,
     create::{check, training_request},
     docker::{Docker, status_code},

@@ -10,7 +10,7 @@ use neptune_program::random::random;
 use neptune_wire::{AgentInstance, NodeName};
 use tracing::{info, warn};
 
-use crate::engine::docker::{Docker, labels_of_instance};
+use crate::docker::{Docker, labels_of_instance};
 
 /// Removes the containers, and retries until the engine has done so.
 pub async fn remove_containers(

@@ -6,7 +6,7 @@ use bollard::auth::DockerCredentials;
 use neptune_agent_core::domain::registry_config::{RegistryConfig, registry, server_address};
 
 /// What a pull gets from the file of `--registry-config`.
-pub(super) struct PullLogin {
+pub(crate) struct PullLogin {
     pub credentials: Option<DockerCredentials>,
     /// What to do if the registry denies access to the image. Never contains credentials.
     pub hint: String,
@@ -14,7 +14,7 @@ pub(super) struct PullLogin {
 
 /// The credentials for the registry of an image. Without a usable file the image is pulled without
 /// credentials: it may be public.
-pub(super) async fn pull_login(path: Option<&Path>, image: &str) -> PullLogin {
+pub(crate) async fn pull_login(path: Option<&Path>, image: &str) -> PullLogin {
     let without = |hint| PullLogin { credentials: None, hint };
     let registry = registry(image);
     let Some(path) = path else {

@@ -18,7 +18,7 @@ use neptune_agent_core::domain::{
 };
 use neptune_wire::{AgentInstance, NodeName, WorkerReason};
 
-use crate::engine::inspect::EngineSocket;
+use crate::inspect::EngineSocket;
 
 /// Timeout of any single response. Creating a container on a slow disk takes long.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -27,9 +27,9 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(120);
 pub struct Docker {
     socket: String,
     /// The file with the credentials for registries.
-    pub(super) registry_config: Option<PathBuf>,
+    pub(crate) registry_config: Option<PathBuf>,
     /// Whether the logs of containers are read.
-    pub(super) reads_logs: bool,
+    pub(crate) reads_logs: bool,
     client: OnceLock<bollard::Docker>,
 }
 
@@ -56,7 +56,7 @@ impl Docker {
         Self { reads_logs, ..self }
     }
 
-    pub(super) fn client(&self) -> Result<&bollard::Docker, DockerError> {
+    pub(crate) fn client(&self) -> Result<&bollard::Docker, DockerError> {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
@@ -67,7 +67,7 @@ impl Docker {
         Ok(self.client.get_or_init(|| client))
     }
 
-    pub(super) fn socket(&self) -> EngineSocket<'_> {
+    pub(crate) fn socket(&self) -> EngineSocket<'_> {
         EngineSocket { path: &self.socket, timeout: RESPONSE_TIMEOUT }
     }
 
@@ -107,7 +107,7 @@ impl Docker {
         Ok(client.events(Some(options)).map(move |event| event.map(change).map_err(problem)))
     }
 
-    pub(super) fn problem(&self, error: &DockerError) -> Problem {
+    pub(crate) fn problem(&self, error: &DockerError) -> Problem {
         let message = plain(error);
         match status_code(error) {
             Some(_) => Problem {
@@ -138,25 +138,25 @@ fn change(event: EventMessage) -> ContainerChange {
     ContainerChange { stopped: id.filter(|_| is_stop) }
 }
 
-pub(super) fn labels_of(node: &NodeName) -> Vec<String> {
+pub(crate) fn labels_of(node: &NodeName) -> Vec<String> {
     let (managed, yes) = MANAGED;
     vec![format!("{managed}={yes}"), format!("{NODE}={node}")]
 }
 
 /// The labels of the containers that a data directory created.
-pub(super) fn labels_of_instance(instance: &AgentInstance) -> Vec<String> {
+pub(crate) fn labels_of_instance(instance: &AgentInstance) -> Vec<String> {
     let (managed, yes) = MANAGED;
     vec![format!("{managed}={yes}"), format!("{INSTANCE}={}", instance.0)]
 }
 
-pub(super) fn status_code(error: &DockerError) -> Option<u16> {
+pub(crate) fn status_code(error: &DockerError) -> Option<u16> {
     match error {
         DockerError::DockerResponseServerError { status_code, .. } => Some(*status_code),
         _ => None,
     }
 }
 
-pub(super) fn plain(error: &DockerError) -> String {
+pub(crate) fn plain(error: &DockerError) -> String {
     match error {
         DockerError::DockerResponseServerError { message, .. } => message.trim().to_owned(),
         DockerError::SocketNotFoundError(_) => "the socket does not exist".to_owned(),

@@ -11,8 +11,8 @@ use neptune_wire::NodeName;
 use tokio::sync::mpsc;
 
 use crate::{
-    engine::docker::{ContainerChange, Docker},
-    event::AgentEvent,
+    docker::{ContainerChange, Docker},
+    event::EngineEvent,
 };
 
 /// Engine events this many seconds before the connection are requested too.
@@ -21,7 +21,11 @@ const OVERLAP_SECONDS: i64 = 2;
 /// Sends an event when the engine becomes available or unavailable and when a container changes.
 /// Runs indefinitely.
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-pub async fn engine(docker: Arc<Docker>, node: NodeName, events: mpsc::Sender<AgentEvent>) {
+pub async fn engine<E: From<EngineEvent>>(
+    docker: Arc<Docker>,
+    node: NodeName,
+    events: mpsc::Sender<E>,
+) {
     let mut failures = 0;
     loop {
         let since = Timestamp::now().as_second() - OVERLAP_SECONDS;
@@ -29,22 +33,22 @@ pub async fn engine(docker: Arc<Docker>, node: NodeName, events: mpsc::Sender<Ag
             Ok(version) => {
                 failures = 0;
                 // The receiver is dropped only when the process exits.
-                let _ = events.send(AgentEvent::EngineStatus(Ok(version))).await;
+                let _ = events.send(EngineEvent::Status(Ok(version)).into()).await;
                 changes(&docker, &node, since, &events).await
             }
             Err(problem) => problem,
         };
-        let _ = events.send(AgentEvent::EngineStatus(Err(problem))).await;
+        let _ = events.send(EngineEvent::Status(Err(problem)).into()).await;
         failures += 1;
         tokio::time::sleep(ENGINE_CONNECT.delay(failures, random())).await;
     }
 }
 
-async fn changes(
+async fn changes<E: From<EngineEvent>>(
     docker: &Docker,
     node: &NodeName,
     since: i64,
-    events: &mpsc::Sender<AgentEvent>,
+    events: &mpsc::Sender<E>,
 ) -> Problem {
     let mut changes = match docker.changes(node, since) {
         Ok(changes) => std::pin::pin!(changes),
@@ -53,7 +57,7 @@ async fn changes(
     while let Some(change) = changes.next().await {
         match change {
             Ok(ContainerChange { stopped }) => {
-                drop(events.send(AgentEvent::ContainersChanged { stopped }).await);
+                drop(events.send(EngineEvent::ContainersChanged { stopped }.into()).await);
             }
             Err(problem) => return problem,
         }
@@ -65,9 +69,14 @@ async fn changes(
 }
 
 /// Observes the containers once, in a task of its own.
-pub fn observe(docker: Arc<Docker>, node: NodeName, seq: u64, events: mpsc::Sender<AgentEvent>) {
+pub fn observe<E: From<EngineEvent> + Send + 'static>(
+    docker: Arc<Docker>,
+    node: NodeName,
+    seq: u64,
+    events: mpsc::Sender<E>,
+) {
     tokio::spawn(async move {
         let result = docker.observe(&node).await;
-        let _ = events.send(AgentEvent::ContainersObserved { seq, result }).await;
+        let _ = events.send(EngineEvent::ContainersObserved { seq, result }.into()).await;
     });
 }

@@ -23,7 +23,7 @@ use neptune_agent_core::domain::{
 use neptune_wire::{NodeName, WorkerReason};
 use tokio::time::timeout;
 
-use crate::engine::{
+use crate::{
     create::{check, create_request},
     docker::{Docker, labels_of, status_code},
     inspect::{ContainerDetails, ContainerSummary, Lifecycle},
@@ -31,7 +31,7 @@ use crate::engine::{
 
 /// The end of a log: the number of its lines, and the maximum length in bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LogTail {
+pub(crate) struct LogTail {
     pub lines: &'static str,
     pub max_bytes: usize,
 }
@@ -92,7 +92,7 @@ impl Docker {
     }
 
     /// `None` if the container does not exist any more.
-    pub(super) async fn details(&self, id: &str) -> Result<Option<ContainerDetails>, DockerError> {
+    pub(crate) async fn details(&self, id: &str) -> Result<Option<ContainerDetails>, DockerError> {
         match self.socket().inspect(id).await {
             // Podman fails in the middle of a response if the container is removed meanwhile.
             Err(error) if status_code(&error).is_some() => self.socket().inspect(id).await,
@@ -123,7 +123,7 @@ impl Docker {
     }
 
     /// The last lines of a log, as far as the engine sends them in time.
-    pub(super) async fn log_tail(&self, id: &str, tail: LogTail) -> String {
+    pub(crate) async fn log_tail(&self, id: &str, tail: LogTail) -> String {
         if !self.reads_logs {
             return format!("not reported (--report-logs=false); run docker logs {id} on the node");
         }
@@ -235,7 +235,7 @@ impl Docker {
         }
     }
 
-    pub(super) async fn remove_all(&self, ids: &[String]) -> Result<(), DockerError> {
+    pub(crate) async fn remove_all(&self, ids: &[String]) -> Result<(), DockerError> {
         let client = self.client()?;
         for id in ids {
             // Uses the container's stop timeout, or 10 s. An error of the engine is ignored here:

@@ -12,11 +12,9 @@ use neptune_wire::WorkerReason;
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
-    engine::{
-        docker::{Docker, plain, status_code},
-        registry_config::{PullLogin, pull_login},
-    },
-    event::AgentEvent,
+    docker::{Docker, plain, status_code},
+    event::EngineEvent,
+    registry_config::{PullLogin, pull_login},
 };
 
 /// A pull without progress for this long fails and is retried.
@@ -30,7 +28,7 @@ impl Docker {
     }
 
     /// The image of this reference; `None` if it is not on the node.
-    pub(super) async fn inspect_image(
+    pub(crate) async fn inspect_image(
         &self,
         reference: &str,
     ) -> Result<Option<ImageInspect>, DockerError> {
@@ -42,16 +40,16 @@ impl Docker {
     }
 
     /// Removes a reference, and the image if it was the last one and no container uses it.
-    pub(super) async fn remove_image_reference(&self, reference: &str) -> Result<(), DockerError> {
+    pub(crate) async fn remove_image_reference(&self, reference: &str) -> Result<(), DockerError> {
         let options = None::<query::RemoveImageOptions>;
         self.client()?.remove_image(reference, options, None).await.map(drop)
     }
 
     /// Pulls the image, and reports that it was pulled. Dropping the future stops the pull.
-    pub async fn pull_image(
+    pub async fn pull_image<E: From<EngineEvent>>(
         &self,
         image: &str,
-        events: &mpsc::Sender<AgentEvent>,
+        events: &mpsc::Sender<E>,
     ) -> Result<(), Problem> {
         let PullLogin { credentials, hint } =
             pull_login(self.registry_config.as_deref(), image).await;
@@ -63,7 +61,8 @@ impl Docker {
         let pulled = self.inspect_image(image).await.ok().flatten();
         if let Some(id) = pulled.and_then(|pulled| pulled.id) {
             // The receiver is dropped only when the process exits.
-            let _ = events.send(AgentEvent::ImagePulled { image: image.to_owned(), id }).await;
+            let _ =
+                events.send(EngineEvent::ImagePulled { image: image.to_owned(), id }.into()).await;
         }
         Ok(())
     }
@@ -73,11 +72,11 @@ impl Docker {
     ///
     /// # Errors
     /// The outcome of a step that needs the image.
-    pub async fn ensure_image(
+    pub async fn ensure_image<E: From<EngineEvent>>(
         &self,
         image: &str,
         cancel: Option<&Notify>,
-        events: &mpsc::Sender<AgentEvent>,
+        events: &mpsc::Sender<E>,
     ) -> Result<(), StepOutcome> {
         if self.has_image(image).await.map_err(StepOutcome::Failed)? {
             return Ok(());

@@ -1,0 +1,18 @@
+//! The client of the node's Docker engine: observes, creates, starts and removes containers, pulls
+//! and removes images. What to do is decided in `neptune-agent-core`; the results are
+//! [`EngineEvent`](event::EngineEvent)s or values.
+
+mod containers;
+mod create;
+pub mod docker;
+pub mod event;
+pub mod former_nodes;
+pub mod image_collector;
+mod image_gc;
+pub mod image_pulls;
+mod images;
+mod inspect;
+pub mod networks;
+pub mod registry_config;
+pub mod training;
+pub mod watch;
