@@ -50,7 +50,7 @@ use crate::{
     replication::{ReplicaMetrics, Replication, ReplicationSettings},
     report::publisher::{CloudPublisher, EventBusChannel, PublishingNode},
     storage::Store,
-    training::{activity::TrainingNode, boot::boot_id, metrics::TrainingMetrics},
+    training::{boot::boot_id, job::TrainingNode, metrics::TrainingMetrics},
 };
 
 /// Capacity of the event queue. The links stop reading when the queue is full. Small, because each

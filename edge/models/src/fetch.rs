@@ -20,7 +20,7 @@ use crate::{
     archive::{TreeWriter, unzip},
     disk_reserve::DiskReserve,
     inventory::{Inventory, lock},
-    peer_fetch,
+    peer_download,
     request::Packaging,
     sources::FetchSources,
     storage::{
@@ -226,14 +226,14 @@ impl FetchTask {
             Some(_) => None,
             None => Some(self.inventory.lock_partial(&key).await),
         };
-        let file = peer_fetch::complete_file(&self.inventory, &key);
+        let file = peer_download::complete_file(&self.inventory, &key);
         let mut peer = None;
         if !file.exists() {
             let available = self.reserve().available()?;
             let is_plain = self.request.packaging == Packaging::Plain;
             let limit = if is_plain { available } else { available / 2 };
             let content = (digest, key.as_str());
-            peer = peer_fetch::ask(&self.inventory, content, limit, &self.progress).await?;
+            peer = peer_download::ask(&self.inventory, content, limit, &self.progress).await?;
             if peer.is_none() {
                 return Ok(());
             }

@@ -23,10 +23,10 @@ use crate::{
     block_fetch::{BlockFetch, ReplicaError, SyncReport},
     compare::{BlockOrigin, FileChange, compare, origins_of},
     directory_lock::DirectoryLock,
-    files::{FileVersion, hash_blocks, read_at, read_json, walk, write_at, write_json},
+    files::{FileVersion, free_space, hash_blocks, read_at, read_json, walk, write_at, write_json},
     manifest::{BLOCK, FileBlocks, Manifest, RelativePath},
     progress::SyncProgress,
-    staging::{put, remove_leftovers, staged_blocks},
+    staging::{put, remove_leftovers, staged_blocks, whole_lines},
 };
 
 /// Bytes of an encoded manifest at most.
@@ -64,14 +64,6 @@ pub struct Replica {
 struct Committed {
     description: Option<DatasetDescription>,
     files: BTreeMap<RelativePath, (FileVersion, FileBlocks)>,
-}
-
-/// Takes all whole lines out of `held`, or all of it if a line is longer than a block.
-fn whole_lines(held: &mut Vec<u8>) -> Vec<u8> {
-    let end = held.iter().rposition(|byte| *byte == b'\n').map(|end| end + 1);
-    let end = end.unwrap_or(if held.len() as u64 >= BLOCK { held.len() } else { 0 });
-    let rest = held.split_off(end);
-    std::mem::replace(held, rest)
 }
 
 impl Replica {
@@ -381,13 +373,11 @@ impl Replica {
     async fn check_space(&self) -> Result<(), ReplicaError> {
         let (root, reserve) = (self.root.clone(), self.reserve);
         self.blocking(move || {
-            let found = rustix::fs::statvfs(&root).map_err(io::Error::from)?;
-            let free = found.f_bavail.saturating_mul(found.f_frsize);
+            let free = free_space(&root)?;
             if free < reserve + BLOCK {
-                Err(ReplicaError::DiskFull { free, reserve })
-            } else {
-                Ok(())
+                return Err(ReplicaError::DiskFull { free, reserve });
             }
+            Ok(())
         })
         .await
     }

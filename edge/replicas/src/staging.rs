@@ -9,7 +9,10 @@ use std::{
 use neptune_content::Digest;
 use neptune_transfer::durable::{self, Survives};
 
-use crate::{files::hash_blocks, manifest::RelativePath};
+use crate::{
+    files::hash_blocks,
+    manifest::{BLOCK, RelativePath},
+};
 
 /// The blocks that an earlier process wrote.
 pub fn staged_blocks(staging: &Path) -> io::Result<Vec<Digest>> {
@@ -55,4 +58,12 @@ pub fn put(staging: &Path, root: &Path, path: &RelativePath, bytes: u64) -> io::
         fs::remove_dir_all(&target)?;
     }
     durable::adopt(staging, &target, Survives::Kill)
+}
+
+/// Takes all whole lines out of `held`, or all of it if a line is longer than a block.
+pub fn whole_lines(held: &mut Vec<u8>) -> Vec<u8> {
+    let end = held.iter().rposition(|byte| *byte == b'\n').map(|end| end + 1);
+    let end = end.unwrap_or(if held.len() as u64 >= BLOCK { held.len() } else { 0 });
+    let rest = held.split_off(end);
+    std::mem::replace(held, rest)
 }

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::{
     aggregator::{supervisor::Supervisor, sweep::sweep},
-    training::activity::TrainingNode,
+    training::job::TrainingNode,
 };
 
 /// The aggregators of the node, by the UID of the `TrainingModel`.

@@ -1,14 +1,10 @@
 //! The desired state of this node: the stored objects, and the workers, models, servers and
 //! datasets derived from them.
 
-use std::collections::BTreeSet;
-
 use neptune_agent_core::desired::{Desired, from_replica};
 use neptune_link::Message;
-use neptune_wire::{ObjectKey, PeerRoster, Replica, Resource, Revision, replica::ReplicaChange};
-use tracing::info;
+use neptune_wire::{PeerRoster, Replica, Resource, Revision};
 
-use super::worker_pool::WorkerPool;
 use crate::{
     Error,
     config::Config,
@@ -17,14 +13,6 @@ use crate::{
         receive::{ReceiveOutcome, receive},
     },
 };
-
-/// What a message of the cloud removed from this node.
-#[derive(Debug)]
-pub struct RemovedObjects {
-    pub keys: BTreeSet<ObjectKey>,
-    /// Whether any of them has totals, which only a sync reports from now on.
-    pub has_totals: bool,
-}
 
 /// The objects that the cloud sent, and the desired state derived from them.
 pub struct DesiredState {
@@ -72,37 +60,5 @@ impl DesiredState {
         store: &mut Store,
     ) -> Result<ReceiveOutcome, Error> {
         receive(message, &config.node, &config.prefix, &mut self.replica, store)
-    }
-
-    /// Logs the changes and keeps the totals of removed objects. Must be called before
-    /// [`recompute`](Self::recompute).
-    pub fn log_changes(
-        &self,
-        changes: &[ReplicaChange],
-        workers: &mut WorkerPool,
-    ) -> RemovedObjects {
-        let has_totals = workers.counts.on_changes(changes, &self.replica);
-        let mut removed = RemovedObjects { keys: BTreeSet::new(), has_totals };
-        let of = |key: &ObjectKey| {
-            let key = key.clone();
-            self.desired.workers.values().filter(move |wanted| wanted.owner == key)
-        };
-        for change in changes {
-            match change {
-                ReplicaChange::Set(key) => {
-                    let object = &self.replica.objects()[key];
-                    info!(object = %key, revision = %object.revision, "object received");
-                    let uid = &object.content.metadata.uid;
-                    workers.on_removed(of(key).filter(|wanted| wanted.uid != *uid));
-                }
-                ReplicaChange::Removed(key) => {
-                    info!(object = %key, "object removed");
-                    workers.on_removed(of(key));
-                    removed.keys.insert(key.clone());
-                }
-                ReplicaChange::Renewed(_) | ReplicaChange::Index => {}
-            }
-        }
-        removed
     }
 }

@@ -14,12 +14,14 @@ use neptune_agent_core::{
         node_context::{GATEWAYS_DIR, NodeContext},
         observed_container::ObservedContainer,
     },
-    gateway::files::{gateway_dir, gateway_files},
+    gateway::{directories::gateway_dir, files::gateway_files},
+    worker::inputs::NodeInputs,
 };
 use neptune_wire::{ObjectKey, Resource, WorkerName};
 use tokio::sync::watch;
 
 use super::model_servers::ModelServers;
+use crate::artifacts::{datasets::Datasets, models::Models};
 
 /// The gateways of the node.
 #[derive(Default)]
@@ -39,6 +41,15 @@ pub struct Gateways {
 }
 
 impl Gateways {
+    /// The models, datasets and files that are available to workers.
+    pub fn inputs<'a>(&'a self, models: &'a Models, datasets: &'a Datasets) -> NodeInputs<'a> {
+        NodeInputs {
+            models: models.availability(),
+            datasets: datasets.availability(),
+            gateways: self.written(),
+        }
+    }
+
     /// The wanted files, for the task that writes them and for those who read the sockets.
     pub fn subscribe(&self) -> watch::Receiver<WantedGateways> {
         self.wanted.subscribe()

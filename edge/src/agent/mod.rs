@@ -247,11 +247,7 @@ impl Agent {
         let context = Arc::clone(&self.containers.executor.context);
         let DesiredState { replica, desired } = &self.desired;
         let NodeArtifacts { models, datasets, downloads, images } = &mut self.artifacts;
-        let resolved = resolve_workers(
-            desired,
-            NodeArtifacts::inputs(models, datasets, &self.gateways),
-            &context,
-        );
+        let resolved = resolve_workers(desired, self.gateways.inputs(models, datasets), &context);
         self.containers.set_worker_targets(&resolved);
         let reloads = self.workers.decide_reloads(
             &ReloadContext { desired, replica, resolved: &resolved, models, context: &context },

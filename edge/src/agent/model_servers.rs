@@ -15,7 +15,7 @@ use neptune_agent_core::{
         node_context::NodeContext,
         observed_container::ObservedContainer,
         rollout::RolloutState,
-        served_version::{ServedVersion, VERSIONS_DIR},
+        served_version::{ServedVersion, VERSIONS_DIR, images_of},
         server_part::{ProbeFailure, ServerPart, part_name},
     },
     model_server::{container::proxy_dir, plan::plan_server},
@@ -36,7 +36,7 @@ use crate::{
     event::AgentEvent,
     model_server::{
         http_probe as http,
-        instance::{InstanceFacts, ModelServerInstance, ObservedServer, Route, images_of},
+        instance::{InstanceFacts, ModelServerInstance, ObservedServer, Route},
         route_file,
     },
     storage::Store,

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use neptune_agent_core::{domain::artifact::ArtifactSource, worker::inputs::NodeInputs};
+use neptune_agent_core::domain::artifact::ArtifactSource;
 use neptune_edge_engine::image_pulls::ImagePulls;
 
-use super::gateways::Gateways;
 use crate::{
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
     event::AgentEvent,
@@ -20,19 +19,6 @@ pub struct NodeArtifacts {
 }
 
 impl NodeArtifacts {
-    /// The models, datasets and files that are available to workers.
-    pub fn inputs<'a>(
-        models: &'a Models,
-        datasets: &'a Datasets,
-        gateways: &'a Gateways,
-    ) -> NodeInputs<'a> {
-        NodeInputs {
-            models: models.availability(),
-            datasets: datasets.availability(),
-            gateways: gateways.written(),
-        }
-    }
-
     /// Starts the downloads that workers and model servers need, and stops the others.
     pub fn sync_downloads(&mut self, needs: ServerNeeds) {
         let Self { models, datasets, downloads, images } = self;

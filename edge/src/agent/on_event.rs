@@ -121,7 +121,7 @@ impl Agent {
         let before = self.desired.progress();
         match self.desired.receive(message, &self.config, &mut self.store) {
             Ok(ReceiveOutcome::Changed(changes)) => {
-                let removed = self.desired.log_changes(&changes, &mut self.workers);
+                let removed = self.workers.on_changes(&changes, &self.desired);
                 if removed.has_totals {
                     self.cloud.resync.request();
                 }

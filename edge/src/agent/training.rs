@@ -23,13 +23,16 @@ use neptune_wire::{
 use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
-use super::{Agent, node_key::NodeKey, training_inputs::inputs};
+use super::{
+    Agent,
+    training_inputs::{TrainingContext, inputs},
+};
 use crate::{
-    artifacts::{datasets::Datasets, downloads::Downloads},
     storage::Store,
     training::{
-        activity::{TaskJob, TrainingNode, Work},
+        activity::Work,
         aggregator_client::aggregator_client,
+        job::{TaskJob, TrainingNode},
         output::TaskFiles,
     },
 };
@@ -54,15 +57,6 @@ pub struct Training {
 struct RunningActivity {
     cancel: Arc<Notify>,
     aggregator: AggregatorEndpoint,
-}
-
-/// The parts of the agent that tasks depend on.
-pub struct TrainingContext<'a> {
-    pub desired: &'a Desired,
-    pub datasets: &'a Datasets,
-    pub downloads: &'a Downloads,
-    pub key: &'a NodeKey,
-    pub store: &'a mut Store,
 }
 
 impl Agent {

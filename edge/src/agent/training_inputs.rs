@@ -2,7 +2,7 @@
 //! to report if not.
 
 use neptune_agent_core::{
-    desired::WantedTask,
+    desired::{Desired, WantedTask},
     domain::{
         artifact::{DownloadState, LocalArtifact},
         training::TaskProblem,
@@ -11,8 +11,20 @@ use neptune_agent_core::{
 };
 use neptune_wire::{DatasetState, TrainingReason, WorkerReason};
 
-use super::training::TrainingContext;
-use crate::artifacts::downloads::Downloads;
+use super::node_key::NodeKey;
+use crate::{
+    artifacts::{datasets::Datasets, downloads::Downloads},
+    storage::Store,
+};
+
+/// The parts of the agent that tasks depend on.
+pub struct TrainingContext<'a> {
+    pub desired: &'a Desired,
+    pub datasets: &'a Datasets,
+    pub downloads: &'a Downloads,
+    pub key: &'a NodeKey,
+    pub store: &'a mut Store,
+}
 
 /// The dataset and the program of a task, if they are on the node.
 pub fn inputs(

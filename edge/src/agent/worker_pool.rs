@@ -1,6 +1,11 @@
 //! The node's workers: their messages and counters, their health, and the reloads of their models.
 
-use std::{collections::BTreeMap, fmt::Display, path::Path, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Display,
+    path::Path,
+    time::Instant,
+};
 
 use jiff::Timestamp;
 use neptune_agent_core::{
@@ -22,7 +27,7 @@ use neptune_agent_core::{
 use neptune_link::{Link, Message};
 use neptune_wire::{
     AgentInstance, ObjectKey, RejectedMessages, Resource, Role, Topic, TopicPrefix, WorkerModel,
-    WorkerName,
+    WorkerName, replica::ReplicaChange,
 };
 use tracing::{info, warn};
 
@@ -63,6 +68,14 @@ pub struct MessageEffect {
     pub needs_sync: bool,
 }
 
+/// What a message of the cloud removed from this node.
+#[derive(Debug)]
+pub struct RemovedObjects {
+    pub keys: BTreeSet<ObjectKey>,
+    /// Whether any of them has totals, which only a sync reports from now on.
+    pub has_totals: bool,
+}
+
 /// The state of other parts that the handling of a worker's message reads.
 pub struct NodeView<'a> {
     pub instance: &'a AgentInstance,
@@ -89,8 +102,40 @@ impl WorkerPool {
         }
     }
 
+    /// Logs the changes and keeps the totals of removed objects. `desired`: not yet derived from the
+    /// changed objects.
+    pub fn on_changes(
+        &mut self,
+        changes: &[ReplicaChange],
+        desired: &DesiredState,
+    ) -> RemovedObjects {
+        let has_totals = self.counts.on_changes(changes, &desired.replica);
+        let mut removed = RemovedObjects { keys: BTreeSet::new(), has_totals };
+        let of = |key: &ObjectKey| {
+            let key = key.clone();
+            desired.desired.workers.values().filter(move |wanted| wanted.owner == key)
+        };
+        for change in changes {
+            match change {
+                ReplicaChange::Set(key) => {
+                    let object = &desired.replica.objects()[key];
+                    info!(object = %key, revision = %object.revision, "object received");
+                    let uid = &object.content.metadata.uid;
+                    self.on_removed(of(key).filter(|wanted| wanted.uid != *uid));
+                }
+                ReplicaChange::Removed(key) => {
+                    info!(object = %key, "object removed");
+                    self.on_removed(of(key));
+                    removed.keys.insert(key.clone());
+                }
+                ReplicaChange::Renewed(_) | ReplicaChange::Index => {}
+            }
+        }
+        removed
+    }
+
     /// Keeps the workers of an object that is removed: their last messages count.
-    pub fn on_removed<'a>(&mut self, workers: impl Iterator<Item = &'a WantedWorker>) {
+    fn on_removed<'a>(&mut self, workers: impl Iterator<Item = &'a WantedWorker>) {
         let named = workers.map(|wanted| (wanted.worker.name.clone(), wanted.clone()));
         self.departed.extend(named);
     }

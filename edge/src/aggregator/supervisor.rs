@@ -22,7 +22,7 @@ use tokio::{sync::watch, task::spawn_blocking};
 use tracing::{info, warn};
 
 use super::{connection::AggregatorConnection, files, relay::relay, status::AggregatorStatus};
-use crate::{event::AgentEvent, training::activity::TrainingNode};
+use crate::{event::AgentEvent, training::job::TrainingNode};
 
 /// A container that ran this long starts without backoff.
 const STABLE: Duration = Duration::from_secs(60);

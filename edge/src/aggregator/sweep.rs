@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 use tracing::warn;
 
 use super::{files, supervisor::remove};
-use crate::{event::AgentEvent, training::activity::TrainingNode};
+use crate::{event::AgentEvent, training::job::TrainingNode};
 
 /// Removes all aggregators except these, and reports the end.
 pub fn sweep(node: TrainingNode, known: BTreeSet<String>) {

@@ -11,7 +11,7 @@ use std::{
 
 use neptune_agent_core::{
     domain::{container::ContainerSpec, node_context::NodeContext},
-    gateway::container::CAPTURE_DIR,
+    gateway::directories::CAPTURE_DIR,
 };
 use tracing::warn;
 
@@ -80,7 +80,7 @@ mod tests {
     use neptune_agent_core::{
         domain::{container::DirectoryMount, node_context::NONROOT},
         fixtures::{node_context, wanted_gateway},
-        gateway::container::STATE_DIR,
+        gateway::directories::STATE_DIR,
         worker::{container::resolve_worker, inputs::WorkerInputs},
     };
 

@@ -187,7 +187,7 @@ mod tests {
         desired::WantedWorker,
         domain::node_context::{GATEWAYS_DIR, NONROOT},
         fixtures::{node_context, wanted_gateway},
-        gateway::files::{gateway_dir, gateway_files},
+        gateway::{directories::gateway_dir, files::gateway_files},
     };
     use serde_json::{Value, json};
 

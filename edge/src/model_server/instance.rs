@@ -11,7 +11,7 @@ use neptune_agent_core::{
         node_context::NodeContext,
         observed_container::ObservedContainer,
         rollout::RolloutState,
-        served_version::ServedVersion,
+        served_version::{ServedVersion, images_of},
         server_part::{ServerPart, Slot, part_name},
     },
     model_server::{
@@ -405,12 +405,4 @@ fn live<'a>(
     let is_target =
         |container: &&&ObservedContainer| container.is_alive() && container.has_spec(hash);
     containers.get(&part)?.iter().find(is_target).copied()
-}
-
-/// The images of a server, of its transformer and of the proxy.
-pub fn images_of(serving: &ModelServer) -> impl Iterator<Item = &String> {
-    let transformer = serving.transformer.iter().flat_map(|transformer| {
-        [&transformer.image].into_iter().chain(transformer.proxy.iter().map(|proxy| &proxy.image))
-    });
-    [&serving.image].into_iter().chain(transformer)
 }

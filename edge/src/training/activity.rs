@@ -5,9 +5,8 @@ use std::{collections::BTreeSet, fs, io, path::Path, sync::Arc};
 
 use neptune_agent_core::{
     backoff::ENGINE_CONNECT,
-    desired::WantedTask,
     domain::{
-        node_context::{NodeContext, TRAINING_DIR},
+        node_context::TRAINING_DIR,
         problem::Problem,
         training::{
             CleanProblem, SweepState, TaskEvent, TaskOutput, TaskProblem, TaskRecord, VerifyProblem,
@@ -15,18 +14,13 @@ use neptune_agent_core::{
     },
     training::container::{self, TaskInputs, TrainingIdentity},
 };
-use neptune_edge_engine::docker::Docker;
 use neptune_program::random::random;
-use neptune_wire::{AgentInstance, TaskId, WorkerReason};
-use reqwest::Client;
-use tokio::{
-    sync::{Notify, mpsc},
-    task::spawn_blocking,
-};
+use neptune_wire::{TaskId, WorkerReason};
+use tokio::{sync::Notify, task::spawn_blocking};
 use tracing::{info, warn};
 
 use super::{
-    metrics::TrainingMetrics,
+    job::{TaskJob, TrainingNode},
     output::{Expected, TaskFiles},
     prepare::{self, engine_problem},
     run, upload,
@@ -35,32 +29,6 @@ use crate::event::AgentEvent;
 
 /// Attempts to remove the containers of earlier tasks while the engine answers.
 const SWEEP_ATTEMPTS: u32 = 5;
-
-/// A task with everything that its activities need.
-#[derive(Clone)]
-pub struct TaskJob {
-    pub wanted: Arc<WantedTask>,
-    /// The dataset and the program, or what is missing.
-    pub inputs: Result<TaskInputs, TaskProblem>,
-    pub files: TaskFiles,
-    pub node: TrainingNode,
-    /// Connects to the task's aggregator only.
-    pub client: Client,
-    /// Other tasks of the node that begin with the same weights.
-    pub same_base: Vec<TaskId>,
-}
-
-/// The node on which tasks run.
-#[derive(Clone)]
-pub struct TrainingNode {
-    pub docker: Arc<Docker>,
-    pub context: Arc<NodeContext>,
-    pub instance: AgentInstance,
-    pub events: mpsc::Sender<AgentEvent>,
-    pub metrics: Arc<TrainingMetrics>,
-    /// Identifies this boot of the machine.
-    pub boot: String,
-}
 
 /// An activity with its input.
 pub enum Work {
@@ -92,19 +60,6 @@ impl TaskJob {
             self.node.metrics.on_event(&event);
             self.report(event).await;
         });
-    }
-
-    /// Reports an event.
-    pub async fn report(&self, event: TaskEvent) {
-        // The receiver is dropped only when the process exits.
-        let task = self.wanted.task.id.clone();
-        let _ = self.node.events.send(AgentEvent::Training { task, event }).await;
-    }
-
-    /// Reports an event that may be lost.
-    pub fn try_report(&self, event: TaskEvent) {
-        let task = self.wanted.task.id.clone();
-        let _ = self.node.events.try_send(AgentEvent::Training { task, event });
     }
 
     /// Verifies the output, after nothing can change it any more.

@@ -4,6 +4,7 @@ pub mod activity;
 pub mod aggregator_client;
 pub mod boot;
 mod boot_time;
+pub mod job;
 pub mod metrics;
 pub mod output;
 pub mod prepare;

@@ -13,7 +13,7 @@ use neptune_wire::{TrainingReason, TrainingScript, WorkerReason};
 use reqwest::StatusCode;
 use tokio::{fs, task::spawn_blocking};
 
-use super::{activity::TaskJob, output::TaskFiles, readable};
+use super::{job::TaskJob, output::TaskFiles, readable};
 use crate::artifacts::host_path;
 
 /// Prepares the task once. What was downloaded is kept if something else fails.

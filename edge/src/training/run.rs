@@ -21,8 +21,8 @@ use tokio::{sync::Notify, task::spawn_blocking, time::sleep_until};
 use tracing::info;
 
 use super::{
-    activity::TaskJob,
     boot_time::BootTime,
+    job::TaskJob,
     output::too_large_problem,
     prepare::{self, engine_problem},
 };

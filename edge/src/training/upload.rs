@@ -14,7 +14,7 @@ use reqwest::{Response, StatusCode};
 use serde::Deserialize as _;
 
 use super::{
-    activity::TaskJob,
+    job::TaskJob,
     metrics::SentBlocks,
     prepare::{not_trusted, unreachable},
 };

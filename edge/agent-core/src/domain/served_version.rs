@@ -156,6 +156,14 @@ pub fn is_plain_name(name: &str) -> bool {
     (1..=128).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(is_allowed)
 }
 
+/// The images of a server, of its transformer and of the proxy.
+pub fn images_of(serving: &ModelServer) -> impl Iterator<Item = &String> {
+    let transformer = serving.transformer.iter().flat_map(|transformer| {
+        [&transformer.image].into_iter().chain(transformer.proxy.iter().map(|proxy| &proxy.image))
+    });
+    [&serving.image].into_iter().chain(transformer)
+}
+
 #[cfg(test)]
 pub mod tests {
     #![allow(clippy::unwrap_used)]

@@ -8,17 +8,9 @@ use crate::{
         container::{ContainerSpec, DirectoryMount},
         node_context::NodeContext,
     },
-    gateway::files::gateway_dir,
+    gateway::directories::{CAPTURE_DIR, CONFIG_DIR, SECRETS_DIR, STATE_DIR, gateway_dir},
 };
 
-/// Directory of the configuration file in the container.
-pub const CONFIG_DIR: &str = "/etc/neptune-gateway";
-/// Directory of the gateway's state in the container.
-pub const STATE_DIR: &str = "/var/lib/neptune-gateway";
-/// Directory of the secrets in the container.
-pub const SECRETS_DIR: &str = "/etc/neptune-gateway-secrets";
-/// Directory of captured samples in the container.
-pub const CAPTURE_DIR: &str = "/var/lib/neptune-capture";
 /// The limit of memory of a gateway without one, if it has the default sizes: the bodies of all
 /// requests, which it limits to 256 MiB, what is made of them, and answers.
 const MEMORY: u64 = 1 << 30;

@@ -1,5 +1,5 @@
-//! Decides the files of a gateway: its directory, the content of its configuration file, and the
-//! secrets that it reads. Pure; `writer.rs` writes them.
+//! Decides the files of a gateway: the content of its configuration file, and the secrets that it
+//! reads. Pure; the agent writes them.
 
 use std::path::PathBuf;
 
@@ -10,19 +10,9 @@ use neptune_wire::{ContentHash, GatewaySpec};
 
 use crate::{
     desired::WantedWorker,
-    domain::{
-        gateway_files::{GatewayDir, GatewayFiles, SOCKET, secret_name},
-        node_context::{GATEWAYS_DIR, NodeContext},
-    },
-    gateway::container::{CAPTURE_DIR, SECRETS_DIR, STATE_DIR},
+    domain::gateway_files::{GatewayFiles, SOCKET, secret_name},
+    gateway::directories::{CAPTURE_DIR, SECRETS_DIR, STATE_DIR},
 };
-
-/// The directory of a gateway. A recreated object of the same name has another UID, and with it
-/// another directory.
-pub fn gateway_dir(wanted: &WantedWorker, context: &NodeContext) -> GatewayDir {
-    let id = ContentHash::of(&(&wanted.uid, &wanted.worker.name));
-    GatewayDir(context.data_dir.join(GATEWAYS_DIR).join(&id.as_str()[..16]))
-}
 
 /// The files of a gateway. `model_version`: the one that its model server serves, if it is known.
 pub fn gateway_files(
@@ -86,7 +76,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::fixtures::{node_context, wanted_gateway};
+    use crate::fixtures::wanted_gateway;
 
     fn spec() -> GatewaySpec {
         *wanted_gateway().worker.gateway.unwrap()
@@ -151,18 +141,6 @@ mod tests {
         let files = gateway_files(&wanted_gateway(), &escape, None);
         assert!(files.token.clone().unwrap().is_err());
         assert!(!content(&files, None, "").to_string().contains("shadow"));
-    }
-
-    #[test]
-    fn directory_is_one_of_the_object_and_worker() {
-        let (wanted, context) = (wanted_gateway(), node_context());
-        let dir = gateway_dir(&wanted, &context);
-        assert_eq!(dir.0.parent().unwrap(), context.data_dir.join("gateways"));
-        assert_eq!(dir.0.file_name().unwrap().len(), 16);
-        let mut recreated = wanted.clone();
-        recreated.uid = "another".into();
-        assert_ne!(gateway_dir(&recreated, &context), dir);
-        assert_eq!(gateway_dir(&wanted, &context), dir);
     }
 
     #[test]

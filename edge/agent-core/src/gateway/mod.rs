@@ -2,6 +2,7 @@
 //! their metrics.
 
 pub mod container;
+pub mod directories;
 pub mod files;
 pub mod merge;
 pub mod report_paths;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use neptune_wire::{GatewayReport, GatewaySpec};
 
-use super::{container::SECRETS_DIR, files::is_ca_copy_name};
+use super::{directories::SECRETS_DIR, files::is_ca_copy_name};
 
 /// The report with the paths of the node.
 pub fn on_node(report: &GatewayReport, spec: &GatewaySpec, secret_dir: &Path) -> GatewayReport {

@@ -7,7 +7,7 @@
 //!              /synced.json    number of bytes of raw that are synced to disk
 //!              /tree           the unpacked content so far; created again by each process
 //!              /new            the complete artifact, before it moves to the content store
-//!              /peer           what other nodes sent, see `peer_fetch`
+//!              /peer           what other nodes sent, see `peer_download`
 //!              /peer-complete  the complete content that other nodes sent
 //! ```
 

@@ -1,0 +1,60 @@
+//! A training task on this node, as its activities get it, and the way of their events.
+
+use std::sync::Arc;
+
+use neptune_agent_core::{
+    desired::WantedTask,
+    domain::{
+        node_context::NodeContext,
+        training::{TaskEvent, TaskProblem},
+    },
+    training::container::TaskInputs,
+};
+use neptune_edge_engine::docker::Docker;
+use neptune_wire::{AgentInstance, TaskId};
+use reqwest::Client;
+use tokio::sync::mpsc;
+
+use super::{metrics::TrainingMetrics, output::TaskFiles};
+use crate::event::AgentEvent;
+
+/// A task with everything that its activities need.
+#[derive(Clone)]
+pub struct TaskJob {
+    pub wanted: Arc<WantedTask>,
+    /// The dataset and the program, or what is missing.
+    pub inputs: Result<TaskInputs, TaskProblem>,
+    pub files: TaskFiles,
+    pub node: TrainingNode,
+    /// Connects to the task's aggregator only.
+    pub client: Client,
+    /// Other tasks of the node that begin with the same weights.
+    pub same_base: Vec<TaskId>,
+}
+
+/// The node on which tasks run.
+#[derive(Clone)]
+pub struct TrainingNode {
+    pub docker: Arc<Docker>,
+    pub context: Arc<NodeContext>,
+    pub instance: AgentInstance,
+    pub events: mpsc::Sender<AgentEvent>,
+    pub metrics: Arc<TrainingMetrics>,
+    /// Identifies this boot of the machine.
+    pub boot: String,
+}
+
+impl TaskJob {
+    /// Reports an event.
+    pub async fn report(&self, event: TaskEvent) {
+        // The receiver is dropped only when the process exits.
+        let task = self.wanted.task.id.clone();
+        let _ = self.node.events.send(AgentEvent::Training { task, event }).await;
+    }
+
+    /// Reports an event that may be lost.
+    pub fn try_report(&self, event: TaskEvent) {
+        let task = self.wanted.task.id.clone();
+        let _ = self.node.events.try_send(AgentEvent::Training { task, event });
+    }
+}
