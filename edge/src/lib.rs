@@ -1,30 +1,27 @@
 //! The agent of a node: runs the workers and model servers that the cloud requests, and reports
 //! their status.
 //!
+//! What to do is decided in `neptune-agent-core`, which does no I/O. The Docker client is
+//! `neptune-edge-engine`, the workers' broker `neptune-edge-broker`. Here are the loop and the I/O.
 //! The folders depend on each other in one direction:
 //!
 //! | folder | uses |
 //! |---|---|
-//! | `domain` | nothing |
-//! | `storage`, `engine`, `report` | `domain` |
-//! | `desired` | `domain`, `storage` |
-//! | `plan` | `domain`, `desired` |
-//! | `gateway` | `domain`, `desired` |
-//! | `worker` | `domain`, `desired`, `plan`, `gateway` |
-//! | `artifacts` | `domain`, `desired`, `storage` |
-//! | `model_server` | `domain`, `desired`, `plan`, `artifacts`, `engine` |
-//! | `training` | `domain`, `desired`, `artifacts`, `engine` |
-//! | `aggregator` | `domain`, `engine`, `training` |
+//! | `storage`, `report` | `neptune-agent-core` |
+//! | `event`, `config` | values of the crates that it names |
+//! | `links` | `config` |
+//! | `peers`, `replication` | `event` |
+//! | `artifacts` | `storage`, `peers`, `replication` |
+//! | `gateway`, `model_server`, `training` | `artifacts` |
+//! | `aggregator` | `training` |
 //! | `agent` | all of these |
-//! | `broker` | `config`, `domain` |
-//! | `sidecar` | `broker` |
+//! | `sidecar` | nothing |
 //! | `commands` | `startup`, which assembles the agent |
 
 pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod error;
-pub mod model_server;
 pub mod storage;
 
 mod agent;
@@ -33,6 +30,7 @@ mod artifacts;
 mod event;
 mod gateway;
 mod links;
+mod model_server;
 mod peers;
 mod replication;
 mod report;

@@ -9,12 +9,10 @@
 //! | folder | uses |
 //! |---|---|
 //! | `backoff`, `domain` | nothing |
-//! | `aggregator`, `observer`, `report` | `domain` |
-//! | `desired` | `domain` |
-//! | `plan` | `domain`, `desired` |
-//! | `gateway`, `training` | `domain`, `desired` |
-//! | `worker` | `domain`, `desired`, `plan`, `gateway` |
+//! | `aggregator`, `desired`, `observer`, `report` | `domain` |
+//! | `gateway`, `plan`, `training` | `domain`, `desired` |
 //! | `model_server` | `domain`, `plan` |
+//! | `worker` | `domain`, `desired`, `plan`, `gateway` |
 
 #![expect(clippy::implicit_hasher, reason = "labels are maps of the engine's client")]
 
