@@ -16,6 +16,7 @@ use neptune_agent_core::{
         node_context::{DOWNLOADS_DIR, GATEWAYS_DIR, NONROOT, NodeContext},
         peer_settings::WITHHELD,
     },
+    flood::FloodWatch,
     report::{batches::Batches, reporter::Reporter},
     worker::counts::Counts,
 };
@@ -34,9 +35,9 @@ use tracing::{info, warn};
 use crate::{
     Error,
     agent::{
-        Agent, Aggregators, CloudSession, Containers, DesiredState, DroppedMessages, FloodWatch,
-        Gateways, ImageCollector, LoopSchedule, ModelServers, NodeArtifacts, NodeKey,
-        ServiceNotifier, Training, WorkerPool, executor::Executor,
+        Agent, Aggregators, CloudSession, Containers, DesiredState, DroppedMessages, Gateways,
+        ImageCollector, LoopSchedule, ModelServers, NodeArtifacts, NodeKey, ServiceNotifier,
+        Training, WorkerPool, executor::Executor,
     },
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
     config::Config,

@@ -9,7 +9,8 @@
 //! | folder | uses |
 //! |---|---|
 //! | `backoff`, `domain` | nothing |
-//! | `aggregator`, `desired`, `observer`, `report` | `domain` |
+//! | `flood` | nothing |
+//! | `aggregator`, `desired`, `image_gc`, `name_contest`, `observer`, `report` | `domain` |
 //! | `gateway`, `plan`, `training` | `domain`, `desired` |
 //! | `model_server` | `domain`, `plan` |
 //! | `worker` | `domain`, `desired`, `plan`, `gateway` |
@@ -22,8 +23,11 @@ pub mod desired;
 pub mod domain;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
+pub mod flood;
 pub mod gateway;
+pub mod image_gc;
 pub mod model_server;
+pub mod name_contest;
 pub mod observer;
 pub mod plan;
 pub mod report;

@@ -1,5 +1,5 @@
 //! Removes pulled images that nothing uses any more: asks the engine what uses them, and removes
-//! the one that `image_gc.rs` chooses. Only the references of pulls are removed, never by force, so
+//! the one that `image_gc` of the agent's core chooses. Only the references of pulls are removed, never by force, so
 //! that other tags of an image stay.
 
 use std::{
@@ -9,8 +9,9 @@ use std::{
 };
 
 use bollard::errors::Error as DockerError;
-use neptune_agent_core::domain::pulled_image::{
-    CollectedImages, ImageGcLimits, ObservedImage, PulledImages,
+use neptune_agent_core::{
+    domain::pulled_image::{CollectedImages, ImageGcLimits, ObservedImage, PulledImages},
+    image_gc::{ImageRemoval, plan},
 };
 use tokio::sync::mpsc;
 use tracing::{debug, info};
@@ -18,7 +19,6 @@ use tracing::{debug, info};
 use crate::{
     docker::{Docker, status_code},
     event::EngineEvent,
-    image_gc::{ImageRemoval, plan},
 };
 
 /// One pass of the collection.

@@ -8,7 +8,6 @@ pub mod docker;
 pub mod event;
 pub mod former_nodes;
 pub mod image_collector;
-mod image_gc;
 pub mod image_pulls;
 mod images;
 mod inspect;

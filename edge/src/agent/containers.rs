@@ -11,6 +11,7 @@ use neptune_agent_core::{
         problem::Problem,
         step::Step,
     },
+    name_contest::NameContest,
     observer::EngineObserver,
     plan::attempts::Attempts,
     worker::container::RunnableWorkers,
@@ -21,7 +22,7 @@ use neptune_wire::{ContentHash, NodeName, WorkerName};
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
-use super::{executor::Executor, name_contest::NameContest};
+use super::executor::Executor;
 
 /// The observed containers, the attempts, and the executor of steps.
 pub struct Containers {

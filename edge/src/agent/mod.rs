@@ -23,12 +23,10 @@ mod containers;
 mod desired_state;
 mod dropped;
 pub mod executor;
-mod flood;
 mod gateways;
 mod image_collector;
 mod model_reloads;
 mod model_servers;
-mod name_contest;
 mod node_artifacts;
 mod node_check;
 pub mod node_key;
@@ -56,12 +54,13 @@ use tracing::{debug, info, info_span, warn};
 
 pub use self::{
     aggregators::Aggregators, cloud_session::CloudSession, containers::Containers,
-    desired_state::DesiredState, dropped::DroppedMessages, flood::FloodWatch, gateways::Gateways,
+    desired_state::DesiredState, dropped::DroppedMessages, gateways::Gateways,
     image_collector::ImageCollector, model_servers::ModelServers, node_artifacts::NodeArtifacts,
     node_key::NodeKey, service_notifier::ServiceNotifier, training::Training,
     worker_pool::WorkerPool,
 };
 use neptune_agent_core::{
+    flood::FloodWatch,
     plan::{NodeFacts, NodePlan, remove_unwanted},
     worker::{container::resolve_workers, plan::plan_workers},
 };

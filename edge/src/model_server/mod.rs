@@ -1,5 +1,4 @@
-//! Model servers: which version runs, its container, its health probes and the rollout of a new
-//! version.
+//! Model servers: the state of an instance, its health probes, and the file with its route.
 
 pub mod http_probe;
 pub mod instance;

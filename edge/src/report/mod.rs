@@ -1,4 +1,4 @@
-//! The messages to the cloud: object status, node presence, and the batches over `EventBus`.
+//! Publishes to the cloud: object status, node presence, and the batches over `EventBus`.
 
 pub mod capacity;
 pub mod own_address;

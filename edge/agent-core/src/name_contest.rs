@@ -6,10 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_agent_core::{
-    backoff::YIELD_CONTAINERS, domain::observed_container::ObservedContainer,
-};
 use neptune_wire::WorkerName;
+
+use crate::{backoff::YIELD_CONTAINERS, domain::observed_container::ObservedContainer};
 
 /// How long a contest is reported after the last foreign container.
 const REPORTED_FOR: Duration = Duration::from_secs(10 * 60);
@@ -91,7 +90,7 @@ impl NameContest {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::disallowed_methods)]
-    use neptune_agent_core::fixtures::observed_container;
+    use crate::fixtures::observed_container;
 
     use super::*;
 

@@ -11,9 +11,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use neptune_agent_core::domain::pulled_image::{
-    ImageGcLimits, ObservedImage, PulledImage, PulledImages,
-};
+use crate::domain::pulled_image::{ImageGcLimits, ObservedImage, PulledImage, PulledImages};
 
 /// The result of a decision.
 #[derive(Debug, PartialEq, Eq)]
