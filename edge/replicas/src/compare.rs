@@ -6,6 +6,15 @@ use neptune_content::Digest;
 
 use crate::manifest::{BLOCK, FileBlocks, Manifest, RelativePath};
 
+/// What happens to files that the source removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deletions {
+    /// They are removed.
+    Follow,
+    /// They stay.
+    Keep,
+}
+
 /// Where a block of a new file is from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlockOrigin {

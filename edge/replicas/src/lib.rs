@@ -29,8 +29,8 @@ mod source;
 mod staging;
 
 pub use block_fetch::{ReplicaError, SyncReport};
-pub use compare::{BlockOrigin, FileChange, SyncPlan, compare};
+pub use compare::{BlockOrigin, Deletions, FileChange, SyncPlan, compare};
 pub use manifest::{BLOCK, FileBlocks, InvalidManifest, MAX_FILES, Manifest, RelativePath};
 pub use progress::SyncProgress;
-pub use replica::{Deletions, Replica};
+pub use replica::Replica;
 pub use source::{DatasetDescription, DatasetSource, FileEnd, Generation, SourceData};

@@ -21,7 +21,7 @@ use tokio::task::spawn_blocking;
 use crate::{
     DatasetDescription, Generation,
     block_fetch::{BlockFetch, ReplicaError, SyncReport},
-    compare::{BlockOrigin, FileChange, compare, origins_of},
+    compare::{BlockOrigin, Deletions, FileChange, compare, origins_of},
     directory_lock::DirectoryLock,
     files::{FileVersion, free_space, hash_blocks, read_at, read_json, walk, write_at, write_json},
     manifest::{BLOCK, FileBlocks, Manifest, RelativePath},
@@ -31,15 +31,6 @@ use crate::{
 
 /// Bytes of an encoded manifest at most.
 const MAX_MANIFEST: u64 = 512 * 1024 * 1024;
-
-/// What happens to files that the source removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deletions {
-    /// They are removed.
-    Follow,
-    /// They stay.
-    Keep,
-}
 
 /// The copy of a directory.
 #[derive(Debug)]

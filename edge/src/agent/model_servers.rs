@@ -16,7 +16,7 @@ use neptune_agent_core::{
         observed_container::ObservedContainer,
         rollout::RolloutState,
         served_version::{ServedVersion, VERSIONS_DIR, images_of},
-        server_part::{ProbeFailure, ServerPart, part_name},
+        server_part::{ObservedServer, ProbeFailure, ServerPart, part_name},
     },
     model_server::{container::proxy_dir, plan::plan_server},
     plan::{NodeFacts, NodePlan, attempts::Attempts},
@@ -36,7 +36,7 @@ use crate::{
     event::AgentEvent,
     model_server::{
         http_probe as http,
-        instance::{InstanceFacts, ModelServerInstance, ObservedServer, Route},
+        instance::{InstanceFacts, ModelServerInstance, Route},
         route_file,
     },
     storage::Store,

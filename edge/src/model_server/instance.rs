@@ -12,7 +12,7 @@ use neptune_agent_core::{
         observed_container::ObservedContainer,
         rollout::RolloutState,
         served_version::{ServedVersion, images_of},
-        server_part::{ServerPart, Slot, part_name},
+        server_part::{ObservedServer, ServerPart, Slot, part_name},
     },
     model_server::{
         container::{VersionContainers, beside, version_containers},
@@ -62,9 +62,6 @@ pub struct Route {
     /// Requests in flight at the other transformer end before this time.
     pub drained_at: Option<Instant>,
 }
-
-/// The observed containers of a server, by part.
-pub type ObservedServer<'a> = BTreeMap<ServerPart, Vec<&'a ObservedContainer>>;
 
 /// The facts of a decision beside the stored state.
 #[derive(Clone, Copy)]
@@ -357,7 +354,7 @@ impl ModelServerInstance {
             }
             Some(WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory) => {
                 let hash = self.container().map(|container| &container.hash);
-                match exit_message(facts.attempts, hash) {
+                match facts.attempts.ending_of(hash) {
                     Some(message) => InstanceState::Down { reason, message },
                     None => InstanceState::Absent(message),
                 }
@@ -380,7 +377,7 @@ impl ModelServerInstance {
         Some(match problem.reason {
             WorkerReason::ContainerRefused | WorkerReason::ScriptMissing => down(&problem.message),
             WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory => {
-                match exit_message(attempts, self.hashes.get(&part)) {
+                match attempts.ending_of(self.hashes.get(&part)) {
                     Some(message) => down(message),
                     None => InstanceState::Absent(Some(&problem.message)),
                 }
@@ -388,12 +385,6 @@ impl ModelServerInstance {
             _ => InstanceState::Absent(Some(&problem.message)),
         })
     }
-}
-
-/// How the container exited, if it was the one with this hash, which must run.
-fn exit_message<'a>(attempts: &'a Attempts, hash: Option<&ContentHash>) -> Option<&'a str> {
-    let started = attempts.started.as_ref().map(|(started, _)| started.as_str());
-    attempts.ending.as_deref().filter(|_| started == hash.map(ContentHash::as_str))
 }
 
 /// The live container of a part with this hash.

@@ -1,8 +1,12 @@
 //! The programs behind an endpoint: a model server and, if it has one, its transformer with the
 //! proxy in front of it.
 
+use std::collections::BTreeMap;
+
 use neptune_wire::WorkerName;
 use serde::{Deserialize, Serialize};
+
+use crate::domain::observed_container::ObservedContainer;
 
 /// Maximum length of a worker's name.
 const MAX_NAME_LENGTH: usize = 63;
@@ -86,6 +90,9 @@ pub struct ProbeFailure {
     /// The request and what is wrong.
     pub message: String,
 }
+
+/// The observed containers of a server, by part.
+pub type ObservedServer<'a> = BTreeMap<ServerPart, Vec<&'a ObservedContainer>>;
 
 #[cfg(test)]
 mod tests {

@@ -45,6 +45,12 @@ struct RunningSince {
 }
 
 impl Attempts {
+    /// How the container exited, if it was the one with this hash, which must run.
+    pub fn ending_of(&self, hash: Option<&ContentHash>) -> Option<&str> {
+        let started = self.started.as_ref().map(|(started, _)| started.as_str());
+        self.ending.as_deref().filter(|_| started == hash.map(ContentHash::as_str))
+    }
+
     /// Sets the spec that the worker must have. Failures of another spec do not delay it.
     pub fn set_target(&mut self, spec: &ContentHash) {
         if self.target.as_ref() != Some(spec) {
