@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn cycles_are_found_at_every_depth() {
         for (case, files, expected) in CASES {
-            let heads = found(files).into_iter().map(|cycle| {
+            let heads = cycles_in(files).into_iter().map(|cycle| {
                 let head = cycle.lines().next().unwrap_or_default();
                 head.trim_start_matches("cycle in ").to_owned()
             });

@@ -1,7 +1,7 @@
 //! Checks of the repository as text: vocabulary, short documentation comments, import cycles, links
 //! and widths of Markdown, lengths of files, renames, servers without the shared accept loop, images
-//! of tests, known flaky tests, tests of documented behaviour, repeated property tests. Reads tracked
-//! files only. The tests in `tests/repository.rs` run the checks.
+//! of tests, known flaky tests, tests of documented behaviour, repeated property tests, walks through the
+//! code. Reads tracked files only. The tests in `tests/repository.rs` run the checks.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -18,6 +18,7 @@ mod paths;
 pub mod renames;
 pub mod retries;
 pub mod source;
+pub mod walks;
 
 use std::{
     fs,

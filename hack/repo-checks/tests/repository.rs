@@ -14,7 +14,7 @@ use repo_checks::{
     language::{self, Exception, Finding},
     length, listeners, markdown, renames, retries, root,
     source::{Source, test_functions},
-    tracked_files, tracked_paths,
+    tracked_files, tracked_paths, walks,
 };
 
 /// The folders whose documentation comments are sentences.
@@ -148,6 +148,21 @@ fn documented_behaviour_has_tests_that_exist() {
     let found: Vec<String> =
         pages.iter().flat_map(|page| documented::problems(page, &tests)).collect();
     fail_with(&found, "name in the section Tests of the page the test of the row, or a reason");
+}
+
+/// The most files of each walk, in the order of the page.
+const MAX_WALK_FILES: &[usize] = &[48, 36, 27, 45];
+
+#[test]
+fn walks_name_files_and_functions_that_exist() {
+    let pages = tracked_files(|path| path == "docs/architecture.md");
+    let sources = tracked_files(|path| extension(path) == "rs");
+    let (walks, problems) = walks::walks(&pages[0], &sources);
+    fail_with(&problems, "correct docs/architecture.md");
+    assert_eq!(walks.len(), MAX_WALK_FILES.len());
+    let long = walks.iter().zip(MAX_WALK_FILES).filter(|(walk, most)| walk.files.len() > **most);
+    let long = long.map(|(walk, most)| format!("{}: {} of {most}", walk.heading, walk.files.len()));
+    fail_with(&long.collect::<Vec<_>>(), "a journey passes through fewer files");
 }
 
 #[test]
