@@ -103,7 +103,7 @@ pub enum ConfigError {
     CaptureBytes {
         /// The smallest permitted size in bytes.
         least: u64,
-        /// The value.
+        /// The size in bytes as given.
         bytes: u64,
     },
     /// No answer of the permitted size would have room.
@@ -111,7 +111,7 @@ pub enum ConfigError {
     AnswerBytes {
         /// The value of `maxBodyBytes` in bytes.
         least: usize,
-        /// The value.
+        /// The value of `maxAnswerBytes` in bytes.
         bytes: usize,
     },
     /// A limit is 0.

@@ -14,7 +14,7 @@ const CONFIGURATION: u8 = 2;
 pub enum Threads {
     /// One for each CPU.
     Cpus,
-    /// A fixed number.
+    /// As many threads as the number, on any machine.
     Number(usize),
 }
 
@@ -25,7 +25,7 @@ pub struct Program {
     pub name: &'static str,
     /// The filter of its log without an option or variable.
     pub log_filter: &'static str,
-    /// Its threads.
+    /// How many threads run its tasks.
     pub threads: Threads,
 }
 

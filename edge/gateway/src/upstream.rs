@@ -1,5 +1,6 @@
 //! The clients of the two model servers.
 
+mod call;
 mod cloud;
 mod cloud_grpc;
 mod deadline;
@@ -12,7 +13,8 @@ mod path;
 mod turn;
 
 pub use self::{
-    cloud::{CLIENT_TIMEOUT, CloudAnswer, CloudClient, CloudRequest, CloudStream, read_token},
+    call::{CloudAnswer, CloudRequest},
+    cloud::{CLIENT_TIMEOUT, CloudClient, CloudStream, read_token},
     deadline::Deadline,
     edge::{EdgeClient, EdgeError},
     excerpt::{excerpt, line as excerpt_line},

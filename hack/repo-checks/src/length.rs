@@ -43,7 +43,8 @@ fn lines_before_tests(file: &TextFile) -> usize {
     let code = Source::new(&file.text).code();
     let lines: Vec<&str> = code.lines().collect();
     let begins_tests = |pair: &[&str]| {
-        pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && !pair[1].ends_with(';')
+        let module = pair[1].strip_prefix("pub ").unwrap_or(pair[1]);
+        pair[0] == "#[cfg(test)]" && module.starts_with("mod ") && !module.ends_with(';')
     };
     lines.windows(2).position(begins_tests).unwrap_or(lines.len())
 }
@@ -113,7 +114,7 @@ mod tests {
     fn file_is_refused_by_its_lines_before_and_with_the_tests() {
         let before = |count: usize, tests: usize| {
             format!(
-                "#[cfg(test)]\nmod fixtures;\n{}#[cfg(test)]\nmod tests {{\n{}}}\n",
+                "#[cfg(test)]\nmod fixtures;\n{}#[cfg(test)]\npub mod tests {{\n{}}}\n",
                 "x;\n".repeat(count),
                 "    y;\n".repeat(tests)
             )

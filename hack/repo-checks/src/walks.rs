@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::TextFile;
+use crate::{TextFile, extension};
 
-/// One walk.
+/// One walk through the code, and where it leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Walk {
     /// The heading above its table.
@@ -61,7 +61,7 @@ fn step(line: &str) -> Option<(Vec<String>, Vec<String>)> {
     let mut cells = line.strip_prefix('|')?.split('|');
     let (first, second) = (cells.next()?, cells.next()?);
     let mut files: Vec<String> = Vec::new();
-    for name in quoted(first).filter(|name| name.ends_with(".rs")) {
+    for name in quoted(first).filter(|name| extension(name) == "rs") {
         let folder = files.last().and_then(|file| file.rsplit_once('/'));
         files.push(match folder {
             Some((folder, _)) if !name.contains('/') => format!("{folder}/{name}"),
@@ -101,8 +101,10 @@ mod tests {
              | `a/c.rs`, `d.rs` | `second`, `third` |\n| `a/b.rs` | `second` |\n\
              | `a/b.rs`, `c.rs` | `second` |\n## Next\n| `y.rs` | `no` |\n",
         );
-        let sources =
-            [file("a/b.rs", "pub fn first() {}"), file("a/c.rs", "async fn second<T>() {}\nfn thirds()")];
+        let sources = [
+            file("a/b.rs", "pub fn first() {}"),
+            file("a/c.rs", "async fn second<T>() {}\nfn thirds()"),
+        ];
         let (walks, problems) = walks(&page, &sources);
         let files = ["a/b.rs", "a/c.rs", "a/d.rs"].map(str::to_owned).into();
         assert_eq!(walks, [Walk { heading: "One".to_owned(), files }]);

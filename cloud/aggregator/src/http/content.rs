@@ -18,7 +18,7 @@ use super::{
     access::Peer,
     range::{Requested, requested},
     response,
-    router::Shared,
+    shared::Shared,
 };
 use crate::{error::Error, run::Run};
 

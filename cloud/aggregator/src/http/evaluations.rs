@@ -11,7 +11,7 @@ use neptune_wire::{TaskId, TaskKind};
 use super::{
     access::{Peer, TaskAccess},
     body, response,
-    router::Shared,
+    shared::Shared,
     updates::MAX_REPORT,
 };
 use crate::run::{Event, Rejection};

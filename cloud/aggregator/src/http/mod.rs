@@ -8,6 +8,7 @@ mod range;
 mod response;
 mod router;
 pub mod server;
+mod shared;
 mod state;
 mod updates;
 mod verdict;

@@ -24,7 +24,8 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use super::{
     access::Peer,
     response::{self, problem},
-    router::{Shared, with_tls, without_tls},
+    router::{with_tls, without_tls},
+    shared::Shared,
 };
 use crate::{aggregator::Aggregator, error::Error};
 

@@ -9,7 +9,7 @@ use axum::{
 };
 use serde::Deserialize;
 
-use super::{access::Peer, body, response, router::Shared};
+use super::{access::Peer, body, response, shared::Shared};
 use crate::{aggregator::Current, run::Event};
 
 /// Largest request in bytes: 256 workers, and texts of as many failed tasks.

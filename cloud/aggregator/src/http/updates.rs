@@ -14,16 +14,13 @@ use neptune_content::{
     server::{self, Next},
     uploads::{MAX_BLOCK, UploadId},
 };
-use neptune_wire::{
-    TaskId, TaskKind,
-    aggregator::{RunTask, UpdateReport},
-};
+use neptune_wire::{TaskId, TaskKind, aggregator::UpdateReport};
 use tokio::time::timeout;
 
 use super::{
     access::{Peer, TaskAccess},
     body, response,
-    router::Shared,
+    shared::{Shared, Upload},
     verdict,
 };
 use crate::{
@@ -36,13 +33,6 @@ use crate::{
 pub const MAX_REPORT: usize = 64 * 1024;
 /// How long a block waits while too many others arrive.
 const MAX_QUEUE: Duration = Duration::from_mins(5);
-
-/// A request for an update that may continue.
-pub struct Upload {
-    pub task: RunTask,
-    pub content: Digest,
-    id: UploadId,
-}
 
 /// Handles `PUT /v1/updates/TASK/SHA256/report`.
 pub async fn put_report(

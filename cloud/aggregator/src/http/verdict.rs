@@ -12,7 +12,10 @@ use neptune_wire::{
     aggregator::{RunTask, UpdateAccepted},
 };
 
-use super::{response, router::Shared, updates::Upload};
+use super::{
+    response,
+    shared::{Shared, Upload},
+};
 use crate::{
     aggregator::{Aggregator, Held},
     error::Error,

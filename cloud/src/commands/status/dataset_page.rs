@@ -3,41 +3,12 @@
 use std::fmt::Write as _;
 
 use neptune_api::{Dataset, DatasetReplica};
-use serde::Serialize;
 
 use super::{
     build::{RelatedObjects, advice_on, lines_of_nodes, number},
-    page::Page,
+    page::{DatasetLines, Page, ReplicaLine},
     ready_page::of_ready,
 };
-
-/// The part of the page that only a Dataset has.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DatasetLines {
-    /// The node with the data.
-    pub node: String,
-    pub samples: Option<i64>,
-    pub bytes: Option<i64>,
-    pub generation: Option<i64>,
-    pub root: Option<String>,
-    /// Such as `1/2`; absent without replicas.
-    pub replicas_in_sync: Option<String>,
-    pub replicas: Vec<ReplicaLine>,
-}
-
-/// A copy.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ReplicaLine {
-    pub node: String,
-    pub state: String,
-    pub bytes_behind: Option<i64>,
-    /// Seconds since the copy was equal to the source.
-    pub lag_seconds: Option<i64>,
-    pub generation: Option<i64>,
-    pub samples: Option<i64>,
-}
 
 /// The names of the nodes of a Dataset: the source first.
 pub fn nodes(dataset: &Dataset) -> impl Iterator<Item = &str> {

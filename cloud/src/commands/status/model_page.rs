@@ -4,41 +4,12 @@ use std::fmt::Write as _;
 
 use neptune_api::{Model, ModelNode, ModelNodeState, ModelStatus};
 use neptune_wire::redact;
-use serde::Serialize;
 
 use super::{
     build::{RelatedObjects, advice_on, lines_of_nodes, number, or_none},
-    page::Page,
+    page::{FileLine, ModelLines, Page},
     ready_page::of_ready,
 };
-
-/// The part of the page that only a Model has.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ModelLines {
-    /// The address of the file, without credentials.
-    pub file: String,
-    /// Such as `2/3`.
-    pub present_on: Option<String>,
-    /// Such as `2/3`; absent without a placement.
-    pub placed: Option<String>,
-    pub metrics: Vec<String>,
-    /// Who measured the metrics, where, and with which data.
-    pub measured: Option<String>,
-    pub nodes: Vec<FileLine>,
-}
-
-/// The file on a node.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct FileLine {
-    pub node: String,
-    pub state: String,
-    /// `Origin` or `Peer:NODE`; absent for a path of the node.
-    pub source: Option<String>,
-    pub version: Option<String>,
-    pub bytes: Option<i64>,
-}
 
 /// The names of the nodes in the status.
 pub fn nodes(model: &Model) -> impl Iterator<Item = &str> {

@@ -3,9 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
-use super::{
-    cascade::Cascade, dataset_page::DatasetLines, model_page::ModelLines, training::Training,
-};
+use super::{cascade::Cascade, training::Training};
 
 /// The page; its JSON form is the output of `--output json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -115,4 +113,60 @@ pub struct EventLine {
     pub kind: String,
     pub reason: String,
     pub message: String,
+}
+
+/// The part of the page that only a Dataset has.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DatasetLines {
+    /// The node with the data.
+    pub node: String,
+    pub samples: Option<i64>,
+    pub bytes: Option<i64>,
+    pub generation: Option<i64>,
+    pub root: Option<String>,
+    /// Such as `1/2`; absent without replicas.
+    pub replicas_in_sync: Option<String>,
+    pub replicas: Vec<ReplicaLine>,
+}
+
+/// A copy.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicaLine {
+    pub node: String,
+    pub state: String,
+    pub bytes_behind: Option<i64>,
+    /// Seconds since the copy was equal to the source.
+    pub lag_seconds: Option<i64>,
+    pub generation: Option<i64>,
+    pub samples: Option<i64>,
+}
+
+/// The part of the page that only a Model has.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelLines {
+    /// The address of the file, without credentials.
+    pub file: String,
+    /// Such as `2/3`.
+    pub present_on: Option<String>,
+    /// Such as `2/3`; absent without a placement.
+    pub placed: Option<String>,
+    pub metrics: Vec<String>,
+    /// Who measured the metrics, where, and with which data.
+    pub measured: Option<String>,
+    pub nodes: Vec<FileLine>,
+}
+
+/// The file on a node.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FileLine {
+    pub node: String,
+    pub state: String,
+    /// `Origin` or `Peer:NODE`; absent for a path of the node.
+    pub source: Option<String>,
+    pub version: Option<String>,
+    pub bytes: Option<i64>,
 }

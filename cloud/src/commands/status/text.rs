@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use k8s_openapi::jiff::Timestamp;
 
-use super::{dataset_page::ReplicaLine, model_page::FileLine, page::Page};
+use super::page::{FileLine, Page, ReplicaLine};
 
 /// Formats the page; ages are relative to `now`.
 pub fn text(page: &Page, now: Timestamp) -> String {

@@ -32,7 +32,7 @@ pub struct LogFlags {
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// Text for people.
+    /// Lines of text for a terminal or the journal.
     #[default]
     Text,
     /// One JSON object per line.

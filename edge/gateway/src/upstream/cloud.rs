@@ -4,7 +4,7 @@
 use std::{
     fs, io,
     path::Path,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{PoisonError, RwLock},
     time::Duration,
 };
 
@@ -19,8 +19,8 @@ use reqwest::{Certificate, Client, RequestBuilder, Response, redirect};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
+    call::{CloudAnswer, CloudRequest, bearer},
     cloud_grpc::GrpcClient,
-    deadline::Deadline,
     excerpt::{MAX_BYTES, excerpt},
     failure::{CloudError, classified_with, failed, out_of_time},
     path::Upper,
@@ -29,7 +29,7 @@ use crate::{
     config::Config,
     error::Error,
     protocol::{Payload, path::join},
-    server::{Hold, Wire},
+    server::Wire,
 };
 
 /// The time that a client gives for the answer, in milliseconds.
@@ -47,43 +47,6 @@ pub struct CloudClient {
     max_answer: usize,
     token: RwLock<Option<HeaderValue>>,
     grpc: Option<GrpcClient>,
-}
-
-/// A request to the cloud.
-#[derive(Debug, Clone)]
-pub struct CloudRequest {
-    /// How it is sent.
-    pub wire: Wire,
-    /// The path at a server without a base path.
-    pub path: String,
-    /// The headers.
-    pub headers: HeaderMap,
-    /// The body.
-    pub body: Payload,
-    /// When the whole answer has to be there.
-    pub deadline: Deadline,
-    /// Counts the bytes of the answer.
-    pub held: Option<Arc<dyn Hold>>,
-}
-
-impl CloudRequest {
-    /// Counts bytes of the answer.
-    ///
-    /// # Errors
-    /// There is no room.
-    pub(super) fn hold(&self, read: usize, more: usize) -> Result<(), CloudError> {
-        let is_held = self.held.as_ref().is_none_or(|held| held.grow(read, more));
-        if is_held { Ok(()) } else { Err(CloudError::NoRoom) }
-    }
-}
-
-/// A whole answer.
-#[derive(Debug, Clone)]
-pub struct CloudAnswer {
-    /// Its body.
-    pub payload: Payload,
-    /// What it shows of the gateways above.
-    pub upper: Upper,
 }
 
 /// A streamed answer.
@@ -346,11 +309,6 @@ impl CloudStream {
             Ok(Ok(chunk)) => Ok(chunk),
         }
     }
-}
-
-/// The token in the value of `Authorization`.
-pub(super) fn bearer(authorization: Option<&HeaderValue>) -> Option<&str> {
-    authorization?.to_str().ok()?.strip_prefix("Bearer ")
 }
 
 /// The token in a file.

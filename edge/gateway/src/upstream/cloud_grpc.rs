@@ -31,7 +31,7 @@ use tonic::{
 };
 
 use super::{
-    cloud::{CloudAnswer, CloudRequest, bearer},
+    call::{CloudAnswer, CloudRequest, bearer},
     failure::{CloudError, classified_with, failed, grpc_reason, out_of_time},
     path::Upper,
 };

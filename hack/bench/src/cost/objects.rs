@@ -14,7 +14,7 @@ const SITE: u32 = 20;
 /// Datasets that the `TrainingModels` use.
 const DATASETS: u32 = 100;
 
-/// Creates the nodes.
+/// Creates the `Node` objects of the fleet, with the labels of agents and sites.
 pub async fn create_nodes(client: &Client, count: u32) {
     let nodes: Api<Node> = Api::all(client.clone());
     let made = stream::iter(0..count).for_each_concurrent(16, |at| {
