@@ -71,12 +71,7 @@ License: Apache-2.0
 EOF
 put 0644 LICENSE usr/share/doc/neptune-edge/LICENSE
 put 0644 NOTICE usr/share/doc/neptune-edge/NOTICE
-case $arch in
-    amd64) target=x86_64-unknown-linux-gnu ;;
-    arm64) target=aarch64-unknown-linux-gnu ;;
-    *) target=$(rustc -vV | sed -n 's/^host: //p') ;;
-esac
-python3 hack/dependencies.py licenses --target "$target" neptune-edge >"$doc/THIRD-PARTY-LICENSES.txt"
+python3 hack/dependencies.py licenses --target "$(rust_target "$arch")" neptune-edge >"$doc/THIRD-PARTY-LICENSES.txt"
 cat >"$doc/changelog" <<EOF
 neptune-edge ($version) stable; urgency=medium
 
@@ -88,7 +83,7 @@ gzip -9n "$doc/changelog" "$doc/operations.md" "$doc/security.md" "$doc/THIRD-PA
 chmod 0644 "$doc"/*
 
 # The libraries that the program is linked with. For another architecture, or without dpkg-dev: those of every build.
-depends='libc6 (>= 2.36), libgcc-s1 (>= 4.2)'
+depends="libc6 (>= $OLDEST_GLIBC), libgcc-s1 (>= 4.2)"
 if [ "$arch" = "$(dpkg --print-architecture)" ] && has dpkg-shlibdeps; then
     mkdir -p "$scratch/debian"
     printf 'Source: neptune-edge\n\nPackage: neptune-edge\nArchitecture: any\n' >"$scratch/debian/control"

@@ -305,6 +305,19 @@ use_toolchain() {
 # target_dir: the folder into which cargo builds.
 target_dir() { (cd "$ROOT" && cargo metadata --format-version 1 --no-deps | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p'); }
 
+# The programs of a release, and the oldest glibc on which they start.
+PROGRAMS=(neptune-cloud neptune-aggregator neptune-edge neptune-gateway)
+OLDEST_GLIBC=2.31
+
+# rust_target ARCH: Rust's name of an architecture that Debian calls ARCH.
+rust_target() {
+    case $1 in
+        amd64) echo x86_64-unknown-linux-gnu ;;
+        arm64) echo aarch64-unknown-linux-gnu ;;
+        *) fail "unsupported architecture $1: expected amd64 or arm64" ;;
+    esac
+}
+
 # workspace_version: the version in Cargo.toml.
 workspace_version() { sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml"; }
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds everything that a release consists of into dist/: the three programs, both images, the Helm chart, the Debian
-# package, the CRDs, bills of materials, third-party licences, release notes and checksums. docs/release.md has the steps
-# before and after. Publishes nothing.
+# Builds everything that a release consists of into dist/: for amd64 and arm64 the programs, both images and the Debian
+# package, and the Helm chart, the CRDs, bills of materials, third-party licences, release notes and checksums. Starts
+# the programs on Debian 11. docs/release.md has the steps before and after. Publishes nothing.
 #
 #   ./hack/release.sh             checks the release, then builds it
 #   ./hack/release.sh --dry-run   only checks, and prints what would be built
 #
-# Needs root and Debian (for build/images.sh), Docker, python3 and helm, which it installs if it is missing.
+# Needs root and Debian (for build/images.sh), Docker, python3, zig and helm, which it installs if they are missing.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT"
@@ -23,7 +23,7 @@ need_cargo
 need python3 python3 "to write the bills of materials"
 version=$(workspace_version)
 tag=v$version
-arch=$(dpkg --print-architecture 2>/dev/null || uname -m)
+architectures=(amd64 arm64)
 dist=$ROOT/dist
 
 # --- Checks: all problems are printed before the script fails.
@@ -49,23 +49,20 @@ cargo metadata --format-version 1 --locked --no-deps >/dev/null 2>&1 || problem 
 # The section of the version in CHANGELOG.md, without its heading.
 release_notes() { awk -v heading="## [$version]" 'index($0, "## [") == 1 { inside = index($0, heading) == 1; next } inside' CHANGELOG.md; }
 
-outputs=(
-    "neptune-cloud_${version}_linux_$arch.tar.gz"
-    "neptune-edge_${version}_linux_$arch.tar.gz"
-    "neptune-gateway_${version}_linux_$arch.tar.gz"
-    "neptune-cloud_${version}_linux_$arch.image.tar.gz"
-    "neptune-edge_${version}_linux_$arch.image.tar.gz"
-    "neptune-$version.tgz"
-    "neptune-edge_${version}_$arch.deb"
-    "neptune-crds_$version.yaml"
-    "neptune-cloud_$version.cdx.json"
-    "neptune-aggregator_$version.cdx.json"
-    "neptune-edge_$version.cdx.json"
-    "neptune-gateway_$version.cdx.json"
-    THIRD-PARTY-LICENSES.txt
-    RELEASE-NOTES.md
-    SHA256SUMS
-)
+outputs=()
+for arch in "${architectures[@]}"; do
+    outputs+=(
+        "neptune-cloud_${version}_linux_$arch.tar.gz"
+        "neptune-edge_${version}_linux_$arch.tar.gz"
+        "neptune-gateway_${version}_linux_$arch.tar.gz"
+        "neptune-cloud_${version}_linux_$arch.image.tar.gz"
+        "neptune-edge_${version}_linux_$arch.image.tar.gz"
+        "neptune-edge_${version}_$arch.deb"
+        "THIRD-PARTY-LICENSES_$arch.txt"
+    )
+    for program in "${PROGRAMS[@]}"; do outputs+=("${program}_${version}_linux_$arch.cdx.json"); done
+done
+outputs+=("neptune-$version.tgz" "neptune-crds_$version.yaml" RELEASE-NOTES.md SHA256SUMS)
 if [ -n "$dry_run" ]; then
     step "would build into dist/"
     printf '  %s\n' "${outputs[@]}"
@@ -85,43 +82,44 @@ export SOURCE_DATE_EPOCH
 NEPTUNE_REVISION=$(git rev-parse HEAD)
 export NEPTUNE_REVISION
 
-step "programs"
-programs=(neptune-cloud neptune-aggregator neptune-edge neptune-gateway)
-cargo build --quiet --release --locked "${programs[@]/#/--package=}"
-release=$(target_dir)/release
+./build/programs.sh "${architectures[@]}"
+./hack/test-old-systems.sh "${architectures[@]}"
 
-step "licences and bills of materials"
-python3 hack/dependencies.py licenses "${programs[@]}" >"$dist/THIRD-PARTY-LICENSES.txt"
-for program in "${programs[@]}"; do
-    python3 hack/dependencies.py sbom "$program" >"$dist/${program}_$version.cdx.json"
-done
-python3 hack/dependencies.py check "$dist"/*.cdx.json || fail "a bill of materials is malformed: see above"
-
-# archive PROGRAM: the program with its licences; the same sources give the same archive.
+# archive PROGRAM ARCH: the program with its licences; the same sources give the same archive.
 archive() {
-    local program=$1 folder
+    local program=$1 arch=$2 folder
     folder=$(mktemp -d)
-    install -D -t "$folder/$program-$version" "$release/$program"
-    install -m 0644 -t "$folder/$program-$version" LICENSE NOTICE "$dist/THIRD-PARTY-LICENSES.txt"
+    install -D -t "$folder/$program-$version" "$programs/$arch/$program"
+    install -m 0644 -t "$folder/$program-$version" LICENSE NOTICE
+    install -m 0644 "$dist/THIRD-PARTY-LICENSES_$arch.txt" "$folder/$program-$version/THIRD-PARTY-LICENSES.txt"
     tar --create --directory="$folder" --sort=name --owner=0 --group=0 --mtime="@$SOURCE_DATE_EPOCH" "$program-$version" |
         gzip -9n >"$dist/${program}_${version}_linux_$arch.tar.gz"
     rm -rf "$folder"
 }
-archive neptune-cloud
-archive neptune-edge
-archive neptune-gateway
 
-step "images"
-PROFILE=release TAG=$version ./build/images.sh
-for program in neptune-cloud neptune-edge; do
-    docker save "$program:$version" | gzip -9n >"$dist/${program}_${version}_linux_$arch.image.tar.gz"
+programs=$(target_dir)/release-programs
+for arch in "${architectures[@]}"; do
+    step "licences and bills of materials for $arch"
+    target=$(rust_target "$arch")
+    python3 hack/dependencies.py licenses --target "$target" "${PROGRAMS[@]}" >"$dist/THIRD-PARTY-LICENSES_$arch.txt"
+    for program in "${PROGRAMS[@]}"; do
+        python3 hack/dependencies.py sbom --target "$target" "$program" >"$dist/${program}_${version}_linux_$arch.cdx.json"
+    done
+    for program in neptune-cloud neptune-edge neptune-gateway; do archive "$program" "$arch"; done
+
+    step "images for $arch"
+    ARCH=$arch TAG=$version ./build/images.sh
+    for program in neptune-cloud neptune-edge; do
+        docker save "$program:$version" | gzip -9n >"$dist/${program}_${version}_linux_$arch.image.tar.gz"
+    done
+
+    step "Debian package for $arch"
+    BINARY=$programs/$arch/neptune-edge ARCH=$arch ./build/deb.sh "$dist"
 done
+python3 hack/dependencies.py check "$dist"/*.cdx.json || fail "a bill of materials is malformed: see above"
 
 step "Helm chart"
 "$(helm_command)" package build/helm/neptune --destination "$dist" 2>&1 | grep -v 'found symbolic link in path' || true
-
-step "Debian package"
-./build/deb.sh "$dist"
 
 step "CRDs and release notes"
 for crd in crds/*.yaml; do

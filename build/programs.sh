@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Builds the four programs as they are released: for amd64 and arm64, linked against glibc 2.31, the oldest C library of
+# the systems that edge nodes have (Debian 11, Ubuntu 20.04, JetPack 5).
+#
+#   ./build/programs.sh [ARCH...]     into target/release-programs/ARCH (default: amd64 arm64)
+#
+# Cross-compiles with zig, which carries the symbols of each version of glibc, as cargo-zigbuild calls it. Both come from
+# PyPI (build/zig.txt). arm64 needs Rust's library for aarch64-unknown-linux-gnu, which rustup installs.
+set -euo pipefail
+. "$(dirname "$0")/../hack/lib.sh"
+cd "$ROOT"
+
+case ${1:-} in
+    -*) usage "$0"; exit 0 ;;
+esac
+architectures=("$@")
+[ $# != 0 ] || architectures=(amd64 arm64)
+
+need_cargo
+need python3 python3 "to install zig"
+need readelf binutils "to read which version of glibc the programs need"
+target=$(target_dir)
+python_environment "$target/zig" build/zig.txt
+export PATH=$target/zig/bin:$PATH
+
+for arch in "${architectures[@]}"; do
+    triple=$(rust_target "$arch")
+    # rustup knows only the toolchains that it installed.
+    [ -d "$(rustc --print sysroot)/lib/rustlib/$triple" ] || rustup target add "$triple" >/dev/null ||
+        fail "Rust's library for $triple is missing: rustup target add $triple"
+    step "programs for $arch, glibc $OLDEST_GLIBC"
+    cargo zigbuild --quiet --release --locked --target "$triple.$OLDEST_GLIBC" "${PROGRAMS[@]/#/--package=}"
+    for program in "${PROGRAMS[@]}"; do
+        install -D -t "$target/release-programs/$arch" "$target/$triple/release/$program"
+        newest=$(readelf --version-info "$target/$triple/release/$program" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
+        printf '%s\nGLIBC_%s\n' "$newest" "$OLDEST_GLIBC" | sort --check=quiet -V ||
+            fail "$program for $arch needs $newest, newer than $OLDEST_GLIBC: readelf --dyn-syms shows which symbol"
+        printf '  %-19s %-6s %6s KiB  %s\n' "$program" "$arch" \
+            $(($(stat -c %s "$target/$triple/release/$program") / 1024)) "$newest"
+    done
+done
