@@ -67,7 +67,7 @@ pub struct Index {
 /// The entry of an object in an [`Index`] or a [`Sync`](crate::Sync).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexEntry {
-    /// The revision of the newest [`Insert`] of the object.
+    /// The revision of the newest [`Insert`](crate::Insert) of the object.
     pub revision: Revision,
     /// The hash of its content.
     pub hash: ContentHash,
