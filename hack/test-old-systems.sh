@@ -20,7 +20,7 @@ need mmdebstrap mmdebstrap "to unpack a Debian 11"
 need python3 python3 "to serve the file that is downloaded"
 programs=$(target_dir)/release-programs
 scratch=$(mktemp -d)
-trap 'kill "${server:-}" 2>/dev/null || true; rm -rf "$scratch"' EXIT
+trap 'kill "${server:-}" 2>/dev/null || true; umount "$scratch"/*/proc 2>/dev/null || true; rm -rf "$scratch"' EXIT
 mapfile -t proxy < <(debian_proxy)
 mirror=$(debian_sources | awk 'NR == 1 {print $2}')
 
@@ -38,6 +38,9 @@ for arch in "${architectures[@]}"; do
         --aptopt='Acquire::Languages "none"' bullseye "$root" "deb $mirror bullseye main" 2>"$scratch/error" ||
         { cat "$scratch/error" >&2; fail "mmdebstrap failed: see above"; }
     cat "$root"/usr/share/ca-certificates/mozilla/*.crt >"$root/etc/ssl/certs/ca-certificates.crt"
+    # The store of models opens its files by /proc/self/fd.
+    mkdir -p "$root/proc"
+    mount -t proc proc "$root/proc"
     emulator=()
     if [ "$arch" != "$(dpkg --print-architecture)" ]; then
         machine=$(rust_target "$arch" | cut -d- -f1)
@@ -52,10 +55,11 @@ for arch in "${architectures[@]}"; do
         on_old "$program" --version || fail "$program for $arch does not start on Debian 11"
     done
     # It finds no engine and no broker there: the report is complete all the same.
-    on_old neptune-edge doctor --json >"$scratch/doctor.json" || true
-    python3 -c 'import json, sys; report = json.load(open(sys.argv[1])); print(f"  doctor: {len(report)} entries")' "$scratch/doctor.json" ||
+    on_old neptune-edge doctor --json --node-name old --mqtt-url mqtt://127.0.0.1:1 >"$scratch/doctor.json" || true
+    python3 -c 'import json, sys; print("  doctor:", len(json.load(open(sys.argv[1]))["checks"]), "checks")' "$scratch/doctor.json" ||
         fail "neptune-edge doctor --json for $arch printed no report"
-    on_old neptune-edge fetch --url "http://127.0.0.1:$port/model.bin" --sha256 "$digest" --output /model.bin ||
+    on_old neptune-edge fetch --url "http://127.0.0.1:$port/model.bin" --sha256 "$digest" --output /model.bin \
+        --allow-address 127.0.0.1 ||
         fail "neptune-edge fetch for $arch failed on Debian 11"
     cmp "$scratch/model.bin" "$root/model.bin"
     echo "  fetch: 1000000 bytes, digest verified"
