@@ -6,6 +6,8 @@ mod crd_consistency;
 mod dataset;
 mod inference_model;
 mod joint_inference_service;
+#[cfg(test)]
+mod leaves;
 pub mod model;
 mod port_contention;
 pub mod runtime;

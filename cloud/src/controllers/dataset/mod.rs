@@ -5,6 +5,8 @@ mod crd_consistency;
 mod events;
 #[cfg(test)]
 pub mod fixtures;
+#[cfg(test)]
+mod leaves;
 mod observed;
 mod place;
 mod plan;

@@ -6,6 +6,8 @@ mod events;
 mod facts;
 #[cfg(test)]
 mod fixtures;
+#[cfg(test)]
+mod leaves;
 mod manifest;
 mod model_source;
 mod observe;

@@ -13,6 +13,8 @@ mod facts;
 #[cfg(test)]
 mod fixtures;
 mod gateway;
+#[cfg(test)]
+mod leaves;
 mod plan;
 #[cfg(test)]
 mod port_contest;

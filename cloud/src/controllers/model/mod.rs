@@ -6,6 +6,8 @@ mod crd_consistency;
 mod events;
 #[cfg(test)]
 pub mod fixtures;
+#[cfg(test)]
+mod leaves;
 mod memory;
 mod observe;
 mod place;

@@ -13,6 +13,8 @@ mod facts;
 mod fixtures;
 mod frozen;
 mod history;
+#[cfg(test)]
+mod leaves;
 mod numbers;
 mod observation;
 mod observe;
