@@ -2,12 +2,7 @@
 //! by itself, a few seconds after the API server answers again, and lists the objects of a missing
 //! kind once its CRD is there. What is logged is decided by `listing`.
 
-use std::{
-    fmt::Debug,
-    hash::{BuildHasher as _, Hasher as _, RandomState},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, channel::mpsc::UnboundedSender};
 use kube::{
@@ -22,6 +17,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch::Sender;
 
 use neptune_backoff::{Backoff, Retries};
+use neptune_program::random::random;
 
 use super::{
     Change, Indexed, IndexedStore, Update,
@@ -129,9 +125,7 @@ async fn run<K: Watched>(
                     // The API server answered: the pause is short, and all watches pause differently.
                     retries.reset();
                 }
-                // The standard library's only source of randomness.
-                let random = RandomState::new().build_hasher().finish();
-                tokio::time::sleep(retries.failed(random)).await;
+                tokio::time::sleep(retries.failed(random())).await;
                 if failure.needs_list() {
                     events = start();
                 }

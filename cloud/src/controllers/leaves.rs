@@ -1,5 +1,5 @@
 //! For tests: sets each leaf of a CRD's spec, one at a time, and compares what the pure steps make of
-//! the object. A leaf that changes nothing is a promise that nobody keeps.
+//! the object. A field that changes nothing is accepted and ignored.
 #![allow(clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -13,12 +13,12 @@ use serde_json::{Map, Value, json};
 pub type Outcome = Result<String, String>;
 
 /// The pure steps of a kind, as one function.
-pub type Steps<'a, K> = &'a dyn Fn(&K) -> Outcome;
+pub type OutcomeOf<'a, K> = &'a dyn Fn(&K) -> Outcome;
 
 /// Asserts that each leaf of the spec changes the plan of one of the samples, for one of its values.
 /// `exceptions` are the others, with the reason: a path such as `edgeWorker.model.name`, or the
 /// beginning of paths, which ends with a dot.
-pub fn assert_each_has_an_effect<K>(samples: &[(K, Steps<'_, K>)], exceptions: &[(&str, &str)])
+pub fn assert_each_has_an_effect<K>(samples: &[(K, OutcomeOf<'_, K>)], exceptions: &[(&str, &str)])
 where
     K: Resource + CustomResourceExt + Serialize + DeserializeOwned,
 {
@@ -110,7 +110,7 @@ fn effect<K: Serialize + DeserializeOwned>(
     sample: &K,
     schema: &JSONSchemaProps,
     path: &[Step],
-    outcome: Steps<'_, K>,
+    outcome: OutcomeOf<'_, K>,
 ) -> Effect {
     let object = serde_json::to_value(sample).expect("a sample is JSON");
     let with = |value: Option<&Value>| -> Option<Outcome> {

@@ -3,7 +3,6 @@
 
 use std::{
     future::pending,
-    hash::{BuildHasher as _, Hasher as _, RandomState},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -11,6 +10,7 @@ use std::{
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use neptune_backoff::{Backoff, Retries};
+use neptune_program::random::random;
 use neptune_wire::aggregator::{RunRequest, RunStatus};
 use tokio::sync::watch;
 
@@ -85,8 +85,7 @@ impl Driver {
                     (self.is_provisioned, self.aggregator, self.revision) = (false, None, None);
                     tracing::debug!(reason = %problem.reason, problem.message, "retrying");
                     self.change(|view| view.problem = Some(problem));
-                    let random = RandomState::new().build_hasher().finish();
-                    let pause = tokio::time::sleep(retries.failed(random));
+                    let pause = tokio::time::sleep(retries.failed(random()));
                     tokio::select! {
                         () = pause => {}
                         changed = self.desired.changed() => if changed.is_err() { return },

@@ -1,4 +1,4 @@
-//! Random numbers for jitter and names. No other file of the agent generates them.
+//! Random numbers for jitter and names, from the standard library and the system.
 
 use std::{
     fs::File,

@@ -1,9 +1,6 @@
 //! The clock and random numbers. The only file that reads them; decisions get both as values.
 
-use std::{
-    hash::{BuildHasher as _, Hasher as _, RandomState},
-    time::Instant,
-};
+use std::time::Instant;
 
 /// The monotonic time.
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
@@ -19,7 +16,7 @@ pub fn timestamp() -> jiff::Timestamp {
 
 /// A uniform number in [0, 1). Not cryptographically secure.
 pub fn random() -> f64 {
-    let bits = RandomState::new().build_hasher().finish() >> 11;
+    let bits = neptune_program::random::random() >> 11;
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit exactly")]
     let share = bits as f64 / (1_u64 << 53) as f64;
     share

@@ -1,13 +1,12 @@
 //! Posts the scheduled messages to `KubeEdge`'s router, and reports the outcomes to the schedule.
 
 use std::{
-    hash::{BuildHasher as _, Hasher as _, RandomState},
     io,
     time::{Duration, Instant},
 };
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
-use neptune_program::{causes, chain};
+use neptune_program::{causes, chain, random::random};
 use neptune_wire::NodeName;
 use reqwest::{Client, StatusCode};
 
@@ -131,11 +130,6 @@ fn is_absent(error: &reqwest::Error) -> bool {
     // The client library's error for a connection that is closed before the response has no public
     // kind.
     error.is_request() && !error.is_timeout()
-}
-
-/// A random number, from the only source of randomness in the standard library.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
 }
 
 #[cfg(test)]
