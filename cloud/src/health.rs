@@ -10,6 +10,7 @@ use std::{
 };
 
 use hyper::{Request, StatusCode, body::Incoming};
+use neptune_cloud_kinds::kind::NUMBER_OF_KINDS;
 use neptune_program::{
     listen::{self, Limits, Refusals},
     metrics,
@@ -18,9 +19,7 @@ use neptune_program::{
 use prometheus_client::registry::Registry;
 use tokio::{net::TcpListener, sync::watch::Receiver};
 
-use crate::{
-    cache::Caches, error::Error, fleet::Publisher, kinds::NUMBER_OF_KINDS, metrics::Metrics,
-};
+use crate::{cache::Caches, error::Error, fleet::Publisher, metrics::Metrics};
 
 const SERVER: PageServer = PageServer {
     name: "health",

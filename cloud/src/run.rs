@@ -6,6 +6,10 @@ use futures::channel::mpsc;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _};
 use neptune_api::{JointInferenceService, TrainingModel};
+use neptune_cloud_kinds::{
+    each_kind,
+    kubernetes::{identity::ControllerIdentity, pod_policy::PodPolicy},
+};
 use neptune_program::stop_signal;
 use tokio::{sync::OnceCell, task::JoinSet};
 
@@ -21,10 +25,7 @@ use crate::{
     },
     health::{self, HealthState},
     kubernetes::{
-        identity::ControllerIdentity,
-        kubeconfig,
-        leader_election::Leadership,
-        pod_policy::{PodPolicy, PodSettings},
+        kubeconfig, leader_election::Leadership, pod_settings::PodSettings,
         report_target::ReportTarget,
     },
     metrics::{Cluster, Conditioned as _, Metrics, Objects, ResourceState},

@@ -98,7 +98,7 @@ class Servers:
     def kserve_transformer(self, side):
         """A transformer of KServe's SDK before its model server; returns the addresses of both.
 
-        The arguments are those of cloud/src/worker/transformers.rs.
+        The arguments are those of cloud/kinds/src/worker/transformers.rs.
         """
         server, _ = self.kserve(side)
         port = free_port()

@@ -9,6 +9,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::Resource;
+use neptune_cloud_kinds::each_kind;
 use serde_json::{Value, json};
 
 /// The name of the webhook. `kubectl` prints it with a denial.

@@ -1,13 +1,13 @@
 //! Decides the answer to an admission review: allow, warn or deny. Pure. The findings come from the
 //! controllers' `validate`, so a warning has the text of the later condition.
 
-use neptune_wire::Resource;
-
-use crate::{
-    cli::MissingReferences,
+use neptune_cloud_kinds::{
     finding::{Finding, Missing},
     reason::Reason,
 };
+use neptune_wire::Resource;
+
+use crate::cli::MissingReferences;
 
 /// Maximum length of a warning in characters. The API server may truncate longer ones.
 const MAX_WARNING_CHARS: usize = 256;

@@ -4,9 +4,8 @@ use kube::core::{
     DynamicObject,
     admission::{AdmissionRequest, Operation},
 };
+use neptune_cloud_kinds::kind::Kind;
 use serde::de::DeserializeOwned;
-
-use crate::kinds::Kind;
 
 /// A write of an object.
 #[derive(Debug, Clone)]

@@ -12,6 +12,11 @@ use kube::{
         admission::{AdmissionRequest, AdmissionResponse},
     },
 };
+use neptune_cloud_kinds::{
+    each_kind,
+    finding::{Finding, Missing, Referent},
+    with_kind,
+};
 use serde::de::DeserializeOwned;
 
 use super::{
@@ -23,7 +28,6 @@ use crate::{
     cache::Cached as _,
     cli::MissingReferences,
     controllers::runtime::{Context, Controller},
-    finding::{Finding, Missing, Referent},
     metrics,
 };
 

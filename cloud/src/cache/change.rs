@@ -31,11 +31,11 @@ macro_rules! define_object {
     };
 }
 
-for_each_kind!(define_object!());
+neptune_cloud_kinds::for_each_kind!(define_object!());
 
 /// Evaluates an expression for the [`Versions`] of an [`Object`] of any kind.
 macro_rules! with_object {
-    ($of:expr, $object:ident => $body:expr) => { for_each_kind!(with_object_body!($of, $object => $body)) };
+    ($of:expr, $object:ident => $body:expr) => { neptune_cloud_kinds::for_each_kind!(with_object_body!($of, $object => $body)) };
 }
 
 macro_rules! with_object_body {

@@ -4,11 +4,9 @@ use std::sync::{Arc, PoisonError};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
+use neptune_cloud_kinds::worker::frameworks::{CONFIG_MAP, Frameworks, TABLE_KEY};
 
-use crate::{
-    cache::Caches,
-    worker::frameworks::{CONFIG_MAP, Frameworks, TABLE_KEY},
-};
+use crate::cache::Caches;
 
 impl Caches {
     /// The framework table; the built-in one if the `ConfigMap` does not exist.

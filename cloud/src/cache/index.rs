@@ -12,14 +12,13 @@ use kube::{
     Resource, ResourceExt as _,
     runtime::reflector::{ObjectRef, Store},
 };
+use neptune_cloud_kinds::{
+    index_key::{IndexKey, Indexed},
+    kubernetes::labels::{Labels, contains, has_labels},
+};
 use tokio::sync::watch::Receiver;
 
-use super::{
-    index_key::{IndexKey, Indexed},
-    listing::Listing,
-    visits::Visits,
-};
-use crate::kubernetes::labels::{Labels, contains, has_labels};
+use super::{listing::Listing, visits::Visits};
 
 type ObjectId = Arc<(String, String)>;
 

@@ -4,7 +4,6 @@
 mod change;
 mod framework_table;
 mod index;
-mod index_key;
 mod listing;
 mod node_ports;
 mod service_address;
@@ -23,11 +22,21 @@ use k8s_openapi::{
         apps::v1::Deployment,
         core::v1::{ConfigMap, Node, Pod, Service},
     },
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
     Api, Client, Resource as KubeResource, ResourceExt as _,
     runtime::{reflector::ObjectRef, watcher},
+};
+use neptune_cloud_kinds::{
+    each_kind, for_each_kind,
+    index_key::{IndexKey, Indexed},
+    kind::{Kind, crd_name},
+    kubernetes::{
+        labels::{MANAGED_BY, owner_annotation},
+        node_keys::NODE_KEYS,
+    },
+    with_kind,
+    worker::frameworks::CONFIG_MAP,
 };
 use neptune_wire::{NodeName, ObjectKey, Resource};
 use serde::de::DeserializeOwned;
@@ -35,20 +44,9 @@ use serde::de::DeserializeOwned;
 pub use change::{Change, Object, Update};
 pub(crate) use change::{with_object, with_object_body};
 pub use index::IndexedStore;
-pub use index_key::{IndexKey, Indexed, by_label, selector_keys};
 use watch::watch;
 
-use crate::{
-    kinds::{Kind, crd_name},
-    kubernetes::{
-        identity::reference,
-        labels::{MANAGED_BY, owner_annotation},
-        node_keys::NODE_KEYS,
-        nodes::{internal_address, is_edge_node},
-        outage::ApiServer,
-    },
-    worker::frameworks::CONFIG_MAP,
-};
+use crate::kubernetes::{outage::ApiServer, reference::reference};
 
 /// A kind with a cache: every registered kind.
 pub trait Cached: Kind + Indexed {
@@ -202,52 +200,6 @@ where
 {
     let key = owner.meta().uid.clone().map(IndexKey::Owner);
     key.map_or_else(Vec::new, |key| store.with_key(&key))
-}
-
-/// The keys of an object by its controller.
-pub fn by_owner(metadata: &ObjectMeta) -> Vec<IndexKey> {
-    let owners = metadata.owner_references.iter().flatten();
-    let controllers = owners.filter(|owner| owner.controller == Some(true));
-    controllers.map(|owner| IndexKey::Owner(owner.uid.clone())).collect()
-}
-
-impl Indexed for Deployment {
-    fn index_keys(&self) -> Vec<IndexKey> {
-        by_owner(&self.metadata)
-    }
-}
-
-impl Indexed for Service {
-    fn index_keys(&self) -> Vec<IndexKey> {
-        by_owner(&self.metadata)
-    }
-}
-
-impl Indexed for Pod {
-    fn index_keys(&self) -> Vec<IndexKey> {
-        let mut keys = Vec::new();
-        each_kind!(K => {
-            if let Some(name) = self.annotations().get(&owner_annotation::<K>()) {
-                let namespace = self.namespace().unwrap_or_default();
-                keys.push(IndexKey::OwnerName(K::RESOURCE, namespace, name.clone()));
-            }
-        });
-        keys
-    }
-}
-
-impl Indexed for Node {
-    fn index_keys(&self) -> Vec<IndexKey> {
-        let has_address = !is_edge_node(self) && internal_address(self).is_some();
-        let address = has_address.then_some(IndexKey::CloudAddress);
-        by_label(&self.metadata).chain(address).collect()
-    }
-}
-
-impl Indexed for ConfigMap {
-    fn index_keys(&self) -> Vec<IndexKey> {
-        Vec::new()
-    }
 }
 
 fn on_pod(pod: &Pod) -> Option<Change> {

@@ -4,12 +4,13 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use neptune_api::{InferenceModel, JointInferenceService};
-
-use crate::{
-    cache::{Cached as _, Caches, IndexKey},
+use neptune_cloud_kinds::{
+    index_key::IndexKey,
     kubernetes::nodes::is_agent_node,
     worker::ports::{NodePort, has_cloud_worker_on, of_cloud_workers, of_gateway, of_model},
 };
+
+use crate::cache::{Cached as _, Caches};
 
 impl Caches {
     /// The ports that model servers, gateways and cloud workers use on these nodes.

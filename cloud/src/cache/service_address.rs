@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::reflector::ObjectRef;
+use neptune_cloud_kinds::{index_key::IndexKey, kubernetes::nodes::internal_address};
 
-use super::{Caches, IndexKey};
-use crate::kubernetes::nodes::internal_address;
+use super::Caches;
 
 impl Caches {
     /// The host and the port of a Service outside the cluster: that of its load balancer, or a node

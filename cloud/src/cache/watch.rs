@@ -13,6 +13,7 @@ use kube::{
         watcher::{self, watcher},
     },
 };
+use neptune_cloud_kinds::{index_key::Indexed, kind::crd_name};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch::Sender;
 
@@ -20,10 +21,10 @@ use neptune_backoff::{Backoff, Retries};
 use neptune_program::random::random;
 
 use super::{
-    Change, Indexed, IndexedStore, Update,
+    Change, IndexedStore, Update,
     listing::{Failure, Listing, Transition, WatchState, is_success},
 };
-use crate::{kinds::crd_name, kubernetes::outage::ApiServer};
+use crate::kubernetes::outage::ApiServer;
 
 /// The pause before a failed watch is started again. The longest one bounds how long a cache stays
 /// outdated after an outage.

@@ -15,6 +15,7 @@ use kube::{
 use neptune_api::{
     Dataset, JointInferenceService, KeyValue, MeasuredDataset, MetricsSource, Model,
 };
+use neptune_cloud_kinds::{model::used_edge_model, training_model::data_on};
 use neptune_wire::redact;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,7 +23,6 @@ use serde_json::{Value, json};
 use crate::{
     cli::{RecordMetrics, Side},
     commands::connect::connect,
-    controllers::{model::used_edge_model, training_model::data_on},
     error::Error,
 };
 

@@ -8,12 +8,12 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use neptune_api::TrainingModel;
+use neptune_cloud_kinds::training_model::{RESTART_RUN, STOP_RUN};
 use serde_json::{Value, json};
 
 use crate::{
     cli::{ExportFormat, Training, TrainingCommand, TrainingExport},
     commands::{connect::connect, training_export},
-    controllers::training_model::{RESTART_RUN, STOP_RUN},
     error::Error,
 };
 

@@ -4,8 +4,7 @@
 use std::collections::BTreeSet;
 
 use neptune_api::{KeyValue, TrainingRound, TrainingRoundWorker};
-
-use crate::controllers::training_model::MAX_ROUNDS;
+use neptune_cloud_kinds::training_model::MAX_ROUNDS;
 
 /// The columns before and after those of the metrics.
 const BEFORE: [&str; 4] = ["round", "worker", "samples", "loss"];

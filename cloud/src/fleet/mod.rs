@@ -1,22 +1,6 @@
 //! The nodes: what each should have, how it is published, and what they report.
 
-mod backlog;
-mod cloud_workers;
-mod contents;
-mod counters;
-mod delays;
-mod desired;
-mod evaluations;
-mod incomplete;
-mod node_desired;
-mod node_keys;
-pub mod observed;
-mod partners;
-mod presence;
 mod publisher;
-mod reports;
-mod rosters;
-mod state;
 mod sync_queue;
 pub mod upstream;
 
@@ -26,19 +10,10 @@ use std::{
 };
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use neptune_cloud_kinds::fleet::FleetState;
 
-pub use self::{
-    cloud_workers::CloudWorkerReport,
-    counters::{CounterReport, RefusedCounters, may_count},
-    desired::{Generations, Requirements, Retained},
-    evaluations::Evaluation,
-    node_keys::{KeyChange, NodeKey},
-    partners::{MAX_PARTNERS, PeerPair},
-    presence::Presence,
-    publisher::Publisher,
-    rosters::{PeerFacts, Rosters},
-    state::FleetState,
-};
+pub use self::publisher::Publisher;
+use crate::metrics::NodeState;
 
 /// What the nodes report, shared by the upstream listener and the controllers. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -64,6 +39,17 @@ impl FleetClock {
         let elapsed = SignedDuration::try_from(elapsed).unwrap_or(SignedDuration::MAX);
         self.wall.saturating_add(elapsed).unwrap_or(Timestamp::MAX)
     }
+}
+
+/// How many nodes are in each state, for the metrics.
+pub fn nodes_by_state(fleet: &FleetState) -> [(NodeState, usize); 4] {
+    let counts = fleet.node_counts();
+    [
+        (NodeState::Delayed, fleet.delayed_nodes()),
+        (NodeState::Online, counts.online),
+        (NodeState::Offline, counts.offline),
+        (NodeState::Problem, counts.with_problems),
+    ]
 }
 
 impl Fleet {

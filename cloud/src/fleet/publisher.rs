@@ -7,13 +7,13 @@ use std::{
 };
 
 use k8s_openapi::jiff::Timestamp;
+use neptune_cloud_kinds::fleet::{FleetDesired, Generations, Requirements, Retained};
 use neptune_wire::{
     ContentHash, NodeName, ObjectKey, Resource, Sync, SyncNotices, source::DownstreamMessage,
 };
 
 use tokio::sync::{Notify, watch};
 
-use super::desired::{FleetDesired, Generations, Requirements, Retained};
 use crate::transport::{Refused, Transport};
 
 /// Publishes desired state. Cheap to clone.

@@ -6,12 +6,10 @@ use std::{
     time::Instant,
 };
 
+use neptune_cloud_kinds::kubernetes::report_access::{POD_UID, ReportAccess};
 use neptune_wire::TopicPrefix;
 
 use crate::token_key::{RotatingKey, TokenKey};
-
-/// The variable with the Pod's uid, which the address contains.
-pub const POD_UID: &str = "WORKER_POD_UID";
 
 /// Where cloud workers in Pods report. Cheap to clone; the keys are shared.
 #[derive(Debug, Clone)]
@@ -19,17 +17,6 @@ pub struct ReportTarget {
     url: String,
     prefix: TopicPrefix,
     keys: Arc<Mutex<RotatingKey>>,
-}
-
-/// How the cloud worker of one service reports.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReportAccess {
-    /// The URL to which reports are posted. The kubelet replaces `$(WORKER_POD_UID)`.
-    pub url: String,
-    /// The worker's password at the broker in its Pod.
-    pub broker_password: String,
-    /// The prefix of the worker's topics.
-    pub prefix: TopicPrefix,
 }
 
 impl ReportTarget {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use neptune_api::SelectionCause;
+use neptune_cloud_kinds::kind::Kind;
 use neptune_program::{listen::Refusals, metrics::REQUEST_BUCKETS};
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -26,7 +27,6 @@ pub use self::{
     registry::Cluster,
     resources::{Conditioned, ResourceState},
 };
-use crate::kinds::Kind;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByResult {

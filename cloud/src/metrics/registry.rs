@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 
 use kube::Resource as _;
 use neptune_api::{JointInferenceService, TrainingModel};
+use neptune_cloud_kinds::{each_kind, kind::Kind};
 use neptune_program::metrics as program;
 use prometheus_client::{
     collector::Collector,
@@ -20,7 +21,6 @@ use super::{
     services::ServiceCollector,
     trainings::TrainingCollector,
 };
-use crate::kinds::Kind;
 
 /// The objects of the cluster, of which the leader exports the state.
 #[derive(Debug)]

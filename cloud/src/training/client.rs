@@ -2,6 +2,7 @@
 
 use std::{error::Error as _, time::Duration};
 
+use neptune_cloud_kinds::{finding::Finding, reason::Reason};
 use neptune_pinned_tls::{TlsKey, client_config};
 use neptune_program::root_cause;
 use neptune_wire::{
@@ -9,8 +10,6 @@ use neptune_wire::{
     aggregator::{AggregatorProblem, RunRequest, RunStatus},
 };
 use reqwest::{Client, Response, StatusCode};
-
-use crate::{finding::Finding, reason::Reason};
 
 /// How long the aggregator may wait for a change before it answers.
 const WAIT_SECONDS: u64 = 25;

@@ -10,6 +10,7 @@ use std::{
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use neptune_backoff::{Backoff, Retries};
+use neptune_cloud_kinds::{finding::Finding, reason::Reason};
 use neptune_program::random::random;
 use neptune_wire::aggregator::{RunRequest, RunStatus};
 use tokio::sync::watch;
@@ -18,7 +19,6 @@ use super::{
     AggregatorTask, AggregatorView, Own, Publication, ReportedAggregator, client::AggregatorClient,
     provision, publish::publish,
 };
-use crate::{finding::Finding, reason::Reason};
 
 /// The pause after a failed step.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));

@@ -16,17 +16,15 @@ use std::{
 
 use k8s_openapi::{api::core::v1::PersistentVolumeClaim, jiff::Timestamp};
 use kube::Client;
+use neptune_cloud_kinds::{finding::Finding, kubernetes::identity::ControllerIdentity};
 use neptune_wire::{
     AggregatorReport, KeyPin,
     aggregator::{RunRequest, RunStatus},
 };
 use tokio::{sync::watch, task::AbortHandle};
 
-use crate::{finding::Finding, kubernetes::identity::ControllerIdentity};
 use controller_key::ControllerKey;
 use driver::Driver;
-
-pub use publish::{conflict, owner};
 
 /// What the task of a `TrainingModel` has to do.
 #[derive(Debug, Clone, PartialEq)]

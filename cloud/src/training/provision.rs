@@ -3,13 +3,11 @@
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, Client, ResourceExt as _, api::PostParams};
-
-use crate::{
-    error::{Class, Error},
-    finding::Finding,
-    kubernetes::identity::ControllerIdentity,
-    reason::Reason,
+use neptune_cloud_kinds::{
+    finding::Finding, kubernetes::identity::ControllerIdentity, reason::Reason,
 };
+
+use crate::error::{Class, Error};
 
 /// The volume of a training, if it exists. Without a `RoleBinding` in the namespace the controller
 /// may not even get it.

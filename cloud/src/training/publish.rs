@@ -5,13 +5,14 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use neptune_api::Model;
+use neptune_cloud_kinds::{
+    finding::Finding,
+    reason::Reason,
+    training_model::output::{OWNER_ANNOTATION, conflict},
+};
 use serde_json::{Value, json};
 
 use super::Publication;
-use crate::{finding::Finding, reason::Reason};
-
-/// The annotation of a Model that names the `TrainingModel` that publishes into it.
-const OWNER_ANNOTATION: &str = "neptune.io/trainingmodel";
 
 /// The field manager of the Model's address and digest.
 const FIELD_MANAGER: &str = "neptune-training";
@@ -41,21 +42,6 @@ pub async fn publish(
         "weights published"
     );
     Ok(())
-}
-
-/// The name of the `TrainingModel` that publishes into a Model.
-pub fn owner(model: &Model) -> Option<&str> {
-    model.annotations().get(OWNER_ANNOTATION).map(String::as_str)
-}
-
-/// The finding if a Model belongs to another `TrainingModel`.
-pub fn conflict(model: &Model, owner: &str) -> Option<Finding> {
-    let held = self::owner(model).filter(|held| *held != owner)?;
-    let message = format!(
-        "Model {:?} belongs to TrainingModel {held:?}; name another output",
-        model.name_any()
-    );
-    Some(Finding::new(Reason::OutputConflict, message))
 }
 
 /// The version prevents a change of a Model that another `TrainingModel` takes meanwhile.

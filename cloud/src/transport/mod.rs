@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::Store;
+use neptune_cloud_kinds::kubernetes::nodes::NodeReadiness;
 use neptune_link::{LinkError, Message};
 use neptune_wire::{Batch, NodeName, Sync, Topic, encode, source::DownstreamMessage};
 use tokio::sync::mpsc;
@@ -15,8 +16,6 @@ use tokio::sync::mpsc;
 use eventbus::Arrival;
 pub use eventbus::{BaseUrl, DEFAULT_FLEET_RATE, EventBus, EventBusSettings, OrderKind, Orders};
 pub use mqtt::{Mqtt, MqttEvents};
-
-use crate::kubernetes::nodes::NodeReadiness;
 
 /// A transport to the nodes. Cheap to clone.
 #[derive(Debug, Clone)]

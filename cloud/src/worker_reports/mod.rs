@@ -12,6 +12,7 @@ use hyper::{Method, Request, StatusCode, body::Incoming};
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use kube::ResourceExt as _;
 use neptune_api::{JointInferenceService, Model};
+use neptune_cloud_kinds::fleet::CloudWorkerReport;
 use neptune_program::listen::{self, Refusals};
 use neptune_wire::{NodeName, ObjectKey, Resource, WorkerInfo, WorkerModel};
 use tokio::net::TcpListener;
@@ -20,7 +21,7 @@ use crate::{
     cache::Caches,
     controllers::runtime::Context,
     error::Error,
-    fleet::{CloudWorkerReport, Fleet, upstream::FleetChange},
+    fleet::{Fleet, upstream::FleetChange},
     health::HealthState,
     kubernetes::report_target::ReportTarget,
     receiver::{self, TokenCheck},

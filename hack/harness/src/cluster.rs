@@ -9,9 +9,12 @@ use std::{
     thread,
 };
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
-    Client, Config,
+    Api, Client, Config,
+    api::PostParams,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+    runtime::wait::{await_condition, conditions::is_crd_established},
 };
 use tokio::{net::TcpListener, sync::oneshot};
 
@@ -35,6 +38,24 @@ enum Server {
     Process(Process),
     /// A devcluster on a thread of this process. It ends when the sender is dropped.
     Thread(#[expect(dead_code, reason = "dropped, not sent to")] oneshot::Sender<()>),
+}
+
+/// Starts a devcluster with these CRDs as a task of the present runtime. Returns a client.
+///
+/// # Panics
+/// If loopback has no free port, or a CRD is not valid.
+pub async fn api_server(crds: impl IntoIterator<Item = CustomResourceDefinition>) -> Client {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(devcluster::serve(listener, std::future::pending()));
+    let client = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in crds {
+        let name = crd.metadata.name.clone().expect("a CRD has a name");
+        api.create(&PostParams::default(), &crd).await.expect("the CRD is valid");
+        await_condition(api.clone(), &name, is_crd_established()).await.expect("it is served");
+    }
+    client
 }
 
 /// The exit status and the output of a kubectl command.

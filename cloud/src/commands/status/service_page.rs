@@ -2,6 +2,7 @@
 
 use kube::ResourceExt as _;
 use neptune_api::{JisCondition, JisConditionType, JointInferenceService, ModelNodeState};
+use neptune_cloud_kinds::reason::Reason;
 
 use super::{
     build::{RelatedObjects, common_advice, event_lines, node_lines, or_none, time},
@@ -9,7 +10,6 @@ use super::{
     page::{Counted, Page, Report, Worker},
     worker_rows::{advice_on_cloud_service, current, rows},
 };
-use crate::reason::Reason;
 
 /// The page of a service.
 pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> Page {

@@ -5,13 +5,13 @@ use neptune_api::{
     CloudWorker, EdgeWorkerStatus, InferenceModel, JisCondition, JointInferenceService, Model,
     ModelNodeState,
 };
+use neptune_cloud_kinds::worker::names::owned_model_name;
 use neptune_wire::Role;
 
 use super::{
     build::{RelatedObjects, or_none, pods_of},
     page::Worker,
 };
-use crate::worker::names::owned_model_name;
 
 /// The current condition of a service.
 pub fn current(service: &JointInferenceService) -> Option<&JisCondition> {

@@ -1,43 +1,24 @@
 //! The `Dataset` controller: publishes datasets to their nodes, whose agents count the samples.
 
-#[cfg(test)]
-mod crd_consistency;
-mod events;
-#[cfg(test)]
-pub mod fixtures;
-#[cfg(test)]
-mod leaves;
-mod observed;
-mod place;
-mod plan;
-mod replicas;
-mod status;
-mod steps;
-mod validate;
-
 use k8s_openapi::jiff::Timestamp;
 use neptune_api::{Dataset, TrainingModel};
-use neptune_wire::{ContentHash, NodeName, ObjectKey, Resource};
-
-use self::{
-    observed::{DatasetOnNode, observe, refusal},
-    place::PlacedDataset,
-    replicas::{ReplicaObservation, ReplicasObservation},
-    status::DatasetObservation,
-    validate::DatasetFacts,
-};
-pub use self::{
-    place::is_on,
-    plan::{content, object_key},
-    status::READY,
-};
-use super::runtime::{Cause, Context, Controller};
-use crate::{
-    cache::IndexKey,
+use neptune_cloud_kinds::{
+    dataset::{
+        content,
+        observed::{DatasetOnNode, observe, refusal},
+        place::{self, PlacedDataset},
+        replicas::{ReplicaObservation, ReplicasObservation},
+        status::DatasetObservation,
+        validate::DatasetFacts,
+    },
     finding::Finding,
     fleet::{Presence, observed::Observed},
+    index_key::IndexKey,
     reason::Reason,
 };
+use neptune_wire::{ContentHash, NodeName, ObjectKey, Resource};
+
+use super::runtime::{Cause, Context, Controller};
 
 impl Controller for Dataset {
     fn facts(&self, context: &Context) -> DatasetFacts {

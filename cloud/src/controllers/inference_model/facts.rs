@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use neptune_api::{InferenceModel, Model, Placement};
-
-use super::{target::InferenceModelFacts, workload};
-use crate::{
-    cache::Caches,
-    controllers::runtime::Context,
+use neptune_cloud_kinds::{
+    inference_model::{target::InferenceModelFacts, workload},
     kubernetes::node_selector::SelectedNodes,
     worker::ports::{self, Age, NodePort},
 };
+
+use crate::{cache::Caches, controllers::runtime::Context};
 
 /// The nodes, the frameworks, the Deployment and the port conflicts of the model.
 pub fn facts(model: &InferenceModel, context: &Context) -> InferenceModelFacts {

@@ -1,41 +1,25 @@
 //! The `InferenceModel` controller: a model server run by an agent or by a Deployment.
 
-#[cfg(test)]
-mod crd_consistency;
-mod events;
 mod facts;
-#[cfg(test)]
-mod fixtures;
-#[cfg(test)]
-mod leaves;
-mod manifest;
-mod model_source;
 mod observe;
-mod observed;
-mod place;
-mod plan;
-mod program;
-mod rollout;
-mod servers;
-mod status;
-mod steps;
-mod target;
-mod validate;
-mod workload;
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_api::{InferenceModel, JointInferenceService};
+use neptune_cloud_kinds::{
+    index_key::IndexKey,
+    inference_model::{
+        status::ServerObservation,
+        target::{InferenceModelFacts, nodes_of},
+        validate::ValidInferenceModel,
+    },
+    port_contention::OccupiedPorts,
+    worker::ports,
+};
 use neptune_wire::{ObjectKey, Resource};
 
-use self::{
-    status::ServerObservation,
-    target::{InferenceModelFacts, nodes_of},
-    validate::ValidInferenceModel,
-};
 use super::model::enqueue_source;
-use super::port_contention::OccupiedPorts;
+use super::port_contention::enqueue_contenders;
 use super::runtime::{Cause, Context, Controller};
-use crate::{cache::IndexKey, worker::ports};
 
 impl Controller for InferenceModel {
     fn facts(&self, context: &Context) -> InferenceModelFacts {
@@ -56,7 +40,7 @@ impl Controller for InferenceModel {
         if cause == Cause::Spec {
             enqueue_services(self, context);
             enqueue_source(self, None, context);
-            occupied_ports(self).enqueue_contenders(self, context);
+            enqueue_contenders(&occupied_ports(self), self, context);
         }
     }
 
@@ -73,7 +57,7 @@ impl Controller for InferenceModel {
         let occupied = occupied_ports(self);
         let occupied_before = before.map(occupied_ports).unwrap_or_default();
         if occupied != occupied_before {
-            occupied.and(occupied_before).enqueue_contenders(self, context);
+            enqueue_contenders(&occupied.and(occupied_before), self, context);
         }
         if let Some(before) = before.filter(|it| it.spec.model != self.spec.model) {
             enqueue_source(self, Some(before), context);

@@ -5,22 +5,18 @@ use std::sync::Arc;
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use kube::runtime::reflector::ObjectRef;
 use neptune_api::{InferenceModel, NodeServer};
-use neptune_wire::{NodeName, ObjectKey};
-
-use super::{
-    observed::{AgentServer, ObservedServer, of_agent, stopped},
-    place::Place,
-    rollout::{DeployedServer, of_cluster},
-    servers::{ServerOnNode, Servers},
-    status::{Placed, ServerObservation},
-    target::{hold, target},
-    validate::ValidInferenceModel,
-};
-use crate::{
-    cache::Caches,
-    controllers::runtime::Context,
+use neptune_cloud_kinds::{
     finding::Finding,
     fleet::observed::Observed,
+    inference_model::{
+        observed::{AgentServer, ObservedServer, of_agent, stopped},
+        place::Place,
+        rollout::{DeployedServer, of_cluster},
+        servers::{ServerOnNode, Servers},
+        status::{Placed, ServerObservation},
+        target::{hold, target},
+        validate::ValidInferenceModel,
+    },
     kubernetes::{
         node_selector::text,
         nodes::{in_url, internal_address},
@@ -28,6 +24,9 @@ use crate::{
     },
     reason::Reason,
 };
+use neptune_wire::{NodeName, ObjectKey};
+
+use crate::{cache::Caches, controllers::runtime::Context};
 
 /// The target version, the place and the server state of a model.
 pub fn observe(

@@ -5,22 +5,18 @@
 use std::collections::BTreeMap;
 
 use neptune_api::JointInferenceService;
+use neptune_cloud_kinds::{
+    joint_inference_service::{fixtures, plan, validate::validate},
+    kubernetes::identity::key,
+    reason::Reason,
+    steps::Steps as _,
+    worker::ports,
+};
 use neptune_link::LinkOptions;
 use neptune_wire::{NodeName, ObjectKey};
 use proptest::prelude::*;
 
-use crate::{
-    controllers::{
-        joint_inference_service::{fixtures, plan, validate::validate},
-        runtime::Steps as _,
-    },
-    fleet::Publisher,
-    kubernetes::identity::key,
-    metrics::Metrics,
-    reason::Reason,
-    transport::Mqtt,
-    worker::ports,
-};
+use crate::{fleet::Publisher, metrics::Metrics, transport::Mqtt};
 
 const SERVICES: usize = 4;
 

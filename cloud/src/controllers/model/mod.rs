@@ -1,39 +1,19 @@
 //! The `Model` controller: publishes models to the nodes of their placement. The plans of the
 //! services that use a model contain it too.
 
-#[cfg(test)]
-mod crd_consistency;
-mod events;
-#[cfg(test)]
-pub mod fixtures;
-#[cfg(test)]
-mod leaves;
-mod memory;
 mod observe;
-mod place;
-mod plan;
-mod rows;
-mod status;
-mod steps;
 mod users;
-mod validate;
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_api::{InferenceModel, JointInferenceService, Model};
+use neptune_cloud_kinds::model::{
+    place::{self, ModelFacts, PlacedModel},
+    status::ModelObservation,
+    users::{choices_differ, used},
+};
 use neptune_wire::{NodeName, ObjectKey};
 
-use self::{
-    place::{ModelFacts, PlacedModel},
-    status::ModelObservation,
-};
-pub use self::{
-    plan::content,
-    status::is_reported_file,
-    users::{
-        enqueue_source, is_selected, mark_node, mark_used_models, used_edge_model, uses_differ,
-    },
-    validate::validate,
-};
+pub use self::users::{enqueue_source, mark_node, mark_used_models};
 use super::runtime::{Cause, Context, Controller};
 
 impl Controller for Model {
@@ -69,7 +49,7 @@ impl Controller for Model {
     fn enqueue_related(&self, cause: Cause, context: &Context) {
         if cause == Cause::Spec {
             let metadata = &self.metadata;
-            let used = users::used(
+            let used = used(
                 metadata.namespace.as_deref().unwrap_or_default(),
                 metadata.name.as_deref().unwrap_or_default(),
             );
@@ -91,7 +71,7 @@ impl Controller for Model {
     }
 
     fn enqueue_by_object(&self, before: Option<&Self>, context: &Context) {
-        if before.is_none_or(|before| users::choices_differ(before, self)) {
+        if before.is_none_or(|before| choices_differ(before, self)) {
             users::enqueue_selecting(self, before, context);
         }
     }

@@ -6,23 +6,26 @@ use std::{collections::BTreeSet, sync::Arc};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use neptune_api::{JointInferenceService, Model, TrainingModel};
+use neptune_cloud_kinds::{
+    fleet::FleetState,
+    model::{
+        memory::Changes,
+        place::PlacedModel,
+        rows::{NodeRows, RowState, RowSummary},
+        status::{
+            MAX_LISTED, MeasuredByTraining, ModelObservation, NodeObservation,
+            PlacementObservation, kept_states, row_state,
+        },
+        users::{entry, used},
+    },
+    training_model::output,
+};
 use neptune_wire::{ModelPresenceReport, NodeName, ObjectKey, Resource};
 
-use super::{
-    memory::Changes,
-    place::PlacedModel,
-    rows::{NodeRows, RowState, RowSummary},
-    status::{
-        MAX_LISTED, MeasuredByTraining, ModelObservation, NodeObservation, PlacementObservation,
-        kept_states, row_state,
-    },
-    users::{entry, first_users, used, used_on},
-};
+use super::users::{first_users, used_on};
 use crate::{
     cache::Cached as _,
     controllers::runtime::{Context, NODES_PER_LOCK},
-    fleet::FleetState,
-    training,
 };
 
 /// The observation of a model.
@@ -171,7 +174,7 @@ impl Reports<'_> {
 
 /// What the `TrainingModel` that made the file of the model measured.
 fn measured(model: &Model, context: &Context) -> Option<MeasuredByTraining> {
-    let (owner, namespace) = (training::owner(model)?, model.metadata.namespace.as_deref()?);
+    let (owner, namespace) = (output::owner(model)?, model.metadata.namespace.as_deref()?);
     let training = context.caches().get::<TrainingModel>(namespace, owner)?;
     let output = training.status.as_ref()?.output.as_ref()?;
     let digest = model.spec.sha256sum.as_ref().map(|sum| sum.trim().to_ascii_lowercase());

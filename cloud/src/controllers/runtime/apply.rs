@@ -12,19 +12,22 @@ use kube::{
     runtime::reflector::{ObjectRef, Store},
 };
 use neptune_api::InferenceModel;
+use neptune_cloud_kinds::{
+    index_key::Indexed,
+    kind::Kind,
+    kubernetes::{
+        identity::is_owned,
+        workloads::{ExposedService, KubernetesObjects, OwnedObjects},
+    },
+};
 use neptune_wire::ContentHash;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{context::Context, state::Applied};
 use crate::{
-    cache::{Cached as _, Indexed, IndexedStore, owned},
+    cache::{Cached as _, IndexedStore, owned},
     error::Error,
-    kinds::Kind,
-    kubernetes::{
-        identity::is_owned,
-        workloads::{ExposedService, KubernetesObjects, OwnedObjects},
-    },
 };
 
 /// The pause after a rejection that no watch event resolves: a name in use, an exceeded quota.

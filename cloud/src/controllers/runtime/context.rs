@@ -12,6 +12,19 @@ use std::{
 
 use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
 use kube::{Client, ResourceExt as _, runtime::reflector::ObjectRef};
+use neptune_cloud_kinds::{
+    each_kind,
+    finding::{Finding, Missing, Referent},
+    fleet::{FleetState, Presence},
+    index_key::IndexKey,
+    kubernetes::{
+        identity::key,
+        labels::{Labels, has_labels},
+        node_selector::SelectedNodes,
+        nodes::is_edge_node,
+        pod_policy::PodPolicy,
+    },
+};
 use neptune_wire::{NodeName, ObjectKey, Resource};
 use tokio::sync::Notify;
 
@@ -22,17 +35,9 @@ use super::{
     write_budget::WriteBudget,
 };
 use crate::{
-    cache::{Caches, IndexKey},
-    finding::{Finding, Missing, Referent},
-    fleet::{Fleet, FleetState, Presence, Publisher},
-    kubernetes::{
-        identity::{key, reference},
-        labels::{Labels, has_labels},
-        node_selector::SelectedNodes,
-        nodes::is_edge_node,
-        pod_policy::{PodPolicy, PodSettings},
-        report_target::ReportTarget,
-    },
+    cache::Caches,
+    fleet::{Fleet, Publisher, nodes_by_state},
+    kubernetes::{pod_settings::PodSettings, reference::reference, report_target::ReportTarget},
     metrics::{Metrics, StatusClass as WriteClass},
     training::Aggregators,
 };
@@ -276,7 +281,7 @@ impl Context {
         let counts = {
             let mut fleet = self.fleet();
             fleet.forget_node(node);
-            fleet.nodes_by_state()
+            nodes_by_state(&fleet)
         };
         self.metrics().set_nodes(counts);
     }

@@ -2,14 +2,11 @@
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
+use neptune_cloud_kinds::{each_kind, finding::Finding, kubernetes::labels::Labels};
 use neptune_wire::{NodeName, ObjectKey};
 
 use super::{context::Context, state::Stateful};
-use crate::{
-    cache::Cached as _,
-    finding::Finding,
-    kubernetes::{identity::reference, labels::Labels},
-};
+use crate::{cache::Cached as _, kubernetes::reference::reference};
 
 /// A kind's steps: `facts` and `observe` collect the inputs of the pure ones.
 pub trait Controller: Stateful {

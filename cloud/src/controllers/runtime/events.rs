@@ -15,12 +15,15 @@ use kube::{
     Api, Resource as _, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
 };
+use neptune_cloud_kinds::steps::ObjectEvent;
 use serde_json::json;
 use tokio::time::{error::Elapsed, timeout};
 
 use super::{
-    apply::FIELD_MANAGER, context::Context, recent_events::digest, state::ObjectState,
-    state::Stateful, steps::ObjectEvent,
+    apply::FIELD_MANAGER,
+    context::Context,
+    recent_events::digest,
+    state::{ObjectState, Stateful},
 };
 
 /// The maximum length of the note of an Event in Kubernetes, in bytes.

@@ -6,6 +6,12 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::Service;
+use neptune_cloud_kinds::{
+    finding::Finding,
+    kubernetes::workloads::{KubernetesObjects, OwnedObjects},
+    reason::Reason,
+    steps::{ObjectEvent, ObjectPlan, WorkloadMessages},
+};
 use neptune_wire::ObjectKey;
 
 use super::{
@@ -13,14 +19,8 @@ use super::{
     context::Context,
     controller::Controller,
     events::queue_event,
-    steps::{ObjectEvent, ObjectPlan, WorkloadMessages},
 };
-use crate::{
-    error::{Class, Error},
-    finding::Finding,
-    kubernetes::workloads::{KubernetesObjects, OwnedObjects},
-    reason::Reason,
-};
+use crate::error::{Class, Error};
 
 /// The maximum wait for the watch to report a new Service. After that, the requirements are published
 /// without its address: a missing Service must not stop a node.

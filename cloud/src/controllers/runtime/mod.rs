@@ -18,7 +18,6 @@ mod reconcile;
 mod rosters;
 mod state;
 mod status_writer;
-mod steps;
 #[cfg(test)]
 mod tests;
 mod triggers;
@@ -31,6 +30,5 @@ pub use self::{
     node_keys::record_node_keys,
     queue::{publish_waiting, run_all},
     rosters::publish_rosters,
-    steps::{ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs, Steps, WorkloadMessages},
     triggers::{dispatch, synced},
 };

@@ -4,13 +4,14 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use kube::ResourceExt as _;
-
-use super::{context::Context, events::publish_node_event, steps::ObjectEvent};
-use crate::{
-    error::Class,
+use neptune_cloud_kinds::{
     fleet::KeyChange,
-    kubernetes::node_keys::{KeyRecords, NODE_KEYS, parse, save},
+    kubernetes::node_keys::{KeyRecords, NODE_KEYS, parse},
+    steps::ObjectEvent,
 };
+
+use super::{context::Context, events::publish_node_event};
+use crate::{error::Class, kubernetes::save_node_keys::save};
 
 /// The pause between two writes. Two agents of one name would write without end.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -6,10 +6,9 @@ use std::{
 };
 
 use k8s_openapi::jiff::Timestamp;
+use neptune_cloud_kinds::fleet::{PeerPair, Rosters};
 use neptune_wire::{NodeName, ObjectKey};
 use tokio::sync::Notify;
-
-use crate::fleet::{PeerPair, Rosters};
 
 /// The peers of the nodes, shared by the triggers and the Dataset controller.
 #[derive(Debug, Default)]

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use futures::StreamExt as _;
 use kube::runtime::controller::{Action, Config, applier};
 use neptune_backoff::Backoff;
+use neptune_cloud_kinds::{each_kind, kind::Kind as _, kubernetes::identity::key, with_kind};
 use neptune_wire::ObjectKey;
 use tokio::task::JoinSet;
 
@@ -12,8 +13,7 @@ use super::{context::Context, controller::Controller, reconcile::reconcile};
 use crate::{
     cache::Cached as _,
     error::{Class, Error},
-    kinds::Kind as _,
-    kubernetes::identity::{key, reference},
+    kubernetes::reference::reference,
 };
 
 /// Objects of a kind that are reconciled at the same time. More would overload the API server.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use kube::{ResourceExt as _, runtime::controller::Action};
+use neptune_cloud_kinds::kubernetes::identity::key;
 use neptune_wire::ObjectKey;
 
 use super::{
@@ -19,7 +20,6 @@ use super::{
 };
 use crate::{
     error::{Class, Error},
-    kubernetes::identity::key,
     metrics,
 };
 

@@ -4,14 +4,15 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use kube::ResourceExt as _;
+use neptune_cloud_kinds::{
+    fleet::{Generations, PeerFacts},
+    kubernetes::{labels::ZONE_LABEL, nodes::label},
+    with_kind,
+};
 use neptune_wire::{NodeName, ObjectContent, ObjectKey, ObjectMetadata, PeerEndpoint, PeerRoster};
 use serde_json::Value;
 
 use super::context::Context;
-use crate::{
-    fleet::{Generations, PeerFacts},
-    kubernetes::{labels::ZONE_LABEL, nodes::label},
-};
 
 /// Changes are collected for this time. After a restart of the controller, the nodes of a zone
 /// report one after the other, and each report changes the rosters of its neighbours.

@@ -8,10 +8,11 @@ use std::{
 
 use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use kube::runtime::reflector::ObjectRef;
+use neptune_cloud_kinds::{finding::Finding, steps::Steps};
 use neptune_wire::ContentHash;
 
-use super::{recent_events::RecentEvents, steps::Steps, write_budget::WritePace};
-use crate::{cache::Cached, finding::Finding};
+use super::{recent_events::RecentEvents, write_budget::WritePace};
+use crate::cache::Cached;
 
 /// A kind with a [`ControllerState`]: every registered kind.
 pub trait Stateful: Cached + Steps {
@@ -33,7 +34,7 @@ macro_rules! define_states {
     };
 }
 
-for_each_kind!(define_states!());
+neptune_cloud_kinds::for_each_kind!(define_states!());
 
 /// The state of one kind's controller.
 pub struct ControllerState<K: Stateful> {

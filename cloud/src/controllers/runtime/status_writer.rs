@@ -10,6 +10,7 @@ use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
 };
+use neptune_cloud_kinds::steps::StatusInputs;
 use neptune_wire::ObjectKey;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -21,7 +22,6 @@ use super::{
     events::queue_event,
     merge_patch::merge_patch,
     state::{LastWrite, Prepared},
-    steps::StatusInputs,
 };
 use crate::{
     error::Error,

@@ -12,6 +12,15 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use neptune_api::Dataset;
+use neptune_cloud_kinds::{
+    dataset::{content, fixtures},
+    fleet::{Generations, Requirements},
+    kubernetes::{
+        identity::{ControllerIdentity, key},
+        pod_policy::PodPolicy,
+    },
+};
+use neptune_harness::cluster::api_server;
 use neptune_link::LinkOptions;
 use neptune_wire::{AgentInstance, Counters, NodeName, NodeReport, ObjectKey, StatusReport};
 use proptest::{
@@ -29,15 +38,8 @@ use super::{
 };
 use crate::{
     cache::Caches,
-    controllers::{
-        crd_consistency::cluster,
-        dataset::{content, fixtures},
-    },
-    fleet::{Fleet, Generations, Publisher, Requirements},
-    kubernetes::{
-        identity::{ControllerIdentity, key},
-        pod_policy::{PodPolicy, PodSettings},
-    },
+    fleet::{Fleet, Publisher},
+    kubernetes::pod_settings::PodSettings,
     metrics::Metrics,
     transport::Mqtt,
 };
@@ -74,7 +76,7 @@ pub async fn context_of(client: &Client) -> Context {
 
 /// A context whose API server has the sample dataset and its node.
 async fn context() -> (Context, Api<Dataset>) {
-    let client = cluster().await;
+    let client = api_server(neptune_api::crdgen::crds()).await;
     let nodes: Api<Node> = Api::all(client.clone());
     let node = serde_json::from_value(json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": "edge0"},

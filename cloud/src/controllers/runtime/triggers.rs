@@ -15,6 +15,11 @@ use futures::{
 };
 use k8s_openapi::api::core::v1::Node;
 use kube::{Resource as _, ResourceExt as _};
+use neptune_cloud_kinds::{
+    each_kind,
+    kubernetes::nodes::{internal_address, readiness},
+    with_kind,
+};
 
 use super::{
     context::Context,
@@ -25,10 +30,7 @@ use super::{
 use crate::{
     cache::{Cached as _, Change, with_object, with_object_body},
     fleet::upstream::FleetChange,
-    kubernetes::{
-        identity::reference,
-        nodes::{internal_address, readiness},
-    },
+    kubernetes::reference::reference,
 };
 
 /// Enqueues the objects that a change affects, until the program exits.

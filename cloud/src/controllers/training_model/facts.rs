@@ -5,21 +5,23 @@ use std::{collections::BTreeMap, sync::Arc};
 use k8s_openapi::api::core::v1::Service;
 use kube::{ResourceExt as _, runtime::reflector::ObjectRef};
 use neptune_api::{Dataset, Model, TrainingModel};
+use neptune_cloud_kinds::{
+    kubernetes::nodes::in_url,
+    training_model::{
+        aggregator::{PORT, reported_pin},
+        frozen::CurrentRun,
+        on_node,
+        references::{is_external, selectors, used_datasets},
+        resolved::{AggregatorFacts, TrainingFacts},
+        session,
+    },
+    worker::names::aggregator_name,
+};
 use neptune_wire::{KeyPin, ObjectName};
 
-use super::{
-    aggregator::{PORT, reported_pin},
-    frozen::CurrentRun,
-    on_node,
-    references::{is_external, selectors, used_datasets},
-    resolved::{AggregatorFacts, TrainingFacts},
-    session,
-};
 use crate::{
     cache::{Cached as _, Caches},
     controllers::runtime::Context,
-    kubernetes::nodes::in_url,
-    worker::names::aggregator_name,
 };
 
 /// The Datasets, nodes, frameworks and Models of a `TrainingModel`, and its aggregator.

@@ -1,55 +1,23 @@
 //! The `TrainingModel` controller: runs of rounds in which nodes train, an aggregator averages, and
 //! the result becomes a Model.
 
-mod absence;
-mod aggregator;
-mod conditions;
-#[cfg(test)]
-mod crd_consistency;
-mod evaluation_data;
-mod events;
 mod facts;
-#[cfg(test)]
-mod fixtures;
-mod frozen;
-mod history;
-#[cfg(test)]
-mod leaves;
-mod numbers;
-mod observation;
 mod observe;
-mod on_node;
-mod outcome;
-mod plan;
-mod program;
-mod references;
-mod repeat;
-mod request;
-mod resolved;
-mod rows;
-mod server_container;
-mod session;
-mod settings;
-mod status;
-mod steps;
-mod validate;
-mod workers;
-mod workload;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use neptune_api::{TrainingModel, TrainingModelStatus};
+use neptune_cloud_kinds::{
+    finding::Finding,
+    training_model::{
+        observation::TrainingObservation,
+        resolved::{TrainingFacts, ValidTrainingModel},
+        validate,
+    },
+};
 use neptune_wire::ObjectKey;
 
-pub use self::evaluation_data::data_on;
-pub use self::history::MAX_ROUNDS;
-pub use self::status::{RESTART_RUN, STOP_RUN};
-use self::{
-    observation::TrainingObservation,
-    resolved::{TrainingFacts, ValidTrainingModel},
-};
 use super::runtime::{Context, Controller};
-use crate::finding::Finding;
 
 impl Controller for TrainingModel {
     fn facts(&self, context: &Context) -> TrainingFacts {
@@ -85,7 +53,9 @@ impl Controller for TrainingModel {
             let namespace = self.metadata.namespace.as_deref()?;
             context.caches().get::<neptune_api::Model>(namespace, &output.model)
         });
-        if let Some(key) = model.and_then(|model| crate::kubernetes::identity::key(&*model)) {
+        if let Some(key) =
+            model.and_then(|model| neptune_cloud_kinds::kubernetes::identity::key(&*model))
+        {
             context.enqueue_status::<neptune_api::Model>(&key);
         }
     }

@@ -4,26 +4,28 @@ use std::sync::Arc;
 
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use neptune_api::{Model, TrainingModel};
-use neptune_wire::{NodeName, ObjectKey, aggregator::InitialWeights};
-
-use super::{
-    absence,
-    evaluation_data::data_on,
-    frozen::CurrentRun,
-    observation::TrainingObservation,
-    on_node::{self, AggregatorNode},
-    outcome::earliest,
-    request::{RequestInputs, request},
-    resolved::ValidTrainingModel,
-    rows::TrainingNode,
-    workload,
-};
-use crate::{
-    cache::Caches,
-    controllers::runtime::Context,
+use neptune_cloud_kinds::{
     kubernetes::pods::{
         available_replicas, deployment_problem, is_current, pod_pending, pod_problem,
     },
+    training_model::{
+        absence,
+        evaluation_data::data_on,
+        frozen::CurrentRun,
+        observation::TrainingObservation,
+        on_node::{self, AggregatorNode},
+        outcome::earliest,
+        request::{RequestInputs, request},
+        resolved::ValidTrainingModel,
+        rows::TrainingNode,
+        workload,
+    },
+};
+use neptune_wire::{NodeName, ObjectKey, aggregator::InitialWeights};
+
+use crate::{
+    cache::Caches,
+    controllers::runtime::Context,
     training::{AggregatorTask, Publication, ReportedAggregator},
 };
 

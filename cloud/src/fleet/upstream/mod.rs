@@ -14,13 +14,14 @@ use futures::{
     channel::mpsc::UnboundedSender,
     future::{Either, select},
 };
+use neptune_cloud_kinds::fleet::Presence;
 use neptune_link::Message;
 use neptune_wire::{
     Batch, NodeName, ObjectKey, Sync, SyncNotices, Topic, TopicPrefix, decode_counted,
 };
 
 use self::{rejection::Rejected, reports::check_instance};
-use super::{Fleet, Presence, Publisher, sync_queue::SyncQueue};
+use super::{Fleet, Publisher, sync_queue::SyncQueue};
 use crate::{
     cache::Caches,
     metrics::{MessageKind, Metrics, Rejection},

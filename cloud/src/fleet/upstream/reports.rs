@@ -3,13 +3,14 @@
 use std::time::Instant;
 
 use k8s_openapi::jiff::Timestamp;
+use neptune_cloud_kinds::fleet::Affected;
 use neptune_wire::{
     AgentInstance, AgentStart, Batch, ModelOutput, NodeName, NodeReport, ObjectKey, Resource,
     StatusReport, Sync, Topic, decode, decode_counted,
 };
 
 use super::{FleetChange, Freshness, Upstream, rejection::Rejected};
-use crate::{fleet::state::Affected, metrics::MessageKind};
+use crate::{fleet::nodes_by_state, metrics::MessageKind};
 
 /// Larger reports are rejected before they are parsed: agents send at most some tens of KiB.
 const MAX_REPORT_BYTES: usize = 256 * 1024;
@@ -182,7 +183,7 @@ impl Upstream {
     }
 
     pub(super) fn count_nodes(&self) {
-        let counts = self.fleet.lock().nodes_by_state();
+        let counts = nodes_by_state(&self.fleet.lock());
         self.metrics.set_nodes(counts);
     }
 }

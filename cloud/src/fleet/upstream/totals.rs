@@ -3,13 +3,11 @@
 use std::collections::BTreeSet;
 
 use neptune_api::JointInferenceService;
+use neptune_cloud_kinds::{fleet::may_count, index_key::IndexKey};
 use neptune_wire::{AgentStart, Counters, NodeName, ObjectKey, Resource, Sync};
 
 use super::{FleetChange, Upstream, rejection::Rejected};
-use crate::{
-    cache::{Cached as _, IndexKey},
-    fleet::may_count,
-};
+use crate::cache::Cached as _;
 
 /// Totals of departed objects that are processed per sync. Agents keep fewer.
 const MAX_DEPARTED: usize = 1024;

@@ -29,6 +29,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::Store;
+use neptune_cloud_kinds::kubernetes::nodes::{NodeReadiness, is_edge_node};
 use neptune_program::listen;
 use neptune_wire::{Namespace, NodeName, Sync, TopicPrefix, source::DownstreamMessage};
 use tokio::{
@@ -43,7 +44,6 @@ pub use self::{
 };
 use crate::{
     error::Error,
-    kubernetes::nodes::{NodeReadiness, is_edge_node},
     metrics::{Metrics, PostOutcome, Rejection},
     token_key::TokenKey,
     transport::{

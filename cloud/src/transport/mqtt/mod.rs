@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use neptune_cloud_kinds::kubernetes::nodes::NodeReadiness;
 use neptune_link::{Link, LinkError, LinkEvent, LinkOptions, Message};
 use neptune_wire::{NodeName, Topic, TopicPrefix, source::DownstreamMessage};
 
@@ -16,7 +17,6 @@ use futures::FutureExt as _;
 use tokio::sync::{Notify, watch};
 
 use crate::{
-    kubernetes::nodes::NodeReadiness,
     metrics::{Metrics, Outcome, Rejection},
     transport::{
         Refused, Transport, TransportEvent, TransportEvents, encode_message,

@@ -25,8 +25,10 @@ fn texts(value: &Value, strings: &mut Vec<String>) {
 
 #[test]
 fn config_map_contains_the_built_in_frameworks() {
-    let (workers, servers) =
-        (text("cloud/src/worker/frameworks.rs"), text("cloud/src/worker/serving_runtimes.rs"));
+    let (workers, servers) = (
+        text("cloud/kinds/src/worker/frameworks.rs"),
+        text("cloud/kinds/src/worker/serving_runtimes.rs"),
+    );
     let base = objects("base");
     let map = object(&base, "ConfigMap", "neptune-frameworks");
     let yaml = map["data"]["frameworks.yaml"].as_str().expect("the key that the controller reads");
@@ -42,14 +44,14 @@ fn config_map_contains_the_built_in_frameworks() {
         shipped(|entry| entry.get("serving").is_none() || entry.get("image").is_some());
     assert_eq!(
         for_workers, built_in,
-        "build/deploy/base/frameworks.yaml, cloud/src/worker/frameworks.rs"
+        "build/deploy/base/frameworks.yaml, cloud/kinds/src/worker/frameworks.rs"
     );
 
     let built_in = names(&servers, "pub fn built_in()", "\n}\n");
     let with_server = shipped(|entry| entry.get("serving").is_some());
     assert_eq!(
         with_server, built_in,
-        "build/deploy/base/frameworks.yaml, cloud/src/worker/serving_runtimes.rs"
+        "build/deploy/base/frameworks.yaml, cloud/kinds/src/worker/serving_runtimes.rs"
     );
 
     let mut strings = Vec::new();

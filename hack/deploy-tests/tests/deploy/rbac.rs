@@ -54,7 +54,7 @@ const EVENTS: Right = ("events.k8s.io", "events", &["create", "patch"]);
 const TABLE: (Right, &str) = (("", "configmaps", &["list", "watch"]), "neptune-frameworks");
 
 /// The keys of the nodes, in the same namespace. An empty name stands for any.
-// cache/mod.rs follows it; kubernetes/node_keys.rs creates it when it is missing, and patches it.
+// cache/mod.rs follows it; kubernetes/save_node_keys.rs creates it when it is missing, or patches it.
 const KEYS: [(Right, &str); 2] = [
     (("", "configmaps", &["list", "watch", "patch"]), "neptune-node-keys"),
     (("", "configmaps", &["create"]), ""),
@@ -107,7 +107,7 @@ const CALLERS: [&str; 12] = [
     "controllers/runtime/events.rs",
     "controllers/runtime/status_writer.rs",
     "kubernetes/leader_election.rs",
-    "kubernetes/node_keys.rs",
+    "kubernetes/save_node_keys.rs",
     "training/controller_key.rs",
     "training/provision.rs",
     "training/publish.rs",
@@ -211,7 +211,6 @@ fn no_other_file_of_the_controller_calls_the_api_server() {
     visit(&root, &mut |path, text| {
         // Commands have the rights of their user; the others are compiled for tests only.
         if path.starts_with(root.join("commands"))
-            || path.ends_with("controllers/crd_consistency.rs")
             || path.ends_with("controllers/runtime/tests.rs")
             || path.ends_with("controllers/runtime/cost_tests.rs")
         {

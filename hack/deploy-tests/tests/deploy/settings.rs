@@ -79,7 +79,7 @@ fn configurations_of_mosquitto_send_without_delay() {
 fn docs_list_every_reason() {
     let pages = ["operations", "joint-inference-service", "models", "datasets", "training"];
     let page = pages.map(|page| text(&format!("docs/{page}.md"))).concat();
-    let reasons = text("cloud/src/reason/table.rs");
+    let reasons = text("cloud/kinds/src/reason/table.rs");
     let (_, reasons) = reasons.split_once("reasons! {\n    Shared {").unwrap();
     let (reasons, _) = reasons.split_once("\n}\n").unwrap();
     for line in reasons.lines().filter_map(|line| line.trim().strip_suffix(',')) {

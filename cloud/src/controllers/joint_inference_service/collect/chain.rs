@@ -5,25 +5,24 @@ use std::{collections::HashSet, sync::Arc};
 
 use kube::ResourceExt as _;
 use neptune_api::JointInferenceService;
+use neptune_cloud_kinds::{
+    index_key::IndexKey,
+    joint_inference_service::{
+        chain::{
+            tiers::{MAX_FOLLOWED, follow_chain, loop_text},
+            total_upload::{Held, Tier, TotalUpload, next_total, set_counters, unreachable_total},
+        },
+        spec::{
+            goal::{total_upload_goal, upload_goal},
+            names::other_name,
+        },
+    },
+};
 use neptune_wire::Resource;
 
 use crate::{
-    cache::{Cached as _, Caches, IndexKey},
-    controllers::{
-        joint_inference_service::{
-            chain::{
-                tiers::{MAX_FOLLOWED, follow_chain, loop_text},
-                total_upload::{
-                    Held, Tier, TotalUpload, next_total, set_counters, unreachable_total,
-                },
-            },
-            spec::{
-                goal::{total_upload_goal, upload_goal},
-                names::other_name,
-            },
-        },
-        runtime::Context,
-    },
+    cache::{Cached as _, Caches},
+    controllers::runtime::Context,
 };
 
 /// The service that each service of the namespace names. This one may be newer than the cached one.

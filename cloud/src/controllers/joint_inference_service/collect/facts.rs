@@ -4,22 +4,27 @@ use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use neptune_api::{EdgeModel, JointInferenceService, Model, ModelReference, Placement};
-use neptune_wire::{NodeName, Role};
-
-use crate::{
-    cache::{Cached as _, Caches, IndexKey},
-    controllers::{
-        joint_inference_service::{
-            collect::{gateway::gateway_facts, selection::selection, services::service_named},
-            facts::{CloudService, ServiceFacts},
-            spec::placement::placed_nodes,
-        },
-        runtime::Context,
+use neptune_cloud_kinds::{
+    index_key::IndexKey,
+    joint_inference_service::{
+        facts::{CloudService, ServiceFacts},
+        spec::placement::placed_nodes,
     },
     kubernetes::{node_selector::SelectedNodes, nodes::is_agent_node},
     worker::{
         names::worker_name,
         ports::{Age, NodePort, PortUse, has_cloud_worker_on},
+    },
+};
+use neptune_wire::{NodeName, Role};
+
+use crate::{
+    cache::{Cached as _, Caches},
+    controllers::{
+        joint_inference_service::collect::{
+            gateway::gateway_facts, selection::selection, services::service_named,
+        },
+        runtime::Context,
     },
 };
 

@@ -10,31 +10,33 @@ use std::{
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use neptune_api::{Dataset, InferenceModel, JointInferenceService, ServerProtocol, TierAddress};
-use neptune_wire::{NodeName, Role};
-
-use crate::{
-    cache::Caches,
-    controllers::{
-        joint_inference_service::{
-            collect::{
-                chain::{returns_here, total_upload},
-                services::service_named,
-            },
-            facts::{GatewayFacts, OtherService},
-            gateway::address::{gateway_grpc_url, gateway_url},
-            server::served_file::served_name,
-            spec::{
-                forms::{EdgeForm, edge_form, gateway_settings, has_gateway},
-                names::{cloud_model_name, edge_model_name, other_name, service_host},
-                placement::placed_nodes,
-            },
+use neptune_cloud_kinds::{
+    joint_inference_service::{
+        facts::{GatewayFacts, OtherService},
+        gateway::address::{gateway_grpc_url, gateway_url},
+        server::served_file::served_name,
+        spec::{
+            forms::{EdgeForm, edge_form, gateway_settings, has_gateway},
+            names::{cloud_model_name, edge_model_name, other_name, service_host},
+            placement::placed_nodes,
         },
-        runtime::Context,
     },
     kubernetes::nodes::{internal_address, is_agent_node},
     worker::{
         names::{server_name, worker_name},
         ports::{NodePort, model_nodes},
+    },
+};
+use neptune_wire::{NodeName, Role};
+
+use crate::{
+    cache::Caches,
+    controllers::{
+        joint_inference_service::collect::{
+            chain::{returns_here, total_upload},
+            services::service_named,
+        },
+        runtime::Context,
     },
 };
 

@@ -4,26 +4,26 @@ use std::sync::Arc;
 
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use neptune_api::{InferenceModel, JointInferenceService, RejectedReports};
-use neptune_wire::{GatewayReport, NodeName, ObjectKey, Role};
-
-use crate::{
-    controllers::{
-        joint_inference_service::{
-            collect::chain::{current_total, tier_names},
-            resolved::PlacedService,
-            spec::{names::cloud_model_name, placement::placed_nodes},
-            status::{
-                agent::{AgentWorker, gateway_report, of_agent, rejected_reports},
-                deployment::{of_deployment, with_report},
-                observed::{EdgeObservation, ObservedWorker, ServiceObservation},
-            },
-        },
-        runtime::Context,
-    },
+use neptune_cloud_kinds::{
     finding::Finding,
+    joint_inference_service::{
+        resolved::PlacedService,
+        spec::{names::cloud_model_name, placement::placed_nodes},
+        status::{
+            agent::{AgentWorker, gateway_report, of_agent, rejected_reports},
+            deployment::{of_deployment, with_report},
+            observed::{EdgeObservation, ObservedWorker, ServiceObservation},
+        },
+    },
     kubernetes::nodes::is_agent_node,
     reason::Reason,
     worker::names::worker_name,
+};
+use neptune_wire::{GatewayReport, NodeName, ObjectKey, Role};
+
+use crate::controllers::{
+    joint_inference_service::collect::chain::{current_total, tier_names},
+    runtime::Context,
 };
 
 /// The state of the workers, and what was rejected of their reports. While the spec is invalid,

@@ -4,21 +4,18 @@ use std::sync::Arc;
 
 use kube::{Resource as _, ResourceExt as _};
 use neptune_api::{InferenceModel, JointInferenceService, Model};
-use neptune_wire::{ModelPresenceReport, NodeName, PresenceState, Role};
-
-use crate::{
-    cache::Cached as _,
-    controllers::{
-        joint_inference_service::{
-            facts::Selection,
-            selection::selected::{LabelledModel, select},
-            spec::{names::owned_name, placement::placed_nodes},
-        },
-        model,
-        runtime::Context,
+use neptune_cloud_kinds::{
+    joint_inference_service::{
+        facts::Selection,
+        selection::selected::{LabelledModel, select},
+        spec::{names::owned_name, placement::placed_nodes},
     },
     kubernetes::identity::key,
+    model::is_reported_file,
 };
+use neptune_wire::{ModelPresenceReport, NodeName, PresenceState, Role};
+
+use crate::{cache::Cached as _, controllers::runtime::Context};
 
 /// Chooses among the Models that the service selects; `None` without a selector.
 pub fn selection(service: &JointInferenceService, context: &Context) -> Option<Selection> {
@@ -51,7 +48,7 @@ fn is_present(model: &Model, nodes: &[NodeName], context: &Context) -> bool {
     let (Some(key), uid) = (key(model), model.uid().unwrap_or_default()) else { return false };
     let fleet = context.fleet();
     let is_current = |presence: &ModelPresenceReport| {
-        presence.state == PresenceState::Present && model::is_reported_file(presence, model)
+        presence.state == PresenceState::Present && is_reported_file(presence, model)
     };
     let has = |node: &NodeName| {
         let report = fleet.report(node, &key, &uid);

@@ -1,8 +1,9 @@
 //! Reads Services from the cache.
 
 use kube::runtime::reflector::ObjectRef;
+use neptune_cloud_kinds::joint_inference_service::facts::CloudService;
 
-use crate::{cache::Caches, controllers::joint_inference_service::facts::CloudService};
+use crate::cache::Caches;
 
 /// The Service of this name, if it exists.
 pub fn service_named(namespace: &str, name: &str, caches: &Caches) -> Option<CloudService> {

@@ -20,11 +20,11 @@ use kube::{
         watcher::{self, watcher},
     },
 };
+use neptune_cloud_kinds::kubernetes::{labels::MANAGED_BY, nodes::is_edge_node};
 use serde_json::{Value, json};
 
 use crate::{
     error::Error,
-    kubernetes::{labels::MANAGED_BY, nodes::is_edge_node},
     metrics::Outcome,
     transport::eventbus::{
         EventBus,

@@ -24,11 +24,12 @@ use std::{
 };
 
 use neptune_backoff::Backoff;
+use neptune_cloud_kinds::kubernetes::nodes::NodeReadiness;
 use neptune_wire::{NodeName, Sync};
 
 use self::node::{NodeQueue, Pause, Post, PostEntry};
 use super::{confirm::Unconfirmed, outbox::QueuedMessage};
-use crate::{kubernetes::nodes::NodeReadiness, metrics::PostOutcome};
+use crate::metrics::PostOutcome;
 
 /// Concurrent posts over the fleet, without the slow ones.
 const MAX_IN_FLIGHT: usize = 32;

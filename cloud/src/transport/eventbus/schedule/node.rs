@@ -7,13 +7,11 @@ use std::{
 
 use bytes::Bytes;
 use neptune_backoff::Backoff;
+use neptune_cloud_kinds::kubernetes::nodes::NodeReadiness;
 
-use crate::{
-    kubernetes::nodes::NodeReadiness,
-    transport::eventbus::{
-        confirm::{Due, Unconfirmed},
-        outbox::{NodeOutbox, QueuedMessage},
-    },
+use crate::transport::eventbus::{
+    confirm::{Due, Unconfirmed},
+    outbox::{NodeOutbox, QueuedMessage},
 };
 
 /// What is queued for a node, and what is known of it.

@@ -1,0 +1,691 @@
+//! What the nodes report: presence, the newest status per object, counters and metrics that are not
+//! in a status yet. In memory only: retained messages and the agents' repetitions restore it. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use k8s_openapi::jiff::Timestamp;
+use neptune_wire::{
+    AgentInstance, Batch, Counters, KeyPin, ModelOutput, NodeName, NodeReport, ObjectKey,
+    PeerEndpoint, StatusReport,
+};
+
+use super::{
+    cloud_workers::{CloudWorkerReport, CloudWorkerReports},
+    counters::{CounterReport, RefusedCounters, RefusedReports, UnreportedCounters},
+    delays::Delays,
+    evaluations::{Evaluation, Evaluations},
+    node_keys::{KeyChange, NodeKey, NodeKeys},
+    observed::AgentState,
+    presence::{MessageOrder, NodeCounts, Nodes, Presence, offline_after},
+    reports::{Place, Reports},
+};
+use crate::kubernetes::node_keys::KeyEntries;
+
+/// Everything that the nodes reported and that still matters.
+#[derive(Debug, Clone)]
+pub struct FleetState {
+    started: Timestamp,
+    heartbeat: u32,
+    nodes: Nodes,
+    delays: Delays,
+    reports: Reports,
+    refused: RefusedReports,
+    unreported: UnreportedCounters,
+    evaluations: Evaluations,
+    cloud_workers: CloudWorkerReports,
+    keys: NodeKeys,
+    /// What to record, of the nodes where that differs from the record.
+    key_changes: BTreeMap<NodeName, KeyChange>,
+}
+
+/// Which objects a message affects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Affected {
+    /// None: the message brought nothing new.
+    None,
+    /// The object of the report.
+    Object,
+    /// Every object with a worker on the node.
+    Node,
+}
+
+impl Affected {
+    /// At least the object.
+    #[must_use]
+    pub fn or_object(self) -> Self {
+        if self == Self::None { Self::Object } else { self }
+    }
+}
+
+impl FleetState {
+    /// No node has reported. Agents that do not announce their heartbeat have one every `heartbeat`
+    /// seconds.
+    pub fn new(started: Timestamp, heartbeat: u32) -> Self {
+        Self {
+            started,
+            heartbeat,
+            nodes: Nodes::new(heartbeat),
+            delays: Delays::default(),
+            reports: Reports::default(),
+            refused: RefusedReports::default(),
+            unreported: UnreportedCounters::default(),
+            evaluations: Evaluations::default(),
+            cloud_workers: CloudWorkerReports::default(),
+            keys: NodeKeys::default(),
+            key_changes: BTreeMap::new(),
+        }
+    }
+
+    /// Uses the key of a node only if it is recorded.
+    pub fn require_known_keys(&mut self) {
+        self.keys = NodeKeys::new(true);
+    }
+
+    /// Replaces the recorded keys. `changed` are the nodes whose entry changed.
+    pub fn set_key_entries(&mut self, entries: Arc<KeyEntries>, changed: &BTreeSet<NodeName>) {
+        self.keys.replace(entries);
+        for node in changed {
+            self.update_key_change(node);
+        }
+    }
+
+    /// The entries of the `ConfigMap` with the trusted keys of the nodes.
+    pub fn key_entries(&self) -> Arc<KeyEntries> {
+        Arc::clone(self.keys.entries())
+    }
+
+    /// Whether a key is used only if it is recorded.
+    pub fn requires_known_keys(&self) -> bool {
+        self.keys.is_required()
+    }
+
+    fn update_key_change(&mut self, node: &NodeName) {
+        let reported = self.nodes.key_pin(node);
+        match reported.and_then(|pin| self.keys.change(node, pin)) {
+            Some(change) => drop(self.key_changes.insert(node.clone(), change)),
+            None => drop(self.key_changes.remove(node)),
+        }
+    }
+
+    /// Processes a birth, a heartbeat or a last will. One that is not `live` was retained by the
+    /// broker.
+    pub fn on_node_report(
+        &mut self,
+        node: &NodeName,
+        report: NodeReport,
+        live: bool,
+        now: Timestamp,
+    ) -> Affected {
+        let (instance, epoch) = (report.instance.clone(), report.epoch);
+        let before = self.nodes.newest_epoch(node, &instance);
+        let changed = self.nodes.on_node_report(node, report, live, now);
+        let was_reset = self.nodes.newest_epoch(node, &instance) < before;
+        if was_reset {
+            // Reports of starts that the connected agent does not know.
+            self.reports.drop_newer(node, &instance, epoch);
+        }
+        if changed {
+            self.update_key_change(node);
+        }
+        node_if(changed || was_reset)
+    }
+
+    /// Processes any other live message of a node as a sign of life.
+    pub fn on_sign_of_life(
+        &mut self,
+        node: &NodeName,
+        instance: &AgentInstance,
+        epoch: u64,
+        now: Timestamp,
+    ) -> Affected {
+        if self.nodes.is_outdated(node, instance, epoch) {
+            return Affected::None;
+        }
+        // The reports of the instance that sends messages are the ones that count.
+        let is_other = self.nodes.current(node) != Some(instance);
+        node_if(self.nodes.on_sign_of_life(node, instance, (epoch, 0), now) || is_other)
+    }
+
+    /// Measures how late a batch arrived that is not older than the node's newest.
+    pub fn on_batch_arrived(
+        &mut self,
+        node: &NodeName,
+        batch: &Batch,
+        arrived: Timestamp,
+    ) -> Affected {
+        node_if(self.delays.on_batch(node, batch, arrived))
+    }
+
+    /// The seconds by which a node's messages are late, at least; `None` if they are not.
+    pub fn delay(&self, node: &NodeName) -> Option<u32> {
+        self.delays.of(node)
+    }
+
+    /// Processes a report on an object that exists. Its counters count whenever they come; its
+    /// states only if they are new; and it is a sign of life only if it is `live`, not retained by
+    /// the broker.
+    pub fn on_status_report(
+        &mut self,
+        node: &NodeName,
+        key: &ObjectKey,
+        report: StatusReport,
+        live: bool,
+        now: Timestamp,
+    ) -> Affected {
+        let place = (key.clone(), node.clone());
+        let mut counted = false;
+        if let Some(info) = &report.output.task_info {
+            let (instance, counters) = (&report.instance, info.counters());
+            let order = (report.epoch, report.seq);
+            counted = self.on_counters(node, &report.uid, (instance, order), counters);
+            counted |= self.refused.accept(node, key);
+        }
+        if !self.is_new(&place, &report) {
+            return if counted { Affected::Object } else { Affected::None };
+        }
+        let order = (report.epoch, report.seq);
+        let is_back = live && self.nodes.on_object_report(node, &report.instance, order, now);
+        self.reports.insert(place, report, self.nodes.current(node));
+        if is_back { Affected::Node } else { Affected::Object }
+    }
+
+    /// Processes the counters of an object that exists, from a report or a sync of a node that may
+    /// count for it. Returns whether they are higher than known.
+    pub fn on_counters(
+        &mut self,
+        node: &NodeName,
+        uid: &str,
+        (instance, (epoch, seq)): (&AgentInstance, MessageOrder),
+        counters: Counters,
+    ) -> bool {
+        let (node, instance) = (node.clone(), instance.clone());
+        self.unreported.add(uid, CounterReport { node, instance, epoch, seq, counters })
+    }
+
+    /// The counters of a node's report on an object were refused.
+    pub fn on_refused_counters(&mut self, node: &NodeName, key: &ObjectKey, reason: String) {
+        self.refused.add(node, key, reason);
+    }
+
+    /// Reports of a node on an object whose counters were refused.
+    pub fn refused(&self, node: &NodeName, key: &ObjectKey) -> Option<&RefusedCounters> {
+        self.refused.get(node, key)
+    }
+
+    /// The newest start of an agent instance on a node.
+    pub fn newest_epoch(&self, node: &NodeName, instance: &AgentInstance) -> Option<u64> {
+        self.nodes.newest_epoch(node, instance)
+    }
+
+    /// Processes what a worker of `object` reports of a model that exists. Returns whether it is
+    /// the newest now.
+    pub fn on_model_output(
+        &mut self,
+        node: &NodeName,
+        object: &ObjectKey,
+        output: &ModelOutput,
+        now: Timestamp,
+    ) -> bool {
+        self.evaluations.add(node, object, output, now)
+    }
+
+    /// Processes a report of the cloud worker of the service with this uid. Returns whether it
+    /// changed something; `None` if it came too soon.
+    pub fn on_cloud_worker_report(
+        &mut self,
+        uid: &str,
+        report: CloudWorkerReport,
+        now: Timestamp,
+    ) -> Option<bool> {
+        self.cloud_workers.add(uid, report, now)
+    }
+
+    /// The newest report of the cloud worker of the service with this uid.
+    pub fn cloud_worker_report(&self, uid: &str) -> Option<&CloudWorkerReport> {
+        self.cloud_workers.get(uid)
+    }
+
+    /// A node no longer has an object.
+    pub fn on_status_cleared(&mut self, node: &NodeName, key: &ObjectKey) -> Affected {
+        let was_held = self.reports.remove(&(key.clone(), node.clone()));
+        if was_held { Affected::Object } else { Affected::None }
+    }
+
+    /// After a time without a connection.
+    pub fn on_reconnected(&mut self) {
+        self.nodes.on_reconnected();
+    }
+
+    /// Forgets a deleted object.
+    pub fn forget(&mut self, key: &ObjectKey, uid: &str) {
+        self.reports.forget(key, uid);
+        self.refused.forget(key);
+        self.unreported.forget(uid);
+        self.evaluations.forget(uid);
+        self.cloud_workers.forget(uid);
+    }
+
+    /// Forgets a deleted node. What it counted stays.
+    pub fn forget_node(&mut self, node: &NodeName) {
+        self.nodes.forget(node);
+        self.delays.forget(node);
+        self.key_changes.remove(node);
+    }
+
+    /// Returns the nodes whose heartbeats stopped and that were online until now.
+    pub fn expire(&mut self, now: Timestamp) -> Vec<NodeName> {
+        let expired = self.nodes.expire(now);
+        for node in &expired {
+            self.delays.forget(node);
+        }
+        expired
+    }
+
+    /// When [`FleetState::expire`] may return a node next.
+    pub fn next_expiry(&self) -> Option<Timestamp> {
+        self.nodes.next_expiry()
+    }
+
+    /// Until when a missing report means nothing, because this controller has just started.
+    pub fn settled_at(&self) -> Timestamp {
+        self.started + offline_after(self.heartbeat)
+    }
+
+    /// Whether a node's agent is connected.
+    pub fn presence(&self, node: &NodeName) -> Presence {
+        self.nodes.presence(node)
+    }
+
+    /// What is known of a node's agent.
+    pub fn agent(&self, node: &NodeName, now: Timestamp) -> AgentState {
+        AgentState { presence: self.presence(node), settled: now >= self.settled_at() }
+    }
+
+    /// The address that a node's agent reports.
+    pub fn address(&self, node: &NodeName) -> Option<&str> {
+        self.nodes.address(node)
+    }
+
+    /// The state of a node's key.
+    pub fn node_key(&self, node: &NodeName) -> NodeKey {
+        self.keys.of(node, self.nodes.key_pin(node))
+    }
+
+    /// The key by which others know a node: aggregators, and the other nodes of its site.
+    pub fn trusted_pin(&self, node: &NodeName) -> Option<KeyPin> {
+        self.node_key(node).trusted().cloned()
+    }
+
+    /// What to record of the reported keys.
+    pub fn key_changes(&self) -> Vec<KeyChange> {
+        self.key_changes.values().cloned().collect()
+    }
+
+    /// How a node's agent exchanges content with other nodes; `None` if it does not.
+    pub fn peers(&self, node: &NodeName) -> Option<&PeerEndpoint> {
+        self.nodes.peers(node)
+    }
+
+    /// Whether a node's agent runs aggregators.
+    pub fn runs_aggregators(&self, node: &NodeName) -> bool {
+        self.nodes.runs_aggregators(node)
+    }
+
+    /// Whether a node's agent is connected and cannot run sessions.
+    pub fn lacks_sessions(&self, node: &NodeName) -> bool {
+        self.nodes.lacks_sessions(node)
+    }
+
+    /// The newest report on an object of the node's connected agent.
+    pub fn report(&self, node: &NodeName, key: &ObjectKey, uid: &str) -> Option<&StatusReport> {
+        let place = (key.clone(), node.clone());
+        let report = match self.nodes.current(node) {
+            Some(current) => self.reports.get(&place, current),
+            None => self.reports.any(&place),
+        };
+        report.filter(|report| report.uid == uid)
+    }
+
+    /// The newest metrics of the model of that uid.
+    pub fn evaluation(&self, uid: &str) -> Option<&Evaluation> {
+        self.evaluations.get(uid)
+    }
+
+    /// The counters of an object that are not in its status.
+    pub fn unreported(&self, uid: &str) -> &[CounterReport] {
+        self.unreported.get(uid)
+    }
+
+    /// These counters are in the object's status.
+    pub fn mark_reported(&mut self, uid: &str, reported: &[CounterReport]) {
+        self.unreported.mark_reported(uid, reported);
+    }
+
+    /// How many nodes are online and offline.
+    pub fn node_counts(&self) -> NodeCounts {
+        self.nodes.counts()
+    }
+
+    /// How many nodes' messages arrive late.
+    pub fn delayed_nodes(&self) -> usize {
+        self.delays.count()
+    }
+
+    fn is_new(&self, place: &Place, report: &StatusReport) -> bool {
+        let order = (report.epoch, report.seq);
+        match self.reports.get(place, &report.instance) {
+            Some(held) if held.uid == report.uid => order > (held.epoch, held.seq),
+            _ => self.nodes.is_current_or_newer(&place.1, &report.instance, order),
+        }
+    }
+}
+
+fn node_if(changed: bool) -> Affected {
+    if changed { Affected::Node } else { Affected::None }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn node() -> NodeName {
+        "edge0".parse().unwrap()
+    }
+
+    fn key() -> ObjectKey {
+        "default/jointinferenceservices/demo".parse().unwrap()
+    }
+
+    fn birth(instance: &str, epoch: u64) -> NodeReport {
+        NodeReport {
+            instance: AgentInstance(instance.to_owned()),
+            epoch,
+            online: true,
+            agent_version: String::new(),
+            address: Some("10.0.0.1".to_owned()),
+            capacity: None,
+            heartbeat_seconds: None,
+            problems: Vec::new(),
+            key_pin: None,
+            runs_aggregators: true,
+            runs_sessions: true,
+            peers: None,
+        }
+    }
+
+    fn will(instance: &str, epoch: u64) -> NodeReport {
+        NodeReport { online: false, address: None, ..birth(instance, epoch) }
+    }
+
+    fn report(instance: &str, epoch: u64, seq: u64, inference: u64) -> StatusReport {
+        let report = json!({
+            "instance": instance, "epoch": epoch, "seq": seq, "uid": "uid", "revision": 1,
+            "phase": "Running", "status": "",
+            "output": {"taskInfo": {
+                "inferenceNumber": inference, "hardExampleNumber": 0, "uploadCloudRatio": 0.0,
+                "startTime": "", "currentTime": "",
+            }},
+        });
+        serde_json::from_value(report).unwrap()
+    }
+
+    fn held(fleet: &FleetState) -> String {
+        let report = fleet.report(&node(), &key(), "uid").unwrap();
+        format!("{}/{}/{}", report.instance.0, report.epoch, report.seq)
+    }
+
+    fn counted(fleet: &FleetState) -> Vec<(&str, u64)> {
+        let unreported = fleet.unreported("uid").iter();
+        unreported.map(|c| (c.instance.0.as_str(), c.counters.inference)).collect()
+    }
+
+    #[test]
+    fn node_is_online_from_birth_to_last_will() {
+        let mut fleet = FleetState::new(at(0), 30);
+        assert_eq!(fleet.presence(&node()), Presence::NeverSeen);
+        assert_eq!(fleet.on_node_report(&node(), birth("a", 1), true, at(1)), Affected::Node);
+        assert_eq!(
+            fleet.on_node_report(&node(), birth("a", 1), true, at(31)),
+            Affected::None,
+            "a heartbeat"
+        );
+        assert_eq!(fleet.presence(&node()), Presence::Online);
+        assert_eq!(fleet.on_node_report(&node(), will("a", 1), true, at(40)), Affected::Node);
+        assert_eq!(fleet.presence(&node()), Presence::Offline { since: at(40) });
+        assert_eq!(fleet.address(&node()), Some("10.0.0.1"), "it stays known");
+        assert_eq!(
+            fleet.on_node_report(&node(), birth("a", 1), true, at(41)),
+            Affected::Node,
+            "it is back"
+        );
+        assert_eq!(fleet.node_counts().online, 1);
+    }
+
+    #[test]
+    fn last_will_of_earlier_start_or_instance_is_ignored() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_node_report(&node(), birth("a", 1), true, at(1));
+        fleet.on_node_report(&node(), birth("a", 2), true, at(2));
+        assert_eq!(fleet.on_node_report(&node(), will("a", 1), true, at(3)), Affected::None);
+        assert_eq!(fleet.presence(&node()), Presence::Online);
+        fleet.on_node_report(&node(), birth("b", 1), true, at(4));
+        assert_eq!(fleet.on_node_report(&node(), will("a", 2), true, at(5)), Affected::None);
+        assert_eq!(fleet.presence(&node()), Presence::Online);
+    }
+
+    #[test]
+    fn three_missed_heartbeats_are_offline_and_any_live_message_is_online() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_node_report(&node(), birth("a", 1), true, at(0));
+        assert_eq!(fleet.next_expiry(), Some(at(90)));
+        assert!(fleet.expire(at(89)).is_empty());
+        assert_eq!(fleet.expire(at(90)), [node()]);
+        assert!(fleet.expire(at(91)).is_empty(), "reported once");
+        assert_eq!(fleet.presence(&node()), Presence::Offline { since: at(0) });
+        assert_eq!(fleet.next_expiry(), None);
+        let affected = fleet.on_status_report(&node(), &key(), report("a", 1, 1, 5), true, at(100));
+        assert_eq!(affected, Affected::Node);
+        assert_eq!(fleet.presence(&node()), Presence::Online);
+    }
+
+    #[test]
+    fn retained_message_of_expired_agent_is_no_sign_of_life() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_node_report(&node(), birth("a", 1), false, at(0));
+        assert_eq!(fleet.presence(&node()), Presence::Online, "a starting controller cannot tell");
+        fleet.expire(at(90));
+        let offline = Presence::Offline { since: at(0) };
+        assert_eq!(fleet.on_node_report(&node(), birth("a", 1), false, at(91)), Affected::None);
+        assert_eq!(fleet.presence(&node()), offline);
+        let mut reconnected = fleet.clone();
+        reconnected.on_reconnected();
+        reconnected.on_node_report(&node(), birth("a", 1), false, at(92));
+        assert_eq!(
+            reconnected.presence(&node()),
+            Presence::Online,
+            "the controller was disconnected"
+        );
+        for (instance, epoch, live) in [("a", 1, true), ("a", 2, false), ("b", 1, false)] {
+            let mut fleet = fleet.clone();
+            fleet.on_node_report(&node(), birth(instance, epoch), live, at(92));
+            assert_eq!(fleet.presence(&node()), Presence::Online, "{instance} {epoch} {live}");
+        }
+    }
+
+    #[test]
+    fn announced_heartbeat_sets_the_time_until_offline() {
+        let mut fleet = FleetState::new(at(0), 30);
+        assert_eq!(fleet.settled_at(), at(90));
+        for (stated, silent_at) in [(15, 45), (300, 900), (0, 3), (u32::MAX, 3 * 3600)] {
+            let report = NodeReport { heartbeat_seconds: Some(stated), ..birth("a", 1) };
+            fleet.on_node_report(&node(), report, true, at(0));
+            assert_eq!(fleet.next_expiry(), Some(at(silent_at)), "{stated}");
+        }
+        let affected = fleet.on_node_report(&node(), birth("a", 1), true, at(0));
+        assert_eq!(affected, Affected::None);
+        assert_eq!(
+            fleet.next_expiry(),
+            Some(at(3 * 3600)),
+            "a heartbeat that is not repeated stays valid"
+        );
+    }
+
+    #[test]
+    fn retained_status_report_is_no_sign_of_life() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_node_report(&node(), will("a", 1), true, at(1));
+        let affected = fleet.on_status_report(&node(), &key(), report("a", 1, 9, 5), false, at(2));
+        assert_eq!(affected, Affected::Object);
+        assert!(matches!(fleet.presence(&node()), Presence::Offline { .. }));
+        assert_eq!(counted(&fleet), [("a", 5)], "its counters count");
+    }
+
+    #[test]
+    fn older_report_changes_no_state_and_lowers_no_counter() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_status_report(&node(), &key(), report("a", 1, 7, 70), true, at(1));
+        assert_eq!(
+            fleet.on_status_report(&node(), &key(), report("a", 1, 6, 60), true, at(2)),
+            Affected::None
+        );
+        assert_eq!((held(&fleet), counted(&fleet)), ("a/1/7".into(), vec![("a", 70)]));
+        fleet.on_status_report(&node(), &key(), report("a", 2, 1, 80), true, at(3));
+        assert_eq!((held(&fleet), counted(&fleet)), ("a/2/1".into(), vec![("a", 80)]));
+        let late = fleet.on_status_report(&node(), &key(), report("a", 1, 8, 90), true, at(4));
+        assert_eq!(late, Affected::Object, "late, and more was counted");
+        assert_eq!((held(&fleet), counted(&fleet)), ("a/2/1".into(), vec![("a", 90)]));
+    }
+
+    #[test]
+    fn replaced_instance_counts_separately_and_late_reports_change_no_state() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_status_report(&node(), &key(), report("a", 3, 7, 70), true, at(1));
+        fleet.on_node_report(&node(), birth("b", 1), true, at(2));
+        fleet.on_status_report(&node(), &key(), report("b", 1, 1, 5), true, at(2));
+        assert_eq!(held(&fleet), "b/1/1");
+        fleet.on_status_report(&node(), &key(), report("a", 3, 6, 60), true, at(3));
+        assert_eq!(held(&fleet), "b/1/1");
+        assert_eq!(counted(&fleet), [("a", 70), ("b", 5)]);
+        assert_eq!(fleet.on_node_report(&node(), birth("a", 4), true, at(4)), Affected::Node);
+        fleet.on_status_report(&node(), &key(), report("a", 4, 1, 71), true, at(4));
+        assert_eq!(held(&fleet), "a/4/1", "the old directory came back");
+    }
+
+    #[test]
+    fn report_of_an_instance_that_is_not_connected_hides_no_state() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_node_report(&node(), birth("a", 1), true, at(1));
+        fleet.on_status_report(&node(), &key(), report("a", 1, 1, 5), true, at(1));
+        fleet.on_status_report(&node(), &key(), report("forged", 9, 9, 0), true, at(2));
+        assert_eq!(held(&fleet), "a/1/1");
+        fleet.on_node_report(&node(), birth("forged", 9), true, at(3));
+        assert_eq!(held(&fleet), "forged/9/9");
+        assert_eq!(fleet.on_node_report(&node(), birth("a", 1), true, at(31)), Affected::Node);
+        assert_eq!(held(&fleet), "a/1/1", "the newest heartbeat");
+    }
+
+    #[test]
+    fn repeated_heartbeat_of_an_earlier_epoch_is_the_connected_agent() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_node_report(&node(), birth("a", 2), true, at(1));
+        fleet.on_node_report(&node(), birth("a", 900), true, at(2));
+        fleet.on_status_report(&node(), &key(), report("a", 900, 1, 5), true, at(2));
+        assert_eq!(fleet.on_node_report(&node(), birth("a", 2), true, at(31)), Affected::None);
+        let forged = fleet.on_node_report(&node(), birth("a", 900), true, at(40));
+        assert_eq!(forged, Affected::None, "only a heartbeat");
+        fleet.on_node_report(&node(), birth("a", 2), true, at(61));
+        assert_eq!(held(&fleet), "a/900/1", "one may be late");
+        assert_eq!(fleet.on_node_report(&node(), birth("a", 2), true, at(91)), Affected::Node);
+        fleet.on_status_report(&node(), &key(), report("a", 2, 7, 5), true, at(92));
+        assert_eq!(held(&fleet), "a/2/7");
+    }
+
+    #[test]
+    fn invented_instances_hold_bounded_reports() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_node_report(&node(), birth("a", 1), true, at(1));
+        fleet.on_status_report(&node(), &key(), report("a", 1, 1, 5), true, at(1));
+        for n in 0..100 {
+            let invented = report(&n.to_string(), 1, 1, 0);
+            fleet.on_status_report(&node(), &key(), invented, true, at(2));
+        }
+        assert_eq!(held(&fleet), "a/1/1");
+        assert!(fleet.reports.most_instances() <= 4);
+    }
+
+    #[test]
+    fn refused_counters_are_remembered_until_accepted_ones() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_refused_counters(&node(), &key(), "first".to_owned());
+        fleet.on_refused_counters(&node(), &key(), "too many".to_owned());
+        let refused = RefusedCounters { count: 2, reason: "too many".to_owned() };
+        assert_eq!(fleet.refused(&node(), &key()), Some(&refused));
+        fleet.on_status_report(&node(), &key(), report("a", 1, 1, 5), true, at(1));
+        assert_eq!(fleet.refused(&node(), &key()), None);
+    }
+
+    #[test]
+    fn counters_that_change_during_a_status_write_stay_unreported() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_status_report(&node(), &key(), report("a", 1, 1, 10), true, at(1));
+        let written = fleet.unreported("uid").to_vec();
+        fleet.on_status_report(&node(), &key(), report("a", 1, 2, 20), true, at(2));
+        fleet.mark_reported("uid", &written);
+        assert_eq!(counted(&fleet), [("a", 20)]);
+        let written = fleet.unreported("uid").to_vec();
+        fleet.mark_reported("uid", &written);
+        assert!(fleet.unreported == UnreportedCounters::default());
+    }
+
+    fn output(second: i64, accuracy: &str) -> ModelOutput {
+        serde_json::from_value(json!({
+            "model": "small", "uid": "model", "metrics": [{"key": "accuracy", "value": accuracy}],
+            "time": format!("{:.3}", at(second)),
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn newest_model_output_wins_and_a_future_time_counts_as_now() {
+        let mut fleet = FleetState::new(at(0), 30);
+        let other: NodeName = "edge1".parse().unwrap();
+        let held = |fleet: &FleetState| {
+            let held = fleet.evaluation("model").unwrap();
+            (held.output.metrics[0].value.clone(), held.taken)
+        };
+        assert!(fleet.on_model_output(&node(), &key(), &output(10, "0.9"), at(11)));
+        assert!(!fleet.on_model_output(&node(), &key(), &output(10, "0.9"), at(12)), "doubled");
+        assert!(!fleet.on_model_output(&other, &key(), &output(9, "0.1"), at(13)), "older");
+        assert!(fleet.on_model_output(&other, &key(), &output(9_999, "0.2"), at(14)));
+        assert_eq!(held(&fleet), ("0.2".to_owned(), at(14)));
+        assert!(!fleet.on_model_output(&other, &key(), &output(9_999, "0.2"), at(15)));
+        assert!(fleet.on_model_output(&node(), &key(), &output(15, "0.3"), at(16)));
+        assert!(fleet.on_model_output(&node(), &key(), &output(16, "0.4"), at(16)));
+        let silent = ModelOutput { metrics: Vec::new(), ..output(17, "") };
+        assert!(!fleet.on_model_output(&node(), &key(), &silent, at(18)));
+        assert_eq!(held(&fleet), ("0.4".to_owned(), at(16)));
+        fleet.forget(&key(), "model");
+        assert_eq!(fleet.evaluation("model"), None);
+    }
+
+    #[test]
+    fn deleted_object_leaves_no_state() {
+        let mut fleet = FleetState::new(at(0), 30);
+        fleet.on_status_report(&node(), &key(), report("a", 1, 1, 10), true, at(1));
+        fleet.forget(&key(), "uid");
+        assert!(fleet.reports.is_empty() && fleet.unreported == UnreportedCounters::default());
+        fleet.on_status_report(&node(), &key(), report("a", 1, 2, 10), true, at(1));
+        assert_eq!(fleet.on_status_cleared(&node(), &key()), Affected::Object);
+        assert_eq!(fleet.on_status_cleared(&node(), &key()), Affected::None);
+    }
+}

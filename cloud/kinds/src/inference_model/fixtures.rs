@@ -1,0 +1,89 @@
+//! Test fixtures of the pure steps: the sample in a cluster that has every object that it refers
+//! to.
+
+use std::sync::Arc;
+
+use k8s_openapi::{
+    api::core::v1::{Node, NodeAddress, NodeStatus},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use neptune_api::InferenceModel;
+
+use crate::{
+    inference_model::target::InferenceModelFacts,
+    kubernetes::{node_selector::SelectedNodes, pod_policy::PodPolicy},
+    worker::{
+        frameworks::Frameworks,
+        ports::{NodePort, of_model},
+    },
+};
+
+const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/inferencemodel.yaml");
+
+/// The sample, served on an edge node.
+pub fn model() -> InferenceModel {
+    let mut model: InferenceModel =
+        serde_saphyr::from_str(SAMPLE).expect("the sample is an InferenceModel");
+    model.metadata.namespace = Some("default".to_owned());
+    model.metadata.uid = Some("uid-of-the-model".to_owned());
+    model.metadata.generation = Some(1);
+    model
+}
+
+/// The sample without a node name, served in the cloud.
+pub fn cloud_model() -> InferenceModel {
+    let mut model = model();
+    "cloud".clone_into(&mut model.spec.deploy_to_layer);
+    model.spec.node_name = None;
+    model.spec.node_selector.clear();
+    model
+}
+
+pub fn facts() -> InferenceModelFacts {
+    InferenceModelFacts {
+        named: Some(edge_node("precision-5820")),
+        selected: SelectedNodes::default(),
+        frameworks: Ok(Arc::new(Frameworks::default())),
+        source: None,
+        deployed: None,
+        used_ports: Vec::new(),
+        pod_policy: PodPolicy::default(),
+        gateway_image: "neptune-edge:1".to_owned(),
+    }
+}
+
+/// A port that another model uses on a node.
+pub fn used_port(node: &str, name: &str, port: u16) -> NodePort {
+    let mut other = model();
+    other.metadata.name = Some(name.to_owned());
+    (other.spec.node_name, other.spec.serving_port) = (Some(node.to_owned()), Some(port.into()));
+    of_model(&other).remove(0)
+}
+
+pub fn edge_node(name: &str) -> Arc<Node> {
+    node(name, &[("node-role.kubernetes.io/edge", ""), ("kubernetes.io/hostname", name)])
+}
+
+pub fn node(name: &str, labels: &[(&str, &str)]) -> Arc<Node> {
+    let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        labels: Some(labels.collect()),
+        ..ObjectMeta::default()
+    };
+    let address = NodeAddress { address: "192.0.2.7".to_owned(), type_: "InternalIP".to_owned() };
+    let status = NodeStatus { addresses: Some(vec![address]), ..NodeStatus::default() };
+    Arc::new(Node { metadata, status: Some(status), ..Node::default() })
+}
+
+pub fn selected(nodes: Vec<Arc<Node>>) -> SelectedNodes {
+    SelectedNodes { nodes, ..SelectedNodes::default() }
+}
+
+/// The node is chosen by labels, which these have.
+pub fn by_labels(model: &mut InferenceModel, facts: &mut InferenceModelFacts, nodes: &[&str]) {
+    model.spec.node_name = None;
+    model.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
+    facts.named = None;
+    facts.selected = selected(nodes.iter().map(|name| edge_node(name)).collect());
+}

@@ -1,0 +1,309 @@
+//! The model servers of several nodes: their rows in the status, and their sum as if they were one
+//! server. Pure.
+
+use std::collections::BTreeSet;
+
+use neptune_api::{NodeServer, ServingProgress, TransitionStatus};
+use neptune_wire::DownloadProgress;
+
+use super::{
+    observed::{ObservedServer, ReportedServer, progress},
+    target::named,
+};
+use crate::{finding::Finding, fleet::observed::Observed, reason::Reason};
+
+/// Maximum length of a message in a row, in characters.
+const MAX_MESSAGE_CHARS: usize = 256;
+
+/// What is observed of a model's servers.
+#[derive(Debug, Clone)]
+pub enum Servers {
+    /// One server, or a Deployment.
+    One(ObservedServer),
+    /// One server on each node.
+    Each(Vec<ServerOnNode>),
+}
+
+/// The server of a node.
+#[derive(Debug, Clone)]
+pub struct ServerOnNode {
+    /// The node.
+    pub node: String,
+    /// The URL of the server, if it is known.
+    pub url: Option<String>,
+    /// The state of the server.
+    pub server: ObservedServer,
+}
+
+/// The rows of the status. `is_known_spec`: the previous rows are about the present spec.
+pub fn rows(
+    previous: &[NodeServer],
+    servers: &[ServerOnNode],
+    is_known_spec: bool,
+) -> Vec<NodeServer> {
+    let row = |server: &ServerOnNode| {
+        let before = previous.iter().find(|row| row.node == server.node);
+        match (&server.server, before) {
+            // The controller started recently: a missing report means nothing.
+            (Observed::Unknown(_), Some(before)) if is_known_spec => before.clone(),
+            _ => row(server, before),
+        }
+    };
+    servers.iter().map(row).collect()
+}
+
+fn row(server: &ServerOnNode, before: Option<&NodeServer>) -> NodeServer {
+    let (ready, transition, finding) = match &server.server {
+        Observed::Reported(report) => (report.answers, report.transition, &report.finding),
+        Observed::Pending(finding) => (Some(false), TransitionStatus::Pending, finding),
+        Observed::Unreachable(finding) => {
+            let before = before.map_or(TransitionStatus::Pending, |row| row.transition_status);
+            (None, before, finding)
+        }
+        Observed::Unknown(finding) => (None, TransitionStatus::Pending, finding),
+    };
+    let (serving_version, progress, last_failure) = match &server.server {
+        Observed::Reported(report) => {
+            (report.serving_version.clone(), report.progress.clone(), report.failure.clone())
+        }
+        Observed::Pending(_) => (None, None, before.and_then(|row| row.last_failure.clone())),
+        Observed::Unreachable(_) | Observed::Unknown(_) => (
+            before.and_then(|row| row.serving_version.clone()),
+            None,
+            before.and_then(|row| row.last_failure.clone()),
+        ),
+    };
+    NodeServer {
+        node: server.node.clone(),
+        url: server.url.clone(),
+        serving_version,
+        transition_status: transition,
+        ready: match ready {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => "Unknown",
+        }
+        .to_owned(),
+        reason: finding.reason.to_string(),
+        message: finding.message.chars().take(MAX_MESSAGE_CHARS).collect(),
+        progress,
+        last_failure,
+    }
+}
+
+/// The sum of the servers: ready if all of them are, and in the state of the one that is furthest
+/// from the target.
+pub fn sum(rows: &[NodeServer], target: Option<&str>) -> ObservedServer {
+    let ready = rows.iter().filter(|row| row.ready == "True").count();
+    let offline = Reason::NodeOffline.to_string();
+    // As a single server, one on an offline node counts as it was reported last.
+    let away = rows.iter().filter(|row| row.reason == offline && row.serving_version.is_some());
+    let ready_replicas = ready + away.count();
+    let answers = if rows.iter().any(|row| row.ready == "False") {
+        Some(false)
+    } else {
+        (ready == rows.len()).then_some(true)
+    };
+    let versions: BTreeSet<_> =
+        rows.iter().filter_map(|row| row.serving_version.as_deref()).collect();
+    let versions: Vec<_> = versions.into_iter().collect();
+    let Some(worst) = rows.iter().max_by_key(|row| distance(row)) else {
+        let message = "waiting for a node to match spec.nodeSelector";
+        return Observed::Pending(Finding::new(Reason::ServerStarting, message));
+    };
+    let reason = worst.reason.parse().unwrap_or(Reason::AwaitingAgent);
+    let total = rows.len();
+    let message = if reason == Reason::Serving {
+        format!("{} is served on {ready} of {total} nodes", named(target))
+    } else {
+        format!("{ready} of {total} servers are ready; node {}: {}", worst.node, worst.message)
+    };
+    Observed::Reported(Box::new(ReportedServer {
+        answers,
+        serving_version: (!versions.is_empty()).then(|| versions.join(",")),
+        ready_replicas: i32::try_from(ready_replicas).unwrap_or(i32::MAX),
+        transition: worst.transition_status,
+        finding: Finding::new(reason, message),
+        progress: sum_of_downloads(rows),
+        failure: rows.iter().find_map(|row| row.last_failure.clone()),
+    }))
+}
+
+/// How far a server is from serving the target: by its switch, then by whether it answers.
+fn distance(row: &NodeServer) -> (u8, bool, bool) {
+    let switch = match row.transition_status {
+        TransitionStatus::UpToDate => 0,
+        TransitionStatus::Pending => 1,
+        TransitionStatus::InProgress => 2,
+        TransitionStatus::BlockedByFailedLoad => 3,
+        TransitionStatus::InvalidSpec => 4,
+    };
+    (switch, row.ready == "False", row.ready != "True")
+}
+
+fn sum_of_downloads(rows: &[NodeServer]) -> Option<ServingProgress> {
+    let running: Vec<&ServingProgress> =
+        rows.iter().filter_map(|row| row.progress.as_ref()).collect();
+    let number = |value: i64| u64::try_from(value).unwrap_or_default();
+    let sum = |value: fn(&ServingProgress) -> i64| {
+        running.iter().map(|it| number(value(it))).fold(0, u64::saturating_add)
+    };
+    let totals: Option<Vec<u64>> = running.iter().map(|it| it.total_bytes.map(number)).collect();
+    (!running.is_empty()).then(|| {
+        progress(&DownloadProgress {
+            received_bytes: sum(|it| it.received_bytes),
+            total_bytes: totals.map(|all| all.into_iter().fold(0, u64::saturating_add)),
+            bytes_per_second: sum(|it| it.bytes_per_second),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use k8s_openapi::jiff::Timestamp;
+    use neptune_api::InferenceModelStatus;
+
+    use super::*;
+    use crate::{
+        inference_model::status::{Placed, ServerObservation, next},
+        steps::StatusInputs,
+    };
+
+    fn reported(serving: Option<&str>, reason: Reason) -> ObservedServer {
+        let transition = match reason {
+            Reason::Serving => TransitionStatus::UpToDate,
+            Reason::LoadFailed => TransitionStatus::BlockedByFailedLoad,
+            _ => TransitionStatus::InProgress,
+        };
+        let is_downloading = reason == Reason::ModelDownloading;
+        let download =
+            DownloadProgress { received_bytes: 1, total_bytes: Some(4), bytes_per_second: 2 };
+        Observed::Reported(Box::new(ReportedServer {
+            answers: Some(serving.is_some()),
+            serving_version: serving.map(str::to_owned),
+            ready_replicas: i32::from(serving.is_some()),
+            transition,
+            finding: Finding::new(reason, "why"),
+            progress: is_downloading.then(|| progress(&download)),
+            failure: None,
+        }))
+    }
+
+    fn offline() -> ObservedServer {
+        Observed::Unreachable(Finding::new(Reason::NodeOffline, "offline"))
+    }
+
+    fn unknown() -> ObservedServer {
+        Observed::Unknown(Finding::new(Reason::AwaitingAgent, "u"))
+    }
+
+    fn after(
+        previous: &InferenceModelStatus,
+        servers: &[(&str, ObservedServer)],
+        generation: i64,
+    ) -> InferenceModelStatus {
+        let server = |(node, server): &(&str, ObservedServer)| ServerOnNode {
+            node: (*node).to_owned(),
+            url: Some(format!("http://{node}:8501")),
+            server: server.clone(),
+        };
+        let inputs = StatusInputs {
+            generation: Some(generation),
+            findings: &[],
+            observed: ServerObservation {
+                target: Some("4".to_owned()),
+                placed: Some(Placed::default()),
+                servers: Servers::Each(servers.iter().map(server).collect()),
+            },
+            unreported: &[],
+            is_settled: true,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        next(previous, &inputs)
+    }
+
+    fn brief(status: &InferenceModelStatus) -> String {
+        let condition = |at: usize| {
+            let condition = &status.conditions[at];
+            format!("{} {}", condition.status, condition.reason)
+        };
+        let transition = status.transition_status.unwrap();
+        let ready = status.ready_replicas.unwrap();
+        format!("{transition}, {ready} ready, {}, {}", condition(0), condition(2))
+    }
+
+    #[test]
+    fn sum_is_ready_only_if_all_servers_are() {
+        let serving = || reported(Some("4"), Reason::Serving);
+        let none = InferenceModelStatus::default();
+        for (second, expected) in [
+            (serving(), "UpToDate, 2 ready, True Serving, False Serving"),
+            (
+                reported(Some("3"), Reason::ServerStarting),
+                "InProgress, 2 ready, True Serving, False Serving",
+            ),
+            (
+                reported(None, Reason::ModelDownloading),
+                "InProgress, 1 ready, False ModelDownloading, False Serving",
+            ),
+            (
+                reported(Some("3"), Reason::LoadFailed),
+                "BlockedByFailedLoad, 2 ready, True Serving, True LoadFailed",
+            ),
+            (offline(), "Pending, 1 ready, Unknown NodeOffline, True NodeOffline"),
+            (unknown(), "Pending, 1 ready, Unknown AwaitingAgent, False Serving"),
+        ] {
+            let status = after(&none, &[("e1", serving()), ("e2", second.clone())], 1);
+            assert_eq!(brief(&status), expected, "{second:?}");
+            assert_eq!(status.servers.len(), 2);
+            assert_eq!(status.servers[1].url.as_deref(), Some("http://e2:8501"));
+            assert_eq!((&status.node, &status.url), (&None, &None));
+        }
+    }
+
+    #[test]
+    fn message_names_the_node_and_downloads_and_versions_are_summed() {
+        let downloading = || reported(None, Reason::ModelDownloading);
+        let servers = [
+            ("e1", reported(Some("4"), Reason::Serving)),
+            ("e2", downloading()),
+            ("e3", downloading()),
+            ("e4", reported(Some("3"), Reason::ServerStarting)),
+        ];
+        let status = after(&InferenceModelStatus::default(), &servers, 1);
+        assert_eq!(status.conditions[0].message, "2 of 4 servers are ready; node e3: why");
+        assert_eq!(status.serving_version.as_deref(), Some("3,4"));
+        assert_eq!(status.progress.unwrap().summary, "25% of 8 B, 4 B/s");
+        let all = [("e1", reported(Some("4"), Reason::Serving))];
+        let status = after(&InferenceModelStatus::default(), &all, 1);
+        assert_eq!(status.conditions[1].message, "version 4 is served on 1 of 1 nodes");
+    }
+
+    #[test]
+    fn offline_node_and_restarted_controller_keep_the_row() {
+        let serving = || reported(Some("4"), Reason::Serving);
+        let status =
+            after(&InferenceModelStatus::default(), &[("e1", serving()), ("e2", serving())], 1);
+        let away = after(&status, &[("e1", serving()), ("e2", offline())], 1);
+        assert_eq!(away.servers[1].serving_version.as_deref(), Some("4"));
+        assert_eq!(brief(&away), "UpToDate, 2 ready, Unknown NodeOffline, True NodeOffline");
+        assert_eq!(away.conditions[0].message, "1 of 2 servers are ready; node e2: offline");
+        assert_eq!(after(&away, &[("e1", unknown()), ("e2", unknown())], 1), away);
+        let changed = after(&status, &[("e1", unknown()), ("e2", unknown())], 2);
+        assert_eq!(brief(&changed), "Pending, 0 ready, Unknown AwaitingAgent, False Serving");
+    }
+
+    #[test]
+    fn node_that_joins_or_leaves_changes_only_its_row() {
+        let serving = || reported(Some("4"), Reason::Serving);
+        let status = after(&InferenceModelStatus::default(), &[("e1", serving())], 1);
+        let awaiting = Observed::Pending(Finding::new(Reason::AwaitingAgent, "a"));
+        let joined = after(&status, &[("e1", serving()), ("e2", awaiting)], 1);
+        assert_eq!(joined.servers[0], status.servers[0]);
+        assert_eq!(brief(&joined), "Pending, 1 ready, False AwaitingAgent, False Serving");
+        let left = after(&joined, &[("e2", serving())], 1);
+        assert_eq!(left.servers.len(), 1);
+        assert_eq!(brief(&left), "UpToDate, 1 ready, True Serving, False Serving");
+    }
+}

@@ -1,0 +1,150 @@
+//! The pure steps of an `InferenceModel`, and what it refers to. Pure.
+
+use std::collections::BTreeSet;
+
+use neptune_api::{InferenceModel, InferenceModelStatus};
+use neptune_wire::{NodeName, ObjectKey, Resource};
+
+use super::{
+    events, place, plan,
+    status::{self, ServerObservation},
+    target::{InferenceModelFacts, nodes_of},
+    validate::{self, ValidInferenceModel},
+};
+use crate::{
+    finding::Finding,
+    fleet::Retained,
+    index_key::{IndexKey, Indexed, by_owner, selector_keys},
+    kubernetes::labels::Labels,
+    port_contention,
+    reason::Reason,
+    steps::{ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs, Steps, WorkloadMessages},
+    worker::ports,
+};
+
+impl Steps for InferenceModel {
+    type Facts = InferenceModelFacts;
+    type Valid = ValidInferenceModel;
+    type Placed = ValidInferenceModel;
+    type Observation = ServerObservation;
+    type Memory = ();
+
+    const MESSAGES: ControllerMessages = ControllerMessages {
+        shorten: "list fewer versions in spec.manifest",
+        workload: Some(WorkloadMessages {
+            created: "ServerCreated",
+            what: "model server",
+            rename: "the InferenceModel",
+            refused: Reason::ServerRefused,
+        }),
+    };
+
+    fn validate(&self, facts: &InferenceModelFacts) -> Result<ValidInferenceModel, Vec<Finding>> {
+        validate::validate(self, facts)
+    }
+
+    fn plan(&self, valid: &ValidInferenceModel, fetch_image: &str) -> ObjectPlan {
+        plan::plan(self, valid, fetch_image)
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let warning = place::one_per_node(self).filter(|_| self.spec.deploy_to_layer == "edge");
+        warning.into_iter().collect()
+    }
+
+    fn retained(&self, key: &ObjectKey) -> Retained {
+        plan::retained(self, key)
+    }
+
+    fn yielded(&self, facts: &InferenceModelFacts) -> BTreeSet<NodeName> {
+        facts.used_ports.iter().filter_map(|used| used.node.parse().ok()).collect()
+    }
+
+    fn next_status(
+        &self,
+        previous: &InferenceModelStatus,
+        inputs: &StatusInputs<ServerObservation>,
+    ) -> InferenceModelStatus {
+        status::next(previous, inputs)
+    }
+
+    fn is_same_status(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> bool {
+        previous == next
+    }
+
+    fn observed_generation(status: &InferenceModelStatus) -> Option<i64> {
+        status.observed_generation
+    }
+
+    fn events(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> Vec<ObjectEvent> {
+        events::events(previous, next)
+    }
+}
+
+impl Indexed for InferenceModel {
+    fn index_keys(&self) -> Vec<IndexKey> {
+        let named = self.spec.node_name.as_ref().filter(|name| !name.is_empty());
+        let before = self.status.iter().flat_map(nodes_of).map(str::to_owned);
+        // Without labels, any node may have the address of the Service.
+        let any = self.spec.node_selector.is_empty() && place::is_external(self);
+        let place = match named {
+            Some(named) => Some(IndexKey::Node(named.clone())),
+            None => any.then_some(IndexKey::EveryNodeObject),
+        };
+        let waiting = awaits_port(self).then(|| ports::model_ports(self));
+        let waiting = waiting.into_iter().flatten().map(port_contention::awaits);
+        let owners = by_owner(&self.metadata).into_iter().chain(waiting);
+        let source = self.spec.model.iter().map(|model| {
+            let namespace = self.metadata.namespace.clone().unwrap_or_default();
+            IndexKey::Uses(Resource::Models, namespace, model.name.clone())
+        });
+        let owners = owners.chain(source);
+        place.into_iter().chain(before.map(IndexKey::Node)).chain(owners).collect()
+    }
+
+    fn selector_keys(&self) -> Vec<Vec<IndexKey>> {
+        if self.spec.node_name.as_ref().is_some_and(|name| !name.is_empty()) {
+            return Vec::new();
+        }
+        let has_nodes = self.status.iter().flat_map(nodes_of).next().is_some();
+        let selects = if has_nodes { IndexKey::SelectsNodes } else { IndexKey::SelectsAgents };
+        vec![selector_keys(&self.spec.node_selector, selects)]
+    }
+
+    fn selects_nodes(&self) -> Option<&Labels> {
+        Some(&self.spec.node_selector)
+    }
+}
+
+/// Whether a model waits for a port that another object uses.
+fn awaits_port(model: &InferenceModel) -> bool {
+    let taken = Reason::ServingPortTaken.to_string();
+    let conditions = model.status.iter().flat_map(|status| &status.conditions);
+    conditions.into_iter().any(|condition| condition.reason == taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_in_the_cloud_is_not_affected_by_agents_of_other_nodes() {
+        let model = |change: fn(&mut InferenceModel)| {
+            let mut model = InferenceModel::new("m", neptune_api::InferenceModelSpec::default());
+            change(&mut model);
+            let mut keys = model.index_keys();
+            keys.extend(model.selector_keys().into_iter().flatten());
+            keys
+        };
+        let labels = |model: &mut InferenceModel| {
+            model.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
+        };
+        assert_eq!(model(|_| {}), [IndexKey::EveryNodeObject]);
+        let internal = model(|model| model.spec.service_type = Some("ClusterIP".to_owned()));
+        assert_eq!(internal, [], "its address does not depend on a node");
+        let area = |key: fn(String, String) -> IndexKey| key("area".to_owned(), "north".to_owned());
+        assert_eq!(model(labels), [area(IndexKey::SelectsAgents)]);
+        let named = model(|model| model.spec.node_name = Some("edge0".to_owned()));
+        assert_eq!(named, [IndexKey::Node("edge0".to_owned())]);
+    }
+}

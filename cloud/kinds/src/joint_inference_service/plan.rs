@@ -1,0 +1,362 @@
+//! The plan of a valid service: task, models and dataset per agent node, and a Deployment with a
+//! Service if the kubelet runs the cloud worker. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube_core::Resource as _;
+use neptune_api::{JointInferenceService, Model};
+use neptune_wire::{
+    NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource, Worker,
+};
+use serde::Serialize;
+
+use crate::{
+    dataset,
+    fleet::{Generations, Retained},
+    joint_inference_service::{
+        cloud::{
+            worker::{cloud_worker_address, planned_cloud_worker},
+            workload::cloud_worker_objects,
+        },
+        edge::worker::planned_edge_worker,
+        gateway::{exposed::exposed, task::planned_gateway},
+        resolved::{CloudRuntime, CloudSide, EdgeSide, ValidService},
+        spec::placement::{awaits_listing, is_listed, placed_nodes},
+        worker::task::object_name,
+    },
+    kubernetes::workloads::OwnedObjects,
+    model::{self, used_edge_model},
+    steps::ObjectPlan,
+};
+
+/// The plan of a valid service. `fetch_image` downloads models in Pods.
+pub fn plan(
+    service: &JointInferenceService,
+    valid: &ValidService,
+    fetch_image: &str,
+) -> ObjectPlan {
+    if awaits_listing(service, &valid.edge_nodes) {
+        let has_status = service.status.as_ref().is_some_and(|it| it.observed_generation.is_some());
+        // An earlier controller, which did not list the node first, may have published to it. Nodes
+        // have nothing of a new service.
+        let retained = if has_status { retained(service, &valid.key) } else { Retained::new() };
+        return ObjectPlan {
+            retained: Some(retained),
+            awaits_status: true,
+            ..ObjectPlan::default()
+        };
+    }
+    let mut tasks: BTreeMap<NodeName, Vec<PlannedWorker>> = BTreeMap::new();
+    let edge = edge_worker(service, valid);
+    for node in valid.edge_nodes.iter().filter(|node| is_listed(service, node)) {
+        tasks.entry(node.clone()).or_default().push(edge.clone());
+    }
+    let replan_after = valid.selection.as_ref().and_then(|selection| selection.replan_after);
+    let mut plan =
+        ObjectPlan { owned: owned(service, valid), replan_after, ..ObjectPlan::default() };
+    if let (CloudSide::Worker(cloud), Some(spec)) =
+        (&valid.cloud, &service.spec.cloud_worker.worker_spec)
+    {
+        let worker = planned_cloud_worker(cloud, spec, &valid.metadata);
+        match &cloud.runtime {
+            CloudRuntime::Agent { .. } => {
+                let planned = (worker, Some(&*cloud.worker.model));
+                tasks.entry(cloud.node.clone()).or_default().push(planned);
+            }
+            CloudRuntime::Kubelet { reports, service: address, .. } => {
+                let reports = reports.as_ref();
+                let objects =
+                    cloud_worker_objects(service, spec, cloud, &worker, reports, fetch_image);
+                plan.objects = Some(objects);
+                plan.awaits_service = address.is_none();
+            }
+        }
+    }
+    plan.generations = generations(valid, &tasks);
+    plan.requirements = tasks
+        .into_iter()
+        .map(|(node, workers)| {
+            let contents = contents(service, valid, &node, workers);
+            (node, contents)
+        })
+        .collect();
+    plan
+}
+
+/// The generations of the Models and the Dataset of these workers.
+fn generations(
+    valid: &ValidService,
+    tasks: &BTreeMap<NodeName, Vec<PlannedWorker>>,
+) -> Generations {
+    let namespace = &valid.metadata.namespace;
+    let models = tasks.values().flatten().filter_map(|(_, model)| {
+        let model = (*model)?;
+        let (namespace, name) = (namespace.clone(), object_name(&model.metadata));
+        let key = ObjectKey { namespace, resource: Resource::Models, name };
+        Some((key, model.metadata.generation?))
+    });
+    let dataset = valid.dataset.as_deref().and_then(|dataset| {
+        let name = object_name(&dataset.metadata);
+        Some((dataset::object_key(&valid.key, name), dataset.metadata.generation?))
+    });
+    models.chain(dataset).collect()
+}
+
+/// A worker, and the Model that its node needs for it.
+type PlannedWorker<'a> = (Worker, Option<&'a Model>);
+
+/// The `InferenceModels` of both sides, and the Service of an exposed gateway.
+fn owned(service: &JointInferenceService, valid: &ValidService) -> OwnedObjects {
+    let mut owned = OwnedObjects::default();
+    if let EdgeSide::Gateway { gateway, owned: model } = &valid.edge {
+        owned.models.extend(model.as_deref().cloned());
+        owned.exposed = exposed(service, gateway);
+    }
+    if let CloudSide::Server { owned: Some(model) } = &valid.cloud {
+        owned.models.push((**model).clone());
+    }
+    owned
+}
+
+/// The objects that nodes retain while the service is invalid: its task, models and dataset.
+pub fn retained(service: &JointInferenceService, key: &ObjectKey) -> Retained {
+    let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
+    let nodes = placed_nodes(service).chain(edge.node_name.as_deref());
+    let nodes = nodes.chain(cloud.node_name.as_deref()).map(str::parse::<NodeName>);
+    let big = cloud.model.as_ref().map(|model| model.name.as_str());
+    let models = used_edge_model(service).into_iter().chain(big);
+    let models = models.filter_map(|name| name.parse::<ObjectName>().ok());
+    let models = models.map(|name| ObjectKey {
+        namespace: key.namespace.clone(),
+        resource: Resource::Models,
+        name,
+    });
+    let dataset = edge.dataset.as_ref().and_then(|dataset| dataset.name.parse().ok());
+    let dataset = dataset.map(|name| dataset::object_key(key, name));
+    let objects: BTreeSet<_> = models.chain(dataset).chain([key.clone()]).collect();
+    nodes.flatten().map(|node| (node, objects.clone())).collect()
+}
+
+/// The task with the workers of one node, and their models and dataset.
+fn contents(
+    service: &JointInferenceService,
+    valid: &ValidService,
+    node: &NodeName,
+    workers: Vec<PlannedWorker>,
+) -> BTreeMap<ObjectKey, ObjectContent> {
+    let models =
+        workers.iter().filter_map(|(_, used)| Some(model_content((*used)?, &valid.metadata)));
+    let mut contents: BTreeMap<_, _> = models.collect();
+    let used: BTreeSet<_> =
+        workers.iter().filter_map(|(worker, _)| worker.dataset.clone()).collect();
+    if let Some(data) = valid.dataset.as_deref() {
+        let keys = used.into_iter().map(|name| dataset::object_key(&valid.key, name));
+        contents.extend(keys.map(|key| {
+            let content = dataset::content(data, &key, node);
+            (key, content)
+        }));
+    }
+    let task = ObjectContent {
+        api_version: JointInferenceService::api_version(&()).into_owned(),
+        kind: JointInferenceService::kind(&()).into_owned(),
+        metadata: valid.metadata.clone(),
+        spec: value(&service.spec),
+        model: None,
+        dataset: None,
+        workers: workers.into_iter().map(|(worker, _)| worker).collect(),
+        serving: None,
+        training: None,
+        aggregator: None,
+        peers: None,
+    };
+    contents.insert(valid.key.clone(), task);
+    contents
+}
+
+fn model_content(model: &Model, service: &ObjectMetadata) -> (ObjectKey, ObjectContent) {
+    let key = ObjectKey {
+        namespace: service.namespace.clone(),
+        resource: Resource::Models,
+        name: object_name(&model.metadata),
+    };
+    let content = model::content(model, &key);
+    (key, content)
+}
+
+fn value(spec: &impl Serialize) -> serde_json::Value {
+    serde_json::to_value(spec).expect("a spec came from JSON")
+}
+
+fn edge_worker<'a>(service: &JointInferenceService, valid: &'a ValidService) -> PlannedWorker<'a> {
+    let spec = &service.spec.edge_worker;
+    match (&valid.edge, &valid.cloud, &spec.worker_spec) {
+        (EdgeSide::Worker(resolved), CloudSide::Worker(cloud), Some(program)) => {
+            let address = cloud_worker_address(cloud, valid.metadata.namespace.as_str());
+            let worker = planned_edge_worker(valid, resolved, (spec, program), address);
+            (worker, Some(&resolved.model))
+        }
+        (EdgeSide::Gateway { gateway, .. }, ..) => {
+            (planned_gateway(gateway, &valid.metadata), None)
+        }
+        _ => unreachable!("validate accepts a worker only with a worker in the cloud"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_api::{DatasetReference, Placement};
+    use neptune_wire::Role;
+
+    use super::*;
+    use crate::joint_inference_service::{
+        cases::{keys, plan_of, planned, task},
+        facts::ServiceFacts,
+        fixtures,
+    };
+
+    #[test]
+    fn named_node_gets_the_worker_once_the_status_lists_it() {
+        let (mut service, facts) = (fixtures::service(), fixtures::facts());
+        let edge = service.spec.edge_worker.node_name.clone().unwrap();
+        let new = plan_of(&service, &facts);
+        assert!(new.awaits_status && new.requirements.is_empty() && new.objects.is_none());
+        assert_eq!(new.retained, Some(Retained::new()), "nodes have nothing of it");
+
+        service.status = Some(fixtures::placed_on(&["earlier"]));
+        service.status.as_mut().unwrap().observed_generation = Some(1);
+        let moved = plan_of(&service, &facts);
+        assert!(moved.awaits_status && moved.requirements.is_empty());
+        let retained: Vec<_> = moved.retained.unwrap().into_keys().collect();
+        assert_eq!(retained.len(), 3, "both nodes and that of the cloud worker: {retained:?}");
+
+        service.status.as_mut().unwrap().nodes.push(edge.clone());
+        let listed = plan_of(&service, &facts);
+        assert!(!listed.awaits_status && listed.retained.is_none() && listed.objects.is_some());
+        assert_eq!(task(&listed, &edge).workers.len(), 1);
+    }
+
+    #[test]
+    fn selected_nodes_get_the_worker_once_the_status_lists_them() {
+        let (mut service, mut facts) = (fixtures::service(), fixtures::facts());
+        fixtures::select(&mut service, &mut facts, &["e1", "e2"]);
+        service.spec.edge_worker.placement = Some(Placement::All);
+        let nodes = |service: &JointInferenceService| -> Vec<String> {
+            let plan = planned(service, &facts);
+            plan.requirements.keys().map(ToString::to_string).collect()
+        };
+        assert!(nodes(&service).is_empty());
+        service.status = Some(fixtures::placed_on(&["e2", "e3"]));
+        assert_eq!(nodes(&service), ["e2"]);
+        service.status = Some(fixtures::placed_on(&["e1", "e2"]));
+        assert_eq!(nodes(&service), ["e1", "e2"]);
+        let plan = planned(&service, &facts);
+        assert_eq!(task(&plan, "e1"), task(&plan, "e2"));
+        let key: ObjectKey = "default/jointinferenceservices/s".parse().unwrap();
+        let retained: Vec<_> =
+            retained(&service, &key).into_keys().map(|node| node.to_string()).collect();
+        assert_eq!(retained, ["e1", "e2", "solar-corona-cloud"]);
+    }
+
+    #[test]
+    fn edge_node_gets_its_worker_and_its_model() {
+        let service = fixtures::service();
+        let plan = planned(&service, &fixtures::facts());
+        assert_eq!(plan.requirements.len(), 1);
+        assert_eq!(
+            keys(&plan, "edge0"),
+            ["default/jointinferenceservices/helmet-detection-demo", "default/models/small-model"]
+        );
+        let task = task(&plan, "edge0");
+        assert_eq!(
+            (&*task.api_version, &*task.kind),
+            ("neptune.io/v1alpha1", "JointInferenceService")
+        );
+        assert_eq!(task.metadata.uid, "uid-of-the-service");
+        assert_eq!(task.spec, serde_json::to_value(&service.spec).unwrap());
+        let [worker] = &task.workers[..] else { unreachable!("one worker") };
+        assert_eq!(worker.name.as_str(), "helmet-detection-demo-edgeworker-5607ae5e");
+        assert_eq!(worker.command, ["python3"]);
+        assert_eq!(worker.args, ["/code/edge_inference.py"]);
+        assert_eq!(worker.model.as_ref().unwrap().as_str(), "small-model");
+        assert_eq!(worker.port, None);
+        let env = |name: &str| worker.env[name].as_str();
+        assert_eq!(env("NAMESPACE"), "default");
+        assert_eq!(env("SERVICE_NAME"), "helmet-detection-demo");
+        assert_eq!(env("WORKER_NAME"), worker.name.as_str());
+        assert_eq!(env("PARAMETERS"), r#"[{"key":"nms_threshold","value":"0.6"}]"#);
+        assert_eq!(env("NMS_THRESHOLD"), "0.6");
+        assert_eq!((env("HEM_NAME"), env("HEM_PARAMETERS")), ("IBT", "[]"));
+        let host = "helmet-detection-demo-work-1a02631a.default.svc.cluster.local";
+        assert_eq!(env("BIG_MODEL_URL"), format!("http://{host}:5000"));
+        assert_eq!((env("BIG_MODEL_IP"), env("BIG_MODEL_PORT")), (host, "5000"));
+        for of_the_agent in ["MODEL_URL", "MQTT_URL", "WORKER_INFO_TOPIC", "NODE_NAME"] {
+            assert!(!worker.env.contains_key(of_the_agent), "{of_the_agent}");
+        }
+    }
+
+    #[test]
+    fn agent_runs_the_cloud_worker_on_the_address_of_its_node() {
+        let plan = planned(&fixtures::service(), &fixtures::facts_with_agent());
+        assert!(plan.objects.is_none());
+        assert_eq!(keys(&plan, "solar-corona-cloud")[1..], ["default/models/big-model"]);
+        let [cloud] = &task(&plan, "solar-corona-cloud").workers[..] else { unreachable!() };
+        assert_eq!((cloud.role, cloud.port), (Role::Cloud, Some(20_007)));
+        assert_eq!(cloud.env["BIG_MODEL_BIND_PORT"], "20007");
+        assert_eq!(cloud.env["BIG_MODEL_BIND_IP"], "0.0.0.0");
+        let [edge] = &task(&plan, "edge0").workers[..] else { unreachable!() };
+        assert_eq!(edge.env["BIG_MODEL_URL"], "http://192.0.2.7:20007");
+        assert_eq!(edge.env["BIG_MODEL_IP"], "192.0.2.7");
+        assert_eq!(edge.env["BIG_MODEL_PORT"], "20007");
+    }
+
+    #[test]
+    fn one_node_may_run_both_workers() {
+        let mut service = fixtures::service();
+        service.spec.edge_worker.node_name = Some("solar-corona-cloud".to_owned());
+        let facts = fixtures::facts_with_agent();
+        let facts = ServiceFacts { edge_node: facts.cloud_node.clone(), ..facts };
+        let plan = planned(&service, &facts);
+        assert_eq!(plan.requirements.len(), 1);
+        let roles: Vec<_> =
+            task(&plan, "solar-corona-cloud").workers.iter().map(|worker| worker.role).collect();
+        assert_eq!(roles, [Role::Edge, Role::Cloud]);
+        assert_eq!(keys(&plan, "solar-corona-cloud").len(), 3);
+    }
+
+    #[test]
+    fn edge_worker_has_the_same_dataset_content_as_its_controller() {
+        let mut service = fixtures::service();
+        let name = "frames".to_owned();
+        service.spec.edge_worker.dataset = Some(DatasetReference { name });
+        let dataset = fixtures::dataset("frames", "edge0");
+        let facts =
+            ServiceFacts { edge_dataset: Some(dataset.clone()), ..fixtures::facts_with_agent() };
+        let plan = planned(&service, &facts);
+        let key: ObjectKey = "default/datasets/frames".parse().unwrap();
+        let node = "edge0".parse::<NodeName>().unwrap();
+        let edge = &plan.requirements[&node];
+        assert_eq!(edge[&key], dataset::content(&dataset, &key, &node));
+        assert_eq!(task(&plan, "edge0").workers[0].dataset, Some(key.name.clone()));
+        assert!(!keys(&plan, "solar-corona-cloud").contains(&key.to_string()));
+        let service_key = "default/jointinferenceservices/helmet-detection-demo".parse().unwrap();
+        let retained = retained(&service, &service_key);
+        assert!(
+            retained[&"edge0".parse().unwrap()].contains(&key),
+            "retained after the dataset is deleted"
+        );
+    }
+
+    #[test]
+    fn plan_is_deterministic() {
+        let hashes = || -> Vec<_> {
+            let plan = planned(&fixtures::service(), &fixtures::facts_with_agent());
+            plan.requirements
+                .into_values()
+                .flatten()
+                .map(|(key, content)| (key, content.hash()))
+                .collect()
+        };
+        assert_eq!(hashes(), hashes());
+    }
+}

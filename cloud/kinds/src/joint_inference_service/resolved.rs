@@ -1,0 +1,237 @@
+//! A valid service: the values that the rooms of this folder hand each other. Pure.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use neptune_api::{Dataset, InferenceModel, Model, SelectedModel, ServerProtocol};
+use neptune_gateway_config::{Cloud, Config};
+use neptune_wire::{
+    ArtifactAddress, NodeName, ObjectKey, ObjectMetadata, ObjectName, ResourceLimits, WorkerName,
+};
+
+use crate::{
+    joint_inference_service::{
+        chain::total_upload::TotalUpload,
+        facts::{CloudService, Selection},
+    },
+    kubernetes::report_access::ReportAccess,
+};
+
+/// The port of a cloud worker behind a Service.
+pub const SERVICE_PORT: u16 = 5000;
+
+/// The gRPC port of a model server behind a Service.
+pub const SERVICE_GRPC_PORT: u16 = 5001;
+
+/// A valid service.
+#[derive(Debug, Clone)]
+pub struct ValidService {
+    /// The key in messages.
+    pub key: ObjectKey,
+    /// The metadata in messages.
+    pub metadata: ObjectMetadata,
+    /// What runs on the edge nodes.
+    pub edge: EdgeSide,
+    /// The nodes of the edge worker, at least one.
+    pub edge_nodes: Vec<NodeName>,
+    /// The choice of the edge worker's model, if labels select it.
+    pub selection: Option<Selection>,
+    /// What answers hard samples.
+    pub cloud: CloudSide,
+    /// The edge worker's dataset, if the spec names one.
+    pub dataset: Option<Arc<Dataset>>,
+    /// What holds `goal.totalUploadRatio`, if it is a goal of the service.
+    pub total: Option<TotalUpload>,
+}
+
+/// What runs on the edge nodes.
+#[derive(Debug, Clone)]
+pub enum EdgeSide {
+    /// A program of the user.
+    Worker(Box<ResolvedWorker>),
+    /// A gateway in front of a model server.
+    Gateway {
+        /// The gateway.
+        gateway: Box<ValidGateway>,
+        /// The `InferenceModel` to apply; `None` if the user manages it.
+        owned: Option<Box<InferenceModel>>,
+    },
+}
+
+/// What answers hard samples.
+#[derive(Debug, Clone)]
+pub enum CloudSide {
+    /// A program of the user.
+    Worker(Box<ValidCloudWorker>),
+    /// The model server of an `InferenceModel`.
+    Server {
+        /// The `InferenceModel` to apply; `None` if the user manages it.
+        owned: Option<Box<InferenceModel>>,
+    },
+    /// A server that Neptune does not run.
+    Endpoint,
+    /// The gateway of another service.
+    Service,
+}
+
+/// A cloud worker with resolved references.
+#[derive(Debug, Clone)]
+pub struct ValidCloudWorker {
+    /// The worker.
+    pub worker: ResolvedWorker,
+    /// Its node.
+    pub node: NodeName,
+    /// Its runtime.
+    pub runtime: CloudRuntime,
+}
+
+/// The runtime of a cloud worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CloudRuntime {
+    /// The node's kubelet, by a Deployment with a Service.
+    Kubelet {
+        /// The domain of the cluster's Services.
+        cluster_domain: String,
+        /// The Service, once it exists.
+        service: Option<CloudService>,
+        /// How the worker reports; `None` if it cannot.
+        reports: Option<ReportAccess>,
+    },
+    /// The node's agent, on an address and a port of the node.
+    Agent {
+        /// The IP address or host name of the node.
+        address: String,
+        /// The port of the worker in the host network.
+        port: u16,
+    },
+}
+
+/// One worker with resolved references.
+#[derive(Debug, Clone)]
+pub struct ResolvedWorker {
+    /// The container name, unique on the node.
+    pub name: WorkerName,
+    /// The Model object.
+    pub model: Arc<Model>,
+    /// The path or URL of the model.
+    pub source: ArtifactAddress,
+    /// The image of the container.
+    pub image: String,
+    /// The command that starts the script; empty if the image contains the program.
+    pub command: Vec<String>,
+    /// CPU and memory limits.
+    pub limits: ResourceLimits,
+    /// The variables of `spec.*.workerSpec.env`.
+    pub env: BTreeMap<String, String>,
+}
+
+/// A model server of a service.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResolvedServer {
+    /// The name of the `InferenceModel`.
+    pub name: String,
+    /// The name under which it serves the model.
+    pub model_name: String,
+    /// Its port.
+    pub port: u16,
+    /// Its port for gRPC, if it has one.
+    pub grpc_port: Option<u16>,
+    /// Its protocol, if it is known.
+    pub protocol: Option<ServerProtocol>,
+    /// The `InferenceModel` to apply; `None` if the user manages it.
+    pub owned: Option<InferenceModel>,
+}
+
+/// A gateway with resolved references.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ValidGateway {
+    /// The container name, unique on the node.
+    pub name: WorkerName,
+    /// The image of the container.
+    pub image: String,
+    /// Its configuration.
+    pub config: Config,
+    /// The name of the `InferenceModel` that serves the edge's model.
+    pub server: ObjectName,
+    /// The name of the file with the cloud's token.
+    pub token_file: Option<String>,
+    /// The name of the file with the cloud's certificates.
+    pub ca_file: Option<String>,
+    /// The directory of captured samples on the node.
+    pub capture_dir: Option<String>,
+    /// Its ports on the node: for REST, and for gRPC if it has one.
+    pub ports: Vec<u16>,
+    /// The addresses of its nodes, if a Service is to reach it.
+    pub exposed: Option<Vec<(NodeName, String)>>,
+    /// Where clients connect to it.
+    pub address: GatewayAddress,
+}
+
+/// Where clients connect to the gateways of a service, and how.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GatewayAddress {
+    /// The URL.
+    pub url: Option<String>,
+    /// The URL for gRPC.
+    pub grpc_url: Option<String>,
+    /// The URL of its Service, if it is exposed.
+    pub service_url: Option<String>,
+    /// The protocol.
+    pub protocol: Option<String>,
+}
+
+/// The server that answers hard samples.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CloudTarget {
+    /// Its section of the configuration, without the files, which the agent sets. The addresses of its
+    /// host are a part of it, so that another address does not replace the container.
+    pub config: Cloud,
+    /// Its protocol, if it is known.
+    pub protocol: Option<ServerProtocol>,
+    /// Whether it is the gateway of another service.
+    pub is_gateway: bool,
+    /// The name of the file with the token.
+    pub token_file: Option<String>,
+    /// The name of the file with certificates.
+    pub ca_file: Option<String>,
+}
+
+impl CloudTarget {
+    /// The server at a base URL of which nothing else is known.
+    pub fn at(url: String) -> Self {
+        let config = Cloud {
+            url,
+            grpc_url: None,
+            model_name: None,
+            token_file: None,
+            ca_file: None,
+            allow_plain_http: false,
+            addresses: BTreeMap::new(),
+        };
+        Self { config, protocol: None, is_gateway: false, token_file: None, ca_file: None }
+    }
+}
+
+/// Where a valid service runs, as far as its status needs it.
+#[derive(Debug, Clone)]
+pub struct PlacedService {
+    /// The nodes of the edge worker.
+    pub edge_nodes: Box<[NodeName]>,
+    /// The choice of the edge worker's model, if labels select it.
+    pub model: Option<Box<SelectedModel>>,
+    /// Where clients connect to its gateways; `None` without a gateway.
+    pub gateway: Option<Box<GatewayAddress>>,
+    /// What holds `goal.totalUploadRatio`, if it is a goal of the service.
+    pub total: Option<Box<TotalUpload>>,
+}
+
+impl From<ValidService> for PlacedService {
+    fn from(valid: ValidService) -> Self {
+        let gateway = match valid.edge {
+            EdgeSide::Gateway { gateway, .. } => Some(Box::new(gateway.address)),
+            EdgeSide::Worker(_) => None,
+        };
+        let model = valid.selection.and_then(|selection| selection.status);
+        let total = valid.total.map(Box::new);
+        Self { edge_nodes: valid.edge_nodes.into_boxed_slice(), model, gateway, total }
+    }
+}

@@ -1,0 +1,139 @@
+//! Decides on which nodes the workers run. Pure: a part of `validate`.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use neptune_api::{Dataset, JointInferenceService, Placement};
+use neptune_wire::NodeName;
+
+use crate::{
+    dataset,
+    finding::Finding,
+    joint_inference_service::facts::ServiceFacts,
+    kubernetes::{
+        labels::{EDGE_LABEL, RUNTIME_LABEL},
+        node_selector::{SelectedNodes, all, choose, edge_nodes},
+        nodes::is_edge_node,
+    },
+    reason::Reason,
+};
+
+/// The nodes of the edge worker: the named one, or those that the labels select.
+pub fn edge_worker_nodes(
+    service: &JointInferenceService,
+    facts: &ServiceFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<Vec<NodeName>> {
+    let worker = &service.spec.edge_worker;
+    let (named, labels) = (worker.node_name.as_deref(), &worker.node_selector);
+    match (named, labels.is_empty()) {
+        (Some(name), true) => {
+            let field = "spec.edgeWorker.nodeName";
+            let node = named_node(field, name, facts.edge_node.as_ref(), findings)?;
+            is_edge(field, &node, facts.edge_node.as_deref(), findings).then(|| vec![node])
+        }
+        (None, false) => selected_nodes(service, facts, findings),
+        (None, true) => {
+            let message = "spec.edgeWorker.nodeName is missing; set it to an edge node or set spec.edgeWorker.nodeSelector to labels of one";
+            findings.push(Finding::new(Reason::NodeRequired, message));
+            None
+        }
+        (Some(_), false) => {
+            let message = "spec.edgeWorker.nodeName and spec.edgeWorker.nodeSelector are mutually exclusive; remove one";
+            findings.push(Finding::new(Reason::PlacementInvalid, message));
+            None
+        }
+    }
+}
+
+/// The node of the cloud worker, if the spec names one.
+pub fn cloud_worker_node(
+    service: &JointInferenceService,
+    facts: &ServiceFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<NodeName> {
+    let name = service.spec.cloud_worker.node_name.as_deref()?;
+    named_node("spec.cloudWorker.nodeName", name, facts.cloud_node.as_ref(), findings)
+}
+
+/// The nodes that run the edge worker by the status, if labels select them.
+pub fn placed_nodes(service: &JointInferenceService) -> impl Iterator<Item = &str> {
+    let status = service.status.iter();
+    status.flat_map(|status| &status.edge_workers).map(|worker| worker.node.as_str())
+}
+
+/// Whether a node may get the edge worker: the status lists it. A node counts from its first message
+/// on, so it is in the status before it gets the worker. Then its counts are accepted after the spec
+/// names, or another controller selects, another node.
+pub fn is_listed(service: &JointInferenceService, node: &NodeName) -> bool {
+    let mut listed = service.status.iter().flat_map(|status| &status.nodes);
+    listed.any(|known| known == node.as_str())
+}
+
+/// Whether the status has to list the named node of the edge worker before the plan takes effect.
+/// Until then everything stays as it is, so that a worker leaves its node only when the next one
+/// may get it.
+pub fn awaits_listing(service: &JointInferenceService, nodes: &[NodeName]) -> bool {
+    service.spec.edge_worker.node_name.is_some()
+        && nodes.iter().any(|node| !is_listed(service, node))
+}
+
+fn selected_nodes(
+    service: &JointInferenceService,
+    facts: &ServiceFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<Vec<NodeName>> {
+    let worker = &service.spec.edge_worker;
+    let field = "spec.edgeWorker.nodeSelector";
+    let SelectedNodes { online, .. } = &facts.edge_selected;
+    let nodes = edge_nodes(field, &worker.node_selector, &facts.edge_selected, findings)?;
+    if worker.placement == Some(Placement::All) {
+        return all(field, &nodes, findings);
+    }
+    let nodes = with_data(nodes, facts.edge_dataset.as_deref());
+    let uid = service.metadata.uid.as_deref().unwrap_or_default();
+    let node = choose(uid, &nodes, placed_nodes(service).next(), online, |_| true)?;
+    Some(vec![node])
+}
+
+/// The nodes on which the worker can read its dataset: the one with the data, or else those with a
+/// copy. All nodes if there is none, which `validate` reports.
+fn with_data<'a>(nodes: Vec<&'a Node>, dataset: Option<&Dataset>) -> Vec<&'a Node> {
+    let Some(dataset) = dataset else { return nodes };
+    let name = |node: &Node| node.metadata.name.clone().unwrap_or_default();
+    if let Some(source) = nodes.iter().find(|node| name(node) == dataset.spec.node_name) {
+        return vec![*source];
+    }
+    let copies: Vec<_> =
+        nodes.iter().filter(|node| dataset::is_on(dataset, &name(node))).copied().collect();
+    if copies.is_empty() { nodes } else { copies }
+}
+
+fn named_node(
+    field: &str,
+    name: &str,
+    node: Option<&Arc<Node>>,
+    findings: &mut Vec<Finding>,
+) -> Option<NodeName> {
+    let finding = match (name.parse::<NodeName>(), node) {
+        (Ok(name), Some(_)) => return Some(name),
+        (Err(error), _) => Finding::new(Reason::NameInvalid, format!("{field}: {error}")),
+        (Ok(name), None) => Finding::missing_node(name.as_str(), field),
+    };
+    findings.push(finding);
+    None
+}
+
+fn is_edge(field: &str, name: &NodeName, node: Option<&Node>, findings: &mut Vec<Finding>) -> bool {
+    let is_edge = node.is_some_and(is_edge_node);
+    if !is_edge {
+        findings.push(Finding::new(
+            Reason::NodeNotEdge,
+            format!(
+                "{field}: node {name} has neither the label {EDGE_LABEL} nor {}={}; label the node or use an edge node",
+                RUNTIME_LABEL.0, RUNTIME_LABEL.1
+            ),
+        ));
+    }
+    is_edge
+}

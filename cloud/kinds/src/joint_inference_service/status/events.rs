@@ -1,0 +1,236 @@
+//! The Kubernetes Events of a status change. A reconcile without a change has none. Pure.
+
+use neptune_api::{JisConditionType, JointInferenceServiceStatus, SelectionCause};
+
+use crate::{reason::Reason, steps::ObjectEvent};
+
+/// The Events when `previous` becomes `next`.
+pub fn events(
+    previous: &JointInferenceServiceStatus,
+    next: &JointInferenceServiceStatus,
+) -> Vec<ObjectEvent> {
+    let mut events = Vec::new();
+    let (before, after) = (current(previous), current(next));
+    let Some((type_, reason, message)) = after else { return events };
+    let was = before.map(|(type_, reason, _)| (type_, reason));
+    let is_new_spec = previous.observed_generation != next.observed_generation;
+    let was_obstacle = was.is_some_and(|(_, reason)| is_obstacle(reason));
+    if !is_obstacle(reason) && (is_new_spec || was_obstacle) {
+        events.push(ObjectEvent::normal(
+            "EdgeTaskPublished",
+            "published the task to the edge worker's node",
+        ));
+    }
+    if was.is_some_and(|(_, reason)| reason == OFFLINE) && reason != OFFLINE {
+        events.push(ObjectEvent::normal("NodeOnline", "the node is connected again"));
+    }
+    for replaced in replaced(previous, next) {
+        events.push(ObjectEvent::warning(
+            "NodeReplaced",
+            format!("node {replaced} restarted its counters: its agent has a new data directory; earlier counts stay in the metrics"),
+        ));
+    }
+    events.extend(model_selected(previous, next));
+    events.extend(new_problems(previous, next));
+    let is_problem = reason.parse().is_ok_and(Reason::is_of_gateway);
+    if was != Some((type_, reason)) && !is_problem {
+        events.push(if type_ == JisConditionType::Running && reason != OFFLINE {
+            ObjectEvent::normal("Running", message)
+        } else if reason.parse().is_ok_and(Reason::is_progress)
+            && matches!(type_, JisConditionType::Pending | JisConditionType::Completed)
+        {
+            ObjectEvent::normal(reason, message)
+        } else {
+            ObjectEvent::warning(reason, message)
+        });
+    }
+    events
+}
+
+/// The reason while the last state stays because a node is offline.
+const OFFLINE: &str = "NodeOffline";
+
+/// The choice of another model.
+fn model_selected(
+    previous: &JointInferenceServiceStatus,
+    next: &JointInferenceServiceStatus,
+) -> Option<ObjectEvent> {
+    let chosen = next.model.as_deref()?;
+    let was = previous.model.as_deref().map(|was| was.name.as_str());
+    (was != Some(chosen.name.as_str())).then(|| {
+        let note = format!("Model {}: {}", chosen.name, chosen.reason);
+        match chosen.cause {
+            SelectionCause::First | SelectionCause::Better => {
+                ObjectEvent::normal("ModelSelected", note)
+            }
+            SelectionCause::Missing | SelectionCause::Failed => {
+                ObjectEvent::warning("ModelSelected", note)
+            }
+        }
+    })
+}
+
+/// The problems that gateways did not report before. Other numbers in their texts are no Event.
+fn new_problems<'a>(
+    previous: &'a JointInferenceServiceStatus,
+    next: &'a JointInferenceServiceStatus,
+) -> impl Iterator<Item = ObjectEvent> + 'a {
+    let known = previous.gateway.iter().flat_map(|gateway| &gateway.problems);
+    let known: Vec<_> = known.map(|problem| (&problem.node, &problem.reason)).collect();
+    let reported = next.gateway.iter().flat_map(|gateway| &gateway.problems);
+    let new = reported.filter(move |problem| !known.contains(&(&problem.node, &problem.reason)));
+    new.map(|problem| {
+        let message = format!("edge worker on node {}: {}", problem.node, problem.message);
+        ObjectEvent::warning(&problem.reason, message)
+    })
+}
+
+fn current(status: &JointInferenceServiceStatus) -> Option<(JisConditionType, &str, &str)> {
+    let condition = status.conditions.last()?;
+    let reason = condition.reason.as_deref().unwrap_or_default();
+    Some((condition.type_, reason, condition.message.as_deref().unwrap_or_default()))
+}
+
+fn is_obstacle(reason: &str) -> bool {
+    reason.parse().is_ok_and(Reason::is_obstacle)
+}
+
+/// The nodes that reported counters before and now report them with another data directory.
+fn replaced<'a>(
+    previous: &'a JointInferenceServiceStatus,
+    next: &'a JointInferenceServiceStatus,
+) -> impl Iterator<Item = &'a str> {
+    let is_known = |node: &str| previous.reports.iter().any(|report| report.node == node);
+    let new = next.reports.iter().filter(move |report| {
+        let mut before = previous.reports.iter();
+        is_known(&report.node)
+            && !before.any(|old| old.node == report.node && old.instance == report.instance)
+    });
+    new.map(|report| report.node.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use neptune_api::{AgentCounters, GatewayProblemStatus, GatewayStatus, JisCondition};
+
+    use super::*;
+
+    fn status(
+        reason: Option<Reason>,
+        generation: i64,
+        instances: &[&str],
+    ) -> JointInferenceServiceStatus {
+        let condition = |reason: Reason| JisCondition {
+            type_: reason.condition(),
+            status: "True".to_owned(),
+            last_heartbeat_time: None,
+            last_transition_time: None,
+            reason: Some(reason.to_string()),
+            message: Some("why".to_owned()),
+        };
+        let report = |instance: &&str| AgentCounters {
+            node: "edge0".to_owned(),
+            instance: (*instance).to_owned(),
+            ..AgentCounters::default()
+        };
+        JointInferenceServiceStatus {
+            conditions: reason.map(condition).into_iter().collect(),
+            observed_generation: reason.map(|_| generation),
+            reports: instances.iter().map(report).collect(),
+            ..JointInferenceServiceStatus::default()
+        }
+    }
+
+    fn brief(previous: &JointInferenceServiceStatus, next: &JointInferenceServiceStatus) -> String {
+        let brief_event = |event: ObjectEvent| {
+            format!("{}{}", if event.warning { "!" } else { "" }, event.reason)
+        };
+        events(previous, next).into_iter().map(brief_event).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn each_change_is_one_event() {
+        use Reason::{AwaitingAgent, CrashLoopBackOff, ModelNotFound, NodeOffline, WorkersRunning};
+        let new = status(None, 0, &[]);
+        let at = |reason, generation| status(Some(reason), generation, &["a"]);
+        let mut running_offline = at(NodeOffline, 1);
+        running_offline.conditions[0].type_ = JisConditionType::Running;
+        for (previous, next, expected) in [
+            (&new, &at(ModelNotFound, 1), "!ModelNotFound"),
+            (&at(ModelNotFound, 1), &at(ModelNotFound, 1), ""),
+            (&at(ModelNotFound, 1), &at(AwaitingAgent, 1), "EdgeTaskPublished AwaitingAgent"),
+            (&new, &at(AwaitingAgent, 1), "EdgeTaskPublished AwaitingAgent"),
+            (&at(AwaitingAgent, 1), &at(WorkersRunning, 1), "Running"),
+            (&at(WorkersRunning, 1), &at(WorkersRunning, 1), ""),
+            (&at(WorkersRunning, 1), &at(WorkersRunning, 2), "EdgeTaskPublished"),
+            (&at(WorkersRunning, 1), &at(NodeOffline, 1), "!NodeOffline"),
+            (&at(NodeOffline, 1), &at(WorkersRunning, 1), "NodeOnline Running"),
+            (&at(NodeOffline, 1), &at(CrashLoopBackOff, 1), "NodeOnline !CrashLoopBackOff"),
+            (&at(WorkersRunning, 1), &running_offline, "!NodeOffline"),
+            (&running_offline, &at(WorkersRunning, 1), "NodeOnline Running"),
+        ] {
+            assert_eq!(brief(previous, next), expected, "{:?}", next.conditions);
+        }
+    }
+
+    #[test]
+    fn each_new_problem_of_a_gateway_is_one_event() {
+        use Reason::{CloudLeftAlone, WorkersRunning};
+        let with = |reason, problems: &[(&str, &str)]| {
+            let problem = |(reason, message): &(&str, &str)| GatewayProblemStatus {
+                node: "edge0".to_owned(),
+                reason: (*reason).to_owned(),
+                message: (*message).to_owned(),
+            };
+            let problems = problems.iter().map(problem).collect();
+            let gateway = Some(Box::new(GatewayStatus { problems, ..GatewayStatus::default() }));
+            JointInferenceServiceStatus { gateway, ..status(Some(reason), 1, &["a"]) }
+        };
+        let healthy = with(WorkersRunning, &[]);
+        let left_alone = with(CloudLeftAlone, &[("CloudLeftAlone", "3 failures")]);
+        let still = with(CloudLeftAlone, &[("CloudLeftAlone", "9 failures")]);
+        let both = with(CloudLeftAlone, &[("CloudLeftAlone", "9 failures"), ("Drifting", "d")]);
+        assert_eq!(brief(&healthy, &left_alone), "!CloudLeftAlone");
+        assert_eq!(brief(&left_alone, &still), "", "only its text changed");
+        assert_eq!(brief(&still, &both), "!Drifting");
+        assert_eq!(brief(&both, &healthy), "Running");
+    }
+
+    #[test]
+    fn node_with_a_new_instance_is_one_event() {
+        let run = |instances: &[&str]| status(Some(Reason::WorkersRunning), 1, instances);
+        assert_eq!(brief(&run(&["a"]), &run(&["a", "b"])), "!NodeReplaced");
+        assert_eq!(brief(&run(&[]), &run(&["a"])), "", "first report of the node");
+        assert_eq!(brief(&run(&["a", "b"]), &run(&["a", "b"])), "");
+    }
+
+    #[test]
+    fn another_model_is_one_event_and_a_new_count_of_candidates_none() {
+        let with = |name: &str, cause, candidates| {
+            let model = neptune_api::SelectedModel {
+                name: name.to_owned(),
+                cause,
+                reason: "why".to_owned(),
+                since: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+                    k8s_openapi::jiff::Timestamp::UNIX_EPOCH,
+                ),
+                candidates,
+                failed: Vec::new(),
+                not_compared: Vec::new(),
+            };
+            JointInferenceServiceStatus { model: Some(Box::new(model)), ..Default::default() }
+        };
+        let seen = |previous: &JointInferenceServiceStatus, next: &JointInferenceServiceStatus| {
+            let event = model_selected(previous, next);
+            event.map(|event| (event.reason, event.note, event.warning))
+        };
+        let first = with("v6", SelectionCause::First, 1);
+        let event = |name: &str, warning| {
+            Some(("ModelSelected".to_owned(), format!("Model {name}: why"), warning))
+        };
+        assert_eq!(seen(&JointInferenceServiceStatus::default(), &first), event("v6", false));
+        assert_eq!(seen(&first, &with("v6", SelectionCause::First, 2)), None);
+        assert_eq!(seen(&first, &with("v7", SelectionCause::Failed, 2)), event("v7", true));
+        assert_eq!(seen(&first, &JointInferenceServiceStatus::default()), None);
+    }
+}

@@ -1,0 +1,109 @@
+//! Observations and statuses for the tests of this folder.
+#![allow(clippy::unwrap_used)]
+
+use k8s_openapi::jiff::Timestamp;
+use neptune_api::{JisConditionType, JointInferenceServiceStatus};
+use neptune_wire::{AgentInstance, Counters};
+
+use crate::{
+    finding::Finding,
+    fleet::CounterReport,
+    joint_inference_service::status::{
+        next::next_status,
+        observed::{EdgeObservation, ObservedWorker, ServiceObservation},
+    },
+    reason::Reason,
+    steps::StatusInputs,
+};
+
+pub fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+pub fn waiting(reason: Reason) -> ObservedWorker {
+    ObservedWorker::Waiting(Finding::new(reason, "w"))
+}
+
+pub fn offline() -> ObservedWorker {
+    ObservedWorker::Offline(Finding::new(Reason::NodeOffline, "o"))
+}
+
+pub fn failed(reason: Reason) -> ObservedWorker {
+    ObservedWorker::Failed(Finding::new(reason, "f"))
+}
+
+pub fn unknown() -> ObservedWorker {
+    ObservedWorker::Unknown(Finding::new(Reason::AwaitingAgent, "u"))
+}
+
+pub fn unreported(node: &str, instance: &str, inference: u64, hard: u64) -> CounterReport {
+    CounterReport {
+        node: node.parse().unwrap(),
+        instance: AgentInstance(instance.to_owned()),
+        epoch: 1,
+        seq: inference,
+        counters: Counters { inference, hard, ..Counters::default() },
+    }
+}
+
+pub fn on(node: &str, worker: ObservedWorker) -> EdgeObservation {
+    EdgeObservation { node: node.to_owned(), worker, gateway: None }
+}
+
+/// The edge worker and the cloud worker.
+pub fn inputs(
+    [edge, cloud]: [ObservedWorker; 2],
+    now: i64,
+) -> StatusInputs<'static, ServiceObservation> {
+    StatusInputs {
+        generation: Some(1),
+        findings: &[],
+        observed: ServiceObservation {
+            tier_names: Vec::new(),
+            total: None,
+            edges: vec![on("edge0", edge)],
+            is_selected: false,
+            cloud,
+            rejected: Vec::new(),
+            gateway_address: None,
+            model: None,
+        },
+        unreported: &[],
+        is_settled: true,
+        now: at(now),
+    }
+}
+
+pub fn fresh(inputs: &StatusInputs<ServiceObservation>) -> JointInferenceServiceStatus {
+    next_status(&JointInferenceServiceStatus::default(), inputs)
+}
+
+pub fn brief(status: &JointInferenceServiceStatus) -> (JisConditionType, String) {
+    let current = status.conditions.last().unwrap();
+    (current.type_, current.reason.clone().unwrap())
+}
+
+pub fn metric(status: &JointInferenceServiceStatus) -> Vec<&str> {
+    status.metrics.iter().map(|metric| metric.value.as_str()).collect()
+}
+
+/// The edge worker runs on these nodes, selected by labels.
+pub fn selected(nodes: &[String]) -> StatusInputs<'static, ServiceObservation> {
+    let mut run = inputs([ObservedWorker::Running, ObservedWorker::Running], 1);
+    run.observed.edges = nodes.iter().map(|node| on(node, ObservedWorker::Running)).collect();
+    run.observed.is_selected = true;
+    run
+}
+
+pub fn brief_worker(observed: &ObservedWorker) -> (&'static str, String) {
+    match observed {
+        ObservedWorker::Running => ("running", String::new()),
+        ObservedWorker::Updating(finding) => ("updating", finding.message.clone()),
+        ObservedWorker::Degraded(finding) => ("degraded", finding.message.clone()),
+        ObservedWorker::Waiting(finding) => ("waiting", finding.message.clone()),
+        ObservedWorker::Offline(finding) => ("offline", finding.message.clone()),
+        ObservedWorker::Completed(finding) => ("completed", finding.message.clone()),
+        ObservedWorker::Failed(finding) => ("failed", finding.message.clone()),
+        ObservedWorker::Unknown(finding) => ("unknown", finding.message.clone()),
+    }
+}

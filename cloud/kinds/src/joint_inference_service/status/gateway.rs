@@ -1,0 +1,389 @@
+//! Computes the part of a service's status that its gateways report. Pure.
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use neptune_api::{
+    AgentCounters, CaptureStatus, GatewayProblemStatus, GatewayStatus, JointInferenceServiceStatus,
+    KeyValue, NodeGatewayStatus,
+};
+use neptune_wire::{Counters, Figure, GatewayReport};
+
+use crate::joint_inference_service::{
+    resolved::GatewayAddress,
+    status::observed::{EdgeObservation, ObservedWorker, ServiceObservation},
+};
+
+/// Upload ratios that a status keeps.
+const HISTORY: usize = 20;
+
+/// Minimum time between two of them, in seconds.
+const HISTORY_SECONDS: i64 = 60;
+
+/// Problems that a status lists.
+const MAX_PROBLEMS: usize = 16;
+
+/// The status of the gateways. But for a known address it stays while their nodes have not reported
+/// to this controller yet, and while all of them are offline.
+pub fn next_gateway(
+    previous: &JointInferenceServiceStatus,
+    observed: &ServiceObservation,
+    reports: &[AgentCounters],
+    now: Timestamp,
+) -> Option<Box<GatewayStatus>> {
+    let before = previous.gateway.as_ref();
+    let is_unknown = |edge: &EdgeObservation| matches!(edge.worker, ObservedWorker::Unknown(_));
+    let is_away = |edge: &EdgeObservation| {
+        matches!(edge.worker, ObservedWorker::Offline(_)) && edge.gateway.is_none()
+    };
+    let edges = &observed.edges;
+    let is_unreported =
+        edges.iter().any(is_unknown) || !edges.is_empty() && edges.iter().all(is_away);
+    if let Some(before) = before.filter(|_| is_unreported) {
+        let address = observed.gateway_address.as_ref();
+        let url = address.and_then(|address| address.url.clone()).or_else(|| before.url.clone());
+        let service_url = address.map_or(&before.service_url, |it| &it.service_url).clone();
+        return Some(Box::new(GatewayStatus { url, service_url, ..(**before).clone() }));
+    }
+    let gateways: Vec<Gateway<'_>> =
+        observed.edges.iter().filter_map(|edge| Gateway::of(edge, reports)).collect();
+    let GatewayAddress { url, grpc_url, service_url, protocol } = match &observed.gateway_address {
+        Some(address) => address.clone(),
+        None if gateways.is_empty() => return None,
+        // While the spec is invalid the gateways run as before.
+        None => before.map(|it| address_of(it)).unwrap_or_default(),
+    };
+    let agreement = weighted(&gateways, |report| report.agreement);
+    let low = weighted(&gateways, |report| report.agreement_low);
+    let high = weighted(&gateways, |report| report.agreement_high);
+    let upload_ratio = mean(&gateways, |report| report.upload_ratio);
+    let mut status = GatewayStatus {
+        url,
+        grpc_url,
+        service_url,
+        protocol,
+        signal: common(&gateways, |report| Some(report.signal)).map(|signal| signal.to_string()),
+        threshold: common(&gateways, |report| report.threshold).map(|figure| figure.to_string()),
+        agreement: interval(agreement, low, high),
+        upload_ratio: upload_ratio.map(|ratio| ratio.to_string()),
+        cloud: gateways.iter().map(|gateway| gateway.report.cloud).max().map(|it| it.to_string()),
+        capture: capture(&gateways),
+        problems: problems(&gateways),
+        history: before.map(|before| before.history.clone()).unwrap_or_default(),
+        history_time: before.and_then(|before| before.history_time.clone()),
+    };
+    if let Some(ratio) = upload_ratio {
+        remember(&mut status, ratio, now);
+    }
+    Some(Box::new(status))
+}
+
+fn address_of(gateway: &GatewayStatus) -> GatewayAddress {
+    let GatewayStatus { url, grpc_url, service_url, protocol, .. } = gateway.clone();
+    GatewayAddress { url, grpc_url, service_url, protocol }
+}
+
+/// Removes the history of a status, which alone is not written.
+pub fn without_history(status: &mut JointInferenceServiceStatus) {
+    if let Some(gateway) = &mut status.gateway {
+        gateway.history.clear();
+        gateway.history_time = None;
+    }
+}
+
+/// The gateway of one node, for its row.
+pub fn gateway_of_node(report: &GatewayReport) -> NodeGatewayStatus {
+    let text = |figure: Option<Figure>| figure.map(|figure| figure.to_string());
+    NodeGatewayStatus {
+        signal: report.signal.to_string(),
+        cloud: report.cloud.to_string(),
+        threshold: text(report.threshold),
+        agreement: interval(report.agreement, report.agreement_low, report.agreement_high),
+        upload_ratio: text(report.upload_ratio),
+        psi: text(report.psi),
+    }
+}
+
+/// The metrics that only gateways have.
+pub fn gateway_metrics(totals: Counters, gateway: Option<&GatewayStatus>) -> Vec<KeyValue> {
+    let Counters { decided_hard, over_budget, unjudged, shadow, deadline, .. } = totals;
+    let numbers = [
+        ("hardNumber", decided_hard),
+        ("overBudgetNumber", over_budget),
+        ("unjudgedNumber", unjudged),
+        ("shadowNumber", shadow),
+    ];
+    let has_counted = numbers.iter().any(|(_, number)| *number > 0);
+    let mut metrics = Vec::new();
+    if has_counted || gateway.is_some() {
+        metrics.extend(numbers.map(|(key, number)| KeyValue::new(key, number.to_string())));
+    }
+    if deadline > 0 {
+        metrics.push(KeyValue::new("deadlineNumber", deadline.to_string()));
+    }
+    let agreement = gateway.and_then(|gateway| gateway.agreement.as_deref());
+    let agreement = agreement.and_then(|text| text.split(' ').next());
+    let threshold = gateway.and_then(|gateway| gateway.threshold.as_deref());
+    for (key, value) in [("agreement", agreement), ("threshold", threshold)] {
+        metrics.extend(value.map(|value| KeyValue::new(key, value)));
+    }
+    metrics
+}
+
+/// A gateway that reports.
+struct Gateway<'a> {
+    node: &'a str,
+    report: &'a GatewayReport,
+    /// Compared samples, of all agents of the node.
+    shadows: u64,
+}
+
+impl<'a> Gateway<'a> {
+    fn of(edge: &'a EdgeObservation, reports: &[AgentCounters]) -> Option<Self> {
+        let of_node = reports.iter().filter(|report| report.node == edge.node);
+        let shadows = of_node.map(|report| report.shadow_number).fold(0, u64::saturating_add);
+        let report = edge.gateway.as_deref()?;
+        Some(Self { node: &edge.node, report, shadows })
+    }
+}
+
+/// The value of all gateways, if it is the same.
+fn common<T: PartialEq>(
+    gateways: &[Gateway<'_>],
+    of: impl Fn(&GatewayReport) -> Option<T>,
+) -> Option<T> {
+    let mut values = gateways.iter().map(|gateway| of(gateway.report));
+    let first = values.next()?;
+    values.all(|value| value == first).then_some(first)?
+}
+
+/// The mean of a figure, weighted by the number of compared samples.
+fn weighted(
+    gateways: &[Gateway<'_>],
+    of: impl Fn(&GatewayReport) -> Option<Figure>,
+) -> Option<Figure> {
+    average(gateways.iter().filter_map(|gateway| {
+        #[expect(clippy::cast_precision_loss, reason = "a weight")]
+        let weight = gateway.shadows.max(1) as f64;
+        Some((of(gateway.report)?.get(), weight))
+    }))
+}
+
+/// The mean of a figure.
+fn mean(gateways: &[Gateway<'_>], of: impl Fn(&GatewayReport) -> Option<Figure>) -> Option<Figure> {
+    average(gateways.iter().filter_map(|gateway| Some((of(gateway.report)?.get(), 1.0))))
+}
+
+fn average(values: impl Iterator<Item = (f64, f64)>) -> Option<Figure> {
+    let (sum, weights) = values.fold((0.0, 0.0), |(sum, weights), (value, weight)| {
+        (sum + value * weight, weights + weight)
+    });
+    // Without values the quotient is not a number.
+    Figure::new(sum / weights)
+}
+
+/// As `0.962 (0.941-0.976)`.
+fn interval(value: Option<Figure>, low: Option<Figure>, high: Option<Figure>) -> Option<String> {
+    let value = value?;
+    Some(match (low, high) {
+        (Some(low), Some(high)) => format!("{value} ({low}-{high})"),
+        _ => value.to_string(),
+    })
+}
+
+/// The sums over all gateways that capture.
+fn capture(gateways: &[Gateway<'_>]) -> Option<CaptureStatus> {
+    let number = |number| i64::try_from(number).unwrap_or(i64::MAX);
+    let captures = gateways.iter().filter_map(|gateway| gateway.report.capture);
+    captures.fold(None, |sum: Option<CaptureStatus>, capture| {
+        let sum = sum.unwrap_or_default();
+        Some(CaptureStatus {
+            captured: sum.captured.saturating_add(number(capture.captured)),
+            dropped: sum.dropped.saturating_add(number(capture.dropped)),
+            bytes: sum.bytes.saturating_add(number(capture.bytes)),
+        })
+    })
+}
+
+fn problems(gateways: &[Gateway<'_>]) -> Vec<GatewayProblemStatus> {
+    let rows = |gateway: &Gateway<'_>| {
+        let node = gateway.node.to_owned();
+        let row = move |problem: &neptune_wire::GatewayProblem| GatewayProblemStatus {
+            node: node.clone(),
+            reason: crate::reason::Reason::from(problem.reason).to_string(),
+            message: problem.message.clone(),
+        };
+        gateway.report.problems.iter().map(row).collect::<Vec<_>>()
+    };
+    gateways.iter().flat_map(rows).take(MAX_PROBLEMS).collect()
+}
+
+/// Appends the ratio, if the last one is old enough.
+fn remember(status: &mut GatewayStatus, ratio: Figure, now: Timestamp) {
+    let is_due = status
+        .history_time
+        .as_ref()
+        .is_none_or(|Time(last)| now.as_second() - last.as_second() >= HISTORY_SECONDS);
+    if is_due {
+        status.history.push(ratio.to_string());
+        let excess = status.history.len().saturating_sub(HISTORY);
+        status.history.drain(..excess);
+        status.history_time = Some(Time(now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_wire::{
+        CaptureReport, GatewayCloud, GatewayProblem, GatewayProblemReason, GatewaySignal,
+    };
+
+    use super::*;
+    use crate::{finding::Finding, reason::Reason};
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn report(threshold: f64, agreement: Option<f64>) -> GatewayReport {
+        GatewayReport {
+            signal: GatewaySignal::Top2,
+            cloud: GatewayCloud::Reachable,
+            threshold: Figure::new(threshold),
+            agreement: agreement.and_then(Figure::new),
+            agreement_low: agreement.and_then(|it| Figure::new(it - 0.02)),
+            agreement_high: agreement.and_then(|it| Figure::new(it + 0.01)),
+            upload_ratio: Figure::new(threshold / 2.0),
+            ..GatewayReport::default()
+        }
+    }
+
+    fn observed(edges: Vec<(&str, Option<GatewayReport>)>) -> ServiceObservation {
+        let edge = |(node, report): (&str, Option<GatewayReport>)| EdgeObservation {
+            node: node.to_owned(),
+            worker: ObservedWorker::Running,
+            gateway: report.map(Box::new),
+        };
+        ServiceObservation {
+            tier_names: Vec::new(),
+            total: None,
+            edges: edges.into_iter().map(edge).collect(),
+            is_selected: true,
+            cloud: ObservedWorker::Running,
+            rejected: Vec::new(),
+            gateway_address: None,
+            model: None,
+        }
+    }
+
+    fn shadows(node: &str, number: u64) -> AgentCounters {
+        AgentCounters { node: node.to_owned(), shadow_number: number, ..AgentCounters::default() }
+    }
+
+    #[test]
+    fn one_gateway_is_the_service() {
+        let observed = observed(vec![("edge0", Some(report(0.713, Some(0.962))))]);
+        let previous = JointInferenceServiceStatus::default();
+        let status = next_gateway(&previous, &observed, &[], at(0)).unwrap();
+        assert_eq!(status.threshold.as_deref(), Some("0.713"));
+        assert_eq!(status.agreement.as_deref(), Some("0.962 (0.942-0.972)"));
+        assert_eq!(
+            (status.cloud.as_deref(), status.signal.as_deref()),
+            (Some("Reachable"), Some("Top2"))
+        );
+        let metrics: Vec<_> = gateway_metrics(Counters::default(), Some(&status))
+            .into_iter()
+            .map(|metric| format!("{}={}", metric.key, metric.value))
+            .collect();
+        assert_eq!(metrics[4..], ["agreement=0.962", "threshold=0.713"]);
+    }
+
+    #[test]
+    fn several_gateways_are_weighted_by_compared_samples() {
+        let mut left_alone = report(0.5, Some(0.8));
+        left_alone.cloud = GatewayCloud::LeftAlone;
+        let edges = vec![
+            ("edge0", Some(report(0.7, Some(0.9)))),
+            ("edge1", Some(left_alone)),
+            ("edge2", None),
+        ];
+        let counted = [shadows("edge0", 200), shadows("edge0", 100), shadows("edge1", 100)];
+        let previous = JointInferenceServiceStatus::default();
+        let status = next_gateway(&previous, &observed(edges), &counted, at(0)).unwrap();
+        assert_eq!(status.agreement.as_deref(), Some("0.875 (0.855-0.885)"));
+        assert_eq!(status.threshold, None, "each node has its own");
+        assert_eq!(status.cloud.as_deref(), Some("LeftAlone"), "the worst");
+    }
+
+    #[test]
+    fn captured_samples_of_all_gateways_are_added() {
+        let captured = |captured| {
+            let capture = CaptureReport { captured, dropped: 1, bytes: 100 };
+            GatewayReport { capture: Some(capture), ..report(0.5, None) }
+        };
+        let observed = observed(vec![
+            ("edge0", Some(captured(7))),
+            ("edge1", Some(report(0.5, None))),
+            ("edge2", Some(captured(u64::MAX))),
+        ]);
+        let next =
+            next_gateway(&JointInferenceServiceStatus::default(), &observed, &[], at(0)).unwrap();
+        let sum = CaptureStatus { captured: i64::MAX, dropped: 2, bytes: 200 };
+        assert_eq!(next.capture, Some(sum));
+    }
+
+    #[test]
+    fn service_without_a_gateway_has_none() {
+        let previous = JointInferenceServiceStatus::default();
+        assert_eq!(next_gateway(&previous, &observed(vec![("edge0", None)]), &[], at(0)), None);
+        assert_eq!(gateway_metrics(Counters::default(), None), []);
+    }
+
+    #[test]
+    fn status_stays_until_the_nodes_have_reported() {
+        let one = observed(vec![("edge0", Some(report(0.7, None)))]);
+        let gateway = next_gateway(&JointInferenceServiceStatus::default(), &one, &[], at(0));
+        let previous = JointInferenceServiceStatus { gateway, ..Default::default() };
+        let mut starting = observed(vec![("edge0", None)]);
+        assert_eq!(next_gateway(&previous, &starting, &[], at(1)), None, "its container is gone");
+        let finding = Finding::new(Reason::AwaitingAgent, "u");
+        starting.edges[0].worker = ObservedWorker::Unknown(finding);
+        assert_eq!(next_gateway(&previous, &starting, &[], at(1)), previous.gateway);
+        let finding = Finding::new(Reason::NodeOffline, "o");
+        starting.edges[0].worker = ObservedWorker::Offline(finding);
+        assert_eq!(next_gateway(&previous, &starting, &[], at(1)), previous.gateway);
+    }
+
+    #[test]
+    fn history_has_one_ratio_per_minute_and_is_bounded() {
+        let mut status = JointInferenceServiceStatus::default();
+        for second in 0..3600 {
+            let ratio = f64::from(u32::try_from(second).unwrap()) / 3600.0;
+            let observed = observed(vec![("edge0", Some(report(ratio, None)))]);
+            status.gateway = next_gateway(&status, &observed, &[], at(second));
+        }
+        let history = &status.gateway.as_ref().unwrap().history;
+        assert_eq!(history.len(), HISTORY);
+        assert_eq!(history[HISTORY - 1], "0.492", "of second 3540");
+        let mut plain = status.clone();
+        without_history(&mut plain);
+        assert!(plain.gateway.unwrap().history.is_empty());
+    }
+
+    #[test]
+    fn problems_name_their_node_and_are_bounded() {
+        let mut troubled = report(0.7, None);
+        let problem = |reason| GatewayProblem { reason, message: "m".to_owned() };
+        troubled.problems = vec![
+            problem(GatewayProblemReason::CloudLeftAlone),
+            problem(GatewayProblemReason::Unknown),
+        ];
+        let nodes: Vec<String> = (0..20).map(|node| format!("edge{node}")).collect();
+        let edges = nodes.iter().map(|node| (node.as_str(), Some(troubled.clone()))).collect();
+        let previous = JointInferenceServiceStatus::default();
+        let status = next_gateway(&previous, &observed(edges), &[], at(0)).unwrap();
+        assert_eq!(status.problems.len(), MAX_PROBLEMS);
+        let listed: Vec<_> =
+            status.problems[..2].iter().map(|it| (it.node.as_str(), it.reason.as_str())).collect();
+        assert_eq!(listed, [("edge0", "CloudLeftAlone"), ("edge0", "WorkerDegraded")]);
+    }
+}

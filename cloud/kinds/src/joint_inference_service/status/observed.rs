@@ -1,0 +1,71 @@
+//! The state of the workers of a service as it was observed. Pure.
+
+use neptune_api::{RejectedReports, SelectedModel};
+use neptune_wire::GatewayReport;
+
+use crate::{
+    finding::Finding,
+    joint_inference_service::{chain::total_upload::Held, resolved::GatewayAddress},
+};
+
+/// The state of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObservedWorker {
+    /// The worker is running.
+    Running,
+    /// The previous version is running, because its replacement is not available yet.
+    Updating(Finding),
+    /// The worker is running, but cannot do all of its work.
+    Degraded(Finding),
+    /// The worker is starting.
+    Waiting(Finding),
+    /// The node of the worker is offline: what was reported last may hold or not.
+    Offline(Finding),
+    /// The worker finished its task.
+    Completed(Finding),
+    /// The worker is not running, and may need a change by a user.
+    Failed(Finding),
+    /// This controller started recently and has no report yet: the status stays as it is, or is
+    /// waiting.
+    Unknown(Finding),
+}
+
+/// What is observed of a service.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServiceObservation {
+    /// The edge worker, on each of its nodes.
+    pub edges: Vec<EdgeObservation>,
+    /// Whether labels select the nodes of the edge worker.
+    pub is_selected: bool,
+    /// The cloud worker.
+    pub cloud: ObservedWorker,
+    /// Messages of workers and reports of nodes that were rejected.
+    pub rejected: Vec<RejectedReports>,
+    /// Where clients connect to the gateways; `None` without a gateway, and while the spec is
+    /// invalid.
+    pub gateway_address: Option<GatewayAddress>,
+    /// The choice of the edge worker's model, if labels select it.
+    pub model: Option<Box<SelectedModel>>,
+    /// What holds `goal.totalUploadRatio`, if it is a goal of the service.
+    pub total: Option<Held>,
+    /// The names of the tiers, if the service names another one.
+    pub tier_names: Vec<String>,
+}
+
+/// The edge worker on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EdgeObservation {
+    /// The node.
+    pub node: String,
+    /// The state of the worker.
+    pub worker: ObservedWorker,
+    /// What the worker reports, if it is a gateway.
+    pub gateway: Option<Box<GatewayReport>>,
+}
+
+impl ServiceObservation {
+    /// The edge workers and the cloud worker.
+    pub fn workers(&self) -> impl Iterator<Item = &ObservedWorker> {
+        self.edges.iter().map(|edge| &edge.worker).chain([&self.cloud])
+    }
+}

@@ -1,0 +1,195 @@
+//! The steps of a service, and the keys by which it is found. Pure.
+
+use std::collections::BTreeSet;
+
+use neptune_api::{JointInferenceService, JointInferenceServiceStatus};
+use neptune_wire::{NodeName, ObjectKey, Resource};
+
+use super::{
+    chain::total_upload::TotalMemory,
+    facts::ServiceFacts,
+    gateway::{hard_example::threshold_warning, ports::taken_ports},
+    plan,
+    resolved::{PlacedService, ValidService},
+    spec::{
+        forms::{gateway_settings, has_gateway},
+        names::{cloud_model_name, edge_model_name, other_name},
+        placement::placed_nodes,
+    },
+    status::{
+        events::events,
+        next::{is_same_status, next_status},
+        observed::ServiceObservation,
+    },
+    validate,
+};
+use crate::{
+    finding::Finding,
+    fleet::Retained,
+    index_key::{IndexKey, Indexed, selector_keys},
+    kubernetes::labels::Labels,
+    model::used_edge_model,
+    port_contention,
+    reason::Reason,
+    steps::{ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs, Steps, WorkloadMessages},
+    worker::ports,
+};
+
+impl Steps for JointInferenceService {
+    type Facts = ServiceFacts;
+    type Valid = ValidService;
+    type Placed = PlacedService;
+    type Observation = ServiceObservation;
+    type Memory = TotalMemory;
+
+    const MESSAGES: ControllerMessages = ControllerMessages {
+        shorten: "shorten its parameters and env",
+        workload: Some(WorkloadMessages {
+            created: "CloudWorkerCreated",
+            what: "cloud worker",
+            rename: "spec.cloudWorker.name",
+            refused: Reason::CloudWorkerRefused,
+        }),
+    };
+
+    fn validate(&self, facts: &ServiceFacts) -> Result<ValidService, Vec<Finding>> {
+        validate::validate(self, facts)
+    }
+
+    fn plan(&self, valid: &ValidService, fetch_image: &str) -> ObjectPlan {
+        plan::plan(self, valid, fetch_image)
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let algorithm = &self.spec.edge_worker.hard_example_algorithm;
+        let warning = threshold_warning(algorithm).filter(|_| has_gateway(self));
+        warning.into_iter().collect()
+    }
+
+    fn retained(&self, key: &ObjectKey) -> Retained {
+        plan::retained(self, key)
+    }
+
+    fn yielded(&self, facts: &ServiceFacts) -> BTreeSet<NodeName> {
+        let taken = taken_ports(self, &facts.gateway.ports);
+        taken.into_iter().filter_map(|(_, port)| port.node.parse().ok()).collect()
+    }
+
+    fn next_status(
+        &self,
+        previous: &JointInferenceServiceStatus,
+        inputs: &StatusInputs<ServiceObservation>,
+    ) -> JointInferenceServiceStatus {
+        next_status(previous, inputs)
+    }
+
+    fn is_same_status(
+        previous: &JointInferenceServiceStatus,
+        next: &JointInferenceServiceStatus,
+    ) -> bool {
+        is_same_status(previous, next)
+    }
+
+    fn observed_generation(status: &JointInferenceServiceStatus) -> Option<i64> {
+        status.observed_generation
+    }
+
+    fn events(
+        previous: &JointInferenceServiceStatus,
+        next: &JointInferenceServiceStatus,
+    ) -> Vec<ObjectEvent> {
+        events(previous, next)
+    }
+}
+
+impl Indexed for JointInferenceService {
+    fn index_keys(&self) -> Vec<IndexKey> {
+        let namespace = self.metadata.namespace.clone().unwrap_or_default();
+        let (edge, cloud) = (&self.spec.edge_worker, &self.spec.cloud_worker);
+        let named = edge.node_name.iter().chain(&cloud.node_name).map(String::as_str);
+        let nodes: BTreeSet<&str> = named.chain(placed_nodes(self)).collect();
+        let reports = self.status.iter().flat_map(|status| &status.reports);
+        let left: BTreeSet<&str> = reports.map(|report| report.node.as_str()).collect();
+        let left = left.difference(&nodes).map(|node| IndexKey::ReportsOf((*node).to_owned()));
+        let mut keys: Vec<_> = left.collect();
+        keys.extend(nodes.into_iter().map(|node| IndexKey::Node(node.to_owned())));
+        if has_gateway(self) && has_reason(self, Reason::PortTaken) {
+            let settings = gateway_settings(self);
+            keys.extend(ports::gateway_ports(&settings).map(port_contention::awaits));
+        }
+        let big = cloud.model.as_ref().map(|model| model.name.as_str());
+        let models = used_edge_model(self).into_iter().chain(big);
+        let models = models.map(|name| (Resource::Models, name.to_owned()));
+        let captures = self.spec.gateway.iter().filter_map(|gateway| gateway.capture.as_ref());
+        let datasets = edge.dataset.iter().map(|set| &set.name);
+        let datasets = datasets.chain(captures.map(|capture| &capture.dataset));
+        let datasets = datasets.map(|name| (Resource::Datasets, name.clone()));
+        let servers = [edge_model_name(self), cloud_model_name(self)];
+        let servers = servers.into_iter().flatten().map(|name| (Resource::InferenceModels, name));
+        let others = other_name(self);
+        let others = others.map(|name| (Resource::JointInferenceServices, name.to_owned()));
+        let used = models.chain(datasets).chain(servers).chain(others);
+        keys.extend(used.map(|(kind, name)| IndexKey::Uses(kind, namespace.clone(), name)));
+        keys
+    }
+
+    fn selector_keys(&self) -> Vec<Vec<IndexKey>> {
+        let edge = &self.spec.edge_worker;
+        let has_nodes = placed_nodes(self).next().is_some();
+        let selects = if has_nodes { IndexKey::SelectsNodes } else { IndexKey::SelectsAgents };
+        let of_nodes =
+            edge.node_name.is_none().then(|| selector_keys(&edge.node_selector, selects));
+        let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
+        let models = edge.model.iter().filter_map(|model| model.selector.as_ref());
+        let of_models = models.map(|selector| {
+            selector_keys(&selector.match_labels, |name, value| {
+                IndexKey::Selects(Resource::Models, namespace.to_owned(), name, value)
+            })
+        });
+        of_nodes.into_iter().chain(of_models).collect()
+    }
+
+    fn selects_nodes(&self) -> Option<&Labels> {
+        Some(&self.spec.edge_worker.node_selector)
+    }
+}
+
+/// Whether the current state of a service has this reason.
+pub fn has_reason(service: &JointInferenceService, reason: Reason) -> bool {
+    let conditions = service.status.iter().filter_map(|status| status.conditions.last());
+    conditions.into_iter().any(|current| current.reason == Some(reason.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use neptune_api::{AgentCounters, EdgeWorkerStatus};
+
+    use super::*;
+    use crate::joint_inference_service::fixtures;
+
+    #[test]
+    fn service_is_found_by_its_labels_nodes_and_reports() {
+        let mut service = fixtures::service();
+        let edge = &mut service.spec.edge_worker;
+        edge.node_name = None;
+        edge.node_selector = [("area".to_owned(), "north".to_owned())].into();
+        service.spec.cloud_worker.node_name = Some("cloud".to_owned());
+        let area = |key: fn(String, String) -> IndexKey| key("area".to_owned(), "north".to_owned());
+        assert_eq!(service.selector_keys(), [[area(IndexKey::SelectsAgents)]]);
+
+        let counters = |node: &str| AgentCounters { node: node.to_owned(), ..Default::default() };
+        let status = service.status.get_or_insert_default();
+        status.reports = vec![counters("left"), counters("now"), counters("left")];
+        status.edge_workers =
+            vec![EdgeWorkerStatus { node: "now".to_owned(), ..Default::default() }];
+        assert_eq!(service.selector_keys(), [[area(IndexKey::SelectsNodes)]]);
+        let on_nodes: Vec<_> = service
+            .index_keys()
+            .into_iter()
+            .filter(|key| matches!(key, IndexKey::Node(_) | IndexKey::ReportsOf(_)))
+            .collect();
+        let node = |name: &str| IndexKey::Node(name.to_owned());
+        let left = IndexKey::ReportsOf("left".to_owned());
+        assert_eq!(on_nodes, [left, node("cloud"), node("now")]);
+    }
+}

@@ -1,0 +1,185 @@
+//! Validates a program of the user on one side and resolves its references. Pure: a part of
+//! `validate`.
+
+use std::sync::Arc;
+
+use neptune_api::{JointInferenceService, Model, WorkerSpec};
+use neptune_wire::{ArtifactAddress, Resource, Role, WorkerName};
+
+use crate::{
+    finding::Finding,
+    joint_inference_service::{
+        facts::ServiceFacts, resolved::ResolvedWorker, spec::names::worker_field,
+    },
+    kubernetes::{pod_security, quantities, secrets::check_name},
+    reason::Reason,
+    worker::{
+        names::worker_name,
+        settings::{parameters, variables},
+    },
+};
+
+/// The inputs of [`resolve_worker`].
+pub struct WorkerInput<'a> {
+    /// The worker's role.
+    pub role: Role,
+    /// The worker's name in the spec.
+    pub name: &'a str,
+    /// The model name in the spec.
+    pub model_name: &'a str,
+    /// The worker spec.
+    pub worker: &'a WorkerSpec,
+    /// The Model, if it exists.
+    pub model: Option<&'a Arc<Model>>,
+}
+
+impl WorkerInput<'_> {
+    fn field(&self, field: &str) -> String {
+        format!("{}.{field}", worker_field(self.role))
+    }
+}
+
+/// Validates a worker and adds all findings. Returns `None` if there is one.
+pub fn resolve_worker(
+    spec: &WorkerInput,
+    service: &JointInferenceService,
+    facts: &ServiceFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<ResolvedWorker> {
+    let before = findings.len();
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    let service = service.metadata.name.as_deref().unwrap_or_default();
+    let name =
+        resolve_name(&spec.field("name"), spec.name, spec.role, namespace, service, findings);
+    let model =
+        resolve_model(&spec.field("model.name"), spec.model_name, spec.model, namespace, findings);
+    let program = program(spec, facts, findings);
+    parameters(&spec.field("workerSpec.parameters"), &spec.worker.parameters, findings);
+    let env = variables(&spec.field("workerSpec.env"), &spec.worker.env, &[], findings);
+    let limits_field = spec.field("workerSpec.resources.limits");
+    let limits = quantities::limits(&limits_field, spec.worker.resources.as_ref(), findings);
+    let context = spec.worker.security_context.as_ref();
+    findings.extend(pod_security::check(&spec.field("workerSpec.securityContext"), context));
+    secrets(spec, findings);
+    if findings.len() > before {
+        return None;
+    }
+    let ((model, source), (image, command)) = (model?, program?);
+    Some(ResolvedWorker { name: name?, model, source, image, command, limits, env })
+}
+
+/// The container name of the worker that `field` names.
+pub fn resolve_name(
+    field: &str,
+    worker: &str,
+    role: Role,
+    namespace: &str,
+    service: &str,
+    findings: &mut Vec<Finding>,
+) -> Option<WorkerName> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+    if worker.is_empty() || !worker.chars().all(fits) {
+        findings.push(Finding::new(
+            Reason::NameInvalid,
+            format!("{field} {worker:?} must be letters, digits, '-' or '.'"),
+        ));
+        return None;
+    }
+    Some(worker_name(namespace, service, role, worker))
+}
+
+/// The Model that `field` names, and its address.
+pub fn resolve_model(
+    field: &str,
+    name: &str,
+    model: Option<&Arc<Model>>,
+    namespace: &str,
+    findings: &mut Vec<Finding>,
+) -> Option<(Arc<Model>, ArtifactAddress)> {
+    let Some(model) = model else {
+        findings.push(Finding::missing_object(
+            Reason::ModelNotFound,
+            Resource::Models,
+            namespace,
+            name,
+            field,
+        ));
+        return None;
+    };
+    match crate::model::validate(model) {
+        Ok(source) => Some((Arc::clone(model), source)),
+        Err(finding) => {
+            findings.push(finding);
+            None
+        }
+    }
+}
+
+fn program(
+    spec: &WorkerInput,
+    facts: &ServiceFacts,
+    findings: &mut Vec<Finding>,
+) -> Option<(String, Vec<String>)> {
+    let worker = spec.worker;
+    let frameworks = facts.frameworks(findings)?;
+    let framework = &worker.framework_type;
+    let Some(program) = frameworks.find(framework, &worker.framework_version) else {
+        findings.push(Finding::new(
+            Reason::FrameworkUnknown,
+            format!(
+                "{} {framework:?} is not one of {}; correct it or add it to ConfigMap neptune-frameworks",
+                spec.field("workerSpec.frameworkType"),
+                frameworks.known()
+            ),
+        ));
+        return None;
+    };
+    if !program.command.is_empty() {
+        scripts(spec, findings);
+    }
+    let image = worker.image.clone().filter(|image| !image.is_empty());
+    let Some(image) = image.or(program.image) else {
+        findings.push(Finding::new(
+            Reason::ImageRequired,
+            format!(
+                "{} is missing; set it because framework {framework:?} has no default image",
+                spec.field("workerSpec.image")
+            ),
+        ));
+        return None;
+    };
+    Some((image, program.command))
+}
+
+fn scripts(spec: &WorkerInput, findings: &mut Vec<Finding>) {
+    let goes_up = |path: &str| path.split('/').any(|part| part == "..");
+    let (dir, file) = (&spec.worker.script_dir, &spec.worker.script_boot_file);
+    if !dir.starts_with('/')
+        || dir.trim_end_matches('/').is_empty()
+        || goes_up(dir)
+        || dir.contains(':')
+    {
+        findings.push(Finding::new(
+            Reason::ScriptDirInvalid,
+            format!(
+                "{} {dir:?} must be an absolute path on the node, not \"/\", without \"..\" and ':'",
+                spec.field("workerSpec.scriptDir")
+            ),
+        ));
+    }
+    if file.is_empty() || file.starts_with('/') || goes_up(file) {
+        findings.push(Finding::new(
+            Reason::ScriptBootFileInvalid,
+            format!(
+                "{} {file:?} must be a file in scriptDir, relative to it, without \"..\"",
+                spec.field("workerSpec.scriptBootFile")
+            ),
+        ));
+    }
+}
+
+fn secrets(spec: &WorkerInput, findings: &mut Vec<Finding>) {
+    let field = spec.field("workerSpec.imagePullSecrets");
+    let secrets = &spec.worker.image_pull_secrets;
+    findings.extend(secrets.iter().filter_map(|secret| check_name(&field, &secret.name)));
+}

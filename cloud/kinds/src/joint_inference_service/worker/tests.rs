@@ -1,0 +1,206 @@
+//! Tests of the findings on programs of the user.
+#![allow(clippy::unwrap_used)]
+
+use neptune_api::{
+    EnvironmentVariable, JointInferenceService, KeyValue, Limits, ResourceRequirements,
+    SecretReference, SecurityContext,
+};
+
+use crate::{
+    joint_inference_service::cases::{
+        Case, assert_findings, change_model, cloud_program, edge_program,
+    },
+    reason::Reason,
+};
+
+pub fn limit(service: &mut JointInferenceService, memory: &str) {
+    let limits = Limits { cpu: Some("500m".to_owned()), memory: Some(memory.to_owned()) };
+    edge_program(service).resources = Some(ResourceRequirements { limits: Some(limits) });
+}
+
+pub fn env(service: &mut JointInferenceService, name: &str) {
+    let variable = EnvironmentVariable { name: name.to_owned(), value: String::new() };
+    cloud_program(service).env.push(variable);
+}
+
+pub const WORKER_CASES: &[Case] = &[
+    (
+        "model missing",
+        |_, f| f.edge_model = None,
+        Reason::ModelNotFound,
+        "Model \"small-model\" not found in namespace \"default\"; create it or correct spec.edgeWorker.model.name",
+    ),
+    (
+        "big model missing",
+        |_, f| f.cloud_model = None,
+        Reason::ModelNotFound,
+        "spec.cloudWorker.model.name",
+    ),
+    (
+        "broken table",
+        |_, f| f.frameworks = Err("line 3".into()),
+        Reason::FrameworksInvalid,
+        "line 3",
+    ),
+    (
+        "scheme",
+        |_, f| change_model(&mut f.edge_model, |m| m.spec.model_url = "ftp://h/m".into()),
+        Reason::ModelUrlInvalid,
+        "spec.modelUrl \"ftp://h/m\" of Model small-model",
+    ),
+    (
+        "no url",
+        |_, f| change_model(&mut f.cloud_model, |m| m.spec.model_url.clear()),
+        Reason::ModelUrlInvalid,
+        "the address is empty",
+    ),
+    (
+        "digest",
+        |_, f| change_model(&mut f.edge_model, |m| m.spec.sha256sum = Some("abc".into())),
+        Reason::ModelDigestInvalid,
+        "64 hex digits",
+    ),
+    (
+        "framework",
+        |s, _| edge_program(s).framework_type = "tensorfow".into(),
+        Reason::FrameworkUnknown,
+        "is not one of container, python, pytorch, tensorflow",
+    ),
+    (
+        "image",
+        |s, _| cloud_program(s).framework_type = "container".into(),
+        Reason::ImageRequired,
+        "spec.cloudWorker.workerSpec.image is missing",
+    ),
+    (
+        "relative scriptDir",
+        |s, _| edge_program(s).script_dir = "code".into(),
+        Reason::ScriptDirInvalid,
+        "spec.edgeWorker.workerSpec.scriptDir \"code\"",
+    ),
+    (
+        "scriptDir up",
+        |s, _| edge_program(s).script_dir = "/code/../etc".into(),
+        Reason::ScriptDirInvalid,
+        "..",
+    ),
+    (
+        "scriptDir root",
+        |s, _| edge_program(s).script_dir = "//".into(),
+        Reason::ScriptDirInvalid,
+        "not \"/\"",
+    ),
+    (
+        "no script",
+        |s, _| edge_program(s).script_boot_file.clear(),
+        Reason::ScriptBootFileInvalid,
+        "spec.edgeWorker.workerSpec.scriptBootFile",
+    ),
+    (
+        "script up",
+        |s, _| edge_program(s).script_boot_file = "../x".into(),
+        Reason::ScriptBootFileInvalid,
+        "relative to it",
+    ),
+    (
+        "duplicate parameter",
+        |s, _| {
+            let parameters = &mut edge_program(s).parameters;
+            parameters.push(KeyValue::new("nms_threshold", "0.7"));
+        },
+        Reason::ParameterDuplicate,
+        "duplicate key \"nms_threshold\"",
+    ),
+    (
+        "parameters of one variable",
+        |s, _| {
+            let parameters = &mut edge_program(s).parameters;
+            parameters.push(KeyValue::new("nms-threshold", "0.7"));
+        },
+        Reason::ParameterDuplicate,
+        "both become the environment variable NMS_THRESHOLD",
+    ),
+    (
+        "NUL in a parameter, which becomes a variable",
+        |s, _| edge_program(s).parameters.push(KeyValue::new("a", "b\0")),
+        Reason::TextInvalid,
+        "spec.edgeWorker.workerSpec.parameters[1].value contains a NUL character",
+    ),
+    (
+        "NUL in a variable",
+        |s, _| {
+            env(s, "A");
+            cloud_program(s).env[0].value = "\0".into();
+        },
+        Reason::TextInvalid,
+        "spec.cloudWorker.workerSpec.env[0].value contains a NUL character, with which no program can be started; remove it",
+    ),
+    (
+        "reserved variable",
+        |s, _| env(s, "MODEL_URL"),
+        Reason::EnvInvalid,
+        "spec.cloudWorker.workerSpec.env: \"MODEL_URL\" is set by Neptune",
+    ),
+    ("no variable", |s, _| env(s, "1A"), Reason::EnvInvalid, "must be letters"),
+    (
+        "duplicate variable",
+        |s, _| {
+            env(s, "A");
+            env(s, "A");
+        },
+        Reason::EnvInvalid,
+        "\"A\" is a duplicate; remove one",
+    ),
+    (
+        "worker name",
+        |s, _| s.spec.edge_worker.name = "edge worker".into(),
+        Reason::NameInvalid,
+        "spec.edgeWorker.name \"edge worker\"",
+    ),
+    (
+        "no worker name",
+        |s, _| s.spec.cloud_worker.name.clear(),
+        Reason::NameInvalid,
+        "spec.cloudWorker.name",
+    ),
+    (
+        "memory",
+        |s, _| limit(s, "1 GB"),
+        Reason::ResourceInvalid,
+        "spec.edgeWorker.workerSpec.resources.limits.memory \"1 GB\"",
+    ),
+    ("no memory", |s, _| limit(s, "0"), Reason::ResourceInvalid, "above 0"),
+    (
+        "root without permission",
+        |s, _| {
+            edge_program(s).security_context =
+                Some(SecurityContext { run_as_user: Some(0), ..SecurityContext::default() });
+        },
+        Reason::SecurityContextInvalid,
+        "spec.edgeWorker.workerSpec.securityContext.runAsUser 0",
+    ),
+    (
+        "pull secret without a name",
+        |s, _| {
+            let secret = SecretReference { name: "Reg Cred".into() };
+            cloud_program(s).image_pull_secrets.push(secret);
+        },
+        Reason::SecretNameInvalid,
+        "spec.cloudWorker.workerSpec.imagePullSecrets: \"Reg Cred\"",
+    ),
+    (
+        "credentials without a name",
+        |_, f| {
+            change_model(&mut f.cloud_model, |m| {
+                m.spec.credentials_secret = Some(SecretReference::default());
+            });
+        },
+        Reason::SecretNameInvalid,
+        "spec.credentialsSecret of Model big-model",
+    ),
+];
+
+#[test]
+fn every_finding_has_its_reason_and_names_its_field() {
+    assert_findings(WORKER_CASES);
+}

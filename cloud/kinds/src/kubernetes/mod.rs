@@ -1,0 +1,20 @@
+//! What Kubernetes' own objects mean to this controller: nodes, Pods, workloads, conditions and
+//! quantities. Pure.
+
+pub mod conditions;
+pub mod expansion;
+pub mod identity;
+pub mod labels;
+pub mod node_keys;
+pub mod node_selector;
+pub mod nodes;
+pub mod placement;
+pub mod pod_policy;
+pub mod pod_security;
+pub mod pod_template;
+pub mod pods;
+pub mod quantities;
+pub mod report_access;
+pub mod report_sidecar;
+pub mod secrets;
+pub mod workloads;

@@ -1,0 +1,211 @@
+//! The common parts of the Deployments and Services of every kind: metadata, selector, Service, and
+//! the init container that downloads a model. `pod_template` has the rest. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{
+        apps::v1::{Deployment, DeploymentStrategy, RollingUpdateDeployment},
+        core::v1::{
+            Container, EmptyDirVolumeSource, Endpoints, EnvVar, ResourceRequirements, Service,
+            ServicePort, ServiceSpec, Volume, VolumeMount,
+        },
+    },
+    apimachinery::pkg::{
+        api::resource::Quantity, apis::meta::v1::ObjectMeta, util::intstr::IntOrString,
+    },
+};
+use neptune_api::{InferenceModel, SecretReference};
+use neptune_wire::{ResourceLimits, WorkerName};
+
+use crate::{
+    kind::Kind,
+    kubernetes::{
+        labels::{INSTANCE_LABEL, MANAGED_BY},
+        secrets::s3_credentials,
+    },
+};
+
+/// Seconds without progress after which a download exits; its restart resumes it. Covers the
+/// timeout of a stalled connection and one retry.
+const GIVE_UP_AFTER: &str = "60";
+
+/// The Deployment and the Service of an owner.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KubernetesObjects {
+    /// Runs the container.
+    pub deployment: Deployment,
+    /// Its address in the cluster.
+    pub service: Service,
+}
+
+/// The objects of an owner beside its Deployment.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OwnedObjects {
+    /// The `InferenceModels` that it owns.
+    pub models: Vec<InferenceModel>,
+    /// The Service of a gateway.
+    pub exposed: Option<ExposedService>,
+}
+
+/// A Service without a selector.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExposedService {
+    /// The Service.
+    pub service: Service,
+    /// The addresses behind it.
+    pub endpoints: Endpoints,
+}
+
+/// The metadata of both objects.
+pub fn metadata<K: Kind>(owner: &K, name: &WorkerName, component: &str) -> ObjectMeta {
+    let app = K::kind(&()).to_lowercase();
+    let labels = [
+        ("app.kubernetes.io/name", app.as_str()),
+        (INSTANCE_LABEL, name.as_str()),
+        ("app.kubernetes.io/component", component),
+        ("app.kubernetes.io/part-of", "neptune"),
+        MANAGED_BY,
+    ];
+    ObjectMeta {
+        name: Some(name.to_string()),
+        namespace: owner.meta().namespace.clone(),
+        labels: Some(labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()),
+        owner_references: owner.controller_owner_ref(&()).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// The labels that select the Pods.
+pub fn selector(name: &WorkerName) -> BTreeMap<String, String> {
+    [(INSTANCE_LABEL.to_owned(), name.to_string())].into()
+}
+
+/// A Service with these ports, which are also the target ports, by name.
+pub fn service(
+    metadata: ObjectMeta,
+    name: &WorkerName,
+    ports: &[(&str, u16)],
+    type_: Option<&str>,
+) -> Service {
+    let port = |(name, port): &(&str, u16)| ServicePort {
+        name: Some((*name).to_owned()),
+        port: i32::from(*port),
+        protocol: Some("TCP".to_owned()),
+        target_port: Some(IntOrString::Int(i32::from(*port))),
+        ..ServicePort::default()
+    };
+    Service {
+        metadata,
+        spec: Some(ServiceSpec {
+            type_: type_.map(str::to_owned),
+            selector: Some(selector(name)),
+            ports: Some(ports.iter().map(port).collect()),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// Replaces Pods one by one. A running Pod stays until its replacement is available: a failed
+/// version causes no outage.
+pub fn rolling_update() -> DeploymentStrategy {
+    DeploymentStrategy {
+        type_: Some("RollingUpdate".to_owned()),
+        rolling_update: Some(RollingUpdateDeployment {
+            max_surge: Some(IntOrString::Int(1)),
+            max_unavailable: Some(IntOrString::Int(0)),
+        }),
+    }
+}
+
+/// A volume of the Pod that an init container fills.
+pub struct Fetched {
+    /// The volume.
+    pub volume: Volume,
+    /// The read-only mount for the container that uses it.
+    pub mount: VolumeMount,
+    /// The init container that downloads and verifies the file.
+    pub init: Container,
+}
+
+/// A download into a volume of the Pod.
+#[derive(Debug, Clone, Copy)]
+pub struct Fetch<'a> {
+    /// The mount path of the volume.
+    pub directory: &'a str,
+    /// The address of the model.
+    pub url: &'a str,
+    /// The expected digest.
+    pub sha256: Option<&'a str>,
+    /// The path of the model, in `directory`.
+    pub output: &'a str,
+    /// The Secret with the credentials for `s3://`.
+    pub credentials: Option<&'a SecretReference>,
+    /// The image with the downloader.
+    pub image: &'a str,
+}
+
+/// The volume, the mount and the init container of a download.
+pub fn fetched(fetch: Fetch) -> Fetched {
+    let Fetch { directory, url, sha256, output, credentials, image } = fetch;
+    let mut args = vec!["fetch", "--url", url, "--output", output];
+    args.extend(sha256.into_iter().flat_map(|digest| ["--sha256", digest]));
+    // A Pod's status has no message of a running container, only the termination message of one
+    // that exited.
+    args.extend(["--give-up-after", GIVE_UP_AFTER, "--error-file", "/dev/termination-log"]);
+    let name = || "model".to_owned();
+    let writable =
+        VolumeMount { name: name(), mount_path: directory.to_owned(), ..VolumeMount::default() };
+    Fetched {
+        volume: Volume {
+            name: name(),
+            empty_dir: Some(EmptyDirVolumeSource::default()),
+            ..Volume::default()
+        },
+        mount: read_only("model", directory),
+        init: Container {
+            name: "fetch-model".to_owned(),
+            image: Some(image.to_owned()),
+            command: Some(vec!["neptune-edge".to_owned()]),
+            args: Some(args.into_iter().map(str::to_owned).collect()),
+            env: credentials.map(s3_credentials),
+            volume_mounts: Some(vec![writable]),
+            termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+            ..Container::default()
+        },
+    }
+}
+
+/// The resource limits of a container.
+pub fn limits(resources: &ResourceLimits) -> Option<ResourceRequirements> {
+    let cpu = resources.cpu_millis.map(|millis| ("cpu", format!("{millis}m")));
+    let memory = resources.memory_bytes.map(|bytes| ("memory", bytes.to_string()));
+    let limits: BTreeMap<_, _> = [cpu, memory]
+        .into_iter()
+        .flatten()
+        .map(|(name, amount)| (name.to_owned(), Quantity(amount)))
+        .collect();
+    (!limits.is_empty())
+        .then(|| ResourceRequirements { limits: Some(limits), ..ResourceRequirements::default() })
+}
+
+/// A read-only mount.
+pub fn read_only(name: &str, path: &str) -> VolumeMount {
+    VolumeMount {
+        name: name.to_owned(),
+        mount_path: path.to_owned(),
+        read_only: Some(true),
+        ..VolumeMount::default()
+    }
+}
+
+/// An environment variable.
+pub fn variable(name: &str, value: &str) -> EnvVar {
+    EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None }
+}
+
+/// `None` for an empty list: an empty list would override the image's command or arguments.
+pub fn some(list: &[String]) -> Option<Vec<String>> {
+    Some(list.to_vec()).filter(|list| !list.is_empty())
+}

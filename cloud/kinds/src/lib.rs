@@ -1,0 +1,40 @@
+//! The decisions of the controller, without I/O: what each kind's objects need on nodes and in the
+//! API server, their statuses, and what the nodes should have and report. Facts and the time are
+//! parameters, results are values.
+//!
+//! The compiler and clippy hold that: `Cargo.toml` has no runtime, client or log, and `clippy.toml`
+//! refuses clocks and the I/O of the standard library.
+//!
+//! The folders depend on each other in one direction:
+//!
+//! | modules | use |
+//! |---|---|
+//! | `kind`, `reason` | nothing |
+//! | `finding` | `reason` |
+//! | `kubernetes` | `kind`, `finding` |
+//! | `fleet`, `index_key`, `worker` | `kubernetes` |
+//! | `port_contention`, `steps` | these |
+//! | `dataset`, `model` | these |
+//! | `inference_model`, `training_model`, `joint_inference_service` | these, and not each other |
+
+#[macro_use]
+pub mod kind;
+
+mod cluster_keys;
+#[cfg(test)]
+mod crd_consistency;
+pub mod dataset;
+pub mod finding;
+pub mod fleet;
+pub mod index_key;
+pub mod inference_model;
+pub mod joint_inference_service;
+pub mod kubernetes;
+#[cfg(test)]
+mod leaves;
+pub mod model;
+pub mod port_contention;
+pub mod reason;
+pub mod steps;
+pub mod training_model;
+pub mod worker;

@@ -1,0 +1,24 @@
+//! Models: which nodes download them, and what is reported of their files and metrics. Pure.
+
+#[cfg(test)]
+mod crd_consistency;
+mod events;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod fixtures;
+#[cfg(test)]
+mod leaves;
+pub mod memory;
+pub mod place;
+mod plan;
+pub mod rows;
+pub mod status;
+mod steps;
+pub mod users;
+mod validate;
+
+pub use self::{
+    plan::content,
+    status::is_reported_file,
+    users::{is_selected, used_edge_model, uses_differ},
+    validate::validate,
+};

@@ -1,0 +1,169 @@
+//! The pure steps of a controller, one implementation per kind, and their values. Pure.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use k8s_openapi::jiff::Timestamp;
+use kube_core::object::HasStatus;
+use neptune_wire::{NodeName, ObjectKey};
+use serde::Serialize;
+
+use crate::{
+    finding::Finding,
+    fleet::{CounterReport, Generations, Requirements, Retained},
+    kubernetes::workloads::{KubernetesObjects, OwnedObjects},
+    reason::Reason,
+};
+
+/// A kind's steps as functions of values.
+pub trait Steps:
+    HasStatus<Status: Clone + Default + Serialize + Send + Sync + 'static> + Sized
+{
+    /// The inputs of `validate` from the cluster.
+    type Facts: Send;
+
+    /// A valid spec, with the parsed inputs of its plan.
+    type Valid: Send;
+
+    /// The part of a valid spec that `observe` needs. Held per object, unlike the rest.
+    type Placed: From<Self::Valid> + Send + Sync + 'static;
+
+    /// The inputs of `next_status` from the nodes and the cluster.
+    type Observation: Send;
+
+    /// What the controller keeps of an object between two statuses, besides its results. It is dropped
+    /// when an input of the plan may have changed.
+    type Memory: Default + Send + 'static;
+
+    /// The texts of the generic steps.
+    const MESSAGES: ControllerMessages;
+
+    /// Validates the spec.
+    ///
+    /// # Errors
+    /// All findings, not only the first.
+    fn validate(&self, facts: &Self::Facts) -> Result<Self::Valid, Vec<Finding>>;
+
+    /// The desired state of the nodes and the API server for a valid spec.
+    fn plan(&self, valid: &Self::Valid, fetch_image: &str) -> ObjectPlan;
+
+    /// The objects that nodes retain while the spec is invalid.
+    fn retained(&self, key: &ObjectKey) -> Retained;
+
+    /// The same for kinds that need the facts for it.
+    fn retained_by(&self, key: &ObjectKey, _facts: &Self::Facts) -> Retained {
+        self.retained(key)
+    }
+
+    /// The nodes on which an invalid object retains nothing, because another object has priority
+    /// there, such as for a port.
+    fn yielded(&self, _facts: &Self::Facts) -> BTreeSet<NodeName> {
+        BTreeSet::new()
+    }
+
+    /// Computes the next status.
+    fn next_status(
+        &self,
+        previous: &Self::Status,
+        inputs: &StatusInputs<Self::Observation>,
+    ) -> Self::Status;
+
+    /// Whether `next` need not be written.
+    fn is_same_status(previous: &Self::Status, next: &Self::Status) -> bool;
+
+    /// The generation that a status was computed for.
+    fn observed_generation(status: &Self::Status) -> Option<i64>;
+
+    /// The Events of a change of the status.
+    fn events(previous: &Self::Status, next: &Self::Status) -> Vec<ObjectEvent>;
+
+    /// What a user should know at apply time although the spec is valid.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// The inputs of the next status.
+#[derive(Debug, Clone)]
+pub struct StatusInputs<'a, O> {
+    /// The generation of the spec.
+    pub generation: Option<i64>,
+    /// What prevents the spec from being in effect.
+    pub findings: &'a [Finding],
+    /// The observed state.
+    pub observed: O,
+    /// Counters that are not in the status yet.
+    pub unreported: &'a [CounterReport],
+    /// Whether every agent that matters had the time to report since the controller started: the
+    /// time has passed, or the spec was valid since then.
+    pub is_settled: bool,
+    /// The current time.
+    pub now: Timestamp,
+}
+
+/// The texts of the generic steps that differ per kind.
+pub struct ControllerMessages {
+    /// The remedy if the object exceeds the size limit of a message.
+    pub shorten: &'static str,
+    /// For kinds with a Deployment and a Service.
+    pub workload: Option<WorkloadMessages>,
+}
+
+/// The texts about an object's Deployment and Service.
+pub struct WorkloadMessages {
+    /// The reason of the Event of their creation.
+    pub created: &'static str,
+    /// The noun for what the Deployment runs.
+    pub what: &'static str,
+    /// The field or object to rename if an object with the same name has another owner.
+    pub rename: &'static str,
+    /// The reason when the API server rejects them.
+    pub refused: Reason,
+}
+
+/// The desired state of the nodes and of the API server for one object.
+#[must_use]
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ObjectPlan {
+    /// The objects that each node needs for this object.
+    pub requirements: Requirements,
+    /// The generations of the objects in them that other objects may require too.
+    pub generations: Generations,
+    /// What nodes retain instead, while the requirements cannot be planned.
+    pub retained: Option<Retained>,
+    /// The Deployment and the Service; `None` if no workload runs in the cluster.
+    pub objects: Option<KubernetesObjects>,
+    /// Whether the objects in the API server stay as they are, because they cannot be planned.
+    pub keeps_objects: bool,
+    /// Other objects that the object owns.
+    pub owned: OwnedObjects,
+    /// Whether the requirements lack the address of the Service because it does not exist yet. They
+    /// are planned again when it does; until then nothing is published for the object.
+    pub awaits_service: bool,
+    /// Whether the status has to be written before anything else. Then the plan is made again.
+    pub awaits_status: bool,
+    /// When to plan again although nothing changes.
+    pub replan_after: Option<Duration>,
+}
+
+/// An Event to publish.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectEvent {
+    /// Whether a user may have to act.
+    pub warning: bool,
+    /// The reason in CamelCase.
+    pub reason: String,
+    /// The message.
+    pub note: String,
+}
+
+impl ObjectEvent {
+    /// An Event of type Normal.
+    pub fn normal(reason: &str, note: impl Into<String>) -> Self {
+        Self { warning: false, reason: reason.to_owned(), note: note.into() }
+    }
+
+    /// An Event of type Warning.
+    pub fn warning(reason: &str, note: impl Into<String>) -> Self {
+        Self { warning: true, reason: reason.to_owned(), note: note.into() }
+    }
+}
