@@ -36,7 +36,7 @@ where
         + Clone
         + Debug,
 {
-    let api: Api<K> = Api::default_namespaced(api_server(neptune_api::crdgen::crds()).await);
+    let api: Api<K> = Api::default_namespaced(api_server(&neptune_api::crdgen::crds()).await);
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     let mut counts = ConsistencyCounts::default();
     for change in changes {

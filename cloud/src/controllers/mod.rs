@@ -1,5 +1,5 @@
-//! One folder per kind, each with the same steps: facts, validate, plan, observe, status, events.
-//! The generic part is in `runtime`.
+//! One folder per kind: reads its facts and its observation, and enqueues what depends on its objects.
+//! The other steps are in `neptune-cloud-kinds`, and the generic part is in `runtime`.
 
 mod dataset;
 mod inference_model;

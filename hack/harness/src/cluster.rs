@@ -44,7 +44,7 @@ enum Server {
 ///
 /// # Panics
 /// If loopback has no free port, or a CRD is not valid.
-pub async fn api_server(crds: impl IntoIterator<Item = CustomResourceDefinition>) -> Client {
+pub async fn api_server(crds: &[CustomResourceDefinition]) -> Client {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(devcluster::serve(listener, std::future::pending()));
@@ -52,7 +52,7 @@ pub async fn api_server(crds: impl IntoIterator<Item = CustomResourceDefinition>
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for crd in crds {
         let name = crd.metadata.name.clone().expect("a CRD has a name");
-        api.create(&PostParams::default(), &crd).await.expect("the CRD is valid");
+        api.create(&PostParams::default(), crd).await.expect("the CRD is valid");
         await_condition(api.clone(), &name, is_crd_established()).await.expect("it is served");
     }
     client

@@ -53,7 +53,7 @@ pub fn classifier() -> (JointInferenceService, ServiceFacts) {
         framework_type: "triton".to_owned(),
         ..ModelServer::default()
     }));
-    edge.hard_example_algorithm.name = "CrossEntropy".to_owned();
+    "CrossEntropy".clone_into(&mut edge.hard_example_algorithm.name);
     service.spec.cloud_worker.endpoint = Some(Box::new(Endpoint {
         url: "https://models.example".to_owned(),
         grpc_url: Some("https://models.example:8001".to_owned()),

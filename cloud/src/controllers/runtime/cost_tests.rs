@@ -85,7 +85,7 @@ fn tier(name: &str, node: &str, next: Option<&str>) -> Value {
 /// An API server with this many nodes, services, model servers and datasets, one training that
 /// selects a dataset, and as many services whose cloud is the gateway of the same one.
 async fn fleet(count: usize) -> Context {
-    let client = api_server(neptune_api::crdgen::crds()).await;
+    let client = api_server(&neptune_api::crdgen::crds()).await;
     let nodes: Api<Node> = Api::all(client.clone());
     for name in ["small", "big", "tiny"] {
         let spec = json!({"modelUrl": "/models/m.bin"});
@@ -221,7 +221,7 @@ async fn no_event_walks_over_nodes_services_or_users() {
 
 #[tokio::test]
 async fn counters_of_a_service_below_reach_the_last_one_of_the_chain() {
-    let client = api_server(neptune_api::crdgen::crds()).await;
+    let client = api_server(&neptune_api::crdgen::crds()).await;
     let nodes: Api<Node> = Api::all(client.clone());
     let node = json!({"metadata": {"name": "edge0", "labels": {"neptune.io/runtime": "agent"}}});
     nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();

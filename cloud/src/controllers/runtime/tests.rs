@@ -76,7 +76,7 @@ pub async fn context_of(client: &Client) -> Context {
 
 /// A context whose API server has the sample dataset and its node.
 async fn context() -> (Context, Api<Dataset>) {
-    let client = api_server(neptune_api::crdgen::crds()).await;
+    let client = api_server(&neptune_api::crdgen::crds()).await;
     let nodes: Api<Node> = Api::all(client.clone());
     let node = serde_json::from_value(json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": "edge0"},

@@ -57,7 +57,7 @@ pub struct Choice {
 /// The current model stays while it is a candidate and no other is better by the margin, and for
 /// the dwell time in any case. It is replaced at once if it is no candidate any more or has failed.
 /// Models that are not on the nodes are chosen only if nothing serves yet. A metric that was measured
-/// with other data than the [`reference()`] counts as not measured.
+/// with other data than the reference counts as not measured.
 #[must_use]
 pub fn choose_model(
     candidates: &[Candidate],

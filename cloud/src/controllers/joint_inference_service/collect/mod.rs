@@ -1,5 +1,4 @@
-//! Reads the caches and the fleet: the facts of a service, and what is observed of it. The only
-//! I/O of this folder besides the controller.
+//! Reads the caches and the fleet: the facts of a service, and what is observed of it.
 
 pub mod chain;
 pub mod facts;
