@@ -92,6 +92,50 @@ fn modules_depend_on_each_other_one_way() {
     fail_with(&cycles, "move what both sides need below both");
 }
 
+/// The crates that decide, and do no I/O.
+const PURE: &[&str] = &[
+    "neptune-agent-core",
+    "neptune-api",
+    "neptune-backoff",
+    "neptune-cascade",
+    "neptune-cloud-kinds",
+    "neptune-gateway-config",
+    "neptune-sources",
+    "neptune-wire",
+];
+
+/// Runtimes, clients, servers, databases and logs.
+const IMPURE: &[&str] = &[
+    "bollard",
+    "hyper",
+    "kube-client",
+    "log",
+    "mio",
+    "prometheus-client",
+    "reqwest",
+    "rumqttc",
+    "rusqlite",
+    "rustls",
+    "tokio",
+    "tracing",
+];
+
+#[test]
+fn pure_crates_depend_on_no_runtime_client_or_log() {
+    let mut wrong = Vec::new();
+    for krate in PURE {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["tree", "--locked", "--edges", "normal", "--prefix", "none"]);
+        let output = cargo.args(["--package", krate]).current_dir(root()).output().unwrap();
+        let tree = String::from_utf8(output.stdout).unwrap();
+        assert!(tree.starts_with(krate), "{}", String::from_utf8_lossy(&output.stderr));
+        let names = tree.lines().filter_map(|line| line.split(' ').next());
+        let names: BTreeSet<&str> = names.filter(|name| IMPURE.contains(name)).collect();
+        wrong.extend(names.into_iter().map(|name| format!("{krate} -> {name}")));
+    }
+    fail_with(&wrong, "`cargo tree --package CRATE --edges normal` has the way");
+}
+
 #[test]
 fn no_file_is_too_long() {
     let files = tracked_files(|path| extension(path) == "rs");
