@@ -30,6 +30,7 @@ use harness::{
 use neptune_harness::{
     Process,
     docker::try_docker,
+    environment::{number, seed},
     eventually_some,
     workspace::{program, root},
 };
@@ -59,10 +60,8 @@ struct Sizes {
 
 impl Sizes {
     fn of_environment() -> Self {
-        let number =
-            |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-        let seed = number("NEPTUNE_SEED").unwrap_or(1);
-        match number("NEPTUNE_KILLS") {
+        let seed = seed(1);
+        match number::<u64>("NEPTUNE_KILLS") {
             Some(kills) => {
                 let requests = kills * 2_000;
                 Self { kills: usize::try_from(kills).unwrap(), requests, seed }

@@ -27,6 +27,10 @@ use tokio::{
     sync::mpsc,
 };
 
+/// The client closes idle connections before the gateway does, after its `timeouts.client` of 10 s:
+/// a request that is sent on a connection while the gateway closes it fails.
+const CLIENT_IDLE: Duration = Duration::from_secs(5);
+
 /// Of bodies with binary tensors.
 pub const JSON_LENGTH: &str = "inference-header-content-length";
 
@@ -307,6 +311,7 @@ impl Setup {
         let running = run::start(&path, &ReportArgs::default()).unwrap();
         let client =
             hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new())
+                .pool_idle_timeout(CLIENT_IDLE)
                 .build_http();
         Self { running: Some(running), folder, config, client }
     }

@@ -8,7 +8,9 @@ use std::{
 };
 
 use neptune_harness::{
-    Process, eventually_some, free_port, memory_kib,
+    Process,
+    environment::{number, seed},
+    eventually_some, free_port, memory_kib,
     workspace::{program, root},
 };
 use serde_json::{Value, json};
@@ -49,9 +51,8 @@ impl Sizes {
     /// As `NEPTUNE_OUTAGES` and `NEPTUNE_SEED` say: by default one short outage of each kind. `share`
     /// of the long outages are for this test.
     pub fn of_environment(kinds: usize, share: usize) -> Self {
-        let number = |name: &str| std::env::var(name).ok()?.parse::<usize>().ok();
-        let seed = number("NEPTUNE_SEED").unwrap_or(1) as u64;
-        match number("NEPTUNE_OUTAGES") {
+        let seed = seed(1);
+        match number::<usize>("NEPTUNE_OUTAGES") {
             Some(outages) => Self {
                 outages: outages.div_ceil(share),
                 before: Duration::from_secs(4),
