@@ -15,7 +15,7 @@ pub enum Observed<T> {
     Reported(T),
     /// Nothing was reported of the current spec yet.
     Pending(Finding),
-    /// Its host is offline: what was reported before may hold or not.
+    /// Its host is offline: what was reported before may be true or not.
     Unreachable(Finding),
     /// This controller has just started, so a missing report means nothing: the status stays as it
     /// was, or else is pending.

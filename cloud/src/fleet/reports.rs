@@ -16,7 +16,7 @@ pub type Place = (ObjectKey, NodeName);
 pub struct Reports(BTreeMap<Place, SortedMap<AgentInstance, Box<StatusReport>>>);
 
 impl Reports {
-    /// Holds a report instead of the one before of its instance. If there are too many instances,
+    /// Keeps a report instead of the one before of its instance. If there are too many instances,
     /// only the report of the `current` one stays beside it. What is processed when it arrives is
     /// dropped: counters and metrics.
     pub fn insert(

@@ -99,7 +99,7 @@ reasons! {
         EnvInvalid: Obstacle => Failed,
         /// A limit is not a Kubernetes quantity above 0.
         ResourceInvalid: Obstacle => Failed,
-        /// A half has none or several forms, or a field that does not go with its form.
+        /// The edge or the cloud worker has none or several forms, or a field of another form.
         WorkerInvalid: Obstacle => Failed,
         /// A goal is no share, or contradicts another field.
         GoalInvalid: Obstacle => Failed,

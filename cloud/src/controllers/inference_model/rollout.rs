@@ -100,7 +100,7 @@ fn switch(
         (TransitionStatus::InProgress, Reason::ServerStarting, message)
     } else if is_complete && !is_target {
         let message = format!(
-            "annotation {HOLD_ANNOTATION} holds {}; remove it to switch to {}",
+            "annotation {HOLD_ANNOTATION} keeps {}; remove it to switch to {}",
             named(deployed),
             named(target)
         );

@@ -103,7 +103,7 @@ pub fn validate(
         return Err(std::mem::take(findings));
     };
     let (version, program) = match &facts.deployed {
-        // Agents implement the hold. A Deployment is planned as it is.
+        // Agents implement the annotation. A Deployment is planned as it is.
         Some(deployed) if hold && !on_node => {
             manifest::held(model, version, program, deployed, findings)
         }
@@ -731,7 +731,7 @@ mod tests {
                 f.deployed = Some(Deployed::Version("2".into()));
             },
             Reason::HeldVersionMissing,
-            "spec no longer has version 2, held by annotation",
+            "spec no longer has version 2, kept by annotation",
         ),
     ];
 

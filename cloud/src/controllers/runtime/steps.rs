@@ -24,7 +24,7 @@ pub trait Steps:
     /// A valid spec, with the parsed inputs of its plan.
     type Valid: Send;
 
-    /// The part of a valid spec that `observe` needs. Held per object, unlike the rest.
+    /// The part of a valid spec that `observe` needs. Kept per object, unlike the rest.
     type Placed: From<Self::Valid> + Send + Sync + 'static;
 
     /// The inputs of `next_status` from the nodes and the cluster.

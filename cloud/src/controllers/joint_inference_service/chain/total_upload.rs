@@ -1,4 +1,4 @@
-//! What the last service of a chain sends up, so that all samples of the chain together hold
+//! What the last service of a chain sends up, so that all samples of the chain together meet
 //! `goal.totalUploadRatio`. Pure.
 //!
 //! The share of all samples that arrives at a tier is the product of the shares that the tiers below
@@ -165,7 +165,7 @@ fn step(total: f64, reach: Option<f64>, held: Option<Held>, now: Timestamp) -> H
             if change.abs() < DEAD_BAND || !is_due {
                 return held;
             }
-            // Rounded towards the held one, so that no step is larger.
+            // Rounded towards the present ratio, so that no step is larger.
             let ratio = held.ratio * (1.0 + change.clamp(-STEP, STEP));
             let round = if change > 0.0 { f64::floor } else { f64::ceil };
             Held { total, ratio: round(ratio * 1e4) / 1e4, since: now }
@@ -314,7 +314,7 @@ mod tests {
             }
         }
 
-        /// Tiers that do not change: the total is held after enough hours, if that is possible.
+        /// Tiers that do not change: the total is met after enough hours, if that is possible.
         #[test]
         fn total_is_held_if_the_tiers_below_send_up_enough(
             total in 0.02_f64..0.3,
@@ -325,7 +325,7 @@ mod tests {
             for hour in 1..40 {
                 held = step(total, Some(later), Some(held), at(hour * STEP_SECONDS));
             }
-            // The band is a share of what is held.
+            // The band is a share of the ratio that is set.
             let arrives = held.ratio * later;
             prop_assert!((arrives - total).abs() <= arrives * DEAD_BAND + 1e-4);
         }

@@ -113,8 +113,8 @@ fn with_tiers(service: &JointInferenceService, tiers: Arc<Vec<Tier>>) -> Option<
     Some(TotalUpload { held, unreachable: unreachable_total(total, &tiers), tiers })
 }
 
-/// What holds `goal.totalUploadRatio` with the counters of now. `planned` has the services below as
-/// they were when the plan was made. It reads only those that were marked since.
+/// Returns what enforces `goal.totalUploadRatio` with the counters of now. `planned` has the services
+/// below as they were when the plan was made. It reads only those that were marked since.
 pub fn current_total(
     service: &JointInferenceService,
     planned: &TotalUpload,
@@ -136,8 +136,8 @@ pub fn current_total(
     with_tiers(service, tiers)
 }
 
-/// The last service of a chain reads this one again, if it holds `goal.totalUploadRatio`: only its
-/// counters if nothing else differs.
+/// The last service of a chain reads this one again, if it enforces `goal.totalUploadRatio`: only
+/// its counters if nothing else differs.
 pub fn enqueue_total(
     before: Option<&JointInferenceService>,
     now: &JointInferenceService,
