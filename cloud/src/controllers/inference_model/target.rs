@@ -35,7 +35,7 @@ pub struct InferenceModelFacts {
     pub gateway_image: String,
 }
 
-/// What a Deployment serves.
+/// What the present Deployment serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deployed {
     /// A version of the manifest.
