@@ -17,7 +17,7 @@ const STEP: f64 = 0.1;
 /// The least time between two steps, in seconds.
 const STEP_SECONDS: i64 = 3_600;
 
-/// Smaller changes are not made.
+/// The relative change of the ratio below which the ratio stays as it is.
 const DEAD_BAND: f64 = 0.02;
 
 /// Samples of a tier from which on its counters are used instead of its goal.
@@ -26,13 +26,13 @@ const MEASURED: u64 = 1_000;
 /// A service whose hard samples go to the next tier.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tier {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
-    /// Its `goal.uploadRatio`, if it has one.
+    /// The `goal.uploadRatio` of the service, if it has one.
     pub goal: Option<f64>,
-    /// Its samples.
+    /// Number of samples that the tier counted.
     pub samples: u64,
-    /// Those of them that a tier above answered.
+    /// Number of those samples that a tier above answered.
     pub sent_up: u64,
     /// The services that name it, sorted by name.
     pub below: Vec<Tier>,
@@ -76,12 +76,12 @@ pub fn set_counters(tiers: &mut [Tier], path: &[String], (samples, sent_up): (u6
     }
 }
 
-/// What is set, and since when.
+/// The share that is set for the last tier, and since when.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Held {
-    /// `goal.totalUploadRatio`.
+    /// The goal for the chain: `goal.totalUploadRatio`, from 0 to 1.
     pub total: f64,
-    /// What the last tier sends up.
+    /// The share of its samples that the last tier sends up.
     pub ratio: f64,
     /// When `ratio` was set.
     pub since: Timestamp,
@@ -90,11 +90,11 @@ pub struct Held {
 /// What the last service of a chain sends up.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TotalUpload {
-    /// What is set.
+    /// The share that is set now.
     pub held: Held,
     /// Why the goal cannot be reached.
     pub unreachable: Option<String>,
-    /// The services below.
+    /// The services below the last one, as a tree.
     pub tiers: Arc<Vec<Tier>>,
 }
 

@@ -29,7 +29,7 @@ pub fn threshold_warning(algorithm: &HardExampleAlgorithm) -> Option<String> {
     })
 }
 
-/// The value with this name.
+/// Returns the value with this name; `None` if no value has it.
 fn one_of<T: Copy>(names: &[(&str, T)], name: &str) -> Option<T> {
     names.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
 }
