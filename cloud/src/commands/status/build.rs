@@ -39,12 +39,12 @@ pub struct RelatedObjects {
     pub events: Vec<Event>,
 }
 
-/// The number, or "-".
+/// Formats a number; "-" if it is absent.
 pub fn number(number: Option<i64>) -> String {
     number.map_or("-".to_owned(), |number| number.to_string())
 }
 
-/// The text, or "-".
+/// Returns the text, or "-" if it is absent or empty.
 pub fn or_none(text: Option<&str>) -> String {
     text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
 }

@@ -26,7 +26,7 @@ pub struct Cascade {
     pub agreement: Option<String>,
     pub cloud: Option<String>,
     pub shares: Shares,
-    /// Of the last 1000 samples.
+    /// Share of the last 1000 samples that was uploaded; absent before the first sample.
     pub upload_ratio: Option<String>,
     /// The last upload ratios, the newest last.
     pub history: Vec<String>,

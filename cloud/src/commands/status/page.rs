@@ -155,7 +155,7 @@ pub struct Report {
     pub node: String,
     pub inferences: u64,
     pub hard_examples: u64,
-    /// Agent start count.
+    /// Number of the agent's start.
     pub epoch: u64,
     /// Message number within the epoch.
     pub seq: u64,
@@ -218,12 +218,12 @@ pub struct DatasetLines {
     pub bytes: Option<i64>,
     pub generation: Option<i64>,
     pub root: Option<String>,
-    /// Such as `1/2`; absent without replicas.
+    /// Copies in sync and all copies, such as `1/2`; absent without replicas.
     pub replicas_in_sync: Option<String>,
     pub replicas: Vec<ReplicaLine>,
 }
 
-/// A copy.
+/// The state of one copy of a Dataset.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaLine {
@@ -242,9 +242,10 @@ pub struct ReplicaLine {
 pub struct ModelLines {
     /// The address of the file, without credentials.
     pub file: String,
-    /// Such as `2/3`.
+    /// Nodes that have the file and nodes that need it, such as `2/3`.
     pub present_on: Option<String>,
-    /// Such as `2/3`; absent without a placement.
+    /// Nodes of the placement that have the file and all of them, such as `2/3`; absent without a
+    /// placement.
     pub placed: Option<String>,
     pub metrics: Vec<String>,
     /// Who measured the metrics, where, and with which data.
