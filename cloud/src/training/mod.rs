@@ -31,7 +31,7 @@ pub use publish::{conflict, owner};
 /// What the task of a `TrainingModel` has to do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AggregatorTask {
-    /// `namespace/name` of the `TrainingModel`, for messages.
+    /// The key of the `TrainingModel`, `namespace/name`, for messages.
     pub object: String,
     /// What the node that runs the aggregator reports; `None` for a Deployment. The agent of the node
     /// sends the run to it.
@@ -40,7 +40,7 @@ pub struct AggregatorTask {
     pub volume: PersistentVolumeClaim,
     /// Whether weights are published into a Model.
     pub has_output: bool,
-    /// `https://host:port` of the aggregator; `None` while it is unknown.
+    /// The URL of the aggregator, `https://host:port`; `None` while it is unknown.
     pub url: Option<String>,
     /// The pin of its key; `None` while it is unknown.
     pub pin: Option<KeyPin>,
@@ -57,7 +57,7 @@ pub struct AggregatorTask {
 /// What a node reports of its aggregator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReportedAggregator {
-    /// Its report.
+    /// The newest report of the node.
     pub report: AggregatorReport,
     /// Why it cannot be used.
     pub problem: Option<Finding>,
@@ -72,9 +72,9 @@ pub struct Publication {
     pub owner: String,
     /// The address of the weights.
     pub url: String,
-    /// Their digest.
+    /// SHA-256 of the weights.
     pub sha256: String,
-    /// Their format, if it is known.
+    /// Format of the weights: `npz` or `safetensors`; `None` if it is not known.
     pub format: Option<String>,
 }
 
@@ -85,7 +85,7 @@ pub struct AggregatorView {
     pub controller_pin: Option<KeyPin>,
     /// The pin of its key, if a node reports it.
     pub pin: Option<KeyPin>,
-    /// Its newest state.
+    /// The newest state that the aggregator reported.
     pub state: Option<Arc<RunStatus>>,
     /// What the node of the aggregator has to send to it.
     pub request: Option<RunRequest>,
@@ -101,7 +101,7 @@ pub struct Aggregators {
     connections: Mutex<HashMap<String, Connection>>,
 }
 
-/// What all tasks share.
+/// What the tasks of all objects share.
 struct Own {
     identity: ControllerIdentity,
     key: ControllerKey,
@@ -120,7 +120,7 @@ impl Drop for Connection {
 }
 
 impl Aggregators {
-    /// Without tasks.
+    /// Starts with no task. The identity is that of this controller.
     pub fn new(identity: ControllerIdentity) -> Self {
         let key = ControllerKey::new(identity.namespace.clone());
         Self { controller: Arc::new(Own { identity, key }), connections: Mutex::default() }
