@@ -11,7 +11,7 @@ pub struct GatewayReports(BTreeMap<(String, WorkerName), RunReport>);
 
 #[derive(Debug)]
 struct RunReport {
-    /// The start of the container that reported.
+    /// The run of the container that reported, by its start time.
     run: String,
     report: GatewayReport,
 }
@@ -22,7 +22,7 @@ impl GatewayReports {
         self.0.insert((uid.to_owned(), worker.clone()), RunReport { run, report });
     }
 
-    /// The last report of a worker.
+    /// Returns the last report of a worker; `None` before the first one.
     pub fn get(&self, uid: &str, worker: &WorkerName) -> Option<&GatewayReport> {
         let held = self.0.get(&(uid.to_owned(), worker.clone()));
         held.map(|held| &held.report)
