@@ -6,13 +6,13 @@ use neptune_wire::{Topic, TopicPrefix, WorkerName, is_topic_filter};
 /// Who a client of the embedded broker is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientIdentity {
-    /// This agent.
+    /// The agent of this node, which may publish and subscribe to everything.
     Agent,
     /// A person with the observer's login: reads everything, publishes nothing.
     Observer,
     /// A worker with the password of one of its containers.
     Worker(WorkerName, PasswordDigest),
-    /// A client without a login.
+    /// A client without a login, which the agent may permit.
     Anonymous,
 }
 
