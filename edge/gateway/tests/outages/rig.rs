@@ -35,9 +35,9 @@ const SLACK: Duration = Duration::from_secs(1);
 /// How long the phases of an outage are.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
-    /// For all outages; each kind has the same number of them, or one more.
+    /// Number of outages; each kind has the same number of them, or one more.
     pub outages: usize,
-    /// Between two outages, when the cloud works.
+    /// Time between two outages, in which the cloud works.
     pub before: Duration,
     /// The shortest and the longest outage.
     pub outage: (Duration, Duration),
@@ -48,8 +48,8 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// As `NEPTUNE_OUTAGES` and `NEPTUNE_SEED` say: by default one short outage of each kind. `share`
-    /// of the long outages are for this test.
+    /// Reads `NEPTUNE_OUTAGES` and `NEPTUNE_SEED`. By default there is one short outage of each
+    /// kind. `share` of the long outages are for this test.
     pub fn of_environment(kinds: usize, share: usize) -> Self {
         let seed = seed(1);
         match number::<usize>("NEPTUNE_OUTAGES") {
@@ -79,11 +79,11 @@ impl Sizes {
     }
 }
 
-/// One outage.
+/// One outage and the times around it.
 #[derive(Debug, Clone, Copy)]
 pub struct Outage {
     pub fault: Fault,
-    /// When the phase before it began.
+    /// Time at which the phase before it began.
     pub before: Instant,
     pub begin: Instant,
     pub end: Instant,

@@ -15,7 +15,7 @@ use crate::{
 
 /// Uploads that the cap permits beyond its ratio.
 const BURST: f64 = 50.0;
-/// For the noise of a busy machine; below every timeout of the cloud.
+/// Allowance for the noise of a busy machine, below every timeout of the cloud.
 const ROOM: Duration = Duration::from_millis(250);
 
 /// The result of one kind.
@@ -33,7 +33,7 @@ struct Line {
     late: usize,
 }
 
-/// The table, and what does not hold.
+/// The table, and the claims that are not true.
 pub struct Judgement {
     pub table: String,
     pub problems: Vec<String>,

@@ -74,7 +74,7 @@ impl<'a> Answer<'a> {
         self.outputs.is_some()
     }
 
-    /// The version of the model.
+    /// Returns the version of the model that answered, if the answer names it.
     pub fn version(&self) -> Option<String> {
         self.object.get::<String>("model_version").filter(|version| !version.is_empty())
     }
@@ -206,7 +206,8 @@ impl Output<'_> {
         }
     }
 
-    /// In the form of the edge. `None` if the outputs have different types or dimensions.
+    /// Merges the data in the form of the edge. `None` if the outputs have different types or
+    /// dimensions.
     fn merge(
         &self,
         cloud: &Output<'_>,
