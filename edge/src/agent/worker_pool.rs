@@ -166,7 +166,7 @@ impl WorkerPool {
         self.health = health;
     }
 
-    /// As [`ModelReloads::decide`].
+    /// Decides the reloads of all workers with [`ModelReloads::decide`].
     pub fn decide_reloads(
         &mut self,
         node: &ReloadContext<'_>,
@@ -254,7 +254,7 @@ impl WorkerPool {
         MessageEffect { needs_plan, needs_sync: false }
     }
 
-    /// Holds a message until its container is observed.
+    /// Keeps a message until the container of its worker is observed.
     fn hold(&mut self, message: &Message, dropped: &mut DroppedMessages) {
         if let Some(oldest) = self.pending.push(message.clone()) {
             let why = "too many messages wait for the observation of their containers";

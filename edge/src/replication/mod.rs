@@ -278,7 +278,7 @@ impl Replication {
     }
 }
 
-/// The source of a copy.
+/// Returns the source of a copy; `None` if the dataset is not one.
 fn of(wanted: &WantedDataset) -> Option<&ReplicaOf> {
     match &wanted.source {
         Ok(DataSource::Replica(of)) => Some(of),
@@ -291,13 +291,14 @@ fn name(uid: &str) -> Digest {
     Digest::of_bytes(uid.as_bytes())
 }
 
-/// `None` for a file whose name cannot be replicated.
+/// Returns what a node offers of a dataset; `None` for a file whose name cannot be replicated.
 fn source_data(data: &LocalArtifact) -> Option<SourceData> {
     let Some(file) = &data.file else { return Some(SourceData::Directory(data.path.clone())) };
     Some(SourceData::File(data.path.clone(), file.parse().ok()?))
 }
 
-/// Formats with a record per line end at a line, so that no replica has half a record.
+/// Returns where content ends. Formats with a record per line end at a line, so that no replica has
+/// a part of a record.
 fn file_end(wanted: &WantedDataset) -> FileEnd {
     match &wanted.counting {
         Ok((DatasetFormat::Csv | DatasetFormat::Txt | DatasetFormat::Jsonl, _)) => {
