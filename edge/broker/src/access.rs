@@ -62,13 +62,13 @@ pub fn may_subscribe(
         ClientIdentity::Agent => true,
         // `$` topics are those of brokers: shared subscriptions and statistics.
         ClientIdentity::Observer => is_topic_filter(filter) && !filter.starts_with('$'),
-        ClientIdentity::Worker(worker, _) => is_reload(filter, prefix, |of| of == worker),
+        ClientIdentity::Worker(worker, _) => is_reload(filter, prefix, |owner| owner == worker),
         ClientIdentity::Anonymous => is_reload(filter, prefix, is_anonymous_allowed),
     }
 }
 
-fn is_reload(filter: &str, prefix: &TopicPrefix, of: impl FnOnce(&WorkerName) -> bool) -> bool {
-    matches!(Topic::parse(prefix, filter), Ok(Topic::WorkerReload(worker)) if of(&worker))
+fn is_reload(filter: &str, prefix: &TopicPrefix, is_of: impl FnOnce(&WorkerName) -> bool) -> bool {
+    matches!(Topic::parse(prefix, filter), Ok(Topic::WorkerReload(worker)) if is_of(&worker))
 }
 
 #[cfg(test)]

@@ -252,25 +252,25 @@ fn has_other_gateway_state(before: &StatusReport, after: &StatusReport) -> bool 
 
 /// The phase of the worst state. A completed worker waits for nothing.
 fn phase<'a>(workers: impl Iterator<Item = &'a WorkerHealth>) -> Phase {
-    let of = |health: &WorkerHealth| match health.state {
+    let phase_of = |health: &WorkerHealth| match health.state {
         _ if health.reason == Some(WorkerReason::Completed) => Phase::Running,
         WorkerState::Running => Phase::Running,
         WorkerState::Pending => Phase::Pending,
         WorkerState::Failed => Phase::Failed,
     };
-    workers.map(of).max().unwrap_or(Phase::Running)
+    workers.map(phase_of).max().unwrap_or(Phase::Running)
 }
 
 /// The phase of the tasks of a `TrainingModel`.
 fn phase_of_training(training: &TrainingReport) -> Phase {
-    let of = |task: &TaskReport| match task.state {
+    let phase_of = |task: &TaskReport| match task.state {
         TaskState::Preparing => Phase::Pending,
         TaskState::Refused | TaskState::Failed => Phase::Failed,
         TaskState::Training | TaskState::Verifying | TaskState::Uploading | TaskState::Accepted => {
             Phase::Running
         }
     };
-    training.tasks.iter().map(of).max().unwrap_or(Phase::Running)
+    training.tasks.iter().map(phase_of).max().unwrap_or(Phase::Running)
 }
 
 /// Returns the phase of an object that has a model server.

@@ -24,13 +24,13 @@ impl GatewayReports {
 
     /// Returns the last report of a worker; `None` before the first one.
     pub fn get(&self, uid: &str, worker: &WorkerName) -> Option<&GatewayReport> {
-        let held = self.0.get(&(uid.to_owned(), worker.clone()));
-        held.map(|held| &held.report)
+        let last = self.0.get(&(uid.to_owned(), worker.clone()));
+        last.map(|last| &last.report)
     }
 
     /// Keeps the reports whose object, worker and run are current.
     pub fn retain(&mut self, is_current: impl Fn(&str, &WorkerName, &str) -> bool) {
-        self.0.retain(|(uid, worker), held| is_current(uid, worker, &held.run));
+        self.0.retain(|(uid, worker), last| is_current(uid, worker, &last.run));
     }
 }
 

@@ -124,10 +124,10 @@ impl Exchange {
         if self.service.config.id.is_none() {
             return vec![Outcome::Cloud(decision); count];
         }
-        let of = |sample: UpperSample<'_>| {
+        let outcome = |sample: UpperSample<'_>| {
             if sample.has_fallen_back { Outcome::FallbackAbove } else { Outcome::Cloud(decision) }
         };
-        self.upper.samples(count).into_iter().map(of).collect()
+        self.upper.samples(count).into_iter().map(outcome).collect()
     }
 
     /// Describes the outcomes of this request, in a chain with those of the gateways above.

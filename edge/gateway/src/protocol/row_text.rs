@@ -33,8 +33,8 @@ pub enum Values<'a> {
 }
 
 /// The shape of one row; of the whole tensor without one.
-pub fn shape(of: &[i64], row: Option<usize>) -> Vec<i64> {
-    let mut shape = of.to_vec();
+pub fn shape(tensor: &[i64], row: Option<usize>) -> Vec<i64> {
+    let mut shape = tensor.to_vec();
     if let (Some(first), Some(_)) = (shape.first_mut(), row) {
         *first = 1;
     }

@@ -148,9 +148,9 @@ fn database(dir: &Path) -> (DatabaseState, Option<Replica>) {
 
 /// The file system of a directory, which need not exist yet.
 pub fn disk(path: &Path, reserve: u64) -> Checked<DiskFacts> {
-    let found = statvfs(nearest(path)).map_err(|error| error.to_string())?;
-    let of = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-    Ok(DiskFacts { free: of(found.f_bavail), size: of(found.f_blocks), reserve })
+    let stat = statvfs(nearest(path)).map_err(|error| error.to_string())?;
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    Ok(DiskFacts { free: bytes(stat.f_bavail), size: bytes(stat.f_blocks), reserve })
 }
 
 /// Connects, subscribes and disconnects. Has no time limit.
