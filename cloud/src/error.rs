@@ -12,7 +12,7 @@ pub enum Error {
     Kubeconfig {
         /// Flag, file or environment that was tried.
         origin: String,
-        /// The problem.
+        /// What is wrong, for the user.
         why: String,
     },
     /// The options of the broker connection are invalid.
@@ -21,9 +21,9 @@ pub enum Error {
     /// A flag is missing that other flags require.
     #[error("{flag} is missing: {why}")]
     FlagMissing {
-        /// The flag.
+        /// The missing flag, such as `--mqtt-url`.
         flag: &'static str,
-        /// What requires it.
+        /// Which other flag requires it, and why.
         why: &'static str,
     },
     /// The topic prefix is not valid in a Rule.
@@ -36,9 +36,9 @@ pub enum Error {
     TokenFile {
         /// The flag that names it.
         flag: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The problem.
+        /// What is wrong with the file.
         why: String,
     },
     /// The handlers of signals cannot be installed.
@@ -52,12 +52,12 @@ pub enum Error {
     Listen {
         /// The flag of the address.
         flag: &'static str,
-        /// The address.
+        /// The address of the flag.
         address: SocketAddr,
         /// The error of the operating system.
         source: std::io::Error,
     },
-    /// Another replica became leader.
+    /// Another replica became the leader.
     #[error(
         "lost the leader election Lease to another replica; restart this replica to become a standby"
     )]
@@ -65,7 +65,7 @@ pub enum Error {
     /// The address of `--webhook-listen` cannot be bound.
     #[error("--webhook-listen {address}: {source}")]
     Webhook {
-        /// The address.
+        /// The address of `--webhook-listen`.
         address: SocketAddr,
         /// The error of the operating system.
         source: std::io::Error,
@@ -73,17 +73,17 @@ pub enum Error {
     /// The URL of `--webhook-url` is invalid.
     #[error("--webhook-url {url:?}: {why}")]
     WebhookUrl {
-        /// The URL.
+        /// The URL of `--webhook-url`.
         url: String,
-        /// The problem.
+        /// What is wrong with the URL.
         why: &'static str,
     },
     /// The certificate in `--webhook-cert-dir` is missing or invalid.
     #[error("--webhook-cert-dir {path}: {why}")]
     Certificate {
-        /// The directory.
+        /// The directory of `--webhook-cert-dir`.
         path: PathBuf,
-        /// The problem.
+        /// What is wrong with its files.
         why: String,
     },
     /// The webhook certificate cannot be created.
@@ -106,7 +106,7 @@ pub enum Error {
     /// A CRD could not be written.
     #[error("{path}: {source}")]
     Write {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the operating system.
         source: std::io::Error,
@@ -116,7 +116,7 @@ pub enum Error {
     Api {
         /// The request, with its object.
         step: String,
-        /// The answer.
+        /// The response of the API server, or why there is none.
         source: kube::Error,
     },
 }
@@ -130,7 +130,7 @@ pub enum Class {
     Conflict,
     /// The API server rejects the request until the object changes: report it in the status.
     Refused,
-    /// Retry with backoff.
+    /// Another attempt may succeed: retry with backoff.
     Transient,
 }
 

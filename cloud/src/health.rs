@@ -54,12 +54,12 @@ struct Inner {
     election: OnceLock<Receiver<Option<String>>>,
 }
 
-/// What `/readyz` reports.
+/// The facts that `/readyz` answers from.
 #[derive(Debug)]
 struct Readiness {
-    /// Every object that exists was planned.
+    /// Whether every object that exists was planned.
     is_planned: bool,
-    /// This replica waits to become leader.
+    /// Whether this replica waits to become the leader.
     is_standby: bool,
     /// Why a standby cannot become leader.
     election_problem: Option<String>,

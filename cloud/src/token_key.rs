@@ -77,7 +77,7 @@ impl TokenKey {
         self.token(BROKER_CONTEXT, uid)
     }
 
-    /// 64 hexadecimal digits.
+    /// Returns an HMAC of the context and subject, as 64 hexadecimal digits.
     fn token(&self, context: &str, subject: &str) -> String {
         let hmac = Hmac::<Sha256>::new_from_slice(self.0.as_bytes());
         let mut hmac = hmac.expect("a key of an HMAC may have any length");
@@ -98,7 +98,7 @@ pub struct RotatingKey {
 }
 
 impl RotatingKey {
-    /// Without a previous key.
+    /// Makes a key that has no previous one.
     pub fn new(current: TokenKey) -> Self {
         Self { current, former: None }
     }

@@ -1,4 +1,4 @@
-//! The command line.
+//! Runs `neptune-cloud` with its flags and subcommands.
 #![allow(clippy::unwrap_used)]
 
 use std::process::{Command, Output};

@@ -37,7 +37,7 @@ async fn apply(harness: &Harness, change: Value) -> InferenceModel {
     harness.api().create(&PostParams::default(), &sample).await.unwrap()
 }
 
-/// RFC 7386.
+/// Applies a JSON Merge Patch (RFC 7386).
 fn merge(value: &mut Value, change: &Value) {
     let Some(fields) = change.as_object() else {
         *value = change.clone();

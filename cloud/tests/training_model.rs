@@ -172,7 +172,7 @@ impl Started {
         tasks(&mut self.edge1, &[("b", TaskKind::Train, round)]).await;
     }
 
-    /// Ends both rounds.
+    /// Ends both rounds of the run; the last has this metric.
     async fn finish(&mut self, metric: &str) {
         self.files().finish_round("0.5");
         self.has_round(2).await;

@@ -17,7 +17,7 @@ use neptune_models::{Artifact, ModelError};
 use neptune_peers::ContentEvent;
 use neptune_wire::{ObjectKey, TaskId, WorkerName};
 
-/// An event of the agent's loop.
+/// An event for the agent's loop.
 #[derive(Debug)]
 pub enum AgentEvent {
     /// An event of the link to the cloud.
@@ -30,7 +30,7 @@ pub enum AgentEvent {
     StepDone { worker: WorkerName, outcome: StepOutcome, spec: Option<(String, u32)> },
     /// The result of checking a model at a local path.
     LocalModel { key: ObjectKey, content_key: String, found: LocalModelEvent },
-    /// The count of a dataset changed.
+    /// The count of a dataset changed. The report is in `artifacts/datasets`.
     DatasetChanged,
     /// A download progressed, finished or failed.
     Download { source: ArtifactSource, found: DownloadEvent },
@@ -64,12 +64,12 @@ impl From<EngineEvent> for AgentEvent {
     }
 }
 
-/// The result of a download's task.
+/// What the task of a download reports.
 #[derive(Debug)]
 pub enum DownloadEvent {
     Ready(Artifact),
     /// The download failed and is retried.
     Failed(Arc<ModelError>),
-    /// The download progressed.
+    /// The download received more bytes.
     Progressed,
 }

@@ -19,7 +19,7 @@ use neptune_wire::{
     Counters, NodeProblemReason, NodeReport, RunReport, RunTotals, StatusReport, WorkerName,
 };
 
-/// More than the store's check interval.
+/// A time after which a check of the store is due.
 const LATER: Duration = Duration::from_secs(60);
 
 type Entry = ((String, WorkerName), WorkerCount);

@@ -95,7 +95,7 @@ struct Node {
     big: BigModel,
     /// The directory for captured samples, if there are any.
     capture: Option<PathBuf>,
-    /// The UID of the service.
+    /// UID of the `JointInferenceService`.
     uid: &'static str,
     worker: String,
     server: String,
@@ -289,7 +289,7 @@ impl Node {
     }
 }
 
-/// The reported counters.
+/// Returns the counters of a report.
 fn counts(report: &StatusReport) -> Answers {
     let task = report.output.task_info.as_ref();
     let answers =
@@ -297,11 +297,11 @@ fn counts(report: &StatusReport) -> Answers {
     task.map(answers).unwrap_or_default()
 }
 
-/// Answers to requests.
+/// Number of requests that were answered.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Answers {
     all: u64,
-    /// Those of the cloud.
+    /// Number of answers by the cloud.
     cloud: u64,
 }
 
@@ -319,7 +319,7 @@ impl std::ops::AddAssign for Answers {
     }
 }
 
-/// The answer to a request.
+/// What a client got for one request.
 #[derive(Debug, Clone, PartialEq)]
 struct Answer {
     by: String,

@@ -175,9 +175,9 @@ struct Node {
     gateway_image: BusyboxImage,
     worker: String,
     server: String,
-    /// Of the gateway: REST and gRPC.
+    /// Ports of the gateway for REST and gRPC.
     ports: [u16; 2],
-    /// Of the model server: REST and gRPC.
+    /// Ports of the model server for REST and gRPC.
     model_ports: [u16; 2],
     big: SocketAddr,
     _broker: Broker,

@@ -4,7 +4,7 @@
 //! A sample is on record before its answer is sent. So a client knows of each request whether it
 //! was counted, unless the gateway was killed between the request and the first byte of the answer.
 //! With A answers (whole, or cut after their first byte) and U requests without a byte of one, the
-//! service's total is at least A and at most A + U, and the same holds per kind of answer.
+//! service's total is at least A and at most A + U, and the same is true per kind of answer.
 //!
 //! The test has a few kills; `NEPTUNE_KILLS=50` has 50 of the gateway, 10 of the agent, and 100,000
 //! requests (`hack/test-gateway-faults.sh`).
@@ -30,6 +30,7 @@ use harness::{
 use neptune_harness::{
     Process,
     docker::try_docker,
+    environment::{number, seed},
     eventually_some,
     workspace::{program, root},
 };
@@ -47,7 +48,7 @@ const MODEL: &str = "default/inferencemodels/small";
 const SERVICE: &str = "default/jointinferenceservices/s";
 /// Clients at a time.
 const CLIENTS: usize = 6;
-/// After so many kills of the gateway the agent is killed: its restart resets the backoff.
+/// Number of kills of the gateway after which the agent is killed: its restart resets the backoff.
 const KILLS_PER_AGENT: usize = 5;
 
 /// How much is done.
@@ -59,10 +60,8 @@ struct Sizes {
 
 impl Sizes {
     fn of_environment() -> Self {
-        let number =
-            |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-        let seed = number("NEPTUNE_SEED").unwrap_or(1);
-        match number("NEPTUNE_KILLS") {
+        let seed = seed(1);
+        match number::<u64>("NEPTUNE_KILLS") {
             Some(kills) => {
                 let requests = kills * 2_000;
                 Self { kills: usize::try_from(kills).unwrap(), requests, seed }
@@ -167,7 +166,7 @@ impl Node {
         }
     }
 
-    /// The running container of the gateway.
+    /// Returns the ID of the gateway's container; `None` if it does not run.
     fn container(&self) -> Option<String> {
         let name = format!("name=neptune-{}-{}", self.agent.node, self.worker);
         let id = docker(&["ps", "--quiet", "--no-trunc", "--filter", &name]);
@@ -193,17 +192,18 @@ impl Node {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Known {
     sent: u64,
-    /// Answered, by the edge or the cloud: the answer came, or its first byte at least.
+    /// Number of requests that the edge or the cloud answered: the answer came, or its first byte
+    /// at least.
     answered: u64,
-    /// Those of them by the cloud.
+    /// Number of these answers that are known to be by the cloud.
     by_cloud: u64,
-    /// Those that are known to be by the edge.
+    /// Number of these answers that are known to be by the edge.
     by_edge: u64,
-    /// Sent, and no byte of an answer came: counted or not.
+    /// Number of requests that were sent, without a byte of an answer: counted or not.
     unknown: u64,
-    /// Not sent: nobody listened.
+    /// Number of requests that were not sent, because nobody listened.
     refused: u64,
-    /// Answered with an error, and so not counted.
+    /// Number of requests that were answered with an error, and so not counted.
     errors: u64,
 }
 

@@ -84,7 +84,7 @@ async fn only_unused_images_that_the_agent_pulled_are_removed() {
     assert_eq!(removed(), 3);
 }
 
-/// `user:pass:word`
+/// Base64 of `user:pass:word`, as in the file of credentials.
 const AUTH: &str = "dXNlcjpwYXNzOndvcmQ=";
 const AUTHORIZATION: &str = "Basic dXNlcjpwYXNzOndvcmQ=";
 

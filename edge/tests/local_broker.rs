@@ -30,7 +30,7 @@ const NOT_AUTHORIZED: Option<u8> = Some(5);
 struct Node {
     agent: Agent,
     cloud: Cloud,
-    /// Their names.
+    /// Names of the workers, `a` of the first service and `b` of the second.
     a: String,
     b: String,
     _image: BusyboxImage,
@@ -321,7 +321,7 @@ async fn flood_messages(port: u16, login: (&str, &str), topic: &str, number: u32
     }
 }
 
-/// Half of them without a login.
+/// Connects with as many client IDs, every second one without a login.
 async fn flood_client_ids(port: u16, login: (&str, &str), ids: u32) {
     for id in 0..ids {
         let login = (id % 2 == 0).then_some(login);

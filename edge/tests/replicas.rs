@@ -186,7 +186,7 @@ async fn copies_are_equal_after_cuts_and_kills_while_the_data_grows() {
     for cut in 1..=cuts {
         for (number, node) in site.replicas.iter_mut().enumerate() {
             site.links[number].was_cut(cut).await;
-            // Half a record, which no replica gets.
+            // A part of a record, which no replica gets.
             log.write_all(b"{\"number\": ").unwrap();
             log.write_all(b"0}\n").unwrap();
             samples += 1 + append(&mut log, 300_000);

@@ -57,7 +57,7 @@ impl Version {
     }
 }
 
-/// An `InferenceModel` with a model server.
+/// An `InferenceModel` with a model server, for one test.
 struct Model {
     name: String,
     image: String,

@@ -111,7 +111,7 @@ exec busybox httpd -f -p {{host}}:{port} -h /"#
         }})
     }
 
-    /// With the example as the transformer, which divides by `divisor`.
+    /// Returns the content with the example as the transformer, which divides by `divisor`.
     fn of(&self, version: &(String, FileServer), divisor: u32) -> Value {
         let mut content = self.server(self.server_port, version);
         let dir = example();
@@ -128,7 +128,7 @@ exec busybox httpd -f -p {{host}}:{port} -h /"#
         content
     }
 
-    /// As [`Pair::of`], without the proxy.
+    /// Returns the content of [`Pair::of`] without the proxy.
     fn without_proxy(&self, version: &(String, FileServer), divisor: u32) -> Value {
         let mut content = self.of(version, divisor);
         let transformer = content["serving"]["transformer"].as_object_mut().unwrap();

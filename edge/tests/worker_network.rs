@@ -34,7 +34,7 @@ fn bridge_gateway(image: &BusyboxImage) -> IpAddr {
     route.split_whitespace().nth(2).unwrap_or_else(|| panic!("{route:?}")).parse().unwrap()
 }
 
-/// A Docker network of a test.
+/// A Docker network that exists during a test.
 struct Network {
     name: String,
     gateway: IpAddr,

@@ -28,7 +28,7 @@ use crate::{
     store::{NewResult, Store},
 };
 
-/// An open data directory.
+/// The data directory of one aggregator, opened: its database, contents and sessions.
 #[derive(Debug)]
 pub struct Aggregator {
     store: Mutex<Store>,
@@ -39,7 +39,7 @@ pub struct Aggregator {
     uploads: Arc<Uploads>,
     directory: PathBuf,
     session: SessionFiles,
-    /// Made for the first session.
+    /// The certificate authority of the sessions of an engine. It is created for the first session.
     authority: OnceLock<Authority>,
     clock: Clock,
     metrics: Metrics,
@@ -50,7 +50,7 @@ pub struct Aggregator {
 pub struct Current {
     /// Grows with each change.
     pub revision: u64,
-    /// `None` before the first request.
+    /// The state of the run; `None` before the first request of the controller.
     pub run: Option<Arc<Run>>,
     /// The tasks of the current round, by ID.
     pub tasks: Arc<BTreeMap<TaskId, RunTask>>,
@@ -302,7 +302,7 @@ impl Aggregator {
         Held { aggregator: Arc::clone(self), content }
     }
 
-    /// Returns the contents.
+    /// Returns the directory of contents, which also receives the updates of workers.
     pub fn uploads(&self) -> &Arc<Uploads> {
         &self.uploads
     }
@@ -322,7 +322,7 @@ impl Aggregator {
         self.clock
     }
 
-    /// Returns the metrics.
+    /// Returns the metrics that `/metrics` exports.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }

@@ -1,4 +1,4 @@
-//! The command line.
+//! Defines the flags of `neptune-aggregator`.
 
 #![allow(
     clippy::doc_markdown,
@@ -38,7 +38,7 @@ pub struct Cli {
     /// Create tls.key in the data directory if it is absent, write its pin to this file, and exit.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["key_file", "controller_pin"])]
     pub report_pin: Option<PathBuf>,
-    /// The log.
+    /// Level and format of the log.
     #[command(flatten)]
     pub logs: LogFlags,
 }

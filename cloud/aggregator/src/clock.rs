@@ -25,7 +25,7 @@ impl Clock {
     }
 }
 
-/// A stopwatch for metrics.
+/// Returns the current instant, for durations in metrics.
 #[expect(clippy::disallowed_methods, reason = "the one place that reads the clocks")]
 pub fn stopwatch() -> Instant {
     Instant::now()

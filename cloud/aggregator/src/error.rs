@@ -6,22 +6,22 @@ use neptune_pinned_tls::KeyError;
 
 use crate::run::Rejection;
 
-/// Why something failed.
+/// Why an event, a request or the start of the aggregator failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The event does not count.
+    /// The event does not fit the state of the run, and changes nothing.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// There is no run yet.
+    /// The controller has not requested a run yet.
     #[error("no run was requested yet")]
     NoRun,
-    /// The database failed.
+    /// A statement of the database failed.
     #[error("database: {0}")]
     Store(#[from] rusqlite::Error),
     /// The database cannot be used.
     #[error("database {}: {why}", path.display())]
     Damaged {
-        /// The file.
+        /// The path of the database.
         path: PathBuf,
         /// What is wrong, and what to do.
         why: String,
@@ -29,12 +29,12 @@ pub enum Error {
     /// A file of the data directory failed.
     #[error("{}: {source}", path.display())]
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What failed.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// There is no key.
+    /// The private key of the aggregator cannot be created, read or used.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The file of `--key-file` does not exist.
@@ -46,9 +46,9 @@ pub enum Error {
     /// The address cannot be used.
     #[error("--listen {address}: {source}")]
     Listen {
-        /// The address.
+        /// The address of `--listen`.
         address: std::net::SocketAddr,
-        /// What failed.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The HTTP client or a signal handler cannot be created.
@@ -57,7 +57,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// An error of a file.
+    /// Wraps an error of the operating system, with the path of the file.
     pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { path, source }

@@ -28,7 +28,7 @@ use crate::run::SessionAttempt;
 /// The largest of the small files that the server writes, in bytes.
 const MAX_TEXT: u64 = 256;
 
-/// The shared directory.
+/// The directory that the aggregator and the server of an engine share.
 #[derive(Debug, Clone)]
 pub struct SessionFiles {
     root: PathBuf,

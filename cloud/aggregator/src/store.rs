@@ -39,11 +39,11 @@ pub struct Store {
 /// The first result of a worker in a round.
 #[derive(Debug)]
 pub struct NewResult<'a> {
-    /// The round.
+    /// Number of the round, from 1.
     pub round: u32,
     /// Name of the worker.
     pub worker: &'a str,
-    /// The result.
+    /// The result, as it is stored.
     pub result: &'a TaskResult,
 }
 

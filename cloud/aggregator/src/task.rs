@@ -11,15 +11,15 @@ pub struct TaskIdentity<'a> {
     pub uid: &'a str,
     /// Number of the run.
     pub run: u32,
-    /// The round.
+    /// Number of the round, from 1.
     pub round: u32,
-    /// What the program does.
+    /// What the program does with the weights.
     pub kind: TaskKind,
     /// SHA-256 of the weights to begin with.
     pub base: Option<&'a str>,
     /// Name of the worker; empty for an evaluation.
     pub worker: &'a str,
-    /// The `Dataset`.
+    /// The `Dataset` with the samples of the task.
     pub dataset: &'a ObjectName,
     /// Hash of what the containers are created from.
     pub workload: &'a ContentHash,

@@ -23,7 +23,7 @@ use crate::{
     session,
 };
 
-/// Between two looks at what the server of a session wrote.
+/// The time between two looks at what the server of a session wrote.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The delays between attempts at work that failed.
@@ -145,7 +145,7 @@ pub fn aggregate_round(aggregator: &Aggregator, work: &Work) -> Result<bool, Err
 /// Why there are no new weights.
 #[derive(Debug)]
 pub struct AggregationFailure {
-    /// For the user.
+    /// Reason and text for the status.
     pub problem: Problem,
     /// Whether a repetition cannot succeed.
     pub is_permanent: bool,

@@ -32,17 +32,17 @@ enum Behavior {
     Honest,
     /// Honest, and takes fifty times as long.
     Slow,
-    /// Never answers.
+    /// The worker never sends an update.
     Absent,
     /// Honest, and answers in round 2 only after these seconds.
     Away(u64),
-    /// Its containers fail until the node gives up.
+    /// The containers of the worker fail until the node gives up.
     Crashes,
-    /// Its updates contain NaN.
+    /// The updates of the worker contain NaN.
     NotFinite,
-    /// Its updates have ten times the norm.
+    /// The updates of the worker have ten times the honest norm.
     LargeNorm,
-    /// It reports a thousand times its samples.
+    /// The worker reports a thousand times its samples.
     ManySamples,
 }
 

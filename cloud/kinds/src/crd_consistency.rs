@@ -1,5 +1,5 @@
-//! For tests: compares the schemas and rules of the CRDs with `validate` of the controllers. The
-//! CRDs may reject fewer specs than the controller, which knows the cluster, and no spec that the
+//! Compares in tests the schemas and rules of the CRDs with `validate` of the controllers. The CRDs
+//! may reject fewer specs than the controller, which knows the cluster, and no spec that the
 //! controller accepts.
 #![allow(clippy::panic)]
 

@@ -51,7 +51,7 @@ impl Finding {
         Some(Self::new(first.reason, messages.join("; ")))
     }
 
-    /// `field` names a node that does not exist.
+    /// Reports that `field` names a node that does not exist.
     pub fn missing_node(name: &str, field: &str) -> Self {
         let message =
             format!("node {name:?} not found; correct {field} or add the node to the cluster");
@@ -67,7 +67,7 @@ impl Finding {
         Self { message, ..self }
     }
 
-    /// `field` names an object that does not exist.
+    /// Reports that `field` names an object that does not exist.
     pub fn missing_object(
         reason: Reason,
         resource: Resource,

@@ -18,21 +18,23 @@ pub enum IndexKey {
     SelectsNodes(String, String),
     /// A change of any Node object may, for example of its address; a change of its agent does not.
     EveryNodeObject,
-    /// Its status has reports of this node, on which it no longer is.
+    /// The status of the object has reports of this node, on which it no longer is.
     ReportsOf(String),
-    /// Its spec names this object.
+    /// The spec of the object names this object.
     Uses(Resource, String, String),
-    /// Its spec selects objects of this kind in the namespace by labels, of which this is one.
+    /// The spec of the object selects objects of this kind in the namespace by labels, of which
+    /// this is one.
     Selects(Resource, String, String, String),
-    /// It is in this namespace and has this label.
+    /// The object is in this namespace and has this label.
     Label(String, String, String),
-    /// It waits for this port on one of its nodes; `None` for a port in the range of cloud workers.
+    /// The object waits for this port on one of its nodes; `None` for a port in the range of cloud
+    /// workers.
     AwaitsPort(Option<u16>),
-    /// It is a node of the cloud with an address.
+    /// The object is a node of the cloud with an address.
     CloudAddress,
-    /// Its controller is the object with this uid.
+    /// The controller of the object is the object with this uid.
     Owner(String),
-    /// Its owner is the object of this kind, namespace and name.
+    /// The owner of the object is the object of this kind, namespace and name.
     OwnerName(Resource, String, String),
 }
 

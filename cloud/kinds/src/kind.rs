@@ -93,10 +93,10 @@ pub trait Kind:
     + Sync
     + 'static
 {
-    /// Its name on the wire.
+    /// The name of the kind on the wire.
     const RESOURCE: Resource;
 
-    /// Its name in the labels of metrics.
+    /// The name of the kind in the labels of metrics.
     const LABEL: &'static str;
 
     /// The gauge that counts its objects, without the prefix of all metrics.

@@ -1,4 +1,4 @@
-//! For tests: sets each leaf of a CRD's spec, one at a time, and compares what the pure steps make of
+//! Sets each leaf of a CRD's spec in tests, one at a time, and compares what the pure steps make of
 //! the object. A field that changes nothing is accepted and ignored.
 #![allow(clippy::panic)]
 

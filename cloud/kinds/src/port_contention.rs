@@ -21,7 +21,7 @@ pub fn awaits(port: u16) -> IndexKey {
 }
 
 impl OccupiedPorts {
-    /// These and the others.
+    /// Adds the nodes and ports of `others` to these.
     #[must_use]
     pub fn and(mut self, mut others: Self) -> Self {
         self.nodes.append(&mut others.nodes);

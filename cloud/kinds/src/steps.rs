@@ -24,7 +24,7 @@ pub trait Steps:
     /// A valid spec, with the parsed inputs of its plan.
     type Valid: Send;
 
-    /// The part of a valid spec that `observe` needs. Held per object, unlike the rest.
+    /// The part of a valid spec that `observe` needs. Kept per object, unlike the rest.
     type Placed: From<Self::Valid> + Send + Sync + 'static;
 
     /// The inputs of `next_status` from the nodes and the cluster.
@@ -89,14 +89,14 @@ pub struct StatusInputs<'a, O> {
     pub generation: Option<i64>,
     /// What prevents the spec from being in effect.
     pub findings: &'a [Finding],
-    /// The observed state.
+    /// The state that `observe` returned.
     pub observed: O,
     /// Counters that are not in the status yet.
     pub unreported: &'a [CounterReport],
     /// Whether every agent that matters had the time to report since the controller started: the
     /// time has passed, or the spec was valid since then.
     pub is_settled: bool,
-    /// The current time.
+    /// The wall-clock time of the reconcile, for conditions.
     pub now: Timestamp,
 }
 
@@ -104,7 +104,7 @@ pub struct StatusInputs<'a, O> {
 pub struct ControllerMessages {
     /// The remedy if the object exceeds the size limit of a message.
     pub shorten: &'static str,
-    /// For kinds with a Deployment and a Service.
+    /// The texts of kinds with a Deployment and a Service; `None` for others.
     pub workload: Option<WorkloadMessages>,
 }
 
@@ -141,18 +141,18 @@ pub struct ObjectPlan {
     pub awaits_service: bool,
     /// Whether the status has to be written before anything else. Then the plan is made again.
     pub awaits_status: bool,
-    /// When to plan again although nothing changes.
+    /// The time after which the plan is made again, if nothing changes before.
     pub replan_after: Option<Duration>,
 }
 
-/// An Event to publish.
+/// A Kubernetes Event to publish for the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectEvent {
     /// Whether a user may have to act.
     pub warning: bool,
     /// The reason in CamelCase.
     pub reason: String,
-    /// The message.
+    /// Human-readable text of the Event.
     pub note: String,
 }
 

@@ -18,15 +18,15 @@ pub const SKEW: SignedDuration = SignedDuration::from_hours(1);
 pub struct IssuedCertificate {
     /// The authority's certificate, for the CA bundle.
     pub authority: String,
-    /// The server certificate.
+    /// The server certificate, as PEM.
     pub certificate: String,
-    /// Its private key.
+    /// The private key of the server certificate, as PEM.
     pub key: String,
     /// The host names in the certificate.
     pub names: Vec<String>,
-    /// When it was issued.
+    /// When the certificate was issued.
     pub made: Timestamp,
-    /// Until when it is valid.
+    /// When the certificate expires.
     pub expires: Timestamp,
 }
 

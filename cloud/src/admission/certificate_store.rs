@@ -37,7 +37,7 @@ use crate::{
 /// The Secret that replicas share. The manifest creates it, empty; this program may only update it.
 const SECRET: &str = "neptune-webhook";
 
-/// The key in its data.
+/// The key of the certificates in the data of the Secret.
 const KEY: &str = "certificates.json";
 
 /// The delay before a retry after a failure.
@@ -105,7 +105,7 @@ struct CertificateStore {
     last_write: Option<LastWrite>,
 }
 
-/// A written configuration.
+/// The configuration that this replica wrote last, and when.
 struct LastWrite {
     at: Timestamp,
     configuration: Configuration,

@@ -34,7 +34,7 @@ use crate::{
 /// Timeout of one lookup at the API server. The whole review may take 5 seconds.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Answers admission reviews.
+/// Answers admission reviews with findings about the spec and missing references.
 #[derive(Clone)]
 pub struct Reviewer {
     context: Context,

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::admission::certificate::{IssuedCertificate, SKEW};
 
-/// The certificates in use.
+/// The certificate in use, and those before and after it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateSet {
     /// The certificate that is presented.
@@ -29,13 +29,13 @@ pub struct CertificateSet {
 /// A step of the rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RotationStep {
-    /// Nothing is due.
+    /// No step is due before the next check.
     Wait,
     /// Issue one and present it at once: none is usable.
     Issue,
     /// Issue the next one, to be trusted before it is presented.
     Prepare,
-    /// Present the next one.
+    /// Present the next certificate: clients trust it, or no current one is usable.
     Promote,
 }
 
@@ -45,7 +45,7 @@ pub enum RotationStep {
 pub struct RotationPlan {
     /// The step to execute now.
     pub step: RotationStep,
-    /// When to plan again.
+    /// When to plan again if nothing changes.
     pub next_check_at: Timestamp,
 }
 

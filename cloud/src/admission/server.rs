@@ -72,7 +72,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpSocket, Error> {
     Ok(socket)
 }
 
-/// Serves reviews indefinitely.
+/// Listens on the bound socket, and serves admission reviews until the process ends.
 pub async fn serve(
     socket: TcpSocket,
     serving_certificate: Arc<ServingCertificate>,

@@ -49,12 +49,12 @@ pub(crate) use {with_object, with_object_body};
 /// How an event changed an object.
 #[derive(Debug)]
 pub enum Update<K> {
-    /// It was created or changed. `before` is what the cache had until then.
+    /// The object was created or changed. `before` is what the cache had until then.
     Applied {
-        /// `None` if it was created.
+        /// The object before the change; `None` if it was created.
         before: Option<Arc<K>>,
     },
-    /// It was deleted.
+    /// The object was deleted from the API server.
     Deleted,
 }
 

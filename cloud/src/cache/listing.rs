@@ -32,7 +32,7 @@ pub struct WatchState {
 /// What an event changes, as far as it is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transition {
-    /// Nothing that is logged.
+    /// The event changes nothing that is logged.
     None,
     /// The API server does not serve the kind.
     Missing,
@@ -63,12 +63,12 @@ pub enum Failure {
     /// The API server no longer has the changes since the last one that was seen, as after its
     /// restart. A new list is all that it needs.
     Expired,
-    /// Any other refusal.
+    /// The API server refused the request for another reason.
     Refused,
 }
 
 impl Failure {
-    /// Classifies an error.
+    /// Classifies an error of a watch by its status code.
     pub fn of(error: &watcher::Error) -> Self {
         if error.is_outage() {
             return Self::Outage;
@@ -111,7 +111,7 @@ impl WatchState {
         }
     }
 
-    /// A request failed.
+    /// Processes a failed request of the watch. Returns what to log.
     pub fn on_failure(&mut self, failure: Failure) -> Transition {
         let (was_so, transition) = match failure {
             // An outage is logged once for all watches.

@@ -50,7 +50,7 @@ use crate::kubernetes::{outage::ApiServer, reference::reference};
 
 /// A kind with a cache: every registered kind.
 pub trait Cached: Kind + Indexed {
-    /// Its objects.
+    /// Returns the store of the kind's objects.
     fn cache(caches: &Caches) -> &IndexedStore<Self>;
 }
 
@@ -60,7 +60,7 @@ macro_rules! define_caches {
         #[derive(Debug, Clone)]
         pub struct Caches {
             $($field: IndexedStore<neptune_api::$kind>,)*
-            /// The nodes.
+            /// The Node objects of the cluster.
             pub nodes: IndexedStore<Node>,
             /// The Deployments of this controller.
             pub deployments: IndexedStore<Deployment>,
@@ -75,7 +75,7 @@ macro_rules! define_caches {
             pub frameworks: IndexedStore<ConfigMap>,
             /// The trusted keys of the nodes, if they exist.
             pub node_keys: IndexedStore<ConfigMap>,
-            /// The parsed framework table.
+            /// The framework table as it was parsed last, until its `ConfigMap` changes.
             parsed_frameworks: Arc<Mutex<Option<framework_table::ParsedTable>>>,
         }
 

@@ -11,7 +11,7 @@ use std::sync::{
 pub struct Visits(#[cfg(test)] Arc<AtomicUsize>);
 
 impl Visits {
-    /// This many objects were returned or tested.
+    /// Adds this number of objects that a lookup returned or tested.
     pub fn add(&self, count: usize) {
         #[cfg(test)]
         self.0.fetch_add(count, Relaxed);

@@ -70,7 +70,7 @@ pub fn watch<K: Watched>(
     store
 }
 
-/// What a watch updates.
+/// The stores, channels and gauges that a watch updates.
 struct Output<K: Watched> {
     writer: Writer<K>,
     store: IndexedStore<K>,

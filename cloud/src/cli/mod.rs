@@ -38,10 +38,10 @@ Example, from an empty cluster to a running service:
   kubectl apply -f examples/digits/ && kubectl get jis -w"
 )]
 pub struct Cli {
-    /// The subcommand.
+    /// The subcommand with its flags.
     #[command(subcommand)]
     pub command: Command,
-    /// The log.
+    /// Level and format of the log.
     #[command(flatten)]
     pub logs: LogFlags,
 }
@@ -78,7 +78,7 @@ Examples:
   kubectl neptune training restart tm/digits -n default
   kubectl neptune training export tm/digits -o csv > digits.csv")]
     Training {
-        /// What to do.
+        /// The subcommand of `training`, with its flags.
         #[command(subcommand)]
         command: TrainingCommand,
     },

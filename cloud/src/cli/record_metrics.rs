@@ -34,7 +34,7 @@ pub struct RecordMetrics {
     /// Namespace of the objects. Default: the namespace of the kubeconfig context.
     #[arg(short, long, value_name = "NAME", env = "NEPTUNE_NAMESPACE")]
     pub namespace: Option<String>,
-    /// The API server.
+    /// Kubeconfig and context of the API server.
     #[command(flatten)]
     pub cluster: ClusterFlags,
 }

@@ -16,10 +16,10 @@ pub struct Status {
     /// Namespace of the object. Default: the namespace of the kubeconfig context.
     #[arg(short, long, value_name = "NAME", env = "NEPTUNE_NAMESPACE")]
     pub namespace: Option<String>,
-    /// Output format.
+    /// Output format of the status.
     #[arg(short, long, value_name = "FORMAT", env = "NEPTUNE_OUTPUT", default_value = "text")]
     pub output: Output,
-    /// The API server.
+    /// Kubeconfig and context of the API server.
     #[command(flatten)]
     pub cluster: ClusterFlags,
 }
@@ -27,15 +27,15 @@ pub struct Status {
 /// The object that `status` shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObjectArgument {
-    /// A JointInferenceService.
+    /// Name of a JointInferenceService.
     Service(String),
-    /// An InferenceModel.
+    /// Name of an InferenceModel.
     InferenceModel(String),
-    /// A TrainingModel.
+    /// Name of a TrainingModel.
     TrainingModel(String),
-    /// A Model.
+    /// Name of a Model.
     Model(String),
-    /// A Dataset.
+    /// Name of a Dataset.
     Dataset(String),
 }
 
@@ -63,9 +63,9 @@ impl FromStr for ObjectArgument {
 /// Output format of `status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// A page for people.
+    /// Page to read in a terminal.
     Text,
-    /// JSON for programs.
+    /// JSON for other programs.
     Json,
 }
 

@@ -21,10 +21,10 @@ pub enum TrainingCommand {
 /// The flags of `training export`.
 #[derive(Debug, Args)]
 pub struct TrainingExport {
-    /// The TrainingModel.
+    /// Name and namespace of the TrainingModel.
     #[command(flatten)]
     pub training: Training,
-    /// Output format.
+    /// Output format of the rounds.
     #[arg(short, long, value_name = "FORMAT", env = "NEPTUNE_OUTPUT", default_value = "csv")]
     pub output: ExportFormat,
 }
@@ -45,7 +45,7 @@ pub struct Training {
     /// Namespace of the TrainingModel. Default: the namespace of the kubeconfig context.
     #[arg(short, long, value_name = "NAME", env = "NEPTUNE_NAMESPACE")]
     pub namespace: Option<String>,
-    /// The API server.
+    /// Kubeconfig and context of the API server.
     #[command(flatten)]
     pub cluster: ClusterFlags,
 }

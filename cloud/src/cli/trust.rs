@@ -23,7 +23,7 @@ pub struct Trust {
         default_value = "neptune-system"
     )]
     pub namespace: String,
-    /// The API server.
+    /// Kubeconfig and context of the API server.
     #[command(flatten)]
     pub cluster: ClusterFlags,
 }

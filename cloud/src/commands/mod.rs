@@ -1,4 +1,4 @@
-//! The one-shot subcommands.
+//! Runs the subcommands that do one thing and exit.
 
 mod connect;
 mod crds;

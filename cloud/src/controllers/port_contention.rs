@@ -13,8 +13,8 @@ use neptune_cloud_kinds::{
 use super::runtime::{Context, Controller};
 use crate::cache::Cached as _;
 
-/// Enqueues the other objects that have one of the `occupied` ports, may have to use another one, or wait for
-/// one of them. `object` is the one that has them.
+/// Enqueues the other objects that have one of the `occupied` ports, may have to use another one, or
+/// wait for one of them. `object` is the one that has them.
 pub fn enqueue_contenders<K: Controller>(occupied: &OccupiedPorts, object: &K, context: &Context) {
     let own = object.meta().uid.as_deref();
     let (models, services) =

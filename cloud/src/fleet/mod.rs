@@ -73,7 +73,7 @@ impl Fleet {
         self.0.clock.at(instant)
     }
 
-    /// Must not be held across an `await`.
+    /// Locks the state. The guard must not live across an `await`.
     pub fn lock(&self) -> MutexGuard<'_, FleetState> {
         self.0.state.lock().expect("nothing panics while it holds this lock")
     }

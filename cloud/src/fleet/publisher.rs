@@ -161,7 +161,7 @@ impl Publisher {
         drop(self.0.synced.subscribe().wait_for(|synced| *synced).await);
     }
 
-    /// The transport.
+    /// Returns the transport that publishes the messages.
     pub fn transport(&self) -> &Transport {
         &self.0.transport
     }

@@ -7,7 +7,7 @@ use std::{
 
 use neptune_wire::{NodeName, Sync, SyncNotices};
 
-/// Between two answers to a node.
+/// The minimum time between two answers to a node.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// A sync, and what else its answer contains.
@@ -34,7 +34,7 @@ impl SyncQueue {
         Some(sync)
     }
 
-    /// When [`SyncQueue::pop`] may return a sync.
+    /// Returns when [`SyncQueue::pop`] may return the next sync.
     pub fn due_at(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }

@@ -41,7 +41,7 @@ pub struct Leadership {
 enum LeadershipSource {
     /// No leader election. The sender is kept, because a closed channel means lost leadership.
     Single(#[expect(dead_code, reason = "held for its drop")] watch::Sender<bool>),
-    /// Renews the Lease.
+    /// A task renews the Lease while this replica leads.
     Lease { renewal: JoinHandle<()>, leases: Box<Leases> },
 }
 
@@ -52,7 +52,7 @@ struct Leases {
     identity: String,
 }
 
-/// What a campaign reports.
+/// The channels to which a campaign reports.
 struct Campaign {
     namespace: String,
     leads: watch::Sender<bool>,

@@ -9,7 +9,8 @@ use std::{
 
 use kube::runtime::watcher;
 
-/// After the end of an outage, requests that failed during it still report their errors.
+/// The time after the end of an outage in which requests that failed during it still report their
+/// errors.
 const TAIL: Duration = Duration::from_secs(6);
 
 /// What the requests to the API server report of it.
@@ -28,7 +29,7 @@ enum Availability {
     },
 }
 
-/// What to log.
+/// The change of the outage that has to be logged.
 #[derive(Debug, PartialEq, Eq)]
 enum Transition {
     Begin,
@@ -91,7 +92,7 @@ impl ApiServer {
         true
     }
 
-    /// The API server answered.
+    /// Records that the API server answered, and logs the end of an outage.
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub fn answered(&self) {
         if let Transition::End(outage) = self.lock().on_answer(Instant::now()) {

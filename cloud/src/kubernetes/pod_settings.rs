@@ -9,13 +9,13 @@ use crate::kubernetes::report_target::ReportTarget;
 pub struct PodSettings {
     /// The image that downloads models.
     pub fetch_image: String,
-    /// The image of gateways.
+    /// The image from which gateways run.
     pub gateway_image: String,
-    /// The image of aggregators.
+    /// The image from which aggregators run.
     pub aggregator_image: String,
     /// The domain of the cluster's Services.
     pub cluster_domain: String,
-    /// What the operator allows.
+    /// What the operator allows in Pods.
     pub policy: PodPolicy,
     /// Where cloud workers post their reports; `None` if they cannot.
     pub reports: Option<ReportTarget>,

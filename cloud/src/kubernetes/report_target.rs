@@ -20,7 +20,7 @@ pub struct ReportTarget {
 }
 
 impl ReportTarget {
-    /// `url`: the receiver, as Pods reach it.
+    /// Makes the target. `url` is the receiver, as Pods reach it.
     pub fn new(url: String, prefix: TopicPrefix, key: TokenKey) -> Self {
         Self { url, prefix, keys: Arc::new(Mutex::new(RotatingKey::new(key))) }
     }

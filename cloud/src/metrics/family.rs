@@ -18,7 +18,7 @@ use prometheus_client::{
 pub struct WhileLeading<C> {
     /// 1 while this replica is the leader.
     pub leads: Gauge,
-    /// What the leader exports.
+    /// The collector whose metrics the leader exports.
     pub collector: C,
 }
 
@@ -71,7 +71,7 @@ pub fn counter<L: EncodeLabelSet>(
     Ok(())
 }
 
-/// Counts equal values.
+/// Counts how often each value occurs.
 pub fn counted<T: Ord>(values: impl IntoIterator<Item = T>) -> BTreeMap<T, u32> {
     let mut counts = BTreeMap::new();
     for value in values {

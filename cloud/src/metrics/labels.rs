@@ -27,13 +27,13 @@ macro_rules! label_values {
 label_values! {
     /// Result of a reconciliation, a publish or a status write.
     Outcome {
-        /// Success.
+        /// The reconciliation, publish or status write succeeded.
         Ok = "ok",
         /// Another client wrote first.
         Conflict = "conflict",
         /// The request was rejected.
         Refused = "refused",
-        /// A transient error.
+        /// The request failed, and may succeed later.
         Error = "error",
     }
 }
@@ -51,11 +51,11 @@ impl From<Class> for Outcome {
 label_values! {
     /// Why a service uses another model.
     SwitchReason {
-        /// A better metric.
+        /// Another model has a better metric.
         Better = "better",
         /// The previous one is no candidate any more.
         Missing = "missing",
-        /// The previous one failed.
+        /// The file of the previous one failed.
         Failed = "failed",
     }
 }
@@ -77,7 +77,7 @@ label_values! {
     StatusClass {
         /// A condition, or the generation that it refers to.
         State = "state",
-        /// Only other fields, such as counters.
+        /// The write changes only other fields, such as counters.
         Counters = "counters",
     }
 }
@@ -87,7 +87,7 @@ label_values! {
     MessageKind {
         /// A node report: birth, heartbeat or last will.
         Node = "node",
-        /// A status report.
+        /// A status report of one object.
         Status = "status",
         /// A sync: what the node has.
         Sync = "sync",
@@ -115,7 +115,7 @@ label_values! {
         UnknownNode = "unknown_node",
         /// The upstream token is missing or wrong.
         Token = "token",
-        /// Not a batch: not UTF-8, not JSON, or truncated.
+        /// The payload is no batch: not UTF-8, not JSON, or truncated.
         Batch = "batch",
         /// The batch exceeds the size limit.
         TooLarge = "too_large",
@@ -131,7 +131,7 @@ label_values! {
         Allowed = "allowed",
         /// Allowed with a warning.
         Warned = "warned",
-        /// Denied.
+        /// The change was denied, and is not stored.
         Denied = "denied",
     }
 }
@@ -157,7 +157,7 @@ label_values! {
         Taken = "taken",
         /// Cloudcore has no session with the node.
         NoSession = "no_session",
-        /// No Rule matches.
+        /// Cloudcore has no Rule for the request.
         NoRule = "no_rule",
         /// The router cannot be reached.
         NoRouter = "no_router",
@@ -171,9 +171,9 @@ label_values! {
 label_values! {
     /// How messages reach the nodes.
     TransportKind {
-        /// An MQTT broker.
+        /// Messages go over an MQTT broker.
         Mqtt = "mqtt",
-        /// `KubeEdge`'s router and `EventBus`.
+        /// Messages go over `KubeEdge`'s router and `EventBus`.
         EventBus = "eventbus",
     }
 }

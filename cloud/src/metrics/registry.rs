@@ -25,9 +25,9 @@ use super::{
 /// The objects of the cluster, of which the leader exports the state.
 #[derive(Debug)]
 pub struct Cluster {
-    /// The services.
+    /// The `JointInferenceService`s of the cluster.
     pub services: Objects<Arc<JointInferenceService>>,
-    /// The trainings.
+    /// The `TrainingModel`s of the cluster.
     pub trainings: Objects<Arc<TrainingModel>>,
     /// The objects of all kinds.
     pub resources: Objects<ResourceState>,

@@ -18,11 +18,11 @@ pub struct ResourceCollector(pub Objects<ResourceState>);
 /// The present condition of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ResourceState {
-    /// Its kind.
+    /// Kind of the object.
     pub kind: String,
-    /// Its namespace.
+    /// Namespace of the object.
     pub namespace: String,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
     /// The type of its condition, or `NotReady`.
     pub state: String,

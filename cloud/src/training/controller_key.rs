@@ -16,7 +16,7 @@ use crate::error::{Class, Error};
 /// The Secret. The manifest creates it, empty; the controller may read and update it, and no other.
 const SECRET: &str = "neptune-controller-key";
 
-/// The key in its data.
+/// The key of the private key in the data of the Secret.
 const KEY: &str = "tls.key";
 
 /// The key of the controller, which is read at its first use.

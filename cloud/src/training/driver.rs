@@ -44,7 +44,7 @@ pub struct Driver {
     reconciled_at: Option<Timestamp>,
 }
 
-/// The task was dropped.
+/// The task was dropped, so its driver ends.
 struct Stopped;
 
 impl Driver {

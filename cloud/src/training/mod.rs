@@ -29,7 +29,7 @@ use driver::Driver;
 /// What the task of a `TrainingModel` has to do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AggregatorTask {
-    /// `namespace/name` of the `TrainingModel`, for messages.
+    /// The key of the `TrainingModel`, `namespace/name`, for messages.
     pub object: String,
     /// What the node that runs the aggregator reports; `None` for a Deployment. The agent of the node
     /// sends the run to it.
@@ -38,7 +38,7 @@ pub struct AggregatorTask {
     pub volume: PersistentVolumeClaim,
     /// Whether weights are published into a Model.
     pub has_output: bool,
-    /// `https://host:port` of the aggregator; `None` while it is unknown.
+    /// The URL of the aggregator, `https://host:port`; `None` while it is unknown.
     pub url: Option<String>,
     /// The pin of its key; `None` while it is unknown.
     pub pin: Option<KeyPin>,
@@ -55,7 +55,7 @@ pub struct AggregatorTask {
 /// What a node reports of its aggregator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReportedAggregator {
-    /// Its report.
+    /// The newest report of the node.
     pub report: AggregatorReport,
     /// Why it cannot be used.
     pub problem: Option<Finding>,
@@ -70,9 +70,9 @@ pub struct Publication {
     pub owner: String,
     /// The address of the weights.
     pub url: String,
-    /// Their digest.
+    /// SHA-256 of the weights.
     pub sha256: String,
-    /// Their format, if it is known.
+    /// Format of the weights: `npz` or `safetensors`; `None` if it is not known.
     pub format: Option<String>,
 }
 
@@ -83,7 +83,7 @@ pub struct AggregatorView {
     pub controller_pin: Option<KeyPin>,
     /// The pin of its key, if a node reports it.
     pub pin: Option<KeyPin>,
-    /// Its newest state.
+    /// The newest state that the aggregator reported.
     pub state: Option<Arc<RunStatus>>,
     /// What the node of the aggregator has to send to it.
     pub request: Option<RunRequest>,
@@ -99,7 +99,7 @@ pub struct Aggregators {
     connections: Mutex<HashMap<String, Connection>>,
 }
 
-/// What all tasks share.
+/// What the tasks of all objects share.
 struct Own {
     identity: ControllerIdentity,
     key: ControllerKey,
@@ -118,7 +118,7 @@ impl Drop for Connection {
 }
 
 impl Aggregators {
-    /// Without tasks.
+    /// Starts with no task. The identity is that of this controller.
     pub fn new(identity: ControllerIdentity) -> Self {
         let key = ControllerKey::new(identity.namespace.clone());
         Self { controller: Arc::new(Own { identity, key }), connections: Mutex::default() }

@@ -22,16 +22,16 @@ pub use mqtt::{Mqtt, MqttEvents};
 pub enum Transport {
     /// An MQTT broker that the nodes connect to.
     Mqtt(Box<Mqtt>),
-    /// `KubeEdge`'s router and `EventBus`.
+    /// The router and `EventBus` of `KubeEdge`.
     EventBus(EventBus),
 }
 
 /// The events from the nodes.
 #[derive(Debug)]
 pub enum TransportEvents {
-    /// Through a broker.
+    /// Events of an MQTT broker.
     Mqtt(Box<MqttEvents>),
-    /// Through `KubeEdge`.
+    /// Events of `KubeEdge`'s Rules.
     EventBus(mpsc::Receiver<Arrival>),
 }
 
@@ -52,10 +52,10 @@ pub enum TransportEvent {
 /// Why a message was not published.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// It exceeds the maximum size.
+    /// The message exceeds the maximum size.
     #[error("{0}")]
     TooLarge(String),
-    /// It cannot be published for another reason.
+    /// The message cannot be published for another reason.
     #[error(transparent)]
     Link(LinkError),
 }

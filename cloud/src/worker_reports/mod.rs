@@ -101,7 +101,7 @@ impl WorkerReports {
             let Self(inner) = self.clone();
             async move {
                 let accepted = answer(&inner, request).await;
-                // Held until here: a Pod that sends its reports slowly delays no other.
+                // Kept until here: a Pod that sends its reports slowly delays no other.
                 let _: TokenCheck = check;
                 accepted.err().unwrap_or((StatusCode::OK, String::new()))
             }

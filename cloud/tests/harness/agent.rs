@@ -29,7 +29,7 @@ impl Agent {
         Self::with(harness, node, instance, epoch, Replica::default()).await
     }
 
-    /// Like [`Agent::connect`], with the objects of an earlier connection.
+    /// Connects as [`Agent::connect`] does, with the objects of an earlier connection.
     pub async fn with(
         harness: &Harness,
         node: &str,

@@ -94,7 +94,7 @@ struct Files {
     request: Option<RunRequest>,
 }
 
-/// A running aggregator.
+/// A running aggregator that stops when it is dropped.
 pub struct Aggregator {
     pub files: AggregatorFiles,
     server: tokio::task::JoinHandle<()>,
@@ -153,7 +153,7 @@ impl AggregatorFiles {
         self.0.lock().unwrap()
     }
 
-    /// The last accepted request.
+    /// Returns the request that was accepted last.
     pub fn request(&self) -> Option<RunRequest> {
         self.lock().request.clone()
     }

@@ -121,7 +121,7 @@ struct State {
     replica: Replica,
     /// The topics of all downstream messages, in order of arrival.
     received: Vec<String>,
-    /// Since when the node is up.
+    /// When the node started, for its uptime.
     started: Instant,
     epoch: u64,
     seq: u64,
@@ -130,7 +130,7 @@ struct State {
     outbox: Vec<BatchMessage>,
     /// The newest report, which every batch contains.
     report: Option<BatchMessage>,
-    /// For how many heartbeats its objects have differed from the index.
+    /// Number of heartbeats for which its objects have differed from the index.
     incomplete: u32,
 }
 

@@ -50,7 +50,7 @@ const SAMPLE: &str = include_str!("../../../common/api/tests/samples/jointinfere
 /// The name of the sample `JointInferenceService`.
 pub const SERVICE: &str = "helmet-detection-demo";
 
-/// The sample `JointInferenceService`.
+/// Returns the sample `JointInferenceService`.
 pub fn sample() -> JointInferenceService {
     serde_saphyr::from_str(SAMPLE).unwrap()
 }
@@ -77,7 +77,7 @@ impl Harness {
         harness
     }
 
-    /// Like [`Harness::start`], without the controller.
+    /// Starts what [`Harness::start`] does, without the controller.
     pub async fn without_controller() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let cluster = Cluster::in_process(directory.path()).await;
@@ -176,7 +176,7 @@ impl Harness {
         self.apply(sample()).await
     }
 
-    /// Creates a service.
+    /// Creates a service in its namespace.
     pub async fn apply(&self, service: JointInferenceService) -> JointInferenceService {
         self.api().create(&PostParams::default(), &service).await.unwrap()
     }
@@ -188,7 +188,7 @@ impl Harness {
         api.patch(SERVICE, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Deletes the sample.
+    /// Deletes the sample service.
     pub async fn delete(&self) {
         let api = self.api::<JointInferenceService>();
         api.delete(SERVICE, &DeleteParams::background()).await.unwrap();
@@ -386,7 +386,7 @@ impl Harness {
         run(&mut self.neptune_command(args));
     }
 
-    /// As [`Self::neptune`]; returns what the command wrote, and whether it succeeded.
+    /// Runs the command as [`Self::neptune`] does; returns what it wrote, and whether it succeeded.
     pub fn try_neptune(&self, args: &[&str]) -> (String, String, bool) {
         let output = self.neptune_command(args).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -400,7 +400,7 @@ impl Harness {
         command
     }
 
-    /// Sends SIGKILL.
+    /// Kills the controller with SIGKILL.
     pub fn kill_controller(&mut self) {
         self.controller = None;
     }

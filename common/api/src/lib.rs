@@ -1,7 +1,7 @@
 //! The custom resources of Neptune as types, and the CRDs generated from them.
 //!
 //! The doc comments are the field descriptions that `kubectl explain` prints. `schema` and `rules`
-//! are the constraints that hold in any cluster; API servers enforce them. `neptune-cloud`
+//! are the constraints that apply in any cluster; API servers enforce them. `neptune-cloud`
 //! validates what depends on the cluster.
 #![deny(missing_docs)]
 // `kubectl explain` prints the doc comments as plain text.

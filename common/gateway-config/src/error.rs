@@ -19,7 +19,7 @@ pub enum ConfigError {
         value: f64,
     },
     /// Both goals, `uploadRatio` and `agreement`, are given.
-    #[error("give uploadRatio or agreement, not both: one is held, the other follows")]
+    #[error("give uploadRatio or agreement, not both: one is enforced, the other follows")]
     TwoGoals,
     /// Texts are not compared.
     #[error(

@@ -20,14 +20,15 @@ pub const AGGREGATOR: &str = "io.neptune.aggregator";
 const NODE: &str = "io.neptune.aggregator-node";
 const INSTANCE: &str = "io.neptune.aggregator-instance";
 const OBJECT: &str = "io.neptune.aggregator-object";
-/// Label with the hash of the specification.
+/// Label with the hash of the container's specification. Another hash replaces the container.
 const SPEC: &str = "io.neptune.aggregator-spec";
-/// Label with the key. Another one means that the files were lost while the container ran.
+/// Label with the pin of the aggregator's key. Another key means that the files were lost while the
+/// container ran.
 const PIN: &str = "io.neptune.aggregator-pin";
 
 /// The user of the program when the agent is root.
 const NONROOT: u32 = 65_532;
-/// The data directory in the container.
+/// The directory in the container on which the data directory of the aggregator is mounted.
 const DATA_DIR: &str = "/data";
 
 /// Identifies the container of an aggregator.

@@ -43,7 +43,7 @@ pub fn local_file(path: &str) -> LocalArtifact {
     LocalArtifact { path: path.into(), file: Some(file) }
 }
 
-/// The model of [`wanted_worker`].
+/// Returns the key of the model that [`wanted_worker`] uses.
 pub fn model_key() -> ObjectKey {
     "default/models/m".parse().unwrap()
 }
@@ -120,7 +120,7 @@ pub fn serving(version: &str, reload: &str) -> ModelServer {
     .unwrap()
 }
 
-/// As [`serving`], with a transformer.
+/// Returns the server of [`serving`] with a transformer.
 pub fn transformed(version: &str, reload: &str) -> ModelServer {
     let transformer = serde_json::from_value(json!({
         "image": "t", "serverPort": 13_501, "healthPath": "/ready", "env": {"PORT": "8501"},
@@ -128,7 +128,7 @@ pub fn transformed(version: &str, reload: &str) -> ModelServer {
     ModelServer { transformer: Some(transformer.unwrap()), ..serving(version, reload) }
 }
 
-/// As [`transformed`], with this image and a proxy.
+/// Returns the server of [`transformed`] with this image and a proxy.
 pub fn proxied(image: &str, version: &str, reload: &str) -> ModelServer {
     let mut serving = transformed(version, reload);
     let transformer = serving.transformer.as_mut().unwrap();

@@ -14,9 +14,9 @@ const REPORTED_FOR: Duration = Duration::from_mins(5);
 /// Counts the connections that the broker refused.
 #[derive(Debug, Default)]
 pub struct FloodWatch {
-    /// When the window began, and the count then.
+    /// When the window began, and the number of refused connections then.
     window: Option<(Instant, u64)>,
-    /// Until when a flood is reported, and its connections per minute.
+    /// The time until which a flood is reported, and its connections per minute.
     flood: Option<(Instant, u64)>,
 }
 

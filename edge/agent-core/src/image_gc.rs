@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::domain::pulled_image::{ImageGcLimits, ObservedImage, PulledImage, PulledImages};
 
-/// The result of a decision.
+/// The records after one decision, and the image to remove.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub struct ImageGcPlan {
@@ -23,7 +23,7 @@ pub struct ImageGcPlan {
     pub removal: Option<ImageRemoval>,
 }
 
-/// An image to remove.
+/// An unused image to remove, and what its removal frees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageRemoval {
     pub id: String,

@@ -1,7 +1,7 @@
 //! The decisions of the agent of a node, without I/O: what the node should run, what to do next, and
 //! what to report. Facts and the time are parameters, results are values.
 //!
-//! The compiler and clippy hold that: `Cargo.toml` has no runtime, client, database or log, and
+//! The compiler and clippy enforce that: `Cargo.toml` has no runtime, client, database or log, and
 //! `clippy.toml` refuses clocks and the I/O of the standard library.
 //!
 //! The folders depend on each other in one direction:

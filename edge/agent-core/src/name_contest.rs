@@ -16,8 +16,8 @@ const REPORTED_FOR: Duration = Duration::from_secs(10 * 60);
 /// The containers that this agent knows, and the contest about their names.
 #[derive(Debug, Default)]
 pub struct NameContest {
-    /// Those of the first observation, which an earlier agent left, and those that this agent
-    /// started; `None` before the first observation.
+    /// The IDs of the containers of the first observation, which an earlier agent left, and of
+    /// those that this agent started; `None` before the first observation.
     known: Option<BTreeSet<String>>,
     /// The containers that this agent started, with the number of the first observation that
     /// includes them.
@@ -76,7 +76,8 @@ impl NameContest {
         }
     }
 
-    /// Until when to leave the containers to the other agent.
+    /// Returns the time until which to leave the containers to the other agent; `None` if that is
+    /// over.
     pub fn yield_until(&self, now: Instant) -> Option<Instant> {
         self.yield_until.filter(|at| *at > now)
     }

@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// Between two observations while Docker reports no change.
+/// Interval between two observations while Docker reports no change.
 const OBSERVE_INTERVAL: Duration = Duration::from_secs(30);
 /// At the start nothing is planned or reported until Docker has answered or this time has passed,
 /// so that a restart of the agent is not reported as a problem of its workers.
@@ -144,7 +144,8 @@ impl EngineObserver {
         self.version.as_deref()
     }
 
-    /// Until when to wait for the first observation; `None` if it ended or took too long.
+    /// Returns the time until which to wait for the first observation; `None` if it ended or took
+    /// too long.
     pub fn initial_wait(&self, now: Instant) -> Option<Instant> {
         self.initial_until.filter(|at| *at > now)
     }

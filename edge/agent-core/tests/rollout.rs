@@ -99,7 +99,7 @@ fn failure(message: &str) -> ProbeFailure {
     ProbeFailure { part: ServerPart::Server, message: message.to_owned() }
 }
 
-/// As [`serving`], with a transformer of this image.
+/// Returns the server of [`serving`] with a transformer of this image.
 fn transformed(version: &str, reload: &str, image: &str) -> ModelServer {
     let transformer = json!({"image": image, "serverPort": 13_501, "healthPath": "/ready"});
     let transformer = Some(serde_json::from_value(transformer).unwrap());

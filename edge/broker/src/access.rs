@@ -6,13 +6,13 @@ use neptune_wire::{Topic, TopicPrefix, WorkerName, is_topic_filter};
 /// Who a client of the embedded broker is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientIdentity {
-    /// This agent.
+    /// The agent of this node, which may publish and subscribe to everything.
     Agent,
     /// A person with the observer's login: reads everything, publishes nothing.
     Observer,
     /// A worker with the password of one of its containers.
     Worker(WorkerName, PasswordDigest),
-    /// A client without a login.
+    /// A client without a login, which the agent may permit.
     Anonymous,
 }
 
@@ -62,13 +62,13 @@ pub fn may_subscribe(
         ClientIdentity::Agent => true,
         // `$` topics are those of brokers: shared subscriptions and statistics.
         ClientIdentity::Observer => is_topic_filter(filter) && !filter.starts_with('$'),
-        ClientIdentity::Worker(worker, _) => is_reload(filter, prefix, |of| of == worker),
+        ClientIdentity::Worker(worker, _) => is_reload(filter, prefix, |owner| owner == worker),
         ClientIdentity::Anonymous => is_reload(filter, prefix, is_anonymous_allowed),
     }
 }
 
-fn is_reload(filter: &str, prefix: &TopicPrefix, of: impl FnOnce(&WorkerName) -> bool) -> bool {
-    matches!(Topic::parse(prefix, filter), Ok(Topic::WorkerReload(worker)) if of(&worker))
+fn is_reload(filter: &str, prefix: &TopicPrefix, is_of: impl FnOnce(&WorkerName) -> bool) -> bool {
+    matches!(Topic::parse(prefix, filter), Ok(Topic::WorkerReload(worker)) if is_of(&worker))
 }
 
 #[cfg(test)]

@@ -53,9 +53,9 @@ struct State {
 /// The logins of one worker.
 #[derive(Debug, Default, PartialEq)]
 struct WorkerLogins {
-    /// Of the containers that exist.
+    /// Digests of the passwords of the containers that exist.
     observed: BTreeSet<PasswordDigest>,
-    /// Of containers that are being created.
+    /// Digests of the passwords of containers that are being created.
     starting: BTreeSet<PasswordDigest>,
     /// A container exists that an earlier version created, without a password.
     has_container_without_password: bool,

@@ -39,7 +39,7 @@ pub fn pingresp() -> Bytes {
     Bytes::from_static(&[0xd0, 0])
 }
 
-/// `None` for a refused filter.
+/// Returns a SUBACK with the granted `QoS` per filter; `None` refuses a filter.
 pub fn suback(id: u16, granted: &[Option<QoS>]) -> Bytes {
     let mut body = BytesMut::new();
     body.put_u16(id);

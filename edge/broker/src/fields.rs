@@ -75,7 +75,7 @@ impl<'a> Fields<'a> {
         Err(Malformed(self.packet))
     }
 
-    /// At least one item, to the end of the packet.
+    /// Reads items to the end of the packet. At least one is required.
     pub fn list<T>(
         &mut self,
         item: impl Fn(&mut Self) -> Result<T, ProtocolError>,

@@ -96,7 +96,7 @@ async fn write_answer(writer: &mut OwnedWriteHalf, answer: &[u8]) -> Result<(), 
     written.map_err(|_| Closed::Broker("reads too slowly"))?.map_err(Closed::Lost)
 }
 
-/// The first packet of a client.
+/// The first packet of a client, which must be a CONNECT.
 enum First {
     Connect(Connect),
     /// CONNECT of a version that the broker does not support.

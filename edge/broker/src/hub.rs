@@ -40,7 +40,7 @@ pub type Consumer = Arc<dyn Fn(Bytes) + Send + Sync>;
 /// The connections, and the retained messages of the agent.
 pub struct Hub {
     inner: Mutex<Inner>,
-    /// Where messages for the agent are queued.
+    /// The queue for messages to the agent's connection.
     agent: Arc<AgentQueue>,
     messages: Arc<WorkerMessages>,
     /// Topics whose messages the agent receives.
@@ -68,7 +68,7 @@ struct Connection {
 #[derive(Debug)]
 pub struct AgentUnavailable;
 
-/// A registered connection; removed when dropped.
+/// A registered connection, which is removed when this value is dropped.
 pub struct Registration {
     hub: Arc<Hub>,
     id: u64,
@@ -183,7 +183,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Number of connections.
+    /// Returns the number of registered connections.
     pub fn connections(&self) -> usize {
         self.lock().connections.len()
     }
@@ -213,7 +213,7 @@ impl Hub {
         encode::publish(&message.topic, &message.payload, is_retained, id)
     }
 
-    /// Never 0.
+    /// Returns the next packet identifier, which is never 0.
     fn packet_id(&self) -> u16 {
         match self.packet_id.fetch_add(1, Ordering::Relaxed).wrapping_add(1) {
             0 => self.packet_id(),

@@ -81,9 +81,9 @@ pub struct BrokerSettings<'a> {
 
 /// A broker that was started.
 pub struct EmbeddedBroker {
-    /// The logins.
+    /// The logins of the workers and of the agent, which the broker checks.
     pub credentials: Arc<BrokerCredentials>,
-    /// The way of workers' messages to the agent.
+    /// The messages of the workers for the agent's connection.
     pub messages: Arc<WorkerMessages>,
 }
 

@@ -15,7 +15,7 @@ use tracing::warn;
 pub enum WorkerNote {
     /// It publishes without a login, which `--allow-anonymous-workers` permits.
     Anonymous,
-    /// Its container has no password, because an earlier version of the agent created it.
+    /// The worker's container has no password, because an earlier version of the agent created it.
     WithoutPassword,
     /// It never logged in, and a client without a login was refused.
     LoginMissing,

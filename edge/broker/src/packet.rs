@@ -13,7 +13,7 @@ pub const MAX_PAYLOAD: usize = 64 * 1024;
 const MAX_PUBLISH: usize = 1024 * 1024;
 /// Maximum length of CONNECT. Anybody may send one, so it is small.
 const MAX_CONNECT: usize = 16 * 1024;
-/// Maximum length of SUBSCRIBE and UNSUBSCRIBE.
+/// Maximum length of a SUBSCRIBE or UNSUBSCRIBE packet.
 const MAX_SUBSCRIBE: usize = 8 * 1024;
 /// A buffer that grew beyond this is replaced when it is empty.
 const RETAINED_CAPACITY: usize = 8 * 1024;
@@ -33,7 +33,7 @@ const DISCONNECT: u8 = 14;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Packet {
     Connect(Box<Connect>),
-    /// CONNECT of another version of MQTT.
+    /// A CONNECT of another version of MQTT.
     OtherConnect(Box<OtherConnect>),
     Publish(Publish),
     /// A message above [`MAX_PAYLOAD`], without its payload. `payload` is empty.
@@ -53,19 +53,19 @@ pub enum Packet {
     Disconnect,
 }
 
-/// CONNECT.
+/// The CONNECT packet of a client that uses MQTT 3.1.1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connect {
     pub client_id: String,
     pub clean_session: bool,
-    /// In seconds; 0 for no limit.
+    /// Maximum time between two packets of the client in seconds; 0 for no limit.
     pub keep_alive: u16,
-    /// Published when the client leaves without DISCONNECT.
+    /// The message to publish when the client leaves without DISCONNECT.
     pub will: Option<Publish>,
     pub login: Option<Login>,
 }
 
-/// CONNECT of a version that the broker does not support: the identity of the client.
+/// A CONNECT of a version that the broker does not support. It has only the identity of the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtherConnect {
     /// Whether the version is 5 or later.
@@ -74,7 +74,7 @@ pub struct OtherConnect {
     pub login: Option<Login>,
 }
 
-/// User and password. Not shown.
+/// User and password of a CONNECT. The `Debug` output has only the user.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
     pub user: String,
@@ -87,14 +87,14 @@ impl std::fmt::Debug for Login {
     }
 }
 
-/// A message.
+/// A PUBLISH packet, or the will of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publish {
     pub topic: String,
     pub payload: Bytes,
     pub qos: QoS,
     pub retain: bool,
-    /// 0 with `QoS` 0.
+    /// The packet identifier; 0 with `QoS` 0, which has none.
     pub id: u16,
 }
 

@@ -22,7 +22,7 @@ pub struct Outgoing {
     room: Arc<Semaphore>,
 }
 
-/// Room for one packet.
+/// Reserved room for one packet.
 #[derive(Debug)]
 pub struct Room<'a> {
     queue: &'a Outgoing,
@@ -36,7 +36,7 @@ pub struct Queue(mpsc::UnboundedReceiver<Queued>);
 /// A packet. Its bytes count until it is dropped.
 #[derive(Debug)]
 pub struct Queued {
-    /// What is sent.
+    /// The encoded packet to send.
     pub packet: Bytes,
     _room: OwnedSemaphorePermit,
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Tokens per second.
+/// Tokens that the bucket gains per second.
 const RATE: u32 = 1000;
 /// Tokens that may be used at once.
 const BURST: u32 = 2000;

@@ -63,7 +63,7 @@ pub struct Session {
     shared: Arc<Shared>,
     identity: ClientIdentity,
     registration: Registration,
-    /// `None` at the end.
+    /// The queue of packets for the client; `None` when the session ends.
     outgoing: Option<Outgoing>,
     writer: JoinHandle<()>,
     close: Arc<Notify>,

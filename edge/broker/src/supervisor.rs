@@ -33,7 +33,7 @@ const MAX_FAILED_PROBES: u32 = 2;
 const MAX_START_ATTEMPTS: u32 = 30;
 const START_DELAY: Duration = Duration::from_secs(1);
 
-/// When to probe. A broker that does not answer is replaced within 36 s.
+/// The times of probes. A broker that does not answer is replaced within 36 s.
 #[derive(Debug, Clone, Copy)]
 pub struct ProbeTimes {
     pub interval: Duration,
@@ -55,7 +55,7 @@ pub struct Supervisor {
     pub credentials: Arc<BrokerCredentials>,
     /// Takes the workers' info messages in place of the agent's connection.
     pub consumer: Option<Consumer>,
-    /// Takes them otherwise.
+    /// Takes the workers' info messages for the agent's connection if there is no `consumer`.
     pub messages: Arc<WorkerMessages>,
     pub times: ProbeTimes,
     /// Counts the connections that the broker refuses.
@@ -191,7 +191,7 @@ impl Supervisor {
     }
 }
 
-/// Why a probe failed.
+/// The failure of a probe.
 struct ProbeError {
     problem: String,
     /// Whether the failure may be the broker's: the connection was tried.

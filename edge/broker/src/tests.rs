@@ -48,7 +48,7 @@ fn broker(allow_anonymous: bool) -> Broker {
     observable_broker(allow_anonymous).0
 }
 
-/// The same, with the password of the observer.
+/// Returns the broker of [`broker`] with the password of the observer.
 fn observable_broker(allow_anonymous: bool) -> (Broker, String) {
     let listener = listen::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap().into_std().unwrap();
     let address = listener.local_addr().unwrap();
@@ -71,13 +71,13 @@ fn observable_broker(allow_anonymous: bool) -> (Broker, String) {
     (Broker { address, credentials, supervisor }, observer)
 }
 
-/// A running broker.
+/// Starts a broker. Returns its address and its logins.
 fn started(allow_anonymous: bool) -> (SocketAddr, Arc<BrokerCredentials>) {
     let (address, credentials, _) = started_with_refusals(allow_anonymous);
     (address, credentials)
 }
 
-/// The same, with the connections that it refuses.
+/// Starts a broker like [`started`], and returns its counters of refused connections as well.
 fn started_with_refusals(allow_anonymous: bool) -> (SocketAddr, Arc<BrokerCredentials>, Refusals) {
     let Broker { address, credentials, supervisor } = broker(allow_anonymous);
     let refusals = supervisor.refusals.clone();

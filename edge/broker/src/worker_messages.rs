@@ -15,12 +15,12 @@ const LAST: &str = "$neptune/last";
 #[derive(Debug, Default)]
 pub struct WorkerMessages {
     is_closed: Mutex<bool>,
-    /// That of the newest instance.
+    /// The queue of the newest instance of the broker.
     queue: Mutex<Arc<AgentQueue>>,
 }
 
-/// Where one instance of the broker queues packets for the agent's connection, while the agent is
-/// subscribed.
+/// The queue of one instance of the broker for packets to the agent's connection. It exists while
+/// the agent is subscribed.
 #[derive(Debug)]
 pub struct AgentQueue(watch::Sender<Option<Outgoing>>);
 

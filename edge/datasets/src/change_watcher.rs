@@ -26,11 +26,11 @@ use crate::path_policy::PathPolicy;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ChangeDetection {
-    /// By inotify events, as the changes happen.
+    /// inotify reports the changes as they happen.
     Events,
-    /// By polling, because inotify cannot be used.
+    /// The data is polled, because inotify cannot be used.
     Polling {
-        /// Why inotify cannot be used.
+        /// The reason why inotify cannot be used, for people.
         reason: String,
     },
 }

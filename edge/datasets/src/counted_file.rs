@@ -49,7 +49,7 @@ impl CountedFile {
     /// Counts the current content of the file, and resumes from `known` if possible.
     ///
     /// # Errors
-    /// Those of reading and of the format; [`DatasetError::ChangedWhileCounting`].
+    /// The errors of reading and of the format; [`DatasetError::ChangedWhileCounting`].
     pub(crate) fn refresh(
         known: Option<&Self>,
         (file, path): (&File, &Path),

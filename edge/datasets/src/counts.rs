@@ -12,7 +12,7 @@ pub const MAX_LABELS: usize = 256;
 /// Maximum length of a label or a column name, in bytes. Longer names are truncated.
 pub const MAX_NAME: usize = 128;
 
-/// Result of counting one dataset.
+/// The result of counting one dataset.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SampleCounts {
@@ -37,7 +37,7 @@ pub struct SampleCounts {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LabelCounts {
-    /// Count per label.
+    /// Number of samples or objects per label.
     pub by_name: BTreeMap<String, u64>,
     /// Sum over all labels beyond [`MAX_LABELS`].
     pub other: u64,

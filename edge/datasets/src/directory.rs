@@ -35,7 +35,7 @@ const MAX_RESUMED_FILES: usize = 256;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CountedDirectory {
     index: DirectoryIndex,
-    /// The large files.
+    /// The counts of the large files, each with the position at which its count resumes.
     resumed: BTreeMap<PathBuf, CountedFile>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct DirectoryFormat<'a> {
 /// Counts one sample per image. Uses only file names and sizes.
 ///
 /// # Errors
-/// Those of [`walk`].
+/// The errors of [`walk`].
 pub(crate) fn count_images(
     root: &Path,
     policy: &PathPolicy,
@@ -69,7 +69,7 @@ impl CountedDirectory {
     /// that changed since the last call.
     ///
     /// # Errors
-    /// Those of [`walk`]. A file that cannot be counted is skipped.
+    /// The errors of [`walk`]. A file that cannot be counted is skipped.
     pub(crate) fn refresh(
         &mut self,
         root: &Path,

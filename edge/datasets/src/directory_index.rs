@@ -1,7 +1,7 @@
 //! The counts of the files of a directory, in bounded memory. Pure.
 //!
 //! An entry per file would take as much memory as small files themselves. Instead, a hash of its path
-//! assigns each file to one of [`BUCKETS`] buckets. A bucket holds the sum of its files'
+//! assigns each file to one of [`BUCKETS`] buckets. A bucket has the sum of its files'
 //! fingerprints and the counts of their content. When the sum changes, only the files of that
 //! bucket are read again: one of up to a thousand files, a thousand of a million.
 
@@ -35,7 +35,7 @@ struct Bucket {
     digest: u64,
     samples: u64,
     bytes: u64,
-    /// Count by label number.
+    /// Number of samples or objects per label, by the number of the label.
     labels: BTreeMap<u16, u64>,
     /// Sum over the labels beyond the limit.
     other: u64,

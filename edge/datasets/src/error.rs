@@ -50,7 +50,7 @@ pub enum DatasetError {
         path: PathBuf,
         /// Format of the dataset.
         format: DatasetFormat,
-        /// `file` or `directory`.
+        /// What the format needs: `file` or `directory`.
         needed: &'static str,
     },
     /// Any other error of the file system or of a reader.
@@ -86,7 +86,7 @@ pub enum DatasetError {
     /// A json file lacks the configured member.
     #[error("json: no member {member:?} in the top-level object")]
     NoSuchMember {
-        /// Name of the member in option `member`.
+        /// Name of the missing member, from option `member`.
         member: String,
     },
     /// A csv file lacks the configured label column.
@@ -103,7 +103,7 @@ pub enum DatasetError {
         /// What is wrong with the file.
         reason: String,
     },
-    /// [`ReadMeter::stop`](crate::ReadMeter::stop) was called.
+    /// The caller called [`ReadMeter::stop`](crate::ReadMeter::stop) during the count.
     #[error("counting was stopped")]
     Stopped,
 }

@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalDataset {
-    /// Absolute path of the file or directory.
+    /// Absolute path of the file or directory on the node.
     pub path: PathBuf,
     /// Format of the file, or of the files in the directory.
     pub format: DatasetFormat,

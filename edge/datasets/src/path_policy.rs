@@ -46,7 +46,7 @@ impl PathPolicy {
     /// Resolves all symbolic links in `path`. Blocking.
     ///
     /// # Errors
-    /// Those of [`PathPolicy::check`]; [`DatasetError::NotFound`],
+    /// The errors of [`PathPolicy::check`]; [`DatasetError::NotFound`],
     /// [`DatasetError::PermissionDenied`], [`DatasetError::Io`];
     /// [`DatasetError::SymlinkOutsideAllowed`] if the result is outside the allowed directories.
     pub fn resolve(&self, path: &Path) -> Result<PathBuf, DatasetError> {
@@ -95,7 +95,7 @@ impl PathPolicy {
     /// The check applies to the opened file, so that a link that changes meanwhile has no effect.
     ///
     /// # Errors
-    /// Those of [`PathPolicy::resolve`].
+    /// The errors of [`PathPolicy::resolve`].
     pub(crate) fn open(&self, path: &Path) -> Result<Option<File>, DatasetError> {
         let real = self.resolve(path)?;
         let io_error = |error| DatasetError::io(path, &error);

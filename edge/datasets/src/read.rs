@@ -61,7 +61,7 @@ pub(crate) enum ReadError {
 /// `source` is the path or URL that errors name.
 ///
 /// # Errors
-/// Those of the reader and of [`SampleCounter::feed`]; [`DatasetError::Stopped`].
+/// The errors of the reader and of [`SampleCounter::feed`]; [`DatasetError::Stopped`].
 pub fn count_reader(
     source: &Path,
     mut reader: impl Read,
@@ -90,7 +90,7 @@ pub fn count_reader(
 /// in order.
 ///
 /// # Errors
-/// Those of [`count_reader`]; `UnexpectedEof` if the file ends before `to`.
+/// The errors of [`count_reader`]; `UnexpectedEof` if the file ends before `to`.
 pub(crate) fn count_range(
     file: &File,
     from: u64,

@@ -14,7 +14,7 @@ use crate::{error::DatasetError, path_policy::PathPolicy, read::ReadMeter};
 #[derive(Debug, Default)]
 pub(crate) struct SkippedEntries {
     pub(crate) count: u64,
-    /// Path and reason of the first one.
+    /// Path of the first skipped entry, with the reason; `None` without any.
     pub(crate) example: Option<String>,
 }
 
@@ -31,7 +31,7 @@ impl SkippedEntries {
 /// they can form loops. Ignores entries that are removed during the walk.
 ///
 /// # Errors
-/// Those of reading `root`, and [`DatasetError::Stopped`]. Unreadable entries below `root` are
+/// The errors of reading `root`, and [`DatasetError::Stopped`]. Unreadable entries below `root` are
 /// skipped.
 pub(crate) fn walk(
     root: &Path,

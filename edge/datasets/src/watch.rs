@@ -28,7 +28,7 @@ const DIRECTORY_INTERVAL_FACTOR: u32 = 5;
 /// and threads.
 static CONCURRENT_COUNTS: Semaphore = Semaphore::const_new(4);
 
-/// When a watched dataset is counted.
+/// The times at which a watched dataset is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchIntervals {
     /// Minimum time from the start of one count to the start of the next. Default: 1 s.
@@ -38,7 +38,7 @@ pub struct WatchIntervals {
     pub poll: Duration,
     /// Time from a failed count to the next one if no event arrives. Default: 10 s.
     pub retry: Duration,
-    /// Whether to use inotify. Default: true.
+    /// Whether to detect changes with inotify. Default: true.
     pub use_events: bool,
 }
 
@@ -53,7 +53,7 @@ impl Default for WatchIntervals {
     }
 }
 
-/// Between two reports of the bytes that a count has read so far.
+/// Interval between two reports of the bytes that a count has read so far.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The current count of a watched dataset.

@@ -44,7 +44,8 @@ impl Docker {
         }
     }
 
-    /// With the credentials for registries in this file, which is read at each pull.
+    /// Uses the credentials for registries in this file, which is read at each pull. `None`: pulls
+    /// are anonymous.
     #[must_use]
     pub fn with_registry_config(self, registry_config: Option<PathBuf>) -> Self {
         Self { registry_config, ..self }

@@ -5,7 +5,7 @@ use neptune_agent_core::domain::{
     pulled_image::CollectedImages,
 };
 
-/// An event of the container engine.
+/// An event of the container engine for the agent's loop.
 #[derive(Debug)]
 pub enum EngineEvent {
     /// The engine answers with this version, or it is unavailable.

@@ -76,7 +76,7 @@ impl<E: From<EngineEvent> + Send + 'static> ImagePulls<E> {
         };
     }
 
-    /// The state of an image.
+    /// Returns the state of an image. An image that is not pulled yet counts as being pulled.
     pub fn state(&self, image: &str) -> ImageState {
         self.entries.get(image).map_or(ImageState::Pulling(None), |entry| entry.state.clone())
     }

@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use serde::{Deserialize, de::DeserializeOwned};
 use tokio::net::UnixStream;
 
-/// A container in the engine's list.
+/// A container as the engine's list describes it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ContainerSummary {
@@ -32,7 +32,7 @@ impl ContainerSummary {
     }
 }
 
-/// The result of inspecting one container.
+/// What the agent reads of the engine's description of one container.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ContainerDetails {
@@ -132,7 +132,7 @@ impl EngineSocket<'_> {
     }
 }
 
-/// Percent-encodes a part of a URL.
+/// Percent-encodes a text for one part of a URL.
 fn encoded(text: &str) -> String {
     text.bytes().fold(String::new(), |mut url, byte| {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {

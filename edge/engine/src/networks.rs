@@ -8,7 +8,7 @@ use neptune_agent_core::domain::problem::Problem;
 
 use crate::docker::{Docker, status_code};
 
-/// A Docker network.
+/// A Docker network on the node, as the engine describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Network {
     pub driver: String,

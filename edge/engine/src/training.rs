@@ -27,24 +27,24 @@ pub struct FoundContainer {
     pub labels: HashMap<String, String>,
 }
 
-/// The state of a training container.
+/// The state of a training container in the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TrainingState {
     Running {
-        /// By the clock of the engine.
+        /// Start time by the clock of the engine; `None` if the engine does not state it.
         started_at: Option<Timestamp>,
     },
     Exited {
         code: i64,
         out_of_memory: bool,
-        /// How long it ran.
+        /// How long the container ran, in seconds.
         seconds: u64,
     },
     /// It never ran, or is being removed, or does not exist.
     Unusable,
 }
 
-/// How to create a training container.
+/// The name, labels and specification of a training container to create.
 #[derive(Debug)]
 pub struct NewContainer {
     pub name: String,
@@ -80,7 +80,7 @@ impl Docker {
         Ok(created.id)
     }
 
-    /// The state of a container.
+    /// Returns the state of a training container. A missing one is [`TrainingState::Unusable`].
     pub async fn training_state(&self, id: &str) -> Result<TrainingState, Problem> {
         let details = self.details(id).await.map_err(|error| self.problem(&error))?;
         let Some(details) = details else { return Ok(TrainingState::Unusable) };

@@ -37,7 +37,7 @@ const QUEUE_BYTES: u32 = 32 * 1024 * 1024;
 /// The capture of a configuration. Ends with its last reference, after what waits is written.
 #[derive(Debug)]
 pub struct Capture {
-    /// Its configuration.
+    /// The configuration with which the capture was started.
     pub config: CaptureConfig,
     queue: Mutex<Option<SyncSender<Queued>>>,
     room: Arc<Semaphore>,
@@ -48,17 +48,17 @@ pub struct Capture {
 /// What became of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaptureResult {
-    /// It is written.
+    /// The sample is written.
     Captured,
-    /// The writer was busy.
+    /// The writer was busy, so the sample was dropped.
     Dropped,
-    /// The directory cannot be written.
+    /// The sample is lost, because the directory cannot be written.
     Failed,
-    /// It is larger than a segment, or has no form in JSON.
+    /// The sample is larger than a segment, or has no form in JSON.
     Skipped,
 }
 
-/// The state of a capture.
+/// The counters and the problem of a capture, for the status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaptureState {
     /// Samples that were written since the start.
@@ -67,7 +67,7 @@ pub struct CaptureState {
     pub dropped: u64,
     /// The size of all records.
     pub bytes: u64,
-    /// Why the directory cannot be written.
+    /// Why the directory cannot be written; `None` if it can.
     pub problem: Option<String>,
 }
 
@@ -173,7 +173,7 @@ impl Capture {
         }
     }
 
-    /// The state now.
+    /// Returns the counters and the problem as they are now.
     pub fn state(&self) -> CaptureState {
         CaptureState {
             captured: self.shared.captured.load(Ordering::Relaxed),

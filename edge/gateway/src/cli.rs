@@ -15,18 +15,18 @@ use neptune_program::logs::LogFlags;
 #[derive(Debug, Parser)]
 #[command(name = "neptune-gateway", version)]
 pub struct Cli {
-    /// What to do.
+    /// The command that the program runs.
     #[command(subcommand)]
     pub command: Command,
-    /// The log.
+    /// Options of the log, which all commands have.
     #[command(flatten)]
     pub logs: LogFlags,
 }
 
-/// The commands.
+/// The commands of the program.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve until SIGTERM.
+    /// Serve inference requests until SIGTERM.
     Run(RunArgs),
     /// Check a configuration file and exit.
     Check(CheckArgs),
@@ -41,15 +41,15 @@ pub enum Command {
     Calibrate(Box<CalibrateArgs>),
 }
 
-/// Options of `check`.
+/// Options of the command `check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The configuration file.
+    /// The configuration file to check.
     #[arg(long)]
     pub config: PathBuf,
 }
 
-/// Options of `proxy`.
+/// Options of the command `proxy`.
 #[derive(Debug, Args)]
 pub struct ProxyArgs {
     /// Address on which clients connect, such as 0.0.0.0:8501.
@@ -60,7 +60,7 @@ pub struct ProxyArgs {
     pub target_file: PathBuf,
 }
 
-/// Options of `calibrate`.
+/// Options of the command `calibrate`.
 #[derive(Debug, Args)]
 pub struct CalibrateArgs {
     /// The gateway's configuration file. It names both model servers, and how the confidence is
@@ -89,7 +89,7 @@ pub struct CalibrateArgs {
     /// Recommend a threshold whose accuracy is at least this share.
     #[arg(long, value_parser = share)]
     pub accuracy: Option<f64>,
-    /// What is printed.
+    /// Format of the result on the standard output.
     #[arg(long, value_enum, default_value_t)]
     pub output: OutputFormat,
     /// Write a plot of accuracy and uploads to this file.
@@ -133,26 +133,26 @@ pub enum DataFormat {
     Jsonl,
 }
 
-/// What `calibrate` prints.
+/// The format in which `calibrate` prints its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum OutputFormat {
-    /// For people.
+    /// A table with sentences, for people.
     #[default]
     Table,
-    /// For programs.
+    /// One JSON object, for programs.
     Json,
 }
 
 /// Selects the column of the label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LabelColumn {
-    /// The first one.
+    /// The first column of the record.
     First,
-    /// The last one.
+    /// The last column of the record.
     Last,
-    /// A position from 0.
+    /// The column at this position, from 0.
     Index(usize),
-    /// A name in the header.
+    /// The column with this name in the header.
     Name(String),
 }
 
@@ -174,18 +174,18 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "expected a number from 0 to 1".to_owned())
 }
 
-/// Options of `run`.
+/// Options of the command `run`.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// The configuration file. It is read again when it changes.
     #[arg(long, env = "NEPTUNE_GATEWAY_CONFIG")]
     pub config: PathBuf,
-    /// Where counters are reported.
+    /// Where and as which worker the counters are reported.
     #[command(flatten)]
     pub report: ReportArgs,
 }
 
-/// The worker's environment; see the worker contract.
+/// The environment that an agent sets for its workers; see the worker contract.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ReportArgs {
     /// The node's MQTT broker. Without it nothing is reported.

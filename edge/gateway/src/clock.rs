@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-/// The monotonic time.
+/// Returns the monotonic time, for deadlines and durations.
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 pub fn now() -> Instant {
     Instant::now()
 }
 
-/// The wall time.
+/// Returns the wall time, for records and reports.
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 pub fn timestamp() -> jiff::Timestamp {
     jiff::Timestamp::now()

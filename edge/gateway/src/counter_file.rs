@@ -21,10 +21,10 @@ use crate::decision::Totals;
 const FORMAT: u32 = 1;
 /// The bytes of a record: more than the longest one, and within one page.
 const SIZE: usize = 1024;
-/// The identity of the machine's boot.
+/// File of the kernel with the identity of the machine's boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The content.
+/// The content of the file, as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Record {
@@ -43,9 +43,9 @@ struct Record {
 /// What earlier processes counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Earlier {
-    /// When the first of them started.
+    /// Time at which the first of these processes started.
     pub since: Timestamp,
-    /// The sum.
+    /// The sum of what these processes counted.
     pub totals: Totals,
 }
 

@@ -41,14 +41,14 @@ pub use self::{
     totals::{Outcome, Totals},
 };
 
-/// While calls are accepted more often than that, refused ones between them are mistakes of single
-/// requests.
+/// If calls are accepted more often than once in this time, refused ones between them are mistakes
+/// of single requests.
 const ACCEPTED: Duration = Duration::from_secs(10);
-/// While requests are decided more often than that, the others between them are another use of the
-/// model server.
+/// If requests are decided more often than once in this time, the others between them are another
+/// use of the model server.
 const DECIDED: Duration = Duration::from_mins(10);
 
-/// The state of the service.
+/// The state of one service that decisions read and change.
 #[derive(Debug)]
 pub struct Decisions {
     settings: Settings,
@@ -75,7 +75,7 @@ pub struct Decisions {
 }
 
 impl Decisions {
-    /// Starts without knowledge.
+    /// Returns the state of a service of which nothing is known yet.
     pub fn new(settings: Settings, has_cloud: bool, now: Instant) -> Self {
         Self {
             settings,

@@ -13,17 +13,17 @@ pub enum Error {
     /// The configuration file cannot be read.
     #[error("cannot read the configuration {path}: {source}")]
     ReadConfig {
-        /// The file.
+        /// Path of the configuration file.
         path: PathBuf,
-        /// The reason.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The configuration is not valid.
     #[error("configuration {path}: {source}")]
     Config {
-        /// The file.
+        /// Path of the configuration file.
         path: PathBuf,
-        /// What is wrong.
+        /// The field that is wrong, and what to do.
         source: ConfigError,
     },
     /// The cloud's client cannot be built.
@@ -34,17 +34,17 @@ pub enum Error {
     Listen {
         /// The field of the configuration.
         field: &'static str,
-        /// Its value.
+        /// The address in that field.
         address: SocketAddr,
-        /// The reason.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The socket is in use, or its directory is not writable.
     #[error("cannot listen on unix:{path}: {source}; choose another metricsListen")]
     Socket {
-        /// Its path.
+        /// Path of the Unix socket.
         path: PathBuf,
-        /// The reason.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The reports' broker address or topic is not valid.

@@ -48,7 +48,7 @@ pub struct Gateway {
     /// Why the changed configuration is not used.
     configuration_problem: Mutex<Option<String>>,
     capture: RwLock<Option<Arc<Capture>>>,
-    /// The metrics.
+    /// The Prometheus metrics of the gateway.
     pub metrics: Metrics,
     /// Samples that are compared after their answer.
     pub shadows: Arc<ShadowQueue>,
@@ -57,19 +57,19 @@ pub struct Gateway {
 /// A configuration in force. Requests keep the one with which they began.
 #[derive(Debug)]
 pub struct Service {
-    /// The configuration.
+    /// The configuration as it was read.
     pub config: Config,
-    /// What is held.
+    /// The settings of the policy: its goal, first threshold, cap and share of shadows.
     pub settings: Settings,
-    /// What gives the confidence.
+    /// The rule that gives the confidence of an answer.
     pub rule: Rule,
-    /// The headers that keep a request at the edge.
+    /// The route pins: headers with which a client keeps its request at the edge.
     pub pins: Vec<(HeaderName, HeaderValue)>,
-    /// The edge's client.
+    /// The client of the edge's model server over REST.
     pub edge: EdgeClient,
-    /// The edge's client of gRPC.
+    /// The client of the edge's model server over gRPC; `None` without `edge.grpcAddress`.
     pub edge_grpc: Option<EdgeClient>,
-    /// The cloud's client.
+    /// The client of the cloud; `None` if no cloud is configured.
     pub cloud: Option<CloudClient>,
     /// Places for requests in flight.
     pub places: Arc<Semaphore>,
@@ -141,7 +141,7 @@ impl Service {
         }
     }
 
-    /// The protocol.
+    /// Returns the protocol of the configuration.
     pub const fn protocol(&self) -> Protocol {
         self.config.protocol
     }
@@ -169,7 +169,7 @@ impl Service {
         self.difference.get().is_some()
     }
 
-    /// From now on, requests are answered as a whole. Logs the reason the first time.
+    /// Makes all further requests be answered as a whole. Logs the reason the first time.
     pub fn answer_as_a_whole(&self, reason: &str) {
         if self.difference.set(reason.to_owned()).is_ok() {
             warn!("{reason}");
@@ -215,7 +215,7 @@ impl Gateway {
         Arc::new(gateway)
     }
 
-    /// The configuration in force.
+    /// Returns the configuration in force.
     pub fn service(&self) -> Arc<Service> {
         Arc::clone(&self.service.read().unwrap_or_else(PoisonError::into_inner))
     }

@@ -54,11 +54,11 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 pub struct Exchange {
     /// REST or gRPC, for the client and both model servers.
     pub wire: Wire,
-    /// The shared state.
+    /// The state that all requests share.
     pub gateway: Arc<Gateway>,
-    /// The configuration at its beginning.
+    /// The configuration in force when the request began.
     pub service: Arc<Service>,
-    /// When it began.
+    /// Time at which the request began.
     pub started: Instant,
     /// The time spent waiting for model servers.
     pub waited: Duration,
@@ -66,11 +66,11 @@ pub struct Exchange {
     pub trailers: HeaderMap,
     /// Why a sample whose answer is not read is unjudged.
     pub unread_as: Unjudged,
-    /// How the request came here.
+    /// The gateways that passed the request on.
     pub hops: Hops,
     /// What the cloud's answer shows of the gateways above.
     pub upper: Upper,
-    /// Its place among the requests in flight, from the time at which it is there as a whole.
+    /// The request's place among those in flight, from the time at which it is there as a whole.
     pub place: Option<OwnedSemaphorePermit>,
     /// The bytes of its body.
     pub held: HeldBody,
@@ -79,13 +79,13 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// When an answer of the cloud has to be there.
+    /// Returns when an answer of the cloud has to be there.
     fn cloud_deadline(&self, head: &Parts) -> Deadline {
         let total = clock::now() + self.service.config.cloud_total();
         Deadline::of(total, self.client_deadline(head))
     }
 
-    /// When the client gives up, if the request states it.
+    /// Returns when the client gives up, if the request states it.
     fn client_deadline(&self, head: &Parts) -> Option<Instant> {
         self.started.checked_add(self.client_limit(head)?)
     }
@@ -103,7 +103,7 @@ impl Exchange {
         self.client_limit(head).map_or(limit, |client| limit.min(client))
     }
 
-    /// Whether the request stays at the edge.
+    /// Whether the request stays at the edge, by a route pin or because it is a comparison.
     fn is_pinned(&self, head: &Parts) -> bool {
         self.hops.is_shadow || self.service.is_pinned(&head.headers)
     }
@@ -115,7 +115,7 @@ impl Exchange {
         }
     }
 
-    /// The client of the edge.
+    /// Returns the client of the edge for the transport of this request.
     fn edge(&self) -> &EdgeClient {
         self.service.edge(self.wire)
     }
@@ -156,7 +156,7 @@ fn client_timeout(head: &Parts) -> Option<Duration> {
     by_header.into_iter().chain(by_grpc).min()
 }
 
-/// Answers one request.
+/// Answers one request of a client, and counts it.
 pub async fn handle(
     gateway: Arc<Gateway>,
     (entrance, wire): (Entrance, Wire),
@@ -277,7 +277,7 @@ impl Exchange {
         }
     }
 
-    /// Counts the request.
+    /// Counts the request with its status and the time that the gateway added.
     fn finish(&self, answer: Answer) -> Answer {
         let added = clock::now().saturating_duration_since(self.started);
         self.gateway.metrics.request(

@@ -91,7 +91,7 @@ impl CaptureMetrics {
     }
 }
 
-/// The metrics.
+/// The metrics of one gateway, with their registry.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -114,7 +114,7 @@ pub struct Metrics {
     upload: Counter,
     tokens: Family<ByTokens, Counter>,
     psi: Number,
-    /// Those of the capture.
+    /// The metrics of the capture.
     pub capture: CaptureMetrics,
     /// Connections that the servers refused.
     pub refusals: Refusals,
@@ -224,13 +224,13 @@ impl Metrics {
         self.confidence.observe(confidence);
     }
 
-    /// A model server answered.
+    /// Records the time in which a model server answered.
     pub fn upstream(&self, side: Side, time: Duration) {
         let labels = BySide { side: side.as_str() };
         self.upstream.get_or_create(&labels).observe(time.as_secs_f64());
     }
 
-    /// A streamed answer began.
+    /// Records the time in which a streamed answer began.
     pub fn first_token(&self, side: Side, time: Duration) {
         let labels = BySide { side: side.as_str() };
         self.first_token.get_or_create(&labels).observe(time.as_secs_f64());

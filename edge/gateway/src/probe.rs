@@ -28,14 +28,14 @@ const BODIES: [(Kind, &str, bool); 4] = [
     (Kind::Text, "/v1/completions", true),
     (Kind::Text, "/v1/completions", false),
 ];
-/// The largest answer to a probe.
+/// Most bytes that are read of an answer to a probe.
 const MAX_ANSWER: usize = 1 << 20;
 const STALL: Duration = Duration::from_secs(10);
-/// Until a server that does not work yet is asked again.
+/// Pause until a server that does not work yet is asked again.
 const SOON: Duration = Duration::from_secs(1);
-/// Until a server without the model is asked again.
+/// Pause until a server without the model is asked again.
 const LATER: Duration = Duration::from_secs(3);
-/// Until a server that gives no log-probabilities is asked again: another model may.
+/// Pause until a server that gives no log-probabilities is asked again: another model may.
 const AGAIN: Duration = Duration::from_mins(1);
 
 /// What an answer to a probe shows.

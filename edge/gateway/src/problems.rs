@@ -22,27 +22,27 @@ pub struct Facts<'a> {
     pub cloud_failure: Option<&'a str>,
     /// The address of the cloud.
     pub cloud_url: Option<&'a str>,
-    /// The file with the cloud's token.
+    /// Path of the file with the cloud's token; `None` if none is configured.
     pub token_file: Option<&'a Path>,
     /// The status and the text with which the cloud refuses the token.
     pub token_refusal: Option<&'a str>,
     /// The last refusal of the cloud, if it refused the last calls.
     pub cloud_refusal: Option<&'a RefusedCall>,
-    /// From what the confidence is computed.
+    /// The outputs from which the confidence is computed.
     pub signal: GatewaySignal,
     /// Why the last samples had no confidence, if so many in a row had none.
     pub unjudged: Option<Unjudged>,
-    /// What is held.
+    /// What the policy keeps to: a threshold, a share of uploads or an agreement.
     pub goal: Goal,
     /// The drift of the confidences, if there is one.
     pub drift: Option<Drift>,
     /// Whether the shadows disagree more than before.
     pub is_disagreeing: bool,
-    /// The estimated agreement with the cloud's model.
+    /// The estimated share of samples on which both models agree; `None` if it is not known.
     pub agreement: Option<f64>,
     /// The share of the last samples that the cap kept at the edge, if it is high.
     pub over_budget: Option<f64>,
-    /// The cap.
+    /// The share of uploads that the cap permits.
     pub max_ratio: f64,
     /// How the outputs of the two models differ, if they cannot be mixed.
     pub difference: Option<&'a str>,
@@ -67,7 +67,7 @@ pub struct Facts<'a> {
 /// How far the confidences moved.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Drift {
-    /// The population stability index.
+    /// The population stability index of the confidences.
     pub psi: f64,
     /// The shares of samples below the threshold of before: of the first samples, and of now.
     pub below: Option<(f64, f64)>,
@@ -133,7 +133,7 @@ fn model_server_down(facts: &Facts<'_>) -> Option<String> {
     ))
 }
 
-/// Its text is that of the model server.
+/// Reports that the model server refuses requests. The text ends with that of the model server.
 fn model_server_refuses_requests(facts: &Facts<'_>) -> Option<String> {
     let RefusedCall { url, status, reason } = facts.edge_refusal?;
     let remedy = match status {
@@ -186,7 +186,7 @@ fn cloud_refuses_token(facts: &Facts<'_>) -> Option<String> {
     })
 }
 
-/// Its text is that of the cloud.
+/// Reports that the cloud refuses requests. The text has that of the cloud.
 fn cloud_refuses_requests(facts: &Facts<'_>) -> Option<String> {
     let RefusedCall { url, status, reason } =
         facts.cloud_refusal.filter(|_| facts.cloud() == GatewayCloud::RequestsRefused)?;
@@ -217,7 +217,7 @@ fn configuration_invalid(facts: &Facts<'_>) -> Option<String> {
     ))
 }
 
-/// Not if the cloud answers, in another form.
+/// Reports that the cloud is left alone, unless it answers in another form.
 fn cloud_left_alone(facts: &Facts<'_>) -> Option<String> {
     if facts.cloud() != GatewayCloud::LeftAlone || facts.invalid_answers.is_some() {
         return None;

@@ -34,7 +34,7 @@ const LIMITS: Limits =
 /// A proxy that serves.
 #[derive(Debug)]
 pub struct RunningProxy {
-    /// Where clients connect.
+    /// Address on which clients connect. The port is known here if the option has 0.
     pub address: SocketAddr,
     server: JoinHandle<()>,
 }
@@ -54,7 +54,7 @@ impl RunningProxy {
 struct Target {
     client: Client<HttpConnector, Incoming>,
     file: PathBuf,
-    /// As last read; empty before.
+    /// The address as it was last read; empty before the first request.
     address: Mutex<String>,
 }
 

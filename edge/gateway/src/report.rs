@@ -32,7 +32,7 @@ use crate::{
 const PERIOD: Duration = Duration::from_secs(1);
 /// Timeout of a connection to the edge's model server.
 const CONNECT: Duration = Duration::from_millis(500);
-/// Timeout of the last report.
+/// Timeout of the report at the end of the process.
 const LAST_REPORT: Duration = Duration::from_secs(2);
 
 /// Reports once per second, and at the end.
@@ -227,7 +227,7 @@ pub fn gateway_report(
     .bounded()
 }
 
-/// From what the confidence is computed.
+/// Returns the outputs from which the confidence is computed.
 fn signal(service: &Service) -> GatewaySignal {
     match (service.protocol(), &service.rule) {
         // They need no output of the edge's model.

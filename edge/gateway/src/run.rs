@@ -38,13 +38,13 @@ use crate::{
 
 /// Samples that wait for a comparison.
 const SHADOWS: usize = 32;
-/// Between two saves of the state.
+/// Interval between two saves of the state.
 const SAVE: Duration = Duration::from_secs(30);
 /// Timeout of writing the last captured samples.
 const CAPTURE: Duration = Duration::from_secs(3);
-/// Between two looks at the files.
+/// Interval between two checks whether the configuration or the token changed.
 const RELOAD: Duration = Duration::from_secs(1);
-/// Between two looks whether the edge has to be probed.
+/// Interval between two checks whether the edge has to be probed.
 const PROBE: Duration = Duration::from_secs(1);
 /// The server of the pages for machines, which has places of its own.
 const PAGES: &str = "pages";
@@ -54,11 +54,11 @@ const CONNECTIONS: usize = 8;
 /// A gateway that serves.
 #[derive(Debug)]
 pub struct Running {
-    /// Where clients connect.
+    /// Address on which clients connect over REST.
     pub address: SocketAddr,
-    /// Where clients of gRPC connect.
+    /// Address on which clients connect over gRPC; `None` without `edge.grpcAddress`.
     pub grpc_address: Option<SocketAddr>,
-    /// Where `/metrics` is, if not on a Unix socket.
+    /// Address of `/metrics`; `None` if it is on a Unix socket.
     pub metrics_address: Option<SocketAddr>,
     stop: watch::Sender<bool>,
     servers: Vec<JoinHandle<()>>,

@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 /// The format that this program writes and reads.
 const FORMAT: u32 = 1;
 
-/// The content.
+/// The content of the file, as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Saved {
     format: u32,
-    /// The version of the edge's model.
+    /// The version of the edge's model; `None` if it is not known.
     pub model_version: Option<String>,
-    /// What the policy learnt.
+    /// What the policy learnt about that version.
     pub policy: PolicyState,
 }
 
 impl Saved {
-    /// What is saved.
+    /// Returns the content for a state of the policy.
     pub fn new(model_version: Option<&str>, policy: PolicyState) -> Self {
         Self { format: FORMAT, model_version: model_version.map(str::to_owned), policy }
     }

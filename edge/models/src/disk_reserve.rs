@@ -15,7 +15,7 @@ const CHECK_INTERVAL: u64 = 8 << 20;
 /// The file system of the store, with the parameters of one fetch.
 #[derive(Debug, Clone)]
 pub struct DiskReserve {
-    /// A directory of the file system.
+    /// A directory of the file system, which the error names.
     pub dir: PathBuf,
     /// Number of bytes to leave free.
     pub bytes: u64,

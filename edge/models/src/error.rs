@@ -17,11 +17,11 @@ pub enum ModelError {
         "{url}: address {address} of host {host} is {kind}, from which downloads are refused; use another server, or allow the address or host in the agent's configuration"
     )]
     AddressRefused {
-        /// Redacted URL, also of a redirect.
+        /// URL without its secrets, also of a redirect.
         url: String,
-        /// Host in the URL.
+        /// Host name of the URL.
         host: String,
-        /// Refused address.
+        /// Address of the host that is refused.
         address: IpAddr,
         /// Kind of the address, such as `loopback`.
         kind: &'static str,
@@ -37,15 +37,15 @@ pub enum ModelError {
     /// The connection or the request failed.
     #[error("{url}: {reason}; retrying")]
     Unreachable {
-        /// Redacted URL.
+        /// URL without its secrets.
         url: String,
-        /// Chain of causes.
+        /// Error of the client, with its causes.
         reason: String,
     },
     /// The server sent nothing for the stall timeout.
     #[error("{url}: no data received for {seconds} s; resuming the download")]
     Stalled {
-        /// Redacted URL.
+        /// URL without its secrets.
         url: String,
         /// Stall timeout, in seconds.
         seconds: u64,
@@ -55,19 +55,19 @@ pub enum ModelError {
         "{url}: interrupted after {received} of {total} bytes: {reason}; resuming the download"
     )]
     Interrupted {
-        /// Redacted URL.
+        /// URL without its secrets.
         url: String,
         /// Number of bytes received.
         received: u64,
         /// Total number of bytes, or `an unknown number of`.
         total: String,
-        /// Chain of causes.
+        /// Error of the client, with its causes.
         reason: String,
     },
     /// The content of the URL differs from the bytes received before.
     #[error("{url}: {reason}; restarting the download")]
     ContentChanged {
-        /// Redacted URL.
+        /// URL without its secrets.
         url: String,
         /// How the change was detected.
         reason: String,
@@ -77,9 +77,9 @@ pub enum ModelError {
         "{url}: server answered HTTP {status}{detail}; correct the URL or the object on the server"
     )]
     HttpStatus {
-        /// Redacted URL.
+        /// URL without its secrets.
         url: String,
-        /// HTTP status code.
+        /// HTTP status code of the response.
         status: u16,
         /// Error code of S3 in parentheses with a leading space, or empty.
         detail: String,
@@ -89,9 +89,9 @@ pub enum ModelError {
         "{url}: sha256 is {actual}, expected {expected}; correct the digest or the object on the server"
     )]
     DigestMismatch {
-        /// Redacted URL.
+        /// URL without its secrets.
         url: String,
-        /// Requested digest.
+        /// Digest that the caller requested.
         expected: Digest,
         /// Digest of the downloaded bytes.
         actual: Digest,
@@ -101,13 +101,13 @@ pub enum ModelError {
         "{url}: server does not report the content length, so a truncated download cannot be detected; specify the sha256"
     )]
     UnknownLength {
-        /// Redacted URL.
+        /// URL without its secrets.
         url: String,
     },
     /// The archive is malformed, hostile or too large.
     #[error("{url}: cannot unpack the archive{entry}: {reason}; correct the archive")]
     InvalidArchive {
-        /// Redacted URL.
+        /// URL without its secrets.
         url: String,
         /// `, entry "NAME"`, escaped and truncated; empty if the archive as a whole is invalid.
         entry: String,
@@ -119,7 +119,7 @@ pub enum ModelError {
         "{url}: not enough disk space in {dir}: {missing} bytes missing (reserve: {reserve} bytes); free disk space or lower the reserve; retrying"
     )]
     DiskFull {
-        /// Redacted URL.
+        /// URL without its secrets.
         url: String,
         /// Directory of the store.
         dir: PathBuf,
@@ -131,7 +131,7 @@ pub enum ModelError {
     /// A local path is not in a directory of the policy, or is not a regular file.
     #[error("{path}: {reason}; put the file in a directory from which the node may read models")]
     PathNotAllowed {
-        /// Requested path.
+        /// Path that the caller requested.
         path: PathBuf,
         /// Why it is refused.
         reason: String,
@@ -139,7 +139,7 @@ pub enum ModelError {
     /// A local file cannot be read.
     #[error("{path}: {source}; create the file, or correct the URL")]
     LocalFile {
-        /// Requested path.
+        /// Path that the caller requested.
         path: PathBuf,
         /// Error of the operating system.
         source: io::Error,

@@ -84,7 +84,7 @@ impl FetchTask {
     /// Fetches the artifact.
     ///
     /// # Errors
-    /// Those of [`ModelErrorClass::Permanent`].
+    /// The errors of class [`ModelErrorClass::Permanent`].
     pub async fn run(mut self) -> Result<Artifact, Arc<ModelError>> {
         if let Some(artifact) = self.find().await {
             return Ok(artifact);
@@ -386,7 +386,7 @@ fn unpack_zip(
     Ok((tree, unpacked.bytes))
 }
 
-/// The time for a signature.
+/// Returns the wall time for the signature of an S3 request.
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 fn now() -> Timestamp {
     Timestamp::now()

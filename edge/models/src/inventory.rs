@@ -42,7 +42,8 @@ pub struct Artifact {
     _in_use: InUse,
 }
 
-/// While it exists, the artifact of its content is not removed. Locked while the artifact is added.
+/// A lock per content, which is taken while the artifact is added. The artifact is not removed
+/// while a clone exists.
 pub type InUse = Arc<Mutex<()>>;
 
 pub struct Inventory {
@@ -122,7 +123,7 @@ impl Inventory {
         self.dir.join("partial").join(key)
     }
 
-    /// Locks a partial download. A writer thread of a cancelled fetch can still hold the lock.
+    /// Locks a partial download. A writer thread of a cancelled fetch can still have the lock.
     pub async fn lock_partial(&self, key: &str) -> OwnedMutexGuard<()> {
         let partial = {
             let mut locks = lock(&self.partial_locks);

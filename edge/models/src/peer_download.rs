@@ -11,7 +11,7 @@ use crate::{
     inventory::Inventory,
 };
 
-/// Between two reports of the progress.
+/// Interval between two reports of the progress.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Asks for a content whose partial download is in the directory of `key`, which the caller locked.

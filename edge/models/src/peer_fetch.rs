@@ -10,7 +10,7 @@ use crate::Digest;
 /// A content to fetch from other nodes.
 #[derive(Debug, Clone)]
 pub struct PeerFetchRequest {
-    /// Its digest.
+    /// SHA-256 digest of the content.
     pub digest: Digest,
     /// The file for what was received. It stays for the next fetch.
     pub partial: PathBuf,

@@ -16,7 +16,7 @@ pub struct FetchProgress {
     pub total: Option<u64>,
     /// Moving average over about five seconds.
     pub bytes_per_second: u64,
-    /// Current activity.
+    /// What the fetch does now.
     pub phase: FetchPhase,
     /// Why the last attempt failed; `None` as soon as data is received again.
     pub last_error: Option<Arc<ModelError>>,
@@ -29,13 +29,13 @@ impl FetchProgress {
     }
 }
 
-/// The current activity of a fetch.
+/// What a fetch does now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FetchPhase {
     /// Connects to the server, or waits for its response.
     #[default]
     Connecting,
-    /// Receives the body.
+    /// Receives the body of the response.
     Downloading,
     /// Waits before the next attempt. [`FetchProgress::last_error`] is set.
     Retrying,
@@ -63,8 +63,8 @@ impl TransferRate {
         Self { per_second: 0.0, since: now, unreported: 0 }
     }
 
-    /// When to report next, also if no data arrives until then. `None` if all bytes are reported
-    /// and the rate is zero.
+    /// Returns when to report next, also if no data arrives until then; `None` if all bytes are
+    /// reported and the rate is zero.
     pub fn report_at(&self) -> Option<Instant> {
         let is_pending = self.unreported > 0 || self.per_second >= 1.0;
         is_pending.then_some(self.since + REPORT_INTERVAL)

@@ -5,7 +5,7 @@ use neptune_wire::Namespace;
 
 use crate::{ContentKey, Digest};
 
-/// An artifact to fetch.
+/// An artifact to fetch: its location, its digest if known, and who may use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArtifactRequest {
     pub(crate) location: ArtifactLocation,
@@ -61,8 +61,8 @@ impl ArtifactRequest {
         Ok(Self { location, sha256, packaging, namespace: None })
     }
 
-    /// The same artifact for the objects of a namespace. Counts if the store has files per
-    /// namespace.
+    /// Returns the same artifact for the objects of a namespace. It counts if the store has files
+    /// per namespace.
     #[must_use]
     pub fn for_namespace(self, namespace: Namespace) -> Self {
         Self { namespace: Some(namespace), ..self }
@@ -73,7 +73,7 @@ impl ArtifactRequest {
         self.location.redacted()
     }
 
-    /// The expected digest of the download.
+    /// Returns the digest that the download must have; `None` if the caller does not know it.
     pub fn sha256(&self) -> Option<Digest> {
         self.sha256
     }

@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 pub enum Validator {
     /// Strong entity tag, with its quotes.
     ETag(String),
-    /// Value of the Last-Modified header.
+    /// Value of the `Last-Modified` header of the response.
     LastModified(String),
     /// Inode, length and modification time of a local file.
     File(String),
 }
 
 impl Validator {
-    /// The value for a conditional header.
+    /// Returns the value for the conditional header `If-Range` or `If-Match`.
     pub fn value(&self) -> &str {
         match self {
             Self::ETag(value) | Self::LastModified(value) | Self::File(value) => value,

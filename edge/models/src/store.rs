@@ -1,5 +1,5 @@
 //! The public interface of the store: one directory, one process, each artifact once. `fetch`
-//! fetches an artifact, `inventory` holds the shared state.
+//! fetches an artifact, `inventory` keeps the shared state.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -40,9 +40,9 @@ pub struct ModelStore {
 /// A content of the store, as it was downloaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredContent {
-    /// Its digest.
+    /// SHA-256 digest of the content.
     pub digest: Digest,
-    /// The file.
+    /// Path of the file, which must not be changed.
     pub path: PathBuf,
     /// Length of the file, in bytes.
     pub bytes: u64,
@@ -61,7 +61,7 @@ struct ActiveFetch {
     sources: Arc<FetchSources>,
 }
 
-/// A caller's part of a fetch.
+/// One caller's part in a fetch that several callers may share.
 struct JoinedFetch {
     future: Shared<FetchFuture>,
     progress: watch::Receiver<FetchProgress>,
@@ -106,7 +106,7 @@ impl ModelStore {
     ///   bytes are kept.
     ///
     /// # Errors
-    /// Those of [`ModelErrorClass::Permanent`](crate::ModelErrorClass::Permanent).
+    /// The errors of class [`ModelErrorClass::Permanent`](crate::ModelErrorClass::Permanent).
     pub async fn ensure(
         &self,
         request: &ArtifactRequest,

@@ -8,28 +8,28 @@ use neptune_wire::NodeName;
 /// Bytes of the description of a dataset at most.
 pub const MAX_DESCRIPTION: u64 = 16 * 1024;
 
-/// A part of a file.
+/// A part of a file, with the bytes of one content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileRange {
-    /// The file.
+    /// Path of the file that has the content.
     pub path: PathBuf,
-    /// Where the content begins, in bytes.
+    /// Offset in the file at which the content begins, in bytes.
     pub offset: u64,
-    /// Bytes of the content.
+    /// Length of the content in bytes.
     pub length: u64,
 }
 
 /// What a node has of a content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContentState {
-    /// All of it, verified.
+    /// The node has all of the content, verified.
     Held(FileRange),
     /// It downloads the content from the origin, and has this many bytes. A download from a peer is
     /// not one: two nodes could wait for each other.
     Fetching(u64),
     /// One of its objects names the content.
     Wanted,
-    /// Nothing, and no object names it.
+    /// The node has nothing, and no object names the content.
     Absent,
 }
 

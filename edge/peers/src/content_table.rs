@@ -43,7 +43,7 @@ struct Content {
     state: ContentState,
     /// When the copy was hashed last because of a complaint.
     scrubbed: Option<Instant>,
-    /// Whether it is being hashed. It is not offered meanwhile.
+    /// Whether the copy is being hashed. It is not offered meanwhile.
     is_suspect: bool,
 }
 

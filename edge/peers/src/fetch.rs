@@ -37,7 +37,7 @@ use crate::{
 /// A content to fetch.
 #[derive(Debug, Clone, Copy)]
 pub struct FetchRequest<'a> {
-    /// Its digest.
+    /// SHA-256 digest of the content.
     pub digest: Digest,
     /// The file for what was received, in the file system of `target`. It stays if the origin has to
     /// be used, for the next fetch.
@@ -51,7 +51,7 @@ pub struct FetchRequest<'a> {
 /// The end of a fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchResult {
-    /// Where the content is from.
+    /// Whether and from which node the content came.
     pub outcome: FetchOutcome,
     /// Bytes that peers sent.
     pub received: u64,
@@ -59,7 +59,7 @@ pub struct FetchResult {
     pub wrong: Vec<NodeName>,
 }
 
-/// Where a content is from.
+/// How a fetch from peers ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FetchOutcome {
     /// The target has it, from this peer.
@@ -272,7 +272,7 @@ impl PeerFetcher {
     }
 }
 
-/// The end of one download.
+/// What one download from a peer achieved.
 struct Attempt {
     result: Result<(), DownloadFailure>,
     received: u64,

@@ -13,7 +13,7 @@ pub const DEFAULT_RATE: u64 = 50_000_000;
 pub const MIN_RATE: u64 = 4 * MIN_SPEED;
 /// Bytes per second that a transfer has to reach in each [`SPEED_WINDOW`].
 pub const MIN_SPEED: u64 = 64 * 1024;
-/// See [`MIN_SPEED`].
+/// Time over which the speed of a transfer is measured; see [`MIN_SPEED`].
 pub const SPEED_WINDOW: Duration = Duration::from_secs(30);
 /// A transfer without any byte for this time has ended.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -28,7 +28,7 @@ const BURST: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub struct RateBucket {
     bytes_per_second: u64,
-    /// When everything that was taken is paid for.
+    /// Time at which everything that was taken is paid for.
     paid_at: Instant,
 }
 
@@ -51,9 +51,9 @@ impl RateBucket {
 /// Why a transfer is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooSlow {
-    /// No byte for [`IDLE_TIMEOUT`].
+    /// No byte arrived for [`IDLE_TIMEOUT`].
     Idle,
-    /// Below [`MIN_SPEED`].
+    /// Fewer bytes than [`MIN_SPEED`] demands arrived in a [`SPEED_WINDOW`].
     BelowMinSpeed,
 }
 
@@ -67,7 +67,7 @@ pub struct SpeedWatch {
 }
 
 impl SpeedWatch {
-    /// Starts at `now`.
+    /// Returns a watch of a transfer that starts at `now`.
     pub fn new(now: Instant) -> Self {
         Self { bytes: 0, changed: now, window_start: now, window_bytes: 0 }
     }

@@ -21,16 +21,16 @@ use crate::fetch_state::Availability;
 /// What a node that does not have a content has instead.
 pub const CONTENT_STATE: HeaderName = HeaderName::from_static("neptune-content-state");
 
-/// A request.
+/// A request to a peer, from its method and path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// `HEAD /v1/content/<sha256>`
+    /// `HEAD /v1/content/<sha256>`: whether the peer has the content.
     Head(Digest),
-    /// `GET /v1/content/<sha256>`
+    /// `GET /v1/content/<sha256>`: the bytes of the content, or a range of them.
     Get(Digest),
-    /// `POST /v1/want/<sha256>`
+    /// `POST /v1/want/<sha256>`: the peer is asked to fetch the content from the origin.
     Want(Digest),
-    /// `POST /v1/scrub/<sha256>`
+    /// `POST /v1/scrub/<sha256>`: the peer is asked to check its copy.
     Scrub(Digest),
     /// `GET /v1/dataset/<sha256>`: the newest state of a dataset, which is named by a digest.
     Dataset(Digest),
@@ -68,7 +68,7 @@ pub fn etag(digest: &Digest) -> HeaderValue {
     HeaderValue::try_from(format!("\"{digest}\"")).expect("hex digits are visible ASCII")
 }
 
-/// Formats [`CONTENT_STATE`]. `None` for a content that is held.
+/// Formats [`CONTENT_STATE`]; `None` if the peer has the content.
 pub fn format_state(availability: Availability) -> Option<HeaderValue> {
     match availability {
         Availability::Held => None,
@@ -96,9 +96,9 @@ pub fn parse_state(headers: &HeaderMap) -> Availability {
 /// The bytes of a content that a request selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selection {
-    /// All of them.
+    /// All bytes of the content.
     Whole,
-    /// Those from the first to the last, both included.
+    /// The bytes from the first to the last, both included.
     Part(u64, u64),
     /// The range begins behind the end.
     Unsatisfiable,

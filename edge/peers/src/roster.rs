@@ -12,14 +12,14 @@ pub const MAX_MEMBERS: usize = 128;
 /// Addresses of a member that are tried at most.
 pub const MAX_ADDRESSES: usize = 4;
 
-/// Another node of the site.
+/// Another node of the site, with which this node exchanges contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Its name.
+    /// Name of the node.
     pub node: NodeName,
-    /// Where it listens.
+    /// Addresses on which the node listens for peers. A client tries all of them.
     pub addresses: Vec<SocketAddr>,
-    /// The pin of its key.
+    /// Pin of the node's key.
     pub pin: KeyPin,
 }
 
@@ -49,7 +49,7 @@ impl Roster {
         Self(members)
     }
 
-    /// Returns a member.
+    /// Returns the member of this name.
     pub fn get(&self, node: &NodeName) -> Option<&Peer> {
         self.0.get(node)
     }

@@ -20,18 +20,18 @@ pub enum ReplicaError {
     /// The source is not reachable, is busy, or the file changed since the manifest.
     #[error("source: {0}")]
     Source(#[from] DownloadError),
-    /// The manifest cannot be used.
+    /// The manifest of the source is not valid.
     #[error("manifest of the source: {0}")]
     Manifest(#[from] InvalidManifest),
-    /// The replica's disk failed.
+    /// The files of the replica cannot be read or written.
     #[error("replica: {0}")]
     Io(#[from] io::Error),
     /// The file system has too little free space.
     #[error("{free} bytes are free, and {reserve} of them stay free")]
     DiskFull {
-        /// Its free bytes.
+        /// Free bytes of the replica's file system.
         free: u64,
-        /// The bytes that stay free.
+        /// Bytes of the file system that must stay free.
         reserve: u64,
     },
 }
@@ -49,16 +49,16 @@ impl From<PeerError> for ReplicaError {
     }
 }
 
-/// What a sync did.
+/// What one sync changed in the replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SyncReport {
     /// The generation that the replica has now.
     pub generation: u64,
-    /// Blocks that were fetched.
+    /// Number of blocks that were fetched.
     pub fetched_blocks: u64,
-    /// Their bytes.
+    /// Number of bytes that were fetched.
     pub fetched_bytes: u64,
-    /// Blocks that the replica had elsewhere.
+    /// Number of blocks that the replica had elsewhere.
     pub reused_blocks: u64,
 }
 

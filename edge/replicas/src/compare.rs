@@ -9,18 +9,18 @@ use crate::manifest::{BLOCK, FileBlocks, Manifest, RelativePath};
 /// What happens to files that the source removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deletions {
-    /// They are removed.
+    /// The replica removes them as well.
     Follow,
-    /// They stay.
+    /// The replica keeps them.
     Keep,
 }
 
-/// Where a block of a new file is from.
+/// The place from which a block of a new file comes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlockOrigin {
-    /// A file of the replica.
+    /// A file of the replica has the block at this index.
     Local(RelativePath, usize),
-    /// The source.
+    /// The block is fetched from the source.
     Source,
 }
 
@@ -41,7 +41,7 @@ pub struct SyncPlan {
     pub changes: BTreeMap<RelativePath, FileChange>,
     /// The files that the source does not have.
     pub deletions: Vec<RelativePath>,
-    /// Bytes to fetch.
+    /// Number of bytes to fetch.
     pub missing_bytes: u64,
 }
 
@@ -70,7 +70,7 @@ pub fn compare(local: &BTreeMap<RelativePath, FileBlocks>, wanted: &Manifest) ->
     plan
 }
 
-/// Where the blocks of one file are, if it cannot be appended to.
+/// Returns the places of the blocks of one file that cannot be appended to.
 pub(crate) fn origins_of(
     local: &BTreeMap<RelativePath, FileBlocks>,
     path: &RelativePath,
@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// A file whose blocks are these numbers; the last one is half a block if `is_partial`.
+    /// A file whose blocks are these numbers. The last block is shorter if `is_partial`.
     fn file(blocks: &[u8], is_partial: bool) -> FileBlocks {
         let bytes = blocks.len() as u64 * BLOCK - if is_partial { BLOCK / 2 } else { 0 };
         FileBlocks { bytes, blocks: blocks.iter().map(|it| Digest::of_bytes(&[*it])).collect() }

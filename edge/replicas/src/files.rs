@@ -23,7 +23,7 @@ const PIECE: usize = 128 * 1024;
 pub struct FileVersion {
     pub inode: u64,
     pub bytes: u64,
-    /// Nanoseconds since 1970.
+    /// Time of the last modification, in nanoseconds since 1970.
     pub modified: i128,
 }
 
@@ -101,7 +101,7 @@ pub fn last_line_end(path: &Path, end: u64) -> io::Result<u64> {
     Ok(0)
 }
 
-/// Reads `length` bytes.
+/// Reads `length` bytes of a file at an offset.
 pub fn read_at(path: &Path, offset: u64, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
     File::open(path)?.read_exact_at(&mut bytes, offset)?;

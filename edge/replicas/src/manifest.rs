@@ -71,12 +71,12 @@ impl From<RelativePath> for String {
     }
 }
 
-/// The content of a file.
+/// The content of one file as a list of blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FileBlocks {
-    /// Its bytes.
+    /// Length of the file in bytes.
     pub bytes: u64,
-    /// The sha256 of each block, in order.
+    /// SHA-256 of each block, in the order of the file.
     pub blocks: Vec<Digest>,
 }
 
@@ -108,10 +108,10 @@ pub enum InvalidManifest {
     /// A path is a file and a directory.
     #[error("{0:?} is a file and a directory")]
     Conflict(String),
-    /// Too many files.
+    /// The directory has more files than [`MAX_FILES`].
     #[error("{0} files, at most {MAX_FILES} are supported")]
     TooManyFiles(usize),
-    /// The text cannot be decoded.
+    /// The text cannot be decompressed or parsed.
     #[error("cannot decode: {0}")]
     Encoding(#[from] io::Error),
     /// The text is too long, or much longer than its encoding.

@@ -32,7 +32,7 @@ use crate::{
 /// Bytes of an encoded manifest at most.
 const MAX_MANIFEST: u64 = 512 * 1024 * 1024;
 
-/// The copy of a directory.
+/// The copy of another node's directory or file.
 #[derive(Debug)]
 pub struct Replica {
     root: PathBuf,

@@ -21,19 +21,19 @@ use crate::{
 /// Manifests that are offered: a replica may still work with the one before.
 const KEPT_MANIFESTS: usize = 2;
 
-/// Where the content of a file ends.
+/// The end of a file's content, as replicas see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileEnd {
-    /// At its end.
+    /// The content ends at the end of the file.
     Whole,
-    /// After its last line break, so that a replica never has a part of a line.
+    /// The content ends after the last line break, so that a replica never has a part of a line.
     LastLine,
 }
 
 /// What a source answers to its replicas.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatasetDescription {
-    /// The newest generation.
+    /// The newest generation of the data.
     #[serde(flatten)]
     pub generation: Generation,
     /// The name of the only file; `None` if the data is a directory.
@@ -41,7 +41,7 @@ pub struct DatasetDescription {
     pub file: Option<RelativePath>,
 }
 
-/// A state of the data.
+/// A state of the data, which is numbered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generation {
     /// Grows with each change, also over restarts.
@@ -54,7 +54,7 @@ pub struct Generation {
     pub bytes: u64,
 }
 
-/// The data of a source.
+/// The location of a source's data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceData {
     /// The files below a directory.
@@ -93,12 +93,12 @@ impl SourceData {
 #[derive(Debug)]
 pub struct DatasetSource {
     data: SourceData,
-    /// By which the replicas ask for the dataset.
+    /// The digest by which the replicas ask for the dataset.
     name: Digest,
     state: PathBuf,
     _lock: DirectoryLock,
     end: FileEnd,
-    /// One scan at a time.
+    /// What the last scan found. The lock permits one scan at a time.
     scanned: Mutex<Scanned>,
     offered: Mutex<Offered>,
 }
@@ -120,7 +120,7 @@ struct ScannedFile {
 struct Offered {
     replicas: BTreeSet<NodeName>,
     current: Option<Generation>,
-    /// The newest last.
+    /// The manifests that are offered, the newest one last.
     manifests: Vec<(Digest, FileRange)>,
     blocks: HashMap<Digest, FileRange>,
 }

@@ -16,7 +16,7 @@ pub enum LocationError {
         "unknown URL scheme {scheme:?}; use http, https, s3, file, or an absolute path on the node"
     )]
     UnknownScheme {
-        /// The scheme, in lower case.
+        /// The unsupported scheme, in lower case.
         scheme: String,
     },
 }

@@ -28,7 +28,7 @@ pub enum DatasetFormat {
 }
 
 impl DatasetFormat {
-    /// All formats.
+    /// All known formats, in the order in which messages list them.
     pub const ALL: [Self; 7] =
         [Self::Csv, Self::Txt, Self::Xml, Self::Json, Self::Jsonl, Self::Images, Self::TfRecord];
 
@@ -89,7 +89,7 @@ impl fmt::Display for DatasetFormat {
 impl FromStr for DatasetFormat {
     type Err = FormatError;
 
-    /// Ignores letter case.
+    /// Parses the name of a format in upper or lower case.
     fn from_str(given: &str) -> Result<Self, FormatError> {
         Self::ALL.into_iter().find(|format| format.as_str().eq_ignore_ascii_case(given)).ok_or_else(
             || FormatError::UnknownFormat {

@@ -9,19 +9,19 @@ use url::Url;
 
 use crate::LocationError;
 
-/// Where an artifact is downloaded from.
+/// The place from which an artifact is downloaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArtifactLocation {
     /// An http or https URL.
     Http(Url),
-    /// An object in an S3 bucket.
+    /// A link to an object in an S3 bucket.
     S3 {
-        /// Name of the bucket.
+        /// Name of the S3 bucket.
         bucket: String,
-        /// Key of the object.
+        /// Key of the object in the bucket.
         key: String,
     },
-    /// Absolute path on the node, without `.` and `..`.
+    /// An absolute path on the node, without `.` and `..`.
     File(PathBuf),
 }
 
@@ -48,7 +48,7 @@ impl ArtifactLocation {
         }
     }
 
-    /// For logs and statuses: without user, password, query and fragment.
+    /// Returns the location for logs and statuses, without user, password, query and fragment.
     pub fn redacted(&self) -> String {
         match self {
             Self::Http(url) => redacted(url),

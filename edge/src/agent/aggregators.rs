@@ -25,7 +25,7 @@ pub struct Aggregators {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum SweepProgress {
     NotBegun,
-    /// These are kept.
+    /// The removal runs, and keeps the aggregators with these UIDs.
     Running(BTreeSet<String>),
     Done,
 }

@@ -39,7 +39,7 @@ pub struct CloudSession {
     prefix: TopicPrefix,
     reporter: Reporter,
     report_at: Option<Instant>,
-    /// Removed objects whose retained status the broker may still hold.
+    /// Removed objects whose retained status may still be on the broker.
     pending_clears: BTreeSet<ObjectKey>,
     address: Option<String>,
     lookup: AddressLookup,

@@ -17,7 +17,7 @@ use crate::{
 /// The objects that the cloud sent, and the desired state derived from them.
 pub struct DesiredState {
     pub replica: Replica,
-    /// Derived from `replica`.
+    /// Everything that the objects in `replica` want from this node.
     pub desired: Desired,
 }
 

@@ -29,7 +29,7 @@ use crate::{
     gateway::ownership,
 };
 
-/// Executes steps.
+/// Starts the steps of a plan as tasks, with what they need.
 #[derive(Clone)]
 pub struct Executor {
     pub docker: Arc<Docker>,

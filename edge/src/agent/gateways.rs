@@ -33,7 +33,7 @@ pub struct Gateways {
     /// The revision since which each directory is wanted. An older result may be about a directory
     /// that was removed since.
     since: BTreeMap<GatewayDir, u64>,
-    /// The newest result of the task.
+    /// The newest result of the task that writes the files.
     result: WrittenGateways,
     /// The result per gateway, if it is about the wanted directory: its directory for captured
     /// samples.

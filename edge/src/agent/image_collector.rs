@@ -171,7 +171,7 @@ mod tests {
         PulledImage { id: id.to_owned(), unused: HOUR }
     }
 
-    /// Nothing is needed.
+    /// The images in use are known, and there are none.
     const KNOWN: Option<fn() -> BTreeSet<String>> = Some(BTreeSet::new);
     const UNKNOWN: Option<fn() -> BTreeSet<String>> = None;
 

@@ -101,10 +101,10 @@ pub struct Agent {
     pub schedule: LoopSchedule,
 }
 
-/// When the loop plans and probes next.
+/// The time at which the loop plans next.
 #[derive(Debug, Default)]
 pub struct LoopSchedule {
-    /// An input of the plan changed.
+    /// Whether an input of the plan changed since the last plan.
     is_plan_stale: bool,
     plan_at: Option<Instant>,
 }

@@ -32,7 +32,7 @@ use crate::artifacts::{models::Models, version_directory};
 /// The state of the reloads per worker.
 pub struct ModelReloads {
     states: BTreeMap<WorkerName, ReloadState>,
-    /// The last published message per worker.
+    /// The last request for a reload that was published, per worker.
     last_sent: BTreeMap<WorkerName, ModelReload>,
     /// Directories that the last garbage collection retained.
     gc_kept: Option<BTreeSet<PathBuf>>,

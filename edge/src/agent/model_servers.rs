@@ -44,9 +44,9 @@ use crate::{
 
 /// Maximum changes of the rollout state per turn. The next change waits for the next observation.
 const MAX_DECISIONS: usize = 4;
-/// Between a failed write of a decision and the next attempt.
+/// Pause between a failed write of a decision and the next attempt.
 const STORE_RETRY: Duration = Duration::from_secs(1);
-/// After the proxy passes requests to another transformer, until the previous one is stopped.
+/// Time from the switch of the proxy to another transformer until the previous one is stopped.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// The model servers of the node, by object.

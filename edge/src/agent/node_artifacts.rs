@@ -32,7 +32,8 @@ pub struct ServerNeeds {
     pub images: BTreeSet<String>,
 }
 
-/// As [`NodeArtifacts::sync_downloads`], for a caller that borrows the models and datasets.
+/// Does the same as [`NodeArtifacts::sync_downloads`] for a caller that borrows the models and
+/// datasets.
 pub fn sync_downloads(
     ServerNeeds { mut sources, images: awaited }: ServerNeeds,
     (models, datasets): (&Models, &Datasets),

@@ -11,7 +11,7 @@ use neptune_pinned_tls::TlsKey;
 use neptune_wire::{KeyPin, NodeProblem, NodeProblemReason};
 use tracing::{info, warn};
 
-/// Between two attempts to read or create the file.
+/// Interval between two attempts to read or create the file.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The key of this node, or why there is none.
@@ -52,7 +52,7 @@ impl NodeKey {
         self.key.as_ref()
     }
 
-    /// The pin of the key.
+    /// Returns the pin of the key; `None` while there is no key.
     pub fn pin(&self) -> Option<KeyPin> {
         self.key.as_ref().ok().map(|key| key.pin().clone())
     }

@@ -1,11 +1,11 @@
-//! Holds messages of workers whose containers were not observed yet, until an observation includes
+//! Keeps messages of workers whose containers were not observed yet, until an observation includes
 //! them. Otherwise the only message of a short-lived worker would be lost.
 
 use std::collections::VecDeque;
 
 use neptune_link::Message;
 
-/// Maximum number of held messages, since any client of the broker can publish.
+/// Maximum number of kept messages, since any client of the broker can publish.
 const MAX_PENDING: usize = 64;
 
 /// The messages in the order of arrival.

@@ -37,7 +37,7 @@ use crate::{
     },
 };
 
-/// Between a failed write of a state and the next attempt.
+/// Pause between a failed write of a state and the next attempt.
 const STORE_RETRY: Duration = Duration::from_secs(3);
 
 /// The training tasks of the node.
@@ -74,7 +74,7 @@ impl Agent {
 }
 
 impl Training {
-    /// With the stored states. No task is wanted yet.
+    /// Takes over the stored states. No task is wanted yet.
     pub fn new(node: TrainingNode, slots: usize, stored: BTreeMap<TaskId, TaskRecord>) -> Self {
         let task =
             |(id, record)| (id, TaskInstance { is_wanted: false, ..TaskInstance::new(record, 0) });

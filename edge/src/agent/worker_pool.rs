@@ -111,7 +111,7 @@ impl WorkerPool {
     ) -> RemovedObjects {
         let has_totals = self.counts.on_changes(changes, &desired.replica);
         let mut removed = RemovedObjects { keys: BTreeSet::new(), has_totals };
-        let of = |key: &ObjectKey| {
+        let workers_of = |key: &ObjectKey| {
             let key = key.clone();
             desired.desired.workers.values().filter(move |wanted| wanted.owner == key)
         };
@@ -121,11 +121,11 @@ impl WorkerPool {
                     let object = &desired.replica.objects()[key];
                     info!(object = %key, revision = %object.revision, "object received");
                     let uid = &object.content.metadata.uid;
-                    self.on_removed(of(key).filter(|wanted| wanted.uid != *uid));
+                    self.on_removed(workers_of(key).filter(|wanted| wanted.uid != *uid));
                 }
                 ReplicaChange::Removed(key) => {
                     info!(object = %key, "object removed");
-                    self.on_removed(of(key));
+                    self.on_removed(workers_of(key));
                     removed.keys.insert(key.clone());
                 }
                 ReplicaChange::Renewed(_) | ReplicaChange::Index => {}
@@ -166,7 +166,7 @@ impl WorkerPool {
         self.health = health;
     }
 
-    /// As [`ModelReloads::decide`].
+    /// Decides the reloads of all workers with [`ModelReloads::decide`].
     pub fn decide_reloads(
         &mut self,
         node: &ReloadContext<'_>,
@@ -254,7 +254,7 @@ impl WorkerPool {
         MessageEffect { needs_plan, needs_sync: false }
     }
 
-    /// Holds a message until its container is observed.
+    /// Keeps a message until the container of its worker is observed.
     fn hold(&mut self, message: &Message, dropped: &mut DroppedMessages) {
         if let Some(oldest) = self.pending.push(message.clone()) {
             let why = "too many messages wait for the observation of their containers";

@@ -15,7 +15,7 @@ const WAIT_SECONDS: u64 = 25;
 /// The largest answer in bytes: 256 workers, 100 rounds.
 const MAX_ANSWER: usize = 4 << 20;
 
-/// A connection to an aggregator.
+/// An HTTP client for one aggregator of this node, which checks the pin of its key.
 #[derive(Debug, Clone)]
 pub struct AggregatorConnection {
     client: Client,

@@ -20,9 +20,9 @@ const QUIET_FAILURES: u32 = 4;
 /// What was exchanged with the aggregator since it started.
 #[derive(Debug, Default)]
 struct Exchange {
-    /// The newest state.
+    /// The newest state that the aggregator answered.
     state: Option<RunStatus>,
-    /// The request that it accepted last.
+    /// The last request that the aggregator accepted.
     accepted: Option<RunRequest>,
     failures: u32,
 }

@@ -22,7 +22,7 @@ impl AggregatorStatus {
         Self { uid, report: AggregatorReport::default(), events }
     }
 
-    /// Its container has this key. A state of another key is that of files that are lost.
+    /// Sets the key of the container. A state with another key is that of files that are lost.
     pub async fn set_key(&mut self, key: &TlsKey) {
         if self.report.pin.as_ref() != Some(key.pin()) {
             let pin = Some(key.pin().clone());

@@ -27,7 +27,7 @@ use crate::{event::AgentEvent, training::job::TrainingNode};
 /// A container that ran this long starts without backoff.
 const STABLE: Duration = Duration::from_secs(60);
 
-/// The supervision of one aggregator.
+/// Runs the container of one aggregator until it is not wanted any more.
 pub struct Supervisor {
     node: TrainingNode,
     uid: String,
@@ -143,7 +143,7 @@ impl Supervisor {
         Ok(adopted)
     }
 
-    /// Why the container ended.
+    /// Describes why the container ended, from its state and its log.
     async fn ended(&self, id: &str) -> AggregatorProblem {
         let log = self.node.docker.training_log(id).await;
         let how = match self.node.docker.training_state(id).await {

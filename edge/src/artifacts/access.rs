@@ -2,7 +2,7 @@
 
 use std::{fs::Metadata, os::unix::fs::MetadataExt as _, path::Path};
 
-/// Permission to list or read.
+/// Permission to list a directory or to read a file.
 pub const READ: u32 = 0o4;
 /// Permission to create and remove files of a directory.
 pub const WRITE: u32 = 0o2;

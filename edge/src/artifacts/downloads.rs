@@ -90,7 +90,7 @@ impl Downloads {
         }
     }
 
-    /// Sets the sources to download and to hold. Sources with an invalid URL or digest are skipped.
+    /// Sets the sources to download and to keep. Sources with an invalid URL or digest are skipped.
     pub fn set_sources(&mut self, sources: &BTreeSet<ArtifactSource>) {
         let mut ended = BTreeSet::new();
         self.entries.retain(|source, entry| {
@@ -221,7 +221,7 @@ impl Downloads {
         digest.map_or_else(Vec::new, |(peers, digest)| peers.wrong_peers(&digest))
     }
 
-    /// The state of a download.
+    /// Returns the state of a download, with its progress and its last problem.
     pub fn state(&self, source: &ArtifactSource) -> DownloadState {
         let progress = |entry: &DownloadEntry| entry.progress.borrow().clone();
         match self.entries.get(source) {
@@ -311,7 +311,7 @@ fn problem(error: &ModelError) -> Problem {
     Problem { reason, message: error.to_string() }
 }
 
-/// The task of one download.
+/// Downloads one artifact, and retries until it is complete.
 struct DownloadTask {
     source: ArtifactSource,
     want: ArtifactRequest,

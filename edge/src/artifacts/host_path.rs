@@ -9,8 +9,8 @@ use neptune_agent_core::domain::{
     node_context::NodeContext,
 };
 
-/// Checks whether a worker may use this path. The same rule holds for models, scripts and datasets.
-/// Returns the path without links; `None` if it does not exist.
+/// Checks whether a worker may use this path. The same rule applies to models, scripts and
+/// datasets. Returns the path without links; `None` if it does not exist.
 ///
 /// A path outside the allowed directories is not accessed, so that the result does not reveal which
 /// files exist there. A path that does not exist is allowed: its use reports what is missing.

@@ -22,7 +22,7 @@ use tokio::{sync::mpsc, task::spawn_blocking};
 
 use crate::{Error, artifacts::host_path, event::AgentEvent};
 
-/// The watch of one local path.
+/// Checks one local path until the model is present.
 pub struct LocalModelWatch {
     pub key: ObjectKey,
     pub wanted: WantedModel,

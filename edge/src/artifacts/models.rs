@@ -1,4 +1,4 @@
-//! Holds which models the node's workers use: the one of each Model object, or the previous one
+//! Records which models the node's workers use: the one of each Model object, or the previous one
 //! until the wanted one is present. `downloads.rs` downloads them; `local_model.rs` watches local
 //! paths.
 
@@ -38,7 +38,7 @@ pub struct Models {
 struct ModelEntry {
     wanted: WantedModel,
     task: Option<AbortHandle>,
-    /// The last check of the local path.
+    /// The result of the last check of a local path; `None` before the first one.
     found: Option<LocalModelEvent>,
 }
 
@@ -58,7 +58,7 @@ impl Models {
         })
     }
 
-    /// The availability of each wanted model.
+    /// Returns whether each wanted model is on the node.
     pub fn availability(&self) -> &BTreeMap<ObjectKey, Availability> {
         &self.availability
     }

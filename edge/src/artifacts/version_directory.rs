@@ -82,7 +82,7 @@ pub fn mounted_below(root: &Path, containers: &[ObservedContainer]) -> BTreeSet<
     mounted.map(PathBuf::from).filter(|path| path.starts_with(root)).collect()
 }
 
-/// As [`gc`], if `kept` differs from what the last collection kept. An error is logged. Blocking.
+/// Runs [`gc`] if `kept` differs from what the last collection kept. An error is logged. Blocking.
 pub fn gc_changed(
     root: &Path,
     uids: &BTreeSet<String>,

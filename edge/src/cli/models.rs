@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 pub enum ModelSharing {
     /// All of the node that name its digest; with --peers, also those of other nodes.
     Node,
-    /// Those of the namespace that downloaded it from the URL of one of them.
+    /// The objects of the namespace that downloaded it from the URL of one of them.
     Namespace,
 }
 

@@ -35,8 +35,8 @@ pub struct SidecarArgs {
     /// Topic prefix. Must match the controller's prefix.
     #[arg(long, env = "NEPTUNE_TOPIC_PREFIX", value_name = "LEVELS", default_value = "neptune")]
     pub topic_prefix: String,
-    /// Only check that the broker of a running sidecar with these options accepts connections. For
-    /// the probe of a kubelet.
+    /// Only check that the broker of a running sidecar with these options accepts connections. The
+    /// probe of a kubelet uses it.
     #[arg(long, env = "NEPTUNE_CHECK")]
     pub check: bool,
 }

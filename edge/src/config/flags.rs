@@ -17,7 +17,7 @@ use crate::{
     cli::{ContainerArgs, ImageGcArgs, ModelSharing, PeerArgs},
 };
 
-/// The port of `--peers-listen` without one.
+/// The port of `--peers-listen` if the flag names an address alone.
 const PEER_PORT: u16 = 8417;
 
 /// Resolvers use at most three name servers.

@@ -30,13 +30,13 @@ use crate::{
     cli::{ModelArgs, ModelSharing, RunArgs, Transport},
 };
 
-/// The configuration of the agent.
+/// The configuration of the agent, from its command line.
 #[derive(Debug, Clone)]
 pub struct Config {
     pub node: NodeName,
     /// The broker of the connection to the cloud; over `EventBus`, the node's own broker.
     pub mqtt_url: BrokerUrl,
-    /// Over `EventBus`: the namespace of the Rules; `None` over plain MQTT.
+    /// The namespace of the Rules for `EventBus`; `None` over plain MQTT.
     pub event_bus: Option<Namespace>,
     pub heartbeat: Duration,
     /// The files of the connection to the cloud's broker. The workers' broker uses the same
@@ -70,7 +70,7 @@ pub struct Config {
     pub policy: StorePolicy,
     /// Number of unused downloads to keep for offline rollback.
     pub keep_unused: usize,
-    /// When unused images are removed.
+    /// The limits that decide when unused images are removed.
     pub image_gc: ImageGcLimits,
     /// The directories that users may name in resources.
     pub allowed: AllowedDirs,

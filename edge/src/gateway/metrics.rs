@@ -29,7 +29,7 @@ use tokio::{
 };
 use tracing::debug;
 
-/// Time for the answer of a gateway.
+/// Timeout of a request for the metrics of one gateway.
 const GATEWAY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum size of the metrics of a gateway.
 const MAX_PAGE: usize = 4 * 1024 * 1024;
@@ -47,7 +47,7 @@ const LIMITS: Limits = Limits {
     known: 0,
     per_identity: 0,
 };
-/// Time for the head of a request.
+/// Timeout for the head of a request to this endpoint.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns the metrics of the agent itself.

@@ -31,7 +31,7 @@ use tracing::{info, warn};
 use super::{capture_dir, secrets};
 use crate::event::AgentEvent;
 
-/// Between two reads of the secrets.
+/// Interval between two reads of the secrets.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The directories that the writer uses.

@@ -30,16 +30,16 @@ use neptune_wire::{
 
 use crate::{artifacts::downloads::Downloads, event::AgentEvent};
 
-/// A model server.
+/// One model server of the node, in memory.
 #[derive(Debug)]
 pub struct ModelServerInstance {
     namespace: Namespace,
     pub uid: String,
-    /// As stored.
+    /// The state of the rollout, as it is stored.
     pub rollout: RolloutState,
     /// The versions in the watched directory; `None` if unknown.
     pub placed: Option<PlacedVersions>,
-    /// By version ID: the probed run of a container, and its probes.
+    /// The probed run of a container and its probes, by version ID.
     pub probes: BTreeMap<String, (String, ProbeHistory)>,
     pub report: ModelServerReport,
     /// What to restart because it does not answer.
@@ -49,15 +49,15 @@ pub struct ModelServerInstance {
     /// The hashes that the containers must have. A container that waits for one of the server has
     /// none.
     pub hashes: BTreeMap<ServerPart, ContentHash>,
-    /// By version ID: the containers of the kept versions whose models are on the node.
+    /// The containers of the kept versions whose models are on the node, by version ID.
     containers: BTreeMap<String, VersionContainers>,
 }
 
-/// To which transformer the proxy passes requests.
+/// The transformer to which the proxy passes requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     pub slot: Slot,
-    /// The port of that transformer.
+    /// The port on which that transformer listens.
     pub port: u16,
     /// Requests in flight at the other transformer end before this time.
     pub drained_at: Option<Instant>,
@@ -67,7 +67,7 @@ pub struct Route {
 #[derive(Clone, Copy)]
 pub struct InstanceFacts<'a> {
     pub attempts: &'a Attempts,
-    /// Those of the transformers and of the proxy.
+    /// The attempts of the transformers and of the proxy.
     pub beside: &'a BTreeMap<ServerPart, &'a Attempts>,
     /// Why the containers could not be observed.
     pub engine_problem: Option<&'a str>,
@@ -194,7 +194,7 @@ impl ModelServerInstance {
         self.route.as_ref().is_some_and(|route| route.slot == version.slot)
     }
 
-    /// The target of the plan.
+    /// Returns the target of a plan, with the containers that must run.
     pub fn target<'a>(
         &'a self,
         owner: &'a ObjectKey,
@@ -298,7 +298,7 @@ impl ModelServerInstance {
         images.filter(move |image| wanted.refusal.is_none() && !is_used(image))
     }
 
-    /// The next step of the rollout.
+    /// Decides the next step of the rollout from the facts.
     pub fn decide(
         &self,
         wanted: &WantedServer,

@@ -6,7 +6,7 @@ use std::{future::pending, net::SocketAddr, time::Duration};
 use neptune_peers::{PeerServer, bind};
 use tracing::{info, warn};
 
-/// Between two attempts to listen.
+/// Interval between two attempts to listen.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Serves until the process ends.

@@ -30,7 +30,7 @@ pub struct PeerService(Arc<ServiceState>);
 struct ServiceState {
     node: NodeName,
     settings: PeerSettings,
-    /// All peers.
+    /// All nodes of the site that the cloud names.
     roster: watch::Sender<Roster>,
     /// The peers that share contents of models.
     sharing: watch::Sender<Roster>,

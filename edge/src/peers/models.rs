@@ -20,7 +20,7 @@ use tracing::info;
 
 use super::metrics::PeerCounters;
 
-/// Between the time when an object names a content and the first question to the peers. The cloud
+/// Pause from the time when an object names a content to the first question to the peers. The cloud
 /// sends an object to all nodes at once; when all of them want the content, they agree on the one
 /// that downloads it.
 const SETTLE: Duration = Duration::from_millis(400);
@@ -96,7 +96,7 @@ impl ModelContents {
     /// Sets all contents that are here. Of two calls, the one that lists them last counts.
     ///
     /// # Errors
-    /// Those of `list`.
+    /// The error of `list`.
     pub fn set_held<E>(
         &self,
         list: impl FnOnce() -> Result<Vec<StoredContent>, E>,

@@ -7,7 +7,7 @@ use neptune_wire::{NodeName, PeerRoster, RosterPeer};
 #[derive(Debug, PartialEq)]
 pub struct NodePeers {
     pub all: Roster,
-    /// Those that share contents of models.
+    /// The peers that share contents of models.
     pub sharing: Roster,
 }
 

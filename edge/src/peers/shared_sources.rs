@@ -18,7 +18,7 @@ pub struct SharedSources {
 }
 
 impl SharedSources {
-    /// Without a source. `counters` count what is sent.
+    /// Starts without a source. `counters` count what is sent.
     pub fn new(counters: Arc<PeerCounters>) -> Self {
         Self { sources: RwLock::default(), counters }
     }

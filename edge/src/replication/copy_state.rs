@@ -8,14 +8,14 @@ use neptune_wire::{DatasetGeneration, ReplicaReport, ReplicaState};
 /// How long a copy may be behind its source and counts as in sync: a source that grows has a new
 /// generation every few seconds.
 const TOLERANCE: Duration = Duration::from_secs(10);
-/// Between two questions to a source that changes.
+/// Pause between two questions to a source that changes.
 const MIN_PAUSE: Duration = Duration::from_secs(2);
-/// Between two questions to a source that does not change, or is not reachable. Shorter than
-/// [`MAX_IDLE`](neptune_peers::limits::MAX_IDLE), so that an idle copy keeps its connection.
+/// Pause between two questions to a source that does not change, or is not reachable. It is shorter
+/// than [`MAX_IDLE`](neptune_peers::limits::MAX_IDLE), so that an idle copy keeps its connection.
 const MAX_PAUSE: Duration = Duration::from_secs(7);
-/// After a sync that was interrupted.
+/// Pause after a sync that was interrupted.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// After a failure of the node, such as a full disk.
+/// Pause after a failure of the node, such as a full disk.
 const FAILURE_PAUSE: Duration = Duration::from_secs(30);
 
 /// How the last question to the source ended.
@@ -23,7 +23,7 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(30);
 pub enum SyncOutcome {
     /// The copy has the newest generation. `is_new`: since this question.
     Equal { is_new: bool },
-    /// Data is missing.
+    /// The source has data that the copy does not have yet.
     Behind,
     /// The source does not answer, or does not offer the data.
     Unreachable(String),
@@ -31,12 +31,12 @@ pub enum SyncOutcome {
     Failed(String),
 }
 
-/// The state of a copy.
+/// What is known of a copy, for its view and its report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CopyState {
-    /// The last complete copy.
+    /// The last complete copy; `None` before the first one.
     pub described: Option<DatasetDescription>,
-    /// `None` before the first question.
+    /// The last report; `None` before the first question to the source.
     pub report: Option<ReplicaReport>,
 }
 
@@ -52,7 +52,7 @@ pub struct CopyFacts<'a> {
     pub overwritten: u64,
 }
 
-/// The report of a copy.
+/// Returns the report of a copy for the facts.
 pub fn report(facts: &CopyFacts<'_>) -> ReplicaReport {
     let is_late = facts.generation.is_none() || facts.since_equal > TOLERANCE;
     let (state, message) = match facts.outcome {
@@ -72,7 +72,7 @@ pub fn report(facts: &CopyFacts<'_>) -> ReplicaReport {
     }
 }
 
-/// When to ask the source again.
+/// Returns how long to wait before the source is asked again. `last` is the previous pause.
 pub fn next_pause(outcome: &SyncOutcome, last: Duration) -> Duration {
     let doubled = (last * 2).clamp(MIN_PAUSE, MAX_PAUSE);
     match outcome {

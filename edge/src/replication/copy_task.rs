@@ -21,12 +21,12 @@ use tracing::{debug, info, warn};
 use super::copy_state::{CopyFacts, CopyState, SyncOutcome, next_pause, report};
 use crate::{event::AgentEvent, peers::PeerService};
 
-/// Between two passes over all bytes of the copy.
+/// Interval between two passes over all bytes of the copy.
 const SCRUB_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
-/// Between two reports of the progress of a sync.
+/// Interval between two reports of the progress of a sync.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The task of one copy.
+/// Keeps one copy equal to its source until it is dropped.
 pub struct CopyTask {
     pub key: ObjectKey,
     /// The name of the dataset among peers.

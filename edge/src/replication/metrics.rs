@@ -26,7 +26,7 @@ pub struct CopyView {
 pub struct ReplicaMetrics(Mutex<BTreeMap<ObjectKey, CopyView>>);
 
 impl ReplicaMetrics {
-    /// Sets the copies.
+    /// Replaces the copies of which metrics are served.
     pub fn set(&self, copies: BTreeMap<ObjectKey, CopyView>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = copies;
     }

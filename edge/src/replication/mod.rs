@@ -117,10 +117,10 @@ impl Replication {
         }
         self.copies.retain(|key, copy| {
             let wanted = wanted.get(key);
-            wanted.is_some_and(|it| it.uid == copy.uid && of(it) == Some(&copy.of))
+            wanted.is_some_and(|it| it.uid == copy.uid && source_of(it) == Some(&copy.of))
         });
         for (key, wanted) in wanted {
-            if let (Some(of), Some(peers)) = (of(wanted), &self.settings.peers)
+            if let (Some(of), Some(peers)) = (source_of(wanted), &self.settings.peers)
                 && !self.copies.contains_key(key)
             {
                 let copy = self.start_copy(key, &wanted.uid, of.clone(), peers.clone());
@@ -192,7 +192,7 @@ impl Replication {
     pub fn add_to(&self, key: &ObjectKey, wanted: &WantedDataset, report: &mut DatasetReport) {
         let offered = self.offers.get(key).and_then(|offer| offer.offered.borrow().clone());
         report.generation = offered.map(|(_, generation)| wire_generation(&generation));
-        report.replica = of(wanted).map(|of| Box::new(self.replica_report(key, of)));
+        report.replica = source_of(wanted).map(|of| Box::new(self.replica_report(key, of)));
     }
 
     fn replica_report(&self, key: &ObjectKey, of: &ReplicaOf) -> ReplicaReport {
@@ -217,7 +217,7 @@ impl Replication {
             let kept = wanted.values().filter(|wanted| is_kept(wanted));
             kept.map(|wanted| wanted.uid.clone()).collect::<BTreeSet<_>>()
         };
-        let copies = uids(|wanted| of(wanted).is_some());
+        let copies = uids(|wanted| source_of(wanted).is_some());
         let sources = uids(|wanted| !wanted.replicas.is_empty());
         self.dirs.gc(&copies, &sources, mounts);
     }
@@ -278,8 +278,8 @@ impl Replication {
     }
 }
 
-/// The source of a copy.
-fn of(wanted: &WantedDataset) -> Option<&ReplicaOf> {
+/// Returns the source of a copy; `None` if the dataset is not one.
+fn source_of(wanted: &WantedDataset) -> Option<&ReplicaOf> {
     match &wanted.source {
         Ok(DataSource::Replica(of)) => Some(of),
         _ => None,
@@ -291,13 +291,14 @@ fn name(uid: &str) -> Digest {
     Digest::of_bytes(uid.as_bytes())
 }
 
-/// `None` for a file whose name cannot be replicated.
+/// Returns what a node offers of a dataset; `None` for a file whose name cannot be replicated.
 fn source_data(data: &LocalArtifact) -> Option<SourceData> {
     let Some(file) = &data.file else { return Some(SourceData::Directory(data.path.clone())) };
     Some(SourceData::File(data.path.clone(), file.parse().ok()?))
 }
 
-/// Formats with a record per line end at a line, so that no replica has half a record.
+/// Returns where content ends. Formats with a record per line end at a line, so that no replica has
+/// a part of a record.
 fn file_end(wanted: &WantedDataset) -> FileEnd {
     match &wanted.counting {
         Ok((DatasetFormat::Csv | DatasetFormat::Txt | DatasetFormat::Jsonl, _)) => {

@@ -21,19 +21,19 @@ use tracing::{info, warn};
 
 use crate::event::AgentEvent;
 
-/// Between two generations.
+/// Minimum time between two generations.
 const MIN_INTERVAL: Duration = Duration::from_secs(2);
-/// Between two scans without a known change.
+/// Interval between two scans without a known change.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
-/// Between two passes over all bytes.
+/// Interval between two passes over all bytes of the data.
 const SCRUB_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
-/// After a scan that failed.
+/// Pause after a scan that failed.
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 /// What a node offers: the source, and its newest generation.
 pub type Offered = Option<(Arc<DatasetSource>, Generation)>;
 
-/// The task of one source.
+/// Offers the data of one source until it is dropped.
 pub struct OfferTask {
     pub key: ObjectKey,
     /// The name of the dataset among peers.

@@ -13,7 +13,7 @@ const ROUTE_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone)]
 pub struct AddressLookup {
     advertised: Option<String>,
-    /// Without an advertised address: the source address of the route to this host.
+    /// The host whose route gives the source address, if no address is advertised.
     host: String,
     port: u16,
 }

@@ -30,12 +30,12 @@ pub struct CloudPublisher {
     pub event_bus: Option<EventBusChannel>,
 }
 
-/// The queue and the topic for `EventBus`.
+/// The batches for `EventBus`, and the topic on which they are published.
 pub struct EventBusChannel {
     /// `EventBus` subscribes to `+/user/#`, independent of the Rules.
     topic: String,
     batches: Batches,
-    /// The configured heartbeat.
+    /// The interval of heartbeats that the user configured.
     heartbeat: Duration,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Reports are state, so an older one may be skipped. A report with models, which a worker may make
 //! only once, is kept until it is posted or until a newer one with models replaces it. At most two
-//! reports are held.
+//! reports are kept.
 
 use bytes::Bytes;
 use neptune_wire::WorkerInfo;
@@ -19,7 +19,7 @@ pub struct Report {
 #[derive(Debug, Default)]
 pub struct Pending {
     with_models: Option<Bytes>,
-    /// Newer than `with_models`.
+    /// The newest report, if it is newer than `with_models`.
     newest: Option<Bytes>,
     last_status: String,
 }

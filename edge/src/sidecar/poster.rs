@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use crate::Error;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// From the name of the controller to the whole answer.
+/// Timeout of a post, from the look-up of the controller's name to the whole answer.
 const POST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Attempts of one post while a standby replica of the controller answers: each connection may reach
 /// another replica.

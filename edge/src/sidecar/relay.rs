@@ -15,7 +15,7 @@ use super::{
     reports::Reports,
 };
 
-/// Between two posts. The controller refuses more.
+/// Minimum time between two posts. The controller refuses more.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// After this time without a report, the last status is posted again, for a controller that
 /// restarted.

@@ -24,7 +24,7 @@ struct UnsavedEpoch {
     used: u64,
 }
 
-/// The file of a data directory.
+/// The file `epoch` of a data directory.
 pub struct EpochFile(PathBuf);
 
 impl EpochFile {

@@ -18,7 +18,7 @@ pub struct FileSystemState {
     pub is_read_only: bool,
 }
 
-/// The file of an open database.
+/// Identifies the file of an open database, even if its path has another file now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileId {
     pub device: u64,
@@ -29,7 +29,7 @@ pub struct FileId {
 #[derive(Debug)]
 pub struct StorageHealth {
     dir: PathBuf,
-    /// Why the last write failed.
+    /// Why the last write failed; `None` if it did not.
     failure: Option<(NodeProblemReason, String)>,
     /// Whether the path has another file than the open database, or none.
     is_lost: bool,
@@ -60,12 +60,12 @@ impl StorageHealth {
         self.is_lost
     }
 
-    /// Whether writes fail.
+    /// Whether the last write to the database failed.
     pub fn is_failing(&self) -> bool {
         self.failure.is_some()
     }
 
-    /// The most important problem.
+    /// Returns the most important problem of the data directory, if there is one.
     pub fn problem(&self) -> Option<NodeProblem> {
         let dir = self.dir.display();
         if self.is_lost {

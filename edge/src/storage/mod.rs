@@ -47,20 +47,20 @@ use self::{
 };
 use crate::Error;
 
-/// Between two checks of the data directory.
+/// Interval between two checks of the data directory.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The database of a data directory.
+/// The database of a data directory, with its checks.
 pub struct Store {
     connection: Connection,
     path: PathBuf,
     dir: PathBuf,
     reserve: SpaceReserve,
     health: StorageHealth,
-    /// The file of `connection`.
+    /// Identifies the file that `connection` has open.
     opened: Option<FileId>,
     check_at: Option<Instant>,
-    /// The reason of the last logged problem.
+    /// The reason of the problem that was logged last.
     logged: Option<NodeProblemReason>,
     /// The epoch of this start, until it is stored.
     unsaved_epoch: Option<i64>,
@@ -170,7 +170,7 @@ impl Store {
         next_at
     }
 
-    /// As [`Store::check`], even if none is due.
+    /// Does the same as [`Store::check`], even if no check is due.
     pub fn check_now(&mut self, now: Instant) {
         self.check_at = None;
         self.check(now);

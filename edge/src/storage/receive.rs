@@ -8,7 +8,7 @@ use neptune_wire::{
 
 use crate::{Error, storage::Store};
 
-/// The effect of a message.
+/// What a message of the cloud changed.
 #[derive(Debug, PartialEq)]
 pub enum ReceiveOutcome {
     /// These changes are in the replica and in the database.

@@ -41,7 +41,7 @@ impl Store {
         }
     }
 
-    /// The identity of the last start.
+    /// Returns the stored identity of the last start; `None` in a new database.
     fn identity(&self) -> Result<Option<AgentIdentity>, Error> {
         let found = self.connection.query_row(
             "SELECT instance.value, epoch.value FROM meta AS instance, meta AS epoch
@@ -168,7 +168,7 @@ impl Store {
         })
     }
 
-    /// The source last used of each model.
+    /// Returns the source of each model that was used last.
     pub fn models_in_use(&self) -> Result<BTreeMap<ObjectKey, ArtifactSource>, Error> {
         let rows = self.rows("SELECT object, url, sha256 FROM models", |row| {
             Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?))

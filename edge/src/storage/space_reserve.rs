@@ -16,11 +16,11 @@ use super::health::FileSystemState;
 
 /// Size of the reserve, in bytes: several times what the WAL and the database need.
 pub const RESERVE_BYTES: u64 = 4 << 20;
-/// Free space at which the reserve is created again. The second half keeps it from being created and
-/// released in turn.
+/// Free space at which the reserve is created again. It is twice the reserve, so that the reserve
+/// is not created and released in turn.
 const CREATE_AT_FREE_BYTES: u64 = 2 * RESERVE_BYTES;
 
-/// The reserve of a data directory.
+/// A file that is removed when the disk is full, so that the database can be written.
 pub struct SpaceReserve {
     path: PathBuf,
 }

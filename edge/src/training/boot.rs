@@ -23,7 +23,7 @@ impl TaskFiles {
         durable::replace(&path, boot.as_bytes(), Access::OWNER, Survives::PowerLoss)
     }
 
-    /// As [`TaskFiles::verify`], in this boot of the machine.
+    /// Runs [`TaskFiles::verify`] in this boot of the machine.
     ///
     /// # Errors
     /// An output that cannot be used is [`VerifyProblem::Lost`] if the program ran in another boot.

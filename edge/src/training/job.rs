@@ -45,7 +45,7 @@ pub struct TrainingNode {
 }
 
 impl TaskJob {
-    /// Reports an event.
+    /// Reports an event to the agent's loop, and waits until the loop has room for it.
     pub async fn report(&self, event: TaskEvent) {
         // The receiver is dropped only when the process exits.
         let task = self.wanted.task.id.clone();

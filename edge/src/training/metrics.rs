@@ -9,7 +9,7 @@ use std::{
 use neptune_agent_core::domain::training::{RunOutcome, TaskEvent, Verdict, VerifyProblem};
 use neptune_content::uploads::MAX_BLOCK;
 
-/// The counters.
+/// The counters of the node's training tasks since the agent started.
 #[derive(Debug, Default)]
 pub struct TrainingMetrics {
     worker_seconds: AtomicU64,

@@ -44,9 +44,9 @@ pub struct TaskFiles(TaskPaths);
 pub struct Expected {
     pub kind: TaskKind,
     pub max_update_bytes: u64,
-    /// The samples that the agent counted.
+    /// Number of samples that the agent counted; `None` if they are not counted.
     pub counted: Option<u64>,
-    /// How long the program ran.
+    /// How long the program ran, in seconds.
     pub seconds: u64,
 }
 
@@ -276,12 +276,12 @@ impl TaskFiles {
     }
 }
 
-/// The problem that the output exceeds its limit. `what` names the part and its size.
+/// Returns the problem that the output exceeds its limit. `what` names the part and its size.
 pub fn too_large(what: &str, max_update_bytes: u64) -> VerifyProblem {
     VerifyProblem::Refused(too_large_problem(what, max_update_bytes))
 }
 
-/// As [`too_large`].
+/// Returns the same problem as [`too_large`], for a run that still writes.
 pub fn too_large_problem(what: &str, max_update_bytes: u64) -> TaskProblem {
     TaskProblem::new(
         TrainingReason::UpdateTooLarge,

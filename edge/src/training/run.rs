@@ -28,17 +28,17 @@ use super::{
 };
 use crate::artifacts::host_path;
 
-/// Between two looks at the size of the output.
+/// Interval between two measurements of the output's size.
 const MEASURE_INTERVAL: Duration = Duration::from_millis(500);
-/// Between two questions to an engine that does not answer.
+/// Pause between two questions to an engine that does not answer.
 const ENGINE_RETRY: Duration = Duration::from_secs(1);
 /// After this time without an answer of the engine the run counts as interrupted.
 const ENGINE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A container of the task.
+/// A container of the task that runs or has ended.
 struct Adopted {
     id: String,
-    /// When it has to end.
+    /// Time at which the container has to end; `None` without a limit.
     deadline: Option<Instant>,
 }
 
@@ -291,7 +291,7 @@ fn excess_of(
     }
 }
 
-/// Ends the container.
+/// Removes the container, and returns the outcome with the problem.
 async fn kill(
     job: &TaskJob,
     id: &String,

@@ -24,7 +24,8 @@ const RULES: &str = "neptune-system";
 /// Pause before the desired state is sent again to a node that has not confirmed it.
 const REPEAT_AFTER: Duration = Duration::from_millis(500);
 
-/// As the controller: a post without an answer delays the others by a bounded time.
+/// The same timeouts as the controller's: a post without an answer delays the others by a bounded
+/// time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const POST_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -44,7 +45,7 @@ pub struct Received {
     last_post: String,
 }
 
-/// A cloud with one node.
+/// An emulated cloud with one node.
 pub struct Cloud {
     pub emulator: Emulator,
     node: NodeName,

@@ -111,7 +111,7 @@ async fn worker_uses_the_name_servers_of_the_agent() {
     assert_eq!(servers.collect::<Vec<_>>(), ["169.254.96.16", "192.0.2.53"]);
 }
 
-/// In real time: `EventBus` connects up to 5 s after the agent.
+/// The test waits in real time: `EventBus` connects up to 5 s after the agent.
 #[tokio::test(flavor = "multi_thread")]
 async fn change_arrives_within_3_s_of_eventbus_after_a_broker_restart() {
     let mut broker = Broker::start().await;

@@ -23,7 +23,7 @@ pub struct Agent {
     /// The port of the local broker.
     pub local_port: u16,
     pub mqtt_url: String,
-    /// More flags.
+    /// Flags of the command line in addition to those of the harness.
     pub extra: Vec<String>,
     /// Whether `mqtt_url` is the node's own broker.
     is_over_eventbus: bool,
@@ -32,7 +32,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// With an embedded broker. It does not run yet.
+    /// Returns an agent with an embedded broker. It does not run yet.
     pub fn new(mqtt_url: &str) -> Self {
         Self {
             node: unique("node").parse().unwrap(),
@@ -46,7 +46,7 @@ impl Agent {
         }
     }
 
-    /// On a `KubeEdge` node with this broker. It does not run yet.
+    /// Returns an agent on a `KubeEdge` node with this broker. It does not run yet.
     pub fn over_eventbus(broker: &Broker) -> Self {
         let mut agent = Self::new(&broker.url());
         agent.local_port = broker.port();

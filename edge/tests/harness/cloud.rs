@@ -110,7 +110,7 @@ impl Cloud {
         self.link.publish(Message { topic, payload: payload.into(), retain }).unwrap();
     }
 
-    /// The next revision.
+    /// Returns the next revision, for an object or an index.
     pub fn revision(&self) -> Revision {
         Revision(self.revision.fetch_add(1, Ordering::Relaxed))
     }

@@ -40,7 +40,7 @@ impl EngineProxy {
         Self { directory, creations }
     }
 
-    /// The URL for `--docker-host`.
+    /// Returns the URL for the flag `--docker-host`.
     pub fn host(&self) -> String {
         format!("unix://{}", self.directory.path().join("docker.sock").display())
     }

@@ -1,4 +1,4 @@
-//! An HTTP server with one file.
+//! An HTTP server that serves one file.
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -17,7 +17,7 @@ impl FileServer {
         Self::answering("200 OK", content).await
     }
 
-    /// Refuses every request.
+    /// Starts a server that refuses every request with 401.
     pub async fn refusing() -> Self {
         Self::answering("401 Unauthorized", b"").await
     }

@@ -16,7 +16,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-/// Between two requests.
+/// Interval at which requests are sent.
 const PERIOD: Duration = Duration::from_millis(5);
 /// Requests at a time; a slow machine answers fewer per second.
 const IN_FLIGHT: usize = 16;
@@ -34,7 +34,7 @@ pub struct LoadResult<T> {
     pub answers: Vec<T>,
     pub sent: u32,
     pub failed: u32,
-    /// The different errors.
+    /// The different errors, without repetitions.
     pub errors: Vec<String>,
     /// The longest time between two good answers.
     pub longest_outage: Duration,

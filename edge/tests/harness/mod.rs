@@ -28,7 +28,7 @@ pub use registry::Registry;
 pub use small_disk::SmallDisk;
 pub use worker::{MODEL, SERVICE, WorkerClient, local_model, run_service, runs, service};
 
-/// User and password of `mqtt://user:password@host:port`.
+/// Returns user and password of `mqtt://user:password@host:port`.
 pub fn login_of(url: &str) -> (String, String) {
     let (login, _) = url.strip_prefix("mqtt://").unwrap().split_once('@').unwrap();
     let (user, password) = login.split_once(':').unwrap();

@@ -11,7 +11,7 @@ use tokio::{
 /// How long a broker may take for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// User and password.
+/// User and password of a CONNECT; `None` for a client without a login.
 pub type Login<'a> = Option<(&'a str, &'a str)>;
 
 /// A connection to a broker on loopback.
@@ -49,7 +49,7 @@ pub fn connect_packet(client_id: &str, login: Login<'_>, clean: bool) -> Vec<u8>
     packet(0x10, &body)
 }
 
-/// With `QoS` 0 if `packet_id` is `None`, else with `QoS` 1.
+/// Encodes a PUBLISH, with `QoS` 0 if `packet_id` is `None`, else with `QoS` 1.
 pub fn publish_packet(
     topic: &str,
     payload: &[u8],

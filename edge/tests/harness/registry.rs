@@ -31,7 +31,7 @@ impl Registry {
         Self::serve(images, None).await
     }
 
-    /// Like [`Registry::of`], for clients with this header `Authorization` only.
+    /// Starts a registry like [`Registry::of`], for clients with this header `Authorization` only.
     pub async fn private(
         images: impl IntoIterator<Item = (&str, BusyboxImage)>,
         authorization: &'static str,
@@ -59,7 +59,7 @@ impl Registry {
         Self { address }
     }
 
-    /// Host and port.
+    /// Returns host and port of the registry.
     pub fn address(&self) -> &str {
         &self.address
     }

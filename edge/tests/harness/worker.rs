@@ -23,17 +23,17 @@ pub struct WorkerClient {
 }
 
 impl WorkerClient {
-    /// With the URL of the worker's container, which must exist.
+    /// Connects with the URL of the worker's container, which must exist.
     pub fn connect(agent: &Agent, worker: &str) -> Self {
         Self::connect_to(&agent.worker_url(worker), worker)
     }
 
-    /// Without a login.
+    /// Connects without a login, on the topic of this worker.
     pub fn anonymous(agent: &Agent, worker: &str) -> Self {
         Self::connect_to(&format!("mqtt://127.0.0.1:{}", agent.local_port), worker)
     }
 
-    /// As the user of the URL, but on the topic of this worker.
+    /// Connects as the user of the URL, but on the topic of this worker.
     pub fn connect_to(url: &str, worker: &str) -> Self {
         let (link, _) =
             Link::start(LinkOptions::new(url.parse().unwrap(), unique("worker"))).unwrap();

@@ -12,6 +12,7 @@ pub mod broker;
 #[cfg(feature = "cluster")]
 pub mod cluster;
 pub mod docker;
+pub mod environment;
 pub mod expansion;
 pub mod metrics_doc;
 pub mod mqtt;

@@ -3,9 +3,9 @@
 //!
 //! The tests attack for half a second. `hack/test-attacks.sh` sets `NEPTUNE_ATTACKS=full`, attacks
 //! for 30 seconds, and bounds the time of a request. Attackers and client share one address, so the
-//! attackers hold fewer connections than the server has places for unknown clients: above that the
+//! attackers keep fewer connections than the server has places for unknown clients: above that the
 //! newest is refused, and only clients of other addresses have a reserve. Attackers of another
-//! address hold far more ([`Elsewhere`]).
+//! address keep far more ([`Elsewhere`]).
 
 use std::{
     env,
@@ -25,7 +25,7 @@ use crate::{Attack, Attackers, attack::Elsewhere};
 const PACE: Duration = Duration::from_millis(5);
 /// The least number of requests in a measurement.
 const LEAST: usize = 20;
-/// Connections that attackers of another address hold.
+/// Connections that attackers of another address keep open.
 const HELD_ELSEWHERE: usize = 1500;
 /// After it a request counts as lost, and the first connections of an attack as refused.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -49,13 +49,13 @@ impl Strength {
     }
 }
 
-/// Judges a server: with each attack on its address, by clients that hold `held` connections, no
+/// Judges a server: with each attack on its address, by clients that keep `held` connections, no
 /// request of another client is lost, and the 99th percentile of the requests' times is at most
 /// twice that without an attack, or 100 ms. `request` is a request of that client, and whether it
 /// was answered as it should.
 ///
 /// # Panics
-/// If the server does not hold.
+/// If an attack has a greater effect.
 pub async fn judge<F: Future<Output = bool>>(
     server: &str,
     (address, held): (SocketAddr, usize),

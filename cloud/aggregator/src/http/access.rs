@@ -7,7 +7,7 @@ use crate::{aggregator::Current, run::Run};
 /// The other side of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peer {
-    /// Without TLS: anybody.
+    /// A client without TLS, which could be anybody.
     Anonymous,
     /// The owner of the controller's key.
     Controller,
@@ -20,9 +20,9 @@ pub enum Peer {
 pub enum TaskAccess {
     /// A task of the current round, which is its own.
     Own(Box<RunTask>),
-    /// It is a node of the run, and the task is none of the current round.
+    /// The peer is a node of the run, and the task is none of the current round.
     NotCurrent,
-    /// It may not send results of this task.
+    /// The peer may not send results of this task.
     Denied,
 }
 

@@ -25,7 +25,7 @@ use crate::{error::Error, run::Run};
 /// Bytes that are read from the disk at a time.
 const CHUNK: usize = 256 * 1024;
 
-/// Handles the request.
+/// Handles `GET` and `HEAD` of a content, whole or a range of its bytes.
 pub async fn get(
     State(shared): State<Shared>,
     Extension(peer): Extension<Peer>,

@@ -1,4 +1,4 @@
-//! `PUT /v1/evaluations/TASK`: the metrics of weights.
+//! Handles `PUT /v1/evaluations/TASK`, with which a worker reports the metrics of weights.
 
 use axum::{
     body::Body,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::run::{Event, Rejection};
 
-/// Handles the request.
+/// Records the metrics of an evaluation task. Repeating the request changes nothing.
 pub async fn put(
     State(shared): State<Shared>,
     Extension(peer): Extension<Peer>,

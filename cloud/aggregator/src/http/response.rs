@@ -49,24 +49,24 @@ pub fn empty(status: StatusCode) -> Response<Body> {
     response
 }
 
-/// The peer is not a known node, or not that of the task.
+/// Answers 403 `NodeNotTrusted` to a peer that is no known node, or not that of the task.
 pub fn not_trusted() -> Response<Body> {
     let text = "the key of this node is not the one that the controller named for this task; \
         it is accepted once the controller has sent it";
     problem(StatusCode::FORBIDDEN, "NodeNotTrusted", text)
 }
 
-/// Only the controller may do this.
+/// Answers 403 `NodeNotTrusted` to a request that only the controller may send.
 pub fn not_controller() -> Response<Body> {
     problem(StatusCode::FORBIDDEN, "NodeNotTrusted", "only the controller may send this request")
 }
 
-/// An update that does not count.
+/// Answers 422 to an update that does not count, with the check that it failed.
 pub fn refused(refusal: &Problem) -> Response<Body> {
     problem(StatusCode::UNPROCESSABLE_ENTITY, &refusal.reason, &*refusal.message)
 }
 
-/// What an error means for a request.
+/// Answers a request that failed, with the status code of its error.
 pub fn error(error: &Error) -> Response<Body> {
     let Error::Rejected(rejection) = error else {
         if matches!(error, Error::NoRun) {

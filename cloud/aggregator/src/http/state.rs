@@ -28,7 +28,7 @@ pub struct Poll {
     wait: u64,
 }
 
-/// Handles `PUT /v1/run`.
+/// Handles `PUT /v1/run`, with which the controller sends the desired state of the run.
 pub async fn put_run(
     State(shared): State<Shared>,
     Extension(peer): Extension<Peer>,

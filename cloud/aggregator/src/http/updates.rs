@@ -34,7 +34,7 @@ pub const MAX_REPORT: usize = 64 * 1024;
 /// How long a block waits while too many others arrive.
 const MAX_QUEUE: Duration = Duration::from_mins(5);
 
-/// Handles `PUT /v1/updates/TASK/SHA256/report`.
+/// Handles `PUT /v1/updates/TASK/SHA256/report`, which announces an update with its metrics.
 pub async fn put_report(
     State(shared): State<Shared>,
     Extension(peer): Extension<Peer>,
@@ -80,7 +80,7 @@ pub async fn head(
     server::head(shared.aggregator.uploads(), upload.id).await.map(Body::from)
 }
 
-/// Handles `PATCH /v1/updates/TASK/SHA256`.
+/// Handles `PATCH /v1/updates/TASK/SHA256`, which appends a block of bytes to an update.
 pub async fn patch(
     State(shared): State<Shared>,
     Extension(peer): Extension<Peer>,

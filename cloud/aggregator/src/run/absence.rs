@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::{Problem, Run, Verdict};
 use crate::task::{ranked, sampled};
 
-/// After so many refused updates in a row, a worker is out of the run. One whose containers failed
-/// too often is out at once.
+/// Number of refused updates in a row after which a worker is out of the run. One whose containers
+/// failed too often is out at once.
 const MAX_SETBACKS: u32 = 3;
 
 /// Results of a worker in a row that do not count.
@@ -20,7 +20,7 @@ pub(super) struct Setback {
     /// The last round in which the worker gets no task; then it gets one to show that the cause is
     /// gone. 0: it takes part.
     rests_until: u32,
-    /// The last cause.
+    /// Why the last result of the worker did not count, for the status.
     problem: Problem,
 }
 

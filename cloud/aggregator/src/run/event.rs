@@ -8,35 +8,35 @@ use neptune_wire::{
 
 use super::{Outputs, Problem, TaskResult};
 
-/// What happened.
+/// An input of the state machine of a run.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// The controller sent the desired state of this run.
     Request(Box<RunRequest>),
-    /// Time passed.
+    /// Time passed, so a deadline may be over.
     Tick,
-    /// [`Work::Fetch`] ended.
+    /// [`Work::Fetch`] ended, with the reference of the file or why it is not here.
     Fetched(Result<ContentReference, FetchFailure>),
-    /// An update was checked.
+    /// The update of a worker was checked, with this result.
     Judged(TaskResult),
     /// [`Work::Aggregate`] computed its outputs. They are not stored by their digests yet.
     Computed(Outputs),
     /// The outputs are stored by their digests.
     Stored,
-    /// [`Work::Aggregate`] failed, and is repeated.
+    /// [`Work::Aggregate`] failed and is repeated; the problem goes to the status meanwhile.
     Delayed(Problem),
-    /// [`Work::Aggregate`] can never succeed.
+    /// [`Work::Aggregate`] fails at each repetition, so the run ends with this problem.
     Impossible(Problem),
     /// An evaluation reported its metrics.
     Evaluated {
-        /// The task.
+        /// ID of the evaluation task.
         task: TaskId,
-        /// Its result.
+        /// The metrics that the worker reports, or its failure.
         report: UpdateReport,
     },
-    /// [`Work::StartSession`] ended. The weights to begin with, if there are any.
+    /// [`Work::StartSession`] ended, with the weights to begin with, if there are any.
     SessionStarted(Option<ContentReference>),
-    /// [`Work::WatchSession`] found rounds of the current attempt, and what is wrong with others.
+    /// [`Work::WatchSession`] read rounds of the current attempt, and what is wrong with others.
     SessionProgress(Vec<SessionRound>, Option<Problem>),
     /// The server of the current attempt ended: the weights, or why there are none.
     SessionEnded(Result<ContentReference, Problem>),
@@ -45,20 +45,20 @@ pub enum Event {
 /// A round that the server of a session reported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SessionRound {
-    /// From 1.
+    /// Number of the round, from 1.
     pub round: u32,
     /// Number of workers that took part.
     pub participants: u32,
-    /// Their loss, if the server knows it.
+    /// Loss over these workers; `None` if the server does not know it.
     pub loss: Option<f64>,
-    /// Other numbers.
+    /// Metrics of the server apart from the loss.
     pub metrics: Vec<Metric>,
 }
 
 /// Why a file is not here.
 #[derive(Debug, Clone)]
 pub struct FetchFailure {
-    /// Human-readable.
+    /// Human-readable text for the status of the run.
     pub message: String,
     /// Whether another attempt cannot help.
     pub is_permanent: bool,
@@ -77,7 +77,7 @@ pub enum Work {
         base: ContentReference,
         /// The momentum after the round before.
         velocity: Option<ContentReference>,
-        /// The round.
+        /// Number of the round, from 1.
         round: u32,
     },
     /// Let the server of a session start; report [`Event::SessionStarted`].
@@ -92,14 +92,14 @@ pub enum Work {
 pub struct SessionAttempt {
     /// Number of the run.
     pub run: u32,
-    /// From 1.
+    /// Number of the attempt within the run, from 1.
     pub attempt: u32,
 }
 
 /// What the server of a session starts with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionStart {
-    /// The attempt.
+    /// The run and the attempt to start.
     pub attempt: SessionAttempt,
     /// Hash of the container that may run it.
     pub server: ContentHash,
@@ -107,9 +107,9 @@ pub struct SessionStart {
     pub host: String,
     /// The weights to begin with, unless the attempt before wrote newer ones.
     pub base: Option<ContentReference>,
-    /// Number of rounds.
+    /// Number of rounds of the run.
     pub rounds: u32,
-    /// Number of workers.
+    /// Number of workers that the server waits for.
     pub workers: usize,
     /// Seed of the run.
     pub seed: u64,

@@ -35,7 +35,7 @@ pub use event::{Event, FetchFailure, Rejection, SessionAttempt, SessionRound, Se
 pub use round::credible_samples;
 pub use stage::{AcceptedUpdate, Closing, OpenRound, Outputs, Problem, Stage, TaskResult, Verdict};
 
-/// Seconds since 1970-01-01.
+/// A time in seconds since 1970-01-01 00:00 UTC.
 pub type UnixSeconds = u64;
 
 /// Closed rounds that a status lists.
@@ -71,7 +71,7 @@ pub struct Run {
     pub attempts: session::Attempts,
     /// The failed tasks of the newest request. Only those that it adds count.
     reported_failed: BTreeSet<TaskId>,
-    /// Where the run is.
+    /// The stage of the run, with what it waits for.
     pub stage: Stage,
     /// The current round; the last closed one in [`Stage::Idle`].
     pub round: u32,

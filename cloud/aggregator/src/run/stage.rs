@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::UnixSeconds;
 
-/// Where a run is.
+/// The stage of a run: what is being done, and what is waited for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Stage {
-    /// Nothing has begun.
+    /// The run has not begun.
     New,
     /// The first weights are downloaded, or searched.
     FetchingInitial,
@@ -20,7 +20,7 @@ pub enum Stage {
     Initializing,
     /// The weights in use are searched, to measure them.
     FindingPresent,
-    /// Workers train.
+    /// The round is open, and the workers train.
     Open(OpenRound),
     /// The new weights are computed.
     Closing(Box<Closing>),
@@ -31,13 +31,13 @@ pub enum Stage {
         /// When the last round ended, or the attempt began.
         since: UnixSeconds,
     },
-    /// Weights are measured.
+    /// A worker measures weights with the Dataset of the evaluation.
     Evaluating {
         /// The round whose weights are measured; 0 for those in use.
         round: u32,
-        /// The weights.
+        /// The weights that are measured.
         weights: ContentReference,
-        /// From 1.
+        /// Number of the attempt to measure them, from 1.
         attempt: u32,
     },
     /// The round is complete and the next one is not open.
@@ -51,17 +51,17 @@ pub enum Stage {
 /// How long a round has waited, and for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenRound {
-    /// When it was opened.
+    /// When the round was opened.
     pub opened: UnixSeconds,
     /// When its deadline began, again after each round timeout with too few updates.
     pub waiting_since: UnixSeconds,
     /// How often its deadline began again.
     #[serde(default)]
     pub repetitions: u32,
-    /// Since when it has enough updates, and those of workers with most of the samples.
+    /// Since when the round has enough updates, and those of workers with most of the samples.
     #[serde(default)]
     pub enough_since: Option<UnixSeconds>,
-    /// Since when it cannot have enough updates any more.
+    /// Since when the round cannot have enough updates any more.
     #[serde(default)]
     pub hopeless_since: Option<UnixSeconds>,
 }
@@ -106,23 +106,25 @@ pub struct Closing {
     pub samples: u64,
     /// Mean of their losses.
     pub loss: Option<f64>,
-    /// As in the [`RoundRecord`](neptune_wire::aggregator::RoundRecord).
+    /// Samples that the Datasets of all workers of the round had, as in
+    /// [`RoundRecord`](neptune_wire::aggregator::RoundRecord).
     #[serde(default)]
     pub dataset_samples: u64,
-    /// As in the [`RoundRecord`](neptune_wire::aggregator::RoundRecord).
+    /// Samples of the workers whose updates do not count, as in
+    /// [`RoundRecord`](neptune_wire::aggregator::RoundRecord).
     #[serde(default)]
     pub missing_samples: u64,
-    /// What each worker contributed.
+    /// What each worker contributed to the round.
     #[serde(default)]
     pub workers: Vec<RoundWorker>,
     /// The digests of the first computation. Later ones must agree.
     pub outputs: Option<Outputs>,
 }
 
-/// What an aggregation computed.
+/// The files that an aggregation computed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outputs {
-    /// The new weights.
+    /// The weights after the round.
     pub weights: ContentReference,
     /// The momentum for the next round.
     pub velocity: Option<ContentReference>,
@@ -133,34 +135,34 @@ pub struct Outputs {
 pub struct TaskResult {
     /// Name of the worker.
     pub worker: String,
-    /// The task.
+    /// ID of the task that the worker had.
     pub task: TaskId,
-    /// What it is worth.
+    /// Whether the result counts, or why it does not.
     pub verdict: Verdict,
 }
 
-/// What a result is worth.
+/// Whether the result of a task counts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// It counts.
+    /// The update passed all checks and counts.
     Accepted(AcceptedUpdate),
-    /// It does not, and never will.
+    /// The update failed a check. It does not count, also if it is sent again.
     Refused {
         /// SHA-256 of the update.
         sha256: String,
         /// What the agent reported with it.
         report: UpdateReport,
-        /// Why.
+        /// Which check failed, for the status.
         problem: Problem,
     },
-    /// There is none: the containers failed too often.
+    /// The worker has no update: its containers failed too often.
     Failed(Problem),
 }
 
 /// An update that counts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AcceptedUpdate {
-    /// The file.
+    /// The file of the update.
     pub content: ContentReference,
     /// What the agent reported with it.
     pub report: UpdateReport,
@@ -171,14 +173,14 @@ pub struct AcceptedUpdate {
 /// A reason and a text, as in a condition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// CamelCase.
+    /// The reason in CamelCase, for conditions.
     pub reason: String,
-    /// Human-readable.
+    /// Human-readable text for the status.
     pub message: String,
 }
 
 impl Problem {
-    /// Makes a problem.
+    /// Makes a problem of a reason in CamelCase and a text.
     pub fn new(reason: &str, message: impl Into<String>) -> Self {
         Self { reason: reason.to_owned(), message: message.into() }
     }

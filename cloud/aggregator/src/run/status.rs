@@ -28,7 +28,7 @@ pub fn of_none(revision: u64) -> RunStatus {
 }
 
 impl Run {
-    /// Returns the status.
+    /// Returns the status that the HTTP API reports, with this revision.
     pub fn status(&self, revision: u64) -> RunStatus {
         let problem = self.problem();
         let workers = self.settings.workers.keys();
@@ -56,7 +56,7 @@ impl Run {
         self.problem.as_ref().or(self.evaluation_problem.as_ref())
     }
 
-    /// Returns the phase.
+    /// Returns the phase of the run: what it does, or how it ended.
     pub fn phase(&self) -> RunPhase {
         match self.stage {
             Stage::New | Stage::Idle | Stage::Open(_) if self.suspended => RunPhase::Suspended,

@@ -6,8 +6,8 @@ use neptune_wire::aggregator::OnTooFewWorkers;
 
 use super::{OpenRound, Problem, Run, Stage, UnixSeconds, Verdict};
 
-/// Without a round timeout, seconds after which the failed tasks of a round with too few updates are
-/// opened again.
+/// Seconds after which the failed tasks of a round with too few updates are opened again, if the
+/// run has no round timeout.
 const REOPEN_SECONDS: u64 = 3600;
 /// The shortest time that a round with enough updates waits for the others by default.
 const MIN_GRACE_SECONDS: u64 = 10;

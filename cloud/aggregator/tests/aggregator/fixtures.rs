@@ -74,7 +74,7 @@ pub fn trained(task: &RunTask) -> Vec<u8> {
     npz(&values(task))
 }
 
-/// The tensors of [`trained`].
+/// Returns the tensors of the update that [`trained`] packs.
 pub fn values(task: &RunTask) -> Vec<Vec<f32>> {
     let base = task.base.as_ref().map(|it| it.sha256.as_str()).unwrap_or_default();
     let text = format!("{} {base}", task.seed);
@@ -108,7 +108,7 @@ pub fn npz(tensors: &[Vec<f32>]) -> Vec<u8> {
     zip(&members.collect::<Vec<_>>())
 }
 
-/// An `.npy` file.
+/// Returns an `.npy` file with this element type, shape and content.
 pub fn npy(descr: &str, shape: &[usize], data: &[u8]) -> Vec<u8> {
     let sizes: Vec<_> = shape.iter().map(|it| format!("{it}, ")).collect();
     let mut header = format!(

@@ -33,18 +33,18 @@ const PADDING: usize = 150_000;
 /// What the program does when it is killed.
 #[derive(Debug, Clone, Copy)]
 enum Moment {
-    /// Anything.
+    /// The aggregator does anything.
     Any,
-    /// It receives an update.
+    /// The aggregator receives an update.
     Upload,
-    /// It computes new weights.
+    /// The aggregator computes new weights.
     Aggregation,
 }
 
 /// When the program is killed: after a moment, and a delay.
 type Kill = (Moment, Duration);
 
-/// What the kills interrupted.
+/// How many kills there were, and what they interrupted.
 #[derive(Debug, Default)]
 struct Interrupted {
     kills: usize,

@@ -26,9 +26,9 @@ const BAD: &str = "w4";
 struct Attack<'a> {
     node: &'a Peer,
     task: &'a RunTask,
-    /// Its task in the round before, and what it sent then.
+    /// The task of the bad worker in the round before, and what it sent then.
     last: &'a RunTask,
-    /// Somebody else's task.
+    /// The task of another worker in the same round.
     other: &'a RunTask,
 }
 

@@ -33,7 +33,7 @@ pub struct DatasetOnNode<'a> {
     pub node: &'a NodeName,
     /// The hash of the published content; `None` while the spec is invalid.
     pub content: Option<ContentHash>,
-    /// The node's agent.
+    /// Whether the node's agent is connected, and had time to report.
     pub agent: AgentState,
     /// The newest report of the node on the dataset.
     pub report: Option<&'a StatusReport>,

@@ -18,7 +18,7 @@ use crate::{
 pub struct ReplicasObservation {
     /// Why the source offers nothing to its replicas, if it is known.
     pub refusal: Option<Finding>,
-    /// The copies.
+    /// The observation of each copy.
     pub nodes: Vec<ReplicaObservation>,
     /// The nodes in the spec that cannot keep a copy, with the reason.
     pub unusable: Vec<(String, Finding)>,
@@ -27,15 +27,15 @@ pub struct ReplicasObservation {
 /// The observation of a copy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReplicaObservation {
-    /// The node.
+    /// The node that keeps the copy.
     pub node: NodeName,
-    /// Its agent.
+    /// Whether the node's agent is connected, and had time to report.
     pub agent: AgentState,
     /// Whether its agent can connect to other nodes.
     pub has_peers: bool,
     /// The node, this one or the source, that has no room for another partner.
     pub crowded: Option<NodeName>,
-    /// Its newest report on the current content.
+    /// The newest report of the node on the current content; `None` before the first one.
     pub report: Option<Box<DatasetReport>>,
 }
 
@@ -44,7 +44,7 @@ pub struct ReplicaObservation {
 pub struct ReplicaRows {
     /// A row per node of the spec.
     pub rows: Vec<DatasetReplica>,
-    /// `2/2`.
+    /// Copies in sync and all copies, such as `2/2`.
     pub in_sync: String,
     /// How far the copy that is furthest behind is behind.
     pub lag: Option<String>,

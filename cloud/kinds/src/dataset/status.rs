@@ -24,13 +24,13 @@ pub const REPLICATED: &str = "Replicated";
 /// The observation of a dataset.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DatasetObservation {
-    /// The data.
+    /// The observation of the data on the node of the spec.
     pub source: Observed<ReportedDataset>,
     /// The copies; `None` if the spec names none.
     pub replicas: Option<ReplicasObservation>,
 }
 
-/// The next status.
+/// Returns the status to write; the previous one if nothing new is known.
 #[must_use]
 pub fn next(previous: &DatasetStatus, inputs: &StatusInputs<DatasetObservation>) -> DatasetStatus {
     let is_same_spec = previous.observed_generation == inputs.generation;

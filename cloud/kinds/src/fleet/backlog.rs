@@ -1,4 +1,4 @@
-//! The nodes whose messages are not decided yet, in the order in which they get them. It holds no
+//! The nodes whose messages are not decided yet, in the order in which they get them. It has no
 //! messages: what a node needs is decided when its turn comes, from the desired state of that time.
 //! Pure.
 
@@ -9,7 +9,8 @@ use neptune_wire::{NodeName, Sync, SyncNotices};
 /// What a node gets besides the changes of its desired state.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Due {
-    /// Everything that it should have, because the transport may have lost it.
+    /// Whether the node gets everything that it should have, because the transport may have lost
+    /// it.
     pub snapshot: bool,
     /// The answer to its newest sync.
     pub sync: Option<Box<(Sync, SyncNotices)>>,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// Between two reports of a worker that are processed. Workers report once per second; a connection
-/// may be faster than the one before.
+/// The time between two reports of a worker that are processed. Workers report once per second; a
+/// connection may be faster than the one before.
 const MIN_INTERVAL: SignedDuration = SignedDuration::from_millis(500);
 
 /// What a cloud worker reported.
@@ -13,7 +13,7 @@ const MIN_INTERVAL: SignedDuration = SignedDuration::from_millis(500);
 pub struct CloudWorkerReport {
     /// The uid of its Pod: the status of an earlier Pod does not count.
     pub pod: String,
-    /// Its status: `running`, `completed` or `failed`.
+    /// The status that the worker reports: `running`, `completed` or `failed`.
     pub status: String,
 }
 

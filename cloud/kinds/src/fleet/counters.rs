@@ -12,19 +12,19 @@ const MAX_INSTANCES: usize = 16;
 /// What one agent instance counted for an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CounterReport {
-    /// The node.
+    /// The node that reports.
     pub node: NodeName,
-    /// The agent instance.
+    /// The agent instance that counted.
     pub instance: AgentInstance,
     /// The epoch of the newest message.
     pub epoch: u64,
     /// The number of the newest message in the epoch.
     pub seq: u64,
-    /// Cumulative numbers.
+    /// The counters since the instance began to count.
     pub counters: Counters,
 }
 
-/// Per object, by its uid.
+/// The counters of each object that are not in its status yet, by the uid of the object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnreportedCounters(BTreeMap<String, Vec<CounterReport>>);
 
@@ -74,7 +74,7 @@ impl UnreportedCounters {
 /// Reports of a node whose counters were refused, since the last accepted ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RefusedCounters {
-    /// Number of reports.
+    /// Number of refused reports.
     pub count: u64,
     /// Why the last one was refused.
     pub reason: String,

@@ -21,8 +21,8 @@ const TIMELY: SignedDuration = SignedDuration::from_secs(5);
 /// up to a minute late, together.
 const PERSISTENT: SignedDuration = SignedDuration::from_secs(10);
 
-/// By how much the clocks of both sides may diverge, in millionths. The smallest difference grows by
-/// that much, so a constant delay of 40 s is seen for eight hours.
+/// The rate by which the clocks of both sides may diverge, in millionths. The smallest difference
+/// grows by that much, so a constant delay of 40 s is seen for eight hours.
 const MAX_DRIFT: i64 = 1000;
 
 /// The delays that are distinguished, in seconds. A status is not written for each second.
@@ -32,7 +32,7 @@ const STEPS: [u32; 6] = [600, 300, 120, 60, 30, 10];
 #[derive(Debug, Clone, Default)]
 pub struct Delays {
     nodes: BTreeMap<NodeName, NodeDelay>,
-    /// Those whose batches are late.
+    /// The nodes whose batches are late, with the delay in seconds.
     late: BTreeMap<NodeName, u32>,
 }
 

@@ -41,7 +41,7 @@ pub struct FleetDesired {
     /// The nodes whose messages are not decided yet.
     backlog: Backlog,
     contents: Contents,
-    /// As [`neptune_wire::Index::batch_seconds`], for all nodes.
+    /// The value of [`neptune_wire::Index::batch_seconds`] for all nodes.
     batch_seconds: Option<u32>,
 }
 
@@ -50,7 +50,7 @@ enum InitialSync {
     /// It is not known yet which objects exist.
     #[default]
     NotStarted,
-    /// These objects were not planned yet.
+    /// These objects exist and were not planned yet.
     Pending(BTreeSet<ObjectKey>),
     /// All objects were planned.
     Complete,
@@ -146,7 +146,7 @@ impl FleetDesired {
         self.planned(object, &withdrawn.into_iter().map(|(node, _)| node).collect());
     }
 
-    /// A deleted object.
+    /// Forgets a deleted object, and withdraws what it required.
     pub fn remove(&mut self, object: &ObjectKey) {
         let mut touched = self.set_retained(object, &Retained::new());
         let before = self.requirements.remove(object).unwrap_or_default();

@@ -8,17 +8,17 @@ use neptune_wire::{ModelOutput, NodeName, ObjectKey};
 /// The newest metrics of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evaluation {
-    /// The node.
+    /// The node of the worker.
     pub node: NodeName,
     /// The object whose worker reported them.
     pub object: ObjectKey,
     /// The time in the report. A time in the future counts as the time of arrival.
     pub taken: Timestamp,
-    /// The report.
+    /// The metrics that the worker reported.
     pub output: ModelOutput,
 }
 
-/// Per model, by its uid.
+/// The newest metrics of each model, by the uid of the Model.
 #[derive(Debug, Clone, Default)]
 pub struct Evaluations(BTreeMap<String, Evaluation>);
 

@@ -9,13 +9,13 @@ use neptune_wire::{EncodedContent, ObjectKey, Resource, Sync};
 /// Resources that objects of other kinds require too.
 const SHARED: [Resource; 2] = [Resource::Models, Resource::Datasets];
 
-/// The incomplete kinds.
+/// The kinds whose objects are not all known and planned.
 #[derive(Debug, Default)]
 pub struct Incomplete(BTreeMap<Resource, Unplanned>);
 
 #[derive(Debug)]
 enum Unplanned {
-    /// It is not known which objects exist.
+    /// It is not known which objects of the kind exist.
     Unknown,
     /// These objects exist and were not planned yet.
     Objects(BTreeSet<ObjectKey>),

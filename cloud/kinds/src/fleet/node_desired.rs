@@ -24,7 +24,7 @@ pub struct NodeDesired {
     pub retained: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     /// The objects that changed since the last message was decided.
     changed: BTreeSet<ObjectKey>,
-    /// `None` before the first messages.
+    /// The source of the messages to the node; `None` before the first ones.
     pub source: Option<Source>,
     /// While kinds are incomplete: what the node has of them.
     pub found: Found,

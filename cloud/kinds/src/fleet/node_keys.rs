@@ -23,39 +23,39 @@ pub struct NodeKeys {
 pub enum NodeKey {
     /// The node's agent has not reported one.
     Missing,
-    /// It is the first key of the node, and is used as soon as it is recorded.
+    /// The key is the first one of the node, and is used as soon as it is recorded.
     Unrecorded,
     /// The entry of the node is invalid for this reason, and no key is used.
     Invalid(String),
-    /// The key is used.
+    /// The key is recorded, and used.
     Trusted(KeyPin),
     /// The node reports another key than the recorded one, which is not used.
     Changed {
         /// The key that is used.
         trusted: KeyPin,
-        /// The key that waits.
+        /// The reported key, which waits until it is trusted.
         reported: KeyPin,
     },
 }
 
-/// A record to write.
+/// A record of a node's key that has to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyChange {
-    /// The node.
+    /// The node whose key is recorded.
     pub node: NodeName,
-    /// The next record.
+    /// The record that replaces the present one.
     pub record: KeyRecord,
     /// The message of the Event, if another key was recorded before.
     pub note: Option<String>,
 }
 
 impl NodeKeys {
-    /// Nothing is recorded. Whether a key is used only if it is recorded.
+    /// Starts without a record. `is_required` is whether a key is used only if it is recorded.
     pub fn new(is_required: bool) -> Self {
         Self { is_required, ..Self::default() }
     }
 
-    /// Replaces the entries.
+    /// Replaces the recorded entries by those of the `ConfigMap`.
     pub fn replace(&mut self, entries: Arc<KeyEntries>) {
         self.entries = entries;
     }

@@ -11,11 +11,11 @@ use crate::reason::Reason;
 /// What is observed of something that runs elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observed<T> {
-    /// Its host reports this of the current spec.
+    /// The host reports this of the current spec.
     Reported(T),
-    /// Nothing was reported of the current spec yet.
+    /// The host has reported nothing of the current spec yet.
     Pending(Finding),
-    /// Its host is offline: what was reported before may hold or not.
+    /// The host is offline: what was reported before may be true or not.
     Unreachable(Finding),
     /// This controller has just started, so a missing report means nothing: the status stays as it
     /// was, or else is pending.

@@ -35,7 +35,7 @@ struct Wanted {
     pairs: BTreeSet<PeerPair>,
 }
 
-/// What changed by [`Partners::update`].
+/// The pairs that changed in [`Partners::update`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Exclusions {
     /// The nodes that got or lost a partner.

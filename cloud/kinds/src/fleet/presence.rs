@@ -48,7 +48,7 @@ struct NodePresence {
     /// A start that is earlier than the newest one and still sends heartbeats, and since when.
     earlier: Option<(AgentInstance, u64, Timestamp)>,
     online: bool,
-    /// It is offline because its heartbeats stopped, not because of a last will.
+    /// Whether the node is offline because its heartbeats stopped, not because of a last will.
     expired: bool,
     last_seen: Timestamp,
     /// Seconds between its heartbeats.
@@ -69,14 +69,14 @@ struct Runs {
 /// Whether a node's agent is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// Its last sign of life is recent.
+    /// The last sign of life of the node is recent.
     Online,
-    /// Its last will came, or its heartbeats stopped.
+    /// The last will of the node came, or its heartbeats stopped.
     Offline {
         /// The time of its last message.
         since: Timestamp,
     },
-    /// It has not reported since this controller started.
+    /// The node has not reported since this controller started.
     NeverSeen,
 }
 
@@ -244,7 +244,7 @@ impl Nodes {
         }
     }
 
-    /// After a time without a connection: nodes that expired in it may be online.
+    /// Forgets which nodes expired during a time without a connection: they may be online.
     pub fn on_reconnected(&mut self) {
         self.nodes.values_mut().for_each(|node| node.expired = false);
     }
@@ -272,7 +272,7 @@ impl Nodes {
         self.with_problems.remove(node);
     }
 
-    /// When [`Nodes::expire`] may return a node next.
+    /// Returns the earliest time at which [`Nodes::expire`] may return a node.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         self.expiries.first().map(|(at, _)| *at)
     }

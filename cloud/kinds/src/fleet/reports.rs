@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use neptune_wire::{AgentInstance, NodeName, ObjectKey, ReportOutput, SortedMap, StatusReport};
 
-/// Agent instances per object and node whose reports are held. Only invented ones are more.
+/// Agent instances per object and node whose reports are kept. Only invented ones are more.
 const MAX_INSTANCES: usize = 4;
 
 /// An object on a node.
 pub type Place = (ObjectKey, NodeName);
 
-/// Per place, the newest report of each instance: a report of another instance than the one that is
+/// The newest report of each instance, per place: a report of another instance than the one that is
 /// connected hides nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Reports(BTreeMap<Place, SortedMap<AgentInstance, Box<StatusReport>>>);
 
 impl Reports {
-    /// Holds a report instead of the one before of its instance. If there are too many instances,
+    /// Keeps a report instead of the one before of its instance. If there are too many instances,
     /// only the report of the `current` one stays beside it. What is processed when it arrives is
     /// dropped: counters and metrics.
     pub fn insert(
@@ -44,7 +44,7 @@ impl Reports {
         self.0.get(place)?.values().next().map(Box::as_ref)
     }
 
-    /// Whether no report is held.
+    /// Returns whether no report is kept.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -23,7 +23,7 @@ pub struct PeerFacts {
     pub zone: Option<String>,
     /// The key of the agent.
     pub pin: KeyPin,
-    /// What the agent reports.
+    /// Where the agent listens for its peers, and what it shares.
     pub endpoint: PeerEndpoint,
 }
 

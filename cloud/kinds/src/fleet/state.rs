@@ -41,10 +41,10 @@ pub struct FleetState {
     key_changes: BTreeMap<NodeName, KeyChange>,
 }
 
-/// Which objects a message affects.
+/// The objects that a message affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Affected {
-    /// None: the message brought nothing new.
+    /// No object: the message brought nothing new.
     None,
     /// The object of the report.
     Object,
@@ -53,7 +53,7 @@ pub enum Affected {
 }
 
 impl Affected {
-    /// At least the object.
+    /// Returns at least the object, for a message that always affects it.
     #[must_use]
     pub fn or_object(self) -> Self {
         if self == Self::None { Self::Object } else { self }
@@ -254,7 +254,7 @@ impl FleetState {
         if was_held { Affected::Object } else { Affected::None }
     }
 
-    /// After a time without a connection.
+    /// Forgets which nodes expired during a time without a connection: they may be online.
     pub fn on_reconnected(&mut self) {
         self.nodes.on_reconnected();
     }
@@ -284,7 +284,7 @@ impl FleetState {
         expired
     }
 
-    /// When [`FleetState::expire`] may return a node next.
+    /// Returns the earliest time at which [`FleetState::expire`] may return a node.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         self.nodes.next_expiry()
     }
@@ -359,7 +359,7 @@ impl FleetState {
         self.unreported.get(uid)
     }
 
-    /// These counters are in the object's status.
+    /// Records that these counters are in the object's status.
     pub fn mark_reported(&mut self, uid: &str, reported: &[CounterReport]) {
         self.unreported.mark_reported(uid, reported);
     }

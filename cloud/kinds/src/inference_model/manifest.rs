@@ -53,8 +53,8 @@ pub fn version(
     Some(served(file, &directory?.path))
 }
 
-/// The version and program of a Deployment while the annotation holds its switch: those that it
-/// has.
+/// Returns the version and program of a Deployment while the annotation prevents its switch: those
+/// that it has.
 pub fn held(
     model: &InferenceModel,
     target: Option<ServedModel>,
@@ -79,7 +79,7 @@ pub fn held(
     if current.is_none() {
         let (Deployed::Version(name) | Deployed::Image(name)) = deployed;
         let message = format!(
-            "spec no longer has {}, held by annotation {HOLD_ANNOTATION}; restore it or remove the annotation",
+            "spec no longer has {}, kept by annotation {HOLD_ANNOTATION}; restore it or remove the annotation",
             named(Some(name))
         );
         findings.push(Finding::new(Reason::HeldVersionMissing, message));

@@ -31,7 +31,7 @@ pub struct ReportedServer {
     pub transition: TransitionStatus,
     /// Reason and message of the state.
     pub finding: Finding,
-    /// The running download.
+    /// The progress of the download; `None` while nothing is downloaded.
     pub progress: Option<ServingProgress>,
     /// The last version that could not be served.
     pub failure: Option<ServingFailure>,
@@ -40,13 +40,13 @@ pub struct ReportedServer {
 /// The inputs of [`of_agent`].
 #[derive(Debug, Clone, Copy)]
 pub struct AgentServer<'a> {
-    /// The server's node.
+    /// The node that runs the server.
     pub node: &'a NodeName,
-    /// The target version.
+    /// The version to serve; `None` while the spec is invalid.
     pub target: Option<&'a str>,
-    /// Whether the annotation holds the switch.
+    /// Whether the annotation keeps the running version.
     pub hold: bool,
-    /// The node's agent.
+    /// Whether the node's agent is connected, and had time to report.
     pub agent: AgentState,
     /// The newest report of the node on the model.
     pub report: Option<&'a StatusReport>,

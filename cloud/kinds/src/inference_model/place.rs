@@ -21,24 +21,24 @@ use crate::{
 /// The supported types of a Service; the first is the default.
 const SERVICE_TYPES: [&str; 3] = ["NodePort", "ClusterIP", "LoadBalancer"];
 
-/// What runs the server.
+/// Where the server runs, and what keeps it running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// The agent of a node.
     Agent {
-        /// The agent's node.
+        /// The node of the agent.
         node: NodeName,
     },
     /// The agent of each of these nodes.
     EachAgent {
-        /// The agents' nodes, sorted.
+        /// The nodes of the agents, sorted by name.
         nodes: Vec<NodeName>,
     },
     /// The cluster, as a Deployment behind a Service.
     Cluster {
         /// The nodes on which the scheduler may place the Pods.
         placement: PodPlacement,
-        /// The number of servers.
+        /// Number of Pods of the Deployment.
         replicas: i32,
         /// The type of the Service.
         service_type: &'static str,
@@ -59,7 +59,7 @@ impl Place {
 /// The nodes on which the scheduler may place Pods.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodPlacement {
-    /// The node of `spec.nodeName`.
+    /// The node of `spec.nodeName`; `None` if the spec names none.
     pub node: Option<String>,
     /// The labels of `spec.nodeSelector`, if no node is named.
     pub selector: BTreeMap<String, String>,

@@ -30,7 +30,7 @@ const MAX_SECONDS: i32 = 86_400;
 /// The program of a model server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
-    /// The image.
+    /// The image of the container, with its tag.
     pub image: String,
     /// Replaces the image's entry point; empty to keep it.
     pub command: Vec<String>,
@@ -41,7 +41,7 @@ pub struct Program {
     pub resources: ResourceLimits,
     /// How the server loads another version.
     pub reload: ServerUpdateMode,
-    /// The health check.
+    /// Where and how often the server's health is checked.
     pub health: HealthCheck,
     /// The directory of the versions; `None` if the image contains its model.
     pub directory: Option<VersionDirectory>,
@@ -49,7 +49,7 @@ pub struct Program {
     pub transformer: Option<Box<Transformer>>,
 }
 
-/// Where the programs of an endpoint listen.
+/// The ports at which the programs of an endpoint listen.
 #[derive(Debug, Clone, Copy)]
 pub struct Listen {
     /// The port of the endpoint.

@@ -29,11 +29,11 @@ pub struct DeployedServer<'a> {
     pub deployment: Option<&'a Deployment>,
     /// The Pods of the Deployment. Without known Pods only the Deployment is evaluated.
     pub pods: &'a [&'a Pod],
-    /// The target version.
+    /// The version to serve; `None` while the spec is invalid.
     pub target: Option<&'a str>,
-    /// Whether the annotation holds the switch.
+    /// Whether the annotation keeps the deployed version.
     pub hold: bool,
-    /// The current status.
+    /// The status in the API server, which has earlier failures.
     pub previous: &'a InferenceModelStatus,
     /// The current time, for a new failure.
     pub now: Timestamp,
@@ -100,7 +100,7 @@ fn switch(
         (TransitionStatus::InProgress, Reason::ServerStarting, message)
     } else if is_complete && !is_target {
         let message = format!(
-            "annotation {HOLD_ANNOTATION} holds {}; remove it to switch to {}",
+            "annotation {HOLD_ANNOTATION} keeps {}; remove it to switch to {}",
             named(deployed),
             named(target)
         );

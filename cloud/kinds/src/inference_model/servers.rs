@@ -18,16 +18,16 @@ const MAX_MESSAGE_CHARS: usize = 256;
 /// What is observed of a model's servers.
 #[derive(Debug, Clone)]
 pub enum Servers {
-    /// One server, or a Deployment.
+    /// The one server of a node, or all servers of a Deployment.
     One(ObservedServer),
-    /// One server on each node.
+    /// The servers of several nodes, one on each.
     Each(Vec<ServerOnNode>),
 }
 
 /// The server of a node.
 #[derive(Debug, Clone)]
 pub struct ServerOnNode {
-    /// The node.
+    /// Name of the node.
     pub node: String,
     /// The URL of the server, if it is known.
     pub url: Option<String>,

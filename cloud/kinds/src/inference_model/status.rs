@@ -27,9 +27,9 @@ pub const DEGRADED: &str = "Degraded";
 /// The observation of a model.
 #[derive(Debug, Clone)]
 pub struct ServerObservation {
-    /// The target version.
+    /// The version to serve; `None` while the spec is invalid.
     pub target: Option<String>,
-    /// Its place; `None` while the spec is invalid.
+    /// Where the model server runs; `None` while the spec is invalid.
     pub placed: Option<Placed>,
     /// The state of the server, or of the servers on several nodes.
     pub servers: Servers,
@@ -44,13 +44,13 @@ pub struct Placed {
     pub url: Option<String>,
     /// A remark on a part of the spec that has no effect.
     pub remark: Option<String>,
-    /// The number of servers.
+    /// Number of servers that the spec asks for.
     pub replicas: i32,
     /// The label selector of the Pods, if there are any.
     pub selector: Option<String>,
 }
 
-/// The next status.
+/// Returns the status to write; the previous one if nothing new is known.
 #[must_use]
 pub fn next(
     previous: &InferenceModelStatus,

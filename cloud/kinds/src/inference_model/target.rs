@@ -35,7 +35,7 @@ pub struct InferenceModelFacts {
     pub gateway_image: String,
 }
 
-/// What a Deployment serves.
+/// What the present Deployment serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deployed {
     /// A version of the manifest.
@@ -78,7 +78,7 @@ pub fn model_origin(model: &InferenceModel) -> ModelOrigin<'_> {
 pub fn target<'a>(model: &'a InferenceModel, resolved: Option<&'a ServedModel>) -> Option<&'a str> {
     match model_origin(model) {
         ModelOrigin::Model => resolved.map(|served| served.version.as_str()),
-        // While the annotation holds a Deployment, the resolved version is the held one.
+        // While the annotation keeps a Deployment, the resolved version is the kept one.
         ModelOrigin::Image(_) | ModelOrigin::Manifest => target_version(model),
     }
 }
@@ -101,7 +101,7 @@ pub fn nodes_of(status: &InferenceModelStatus) -> impl Iterator<Item = &str> {
     status.node.as_deref().into_iter().chain(servers)
 }
 
-/// Whether the annotation holds the switch to the target version.
+/// Returns whether the annotation prevents the switch to the target version.
 pub fn hold(model: &InferenceModel) -> bool {
     let annotations = model.metadata.annotations.as_ref();
     annotations.and_then(|all| all.get(HOLD_ANNOTATION)).is_some_and(|value| value == "true")

@@ -21,20 +21,20 @@ use crate::{
     },
 };
 
-/// A valid `InferenceModel`.
+/// A valid `InferenceModel`, with what the plan needs of the cluster.
 #[derive(Debug, Clone)]
 pub struct ValidInferenceModel {
-    /// The key in messages.
+    /// The key of the object in messages to nodes.
     pub key: ObjectKey,
-    /// The metadata in messages.
+    /// The metadata of the object in messages to nodes.
     pub metadata: ObjectMetadata,
     /// The name of its server.
     pub name: WorkerName,
-    /// What runs the server.
+    /// Where the server runs, and what keeps it running.
     pub place: Place,
     /// The port of the endpoint.
     pub port: u16,
-    /// Its port for gRPC, if the spec has one.
+    /// The port for gRPC; `None` if the spec has none.
     pub grpc_port: Option<u16>,
     /// The program of the server.
     pub program: Program,
@@ -44,7 +44,7 @@ pub struct ValidInferenceModel {
     pub credentials: Option<SecretReference>,
     /// Whether the spec sets 0 replicas at the edge: the node runs no server.
     pub is_stopped: bool,
-    /// Whether the annotation holds the switch.
+    /// Whether the annotation keeps the running version.
     pub hold: bool,
     /// A remark on a part of the spec that has no effect.
     pub remark: Option<String>,
@@ -103,7 +103,7 @@ pub fn validate(
         return Err(std::mem::take(findings));
     };
     let (version, program) = match &facts.deployed {
-        // Agents implement the hold. A Deployment is planned as it is.
+        // Agents implement the annotation. A Deployment is planned as it is.
         Some(deployed) if hold && !on_node => {
             manifest::held(model, version, program, deployed, findings)
         }
@@ -268,7 +268,7 @@ mod tests {
         validate(&model, &facts).map(|_| ()).unwrap_err()
     }
 
-    /// Served by Triton with gRPC.
+    /// Makes the model one that Triton serves with gRPC.
     fn triton(model: &mut InferenceModel, _: &mut InferenceModelFacts) {
         model.spec.framework_type = "triton".to_owned();
         model.spec.grpc_port = Some(8502);
@@ -729,7 +729,7 @@ mod tests {
                 f.deployed = Some(Deployed::Version("2".into()));
             },
             Reason::HeldVersionMissing,
-            "spec no longer has version 2, held by annotation",
+            "spec no longer has version 2, kept by annotation",
         ),
     ];
 

@@ -22,19 +22,19 @@ use crate::{
 /// The objects that a service refers to; `None` if one does not exist.
 #[derive(Debug, Clone)]
 pub struct ServiceFacts {
-    /// The edge worker's model.
+    /// The Model of the edge worker.
     pub edge_model: Option<Arc<Model>>,
     /// The choice of the edge worker's model, if labels select it.
     pub selection: Option<Selection>,
-    /// The cloud worker's model.
+    /// The Model of the cloud worker.
     pub cloud_model: Option<Arc<Model>>,
-    /// The edge worker's dataset.
+    /// The Dataset that the edge worker reads.
     pub edge_dataset: Option<Arc<Dataset>>,
     /// The edge worker's node, if the spec names it.
     pub edge_node: Option<Arc<Node>>,
     /// The nodes that match the edge worker's selector, if there is one.
     pub edge_selected: SelectedNodes,
-    /// The cloud worker's node.
+    /// The Node that the cloud worker names.
     pub cloud_node: Option<Arc<Node>>,
     /// The framework table, or the error of its `ConfigMap`.
     pub frameworks: Result<Arc<Frameworks>, String>,
@@ -50,14 +50,14 @@ pub struct ServiceFacts {
     pub pod_policy: PodPolicy,
     /// How a cloud worker in a Pod reports; `None` if it cannot.
     pub reports: Option<ReportAccess>,
-    /// What a gateway needs.
+    /// What a gateway needs of the cluster.
     pub gateway: GatewayFacts,
 }
 
 /// What a gateway needs of the cluster.
 #[derive(Debug, Clone, Default)]
 pub struct GatewayFacts {
-    /// The image of gateways.
+    /// The image from which gateways run.
     pub image: String,
     /// The addresses that the agents of the edge worker's nodes report.
     pub edge_addresses: BTreeMap<String, String>,
@@ -71,7 +71,7 @@ pub struct GatewayFacts {
     pub cloud_server_service: Option<CloudService>,
     /// The service that `spec.cloudWorker.service` names.
     pub other: Option<OtherService>,
-    /// What holds `goal.totalUploadRatio`, if it is a goal of the service.
+    /// What enforces `goal.totalUploadRatio`, if it is a goal of the service.
     pub total: Option<TotalUpload>,
     /// The Dataset that takes captured samples.
     pub capture_dataset: Option<Arc<Dataset>>,
@@ -103,7 +103,7 @@ pub struct OtherService {
 /// The Service of a cloud worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CloudService {
-    /// Its `ClusterIP`; `None` if the API server assigned none.
+    /// The `ClusterIP` of the Service; `None` if the API server assigned none.
     pub cluster_ip: Option<IpAddr>,
 }
 
@@ -115,7 +115,7 @@ pub struct Selection {
     /// The next status. It may name a better model that the plan uses once the status has it, so
     /// that another controller knows the choice and its time.
     pub status: Option<Box<SelectedModel>>,
-    /// When to choose again although nothing changes.
+    /// The time after which the choice is made again, if nothing changes before.
     pub replan_after: Option<Duration>,
     /// Why there is no choice.
     pub finding: Option<Finding>,

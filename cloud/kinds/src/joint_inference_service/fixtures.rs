@@ -63,7 +63,7 @@ pub fn classifier() -> (JointInferenceService, ServiceFacts) {
     (service, assistant_facts())
 }
 
-/// A creation timestamp.
+/// Returns a creation timestamp this number of seconds after 1970.
 pub fn second(second: i64) -> Option<Time> {
     Timestamp::from_second(second).ok().map(Time)
 }
@@ -76,7 +76,7 @@ pub fn used_port(node: &str, port: u16, created: i64) -> NodePort {
     of_model(&model).remove(0)
 }
 
-/// The facts of [`assistant`].
+/// The facts with which [`assistant`] is valid.
 pub fn assistant_facts() -> ServiceFacts {
     ServiceFacts {
         edge_model: Some(model("smollm2", "https://models.test/smollm2.gguf")),
@@ -133,7 +133,7 @@ pub fn facts() -> ServiceFacts {
     }
 }
 
-/// [`facts`] with an agent on the cloud node.
+/// Returns [`facts`] with an agent on the cloud node.
 pub fn facts_with_agent() -> ServiceFacts {
     let mut node = node("solar-corona-cloud", &[("neptune.io/runtime", "agent")]);
     let address = NodeAddress { address: "192.0.2.7".to_owned(), type_: "InternalIP".to_owned() };

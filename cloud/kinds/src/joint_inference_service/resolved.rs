@@ -22,12 +22,12 @@ pub const SERVICE_PORT: u16 = 5000;
 /// The gRPC port of a model server behind a Service.
 pub const SERVICE_GRPC_PORT: u16 = 5001;
 
-/// A valid service.
+/// A valid service, with what the plan needs of the cluster.
 #[derive(Debug, Clone)]
 pub struct ValidService {
-    /// The key in messages.
+    /// The key of the object in messages to nodes.
     pub key: ObjectKey,
-    /// The metadata in messages.
+    /// The metadata of the object in messages to nodes.
     pub metadata: ObjectMetadata,
     /// What runs on the edge nodes.
     pub edge: EdgeSide,
@@ -35,11 +35,11 @@ pub struct ValidService {
     pub edge_nodes: Vec<NodeName>,
     /// The choice of the edge worker's model, if labels select it.
     pub selection: Option<Selection>,
-    /// What answers hard samples.
+    /// The worker or server that answers hard samples.
     pub cloud: CloudSide,
     /// The edge worker's dataset, if the spec names one.
     pub dataset: Option<Arc<Dataset>>,
-    /// What holds `goal.totalUploadRatio`, if it is a goal of the service.
+    /// What enforces `goal.totalUploadRatio`, if it is a goal of the service.
     pub total: Option<TotalUpload>,
 }
 
@@ -50,14 +50,14 @@ pub enum EdgeSide {
     Worker(Box<ResolvedWorker>),
     /// A gateway in front of a model server.
     Gateway {
-        /// The gateway.
+        /// The gateway, with resolved references.
         gateway: Box<ValidGateway>,
         /// The `InferenceModel` to apply; `None` if the user manages it.
         owned: Option<Box<InferenceModel>>,
     },
 }
 
-/// What answers hard samples.
+/// The worker or server that answers hard samples.
 #[derive(Debug, Clone)]
 pub enum CloudSide {
     /// A program of the user.
@@ -76,11 +76,11 @@ pub enum CloudSide {
 /// A cloud worker with resolved references.
 #[derive(Debug, Clone)]
 pub struct ValidCloudWorker {
-    /// The worker.
+    /// The worker, with resolved references.
     pub worker: ResolvedWorker,
-    /// Its node.
+    /// The node that runs the worker.
     pub node: NodeName,
-    /// Its runtime.
+    /// Whether a Pod or the agent of the node runs the worker.
     pub runtime: CloudRuntime,
 }
 
@@ -110,7 +110,7 @@ pub enum CloudRuntime {
 pub struct ResolvedWorker {
     /// The container name, unique on the node.
     pub name: WorkerName,
-    /// The Model object.
+    /// The Model object of the worker.
     pub model: Arc<Model>,
     /// The path or URL of the model.
     pub source: ArtifactAddress,
@@ -120,7 +120,7 @@ pub struct ResolvedWorker {
     pub command: Vec<String>,
     /// CPU and memory limits.
     pub limits: ResourceLimits,
-    /// The variables of `spec.*.workerSpec.env`.
+    /// The environment variables of `spec.*.workerSpec.env`.
     pub env: BTreeMap<String, String>,
 }
 
@@ -131,11 +131,11 @@ pub struct ResolvedServer {
     pub name: String,
     /// The name under which it serves the model.
     pub model_name: String,
-    /// Its port.
+    /// The port for REST.
     pub port: u16,
-    /// Its port for gRPC, if it has one.
+    /// The port for gRPC; `None` if the server has none.
     pub grpc_port: Option<u16>,
-    /// Its protocol, if it is known.
+    /// The protocol of the server; `None` if it is not known.
     pub protocol: Option<ServerProtocol>,
     /// The `InferenceModel` to apply; `None` if the user manages it.
     pub owned: Option<InferenceModel>,
@@ -148,7 +148,7 @@ pub struct ValidGateway {
     pub name: WorkerName,
     /// The image of the container.
     pub image: String,
-    /// Its configuration.
+    /// The configuration that the gateway's container reads.
     pub config: Config,
     /// The name of the `InferenceModel` that serves the edge's model.
     pub server: ObjectName,
@@ -158,34 +158,35 @@ pub struct ValidGateway {
     pub ca_file: Option<String>,
     /// The directory of captured samples on the node.
     pub capture_dir: Option<String>,
-    /// Its ports on the node: for REST, and for gRPC if it has one.
+    /// The ports of the gateway on the node: for REST, and for gRPC if it has one.
     pub ports: Vec<u16>,
     /// The addresses of its nodes, if a Service is to reach it.
     pub exposed: Option<Vec<(NodeName, String)>>,
-    /// Where clients connect to it.
+    /// The addresses at which clients connect to the gateways.
     pub address: GatewayAddress,
 }
 
-/// Where clients connect to the gateways of a service, and how.
+/// The addresses at which clients connect to the gateways of a service, and their protocol.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GatewayAddress {
-    /// The URL.
+    /// The URL for REST, as in the status; `None` while it is not known.
     pub url: Option<String>,
-    /// The URL for gRPC.
+    /// The URL for gRPC; `None` without a port for gRPC.
     pub grpc_url: Option<String>,
     /// The URL of its Service, if it is exposed.
     pub service_url: Option<String>,
-    /// The protocol.
+    /// The protocol that clients use, as in the status.
     pub protocol: Option<String>,
 }
 
 /// The server that answers hard samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloudTarget {
-    /// Its section of the configuration, without the files, which the agent sets. The addresses of its
-    /// host are a part of it, so that another address does not replace the container.
+    /// The server's section of the configuration, without the files, which the agent sets. The
+    /// addresses of its host are a part of it, so that another address does not replace the
+    /// container.
     pub config: Cloud,
-    /// Its protocol, if it is known.
+    /// The protocol of the server; `None` if it is not known.
     pub protocol: Option<ServerProtocol>,
     /// Whether it is the gateway of another service.
     pub is_gateway: bool,
@@ -220,7 +221,7 @@ pub struct PlacedService {
     pub model: Option<Box<SelectedModel>>,
     /// Where clients connect to its gateways; `None` without a gateway.
     pub gateway: Option<Box<GatewayAddress>>,
-    /// What holds `goal.totalUploadRatio`, if it is a goal of the service.
+    /// What enforces `goal.totalUploadRatio`, if it is a goal of the service.
     pub total: Option<Box<TotalUpload>>,
 }
 

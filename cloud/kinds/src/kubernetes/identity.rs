@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use crate::{finding::Finding, kind::Kind, reason::Reason};
 
-/// Who the controller is in the cluster.
+/// The identity of the controller in the cluster.
 #[derive(Debug, Clone)]
 pub struct ControllerIdentity {
-    /// Its namespace.
+    /// Namespace of the controller.
     pub namespace: String,
-    /// The name of its `ServiceAccount`.
+    /// Name of the controller's `ServiceAccount`.
     pub service_account: String,
 }
 

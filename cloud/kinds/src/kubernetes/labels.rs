@@ -19,7 +19,7 @@ pub fn has_labels(metadata: &ObjectMeta, selector: &Labels) -> bool {
     contains(metadata.labels.as_ref().unwrap_or(&Labels::new()), selector)
 }
 
-/// `KubeEdge`'s label of an edge node.
+/// The label by which `KubeEdge` marks an edge node.
 pub const EDGE_LABEL: &str = "node-role.kubernetes.io/edge";
 
 /// The labels of a control-plane node, today and before Kubernetes 1.24.

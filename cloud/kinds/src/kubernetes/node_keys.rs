@@ -12,7 +12,7 @@ use std::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use neptune_wire::{KeyPin, NodeName};
 
-/// Its name, in the controller's namespace.
+/// Name of the `ConfigMap` with the keys, in the controller's namespace.
 pub const NODE_KEYS: &str = "neptune-node-keys";
 
 /// The keys of all recorded nodes.
@@ -55,7 +55,7 @@ impl FromStr for KeyRecord {
 /// The entries of a `ConfigMap`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyEntries {
-    /// The valid ones.
+    /// The valid entries, by node.
     pub records: KeyRecords,
     /// What is wrong with the others, by name. An invalid entry is not a missing one: a person wrote
     /// it to decide which key is trusted.

@@ -14,7 +14,7 @@ pub fn is_edge_node(node: &Node) -> bool {
     label(node, EDGE_LABEL).is_some() || is_agent_node(node)
 }
 
-/// A label's value.
+/// Returns the value of a Node's label, if it has the label.
 pub fn label<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
     node.metadata.labels.as_ref()?.get(name).map(String::as_str)
 }
@@ -29,9 +29,9 @@ pub fn internal_address(node: &Node) -> Option<&str> {
 /// The readiness of a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeReadiness {
-    /// Its Ready condition is True, or it has none.
+    /// The Ready condition of the Node is True, or it has none.
     Ready,
-    /// Its Ready condition is False or Unknown.
+    /// The Ready condition of the Node is False or Unknown.
     NotReady,
     /// The Node does not exist.
     Gone,

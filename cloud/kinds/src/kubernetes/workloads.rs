@@ -33,9 +33,9 @@ const GIVE_UP_AFTER: &str = "60";
 /// The Deployment and the Service of an owner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KubernetesObjects {
-    /// Runs the container.
+    /// The Deployment that runs the container.
     pub deployment: Deployment,
-    /// Its address in the cluster.
+    /// The Service in front of the Pods.
     pub service: Service,
 }
 
@@ -51,9 +51,9 @@ pub struct OwnedObjects {
 /// A Service without a selector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExposedService {
-    /// The Service.
+    /// The Service without a selector.
     pub service: Service,
-    /// The addresses behind it.
+    /// The addresses to which the Service forwards.
     pub endpoints: Endpoints,
 }
 
@@ -121,7 +121,7 @@ pub fn rolling_update() -> DeploymentStrategy {
 
 /// A volume of the Pod that an init container fills.
 pub struct Fetched {
-    /// The volume.
+    /// The volume that receives the file.
     pub volume: Volume,
     /// The read-only mount for the container that uses it.
     pub mount: VolumeMount,
@@ -136,7 +136,7 @@ pub struct Fetch<'a> {
     pub directory: &'a str,
     /// The address of the model.
     pub url: &'a str,
-    /// The expected digest.
+    /// The SHA-256 that the file must have; `None` if it is not verified.
     pub sha256: Option<&'a str>,
     /// The path of the model, in `directory`.
     pub output: &'a str,
@@ -190,7 +190,7 @@ pub fn limits(resources: &ResourceLimits) -> Option<ResourceRequirements> {
         .then(|| ResourceRequirements { limits: Some(limits), ..ResourceRequirements::default() })
 }
 
-/// A read-only mount.
+/// Makes a read-only mount of a volume.
 pub fn read_only(name: &str, path: &str) -> VolumeMount {
     VolumeMount {
         name: name.to_owned(),
@@ -200,7 +200,7 @@ pub fn read_only(name: &str, path: &str) -> VolumeMount {
     }
 }
 
-/// An environment variable.
+/// Makes an environment variable with a plain value.
 pub fn variable(name: &str, value: &str) -> EnvVar {
     EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None }
 }

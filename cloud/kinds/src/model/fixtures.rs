@@ -7,7 +7,7 @@ use neptune_api::{Model, ModelSpec};
 
 use crate::kubernetes::labels::EDGE_LABEL;
 
-/// The Model `default/small`.
+/// Returns the Model `default/small` with this spec.
 pub fn model(spec: ModelSpec) -> Model {
     let mut model = Model::new("small", spec);
     model.metadata.namespace = Some("default".to_owned());

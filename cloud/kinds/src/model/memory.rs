@@ -19,10 +19,10 @@ pub struct ModelMemory {
 /// What has to be read again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Changes {
-    /// Everything.
+    /// Everything has to be read again.
     #[default]
     All,
-    /// These.
+    /// Only the named services and nodes have to be read again.
     Some {
         /// Services of the namespace, by name.
         services: BTreeSet<String>,

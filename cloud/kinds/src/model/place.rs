@@ -98,12 +98,12 @@ fn usable(name: &str, node: Option<&Node>) -> Result<NodeName, Finding> {
     Err(Finding::new(Reason::NodeNotEdge, message))
 }
 
-/// The warning about a placement whose nodes may hold different files.
+/// The warning about a placement whose nodes may have different files.
 pub fn warning(model: &Model) -> Option<String> {
     let spec = &model.spec;
     let is_fixed = spec.sha256sum.is_some() || is_immutable(&spec.model_url);
     (spec.placement.is_some() && !is_fixed).then(|| {
-        "placement needs a sha256sum or an immutable path: without it nodes may hold different files"
+        "placement needs a sha256sum or an immutable path: without it nodes may have different files"
             .to_owned()
     })
 }

@@ -13,9 +13,9 @@ use neptune_wire::NodeName;
 pub enum RowState {
     /// The node has the file in the spec.
     Present,
-    /// It reports that it cannot get the file.
+    /// The node reports that it cannot get the file.
     Failed,
-    /// Anything else.
+    /// The node has no file, has another one, or does not report.
     Missing,
 }
 
@@ -29,7 +29,7 @@ pub struct NodeRows {
     placed: Arc<[NodeName]>,
     /// The nodes that do not report the file.
     missing: BTreeSet<NodeName>,
-    /// Those of them that report a failure.
+    /// The nodes of `missing` that report a failure.
     failed: BTreeSet<NodeName>,
     /// Nodes of the placement that report the file.
     placed_present: usize,
@@ -40,7 +40,7 @@ struct Row {
     /// Number of services that need the model on the node.
     services: usize,
     is_placed: bool,
-    /// `None` without a report.
+    /// What the node reports; `None` before its first report.
     reported: Option<RowState>,
 }
 
@@ -49,9 +49,9 @@ struct Row {
 pub struct RowSummary {
     /// Nodes that need the model.
     pub wanted: usize,
-    /// Those of them that have it.
+    /// Number of nodes that need the model and have it.
     pub present: usize,
-    /// Those of them in the placement.
+    /// Number of nodes that need the model and belong to the placement.
     pub placed: usize,
     /// Nodes of the placement that have it.
     pub placed_present: usize,
@@ -186,7 +186,7 @@ mod tests {
 
     const LIMIT: usize = 4;
 
-    /// What a table is about.
+    /// The services, placement and reports from which a table is made.
     #[derive(Debug, Default)]
     struct World {
         services: BTreeMap<String, BTreeSet<NodeName>>,

@@ -33,7 +33,7 @@ const MAX_PEERS: usize = 8;
 /// The observation of a model.
 #[derive(Debug, Clone)]
 pub struct ModelObservation {
-    /// The spec's URL.
+    /// The URL of the file in the spec.
     pub model_url: String,
     /// The spec's digest, in lower case.
     pub sha256: Option<String>,
@@ -62,7 +62,7 @@ pub struct MeasuredByTraining {
     pub measured: MeasuredOutput,
 }
 
-/// What a placement lacks.
+/// The nodes that a placement lacks, and why.
 #[derive(Debug, Clone, Default)]
 pub struct PlacementObservation {
     /// The nodes in the spec that cannot keep the model, with the reason.
@@ -78,7 +78,7 @@ pub struct NodeObservation {
     pub node: NodeName,
     /// The state of its agent.
     pub agent: AgentState,
-    /// Its newest report on the model.
+    /// The newest report of the node on the model; `None` before the first one.
     pub presence: Option<Box<ModelPresenceReport>>,
 }
 

@@ -16,7 +16,7 @@ macro_rules! reasons {
         pub enum ReasonGroup { $($group),* }
 
         impl Reason {
-            /// Every reason.
+            /// Every reason, in the order of the table.
             pub const ALL: &[Self] = &[$($(Self::$name),*),*];
 
             /// The condition of an object with this reason: `Pending` is resolved when another

@@ -13,7 +13,7 @@ reasons! {
         NodeNotFound: Obstacle => Pending,
         /// The node has no label of an edge node.
         NodeNotEdge: Obstacle => Pending,
-        /// More nodes match the selector than placement All supports.
+        /// The selector matches more nodes than placement All supports.
         TooManyNodes: Obstacle => Pending,
         /// The node is a control-plane node, on which the operator allows no Pods.
         NodeIsControlPlane: Obstacle => Pending,
@@ -63,7 +63,7 @@ reasons! {
         ServerRefused: Obstacle => Failed,
     }
     JointInferenceService {
-        /// Both workers run.
+        /// The edge worker and the cloud worker run.
         WorkersRunning: Progress => Running,
         /// The edge worker finished its task.
         Completed: Progress => Completed,
@@ -99,7 +99,7 @@ reasons! {
         EnvInvalid: Obstacle => Failed,
         /// A limit is not a Kubernetes quantity above 0.
         ResourceInvalid: Obstacle => Failed,
-        /// A half has none or several forms, or a field that does not go with its form.
+        /// The edge or the cloud worker has none or several forms, or a field of another form.
         WorkerInvalid: Obstacle => Failed,
         /// A goal is no share, or contradicts another field.
         GoalInvalid: Obstacle => Failed,
@@ -299,7 +299,7 @@ reasons! {
     TrainingModel {
         /// A setting is out of its range, or contradicts another one.
         TrainingInvalid: Obstacle => Failed,
-        /// More workers than a run supports.
+        /// The run has more workers than are supported.
         TooManyWorkers: Obstacle => Failed,
         /// The Model of the first weights has no web address with a digest.
         InitialWeightsInvalid: Obstacle => Pending,
@@ -309,7 +309,7 @@ reasons! {
         AggregatorRefused: Obstacle => Failed,
         /// The controller has no rights for trainings in the namespace.
         RoleBindingMissing: Problem => Pending,
-        /// Workers train.
+        /// The workers of the round train.
         Training: Progress => Running,
         /// The weights are measured.
         Evaluating: Progress => Running,
@@ -347,7 +347,7 @@ reasons! {
         DownloadFailed: Problem => Pending,
         /// Weights or the program have another digest.
         DigestMismatch: Problem => Failed,
-        /// The program failed.
+        /// The program ended with an error.
         ScriptFailed: Problem => Failed,
         /// The program did not end in time.
         TimedOut: Problem => Failed,

@@ -9,7 +9,7 @@ pub const PORT: u16 = 8418;
 /// The init container that makes the key. Its termination message is the pin.
 pub const KEY_CONTAINER: &str = "key";
 
-/// Room for the database, in bytes.
+/// Bytes of the volume for the database.
 const DATABASE_BYTES: u64 = 256 << 20;
 
 /// Files of weights of a run beside the updates of its workers: the base, the new weights, the best

@@ -93,7 +93,7 @@ pub fn with(change: &Value) -> TrainingModel {
     serde_json::from_value(object).unwrap()
 }
 
-/// RFC 7386.
+/// Applies a JSON Merge Patch (RFC 7386).
 pub fn merge(value: &mut Value, change: &Value) {
     let Some(fields) = change.as_object() else {
         *value = change.clone();

@@ -22,7 +22,7 @@ pub struct FrozenRun {
     pub spec: ContentHash,
     /// The settings of the aggregator.
     pub settings: RunSettings,
-    /// The containers.
+    /// The container in which the workers of the run train.
     pub container: TrainingContainer,
     /// The server of an engine; `None` if the aggregator decides the rounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,7 +33,7 @@ pub struct FrozenRun {
     /// Seconds that the run may take; `None` for any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_seconds: Option<u64>,
-    /// The output Model.
+    /// The Model that receives the weights; `None` if the spec has no output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<FrozenOutput>,
     /// The samples of the Dataset of the schedule at the start.
@@ -50,18 +50,18 @@ pub struct FrozenRun {
 pub struct FrozenOutput {
     /// The name of the Model.
     pub model: String,
-    /// By how much the metric must beat the present one.
+    /// The difference by which the metric must beat the present one.
     pub min_improvement: f64,
 }
 
 /// The current or last run of an object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CurrentRun {
-    /// Its number.
+    /// Number of the run, from 1.
     pub number: u32,
     /// What it was started with.
     pub frozen: FrozenRun,
-    /// When it started.
+    /// When the run started.
     pub started: Timestamp,
     /// Whether it has ended.
     pub is_over: bool,
@@ -90,7 +90,7 @@ pub fn spec_hash(spec: &TrainingModelSpec) -> ContentHash {
 }
 
 impl FrozenRun {
-    /// The text for the status.
+    /// Returns the JSON text that the status keeps.
     pub fn to_text(&self) -> String {
         canonical_json(self)
     }
@@ -152,7 +152,7 @@ impl CurrentRun {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FrozenSession {
-    /// The image.
+    /// The image of the server.
     pub image: String,
     /// The command with its arguments.
     pub command: Vec<String>,
@@ -160,10 +160,10 @@ pub struct FrozenSession {
     pub env: BTreeMap<String, String>,
     /// The port at which workers reach it.
     pub port: u16,
-    /// The resource limits.
+    /// The resource limits of the server's container.
     #[serde(default)]
     pub resources: ResourceLimits,
-    /// Room for its files, in bytes.
+    /// Bytes of the volume for the files of the server.
     pub state_bytes: u64,
     /// Address and digest of the program, if the image does not contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -176,7 +176,7 @@ impl FrozenSession {
         SessionSettings { server: self.hash(), backoff_limit }
     }
 
-    /// Identifies the container.
+    /// Returns the hash that identifies the container.
     pub fn hash(&self) -> ContentHash {
         ContentHash::of(self)
     }
@@ -186,7 +186,7 @@ impl FrozenSession {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EvaluationData {
-    /// What is recorded.
+    /// The Dataset and the identity of its data, as the status of the Model records them.
     pub dataset: MeasuredDataset,
     /// The generation of the data, for a Dataset with replicas: data that changes and changes back
     /// has another one.

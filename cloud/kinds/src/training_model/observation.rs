@@ -22,9 +22,9 @@ pub struct TrainingObservation {
     pub next: Option<Result<FrozenRun, Vec<Finding>>>,
     /// The address of the aggregator.
     pub url: Option<String>,
-    /// The pin of its key.
+    /// The pin of the aggregator's key.
     pub pin: Option<String>,
-    /// Its newest state, also of an earlier run.
+    /// The newest state of the aggregator, also of an earlier run.
     pub state: Option<Arc<RunStatus>>,
     /// Why it cannot be used.
     pub problem: Option<Finding>,

@@ -18,11 +18,11 @@ use crate::{
 /// What is known of the node of an aggregator.
 #[derive(Debug, Clone)]
 pub struct AggregatorNode {
-    /// Its name.
+    /// Name of the node.
     pub name: NodeName,
     /// Whether the node exists.
     pub exists: bool,
-    /// Its agent.
+    /// Whether the node's agent is connected, and had time to report.
     pub agent: AgentState,
     /// Whether its agent runs aggregators.
     pub is_capable: bool,
@@ -39,12 +39,12 @@ pub fn placement(model: &TrainingModel) -> Option<NodeName> {
     }
 }
 
-/// `spec.aggregation.nodeName`.
+/// Returns `spec.aggregation.nodeName`; `None` if it is empty.
 pub fn spec_node(model: &TrainingModel) -> Option<&str> {
     model.spec.aggregation.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// `host:port` of an aggregator on a node with this address.
+/// Returns the address of an aggregator on a node with this address, as `host:port`.
 pub fn address(model: &TrainingModel, node: Option<&str>) -> Option<String> {
     let given = given_address(model).map(str::to_owned);
     given.or_else(|| Some(format!("{}:{AGGREGATOR_PORT}", in_url(node?))))

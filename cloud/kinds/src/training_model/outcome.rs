@@ -23,18 +23,18 @@ pub enum Step {
         /// Whether it repeats the current run.
         repeated: bool,
     },
-    /// The current run continues.
+    /// The current run continues, and nothing is published.
     Active,
     /// The output Model receives these weights.
     Publish {
-        /// Their digest.
+        /// SHA-256 of the weights.
         sha256: String,
-        /// Their format: `npz` or `safetensors`. Unknown from earlier aggregators.
+        /// Format of the weights: `npz` or `safetensors`. Unknown from earlier aggregators.
         format: Option<String>,
     },
-    /// The current run ends.
+    /// The current run ends, with this result.
     End(RunResult),
-    /// No run is active, and none starts.
+    /// No run is active, and none starts, for this reason.
     Idle(Finding),
 }
 
@@ -43,7 +43,7 @@ pub enum Step {
 pub struct RunResult {
     /// Why it ended: a reason, `Succeeded` if all is well.
     pub result: String,
-    /// Human-readable.
+    /// Human-readable text for the status.
     pub message: String,
     /// The metric of its best weights.
     pub metric: Option<String>,
@@ -52,7 +52,7 @@ pub struct RunResult {
 /// The inputs of [`step`].
 #[derive(Debug, Clone, Copy)]
 pub struct StepInputs<'a> {
-    /// The spec.
+    /// The spec of the `TrainingModel`.
     pub spec: &'a TrainingModelSpec,
     /// The current or last run.
     pub current: Option<&'a CurrentRun>,
@@ -66,13 +66,13 @@ pub struct StepInputs<'a> {
     pub samples: Option<i64>,
     /// The Datasets of the next run that do not exist.
     pub missing: &'a [String],
-    /// When the first run starts without them.
+    /// When the first run starts although Datasets are missing.
     pub first_start: Option<Timestamp>,
     /// What a user asked for.
     pub command: Option<RunCommand>,
     /// What is known of weights that the aggregator lost.
     pub origins: Origins<'a>,
-    /// The current time.
+    /// The wall-clock time, for deadlines and schedules.
     pub now: Timestamp,
 }
 
@@ -85,7 +85,7 @@ pub enum RunCommand {
     Restart(u32),
 }
 
-/// The next step.
+/// Decides the next step of the object's runs.
 pub fn step(inputs: &StepInputs) -> Step {
     let active = inputs.current.filter(|current| !current.is_over);
     match active {

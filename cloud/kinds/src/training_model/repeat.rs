@@ -12,7 +12,7 @@ pub struct Origins<'a> {
     pub base: Option<&'a str>,
     /// The files that Models name.
     pub models: &'a [InitialWeights],
-    /// `https://host:port` of the aggregator. What it served is lost.
+    /// The URL of the aggregator, as `https://host:port`. What it served is lost.
     pub aggregator: Option<&'a str>,
 }
 

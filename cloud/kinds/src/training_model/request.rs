@@ -31,7 +31,7 @@ pub struct RequestInputs<'a> {
     pub tasks: Vec<(NodeName, Vec<TaskReport>)>,
     /// Whether the spec suspends the run.
     pub is_suspended: bool,
-    /// `host:port` at which workers reach the server of an engine.
+    /// The address at which workers reach the server of an engine, as `host:port`.
     pub session_address: Option<&'a str>,
     /// Digests of the weights to keep.
     pub keep: Vec<String>,

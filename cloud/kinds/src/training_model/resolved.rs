@@ -18,7 +18,7 @@ use crate::{finding::Finding, worker::frameworks::Frameworks};
 pub struct TrainingFacts {
     /// The Datasets that the spec or the run names, or that labels select, by name.
     pub datasets: BTreeMap<String, Arc<Dataset>>,
-    /// The nodes, by name.
+    /// The Nodes of these Datasets, by name.
     pub nodes: BTreeMap<String, Arc<Node>>,
     /// The framework table, or the error of its `ConfigMap`.
     pub frameworks: Result<Arc<Frameworks>, String>,
@@ -26,26 +26,26 @@ pub struct TrainingFacts {
     pub initial_model: Option<Arc<Model>>,
     /// The Model of the output, if it exists.
     pub output_model: Option<Arc<Model>>,
-    /// The aggregator.
+    /// What is known of the aggregator.
     pub aggregator: AggregatorFacts,
 }
 
 /// What is known of the aggregator.
 #[derive(Debug, Clone, Default)]
 pub struct AggregatorFacts {
-    /// Its image.
+    /// The image from which the aggregator runs.
     pub image: String,
     /// Whether its Pod may run on a control-plane node.
     pub allow_control_plane: bool,
-    /// `host:port` at which nodes and the controller reach it.
+    /// The address at which nodes and the controller reach the aggregator, as `host:port`.
     pub address: Option<String>,
-    /// `host:port` at which workers reach the server of an engine.
+    /// The address at which workers reach the server of an engine, as `host:port`.
     pub session_address: Option<String>,
     /// The pin of the controller's key, once its volume exists.
     pub controller_pin: Option<KeyPin>,
     /// The pin of its key, once it is reported.
     pub pin: Option<KeyPin>,
-    /// Its newest state.
+    /// The newest state that the aggregator or its node reported.
     pub state: Option<Arc<RunStatus>>,
     /// The node that runs it; `None` for a Deployment.
     pub node: Option<NodeName>,
@@ -56,9 +56,9 @@ pub struct AggregatorFacts {
 /// A `TrainingModel` that is valid, or has a run.
 #[derive(Debug, Clone)]
 pub struct ValidTrainingModel {
-    /// The key in messages.
+    /// The key of the object in messages to nodes.
     pub key: ObjectKey,
-    /// The metadata in messages.
+    /// The metadata of the object in messages to nodes.
     pub metadata: ObjectMetadata,
     /// The name of the aggregator's objects.
     pub name: WorkerName,
@@ -92,7 +92,7 @@ impl ValidTrainingModel {
         (state.run == current.number && state.uid == self.metadata.uid).then_some(state)
     }
 
-    /// `https://host:port` of the aggregator.
+    /// Returns the URL of the aggregator, `https://host:port`, if its address is known.
     pub fn url(&self) -> Option<String> {
         self.aggregator.address.as_ref().map(|address| format!("https://{address}"))
     }

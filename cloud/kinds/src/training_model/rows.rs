@@ -28,7 +28,7 @@ const MAX_MESSAGE: usize = 512;
 /// What is known of a node of the run.
 #[derive(Debug, Clone)]
 pub struct TrainingNode {
-    /// Its agent.
+    /// Whether the node's agent is connected, and had time to report.
     pub agent: AgentState,
     /// The key that its agent reports.
     pub key: NodeKey,

@@ -9,7 +9,7 @@ use crate::kubernetes::workloads::{self, Fetch, Fetched, fetched, variable};
 /// Runs the command once per attempt, as the aggregator decides.
 const SCRIPT: &str = include_str!("session-server.sh");
 
-/// The shared directories.
+/// The mount path of the directory that the server shares with the aggregator.
 const SESSION_DIR: &str = "/session";
 /// The volume of the program, and the program in it.
 const PROGRAM: &str = "/program";

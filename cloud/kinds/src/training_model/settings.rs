@@ -74,7 +74,7 @@ pub fn limits(model: &TrainingModel, findings: &mut Vec<Finding>) -> Limits {
 /// How many rounds a run has, and with how many workers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rounds {
-    /// The number of rounds.
+    /// Number of rounds of the run.
     pub count: u32,
     /// Fewest updates; `None` for the default of the aggregator.
     pub min_workers: Option<u32>,
@@ -82,7 +82,7 @@ pub struct Rounds {
     pub grace_seconds: Option<u64>,
     /// How often the deadline of a round with fewer begins again.
     pub max_deadlines: u32,
-    /// What happens with fewer.
+    /// What happens to a round with fewer updates than `min_workers`.
     pub on_too_few_workers: OnTooFewWorkers,
     /// The share of the workers that take part.
     pub fraction: f64,
@@ -134,7 +134,7 @@ pub fn rounds(
     }
 }
 
-/// How updates become new weights.
+/// Resolves how updates become new weights. What is wrong with it becomes a finding.
 pub fn rule(model: &TrainingModel, findings: &mut Vec<Finding>) -> AggregationRule {
     let aggregation = aggregation(model);
     let clip = aggregation.clip.unwrap_or_default();
@@ -183,7 +183,7 @@ pub fn rule(model: &TrainingModel, findings: &mut Vec<Finding>) -> AggregationRu
     }
 }
 
-/// The first weights.
+/// Resolves `spec.initialWeights`. What is wrong with it becomes a finding.
 pub fn initial(
     model: &TrainingModel,
     facts: &TrainingFacts,
@@ -244,7 +244,7 @@ pub fn initial(
     }
 }
 
-/// How weights are measured. `present`: the digest of the weights that are in use now.
+/// Resolves how weights are measured. `present` is the digest of the weights that are in use now.
 pub fn evaluation(
     model: &TrainingModel,
     facts: &TrainingFacts,
@@ -287,7 +287,7 @@ pub fn evaluation(
     })
 }
 
-/// When a run ends before its last round.
+/// Resolves when a run ends before its last round. What is wrong with it becomes a finding.
 pub fn early_stop(model: &TrainingModel, findings: &mut Vec<Finding>) -> Option<EarlyStop> {
     let stop = model.spec.early_stop.as_ref()?;
     let target = stop.target.as_ref().map(|text| {
@@ -305,7 +305,7 @@ pub fn early_stop(model: &TrainingModel, findings: &mut Vec<Finding>) -> Option<
     })
 }
 
-/// The output Model.
+/// Resolves `spec.output`. What is wrong with it becomes a finding.
 pub fn output(
     model: &TrainingModel,
     facts: &TrainingFacts,

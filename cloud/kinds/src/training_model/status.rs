@@ -31,7 +31,7 @@ pub const STOP_RUN: &str = "neptune.io/stop-run";
 /// The annotation with the number of a run that stops and is followed by another one.
 pub const RESTART_RUN: &str = "neptune.io/restart-run";
 
-/// The next status.
+/// Returns the status to write, with the next step of the runs.
 #[must_use]
 pub fn next(
     model: &TrainingModel,

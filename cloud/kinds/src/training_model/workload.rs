@@ -34,13 +34,13 @@ use crate::kubernetes::{
 /// The component of the labels.
 const COMPONENT: &str = "aggregator";
 
-/// Where the volume is mounted.
+/// The mount path of the aggregator's volume.
 const DATA: &str = "/data";
 
 /// The file of a container whose content is its termination message.
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
-/// The volume.
+/// Returns the claim for the aggregator's volume, which is never changed.
 pub fn volume(model: &TrainingModel, valid: &ValidTrainingModel) -> PersistentVolumeClaim {
     let class = model
         .spec

@@ -46,7 +46,7 @@ pub struct Engine {
     /// The port of the server.
     #[serde(default)]
     pub port: Option<u16>,
-    /// The server.
+    /// The program of the server.
     #[serde(default)]
     pub server: EngineProgram,
     /// The workers. Without it they run the script, as in other trainings.
@@ -61,7 +61,7 @@ pub struct EngineProgram {
     /// The image; `{version}` is replaced by `frameworkVersion`. Without one, the spec must set it.
     #[serde(default)]
     pub image: Option<String>,
-    /// The command.
+    /// The command of the container, without its arguments.
     #[serde(default)]
     pub command: Vec<String>,
     /// Arguments of the command.

@@ -25,13 +25,13 @@ pub fn worker_name(namespace: &str, service: &str, role: Role, worker: &str) -> 
     name(&format!("{service}-{worker}"), &format!("{namespace}/{service}/{role_name}/{worker}"))
 }
 
-/// `<model>-serving-<hash>`, the name of an `InferenceModel`'s server.
+/// Returns `<model>-serving-<hash>`, the name of an `InferenceModel`'s server.
 pub fn server_name(namespace: &str, model: &str) -> WorkerName {
     // "inferencemodel" is not a role, so no worker hashes the same text.
     name(&format!("{model}-serving"), &format!("{namespace}/{model}/inferencemodel"))
 }
 
-/// `<model>-aggregator-<hash>`, the name of a `TrainingModel`'s aggregator.
+/// Returns `<model>-aggregator-<hash>`, the name of a `TrainingModel`'s aggregator.
 pub fn aggregator_name(namespace: &str, model: &str) -> WorkerName {
     name(&format!("{model}-aggregator"), &format!("{namespace}/{model}/trainingmodel/"))
 }

@@ -27,14 +27,14 @@ const DEFAULT_GATEWAY_PORT: u16 = 8080;
 pub struct Age(Option<Timestamp>, Option<String>);
 
 impl Age {
-    /// The age of an object.
+    /// Takes the age from the metadata of an object.
     pub fn of(metadata: &ObjectMeta) -> Self {
         let created = metadata.creation_timestamp.as_ref();
         Self(created.map(|time| time.0), metadata.uid.clone())
     }
 }
 
-/// What uses a port.
+/// The program that uses a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortUse {
     /// The server of an `InferenceModel`.
@@ -48,11 +48,11 @@ pub enum PortUse {
 /// A port of a node, and the object that uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodePort {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// The port.
+    /// The TCP port on the node.
     pub port: u16,
-    /// What uses it.
+    /// The program that uses the port.
     pub used_for: PortUse,
     /// Namespace and name of the object.
     pub object: String,
@@ -80,7 +80,7 @@ impl NodePort {
     }
 }
 
-/// The object for messages.
+/// Formats the object as kind and name, for messages.
 impl fmt::Display for NodePort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.used_for {
@@ -97,7 +97,7 @@ pub fn object(metadata: &ObjectMeta) -> String {
     format!("{}/{}", text(&metadata.namespace), text(&metadata.name))
 }
 
-/// A number as a port.
+/// Converts a number to a port; `None` if it is not between 1 and 65535.
 pub fn valid(number: Option<i32>) -> Option<u16> {
     number.and_then(|number| u16::try_from(number).ok()).filter(|port| *port > 0)
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{finding::Finding, reason::Reason};
 
-/// How JSON writes a NUL.
+/// The escape sequence with which JSON writes a NUL.
 const ESCAPED: &str = "\\u0000";
 
 /// Adds a finding for each text of the spec that contains a NUL: it becomes an argument, a variable

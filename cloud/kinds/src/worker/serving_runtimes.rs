@@ -27,12 +27,12 @@ pub const ANY_HOST: &str = "0.0.0.0";
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Server {
-    /// The image.
+    /// The image of the server.
     pub image: String,
     /// Overrides the image's entry point; empty keeps it.
     #[serde(default)]
     pub command: Vec<String>,
-    /// The arguments.
+    /// The arguments of the server, with placeholders.
     #[serde(default)]
     pub args: Vec<String>,
     /// Arguments that are added if the model has a port for gRPC. Without them, the server has no
@@ -216,9 +216,9 @@ fn vllm() -> Server {
 /// The ports of a model server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerPorts {
-    /// Of REST.
+    /// The port for REST.
     pub rest: u16,
-    /// Of gRPC, if it is wanted.
+    /// The port for gRPC; `None` if the model has none.
     pub grpc: Option<u16>,
 }
 

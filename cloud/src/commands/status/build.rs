@@ -39,14 +39,19 @@ pub struct RelatedObjects {
     pub events: Vec<Event>,
 }
 
-/// The number, or "-".
+/// Formats a number; "-" if it is absent.
 pub fn number(number: Option<i64>) -> String {
     number.map_or("-".to_owned(), |number| number.to_string())
 }
 
-/// The text, or "-".
+/// Returns the text, or "-" if it is absent or empty.
 pub fn or_none(text: Option<&str>) -> String {
     text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
+}
+
+/// The first digits of a digest.
+pub fn short(digest: &str) -> &str {
+    digest.get(..12).unwrap_or(digest)
 }
 
 /// The time, if there is one.
@@ -111,14 +116,8 @@ pub fn of_inference_model(model: &InferenceModel, related: &RelatedObjects) -> P
         reason: or_none(ready.map(|ready| ready.reason.as_str())),
         since: ready.map(|ready| ready.last_transition_time.0),
         message: or_none(ready.map(|ready| ready.message.as_str())),
-        written: None,
         nodes: node_lines(&workers, related),
         workers,
-        counted: None,
-        cascade: None,
-        training: None,
-        dataset: None,
-        model: None,
         serving: Some(Endpoint {
             transformer,
             url: or_none(status.url.or(urls).as_deref()),
@@ -131,6 +130,7 @@ pub fn of_inference_model(model: &InferenceModel, related: &RelatedObjects) -> P
         }),
         events: event_lines(related),
         advice,
+        ..Page::default()
     }
 }
 

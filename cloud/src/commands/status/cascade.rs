@@ -1,9 +1,12 @@
 //! The part of a service's page that its gateway reports. Pure.
 
-use std::fmt::Write as _;
-
 use neptune_api::JointInferenceServiceStatus;
 use serde::Serialize;
+
+use super::{
+    build::or_none,
+    section::{Section, Value},
+};
 
 /// The steps of a sparkline.
 const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -23,7 +26,7 @@ pub struct Cascade {
     pub agreement: Option<String>,
     pub cloud: Option<String>,
     pub shares: Shares,
-    /// Of the last 1000 samples.
+    /// Share of the last 1000 samples that was uploaded; absent before the first sample.
     pub upload_ratio: Option<String>,
     /// The last upload ratios, the newest last.
     pub history: Vec<String>,
@@ -79,49 +82,43 @@ impl Cascade {
         })
     }
 
-    /// The lines for a terminal. `once` shortens a text that the page has shown.
-    pub fn text(&self, mut once: impl FnMut(&str) -> String) -> String {
-        let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    /// Where clients connect, how samples are answered, and what is wrong.
+    pub fn section(&self) -> Section {
+        let known = |text: &Option<String>| or_none(text.as_deref());
         let Shares { edge, cloud, fallback, over_budget, unjudged } = &self.shares;
-        let mut text = String::new();
         let grpc = self.grpc_url.as_ref().map(|url| format!(", gRPC {url}")).unwrap_or_default();
-        let _ = writeln!(
-            text,
-            "Cascade   {}{grpc} (protocol {}, signal {})",
+        let address = format!(
+            "{}{grpc} (protocol {}, signal {})",
             known(&self.url),
             known(&self.protocol),
             known(&self.signal)
         );
-        if let Some(service) = &self.service_url {
-            let _ = writeln!(text, "          on other nodes {service}");
-        }
-        let _ = writeln!(
-            text,
-            "          edge {edge}, cloud {cloud}, fallback {fallback}, over budget {over_budget}, unjudged {unjudged}"
+        let shares = format!(
+            "edge {edge}, cloud {cloud}, fallback {fallback}, over budget {over_budget}, unjudged {unjudged}"
         );
-        let _ = writeln!(
-            text,
-            "          threshold {}, agreement {}, cloud {}",
+        let threshold = format!(
+            "threshold {}, agreement {}, cloud {}",
             known(&self.threshold),
             known(&self.agreement),
             known(&self.cloud)
         );
-        let line = sparkline(&self.history);
-        let line = if line.is_empty() { line } else { format!("{line} ") };
-        let _ = writeln!(
-            text,
-            "          uploads {line}{} of the last 1000 samples",
-            known(&self.upload_ratio)
-        );
-        for (index, tier) in self.tiers.iter().enumerate() {
-            let label = if index == 0 { "Tiers" } else { "" };
-            let Tier { service, answered, share, above } = tier;
-            let _ = writeln!(text, "{label:<9} {service}: {answered} ({share}), above it {above}");
+        let bars = sparkline(&self.history);
+        let bars = if bars.is_empty() { bars } else { format!("{bars} ") };
+        let uploads =
+            format!("uploads {bars}{} of the last 1000 samples", known(&self.upload_ratio));
+        let service = self.service_url.as_ref().map(|url| format!("on other nodes {url}"));
+        let lines = std::iter::once(address).chain(service).chain([shares, threshold, uploads]);
+        let mut values = vec![Value { name: "Cascade".to_owned(), lines: lines.collect() }];
+        if !self.tiers.is_empty() {
+            let lines = self.tiers.iter().map(|Tier { service, answered, share, above }| {
+                format!("{service}: {answered} ({share}), above it {above}")
+            });
+            values.push(Value { name: "Tiers".to_owned(), lines: lines.collect() });
         }
-        for problem in &self.problems {
-            let _ = writeln!(text, "          {}", once(problem));
+        if !self.problems.is_empty() {
+            values.push(Value { name: "Problems".to_owned(), lines: self.problems.clone() });
         }
-        text
+        Section::Values(values)
     }
 }
 

@@ -1,13 +1,12 @@
 //! Builds the page of a `Dataset`: its counts, and how far each replica is. Pure.
 
-use std::fmt::Write as _;
-
 use neptune_api::{Dataset, DatasetReplica};
 
 use super::{
-    build::{RelatedObjects, advice_on, lines_of_nodes, number},
+    build::{RelatedObjects, advice_on, lines_of_nodes, number, short},
     page::{DatasetLines, Page, ReplicaLine},
     ready_page::of_ready,
+    section::{Section, Value},
 };
 
 /// The names of the nodes of a Dataset: the source first.
@@ -54,18 +53,20 @@ pub fn of_dataset(dataset: &Dataset, related: &RelatedObjects) -> Page {
 }
 
 impl DatasetLines {
-    /// The lines of the page.
-    pub fn text(&self) -> String {
+    /// The counts, and a row per replica.
+    pub fn sections(&self) -> [Section; 2] {
         let (samples, bytes) = (number(self.samples), number(self.bytes));
-        let mut text = format!("Data      {samples} samples, {bytes} bytes on {}\n", self.node);
+        let mut values =
+            vec![Value::new("Data", format!("{samples} samples, {bytes} bytes on {}", self.node))];
         if let (Some(generation), Some(root)) = (self.generation, &self.root) {
-            let root = root.get(..12).unwrap_or(root);
-            let _ = writeln!(text, "Offered   generation {generation}, root {root}");
+            let root = short(root);
+            values.push(Value::new("Offered", format!("generation {generation}, root {root}")));
         }
-        if let Some(in_sync) = &self.replicas_in_sync {
-            let _ = writeln!(text, "Replicas  {in_sync} in sync");
-        }
-        text
+        let in_sync = self.replicas_in_sync.as_ref().map(|number| format!("{number} in sync"));
+        values.extend(Value::optional("Replicas", in_sync.as_ref()));
+        let head = &["REPLICA", "STATE", "BYTES BEHIND", "LAG", "GENERATION", "SAMPLES"];
+        let replicas = Section::table(head, self.replicas.iter().map(ReplicaLine::cells));
+        [Section::Values(values), replicas]
     }
 }
 
@@ -81,8 +82,7 @@ impl ReplicaLine {
         }
     }
 
-    /// The cells of its row.
-    pub fn cells(&self) -> [String; 6] {
+    fn cells(&self) -> [String; 6] {
         let lag = self.lag_seconds.map_or("-".to_owned(), |seconds| format!("{seconds}s"));
         [
             self.node.clone(),

@@ -1,5 +1,6 @@
 //! The `status` command: reads an object and the objects it refers to from the API server, and
-//! prints a page. `build.rs` decides the content, `text.rs` the layout.
+//! prints a page. `build.rs` and the `*_page.rs` decide the content, `section.rs` is what a layout
+//! gets, and `text.rs` is the layout of a terminal.
 
 mod build;
 mod cascade;
@@ -7,6 +8,7 @@ mod dataset_page;
 mod model_page;
 mod page;
 mod ready_page;
+mod section;
 mod service_page;
 #[cfg(test)]
 mod tests;

@@ -1,14 +1,13 @@
 //! Builds the page of a `Model`: its metrics, and where each node has the file from. Pure.
 
-use std::fmt::Write as _;
-
 use neptune_api::{Model, ModelNode, ModelNodeState, ModelStatus};
 use neptune_wire::redact;
 
 use super::{
-    build::{RelatedObjects, advice_on, lines_of_nodes, number, or_none},
+    build::{RelatedObjects, advice_on, lines_of_nodes, number, or_none, short},
     page::{FileLine, ModelLines, Page},
     ready_page::of_ready,
+    section::{Section, Value},
 };
 
 /// The names of the nodes in the status.
@@ -63,19 +62,19 @@ fn measured(status: &ModelStatus) -> Option<String> {
 }
 
 impl ModelLines {
-    /// The lines of the page.
-    pub fn text(&self) -> String {
-        let mut text = format!("File      {}\n", or_none(Some(&self.file)));
+    /// The file and its metrics, and a row per node.
+    pub fn sections(&self) -> [Section; 2] {
         let placed = self.placed.as_ref().map(|placed| format!(", {placed} of the placement"));
         let present = or_none(self.present_on.as_deref());
-        let _ = writeln!(text, "Nodes     {present} have it{}", placed.unwrap_or_default());
+        let nodes = format!("{present} have it{}", placed.unwrap_or_default());
+        let mut values =
+            vec![Value::new("File", or_none(Some(&self.file))), Value::new("Nodes", nodes)];
         if !self.metrics.is_empty() {
-            let _ = writeln!(text, "Metrics   {}", self.metrics.join(", "));
+            values.push(Value::new("Metrics", self.metrics.join(", ")));
         }
-        if let Some(measured) = &self.measured {
-            let _ = writeln!(text, "Measured  {measured}");
-        }
-        text
+        values.extend(Value::optional("Measured", self.measured.as_ref()));
+        let head = &["NODE", "STATE", "SOURCE", "VERSION", "BYTES"];
+        [Section::Values(values), Section::table(head, self.nodes.iter().map(FileLine::cells))]
     }
 }
 
@@ -93,8 +92,7 @@ impl FileLine {
         }
     }
 
-    /// The cells of its row.
-    pub fn cells(&self) -> [String; 5] {
+    fn cells(&self) -> [String; 5] {
         [
             self.node.clone(),
             self.state.clone(),
@@ -103,8 +101,4 @@ impl FileLine {
             number(self.bytes),
         ]
     }
-}
-
-fn short(digest: &str) -> &str {
-    digest.get(..12).unwrap_or(digest)
 }

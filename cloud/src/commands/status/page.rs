@@ -1,12 +1,16 @@
-//! The status page of an object: values only.
+//! The status page of an object: its values, and their order in sections. Pure.
 
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
-use super::{cascade::Cascade, training::Training};
+use super::{
+    cascade::Cascade,
+    section::{Section, Value},
+    training::Training,
+};
 
 /// The page; its JSON form is the output of `--output json`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Page {
     pub kind: &'static str,
@@ -42,6 +46,33 @@ pub struct Page {
     pub advice: Vec<String>,
 }
 
+impl Page {
+    /// What is between the headline and the next steps. Ages are relative to `now`.
+    pub fn sections(&self, now: Timestamp) -> Vec<Section> {
+        let workers = Section::table(
+            &["ROLE", "WORKER", "NODE", "RUN BY", "STATE", "MODEL", "VERSION"],
+            self.workers.iter().map(Worker::cells),
+        );
+        let nodes = Section::table(
+            &["NODE", "READY", "LAST SEEN"],
+            self.nodes.iter().map(|node| node.cells(now)),
+        );
+        let events = Section::table(
+            &["LAST SEEN", "TYPE", "REASON", "EVENT"],
+            self.events.iter().map(|event| event.cells(now)),
+        );
+        let mut sections = vec![workers, nodes];
+        sections.extend(self.dataset.iter().flat_map(DatasetLines::sections));
+        sections.extend(self.model.iter().flat_map(ModelLines::sections));
+        sections.extend(self.serving.as_ref().map(Endpoint::section));
+        sections.extend(self.counted.as_ref().map(Counted::section));
+        sections.extend(self.training.as_ref().map(Training::section));
+        sections.extend(self.cascade.as_ref().map(Cascade::section));
+        sections.push(events);
+        sections
+    }
+}
+
 /// A worker of a service, or the model server of an `InferenceModel`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -58,6 +89,14 @@ pub struct Worker {
     pub version: String,
 }
 
+impl Worker {
+    fn cells(&self) -> [String; 7] {
+        let Self { role, name, node, run_by, state, model, version } = self;
+        [*role, name, node, *run_by, state, model, version].map(str::to_owned)
+    }
+}
+
+/// A node of the object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeLine {
@@ -67,6 +106,14 @@ pub struct NodeLine {
     pub last_seen: Option<Timestamp>,
 }
 
+impl NodeLine {
+    fn cells(&self, now: Timestamp) -> [String; 3] {
+        let seen = self.last_seen.map_or("-".to_owned(), |at| format!("{} ago", age(at, now)));
+        [self.name.clone(), self.ready.clone(), seen]
+    }
+}
+
+/// The exact totals of a service, as its status has them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Counted {
@@ -79,6 +126,28 @@ pub struct Counted {
     pub reports: Vec<Report>,
 }
 
+impl Counted {
+    fn section(&self) -> Section {
+        let Self { inferences, hard_examples, upload_ratio, .. } = self;
+        let total = format!(
+            "{inferences} inferences, {hard_examples} hard examples answered by the cloud (ratio {upload_ratio})"
+        );
+        let fallbacks = self.fallbacks.as_ref().map(|number| {
+            format!(
+                "{number} hard examples not answered by the cloud: the edge's results were used"
+            )
+        });
+        let report = |report: &Report| {
+            let Report { node, inferences, hard_examples, epoch, seq } = report;
+            format!(
+                "{node}: {inferences} inferences, {hard_examples} hard examples (epoch {epoch}, message {seq})"
+            )
+        };
+        let lines = std::iter::once(total).chain(fallbacks).chain(self.reports.iter().map(report));
+        Section::Values(vec![Value { name: "Counters".to_owned(), lines: lines.collect() }])
+    }
+}
+
 /// Counters of one agent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -86,12 +155,13 @@ pub struct Report {
     pub node: String,
     pub inferences: u64,
     pub hard_examples: u64,
-    /// Agent start count.
+    /// Number of the agent's start.
     pub epoch: u64,
     /// Message number within the epoch.
     pub seq: u64,
 }
 
+/// Where an `InferenceModel` is served, and in which version.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Endpoint {
@@ -106,6 +176,22 @@ pub struct Endpoint {
     pub transformer: Option<String>,
 }
 
+impl Endpoint {
+    fn section(&self) -> Section {
+        let progress = self.progress.iter().map(|progress| format!(", downloaded: {progress}"));
+        let target: String = std::iter::once(self.target_version.clone()).chain(progress).collect();
+        let mut values = vec![
+            Value::new("URL", &self.url),
+            Value::new("Serving", &self.serving_version),
+            Value::new("Target", target),
+        ];
+        values.extend(Value::optional("Failed", self.last_failure.as_ref()));
+        values.extend(Value::optional("Through", self.transformer.as_ref()));
+        Section::Values(values)
+    }
+}
+
+/// An Event about the object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventLine {
@@ -113,6 +199,13 @@ pub struct EventLine {
     pub kind: String,
     pub reason: String,
     pub message: String,
+}
+
+impl EventLine {
+    fn cells(&self, now: Timestamp) -> [String; 4] {
+        let time = self.time.map_or("-".to_owned(), |at| age(at, now));
+        [time, self.kind.clone(), self.reason.clone(), self.message.clone()]
+    }
 }
 
 /// The part of the page that only a Dataset has.
@@ -125,12 +218,12 @@ pub struct DatasetLines {
     pub bytes: Option<i64>,
     pub generation: Option<i64>,
     pub root: Option<String>,
-    /// Such as `1/2`; absent without replicas.
+    /// Copies in sync and all copies, such as `1/2`; absent without replicas.
     pub replicas_in_sync: Option<String>,
     pub replicas: Vec<ReplicaLine>,
 }
 
-/// A copy.
+/// The state of one copy of a Dataset.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaLine {
@@ -149,9 +242,10 @@ pub struct ReplicaLine {
 pub struct ModelLines {
     /// The address of the file, without credentials.
     pub file: String,
-    /// Such as `2/3`.
+    /// Nodes that have the file and nodes that need it, such as `2/3`.
     pub present_on: Option<String>,
-    /// Such as `2/3`; absent without a placement.
+    /// Nodes of the placement that have the file and all of them, such as `2/3`; absent without a
+    /// placement.
     pub placed: Option<String>,
     pub metrics: Vec<String>,
     /// Who measured the metrics, where, and with which data.
@@ -169,4 +263,38 @@ pub struct FileLine {
     pub source: Option<String>,
     pub version: Option<String>,
     pub bytes: Option<i64>,
+}
+
+/// Age in the unit that kubectl would use: seconds, minutes, hours or days.
+pub fn age(since: Timestamp, now: Timestamp) -> String {
+    let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn age_uses_the_unit_that_kubectl_uses() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        for (seconds, shown) in [
+            (-5, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (7_199, "119m"),
+            (7_200, "2h"),
+            (172_799, "47h"),
+            (172_800, "2d"),
+        ] {
+            let since = Timestamp::from_second(1_000_000 - seconds).unwrap();
+            assert_eq!(age(since, now), shown);
+        }
+    }
 }

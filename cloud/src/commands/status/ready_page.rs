@@ -29,16 +29,9 @@ pub fn of_ready(
         reason: or_none(ready.map(|ready| ready.reason.as_str())),
         since: ready.map(|ready| ready.last_transition_time.0),
         message: or_none(ready.map(|ready| ready.message.as_str())),
-        written: None,
-        workers: Vec::new(),
         nodes,
-        counted: None,
-        cascade: None,
-        training: None,
-        dataset: None,
-        model: None,
-        serving: None,
         events: event_lines(related),
         advice,
+        ..Page::default()
     }
 }

@@ -55,12 +55,9 @@ pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> 
         workers,
         counted,
         cascade: Cascade::of(&status),
-        training: None,
-        dataset: None,
-        model: None,
-        serving: None,
         events: event_lines(related),
         advice,
+        ..Page::default()
     }
 }
 

@@ -331,7 +331,7 @@ fn page_of_a_model_shows_the_state_of_its_transformer() {
         ("False", "BlockedByFailedLoad", "TransformerFailed", "failed"),
     ] {
         let text = text(&page(ready, transition, failure), now());
-        let line = format!("Before it transformer resize:1: {expected}\n");
+        let line = format!("Through   transformer resize:1: {expected}\n");
         assert!(text.contains(&line), "{line}{text}");
     }
     assert!(!text(&serving(), now()).contains("transformer"));

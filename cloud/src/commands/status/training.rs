@@ -1,11 +1,13 @@
 //! The part of a page that only a `TrainingModel` has: its run and the course of its metric. Pure.
 
-use std::fmt::Write as _;
-
 use neptune_api::{TrainingModelStatus, TrainingRound, TrainingWorkerStatus};
 use serde::Serialize;
 
-use super::cascade::sparkline;
+use super::{
+    build::{or_none, short},
+    cascade::sparkline,
+    section::{Section, Value},
+};
 
 /// The rounds of the sparkline.
 const ROUNDS: usize = 60;
@@ -48,7 +50,6 @@ impl Training {
         let lines: Vec<_> = rounds.clone().map(round_line).collect();
         let history: Vec<_> =
             rounds.filter_map(|round| round.metric.clone().or(round.loss.clone())).collect();
-        let short = |digest: &str| digest.get(..12).unwrap_or(digest).to_owned();
         Some(Self {
             run,
             progress: or_none(status.progress.as_deref()),
@@ -76,32 +77,29 @@ impl Training {
         })
     }
 
-    /// The lines of the page.
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        let _ = writeln!(text, "Run         {}, round {}", self.run, self.progress);
-        let _ = writeln!(text, "Updates     {} accepted", self.participants);
+    /// The run, the course of its metric, and what each worker's update counts for.
+    pub fn section(&self) -> Section {
+        let mut values = vec![
+            Value::new("Run", format!("{}, round {}", self.run, self.progress)),
+            Value::new("Updates", format!("{} accepted", self.participants)),
+        ];
         if !self.metrics.is_empty() {
-            let _ = writeln!(text, "Metrics     {}", self.metrics.join(", "));
+            values.push(Value::new("Metrics", self.metrics.join(", ")));
         }
-        let values: Vec<f64> = self.history.iter().filter_map(|it| it.parse().ok()).collect();
+        let numbers = self.history.iter().filter(|it| it.parse::<f64>().is_ok()).count();
         if let (Some(first), Some(last), true) =
-            (self.history.first(), self.history.last(), values.len() > 1)
+            (self.history.first(), self.history.last(), numbers > 1)
         {
-            let _ = writeln!(text, "History     {} {first} to {last}", sparkline(&self.history));
+            let course = format!("{} {first} to {last}", sparkline(&self.history));
+            values.push(Value::new("History", course));
         }
-        for Line { name, values } in self.rounds.iter().chain(&self.workers) {
-            let _ = writeln!(text, "{name:<11} {}", values.join(", "));
-        }
-        let optional =
-            [("Best", &self.best), ("Output", &self.output), ("Last run", &self.last_run)];
-        for (name, value) in optional {
-            if let Some(value) = value {
-                let _ = writeln!(text, "{name:<12}{value}");
-            }
-        }
-        let _ = writeln!(text, "Aggregator  {}", self.aggregator);
-        text
+        let lines = self.rounds.iter().chain(&self.workers);
+        values.extend(lines.map(|Line { name, values }| Value::new(name, values.join(", "))));
+        values.extend(Value::optional("Best", self.best.as_ref()));
+        values.extend(Value::optional("Output", self.output.as_ref()));
+        values.extend(Value::optional("Last run", self.last_run.as_ref()));
+        values.push(Value::new("Aggregator", &self.aggregator));
+        Section::Values(values)
     }
 }
 
@@ -124,8 +122,4 @@ fn worker_line(worker: &TrainingWorkerStatus) -> Line {
             .filter_map(|(name, value)| value.as_ref().map(|value| format!("{name} {value}"))),
     );
     Line { name: format!("Worker {}", worker.name), values }
-}
-
-fn or_none(text: Option<&str>) -> String {
-    text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
 }

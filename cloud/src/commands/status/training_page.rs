@@ -47,26 +47,23 @@ pub fn of_training(model: &TrainingModel, related: &RelatedObjects) -> Page {
         reason: or_none(main.map(|condition| condition.reason.as_str())),
         since: main.map(|condition| condition.last_transition_time.0),
         message: or_none(main.map(|condition| condition.message.as_str())),
-        written: None,
         nodes: node_lines(&workers, related),
         workers,
-        counted: None,
-        cascade: None,
         training: Training::of(&status),
-        dataset: None,
-        model: None,
-        serving: None,
         events: event_lines(related),
         advice,
+        ..Page::default()
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use k8s_openapi::jiff::Timestamp;
     use serde_json::json;
 
     use super::*;
+    use crate::commands::status::text::text;
 
     fn model() -> TrainingModel {
         let round = |round: u32, metric: &str| {
@@ -104,7 +101,7 @@ mod tests {
     #[test]
     fn page_has_the_course_of_the_run_and_each_problem_once() {
         let page = of_training(&model(), &RelatedObjects::default());
-        let text = page.training.as_ref().unwrap().text();
+        let text = text(&page, Timestamp::UNIX_EPOCH);
         let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap();
         assert_eq!(line("Run"), "Run         2, round 4/10");
         assert!(line("History").ends_with(" 0.75 to 0.92"), "{text}");

@@ -101,7 +101,7 @@ fn update(
 /// The file in the spec of a model.
 struct File {
     url: String,
-    /// In lower case.
+    /// The digest in the spec, in lower case; `None` if the spec has none.
     sha256: Option<String>,
 }
 

@@ -36,7 +36,7 @@ pub const REJECTED_RETRY: Duration = Duration::from_secs(30);
 /// The field manager of every write.
 pub const FIELD_MANAGER: &str = "neptune-cloud";
 
-/// The result of [`apply`].
+/// The outcome of applying a workload with [`apply`].
 #[derive(Debug)]
 pub enum WorkloadOutcome {
     /// The API server has the desired workload.

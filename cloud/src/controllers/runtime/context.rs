@@ -110,12 +110,12 @@ impl Context {
         &self.0.publisher
     }
 
-    /// The metrics.
+    /// Returns the metrics that `/metrics` exports.
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
     }
 
-    /// Locks the reports of the nodes. Must not be held across an `await`.
+    /// Locks the reports of the nodes. The guard must not live across an `await`.
     pub fn fleet(&self) -> MutexGuard<'_, FleetState> {
         self.0.fleet.lock()
     }
@@ -125,12 +125,12 @@ impl Context {
         &self.0.pods.fetch_image
     }
 
-    /// The image of gateways.
+    /// Returns the image from which gateways run.
     pub fn gateway_image(&self) -> &str {
         &self.0.pods.gateway_image
     }
 
-    /// The image of aggregators.
+    /// Returns the image from which aggregators run.
     pub fn aggregator_image(&self) -> &str {
         &self.0.pods.aggregator_image
     }
@@ -211,7 +211,7 @@ impl Context {
         self.0.defers_statuses.load(Ordering::Relaxed)
     }
 
-    /// Sets [`Context::defers_statuses`].
+    /// Sets what [`Context::defers_statuses`] returns.
     pub fn defer_statuses(&self, defers: bool) {
         self.0.defers_statuses.store(defers, Ordering::Relaxed);
     }
@@ -301,7 +301,7 @@ impl Context {
         }
     }
 
-    /// Enqueues every object.
+    /// Enqueues every object of every kind.
     pub fn enqueue_all(&self) {
         each_kind!(K => self.enqueue_where(|_: &K| true));
     }

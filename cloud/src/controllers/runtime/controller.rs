@@ -55,11 +55,11 @@ pub trait Controller: Stateful {
 /// Why the objects that depend on an object may have to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// Its spec changed, or it was deleted.
+    /// The spec of the object changed, or the object was deleted.
     Spec,
     /// A node that it concerns changed.
     Node,
-    /// Its Deployment or a Service of it changed.
+    /// The Deployment of the object or one of its Services changed.
     Workload,
 }
 

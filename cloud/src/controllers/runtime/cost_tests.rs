@@ -67,7 +67,7 @@ fn server(at: usize) -> Value {
 }
 
 /// A service without code. Its cloud is the gateway of `next`; without one it is the last of its
-/// chain, and holds a share of all samples.
+/// chain, and uploads a share of all samples.
 fn tier(name: &str, node: &str, next: Option<&str>) -> Value {
     let server = json!({"frameworkType": "llamacpp"});
     let mut spec = json!({"edgeWorker": {"name": "edge", "model": {"name": "tiny"}, "server": server, "nodeName": node,

@@ -1,4 +1,4 @@
-//! Publishes Kubernetes Events.
+//! Publishes the Kubernetes Events of all controllers.
 
 use std::time::{Duration, Instant};
 

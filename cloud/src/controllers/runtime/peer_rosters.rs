@@ -45,7 +45,7 @@ impl PeerRosters {
         }
     }
 
-    /// Locks the rosters. Must not be held across an `await`.
+    /// Locks the rosters. The guard must not live across an `await`.
     pub fn lock(&self) -> MutexGuard<'_, Rosters> {
         // Each change is one step, so a panic of another thread leaves no inconsistent value.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -38,15 +38,15 @@ neptune_cloud_kinds::for_each_kind!(define_states!());
 
 /// The state of one kind's controller.
 pub struct ControllerState<K: Stateful> {
-    /// `None` until the controller runs: a standby replica enqueues nothing.
+    /// The queue of objects; `None` until the controller runs: a standby replica enqueues nothing.
     queue: Mutex<Option<UnboundedSender<ObjectRef<K>>>>,
-    /// By uid. Boxed, because a map has many unused entries.
+    /// The state of each object, by uid. Boxed, because a map has many unused entries.
     objects: Mutex<HashMap<String, Box<ObjectState<K>>>>,
 }
 
 /// The state of one object.
 pub struct ObjectState<K: Steps> {
-    /// The last applied workload.
+    /// The workload that was applied last; `None` if it has to be applied.
     pub applied: Option<Applied>,
     /// The Service of the workload, if it was applied before the rest.
     pub applied_service: Option<Applied>,
@@ -58,11 +58,11 @@ pub struct ObjectState<K: Steps> {
     /// The versions that the watch brought since a status was sent, until the response: one may be that
     /// of the write.
     unattributed: Option<Vec<Option<String>>>,
-    /// When the status may be written.
+    /// When the status of the object may be written.
     pub pace: WritePace,
     /// The cost of the last computation of the status, and when it ended.
     pub computed: Option<(Duration, Instant)>,
-    /// Consecutive failed reconciles.
+    /// Number of reconciles that failed since the last success.
     pub failures: u32,
     /// The result of the last facts, validate and plan. `None` after a change of an input.
     pub prepared: Option<Arc<Prepared<K>>>,
@@ -137,7 +137,7 @@ impl<K: Steps> Default for ObjectState<K> {
 }
 
 impl<K: Stateful> ControllerState<K> {
-    /// Starts the queue.
+    /// Opens the queue of the controller, and returns its receiver.
     pub fn open_queue(&self) -> UnboundedReceiver<ObjectRef<K>> {
         let (sender, receiver) = mpsc::unbounded();
         *self.lock_queue() = Some(sender);
@@ -197,7 +197,7 @@ impl<K: Steps> ObjectState<K> {
         self.memory = K::Memory::default();
     }
 
-    /// A status is sent.
+    /// Records that a status write is on its way, so its version is not known yet.
     pub fn begin_write(&mut self) {
         self.unattributed = Some(Vec::new());
     }

@@ -29,7 +29,7 @@ const TOKEN_BYTES: usize = 4096;
 /// counters. It grows with the object: the counters of one object cause at most 4 KiB per second.
 const COUNTERS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The longest such interval.
+/// The longest interval between two such writes, for the largest objects.
 const MAX_COUNTERS_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Changes of state of one object that are written at once. Then it has one per second, so that an
@@ -40,7 +40,7 @@ const STATE_BURST: u32 = 5;
 /// order, so each has its turn.
 #[derive(Debug)]
 pub struct WriteBudget {
-    /// Tokens per second.
+    /// Number of tokens that are added per second.
     rate: f64,
     tokens: f64,
     at: Instant,
@@ -159,7 +159,7 @@ pub struct WritePace {
     last: Option<Instant>,
     /// When the state writes so far are used up, as in a leaky bucket.
     states_until: Option<Instant>,
-    /// Since when a write waits.
+    /// Since when a write of this object waits; `None` if none does.
     waiting_since: Option<Instant>,
     /// The place of the deferred write.
     ticket: Option<Ticket>,

@@ -43,11 +43,11 @@ pub enum FleetChange {
 /// What the listener reads and updates.
 #[derive(Debug, Clone)]
 pub struct Upstream {
-    /// Which nodes and objects exist.
+    /// The caches, for which nodes and objects exist.
     pub caches: Caches,
     /// Updated by each message.
     pub fleet: Fleet,
-    /// Answers the nodes.
+    /// Receives the syncs, and publishes the answers.
     pub publisher: Publisher,
     /// Counts messages and nodes.
     pub metrics: Metrics,
@@ -60,7 +60,7 @@ pub struct Upstream {
 /// How current a message is, by how it arrived.
 #[derive(Debug, Clone, Copy)]
 struct Freshness {
-    /// It was sent just now: a sign of life.
+    /// Whether the message was sent just now: a sign of life.
     is_live: bool,
     /// A newer one came before it, and it has no order of its own.
     is_late: bool,
@@ -92,7 +92,7 @@ pub async fn listen(mut events: TransportEvents, upstream: Upstream) {
 }
 
 impl UpstreamHandler {
-    /// Until a node may expire or a sync is answered.
+    /// Returns the time until a node may expire or a sync is answered.
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     fn until_due(&self) -> Duration {
         /// Long enough to cost nothing: after any message the loop starts again.

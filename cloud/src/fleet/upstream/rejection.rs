@@ -32,7 +32,7 @@ pub enum Rejected {
 }
 
 impl Rejected {
-    /// The label in the metrics.
+    /// Returns the label of the reason in the metrics.
     pub fn reason(&self) -> Rejection {
         match self {
             Self::Topic(_) | Self::Direction => Rejection::Topic,

@@ -15,17 +15,17 @@ pub const LEASE: Duration = Duration::from_secs(10);
 /// its last messages.
 pub const RENEW_DEADLINE: Duration = Duration::from_secs(7);
 
-/// Between two renewals of the leader.
+/// The time between two renewals of the leader.
 const RENEW: Duration = Duration::from_secs(2);
 
-/// Between two attempts of another replica. With [`LEASE`] it bounds the takeover: a replica that
-/// sees the last change this late takes the Lease over 12.5 s after it.
+/// The time between two attempts of another replica. With [`LEASE`] it bounds the takeover: a
+/// replica that sees the last change this late takes the Lease over 12.5 s after it.
 const RETRY: Duration = Duration::from_millis(2500);
 
 /// What to do with the Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Create it.
+    /// Create the Lease, because none exists.
     Create,
     /// Write this replica as its holder, over this version.
     Hold {
@@ -36,7 +36,7 @@ pub enum Step {
         /// How often the holder has changed.
         transitions: i32,
     },
-    /// Another replica leads.
+    /// Wait, because another replica leads.
     Wait,
 }
 

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use reqwest::Url;
 
-/// `http://host[:port][/path]`, or https, without a slash at the end.
+/// A base URL: `http://host[:port][/path]`, or https, without a slash at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseUrl(String);
 

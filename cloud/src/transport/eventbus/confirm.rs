@@ -30,7 +30,7 @@ pub struct Unconfirmed {
 /// The action when the pause is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// Post it again.
+    /// Post the index again.
     Repeat,
     /// Wait for a message of the node.
     Wait,
@@ -66,7 +66,7 @@ impl Unconfirmed {
         sync.complete && sync.index_revision >= self.revision
     }
 
-    /// When [`Unconfirmed::due`] is to be called.
+    /// Returns when to call [`Unconfirmed::due`]; `None` while nothing is repeated.
     pub fn due_at(&self) -> Option<Instant> {
         self.repeat_at
     }

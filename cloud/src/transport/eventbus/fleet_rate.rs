@@ -15,7 +15,7 @@ const SLOW_ANSWER: Duration = Duration::from_secs(1);
 /// Slow answers in a row before the rate is halved: a single one may be a large message.
 const SLOW_ANSWERS: u32 = 3;
 
-/// Between two changes of the rate. Nodes follow a change within minutes.
+/// The minimum time between two changes of the rate. Nodes follow a change within minutes.
 const CHANGE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The rate returns to its maximum in so many steps.
@@ -33,9 +33,9 @@ pub struct FleetRate {
 /// A change of the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateChange {
-    /// It is halved.
+    /// The rate is halved, because the router answers slowly.
     Slowed,
-    /// It is raised by one step.
+    /// The rate is raised by one step.
     Raised,
 }
 
@@ -45,12 +45,12 @@ impl FleetRate {
         Self { max: max.max(1), rate: max.max(1), slow_answers: 0, changed: None }
     }
 
-    /// Batches per second.
+    /// Returns the present rate, in batches per second.
     pub fn rate(&self) -> u32 {
         self.rate
     }
 
-    /// The highest rate.
+    /// Returns the highest rate, in batches per second.
     pub fn max(&self) -> u32 {
         self.max
     }

@@ -85,7 +85,7 @@ const MAX_WARNED_SENDERS: usize = 1024;
 /// The addresses and names of this transport.
 #[derive(Debug, Clone)]
 pub struct EventBusSettings {
-    /// `KubeEdge`'s router.
+    /// The URL of `KubeEdge`'s router.
     pub router: BaseUrl,
     /// The namespace of the Rules.
     pub namespace: Namespace,
@@ -118,7 +118,7 @@ struct EventBusInner {
     schedule: Mutex<Schedule>,
     /// The number of nodes with a Rule.
     nodes: AtomicUsize,
-    /// The schedule changed.
+    /// Notified when the schedule changed.
     changed: Notify,
     rates: Mutex<Rates>,
     fleet_rate: Mutex<FleetRate>,

@@ -35,9 +35,9 @@ struct Newest {
 pub enum OrderKind {
     /// The batch itself, as a sign of life.
     Batch,
-    /// A sync in it.
+    /// A sync in the batch.
     Sync,
-    /// A node report in it.
+    /// A node report in the batch.
     Report,
 }
 

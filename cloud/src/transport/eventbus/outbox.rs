@@ -12,7 +12,7 @@ use neptune_wire::Revision;
 pub struct QueuedMessage {
     /// The topic, with the prefix.
     pub topic: String,
-    /// Its payload.
+    /// The payload of the message, as it is posted.
     pub payload: Bytes,
     /// The revision, if it is an index.
     pub index: Option<Revision>,
@@ -38,7 +38,7 @@ impl NodeOutbox {
         self.queued.insert(self.last, message);
     }
 
-    /// The next message.
+    /// Returns the message to post next; `None` if the queue is empty.
     pub fn next(&self) -> Option<&QueuedMessage> {
         self.queued.get(&self.next_position()?)
     }
@@ -67,7 +67,7 @@ impl NodeOutbox {
         self.queued.insert(self.first, message);
     }
 
-    /// Drops all messages.
+    /// Drops all queued messages.
     pub fn clear(&mut self) {
         *self = Self::default();
     }

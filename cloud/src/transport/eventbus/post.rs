@@ -34,7 +34,7 @@ pub fn client() -> reqwest::Result<Client> {
     Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT).timeout(POST_TIMEOUT).build()
 }
 
-/// Posts indefinitely.
+/// Posts the messages of the schedule until the process ends.
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 pub async fn run(bus: &EventBus) {
     let mut posts = FuturesUnordered::new();

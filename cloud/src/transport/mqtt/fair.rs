@@ -20,7 +20,7 @@ const MAX_UNREPLACED: usize = 64;
 /// The bookkeeping of a message, as its share of the limits.
 const OVERHEAD: usize = 256;
 
-/// The messages that wait.
+/// The received messages that wait to be processed.
 #[derive(Debug, Default)]
 pub struct FairQueue {
     prefix: TopicPrefix,
@@ -81,7 +81,7 @@ impl FairQueue {
         true
     }
 
-    /// The next message.
+    /// Removes the next message. The nodes take turns.
     pub fn pop(&mut self) -> Option<Message> {
         let node = self.turns.pop_front()?;
         let inbox = self.nodes.get_mut(&node)?;

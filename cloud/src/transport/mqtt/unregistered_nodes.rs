@@ -8,7 +8,7 @@ use std::{
 
 use neptune_wire::NodeName;
 
-/// Between two replays: each brings the retained messages of the whole fleet.
+/// The minimum time between two replays: each brings the retained messages of the whole fleet.
 const REPLAY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Nodes remembered. Of more nodes, only the messages after their registration are processed.
@@ -30,7 +30,8 @@ impl UnregisteredNodes {
         }
     }
 
-    /// Such a Node is registered. Returns whether [`UnregisteredNodes::replay_at`] changed.
+    /// Records that such a Node is registered. Returns whether [`UnregisteredNodes::replay_at`]
+    /// changed.
     pub fn on_registered(&mut self, node: &NodeName, now: Instant) -> bool {
         if !self.nodes.remove(node) || self.replay_at.is_some() {
             return false;
@@ -40,12 +41,12 @@ impl UnregisteredNodes {
         true
     }
 
-    /// When to request a replay.
+    /// Returns when to request a replay; `None` if none is needed.
     pub fn replay_at(&self) -> Option<Instant> {
         self.replay_at
     }
 
-    /// A replay was requested.
+    /// Records that a replay was requested.
     pub fn on_replay_requested(&mut self, now: Instant) {
         self.replay_at = None;
         self.last_replay = Some(now);

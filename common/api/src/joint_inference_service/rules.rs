@@ -23,8 +23,8 @@ pub(crate) fn one_edge_worker_kind() -> Rule {
 }
 
 pub(crate) fn one_cloud_worker_kind() -> Rule {
-    let halves = ["workerSpec", "server", "inferenceModel", "endpoint", "service"];
-    Rule::new(format!("{} == 1", number_of(&halves)))
+    let forms = ["workerSpec", "server", "inferenceModel", "endpoint", "service"];
+    Rule::new(format!("{} == 1", number_of(&forms)))
         .message("give exactly one of workerSpec, server, inferenceModel, endpoint and service")
 }
 
@@ -161,12 +161,12 @@ pub(crate) fn worker_calls_worker() -> Rule {
 
 pub(crate) fn one_goal() -> Rule {
     Rule::new("!(has(self.uploadRatio) && has(self.agreement))")
-        .message("give uploadRatio or agreement, not both: one is held, the other follows")
+        .message("give uploadRatio or agreement, not both: one is enforced, the other follows")
 }
 
 pub(crate) fn one_ratio() -> Rule {
     Rule::new("!has(self.totalUploadRatio) || !(has(self.uploadRatio) || has(self.agreement))")
-        .message("give totalUploadRatio, or uploadRatio or agreement: only one is held")
+        .message("give totalUploadRatio, or uploadRatio or agreement: only one is enforced")
 }
 
 pub(crate) fn cap_above_goal() -> Rule {

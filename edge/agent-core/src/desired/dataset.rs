@@ -11,7 +11,7 @@ use neptune_wire::{
 
 use crate::{desired::model::NO_CONTENT, domain::artifact::ArtifactSource};
 
-/// The desired state of a dataset.
+/// A dataset that this node reads and counts, or why it cannot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedDataset {
     pub uid: String,
@@ -27,10 +27,10 @@ pub struct WantedDataset {
     pub counting: Result<(DatasetFormat, FormatOptions), DatasetProblem>,
 }
 
-/// The location of a dataset.
+/// The location of a dataset's data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataSource {
-    /// A download.
+    /// A file or archive that the node downloads.
     Remote(ArtifactSource),
     /// An absolute path on the node.
     Local(PathBuf),

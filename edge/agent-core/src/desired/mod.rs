@@ -26,7 +26,7 @@ use crate::domain::{
     server_part::{ServerPart, part_name},
 };
 
-/// The desired state of the node.
+/// Everything that the received objects want from this node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Desired {
     pub workers: BTreeMap<WorkerName, WantedWorker>,
@@ -34,7 +34,7 @@ pub struct Desired {
     pub servers: BTreeMap<ObjectKey, WantedServer>,
     pub datasets: BTreeMap<ObjectKey, WantedDataset>,
     pub training: WantedTraining,
-    /// By the UID of the `TrainingModel`.
+    /// The aggregators that this node runs, by the UID of the `TrainingModel`.
     pub aggregators: BTreeMap<String, WantedAggregator>,
     /// Workers whose name another object already uses: the owner, the worker, and the other object.
     pub clashes: Vec<(ObjectKey, Worker, ObjectKey)>,

@@ -6,7 +6,7 @@ use neptune_wire::{ArtifactAddress, ContentHash, Namespace, ObjectContent, redac
 
 use crate::domain::artifact::ArtifactSource;
 
-/// The desired state of a model.
+/// A model whose file this node needs, or why it cannot have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedModel {
     /// The location of the file, or why it is invalid: a message with the field and the remedy.
@@ -19,10 +19,10 @@ pub struct WantedModel {
     pub content_key: String,
 }
 
-/// The location of a model.
+/// The location of a model's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelSource {
-    /// A download.
+    /// A file or archive that the node downloads.
     Remote(ArtifactSource),
     /// An absolute path on the node.
     Local(PathBuf),

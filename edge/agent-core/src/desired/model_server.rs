@@ -9,7 +9,7 @@ use neptune_wire::ModelServer;
 
 use crate::domain::served_version::is_plain_name;
 
-/// The desired state of a model server.
+/// A model server that this node runs, or why its specification is invalid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WantedServer {
     pub uid: String,

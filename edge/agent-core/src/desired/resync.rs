@@ -7,15 +7,16 @@ use crate::backoff::RESYNC;
 
 /// How long messages in transit may take before a missing object is requested.
 const DELIVERY_TIME: Duration = Duration::from_secs(1);
-/// Between regular syncs of a complete node. Jitter shortens it by up to a quarter.
+/// Interval between regular syncs of a complete node. Jitter shortens it by up to a quarter.
 const INTERVAL: Duration = Duration::from_secs(5 * 60);
-/// Between the syncs that request an index after a reconnect.
+/// Interval between the syncs that request an index after a reconnect.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 /// How many syncs request an index after the one at the reconnect. `EventBus` tries to connect to a
 /// restarted broker every 5 s, and what is published before is lost.
 const MAX_PROBES: u32 = 15;
 
-/// When the next sync is due.
+/// Schedules the syncs: the regular ones, those for missing objects, and those that request an
+/// index after a reconnect.
 #[derive(Debug, Default)]
 pub struct Resync {
     regular_at: Option<Instant>,
@@ -98,7 +99,8 @@ impl Resync {
         is_due
     }
 
-    /// When [`Resync::is_due`] may return true next.
+    /// Returns the earliest time at which [`Resync::is_due`] may return true; `None` if no sync is
+    /// scheduled.
     pub fn next_at(&self) -> Option<Instant> {
         [self.urgent_at, self.regular_at, self.probe_at].into_iter().flatten().min()
     }

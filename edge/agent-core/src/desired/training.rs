@@ -28,7 +28,7 @@ pub struct WantedTask {
     /// The server of a task of a session.
     pub session: Option<SessionServer>,
     pub task: TrainingTask,
-    /// The `Dataset` object.
+    /// The `Dataset` object whose data the task reads.
     pub dataset: ObjectKey,
 }
 

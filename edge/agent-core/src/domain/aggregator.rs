@@ -6,7 +6,7 @@ use neptune_wire::{AggregatorContent, AggregatorReport, ObjectKey};
 #[derive(Debug, Clone, PartialEq)]
 pub struct WantedAggregator {
     pub owner: ObjectKey,
-    /// Of the `TrainingModel`. Names the directory.
+    /// UID of the `TrainingModel`, which is also the name of the aggregator's directory.
     pub uid: String,
     pub content: AggregatorContent,
 }
@@ -25,8 +25,8 @@ impl WantedAggregator {
 /// What the supervision of an aggregator reports.
 #[derive(Debug)]
 pub enum AggregatorEvent {
-    /// Its status.
+    /// The aggregator's status changed.
     Reported(Box<AggregatorReport>),
-    /// Its container and its files were removed.
+    /// The container and the files of the aggregator were removed.
     Removed,
 }

@@ -8,7 +8,7 @@ pub struct AllowedDirs {
     pub models: Vec<PathBuf>,
     pub scripts: Vec<PathBuf>,
     pub data: Vec<PathBuf>,
-    /// Gateways write there.
+    /// Directories in which gateways write captured samples.
     pub captures: Vec<PathBuf>,
 }
 

@@ -49,7 +49,7 @@ pub fn check(url: &str, sha256: Option<&str>) -> Result<(), String> {
     ArtifactLocation::parse(url).map(drop).map_err(|error| error.to_string())
 }
 
-/// A model or dataset on the node.
+/// A model or dataset on the node: a file, or the directory of an unpacked archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalArtifact {
     pub path: PathBuf,
@@ -60,7 +60,7 @@ pub struct LocalArtifact {
 /// Whether a model or a dataset is available on the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Availability {
-    /// The newest verified version on the node.
+    /// The newest verified version on the node; `None` before the first one.
     pub usable: Option<LocalArtifact>,
     /// Why `usable` is not the desired version.
     pub problem: Option<Problem>,
@@ -68,7 +68,7 @@ pub struct Availability {
     pub is_stuck: bool,
 }
 
-/// The state of a download.
+/// The state of an artifact's download, for the objects that need the artifact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DownloadState {
     /// The artifact is on the node, or none is needed.
@@ -82,7 +82,7 @@ pub enum DownloadState {
     Stuck { problem: Problem, time: String },
 }
 
-/// The state of an image pull.
+/// The state of an image on the node, for the containers that need it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImageState {
     /// The image is on the node, or a running container uses it.
@@ -102,7 +102,7 @@ pub struct PlacedVersions {
     pub names: BTreeSet<String>,
 }
 
-/// The result of an image pull's task.
+/// The event with which the task of an image pull ends.
 #[derive(Debug)]
 pub enum ImageEvent {
     Ready,

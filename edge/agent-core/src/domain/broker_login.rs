@@ -8,9 +8,9 @@ use sha2::{Digest as _, Sha256};
 /// Label of a container with the digest of its worker's password.
 pub const PASSWORD_DIGEST: &str = "io.neptune.mqtt-password-sha256";
 
-/// The login of a worker's next container.
+/// The login of a worker's next container at the embedded broker.
 pub struct BrokerLogin {
-    /// The value of `MQTT_URL`, with the password.
+    /// URL of the broker for the variable `MQTT_URL`, with user and password.
     pub mqtt_url: String,
     pub digest: PasswordDigest,
 }

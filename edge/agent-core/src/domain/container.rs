@@ -59,8 +59,8 @@ pub struct ContainerSpec {
     /// restart.
     #[serde(skip)]
     pub init: bool,
-    /// For a worker that reloads models. Not part of the hash: another version does not replace the
-    /// container.
+    /// The first version for a worker that reloads models. It is not part of the hash: another
+    /// version does not replace the container.
     #[serde(skip)]
     pub start: Option<InitialVersion>,
 }
@@ -121,21 +121,21 @@ impl ContainerDefaults {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitialVersion {
     pub version: String,
-    /// The value of `MODEL_URL`.
+    /// Path of the model in the container, for the variable `MODEL_URL`.
     pub model_url: String,
 }
 
-/// A Docker network of a container.
+/// The Docker network of a container, and the ports that it publishes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ContainerNetwork {
     pub name: String,
     /// The TCP port that the container serves, published on the node with the same number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// A second one, for gRPC.
+    /// The TCP port for gRPC, if the container serves gRPC on a port of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grpc_port: Option<u16>,
-    /// Those that are published on a loopback address of the node only.
+    /// The ports that are published on a loopback address of the node only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub loopback_ports: Vec<u16>,
 }
@@ -160,7 +160,7 @@ pub struct DirectoryMount {
 /// The bind mount of the scripts, and the file that must exist in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ScriptMount {
-    /// Also its path in the container.
+    /// Directory of the scripts, at the same path on the node and in the container.
     pub dir: PathBuf,
     pub boot_file: String,
     /// The directory without links, once it is resolved. Not part of the hash.

@@ -13,7 +13,7 @@ use neptune_wire::{ObjectKey, WorkerName};
 pub struct GatewayDir(pub PathBuf);
 
 impl GatewayDir {
-    /// The directory of the configuration file.
+    /// Returns the directory of the configuration file. The gateway's container has it read-only.
     pub fn config(&self) -> PathBuf {
         self.0.join("config")
     }
@@ -28,7 +28,7 @@ impl GatewayDir {
         self.0.join("secrets")
     }
 
-    /// The configuration file.
+    /// Returns the path of the configuration file.
     pub fn config_file(&self) -> PathBuf {
         self.config().join("gateway.json")
     }
@@ -50,7 +50,7 @@ pub const SOCKET: &str = "gateway.sock";
 /// The files that a gateway must have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GatewayFiles {
-    /// The service of the gateway.
+    /// Key of the `JointInferenceService` to which the gateway belongs.
     pub service: ObjectKey,
     pub worker: WorkerName,
     /// The configuration as the controller sent it.

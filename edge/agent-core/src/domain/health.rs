@@ -2,7 +2,7 @@
 
 use neptune_wire::{WorkerReason, WorkerState};
 
-/// The health of a worker.
+/// What the agent reports of one worker: its state, the reason and a message for users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerHealth {
     pub state: WorkerState,

@@ -63,25 +63,25 @@ pub struct UndescribedContainer {
     pub problem: String,
 }
 
-/// The observation of one container.
+/// One observed container, or the record of a container that the engine lists and cannot describe.
 pub type Observation = Result<ObservedContainer, Box<UndescribedContainer>>;
 
-/// The state of a container.
+/// The state of a container, as the agent's plan distinguishes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContainerState {
     Running,
-    /// Paused by another program.
+    /// Another program paused the container.
     Paused,
     /// Created and never started, or in a state that requires a new container.
     Unusable,
-    /// Being removed by another program.
+    /// Another program removes the container.
     Removing,
     /// The engine lists it, and has not described it since the agent started.
     Unknown,
     Exited(ContainerExit),
 }
 
-/// Why a container exited.
+/// How a container exited, for the reason and the message of its worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerExit {
     pub exit_code: i64,

@@ -2,7 +2,7 @@
 
 use crate::domain::{artifact::PlacedVersions, problem::Problem};
 
-/// The result of one step.
+/// How a step of the plan ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepOutcome {
     /// A container of this ID was created and started.

@@ -18,10 +18,10 @@ pub struct PulledImage {
 /// An image that this agent pulled, as it is on the engine now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedImage {
-    /// The reference of the pull.
+    /// The reference by which the agent pulled the image.
     pub reference: String,
     pub id: String,
-    /// In bytes, including layers that other images share.
+    /// Size in bytes, including layers that other images share.
     pub size: u64,
     /// Number of tags of the image on the engine.
     pub tags: usize,
@@ -29,7 +29,7 @@ pub struct ObservedImage {
     pub is_used: bool,
 }
 
-/// When unused images are removed.
+/// The limits that decide when unused images are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageGcLimits {
     /// The disk space that unused images may occupy; `None` for no limit.

@@ -20,7 +20,7 @@ const DOCKER_HUB_ADDRESS: &str = "https://index.docker.io/v1/";
 /// The registries of a file, each with its login.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RegistryConfig {
-    /// By host and port, or by the path of repositories below it.
+    /// The logins by host and port, or by the path of repositories below it.
     logins: BTreeMap<String, RegistryLogin>,
 }
 
@@ -121,7 +121,7 @@ impl AuthEntry {
     }
 }
 
-/// User and password of `auth`.
+/// Decodes the value of `auth` to user and password; `None` if it is invalid.
 fn decode(auth: &str) -> Option<(String, String)> {
     let config =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);

@@ -12,7 +12,7 @@ use crate::domain::served_version::ServedVersion;
 pub struct RolloutState {
     /// The version that must run now.
     pub current: Option<ServedVersion>,
-    /// The version to return to.
+    /// The version to return to if the current one fails.
     #[serde(rename = "good")]
     pub last_good: Option<ServedVersion>,
     /// The ID of the target version that failed.
@@ -21,7 +21,7 @@ pub struct RolloutState {
     /// The version that was removed from the server's directory and serves until it is unloaded.
     #[serde(default, rename = "leaving", skip_serializing_if = "Option::is_none")]
     pub draining: Option<ServedVersion>,
-    /// The number of the newest version directory.
+    /// The number of the newest version directory. It grows with each new directory.
     #[serde(rename = "lineage")]
     pub directory_generation: u64,
     /// The ID of the version that each name in the newest directory was used for.

@@ -26,12 +26,12 @@ pub struct ServedVersion {
     /// The place of its transformer.
     #[serde(default, skip_serializing_if = "Slot::is_first")]
     pub slot: Slot,
-    /// As [`id`] of `serving`.
+    /// The ID of `serving`, as [`id`] computes it.
     id: String,
 }
 
 impl ServedVersion {
-    /// The version of a server's spec, whether or not the switch is held.
+    /// Creates the version of a server's spec. A switch that is on hold gives the same version.
     pub fn new(serving: &ModelServer, directory_generation: u64) -> Self {
         let serving = ModelServer { hold: false, ..serving.clone() };
         Self { id: id(&serving), serving, directory_generation, slot: Slot::First }
@@ -124,22 +124,22 @@ pub fn versions_dir(uid: &str, data_dir: &Path) -> PathBuf {
     data_dir.join(VERSIONS_DIR).join(uid)
 }
 
-/// As [`ServedVersion::id`]. A held switch does not change the ID.
+/// Computes [`ServedVersion::id`] of a specification. A switch on hold does not change the ID.
 pub fn id(serving: &ModelServer) -> String {
     ContentHash::of(&ModelServer { hold: false, ..serving.clone() }).to_string()
 }
 
-/// As [`ServedVersion::server_port`].
+/// Returns [`ServedVersion::server_port`] of a specification.
 pub fn server_port(serving: &ModelServer) -> u16 {
     serving.transformer.as_ref().map_or(serving.port, |transformer| transformer.server_port)
 }
 
-/// As [`id`] without the transformer, which shares a container of the server with others.
+/// Computes [`id`] without the transformer, which shares a container of the server with others.
 pub fn server_id(serving: &ModelServer) -> String {
     id(&ModelServer { transformer: None, ..serving.clone() })
 }
 
-/// As [`ServedVersion::version`].
+/// Returns [`ServedVersion::version`] of a specification.
 pub fn version(serving: &ModelServer) -> &str {
     serving.model.as_ref().map_or(&serving.image, |model| &model.version)
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::observed_container::ObservedContainer;
 
-/// Maximum length of a worker's name.
+/// Maximum length of a worker's name in bytes.
 const MAX_NAME_LENGTH: usize = 63;
 
 /// The programs behind an endpoint.
@@ -83,7 +83,7 @@ pub fn part_name(server: &WorkerName, part: ServerPart) -> WorkerName {
     name.parse().expect("the end of a worker's name and a suffix are a worker's name")
 }
 
-/// A failed health check.
+/// A health check of a model server that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeFailure {
     pub part: ServerPart,

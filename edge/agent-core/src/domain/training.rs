@@ -40,11 +40,11 @@ pub struct TaskOutput {
 /// A file of weights in the output directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputWeights {
-    /// The name of the file.
+    /// Name of the file in the output directory.
     pub name: String,
-    /// SHA-256, 64 lower-case hex digits.
+    /// SHA-256 of the file, 64 lower-case hex digits.
     pub sha256: String,
-    /// Size in bytes.
+    /// Size of the file in bytes.
     pub bytes: u64,
 }
 
@@ -96,7 +96,7 @@ pub enum TaskEvent {
     Verified(Result<TaskOutput, VerifyProblem>),
     Uploaded(Verdict),
     Cleaned(Result<(), CleanProblem>),
-    /// It was cancelled.
+    /// The activity was cancelled before it ended.
     Cancelled,
 }
 
@@ -109,7 +109,7 @@ pub struct CleanProblem {
     pub message: String,
 }
 
-/// How a run of the container ended.
+/// How a run of a task's container ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunOutcome {
     /// The program exited with 0 after this number of seconds.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerCount {
-    /// The owner of the worker.
+    /// Key of the object that has the worker.
     pub object: ObjectKey,
     /// The totals over all runs. Empty for a worker that reports no counters.
     #[serde(default)]
@@ -15,7 +15,7 @@ pub struct WorkerCount {
     /// The last status that the worker reported.
     #[serde(default)]
     pub status: String,
-    /// Its last run: to which the status belongs, and how it ended.
+    /// The last run of the worker, to which the status belongs, and how that run ended.
     #[serde(default)]
     pub run: WorkerRun,
     /// The start time of its first run, as the worker reported it.
@@ -55,7 +55,7 @@ pub struct FinishedRun {
     pub spec_hash: String,
     /// Whether it completed, and did not fail.
     pub is_completed: bool,
-    /// How it ended, for people.
+    /// A message for people about how the worker ended.
     pub message: String,
 }
 
@@ -64,7 +64,7 @@ pub struct FinishedRun {
 pub enum ReportedStatus {
     Completed,
     Failed,
-    /// `running`, nothing, or any other text.
+    /// The status is `running`, empty, or any other text.
     #[default]
     Running,
 }
@@ -98,7 +98,7 @@ pub struct CountTotal {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReportedModel {
-    /// As it is reported to the cloud.
+    /// The report on the model as it is sent to the cloud.
     pub output: ModelOutput,
     /// The URL as the worker reported it: a path in its container, or empty.
     #[serde(rename = "said")]

@@ -31,7 +31,7 @@ const PORT: &str = "{port}";
 const PROXY_PROGRAM: &str = "neptune-gateway";
 /// The directory with the address of the transformer, in the container of a proxy.
 const PROXY_DIR: &str = "/etc/neptune-proxy";
-/// The file in it.
+/// Name of the file in the directory of a proxy that has the address of the transformer.
 pub const PROXY_TARGET: &str = "target";
 
 /// Placeholder for the address on which a server listens, in its arguments.
@@ -41,11 +41,12 @@ const HOST: &str = "{host}";
 #[derive(Debug, Clone)]
 pub struct VersionContainers {
     pub server: TargetContainer,
-    /// As if it were on the node's network; see [`beside`].
+    /// The transformer's container as if it were on the node's network; see [`beside`]. `None` if
+    /// the version has no transformer.
     pub transformer: Option<TargetContainer>,
-    /// The place of the transformer.
+    /// The slot of the transformer, which decides its name and its port.
     pub slot: Slot,
-    /// The proxy in front of the transformer, as that.
+    /// The proxy in front of the transformer, also as if it were on the node's network.
     pub proxy: Option<TargetContainer>,
 }
 

@@ -34,7 +34,7 @@ use crate::{
     plan::{Convergence, NodeFacts, NodePlan, Target, attempts::Attempts},
 };
 
-/// The target state of a model server.
+/// The containers that a model server needs now, and what is known of them.
 pub struct ServerTarget<'a> {
     pub owner: &'a ObjectKey,
     pub uid: &'a str,
@@ -503,8 +503,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// After any exits and changes of the target: the containers become those of the target, never
-        /// two with one port, and none in the network of a container that is gone.
+        /// After any exits and changes of the target, the containers become those of the target,
+        /// never two with one port, and none in the network of a container that is gone.
         #[test]
         fn pair_converges_after_any_faults(
             on_network in proptest::bool::ANY,

@@ -1,4 +1,4 @@
-//! Decides when a model server is probed, and holds the results. The agent probes; `rollout/`
+//! Decides when a model server is probed, and keeps the results. The agent probes; `rollout/`
 //! decides what the results mean for the version.
 
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const HEALTH_CHECK_FAILED: &str = "HealthCheckFailed";
 /// The probes of one version in one run of its containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeHistory {
-    /// When the run was first observed.
+    /// Time at which the run was first observed.
     pub since: Instant,
     /// First success after the last failure.
     pub healthy_since: Option<Instant>,
@@ -28,7 +28,7 @@ pub struct ProbeHistory {
     pub consecutive_failures: u32,
     /// Text of the last failure; empty without one.
     pub last_failure: String,
-    /// What failed last.
+    /// The part of the server that failed last.
     pub failed_part: ServerPart,
     next_at: Instant,
     in_flight: bool,
@@ -81,7 +81,7 @@ impl ProbeHistory {
             now + if self.last_healthy.is_some() { period } else { period.min(STARTING_PERIOD) };
     }
 
-    /// The reason of the last failure.
+    /// Returns the reason to report for the part that failed last.
     pub fn failure_reason(&self) -> &'static str {
         match self.failed_part {
             ServerPart::Server => HEALTH_CHECK_FAILED,

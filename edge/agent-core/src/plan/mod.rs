@@ -69,7 +69,7 @@ pub struct Target<'a> {
 /// The progress of a worker or a model server towards its target.
 #[derive(Debug, PartialEq)]
 pub enum Convergence<'a> {
-    /// Its container runs.
+    /// The container with the wanted specification runs.
     Running(&'a ObservedContainer),
     /// The engine is removing a container; its event triggers the next plan.
     Removing,
@@ -207,7 +207,7 @@ impl NodePlan {
 }
 
 impl Target<'_> {
-    /// The live container with the target's specification.
+    /// Returns the live container that has the target's specification; `None` if there is none.
     pub fn running<'a>(
         &self,
         containers: &[&'a ObservedContainer],

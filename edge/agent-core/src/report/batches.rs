@@ -45,14 +45,14 @@ pub struct Batches {
     /// Size of a batch without messages, in bytes.
     frame_bytes: usize,
     seq: u64,
-    /// As [`Batch::uptime_ms`], at the last call of [`Batches::set_uptime`].
+    /// [`Batch::uptime_ms`] at the last call of [`Batches::set_uptime`].
     uptime_ms: Option<u64>,
     last_at: Option<Instant>,
     /// When the last batch with messages was sent.
     content_at: Option<Instant>,
-    /// The last message per topic.
+    /// The last message of each topic.
     queued: BTreeMap<String, QueuedMessage>,
-    /// The last assigned position.
+    /// The last position that a message got in the queue.
     position: u64,
 }
 
@@ -63,9 +63,9 @@ struct QueuedMessage {
     size: usize,
     is_retained: bool,
     sent_count: u32,
-    /// When it is sent next; `None` with the next batch.
+    /// When the message is sent next; `None` if it is sent with the next batch.
     at: Option<Instant>,
-    /// Its position in the queue; lower positions are sent first.
+    /// Position of the message in the queue; lower positions are sent first.
     position: u64,
 }
 
@@ -405,7 +405,7 @@ mod tests {
         assert_eq!(batches.drain(start), Vec::<Vec<u8>>::new());
     }
 
-    /// With four services that do not change and a sync every few minutes.
+    /// The node has four services that do not change, and syncs every few minutes.
     #[test]
     fn idle_node_sends_less_than_300_bits_per_second() {
         let (mut batches, start) = (batches(), Instant::now());

@@ -24,12 +24,12 @@ use crate::domain::{
 /// Minimum time between two reports of one object. Changes within it are reported together.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The present state of a worker.
+/// What is reported of one worker.
 pub struct WorkerStatus {
     pub health: WorkerHealth,
     /// The last status that it reported.
     pub status: String,
-    /// Its messages that were rejected.
+    /// The worker's messages that were rejected; `None` without any.
     pub rejected: Option<RejectedMessages>,
     /// Whether the cloud worker answered none of its last hard samples.
     pub cloud_unreachable: bool,
@@ -41,20 +41,20 @@ pub struct WorkerStatus {
 pub struct ObjectStatus<'a> {
     pub key: &'a ObjectKey,
     pub object: &'a StoredObject,
-    /// Per worker, in the object's order.
+    /// The states of the workers, in the order of the object.
     pub workers: Vec<WorkerStatus>,
     pub total: CountTotal,
-    /// The report of the object's model server.
+    /// The report of the object's model server; `None` if it has none.
     pub server: Option<ModelServerReport>,
     /// The models that the workers reported.
     pub outputs: Vec<ModelOutput>,
-    /// The presence of a Model's file.
+    /// Whether the file of a Model is on the node; `None` for other objects.
     pub model: Option<ModelPresenceReport>,
-    /// The count of a Dataset.
+    /// The counted samples of a Dataset; `None` for other objects.
     pub dataset: Option<DatasetReport>,
     /// The tasks of a `TrainingModel`.
     pub training: Option<TrainingReport>,
-    /// The aggregator of a `TrainingModel`.
+    /// The status of a `TrainingModel`'s aggregator; `None` if this node does not run it.
     pub aggregator: Option<AggregatorReport>,
 }
 
@@ -73,9 +73,9 @@ pub struct Reporter {
 
 #[derive(Debug)]
 struct SentReport {
-    /// Without its `seq` and `currentTime`.
+    /// The report without its `seq` and `currentTime`, to compare it with the next one.
     report: StatusReport,
-    /// As it was sent.
+    /// The report with its `seq` and `currentTime`.
     sent: StatusReport,
     at: Instant,
     /// When a changed state of a gateway was last reported without waiting.
@@ -252,28 +252,28 @@ fn has_other_gateway_state(before: &StatusReport, after: &StatusReport) -> bool 
 
 /// The phase of the worst state. A completed worker waits for nothing.
 fn phase<'a>(workers: impl Iterator<Item = &'a WorkerHealth>) -> Phase {
-    let of = |health: &WorkerHealth| match health.state {
+    let phase_of = |health: &WorkerHealth| match health.state {
         _ if health.reason == Some(WorkerReason::Completed) => Phase::Running,
         WorkerState::Running => Phase::Running,
         WorkerState::Pending => Phase::Pending,
         WorkerState::Failed => Phase::Failed,
     };
-    workers.map(of).max().unwrap_or(Phase::Running)
+    workers.map(phase_of).max().unwrap_or(Phase::Running)
 }
 
 /// The phase of the tasks of a `TrainingModel`.
 fn phase_of_training(training: &TrainingReport) -> Phase {
-    let of = |task: &TaskReport| match task.state {
+    let phase_of = |task: &TaskReport| match task.state {
         TaskState::Preparing => Phase::Pending,
         TaskState::Refused | TaskState::Failed => Phase::Failed,
         TaskState::Training | TaskState::Verifying | TaskState::Uploading | TaskState::Accepted => {
             Phase::Running
         }
     };
-    training.tasks.iter().map(of).max().unwrap_or(Phase::Running)
+    training.tasks.iter().map(phase_of).max().unwrap_or(Phase::Running)
 }
 
-/// The phase of a model server.
+/// Returns the phase of an object that has a model server.
 fn phase_of_server(status: &ModelServerReport) -> Phase {
     match status.transition {
         Transition::UpToDate => Phase::Running,
@@ -282,7 +282,7 @@ fn phase_of_server(status: &ModelServerReport) -> Phase {
     }
 }
 
-/// The phase of a model.
+/// Returns the phase of a Model, from the presence of its file.
 fn phase_of_model(model: &ModelPresenceReport) -> Phase {
     match model.state {
         PresenceState::Present => Phase::Running,
@@ -291,7 +291,7 @@ fn phase_of_model(model: &ModelPresenceReport) -> Phase {
     }
 }
 
-/// The phase of a dataset.
+/// Returns the phase of a Dataset, from its count.
 fn phase_of_dataset(status: &DatasetReport) -> Phase {
     match status.state {
         DatasetState::Counted => Phase::Running,

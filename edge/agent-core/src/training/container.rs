@@ -17,7 +17,7 @@ use neptune_wire::{AgentInstance, TaskId, TaskKind, TrainingNetwork, TrainingScr
 
 use super::paths::TaskPaths;
 
-/// Label with the task of a container.
+/// Label with the ID of the task that runs in a container.
 pub const TASK: &str = "io.neptune.training-task";
 /// Label with the node of a training container. Not that of workers, which the agent would remove.
 const NODE: &str = "io.neptune.training-node";
@@ -54,9 +54,9 @@ const DETERMINISTIC: [(&str, &str); 4] = [
 pub struct TaskInputs {
     pub dataset: LocalArtifact,
     pub format: String,
-    /// The samples that the agent counted.
+    /// Number of samples that the agent counted; `None` if they are not counted.
     pub counted: Option<u64>,
-    /// The downloaded program.
+    /// The training program, if it is downloaded; `None` if it is on the node or in the image.
     pub script: Option<LocalArtifact>,
     /// The name of the weights in the container; `None` if the task begins with none.
     pub weights: Option<&'static str>,
@@ -110,7 +110,7 @@ pub fn has_name_of(labels: &HashMap<String, String>, wanted: &WantedTask) -> boo
     labels.get(NAME).is_some_and(|name| name == wanted.task.container.as_str())
 }
 
-/// The name of the container.
+/// Returns the name of the task's container on this node.
 pub fn name(wanted: &WantedTask, context: &NodeContext) -> String {
     container_name(&context.node, &wanted.task.container)
 }
@@ -126,7 +126,7 @@ pub fn output_limit(wanted: &WantedTask) -> u64 {
     wanted.container.max_update_bytes.saturating_add(OUTPUT_EXTRA)
 }
 
-/// The specification of the container.
+/// Returns the specification of the container that runs the task.
 pub fn spec(
     wanted: &WantedTask,
     inputs: &TaskInputs,

@@ -9,7 +9,7 @@ use crate::domain::node_context::TRAINING_DIR;
 /// The paths of a task below the data directory.
 #[derive(Debug, Clone)]
 pub struct TaskPaths {
-    /// The directory of the task.
+    /// The directory of the task, which is removed when the task has ended.
     pub dir: PathBuf,
 }
 

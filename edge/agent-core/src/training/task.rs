@@ -28,7 +28,7 @@ pub enum Activity {
     Prepare,
     /// Runs the container until it ends.
     Run,
-    /// Checks the output.
+    /// Checks the files in the output directory against the limits, and hashes them.
     Verify,
     /// Sends the output until the aggregator answers.
     Upload,

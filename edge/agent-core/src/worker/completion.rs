@@ -68,7 +68,7 @@ fn finished(exit: &ContainerExit, worker: WorkerRunFacts<'_>) -> Option<Finished
     })
 }
 
-/// The health of a finished worker.
+/// Returns the health to report for a worker that finished.
 pub fn finished_health(run: &FinishedRun) -> WorkerHealth {
     if run.is_completed { completed(run.message.clone()) } else { failed(run.message.clone()) }
 }

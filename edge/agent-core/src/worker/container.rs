@@ -42,7 +42,7 @@ pub struct RunnableModel<'a> {
     pub local: &'a LocalArtifact,
     /// The directory name of the version, if the worker reloads versions while it runs.
     pub version: Option<String>,
-    /// Path in the container.
+    /// Path of the model in the container.
     pub url: String,
 }
 

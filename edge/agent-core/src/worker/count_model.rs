@@ -173,7 +173,7 @@ impl World {
         Sync { departed: counts.departed(), ..sync }
     }
 
-    /// Only while the node has the object does its worker run.
+    /// Counts samples of the worker, which runs only while the node has the object.
     fn count(&mut self, node: usize, samples: u64) {
         let held = self.nodes[node].replica.objects().get(&key());
         if let Some(uid) = held.map(|object| object.content.metadata.uid.clone()) {

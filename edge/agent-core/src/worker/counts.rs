@@ -17,7 +17,7 @@ use crate::{
 /// version, which do not reply which objects are gone for good.
 const MAX_DEPARTED: usize = 256;
 
-/// Before the start time in the name of the run that is the sum of a gateway's processes.
+/// Prefix of the start time in the name of the run that is the sum of a gateway's processes.
 const GATEWAY_RUN: &str = "gateway@";
 
 /// The name of the run that is the sum of all processes of a gateway since this time.
@@ -32,7 +32,7 @@ pub fn gateway_run(start: &str) -> String {
 #[derive(Debug, Default)]
 pub struct Counts {
     counts: BTreeMap<(String, WorkerName), WorkerCount>,
-    /// Changed or removed since the last save.
+    /// Workers whose counts changed or were removed since the last save.
     unsaved: BTreeSet<(String, WorkerName)>,
 }
 
@@ -143,7 +143,7 @@ impl Counts {
         }
     }
 
-    /// The last observed run of a worker.
+    /// Returns the last observed run of a worker; `None` if none was observed.
     pub fn run(&self, uid: &str, worker: &WorkerName) -> Option<&WorkerRun> {
         self.counts.get(&(uid.to_owned(), worker.clone())).map(|count| &count.run)
     }

@@ -11,7 +11,7 @@ pub struct GatewayReports(BTreeMap<(String, WorkerName), RunReport>);
 
 #[derive(Debug)]
 struct RunReport {
-    /// The start of the container that reported.
+    /// The run of the container that reported, by its start time.
     run: String,
     report: GatewayReport,
 }
@@ -22,15 +22,15 @@ impl GatewayReports {
         self.0.insert((uid.to_owned(), worker.clone()), RunReport { run, report });
     }
 
-    /// The last report of a worker.
+    /// Returns the last report of a worker; `None` before the first one.
     pub fn get(&self, uid: &str, worker: &WorkerName) -> Option<&GatewayReport> {
-        let held = self.0.get(&(uid.to_owned(), worker.clone()));
-        held.map(|held| &held.report)
+        let last = self.0.get(&(uid.to_owned(), worker.clone()));
+        last.map(|last| &last.report)
     }
 
     /// Keeps the reports whose object, worker and run are current.
     pub fn retain(&mut self, is_current: impl Fn(&str, &WorkerName, &str) -> bool) {
-        self.0.retain(|(uid, worker), held| is_current(uid, worker, &held.run));
+        self.0.retain(|(uid, worker), last| is_current(uid, worker, &last.run));
     }
 }
 

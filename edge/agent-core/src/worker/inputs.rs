@@ -19,9 +19,10 @@ use crate::{
 /// The local model and dataset of a worker.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WorkerInputs<'a> {
-    /// With its object; `None` if the worker needs none.
+    /// The model with its object; `None` if the worker needs none.
     pub model: Option<(&'a ObjectKey, &'a LocalArtifact)>,
-    /// With its format; empty if the Dataset has none.
+    /// The dataset with its format, which is empty if the Dataset has none; `None` if the worker
+    /// needs no dataset.
     pub dataset: Option<(&'a LocalArtifact, &'a str)>,
     /// The directory of the node for the samples that a gateway captures.
     pub capture: Option<&'a Path>,

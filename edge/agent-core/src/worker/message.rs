@@ -20,7 +20,7 @@ use crate::{
 /// Maximum length in bytes of a run's name and of a status.
 const MAX_FIELD_BYTES: usize = 128;
 
-/// A parsed message of a worker.
+/// A valid message of a worker, with the worker that sent it.
 #[derive(Debug, PartialEq)]
 pub struct WorkerMessage<'a> {
     pub worker: WorkerName,
@@ -32,7 +32,7 @@ pub struct WorkerMessage<'a> {
     pub counts: Option<WorkerCounters>,
     /// The reports on models, or why they are invalid; the rest of the message is valid.
     pub models: Result<Vec<WorkerModel>, OutputError>,
-    /// Its container, if Docker lists it.
+    /// The worker's container; `None` if Docker does not list it.
     pub container: Option<&'a ObservedContainer>,
 }
 
@@ -95,9 +95,9 @@ impl WorkerMessage<'_> {
 /// Why a message is rejected.
 #[derive(Debug, PartialEq)]
 pub enum MessageError {
-    /// Its container was not observed. The next observation may include it.
+    /// The container of the worker was not observed. The next observation may include it.
     NoContainer { worker: WorkerName, why: &'static str },
-    /// It is invalid.
+    /// The content of the message is invalid. The text is the reason.
     Invalid(String),
 }
 

@@ -47,20 +47,20 @@ pub struct ReloadFacts<'a> {
     pub wanted: &'a WantedWorker,
     pub model: (&'a ObjectKey, &'a LocalArtifact),
     pub context: &'a NodeContext,
-    /// Its running container with the wanted spec.
+    /// The worker's running container with the wanted specification; `None` if none runs.
     pub running: Option<&'a ObservedContainer>,
-    /// Its last report on its model.
+    /// The worker's last report on its model; `None` before the first one.
     pub reported: Option<&'a ReportedModel>,
     pub now: Instant,
 }
 
-/// The decision.
+/// What to do with the versions of one worker now.
 #[derive(Debug, Default, PartialEq)]
 pub struct ReloadDecision {
     pub target: String,
     /// The directory and the versions to place in it, if it has others.
     pub place: Option<(PathBuf, BTreeMap<String, LocalArtifact>)>,
-    /// As [`ReloadState::requested`].
+    /// The new value of [`ReloadState::requested`].
     pub requested: Option<(String, String, Instant)>,
     /// Whether to restart the worker because it did not load the version in time.
     pub restart: bool,

@@ -15,7 +15,7 @@ const MAX_DEPTH: u64 = 512;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Json {
-    /// The member that holds the samples. `None`: the top-level value is the array.
+    /// The member that has the samples. `None`: the top-level value is the array.
     member: Option<String>,
     samples: u64,
     /// Number of bytes read.
@@ -36,24 +36,24 @@ enum InString {
     #[default]
     No,
     Yes,
-    /// After a backslash.
+    /// The last byte is a backslash, so the next one does not end the string.
     Escape,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 enum JsonPosition {
-    /// Before the top-level value.
+    /// The next value is the top-level one.
     #[default]
     Top,
-    /// In the top-level object, before a key.
+    /// The next string is a key of the top-level object.
     Key,
-    /// After a key.
+    /// The key was read, and its colon follows.
     Colon,
-    /// After the colon of the configured member.
+    /// The next value is that of the configured member.
     Wanted,
-    /// In another member, or after the configured one.
+    /// The position is in another member, or after the configured one.
     Other,
-    /// In the array of samples.
+    /// The position is in the array of samples.
     Array {
         /// Depth of the elements.
         depth: u64,

@@ -38,13 +38,13 @@ pub(crate) struct Jsonl {
     text: OpenText,
 }
 
-/// Where a line ends, within a text or not.
+/// Whether a line ends within a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 enum OpenText {
     #[default]
     No,
     Yes,
-    /// After a backslash.
+    /// The last byte is a backslash, so the next one does not end the text.
     Escape,
 }
 

@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// Between the request, the edge's answer and the cloud's.
+/// Separates the request, the edge's answer and the cloud's answer in an input.
 const SEPARATOR: &[u8] = b"\n====\n";
 /// Name of the output with the scores.
 const OUTPUT: &str = "p";

@@ -21,7 +21,7 @@ use crate::{
 
 /// Times that a request is sent before the calibration fails.
 const TRIES: u32 = 3;
-/// Before a request is sent again; after the second time, twice as long.
+/// Pause before a request is sent again. After the second time it is twice as long.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause that a server may ask for.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
@@ -101,7 +101,7 @@ impl<'a> Servers<'a> {
         Ok([edge, cloud])
     }
 
-    /// The whole answer of the edge.
+    /// Reads the whole answer of the edge.
     async fn read(
         &self,
         answer: Result<hyper::Response<hyper::body::Incoming>, String>,

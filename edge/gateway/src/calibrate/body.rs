@@ -5,12 +5,12 @@ use serde_json::{Number, Value, json};
 use super::samples::{Question, Row};
 use crate::{config::Protocol, protocol::json::Object};
 
-/// The input of a model.
+/// The one input of a model, as its metadata describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Input {
     name: String,
     datatype: String,
-    /// Of one sample. 0 or less: any size.
+    /// The shape of one sample. A dimension of 0 or less may have any size.
     shape: Vec<i64>,
 }
 

@@ -34,7 +34,7 @@ text{fill:#9198a1}.back{fill:#0d1117}.title,.strong{fill:#f0f6fc}.strong{stroke:
 .random{stroke:#f0883e}.edge{stroke:#9198a1}.cloud{stroke:#3fb950}}
 ";
 
-/// Where values are in the picture.
+/// Maps an accuracy or a share of uploads to a position in the picture.
 struct Scale {
     low: f64,
     high: f64,
@@ -99,7 +99,7 @@ pub fn svg(summary: &Summary) -> String {
     svg
 }
 
-/// For readers who do not see the picture.
+/// Returns a description for readers who do not see the picture.
 fn described(summary: &Summary) -> String {
     let Row { upload_ratio, joint, random, .. } = summary.for_upload_ratio.row;
     format!(
@@ -192,7 +192,7 @@ fn curves(svg: &mut String, scale: &Scale, summary: &Summary) {
     let _ = writeln!(svg, "<polyline class=\"joint\" points=\"{}\"/>", joint.join(" "));
 }
 
-/// A recommended threshold.
+/// Draws a recommended threshold as a dot with a label.
 fn marker(svg: &mut String, scale: &Scale, row: &Row) {
     let (x, y) = (Scale::x(row.upload_ratio), scale.y(row.joint.value));
     let _ = writeln!(svg, "<circle class=\"dot\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"6\"/>");

@@ -9,9 +9,9 @@ use crate::cli::{LabelColumn, ReadingArgs};
 /// A sample of numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// The numbers.
+    /// The columns of the record other than the label, in order.
     pub numbers: Vec<f64>,
-    /// The class, from 0.
+    /// The number of the class that is right, from 0.
     pub label: usize,
 }
 
@@ -24,12 +24,12 @@ pub struct Question {
     pub answers: Vec<String>,
 }
 
-/// What is wrong with a line.
+/// What is wrong with a line of the data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invalid {
-    /// From 1.
+    /// Number of the line, from 1.
     pub line: u64,
-    /// What is wrong, and what to do.
+    /// What is wrong, and what to do about it.
     pub reason: String,
 }
 

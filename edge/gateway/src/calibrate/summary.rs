@@ -12,27 +12,27 @@ const ROWS: u32 = 20;
 /// The probability with which a recommended accuracy is not reached.
 const ERROR: f64 = 0.05;
 
-/// What a calibration found.
+/// What a calibration found, for the table and for JSON.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
-    /// The service of the configuration.
+    /// The name of the service, from the configuration.
     pub service: String,
-    /// What gave the confidence.
+    /// Describes the rule that gave the confidence.
     pub signal: String,
     /// The number of samples.
     pub samples: u64,
-    /// Those without a confidence.
+    /// Number of samples without a confidence, which stay at the edge.
     pub unjudged: u64,
-    /// The accuracy of the edge alone.
+    /// The accuracy if the edge answers every sample.
     pub edge: Accuracy,
-    /// The accuracy of the cloud alone.
+    /// The accuracy if the cloud answers every sample.
     pub cloud: Accuracy,
     /// What thresholds do, with rising uploads.
     pub table: Vec<Row>,
     /// The threshold for the demanded share of uploads.
     pub for_upload_ratio: ForUploadRatio,
-    /// The threshold for the demanded accuracy.
+    /// The threshold for the demanded accuracy; `None` if none is demanded.
     pub for_accuracy: Option<ForAccuracy>,
     /// All thresholds that differ, for the plot.
     #[serde(skip)]
@@ -42,11 +42,11 @@ pub struct Summary {
 /// A share of right answers, with its interval of 95 %.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Accuracy {
-    /// 0 to 1.
+    /// Share of right answers, from 0 to 1.
     pub value: f64,
-    /// The lower bound.
+    /// Lower bound of the interval.
     pub low: f64,
-    /// The upper bound.
+    /// Upper bound of the interval.
     pub high: f64,
 }
 
@@ -56,7 +56,7 @@ pub struct Accuracy {
 pub struct Row {
     /// Samples with a lower confidence are uploaded.
     pub threshold: f64,
-    /// Their share.
+    /// Share of the samples that are uploaded, from 0 to 1.
     pub upload_ratio: f64,
     /// The share of right answers.
     pub joint: Accuracy,
@@ -64,20 +64,20 @@ pub struct Row {
     pub random: f64,
 }
 
-/// The threshold for a share of uploads.
+/// The threshold that keeps to a share of uploads.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct ForUploadRatio {
-    /// The demanded share.
+    /// The share of uploads that is demanded, from 0 to 1.
     pub demanded: f64,
     /// What its threshold does.
     pub row: Row,
 }
 
-/// The threshold for an accuracy.
+/// The thresholds that reach an accuracy.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ForAccuracy {
-    /// The demanded accuracy.
+    /// The accuracy that is demanded, from 0 to 1.
     pub demanded: f64,
     /// The fewest uploads that reach it with a certainty of 95 %; none if no threshold does.
     pub certain: Option<Row>,
@@ -126,12 +126,12 @@ impl Summary {
         }
     }
 
-    /// As JSON.
+    /// Returns the summary as indented JSON, for programs.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("texts and numbers can be serialised")
     }
 
-    /// For people.
+    /// Returns the summary as a table with sentences, for people.
     pub fn table(&self) -> String {
         let mut text = format!("{}: {} samples, {}", self.service, self.samples, self.signal);
         if self.unjudged > 0 {

@@ -23,9 +23,10 @@ const ADDRESSES: [&str; 2] = ["url", "image_url"];
 /// A binary value of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BinaryFile {
-    /// Its name in [`DIRECTORY`]: the SHA-256 of its content, and the extension of its type.
+    /// Name of the file in [`DIRECTORY`]: the SHA-256 of its content, and the extension of its
+    /// type.
     pub name: String,
-    /// Its content.
+    /// The decoded bytes of the value.
     pub content: Vec<u8>,
 }
 

@@ -18,11 +18,11 @@ struct Image {
 /// What follows from a change: bytes that count to another segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
-    /// The bytes.
+    /// Number of bytes that count to another segment.
     pub bytes: u64,
-    /// The segment to which they counted.
+    /// The segment to which they counted; `None` for a new file.
     pub from: Option<u64>,
-    /// The segment to which they count now.
+    /// The segment to which they count from now on.
     pub to: u64,
 }
 

@@ -21,19 +21,19 @@ use crate::{
 pub struct Sample {
     /// How the bodies are encoded.
     pub wire: Wire,
-    /// What they are.
+    /// The protocol of the bodies.
     pub protocol: Protocol,
     /// The output with the scores, if one is configured.
     pub output: Option<String>,
     /// Whether the scores are those of classes, of which the best is the label.
     pub has_classes: bool,
-    /// When it was answered.
+    /// Time at which the client got its answer.
     pub time: Timestamp,
     /// The edge's model, with its version if that is known.
     pub edge_model: Option<String>,
-    /// The cloud's model.
+    /// The name of the cloud's model, if one is configured.
     pub cloud_model: Option<String>,
-    /// The client's request.
+    /// The request as the client sent it.
     pub request: Payload,
     /// The edge's answer to it; `None` if the edge did not answer.
     pub edge: Option<Payload>,
@@ -50,9 +50,9 @@ pub struct Sample {
 /// One of the samples of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SampleRow {
-    /// Its row in the request and in the edge's answer.
+    /// Row of the sample in the request and in the edge's answer.
     pub row: usize,
-    /// Its row in the cloud's answer, if the cloud answered it.
+    /// Row of the sample in the cloud's answer; `None` if the cloud did not answer it.
     pub cloud_row: Option<usize>,
     /// The confidence of the edge, if it was judged.
     pub confidence: Option<f64>,
@@ -74,15 +74,15 @@ impl Sample {
         self
     }
 
-    /// The bytes that it holds in memory.
+    /// The bytes that the sample occupies in memory.
     pub fn bytes(&self) -> usize {
         let bodies = [Some(&self.request), self.edge.as_ref(), self.cloud.as_ref()];
         bodies.into_iter().flatten().map(|payload| payload.body.len()).sum()
     }
 }
 
-/// Whether a sample is one of those to record. `pins` is whether those that stay at the edge by the
-/// client's wish are.
+/// Whether a sample is one of those to record. `pins` is whether samples are recorded that a route
+/// pin keeps at the edge.
 pub const fn takes(what: What, pins: bool, is_pinned: bool, outcome: Outcome) -> bool {
     let is_one = match what {
         What::Hard => matches!(outcome, Outcome::Cloud(decision) if decision.is_hard()),

@@ -36,16 +36,17 @@ impl Bounds {
     }
 }
 
-/// One file of the capture.
+/// One file with records of the capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// Its place in the order, and in its name: the milliseconds since 1970 of its beginning.
+    /// Milliseconds since 1970 at which the segment began. It is part of the file name and gives
+    /// the order.
     pub id: u64,
-    /// Its size.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// The size of the files of binary values that count to it.
+    /// Size of the files of binary values that count to the segment, in bytes.
     pub images: u64,
-    /// Its samples; 0 for those of earlier processes while there is no bound of samples.
+    /// Number of samples; 0 for segments of earlier processes while there is no bound of samples.
     pub samples: u64,
 }
 
@@ -159,7 +160,7 @@ impl Segments {
         self.all.back().filter(|_| self.is_open).map(|segment| segment.id)
     }
 
-    /// All of them, the oldest first.
+    /// Returns all segments, the oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Segment> {
         self.all.iter()
     }

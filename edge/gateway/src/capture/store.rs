@@ -17,7 +17,7 @@ use super::{
     segments::{Bounds, Segment, Segments, TooLarge, complete, file_name, id_of},
 };
 
-/// Its lock keeps two gateways from writing to one directory.
+/// Name of the file whose lock keeps two gateways from writing to one directory.
 const LOCK: &str = ".neptune-capture.lock";
 /// The bytes of a file that are read at a time.
 const BLOCK: usize = 64 * 1024;

@@ -18,9 +18,9 @@ use super::{
 };
 use crate::{clock, config::CaptureConfig};
 
-/// Between two syncs.
+/// Interval between two syncs of written records to disk.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Between two attempts to open the directory, which reads all that it has.
+/// Pause between two attempts to open the directory, which reads all that it has.
 const REOPEN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(5));
 /// Records after which a sync does not wait for the period.
 const SYNC_RECORDS: u32 = 64;
@@ -29,14 +29,14 @@ const SYNC_RECORDS: u32 = 64;
 pub struct Writer {
     config: CaptureConfig,
     shared: Arc<Shared>,
-    /// `None` while the directory cannot be written.
+    /// The open directory; `None` while it cannot be written.
     store: Option<Store>,
     /// Whether the last attempt to open the directory failed.
     is_closed: bool,
     /// Failures since the last record was written, and when the directory is opened again.
     failures: u32,
     open_at: Instant,
-    /// Of the ids of records: the start of this process, and a number.
+    /// Start of this process in milliseconds since 1970, for the ids of records.
     started: i64,
     number: u64,
 }

@@ -50,7 +50,7 @@ impl Decisions {
         is_opened
     }
 
-    /// Why the last call failed.
+    /// Records why the last call failed.
     pub fn cloud_failed(&mut self, cause: &str) {
         self.outages.failed(cause);
     }

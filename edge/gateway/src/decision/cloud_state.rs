@@ -10,24 +10,24 @@ use neptune_cascade::breaker::{Breaker, Refusal};
 /// What is known of the cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloudState {
-    /// None is configured.
+    /// No cloud is configured.
     Absent,
     /// Calls are permitted, and none had a result yet.
     Unknown,
-    /// Calls are permitted.
+    /// Calls are permitted, and the cloud answered one before.
     Reachable,
     /// Calls are permitted, and the last ones were refused.
     RequestsRefused,
-    /// No calls for this time, after so many failures in a row.
+    /// No calls are made for this time, after so many failures in a row.
     LeftAlone {
-        /// The rest of the pause.
+        /// The rest of the pause until the next call.
         pause: Duration,
-        /// Failures in a row.
+        /// Number of failures in a row.
         failures: u32,
     },
-    /// The result of one call decides.
+    /// One call is in flight, and its result decides.
     CallPending,
-    /// It refuses the token. It is called again after minutes.
+    /// The cloud refuses the token. It is called again after minutes.
     TokenRefused,
 }
 

@@ -6,12 +6,12 @@ use std::time::Instant;
 use super::{Decisions, RefusedCall};
 
 impl Decisions {
-    /// The edge's model server refused a call.
+    /// Records that the edge's model server refused a call.
     pub fn refused_by_edge(&mut self, refusal: RefusedCall, now: Instant) {
         self.edge_refusals.failed(refusal, now);
     }
 
-    /// The edge's model server answered a call.
+    /// Records that the edge's model server answered a call.
     pub fn accepted_by_edge(&mut self, now: Instant) {
         self.edge_refusals.succeeded(now);
     }

@@ -8,7 +8,7 @@ pub(super) struct InvalidAnswers {
 }
 
 impl InvalidAnswers {
-    /// Counts one.
+    /// Counts one more answer in a row that cannot be used.
     pub(super) fn push(&mut self, text: String) {
         self.in_a_row = self.in_a_row.saturating_add(1);
         self.text = text;

@@ -9,8 +9,8 @@ use std::{
 const WINDOW: usize = 64;
 /// Calls from which on the median is known.
 const LEAST: usize = 8;
-/// Without a call for this time, the median is not known: otherwise a slow time would keep all later
-/// samples from the cloud.
+/// Age of the last call from which on the median is not known: otherwise a slow time would keep all
+/// later samples from the cloud.
 const MAX_AGE: Duration = Duration::from_secs(30);
 
 /// The times of the last calls.

@@ -16,7 +16,7 @@ struct Outage {
 /// An outage of the cloud that is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndedOutage {
-    /// From the failure that opened the breaker until the next answer.
+    /// Time from the failure that opened the breaker until the next answer.
     pub lasted: Duration,
     /// Hard samples that the cloud did not answer.
     pub samples: u64,
@@ -42,7 +42,7 @@ impl Outages {
         (self.has_answered, self.cause) = (true, None);
     }
 
-    /// The cause of a failed call.
+    /// Records the cause of a failed call.
     pub fn failed(&mut self, cause: &str) {
         self.cause = Some(cause[..cause.floor_char_boundary(MAX_CAUSE)].to_owned());
     }

@@ -12,7 +12,8 @@ use neptune_cascade::{
 use super::{Decisions, Outcome, Totals};
 
 impl Decisions {
-    /// Where a sample may go now. `deadline` is when the client gives up, if that is known.
+    /// Decides where a sample may go now. `deadline` is when the client gives up, if that is known.
+    /// `is_pinned` is whether a route pin keeps it at the edge.
     pub fn route(&self, is_pinned: bool, deadline: Option<Instant>, now: Instant) -> Route {
         if is_pinned {
             return Route::Pinned;

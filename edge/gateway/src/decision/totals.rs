@@ -14,14 +14,14 @@ const OVER_BUDGET: u32 = 50;
 /// How a sample was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// By the edge, as decided.
+    /// The edge answered, as decided.
     Edge(Decision),
-    /// By the cloud: it was hard, or the edge's model server did not answer it.
+    /// The cloud answered: the sample was hard, or the edge's model server did not answer it.
     Cloud(Decision),
-    /// By a gateway in the cloud's place with its own model: it was hard for each gateway above, and
-    /// none of them got an answer from its cloud.
+    /// A gateway in the cloud's place answered with its own model: the sample was hard for each
+    /// gateway above, and none of them got an answer from its cloud.
     FallbackAbove,
-    /// By the edge, because the cloud did not answer.
+    /// The edge answered, because the cloud did not.
     Fallback,
 }
 
@@ -39,7 +39,7 @@ impl Outcome {
         matches!(self, Self::Cloud(_) | Self::FallbackAbove)
     }
 
-    /// Which side answered.
+    /// Returns the side that answered: `edge` or `cloud`.
     pub const fn side(self) -> &'static str {
         match self {
             Self::Cloud(_) | Self::FallbackAbove => "cloud",
@@ -57,32 +57,32 @@ impl Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
-    /// All that were answered.
+    /// Number of samples that were answered.
     pub inference: u64,
-    /// Decided hard.
+    /// Number of samples that were decided hard.
     pub hard: u64,
-    /// Answered by the cloud.
+    /// Number of samples that the cloud answered.
     pub cloud: u64,
-    /// Hard, and the cloud did not answer.
+    /// Number of hard samples that the cloud did not answer.
     pub fallback: u64,
-    /// Hard, and the cap was reached.
+    /// Number of hard samples that stayed at the edge because the cap was reached.
     pub over_budget: u64,
-    /// Without a confidence.
+    /// Number of samples without a confidence, which could not be judged.
     pub unjudged: u64,
-    /// Easy ones that the cloud answered as well.
+    /// Number of easy samples that the cloud answered as well.
     pub shadow: u64,
-    /// Those of them with the same answer.
+    /// Number of samples in `shadow` to which both models gave the same answer.
     pub agreed: u64,
-    /// Hard, and the client's time was too short.
+    /// Number of hard samples for which the client's time was too short.
     #[serde(default)]
     pub deadline: u64,
-    /// Answered by each tier above, in a chain of gateways.
+    /// Number of samples that each tier above answered, in a chain of gateways.
     #[serde(default)]
     pub tiers: TierCounts,
 }
 
 impl Totals {
-    /// The sum of each.
+    /// Returns the sum of each counter.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         Self {

@@ -22,7 +22,7 @@ impl ModelVersion {
         self.known.as_deref()
     }
 
-    /// From now on it is this one. Returns whether another one was known.
+    /// Sets the version from now on. Returns whether another one was known.
     pub(super) fn set(&mut self, version: &str) -> bool {
         self.other = None;
         if self.known() == Some(version) {

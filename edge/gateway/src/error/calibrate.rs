@@ -12,7 +12,7 @@ pub enum CalibrateError {
     Read {
         /// The file or directory.
         path: PathBuf,
-        /// The reason.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The format is neither given nor known from the name.
@@ -21,7 +21,7 @@ pub enum CalibrateError {
     /// The format has nothing for the protocol.
     #[error("protocol {} needs samples in {needed}; give --format {needed} and such --data", protocol.as_str())]
     FormatOfProtocol {
-        /// The protocol.
+        /// The protocol of the configuration.
         protocol: Protocol,
         /// The format that it needs.
         needed: &'static str,
@@ -29,20 +29,20 @@ pub enum CalibrateError {
     /// A sample that cannot be used.
     #[error("{path}, line {line}: {reason}")]
     Sample {
-        /// The file.
+        /// Path of the file with the sample.
         path: PathBuf,
-        /// From 1.
+        /// Number of the line, from 1.
         line: u64,
         /// What is wrong, and what to do.
         reason: String,
     },
-    /// No samples.
+    /// The file or directory has no samples.
     #[error("{0} has no samples; a directory needs files of the format")]
     Empty(PathBuf),
     /// The delimiter is not one byte.
     #[error("--delimiter {0:?} is not an ASCII character")]
     Delimiter(char),
-    /// No cloud.
+    /// The configuration has no cloud to compare with.
     #[error("the configuration has no cloud to compare with; add cloud.url")]
     NoCloud,
     /// The model is not named.
@@ -59,21 +59,21 @@ pub enum CalibrateError {
     /// A model server does not answer.
     #[error("the model server of the {side} at {address} did not answer {what}: {reason}")]
     NoAnswer {
-        /// `edge` or `cloud`.
+        /// The side of the server: `edge` or `cloud`.
         side: &'static str,
-        /// Its address.
+        /// Address of the model server.
         address: String,
-        /// What was asked.
+        /// The request: which samples, or the metadata.
         what: String,
-        /// The reason.
+        /// Why there is no answer, after all attempts.
         reason: String,
     },
     /// An answer has no scores or text.
     #[error("the answer of the {side} to {what} cannot be used: {reason}")]
     Answer {
-        /// `edge` or `cloud`.
+        /// The side of the server: `edge` or `cloud`.
         side: &'static str,
-        /// What was asked.
+        /// The request: which samples, or the metadata.
         what: String,
         /// The reason, and what to do.
         reason: String,
@@ -81,17 +81,17 @@ pub enum CalibrateError {
     /// The token cannot be read or used.
     #[error("token file {path}: {reason}")]
     Token {
-        /// The file.
+        /// Path of the token file.
         path: PathBuf,
-        /// The reason.
+        /// What is wrong with the file or the token.
         reason: String,
     },
     /// The plot cannot be written.
     #[error("cannot write {path}: {source}; choose another --svg")]
     Write {
-        /// The file.
+        /// Path of the plot.
         path: PathBuf,
-        /// The reason.
+        /// Error of the operating system.
         source: io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! The bytes of answers and of shadows that the gateway holds together. While there is no room,
+//! The bytes of answers and of shadows that the gateway keeps in memory. While there is no room,
 //! waiting shadows make some, before a request is asked to come back.
 
 use std::{
@@ -23,7 +23,7 @@ pub trait MakeRoom: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub struct AnswerRoom(ByteBudget);
 
-/// The bytes of the answers to one request. They are held until the last clone is dropped.
+/// The bytes of the answers to one request. They count until the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct HeldAnswers {
     bytes: Arc<Mutex<HeldBytes>>,
@@ -50,7 +50,7 @@ impl AnswerRoom {
 }
 
 impl HeldAnswers {
-    /// Holds more bytes. Returns whether there was room, or shadows made some.
+    /// Counts more bytes. Returns whether there was room, or shadows made some.
     pub fn hold(&self, more: usize) -> bool {
         loop {
             if self.bytes.lock().unwrap_or_else(PoisonError::into_inner).grow(more) {
@@ -74,7 +74,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Shadows that wait.
+    /// Shadows that wait, and can be dropped.
     #[derive(Debug, Default)]
     struct Waiting(Mutex<Vec<HeldAnswers>>);
 

@@ -1,5 +1,6 @@
 //! A sample that the edge answered with confidence, and that the cloud answers as well, after the
-//! client has its answer. Those that wait are dropped first when the gateway holds too many bytes.
+//! client has its answer. Those that wait are dropped first when the gateway has too many bytes in
+//! memory.
 
 use std::{
     collections::VecDeque,
@@ -19,24 +20,24 @@ use crate::{capture::Sample, protocol::Scores, upstream::CloudRequest};
 /// Samples of one request.
 #[derive(Debug)]
 pub struct Shadow {
-    /// The configuration of the request.
+    /// The configuration with which the request began.
     pub service: Arc<Service>,
-    /// The request to the cloud.
+    /// The same request to the cloud.
     pub request: CloudRequest,
     /// The confidence of each sample.
     pub signals: Vec<Signal>,
-    /// The edge's answers.
+    /// The part of the edge's answer that is compared.
     pub edge: EdgeAnswer,
     /// The samples to capture with the cloud's answer.
     pub sample: Option<Sample>,
 }
 
-/// What is compared.
+/// The part of an answer that is compared with the cloud's.
 #[derive(Debug)]
 pub enum EdgeAnswer {
     /// Rows of a batch.
     Rows(Scores),
-    /// A text.
+    /// The text of a completion.
     Text(String),
 }
 

@@ -111,7 +111,7 @@ impl Exchange {
         Some(Sample { edge: Some(judged.answer.clone()), ..sample })
     }
 
-    /// Captures a completion.
+    /// Captures a completion with the answers that it got.
     pub(super) fn capture_completion(
         &self,
         completion: &Completion<'_>,
@@ -131,7 +131,8 @@ impl Exchange {
         capture.push(Sample { edge: payload(edge), cloud: payload(cloud), ..sample });
     }
 
-    /// As [`Exchange::shadow_sample`], of a completion.
+    /// Returns a completion to capture with the answer of its shadow; see
+    /// [`Exchange::shadow_sample`].
     pub(super) fn shadow_completion(
         &self,
         completion: &Completion<'_>,

@@ -16,7 +16,7 @@ use crate::{
     server::Answer,
 };
 
-/// Answers a completion.
+/// Answers a completion that is not streamed.
 pub async fn answer(exchange: &mut Exchange, completion: &Completion<'_>) -> Answer {
     let edge_body = exchange.edge_body(completion);
     let mut answered =

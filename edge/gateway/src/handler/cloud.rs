@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// A streamed answer that began.
+/// A streamed answer of the cloud whose head and first event are there.
 #[derive(Debug)]
 pub struct OpenedStream {
     stream: CloudStream,
@@ -43,7 +43,7 @@ impl OpenedStream {
     /// answers break does not work, although they begin.
     ///
     /// # Errors
-    /// As [`CloudStream::next`].
+    /// The errors of [`CloudStream::next`].
     pub async fn next(&mut self) -> Result<Option<Bytes>, CloudError> {
         if let Some(held) = self.held.take() {
             return Ok(Some(held));
@@ -78,9 +78,10 @@ impl OpenedStream {
     /// Reads it to its end. What was read is then handed out as one piece.
     ///
     /// # Errors
-    /// As [`OpenedStream::next`], it has more than `max` bytes, or there is no room for it.
+    /// [`OpenedStream::next`] fails, the stream has more than `max` bytes, or there is no room for
+    /// it.
     pub async fn hold(mut self, max: usize, held: &HeldAnswers) -> Result<Self, CloudError> {
-        // Its first event is held already.
+        // Its first event was read already.
         let mut whole = BytesMut::from(self.held.take().unwrap_or_default());
         while let Some(piece) = self.next().await? {
             if !held.hold(piece.len()) {
@@ -101,9 +102,9 @@ impl OpenedStream {
 /// Why there is no answer of the cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unanswered {
-    /// It was not asked.
+    /// The cloud was not asked.
     NotSent,
-    /// It was asked.
+    /// The cloud was asked, and did not answer in time or in the form of the protocol.
     Failed,
 }
 
@@ -145,10 +146,11 @@ pub async fn ask(
     answer.ok_or(Unanswered::Failed)
 }
 
-/// As [`ask`], for a streamed answer. Its head and first event are there.
+/// Calls the cloud like [`ask`], for a streamed answer. Returns when its head and first event are
+/// there.
 ///
 /// # Errors
-/// As [`ask`].
+/// There is no permission, or no answer in time.
 pub async fn ask_stream(
     gateway: &Arc<Gateway>,
     service: &Service,
@@ -224,7 +226,7 @@ struct Call<'a> {
     service: &'a Service,
     url: &'a str,
     request: &'a CloudRequest,
-    /// The form of an answer.
+    /// Describes the form of an answer, for messages.
     expected: &'static str,
 }
 

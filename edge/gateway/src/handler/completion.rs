@@ -30,32 +30,33 @@ use crate::{
 pub(super) const CLOUD_FAILED: &str =
     "the cloud gave no answer to hard samples, and onCloudFailure is Error";
 
-/// A request for a completion.
+/// A request for a completion, with its head and body.
 #[derive(Debug)]
 pub struct Completion<'a> {
-    /// Its head.
+    /// The head of the request.
     pub head: &'a Parts,
     /// What it asks for.
     pub request: &'a Request<'a>,
-    /// Its body.
+    /// The body as the client sent it.
     pub body: Bytes,
-    /// Its path.
+    /// Path and query of the request.
     pub path: String,
-    /// Whether the client keeps it at the edge.
+    /// Whether a route pin keeps the request at the edge.
     pub is_pinned: bool,
 }
 
 /// The body for the edge, and whether log-probabilities were added to it.
 #[derive(Debug, Clone)]
 pub struct EdgeBody {
-    /// The body.
+    /// The body to send to the edge.
     pub body: Bytes,
     /// Whether the answer has to be stripped.
     pub is_extended: bool,
 }
 
 impl Completion<'_> {
-    /// The body for the edge as the client sent it, but for the suffix that pins it.
+    /// Returns the body for the edge as the client sent it, without the suffix of the model's name
+    /// that is the route pin.
     pub(super) fn plain_body(&self) -> Bytes {
         let model = self.request.model.as_deref().and_then(unpinned);
         let body = self.request.edge_body(model, None, Probed::None);
@@ -71,7 +72,7 @@ impl Exchange {
         }
     }
 
-    /// The body for the edge, with log-probabilities if its server gives them.
+    /// Returns the body for the edge, with log-probabilities if its server gives them.
     pub(super) fn edge_body(&self, completion: &Completion<'_>) -> EdgeBody {
         let (signal, probed) = (self.token_signal(), self.service.probed());
         let request = completion.request;
@@ -83,7 +84,7 @@ impl Exchange {
         }
     }
 
-    /// The request to the cloud.
+    /// Returns the request to the cloud for a completion.
     pub(super) fn completion_at_cloud(
         &self,
         completion: &Completion<'_>,
@@ -95,7 +96,7 @@ impl Exchange {
         self.cloud_request(completion.head, path, body)
     }
 
-    /// The confidence of an answer.
+    /// Returns the confidence of an answer, and counts it in the metrics.
     pub(super) fn signal(&self, reply: &Reply) -> Signal {
         let signal = match &self.service.rule {
             Rule::Tokens(signal) => reply.signal(signal),

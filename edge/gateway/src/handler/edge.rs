@@ -28,11 +28,11 @@ pub const NO_ROOM: &str = "the gateway holds as many bytes of answers as it can;
 /// Why there is no answer of the edge to read.
 #[derive(Debug)]
 pub enum EdgeFailure {
-    /// Its model server does not work.
+    /// The model server does not work, for this reason.
     Unanswered(String),
-    /// It works, and its answer has more bytes than this.
+    /// The model server works, and its answer has more bytes than this.
     TooLarge(usize),
-    /// It works, and the gateway has no room for its answer.
+    /// The model server works, and the gateway has no room for its answer.
     NoRoom,
 }
 
@@ -53,7 +53,7 @@ impl From<BodyError> for EdgeFailure {
 }
 
 impl Exchange {
-    /// The edge's whole answer.
+    /// Asks the edge, and reads its whole answer.
     pub(super) async fn ask_edge(
         &mut self,
         head: &Parts,

@@ -19,9 +19,9 @@ use crate::{
 /// Why the edge has no answer to a request.
 #[derive(Debug)]
 pub enum Fault {
-    /// Its model server does not work, for this reason.
+    /// The model server does not work, for this reason.
     Down(String),
-    /// It works, and this is its error. The client gets it unless the cloud answers.
+    /// The model server works, and this is its error. The client gets it unless the cloud answers.
     Error(Box<Answer>),
 }
 
@@ -38,9 +38,9 @@ impl Fault {
 /// What the client gets instead of an answer.
 #[derive(Debug)]
 pub struct Refusal {
-    /// The status.
+    /// Status code of HTTP, also for gRPC.
     pub status: StatusCode,
-    /// The text.
+    /// The message for the client.
     pub text: String,
     /// Whether the time passed that the client gave. For a gateway that passed the request on that
     /// is no failure of the cloud.
@@ -48,7 +48,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// The edge's model server or the cloud does not work.
+    /// Returns the refusal for a model server or a cloud that does not work.
     pub const fn new(status: StatusCode, text: String) -> Self {
         Self { status, text, is_deadline: false }
     }
@@ -61,7 +61,7 @@ impl Refusal {
 const PINNED: &str = "this request is pinned to the edge, whose model server does not answer";
 
 impl Exchange {
-    /// The answer to the client.
+    /// Returns the answer with the refusal for the client.
     pub(super) fn refused(&self, refusal: &Refusal) -> Answer {
         let mut answer = self.error(refusal.status, &refusal.text);
         if refusal.is_deadline {
@@ -94,9 +94,9 @@ impl Exchange {
         }
     }
 
-    /// As [`Exchange::replace_edge`] for [`Fault::Down`], with the status and the text of the error.
-    /// `deadline` is when the client gives up, if that is known. If it passed, the cloud cannot answer
-    /// in time either: nothing is taken from the cap.
+    /// Decides like [`Exchange::replace_edge`] for [`Fault::Down`]. Returns the status and the text
+    /// of the error. `deadline` is when the client gives up, if that is known. If it passed, the
+    /// cloud cannot answer in time either: nothing is taken from the cap.
     pub(super) fn may_replace_edge(
         &self,
         deadline: Option<Instant>,

@@ -27,7 +27,7 @@ use crate::{
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// Answers one request.
+/// Answers one request over gRPC.
 pub async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answer {
     let (head, body) = request.into_parts();
     let path = head.uri.path();
@@ -45,7 +45,7 @@ pub async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answe
         return exchange.error(StatusCode::BAD_REQUEST, text);
     }
     if is_shared_memory(path) {
-        let text = format!("{}: shared memory of Triton is not offered here", method(path));
+        let text = format!("{}: shared memory of Triton is not supported", method(path));
         return exchange.error(StatusCode::NOT_IMPLEMENTED, &text);
     }
     if !is_unary(path) {
@@ -109,7 +109,8 @@ async fn infer(exchange: &mut Exchange, head: &Parts, message: Bytes) -> Answer 
     tensors::answer(exchange, &request, payload).await
 }
 
-/// The model of a request, and its message for the edge, without the suffix that pins it.
+/// Returns the model of a request, and its message for the edge without the suffix of the model's
+/// name that is the route pin.
 fn read(message: Bytes) -> Result<(Target, Payload), Malformed> {
     let target = Target::of(&message)?;
     let payload = Payload::from(message);

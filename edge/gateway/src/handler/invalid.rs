@@ -22,7 +22,7 @@ pub const fn expected(protocol: Protocol, wire: Wire) -> &'static str {
     }
 }
 
-/// What came instead.
+/// Describes what came instead of an answer of the protocol.
 pub fn received(wire: Wire, payload: &Payload) -> String {
     if payload.body.is_empty() {
         return "an empty answer".to_owned();

@@ -16,7 +16,7 @@ use crate::{
 pub struct Permission {
     pub gateway: Arc<Gateway>,
     permit: Option<Permit>,
-    /// When the call began.
+    /// Time at which the call began.
     pub asked: Instant,
 }
 
@@ -53,7 +53,7 @@ impl Permission {
         self.permit.is_some_and(|permit| self.gateway.decisions().accepted_by_cloud(permit, now))
     }
 
-    /// The client's own deadline ended the call.
+    /// Records that the client's own deadline ended the call.
     pub fn cut(&mut self) {
         if let Some(permit) = self.permit.take() {
             let now = clock::now();

@@ -41,12 +41,12 @@ impl Verdict {
         }
     }
 
-    /// Who answered, per row.
+    /// Returns the side that answered, per row.
     pub fn answered_by(&self) -> &str {
         &self.answered_by
     }
 
-    /// Adds the headers.
+    /// Adds the headers with the side, the decision and the confidence.
     pub fn describe(&self, answer: &mut Answer) {
         let confidence = self.confidence.as_deref().map(|value| (CONFIDENCE, value));
         let described = [(ANSWERED_BY, &*self.answered_by), (DECISION, &*self.decision)];
@@ -68,7 +68,7 @@ impl Verdict {
         answer.headers_mut().insert(INFO, HeaderValue::from_static(text));
     }
 
-    /// As a comment of a stream.
+    /// Returns the verdict as a comment of an event stream.
     pub fn comment(&self) -> String {
         let Self { answered_by, decision, confidence, .. } = self;
         let confidence = confidence.as_deref().unwrap_or("none");
@@ -124,10 +124,10 @@ impl Exchange {
         if self.service.config.id.is_none() {
             return vec![Outcome::Cloud(decision); count];
         }
-        let of = |sample: UpperSample<'_>| {
+        let outcome = |sample: UpperSample<'_>| {
             if sample.has_fallen_back { Outcome::FallbackAbove } else { Outcome::Cloud(decision) }
         };
-        self.upper.samples(count).into_iter().map(of).collect()
+        self.upper.samples(count).into_iter().map(outcome).collect()
     }
 
     /// Describes the outcomes of this request, in a chain with those of the gateways above.

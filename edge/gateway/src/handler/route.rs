@@ -15,7 +15,7 @@ use crate::{
     upstream::CloudClient,
 };
 
-/// Answers a request.
+/// Answers a request over REST.
 pub async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answer {
     let (head, body) = request.into_parts();
     let limits = exchange.service.config.limits;
@@ -26,7 +26,7 @@ pub async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answe
         };
     let path = head.uri.path().to_owned();
     if is_shared_memory(exchange.service.protocol(), &path) {
-        let text = "shared memory of Triton is not offered here";
+        let text = "shared memory of Triton is not supported";
         return exchange.error(StatusCode::NOT_IMPLEMENTED, text);
     }
     let task = Task::of(exchange.service.protocol(), &head.method, &path);
@@ -86,7 +86,7 @@ pub async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answe
     }
 }
 
-/// The path at the edge, without the suffix that pins the request.
+/// Returns the path at the edge, without the suffix of the model's name that is the route pin.
 fn edge_path(exchange: &Exchange, task: &Task<'_>, model: &str, head: &Parts) -> String {
     let path = match unpinned(model) {
         Some(model) => task.path(exchange.service.protocol(), model),
@@ -103,7 +103,7 @@ fn cloud_path(exchange: &Exchange, task: &Task<'_>, model: &str) -> String {
     task.cloud_path(exchange.service.protocol(), name.unwrap_or(model))
 }
 
-/// Answers a completion.
+/// Answers a completion, as a whole or streamed.
 async fn complete(exchange: &mut Exchange, task: &Task<'_>, head: &Parts, body: Bytes) -> Answer {
     let kind = if *task == Task::Chat { Kind::Chat } else { Kind::Text };
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();

@@ -32,7 +32,7 @@ pub async fn compare(gateway: Arc<Gateway>) {
     }
 }
 
-/// Per sample, whether the answers agree; and the answer of the cloud.
+/// Asks the cloud. Returns whether the answers agree, per sample, and the answer of the cloud.
 async fn agreements(
     gateway: &Arc<Gateway>,
     shadow: &Shadow,

@@ -29,7 +29,8 @@ use crate::{
 const PREFIX: usize = 16;
 /// The longest answer for which `Auto` is `Buffer`.
 const AUTO_BUFFER: u32 = 256;
-/// Between two comments while a stream is held, and the longest wait for the head of the answer.
+/// Interval between two comments while the edge's stream is kept back, and the longest wait for the
+/// head of the answer.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// Answers a streamed completion.
@@ -118,8 +119,8 @@ async fn begin(
     answer
 }
 
-/// On how many tokens to decide; `None` for the whole answer. A stream whose tokens say nothing is
-/// decided at once.
+/// Returns the number of tokens on which to decide; `None` for the whole answer. A stream whose
+/// tokens have no log-probabilities is decided at once.
 fn prefix(
     exchange: &Exchange,
     request: &Request<'_>,

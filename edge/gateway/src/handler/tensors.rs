@@ -27,32 +27,32 @@ use crate::{
     server::Answer,
 };
 
-/// A request with a batch.
+/// A request with a batch, and where it goes.
 #[derive(Debug)]
 pub struct Tensors<'a> {
-    /// Its path at the edge.
+    /// Path of the request at the edge.
     pub edge_path: String,
-    /// Its path at the cloud.
+    /// Path of the request at the cloud.
     pub cloud_path: String,
-    /// The model that it names.
+    /// The model that the request names.
     pub model: &'a str,
-    /// Whether it stays at the edge.
+    /// Whether a route pin keeps the request at the edge.
     pub is_pinned: bool,
-    /// Whether it names a version of the model.
+    /// Whether the request names a version of the model.
     pub is_versioned: bool,
-    /// Its head.
+    /// The head of the request.
     pub head: &'a Parts,
 }
 
-/// What the edge answered.
+/// What the edge answered to a batch.
 pub(super) struct EdgeBatch<'a> {
     batch: &'a Batch<'a>,
-    /// The client's request.
+    /// The request as the client sent it.
     pub(super) request: &'a Payload,
-    /// The edge's answer.
+    /// The whole answer of the edge.
     pub(super) answer: &'a Payload,
     scores: Scores,
-    /// Of each row, or of the request as a whole.
+    /// The confidence of each row, or one for the request as a whole.
     pub(super) signals: Vec<Signal>,
     pub(super) is_whole: bool,
 }
@@ -68,7 +68,7 @@ struct Decided {
     is_shadow: Vec<bool>,
 }
 
-/// Answers a batch.
+/// Answers a batch of a tensor protocol.
 pub async fn answer(exchange: &mut Exchange, request: &Tensors<'_>, payload: Payload) -> Answer {
     let output = exchange.service.config.hard_example.output.clone();
     let batch = match Batch::parse(exchange.form(), &payload, output.as_deref()) {

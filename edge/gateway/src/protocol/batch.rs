@@ -21,7 +21,7 @@ const OUTPUTS: &str = "outputs";
 /// How a batch is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form<'a> {
-    /// REST of a protocol.
+    /// REST with the JSON of this protocol.
     Rest(Protocol),
     /// The Open Inference Protocol over gRPC.
     Grpc {
@@ -41,25 +41,25 @@ impl Form<'_> {
     }
 }
 
-/// A request with a batch.
+/// A request with a batch, in the form of its protocol.
 #[derive(Debug)]
 pub enum Batch<'a> {
-    /// Of the Open Inference Protocol over REST.
+    /// A request of the Open Inference Protocol over REST.
     Oip(oip::Request<'a>),
-    /// Of the Open Inference Protocol over gRPC.
+    /// A request of the Open Inference Protocol over gRPC.
     Grpc(grpc::Request),
-    /// Of TensorFlow Serving.
+    /// A request of TensorFlow Serving over REST.
     Tfserving(tfserving::Request<'a>),
 }
 
-/// An answer to a batch.
+/// An answer to a batch, in the form of its protocol.
 #[derive(Debug)]
 pub enum BatchAnswer<'a> {
-    /// Of the Open Inference Protocol over REST.
+    /// An answer of the Open Inference Protocol over REST.
     Oip(oip::Answer<'a>),
-    /// Of the Open Inference Protocol over gRPC.
+    /// An answer of the Open Inference Protocol over gRPC.
     Grpc(grpc::Answer),
-    /// Of TensorFlow Serving.
+    /// An answer of TensorFlow Serving over REST.
     Tfserving(Object<'a>),
 }
 

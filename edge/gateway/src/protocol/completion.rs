@@ -15,34 +15,34 @@ const ALTERNATIVES: u32 = 5;
 /// Which log-probabilities a model server gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Probed {
-    /// It was not asked yet.
+    /// The model server was not asked yet.
     #[default]
     Unknown,
-    /// None.
+    /// It gives no log-probabilities.
     None,
-    /// Those of the chosen tokens.
+    /// It gives the log-probabilities of the chosen tokens.
     Chosen,
-    /// Also those of alternatives.
+    /// It gives the log-probabilities of alternatives as well.
     Top2,
 }
 
-/// Which of the two forms.
+/// The two kinds of completions, by their path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// `/v1/chat/completions`
+    /// A chat completion, `/v1/chat/completions`.
     Chat,
-    /// `/v1/completions`
+    /// A text completion, `/v1/completions`.
     Text,
 }
 
-/// A request for a completion.
+/// A request for a completion, as the client sent it.
 #[derive(Debug)]
 pub struct Request<'a> {
     object: Object<'a>,
     kind: Kind,
     /// Whether the answer is streamed.
     pub is_stream: bool,
-    /// The name of the model.
+    /// The name of the model; `None` if the request has none.
     pub model: Option<String>,
     /// The most tokens of the answer.
     pub max_tokens: Option<u32>,
@@ -125,7 +125,8 @@ impl<'a> Request<'a> {
         Some(object.to_vec())
     }
 
-    /// The body for the cloud.
+    /// Returns the body for the cloud, with its name of the model, and without streaming if
+    /// `is_stream` is false.
     pub fn cloud_body(&self, model: Option<&str>, is_stream: bool) -> Vec<u8> {
         let mut object = self.object.clone();
         if let Some(model) = model {

@@ -31,9 +31,9 @@ const OPENAI: [&str; 17] = [
     "exceeds context length",
     "prompt is too long",
 ];
-/// Triton: a batch above the model's `max_batch_size`.
+/// Texts of Triton about a batch above the model's `max_batch_size`.
 const OIP: [&str; 1] = ["batch-size must be <="];
-/// TensorFlow Serving: a batch above `max_batch_size`.
+/// Texts of TensorFlow Serving about a batch above `max_batch_size`.
 const TFSERVING: [&str; 1] = ["larger than maximum input batch size"];
 
 /// Whether the cloud may answer instead. `status` is that of HTTP; of gRPC, the one with the same

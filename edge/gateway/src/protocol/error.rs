@@ -11,9 +11,9 @@ pub enum Malformed {
     /// The data of an input do not fit its shape.
     #[error("input {name:?}: {problem}")]
     Tensor {
-        /// The input.
+        /// Name of the input.
         name: String,
-        /// What is wrong.
+        /// How data and shape differ.
         problem: RowsError,
     },
     /// The header is not a number.
@@ -22,32 +22,32 @@ pub enum Malformed {
     /// The header is beyond the end of the body.
     #[error("Inference-Header-Content-Length is {length}, but the body has {body} bytes")]
     Header {
-        /// Its value.
+        /// The value of the header.
         length: usize,
         /// Bytes of the body.
         body: usize,
     },
-    /// A size that is no number of bytes.
+    /// The size of an input is not a number of bytes.
     #[error("input {name:?} has the binary_data_size {size}, which is not a number of bytes")]
     Size {
-        /// The input.
+        /// Name of the input.
         name: String,
-        /// Its size, as JSON.
+        /// The size in the request, as JSON.
         size: String,
     },
-    /// The data end before the input.
+    /// The binary data end before the input does.
     #[error(
         "input {name:?} has a binary_data_size of {size}, but {left} bytes of the body are left"
     )]
     Short {
-        /// The input.
+        /// Name of the input.
         name: String,
-        /// Its size.
+        /// The size in the request, in bytes.
         size: u64,
-        /// Bytes that no input before it has.
+        /// Bytes of the body that no input before it has.
         left: usize,
     },
-    /// Data that belong to no input.
+    /// The body has binary data that belong to no input.
     #[error(
         "the inputs have {used} bytes of binary data, but {found} bytes follow the JSON of the body"
     )]
@@ -57,29 +57,29 @@ pub enum Malformed {
         /// Bytes after the JSON.
         found: usize,
     },
-    /// Two representations of one input.
+    /// An input has its data twice: as JSON and as binary data.
     #[error("input {0:?} has data and a binary_data_size; give one of them")]
     Both(String),
-    /// A message of gRPC that cannot be read.
+    /// The message of gRPC cannot be decoded.
     #[error("the message is no ModelInferRequest: {0}")]
     Message(String),
-    /// Raw contents for another number of inputs.
+    /// The number of raw contents is not that of the inputs.
     #[error("raw_input_contents has {raw} entries for {inputs} inputs")]
     RawCount {
-        /// Entries.
+        /// Number of raw contents of the request.
         raw: usize,
-        /// Inputs.
+        /// Number of inputs of the request.
         inputs: usize,
     },
-    /// Raw and typed contents in one request.
+    /// One request has raw and typed contents.
     #[error("input {0:?} has contents, and the request has raw_input_contents; give one of them")]
     Mixed(String),
-    /// Typed contents of another type.
+    /// The typed contents of an input have another type.
     #[error("the contents of input {name:?} are not {datatype}")]
     Contents {
-        /// The input.
+        /// Name of the input.
         name: String,
-        /// Its data type.
+        /// The data type that the request states.
         datatype: String,
     },
 }
@@ -92,9 +92,9 @@ pub enum MergeError {
         "outputs of the two models differ (edge {edge}, cloud {cloud}): a request is answered by one of them as a whole"
     )]
     Outputs {
-        /// Those of the edge.
+        /// Names, types and shapes of the edge's outputs.
         edge: String,
-        /// Those of the cloud.
+        /// Names, types and shapes of the cloud's outputs.
         cloud: String,
     },
     /// An answer has no outputs.

@@ -11,7 +11,7 @@ use super::completion::{Reply, without_logprobs};
 pub struct Frames {
     parser: Parser,
     is_stripped: bool,
-    /// The answer so far.
+    /// The answer as far as it was read.
     pub reply: Reply,
 }
 

@@ -20,9 +20,9 @@ pub use self::{
 /// The path of the one method that is decided.
 pub const MODEL_INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
 
-/// The service of the protocol.
+/// Path of the service of the protocol.
 const SERVICE: &str = "/inference.GRPCInferenceService/";
-/// Its methods with one message each way. Others may be streams.
+/// The methods of the service with one message each way. Others may be streams.
 const UNARY: [&str; 6] =
     ["ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer"];
 

@@ -55,12 +55,12 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// As [`Object::set`], with a value that is serialised.
+    /// Sets a member like [`Object::set`], to a value that is serialised.
     pub fn put<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) {
         self.set(name, raw(value));
     }
 
-    /// Removes the member.
+    /// Removes the member of this name, if there is one.
     pub fn remove(&mut self, name: &str) {
         self.0.retain(|(key, _)| key != name);
     }
@@ -70,7 +70,7 @@ impl<'a> Object<'a> {
         self.0.iter().map(|(key, _)| &**key)
     }
 
-    /// The text.
+    /// Returns the object as JSON text.
     pub fn to_vec(&self) -> Vec<u8> {
         raw(self).get().as_bytes().to_vec()
     }

@@ -12,16 +12,16 @@ use crate::config::Protocol;
 pub enum Task<'a> {
     /// One batch for a model of a tensor protocol.
     Tensors {
-        /// The model.
+        /// Name of the model, with the suffix of a route pin if it has one.
         model: &'a str,
         /// What follows the model in the path, such as `/versions/3/infer` or `:predict`.
         rest: &'a str,
         /// Whether the path names a version.
         is_versioned: bool,
     },
-    /// `/v1/chat/completions`.
+    /// A chat completion, `/v1/chat/completions`.
     Chat,
-    /// `/v1/completions`.
+    /// A text completion, `/v1/completions`.
     Completion,
 }
 
@@ -105,7 +105,7 @@ pub fn is_shared_memory(protocol: Protocol, path: &str) -> bool {
     protocol == Protocol::Oip && folders.iter().any(|folder| path.starts_with(folder))
 }
 
-/// The name of a model without the suffix that keeps the request at the edge.
+/// Returns the name of a model without the suffix that is a route pin; `None` if it has none.
 pub fn unpinned(model: &str) -> Option<&str> {
     model.strip_suffix("@edge").or_else(|| model.strip_suffix("%40edge"))
 }

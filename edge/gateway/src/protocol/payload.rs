@@ -14,7 +14,7 @@ const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-conten
 /// A body: JSON, JSON with binary tensors after it, or a message of gRPC without its frame.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Payload {
-    /// All bytes.
+    /// All bytes of the body.
     pub body: Bytes,
     /// The length of the JSON at its beginning, if the header states it.
     json_length: Option<usize>,
@@ -62,7 +62,7 @@ impl Payload {
         self.json_length.is_some()
     }
 
-    /// The JSON.
+    /// Returns the JSON, which is the whole body without binary tensors.
     pub fn json(&self) -> &[u8] {
         &self.body[..self.json_length.unwrap_or(self.body.len())]
     }

@@ -13,28 +13,28 @@ use super::tensor;
 /// One row of a tensor, or the whole tensor.
 #[derive(Debug)]
 pub struct TensorRow<'a> {
-    /// The name.
+    /// Name of the tensor.
     pub name: Cow<'a, str>,
-    /// The data type.
+    /// Data type of the tensor.
     pub datatype: Cow<'a, str>,
     /// The shape, with 1 as the first dimension of a row.
     pub shape: Vec<i64>,
-    /// The values.
+    /// The values of the row, in row-major order.
     pub values: Values<'a>,
 }
 
 /// The values of a [`TensorRow`].
 #[derive(Debug)]
 pub enum Values<'a> {
-    /// As they are in JSON.
+    /// The values as they are in JSON.
     Json(Vec<&'a RawValue>),
     /// The bytes of a binary tensor.
     Binary(Cow<'a, [u8]>),
 }
 
 /// The shape of one row; of the whole tensor without one.
-pub fn shape(of: &[i64], row: Option<usize>) -> Vec<i64> {
-    let mut shape = of.to_vec();
+pub fn shape(tensor: &[i64], row: Option<usize>) -> Vec<i64> {
+    let mut shape = tensor.to_vec();
     if let (Some(first), Some(_)) = (shape.first_mut(), row) {
         *first = 1;
     }

@@ -21,7 +21,7 @@ pub struct Scores {
 pub struct Row {
     /// The numbers in order.
     pub numbers: Vec<f64>,
-    /// The size of the last dimension.
+    /// Size of the last dimension: of boxes, the numbers per box.
     pub width: usize,
 }
 
@@ -53,7 +53,7 @@ impl Scores {
         Some((best_class(numbers)?, numbers.len()))
     }
 
-    /// The confidence of each row.
+    /// Computes the confidence of each row.
     pub fn signals(&self, rule: &Rule, mut random: impl FnMut() -> f64) -> Vec<Signal> {
         let signal = |row: &Option<Row>| match (rule, row) {
             (Rule::Random, _) => Ok(random()),

@@ -10,11 +10,11 @@ use super::{
     scores::{Row, Scores},
 };
 
-/// The body of `:predict`.
+/// The body of a request to `:predict`.
 #[derive(Debug)]
 pub struct Request<'a> {
     object: Object<'a>,
-    /// `None` in the column form.
+    /// The samples in the row form; `None` in the column form.
     instances: Option<Vec<&'a RawValue>>,
 }
 

@@ -23,9 +23,9 @@ use super::answer::{Answer, busy_connection};
 
 /// The most bytes of the head of a request.
 const MAX_HEAD: usize = 32 * 1024;
-/// The same for HTTP/2.
+/// The most bytes of the headers of an HTTP/2 request.
 const MAX_HEADER_LIST: u32 = 32 * 1024;
-/// Between two pings of an HTTP/2 connection, so that dead ones are closed.
+/// Interval between two pings of an HTTP/2 connection, so that dead ones are closed.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// Time to send the head of a request while many connections have sent none.
 const HURRIED: Duration = Duration::from_secs(2);
@@ -33,13 +33,13 @@ const HURRIED: Duration = Duration::from_secs(2);
 /// The transport of a listener, and of the calls for its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
-    /// HTTP/1.1.
+    /// HTTP/1.1, with the JSON of a protocol.
     Rest,
-    /// gRPC over HTTP/2.
+    /// gRPC, which is HTTP/2.
     Grpc,
 }
 
-/// Where a request came in.
+/// The listener on which a request came in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entrance {
     /// The name of the server in metrics.
@@ -52,11 +52,11 @@ pub struct Entrance {
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
-    /// Its address; the port is known here if the configuration has 0.
+    /// Address of the listener. The port is known here if the configuration has 0.
     pub address: SocketAddr,
 }
 
-/// Limits of connections.
+/// Limits of the connections of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Time to send the head of a request; an idle connection is closed after it.
@@ -85,17 +85,17 @@ impl Limits {
     }
 }
 
-/// Where a server counts the connections that it refuses.
+/// The counters of a server for the connections that it refuses.
 #[derive(Debug, Clone, Copy)]
 pub struct CountedAs<'a> {
     /// The name of the server in metrics and in the log.
     pub server: &'static str,
-    /// The counters.
+    /// Counts the refused connections by server and reason.
     pub refusals: &'a Refusals,
 }
 
 impl Listener {
-    /// Listens.
+    /// Listens on an address.
     ///
     /// # Errors
     /// The address is taken, or not one of this machine.
@@ -105,7 +105,7 @@ impl Listener {
         Ok(Self { listener, address })
     }
 
-    /// Where its requests come in.
+    /// Returns the description of this listener for its requests.
     pub const fn entrance(&self, server: &'static str) -> Entrance {
         Entrance { server, is_loopback: self.address.ip().is_loopback() }
     }

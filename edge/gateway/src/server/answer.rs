@@ -11,7 +11,7 @@ use serde_json::json;
 use super::body::{AnyBody, boxed};
 use crate::config::Protocol;
 
-/// An answer to a client.
+/// An answer to a client, whole or streamed.
 pub type Answer = Response<AnyBody>;
 
 /// A body that is there as a whole.
@@ -19,7 +19,7 @@ pub fn whole(body: impl Into<Bytes>) -> AnyBody {
     boxed(Full::new(body.into()))
 }
 
-/// An answer with JSON.
+/// Returns an answer with JSON.
 pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(whole(body));
     *answer.status_mut() = status;

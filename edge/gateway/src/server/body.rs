@@ -38,27 +38,27 @@ const MIN_LARGE: usize = 192 * 1024 * 1024;
 /// Any body of requests and answers.
 pub type AnyBody = UnsyncBoxBody<Bytes, Box<dyn StdError + Send + Sync>>;
 
-/// Why a body cannot be read.
+/// The reason why a body cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// It is longer than allowed.
+    /// The body is longer than this limit in bytes.
     #[error("the body has more than {0} bytes; maxBodyBytes is the limit")]
     TooLong(usize),
-    /// Nothing came for this time.
+    /// No byte of the body came for this time.
     #[error("the body did not continue for {} s", .0.as_secs_f64())]
     Stalled(Duration),
-    /// It is slower than [`MIN_SPEED`].
+    /// The body is slower than [`MIN_SPEED`].
     #[error("the body is slower than {} KiB/s", MIN_SPEED / 1024)]
     Slow,
-    /// All bodies together are too large.
+    /// The bodies of all requests together are too large.
     #[error("the gateway holds as many bytes of requests as it can; try again")]
     NoRoom,
-    /// The connection broke.
+    /// The connection broke before the end of the body.
     #[error("the body ended early: {0}")]
     Broken(Box<dyn StdError + Send + Sync>),
 }
 
-/// A body of one type.
+/// Hides the type of a body.
 pub fn boxed<B>(body: B) -> AnyBody
 where
     B: Body<Data = Bytes> + Send + 'static,
@@ -69,11 +69,11 @@ where
 
 /// Counts the bytes of a body while it is read.
 pub trait Hold: fmt::Debug + Send + Sync {
-    /// Holds the bytes from `read` on. Returns whether there is room.
+    /// Counts `more` bytes after the first `read` ones. Returns whether there is room.
     fn grow(&self, read: usize, more: usize) -> bool;
 }
 
-/// The bytes of requests that a gateway holds at a time.
+/// The bytes of requests that a gateway keeps in memory at a time.
 #[derive(Debug)]
 pub struct BodyRoom {
     small: ByteBudget,
@@ -93,7 +93,7 @@ impl BodyRoom {
     }
 }
 
-/// The bytes that one request holds until the last clone is dropped.
+/// The bytes of one request. They count until the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct HeldBody(Arc<Mutex<(HeldBytes, HeldBytes)>>);
 
@@ -113,7 +113,7 @@ pub struct Paced<B> {
     read: usize,
     stall: Duration,
     timer: Option<Pin<Box<Sleep>>>,
-    /// When a request began; `None` without a minimum speed.
+    /// Time at which a request began; `None` without a minimum speed.
     began: Option<Instant>,
     held: Option<Arc<dyn Hold>>,
 }
@@ -142,7 +142,7 @@ impl<B: Body<Data = Bytes> + Unpin> Paced<B> {
         Self { held: Some(Arc::new(held)), ..self }
     }
 
-    /// When the bytes so far are too few; `None` without a minimum speed.
+    /// Returns when the bytes so far are too few; `None` without a minimum speed.
     fn deadline(&self) -> Option<Instant> {
         let speed = MinSpeed { allowance: self.stall, bytes_per_second: MIN_SPEED };
         self.began.map(|began| began + speed.time_for(self.read))
@@ -212,7 +212,7 @@ where
 /// Reads a whole body.
 ///
 /// # Errors
-/// As of [`Paced`].
+/// The errors of the body, by the limits of [`Paced`].
 pub async fn collect<B>(body: Paced<B>) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -224,7 +224,7 @@ where
 /// Reads a whole body, and the trailers after it.
 ///
 /// # Errors
-/// As of [`Paced`].
+/// The errors of the body, by the limits of [`Paced`].
 pub async fn collect_all<B>(mut body: Paced<B>) -> Result<(Bytes, HeaderMap), BodyError>
 where
     B: Body<Data = Bytes> + Unpin,

@@ -12,22 +12,22 @@ use crate::config::{AllowedHosts, host_of};
 /// Why a request is refused before anything reads its body.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// HTTP/1.1 needs one.
+    /// The request has no Host, which HTTP/1.1 needs.
     #[error("the request has no Host")]
     NoHost,
-    /// They may name different servers.
+    /// The request has several Hosts, which may name different servers.
     #[error("the request has more than one Host")]
     SeveralHosts,
-    /// It is not `host[:port]`.
+    /// The Host is not `host[:port]`.
     #[error("the Host {0:?} is not a host with an optional port")]
     BadHost(String),
-    /// `*` with a method other than OPTIONS.
+    /// The target is `*` with a method other than OPTIONS.
     #[error("the request target * is of OPTIONS only; name a path")]
     Star,
-    /// `OPTIONS *`.
+    /// The request is `OPTIONS *`, which no server answers the same.
     #[error("OPTIONS of the whole server is not supported; name a path")]
     ServerOptions,
-    /// A tunnel.
+    /// The request is a CONNECT, which asks for a tunnel.
     #[error("CONNECT is not supported: the gateway is no proxy for other servers")]
     Connect,
     /// The body has a coding that would be lost.

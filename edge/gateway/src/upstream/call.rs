@@ -13,15 +13,15 @@ use crate::{
 /// A request to the cloud.
 #[derive(Debug, Clone)]
 pub struct CloudRequest {
-    /// How it is sent.
+    /// Whether the call is made over REST or gRPC.
     pub wire: Wire,
     /// The path at a server without a base path.
     pub path: String,
-    /// The headers.
+    /// The headers of the request, without the token.
     pub headers: HeaderMap,
-    /// The body.
+    /// The body of the request.
     pub body: Payload,
-    /// When the whole answer has to be there.
+    /// Time at which the whole answer has to be there.
     pub deadline: Deadline,
     /// Counts the bytes of the answer.
     pub held: Option<Arc<dyn Hold>>,
@@ -38,16 +38,16 @@ impl CloudRequest {
     }
 }
 
-/// A whole answer.
+/// A whole answer of the cloud.
 #[derive(Debug, Clone)]
 pub struct CloudAnswer {
-    /// Its body.
+    /// The body of the answer.
     pub payload: Payload,
-    /// What it shows of the gateways above.
+    /// What the answer shows of the gateways above.
     pub upper: Upper,
 }
 
-/// The token in the value of `Authorization`.
+/// Returns the token in the value of `Authorization`.
 pub(super) fn bearer(authorization: Option<&HeaderValue>) -> Option<&str> {
     authorization?.to_str().ok()?.strip_prefix("Bearer ")
 }

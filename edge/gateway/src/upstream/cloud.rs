@@ -37,7 +37,7 @@ pub const CLIENT_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeou
 /// The time for the body of an error: the client waits for the edge's answer meanwhile.
 const ERROR_BODY: Duration = Duration::from_millis(500);
 
-/// The client.
+/// The client of the model server in the cloud, or of a gateway in its place.
 #[derive(Debug)]
 pub struct CloudClient {
     client: Client,
@@ -49,7 +49,7 @@ pub struct CloudClient {
     grpc: Option<GrpcClient>,
 }
 
-/// A streamed answer.
+/// An answer of the cloud that is streamed.
 #[derive(Debug)]
 pub struct CloudStream {
     response: Response,
@@ -100,7 +100,7 @@ impl CloudClient {
         }))
     }
 
-    /// Its address for calls of this kind.
+    /// Returns the address of the cloud for calls of this kind.
     pub fn url(&self, wire: Wire) -> &str {
         match (wire, &self.grpc) {
             (Wire::Grpc, Some(grpc)) => grpc.url(),
@@ -116,7 +116,7 @@ impl CloudClient {
         }
     }
 
-    /// The name of the model there.
+    /// Returns the name of the model in the cloud; `None` if it is the one that clients use.
     pub fn model_name(&self) -> Option<&str> {
         self.model_name.as_deref()
     }
@@ -148,7 +148,7 @@ impl CloudClient {
     /// Reads a page of the cloud, such as metadata, of at most `max` bytes, within `limit`.
     ///
     /// # Errors
-    /// As [`CloudClient::call`], or it has more bytes.
+    /// The errors of [`CloudClient::call`], or the page has more bytes.
     pub async fn get(&self, path: &str, max: usize, limit: Duration) -> Result<Bytes, CloudError> {
         let call = self.authorized(self.client.get(join(&self.url, path)));
         let lost = |error| failed(false, causes(&error));
@@ -201,7 +201,7 @@ impl CloudClient {
     /// Calls the cloud, and returns the head of its answer, which is a success.
     ///
     /// # Errors
-    /// As [`CloudClient::call`].
+    /// The errors of [`CloudClient::call`].
     pub async fn open(&self, request: &CloudRequest) -> Result<CloudStream, CloudError> {
         let deadline = Instant::from_std(request.deadline.at);
         let call = self.authorized(self.client.post(join(&self.url, &request.path)));
@@ -242,8 +242,8 @@ impl CloudStream {
     /// A server that sends a few bytes and then nothing has not answered.
     ///
     /// # Errors
-    /// As [`CloudStream::next`], the event did not continue in time, is longer than `max` bytes, or
-    /// there is no room for it among the answers to the request.
+    /// [`CloudStream::next`] fails, the event does not continue in time or is longer than `max`
+    /// bytes, or there is no room for it among the answers to the request.
     pub async fn first_event(
         &mut self,
         max: usize,

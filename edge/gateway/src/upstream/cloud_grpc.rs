@@ -143,7 +143,7 @@ impl GrpcClient {
         answer.unwrap_or_else(|_| Err(out_of_time("the answer did not end in time")))
     }
 
-    /// Its address.
+    /// Returns the address of the cloud for gRPC.
     pub(super) fn url(&self) -> &str {
         &self.url
     }

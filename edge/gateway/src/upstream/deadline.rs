@@ -5,7 +5,7 @@ use std::time::Instant;
 /// When an answer has to be there, and who set that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline {
-    /// The time.
+    /// Time at which the answer has to be there.
     pub at: Instant,
     /// Whether the client set it. Then its end is no failure of the cloud.
     pub is_clients: bool,

@@ -27,7 +27,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Idle connections are closed before most servers close them.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The client.
+/// The client of the edge's model server over REST or gRPC.
 #[derive(Debug)]
 pub struct EdgeClient {
     /// Another one after a call of gRPC without an answer: its one connection may be dead.
@@ -51,12 +51,12 @@ pub enum EdgeError {
 }
 
 impl EdgeClient {
-    /// A client of the server at `host:port`.
+    /// Returns a client of the server at `host:port`.
     pub fn new(address: &str, wire: Wire) -> Self {
         Self { client: RwLock::new(client(wire)), address: address.to_owned(), wire }
     }
 
-    /// `host:port`.
+    /// Returns the address of the server, `host:port`.
     pub fn address(&self) -> &str {
         &self.address
     }

@@ -81,7 +81,7 @@ fn page_title(page: &str) -> String {
     }
 }
 
-/// Without the token, and without a part of it at the end of a text that is cut.
+/// Removes the token from a text, and a part of it at the end of a text that is cut.
 fn without_token<'a>(text: &'a str, token: Option<&str>) -> Cow<'a, str> {
     let Some(token) = token.filter(|token| !token.is_empty()) else { return Cow::Borrowed(text) };
     let mut text = text.replace(token, REDACTED);
@@ -93,7 +93,7 @@ fn without_token<'a>(text: &'a str, token: Option<&str>) -> Cow<'a, str> {
     Cow::Owned(text)
 }
 
-/// Without what looks like a key, and without passwords of URLs.
+/// Removes what looks like a key, and the passwords of URLs.
 fn without_keys(text: &str) -> String {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '+' | '*');
     let (mut found, mut rest) = (String::with_capacity(text.len()), text);

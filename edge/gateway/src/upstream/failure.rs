@@ -22,14 +22,14 @@ pub const TOO_LARGE: HeaderValue = HeaderValue::from_static("too-large");
 /// Why the cloud did not answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloudError {
-    /// It does not work.
+    /// The cloud does not work.
     #[error("{reason}")]
     Failed {
-        /// For the breaker.
+        /// What the breaker learns from the failure.
         failure: Failure,
-        /// No byte of an answer came, or one that invites another attempt.
+        /// Whether no byte of an answer came, or one that invites another attempt.
         is_repeatable: bool,
-        /// What happened.
+        /// What happened, for messages.
         reason: String,
     },
     /// The deadline of the request passed. Whether that is a failure depends on who set it.
@@ -38,21 +38,22 @@ pub enum CloudError {
         /// What was not there in time.
         reason: String,
     },
-    /// It answers in another form than that of the protocol.
+    /// The cloud answers in another form than that of the protocol.
     #[error("the answer is not one of the protocol: {received}")]
     Invalid {
-        /// What came instead. Nothing of its content.
+        /// What came instead, without its content.
         received: String,
     },
-    /// The gateway holds as many bytes of answers as it can. That is no failure of the cloud.
+    /// The answers in memory have as many bytes as the gateway permits. That is no failure of the
+    /// cloud.
     #[error("the gateway has no room for the answer")]
     NoRoom,
-    /// It works, and refuses this request.
+    /// The cloud works, and refuses this request.
     #[error("{reason}")]
     Refused {
-        /// Its status; of gRPC, the one of HTTP with the same meaning.
+        /// Status code of HTTP. For gRPC, the one with the same meaning.
         status: StatusCode,
-        /// Its status and its text.
+        /// The status and the text of the cloud.
         reason: String,
     },
 }
@@ -80,7 +81,7 @@ pub fn classified(status: StatusCode, pause: Option<Duration>, text: &str) -> Cl
     CloudError::Failed { failure, is_repeatable, reason }
 }
 
-/// In seconds; a date is not supported, and counts as none.
+/// Reads a pause in seconds. A date is not supported, and counts as none.
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
@@ -105,7 +106,7 @@ pub fn classified_with(status: StatusCode, headers: &HeaderMap, text: &str) -> C
     }
 }
 
-/// The deadline of the request passed.
+/// Returns the error of a request whose deadline passed.
 pub fn out_of_time(reason: &str) -> CloudError {
     CloudError::OutOfTime { reason: reason.to_owned() }
 }

@@ -8,7 +8,8 @@ use hyper::{
     },
 };
 
-/// Those that the cloud gets. The client's credentials are for the edge, and are not among them.
+/// The headers that the cloud gets. The client's credentials are for the edge, and are not among
+/// them.
 const TO_CLOUD: [HeaderName; 5] = [
     CONTENT_TYPE,
     ACCEPT,

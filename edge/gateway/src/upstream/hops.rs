@@ -9,12 +9,12 @@ use hyper::{
 pub const VIA: HeaderName = HeaderName::from_static("x-neptune-via");
 /// Why the request is sent, if it is no sample of a client.
 pub const PURPOSE: HeaderName = HeaderName::from_static("x-neptune-purpose");
-/// The purpose of a comparison.
+/// The value of [`PURPOSE`] for a comparison.
 pub const SHADOW: HeaderValue = HeaderValue::from_static("shadow");
 /// Gateways that may pass a request on.
 const MAX_HOPS: usize = 8;
 
-/// How a request came here.
+/// The gateways through which a request came here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hops {
     via: Vec<String>,

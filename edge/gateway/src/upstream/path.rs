@@ -9,15 +9,15 @@ use hyper::{
 pub const PATH: HeaderName = HeaderName::from_static("x-neptune-path");
 /// `away` while the gateway that answers does not call its own cloud.
 pub const UPPER: HeaderName = HeaderName::from_static("x-neptune-upper");
-/// The value of [`UPPER`].
+/// The value of [`UPPER`] while no call is made.
 pub const AWAY: HeaderValue = HeaderValue::from_static("away");
 /// The most samples whose paths are in their order. Those of larger requests are sums.
 const MAX_ORDERED: usize = 256;
 /// The most bytes of a path. A longer one is not sent.
 const MAX_BYTES: usize = 8 * 1024;
-/// Between the paths of samples.
+/// Separates the paths of samples.
 const SEPARATOR: char = ';';
-/// Before the number of samples with a path.
+/// Separates the number of samples from the path that they have.
 const TIMES: char = '*';
 
 /// What an answer of the cloud shows of the gateways above.
@@ -31,7 +31,7 @@ pub struct Upper {
 /// How one sample came through the gateways above.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UpperSample<'a> {
-    /// Its path there; empty if the cloud is no gateway.
+    /// The path of the sample through the gateways above; empty if the cloud is no gateway.
     path: &'a str,
     /// Which tier answered: 0 for the next one.
     pub distance: usize,

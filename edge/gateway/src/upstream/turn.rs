@@ -20,9 +20,9 @@ use crate::server::{AnyBody, boxed};
 /// Who is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// The client, to send more of the body.
+    /// The client has to send more of the body.
     Client,
-    /// The server.
+    /// The server has to take the body, or to answer.
     Server,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn watched(body: AnyBody) -> (AnyBody, Receiver<Turn>) {
     (boxed(Watched { body, turn }), turns)
 }
 
-/// For a body that is whole: it is the server's turn.
+/// Returns the turn for a body that is whole: it is always the server's.
 pub(super) fn servers() -> Receiver<Turn> {
     watch::channel(Turn::Server).1
 }

@@ -12,7 +12,7 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures::stream::{self, StreamExt as _};
 use neptune_datasets::{LocalDataset, PathPolicy, ReadMeter};
-use neptune_harness::{Process, free_port, wait::eventually};
+use neptune_harness::{Process, environment::seed, free_port, wait::eventually};
 use neptune_sources::FormatOptions;
 use serde_json::{Value, json};
 
@@ -312,6 +312,7 @@ async fn killed_gateway_leaves_complete_records_within_the_bound() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("hard");
     let mut kept = BTreeSet::new();
+    let mut random = fastrand::Rng::with_seed(seed(fastrand::u64(..1_000_000)));
     for round in 0..20 {
         let port = free_port();
         let path = folder.path().join("gateway.json");
@@ -322,7 +323,7 @@ async fn killed_gateway_leaves_complete_records_within_the_bound() {
         let address = ([127, 0, 0, 1], port).into();
         eventually("the gateway listens", || std::net::TcpStream::connect(address).is_ok()).await;
         let load: Vec<_> = (0..8).map(|_| tokio::spawn(requests(address))).collect();
-        tokio::time::sleep(Duration::from_millis(50 + fastrand::u64(..200))).await;
+        tokio::time::sleep(Duration::from_millis(50 + random.u64(..200))).await;
         process.kill();
         for client in load {
             client.await.unwrap();

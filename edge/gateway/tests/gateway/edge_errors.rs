@@ -22,7 +22,7 @@ fn context_too_long() -> Script {
     status(400, json!({"error": error}))
 }
 
-/// `REASON: MESSAGE` of each problem.
+/// Returns the problems in the status, each as `REASON: MESSAGE`.
 async fn problems(setup: &Setup) -> Vec<String> {
     let status = setup.status().await;
     let text = |value: &Value| value.as_str().unwrap().to_owned();

@@ -167,10 +167,7 @@ async fn other_methods_and_errors_pass_unchanged() {
     let memory = memory.await.unwrap_err();
     assert_eq!(
         (memory.code(), memory.message()),
-        (
-            Code::Unimplemented,
-            "SystemSharedMemoryStatus: shared memory of Triton is not offered here"
-        )
+        (Code::Unimplemented, "SystemSharedMemoryStatus: shared memory of Triton is not supported")
     );
     let mut unknown = rows(&[0.5], true);
     unknown.model_name = "other".to_owned();

@@ -314,7 +314,7 @@ pub async fn setup(edge: SocketAddr, cloud: SocketAddr, changes: Value) -> Setup
     Setup::start(nobody, Some(nobody), config).await
 }
 
-/// A client of the gateway.
+/// Connects a gRPC client to the gateway.
 pub async fn channel(setup: &Setup) -> Channel {
     let address = setup.running().grpc_address.unwrap();
     Channel::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
@@ -388,7 +388,7 @@ pub fn decision<T>(answer: &Response<T>) -> (String, String) {
     (text("x-neptune-answered-by").to_owned(), text("x-neptune-decision").to_owned())
 }
 
-/// Both parts of a decision.
+/// Returns the expected result of [`decision`].
 pub fn parts(answered_by: &str, decision: &str) -> (String, String) {
     (answered_by.to_owned(), decision.to_owned())
 }

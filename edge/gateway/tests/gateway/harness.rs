@@ -27,7 +27,11 @@ use tokio::{
     sync::mpsc,
 };
 
-/// Of bodies with binary tensors.
+/// The client closes idle connections before the gateway does, after its `timeouts.client` of 10 s:
+/// a request that is sent on a connection while the gateway closes it fails.
+const CLIENT_IDLE: Duration = Duration::from_secs(5);
+
+/// The header with the length of the JSON before binary tensors.
 pub const JSON_LENGTH: &str = "inference-header-content-length";
 
 type AnyBody = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -60,9 +64,10 @@ pub enum Script {
         pieces: Vec<(Duration, String)>,
         breaks: bool,
     },
-    /// One byte per second.
+    /// A body that comes with one byte per second.
     Slow(String),
-    /// After a pause. A test's server must not block its thread: the gateway's timers run there.
+    /// A script that runs after a pause. A test's server must not block its thread: the gateway's
+    /// timers run there.
     Late(Duration, Box<Script>),
     /// Reads the request, and resets the connection.
     Reset,
@@ -135,7 +140,7 @@ impl Server {
         Self::start_at("127.0.0.1:0".parse().unwrap(), answers).await
     }
 
-    /// As [`Server::start`], at this address.
+    /// Starts a server like [`Server::start`], at this address.
     pub async fn start_at(
         address: SocketAddr,
         answers: impl Fn(&Received) -> Script + Send + Sync + 'static,
@@ -307,6 +312,7 @@ impl Setup {
         let running = run::start(&path, &ReportArgs::default()).unwrap();
         let client =
             hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new())
+                .pool_idle_timeout(CLIENT_IDLE)
                 .build_http();
         Self { running: Some(running), folder, config, client }
     }

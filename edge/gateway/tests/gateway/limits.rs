@@ -203,7 +203,7 @@ async fn reload_does_not_double_the_requests_in_flight() {
         "both places are taken"
     );
     assert_eq!(edge.received().len(), 2);
-    // Another limit holds for those in flight too.
+    // Another limit applies to those in flight too.
     let changes = json!({"hardExample": {"threshold": 0.5}, "limits": {"maxInFlight": 3}});
     setup.reconfigure(changes);
     setup.until("the reload", |status| status["threshold"] == 0.5).await;

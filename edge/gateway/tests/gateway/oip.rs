@@ -208,7 +208,7 @@ async fn other_requests_and_errors_of_the_edge_pass_unchanged() {
     assert!(cloud.received().is_empty());
     let memory = setup.send(Method::GET, "/v2/systemsharedmemory/status", &[], "").await;
     assert_eq!(memory.status, 501);
-    assert_eq!(memory.error(), "shared memory of Triton is not offered here");
+    assert_eq!(memory.error(), "shared memory of Triton is not supported");
     assert_eq!(setup.status().await["samples"]["unjudged"], 1);
 }
 

@@ -39,7 +39,7 @@ fn reachable() -> (String, Vec<String>) {
     ("Reachable".to_owned(), Vec::new())
 }
 
-/// Before the third refused call.
+/// The state before the third refused call, which makes it a problem.
 fn after_calls(calls: usize) -> (String, Vec<String>) {
     if calls == 0 { ("Unknown".to_owned(), Vec::new()) } else { reachable() }
 }

@@ -1,4 +1,4 @@
-//! Streamed completions.
+//! Completions that the gateway streams to the client.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -171,7 +171,7 @@ async fn cloud_that_stops_within_its_first_event_is_no_answer() {
 
 #[tokio::test]
 async fn first_event_of_the_cloud_needs_room_among_the_answers() {
-    // The beginning of the edge's stream is held beside it until the cloud answers.
+    // The beginning of the edge's stream is kept beside it until the cloud answers.
     let padding = "x".repeat(6_000);
     let limits = |bytes: usize| json!({"maxBodyBytes": 10_000, "maxAnswerBytes": bytes});
     for (bytes, decision) in [(10_000, ("edge", "fallback")), (30_000, ("cloud", "hard"))] {

@@ -19,7 +19,7 @@ use crate::proxy::REQUEST_ID;
 
 /// Clients at a time.
 pub const CLIENTS: usize = 8;
-/// Between an answer and the next request of a client.
+/// Pause between an answer and the next request of a client.
 const PAUSE: Duration = Duration::from_millis(8);
 /// A request without an answer by then failed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,20 +28,20 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answered {
     Easy,
-    /// By the cloud, as a whole.
+    /// The cloud answered as a whole.
     Cloud,
-    /// Hard, and answered by the edge.
+    /// The sample was hard, and the edge answered it.
     Edge,
     /// The cloud's stream broke after its first event, and ended with an error event.
     CutStream,
-    /// Not at all, or with anything else than an answer.
+    /// There was no answer, or something else than an answer.
     Failed,
 }
 
 /// A request with its answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample {
-    /// Its number, in the order in which requests were sent.
+    /// Number of the request, in the order in which requests were sent.
     pub number: usize,
     pub begin: Instant,
     pub end: Instant,
@@ -58,7 +58,7 @@ pub struct Traffic {
     pub cuts: bool,
 }
 
-/// The clients.
+/// The running clients and what they recorded.
 pub struct Load {
     samples: Arc<Mutex<Vec<Sample>>>,
     stop: Arc<AtomicBool>,
@@ -66,7 +66,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts the clients.
+    /// Starts the clients, which send requests until they are stopped.
     pub fn start(gateway: SocketAddr, traffic: Traffic) -> Self {
         let samples = Arc::new(Mutex::new(Vec::new()));
         let (stop, next) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));

@@ -60,20 +60,20 @@ pub enum Fault {
     /// The body comes with one byte per second.
     OneBytePerSecond,
     Status503,
-    /// 429 with `Retry-After`.
+    /// Each answer is 429 with `Retry-After`.
     TooManyRequests,
     /// A body that ends within the JSON.
     WrongJson,
     /// Numbers are `NaN`, as some JSON writers emit them.
     NotANumber,
-    /// An answer of 40 MB.
+    /// An answer has 40 MB.
     Huge,
-    /// The certificate expired.
+    /// The certificate of the proxy expired.
     ExpiredTls,
 }
 
 impl Fault {
-    /// Those of a server that answers as a whole.
+    /// The faults of a server that answers as a whole.
     pub const WHOLE: [Self; 11] = [
         Self::Dead,
         Self::BlackHole,
@@ -87,7 +87,7 @@ impl Fault {
         Self::Huge,
         Self::ExpiredTls,
     ];
-    /// Those of a server that streams.
+    /// The faults of a server that streams.
     pub const STREAM: [Self; 5] = [
         Self::Dead,
         Self::BlackHole,
@@ -96,7 +96,7 @@ impl Fault {
         Self::TooManyRequests,
     ];
 
-    /// The name in the table.
+    /// Returns the name of the fault in the table.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Dead => "dead",
@@ -120,7 +120,7 @@ impl Fault {
     }
 }
 
-/// The proxy.
+/// The proxy between the gateway and the cloud.
 pub struct Proxy {
     pub port: u16,
     /// PEM of the authority of its certificates.

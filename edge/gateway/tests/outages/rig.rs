@@ -8,7 +8,9 @@ use std::{
 };
 
 use neptune_harness::{
-    Process, eventually_some, free_port, memory_kib,
+    Process,
+    environment::{number, seed},
+    eventually_some, free_port, memory_kib,
     workspace::{program, root},
 };
 use serde_json::{Value, json};
@@ -33,9 +35,9 @@ const SLACK: Duration = Duration::from_secs(1);
 /// How long the phases of an outage are.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
-    /// For all outages; each kind has the same number of them, or one more.
+    /// Number of outages; each kind has the same number of them, or one more.
     pub outages: usize,
-    /// Between two outages, when the cloud works.
+    /// Time between two outages, in which the cloud works.
     pub before: Duration,
     /// The shortest and the longest outage.
     pub outage: (Duration, Duration),
@@ -46,12 +48,11 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// As `NEPTUNE_OUTAGES` and `NEPTUNE_SEED` say: by default one short outage of each kind. `share`
-    /// of the long outages are for this test.
+    /// Reads `NEPTUNE_OUTAGES` and `NEPTUNE_SEED`. By default there is one short outage of each
+    /// kind. `share` of the long outages are for this test.
     pub fn of_environment(kinds: usize, share: usize) -> Self {
-        let number = |name: &str| std::env::var(name).ok()?.parse::<usize>().ok();
-        let seed = number("NEPTUNE_SEED").unwrap_or(1) as u64;
-        match number("NEPTUNE_OUTAGES") {
+        let seed = seed(1);
+        match number::<usize>("NEPTUNE_OUTAGES") {
             Some(outages) => Self {
                 outages: outages.div_ceil(share),
                 before: Duration::from_secs(4),
@@ -78,11 +79,11 @@ impl Sizes {
     }
 }
 
-/// One outage.
+/// One outage and the times around it.
 #[derive(Debug, Clone, Copy)]
 pub struct Outage {
     pub fault: Fault,
-    /// When the phase before it began.
+    /// Time at which the phase before it began.
     pub before: Instant,
     pub begin: Instant,
     pub end: Instant,

@@ -1,4 +1,4 @@
-//! The same for streams: two scripted servers of streamed completions.
+//! Outages of streams: two scripted servers of streamed completions.
 
 use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
@@ -25,7 +25,7 @@ use crate::{
 
 /// Tokens of an answer.
 const TOKENS: usize = 12;
-/// Between two tokens.
+/// Pause between two tokens of a stream.
 const PAUSE: Duration = Duration::from_millis(2);
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;

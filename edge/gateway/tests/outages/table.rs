@@ -15,7 +15,7 @@ use crate::{
 
 /// Uploads that the cap permits beyond its ratio.
 const BURST: f64 = 50.0;
-/// For the noise of a busy machine; below every timeout of the cloud.
+/// Allowance for the noise of a busy machine, below every timeout of the cloud.
 const ROOM: Duration = Duration::from_millis(250);
 
 /// The result of one kind.
@@ -33,7 +33,7 @@ struct Line {
     late: usize,
 }
 
-/// The table, and what does not hold.
+/// The table, and the claims that are not true.
 pub struct Judgement {
     pub table: String,
     pub problems: Vec<String>,
@@ -222,7 +222,7 @@ impl Sizes {
     }
 }
 
-fn quantile(times: &[Duration], of: f64) -> Duration {
+fn quantile(times: &[Duration], rank: f64) -> Duration {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
     #[expect(
@@ -231,12 +231,12 @@ fn quantile(times: &[Duration], of: f64) -> Duration {
         clippy::cast_sign_loss,
         reason = "an index"
     )]
-    let index = (sorted.len() as f64 * of) as usize;
+    let index = (sorted.len() as f64 * rank) as usize;
     sorted.get(index.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
 }
 
-fn ratio(before: &[Duration], during: &[Duration], of: f64) -> f64 {
-    quantile(during, of).as_secs_f64() / quantile(before, of).as_secs_f64().max(1e-9)
+fn ratio(before: &[Duration], during: &[Duration], rank: f64) -> f64 {
+    quantile(during, rank).as_secs_f64() / quantile(before, rank).as_secs_f64().max(1e-9)
 }
 
 /// The most uploads above the ratio in any window of consecutive samples, and the share of all.

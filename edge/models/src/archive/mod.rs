@@ -24,12 +24,12 @@ use self::{limits::check_ratio, tree::invalid_archive};
 use crate::{ModelError, request::Packaging};
 
 /// Binary logarithm of the maximum zstd window size, which RFC 8878 recommends to support. The
-/// window is held in memory.
+/// window is kept in memory.
 const MAX_WINDOW_LOG: u32 = 23;
-/// Maximum size of the headers of a tar entry, including long names and PAX records. They are held
+/// Maximum size of the headers of a tar entry, including long names and PAX records. They are kept
 /// in memory.
 const MAX_TAR_HEADER_BYTES: u64 = 256 << 10;
-/// Maximum size of a zip directory, which is held in memory.
+/// Maximum size of a zip directory, which is kept in memory.
 const MAX_ZIP_DIRECTORY_BYTES: u64 = 16 << 20;
 /// The size field that tar writers use for files whose size does not fit.
 const OCTAL_FULL: u64 = 0o777_7777_7777;

@@ -30,7 +30,7 @@ pub struct TreeWriter {
     has_file: bool,
 }
 
-/// A completely unpacked archive.
+/// An archive that was unpacked to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnpackedTree {
     /// Size of all files together.

@@ -38,7 +38,7 @@ pub struct ContentStore {
     trashed: AtomicU64,
 }
 
-/// Metadata of an artifact.
+/// What the store records of an artifact beside its files.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ArtifactMeta {
     /// Size of the download, in bytes.

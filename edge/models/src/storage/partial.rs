@@ -29,7 +29,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Number of chunks in the channel. A process that is killed loses less than 1 MiB.
 const MAX_QUEUED_CHUNKS: usize = 12;
 
-/// A partial download.
+/// A download that is not complete yet, and the state to continue it.
 pub struct PartialDownload {
     dir: PathBuf,
     request: ArtifactRequest,
@@ -40,7 +40,7 @@ pub struct PartialDownload {
     received: u64,
     is_resumed: bool,
     writer: Option<WriterHandle>,
-    /// Held by the writer thread too, until it has ended.
+    /// The lock of the directory. The writer thread has a clone until it has ended.
     lock: Arc<OwnedMutexGuard<()>>,
 }
 
@@ -52,7 +52,7 @@ struct WriterHandle {
 /// A complete download that is not in the content store yet.
 pub struct CompleteDownload {
     pub digest: Digest,
-    /// Size of the download.
+    /// Size of the download in bytes.
     pub bytes: u64,
     /// The file with the received bytes.
     pub raw: PathBuf,

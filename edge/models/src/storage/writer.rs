@@ -34,10 +34,10 @@ pub enum Chunk {
     End,
 }
 
-/// Writes one download.
+/// Writes one download to disk, on a blocking thread.
 pub struct DownloadWriter {
     pub receiver: mpsc::Receiver<Chunk>,
-    /// Open for appending.
+    /// The file for the received bytes, open for appending.
     pub raw: File,
     /// Length of `raw`, in bytes.
     pub length: u64,
@@ -109,10 +109,10 @@ struct ChunkReader {
     length: u64,
     dir: PathBuf,
     space: PeriodicCheck,
-    /// The unread rest of the current chunk.
+    /// The part of the current chunk that was not read yet.
     current: Bytes,
     is_ended: bool,
-    /// Time of the last sync.
+    /// Time of the last sync to disk.
     synced: Instant,
     /// Number of bytes read from the channel.
     packed: Rc<Cell<u64>>,

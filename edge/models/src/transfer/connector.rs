@@ -32,7 +32,7 @@ const MAX_REDIRECTS: usize = 5;
 pub struct Connector {
     client: Client,
     allowed: Arc<[AllowedAddress]>,
-    /// Maximum time without data from the server.
+    /// Maximum time without data from the server, after which the attempt fails.
     pub stall_timeout: Duration,
 }
 

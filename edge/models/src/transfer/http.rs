@@ -27,10 +27,10 @@ use crate::{
 /// Maximum number of bytes to read from the body of an error response.
 const MAX_ERROR_BODY_BYTES: usize = 4 << 10;
 
-/// The object to download.
+/// The object to download over http(s).
 pub struct HttpObject {
     pub url: Url,
-    /// For errors.
+    /// URL without its secrets, for errors.
     pub redacted_url: String,
     /// Headers of a signed request. A signed request goes to one host only.
     pub signature: Option<HeaderMap>,

@@ -25,7 +25,7 @@ pub struct LocalFile {
     file: File,
     /// Length in bytes when it was opened.
     length: u64,
-    /// The version of the content.
+    /// Identifies the version of the content.
     pub validator: Validator,
 }
 

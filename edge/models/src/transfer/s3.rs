@@ -30,9 +30,9 @@ pub struct S3Config {
 /// An access key for S3. Its `Debug` output contains only the key ID.
 #[derive(Clone, PartialEq, Eq)]
 pub struct S3Credentials {
-    /// Access key ID.
+    /// ID of the access key.
     pub key_id: String,
-    /// Secret access key.
+    /// Secret of the access key.
     pub secret: String,
     /// Session token of temporary credentials.
     pub session_token: Option<String>,
@@ -91,7 +91,7 @@ impl S3Config {
         })
     }
 
-    /// The URL of an object.
+    /// Returns the URL of an object at the endpoint.
     pub(crate) fn object_url(&self, bucket: &str, key: &str) -> Result<Url, ModelError> {
         let key = encode(key);
         let region = &self.region;

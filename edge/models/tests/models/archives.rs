@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use flate2::{Compression, Crc, write::GzEncoder};
 
-/// One tar entry.
+/// One entry of a tar.
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub name: Vec<u8>,
@@ -72,7 +72,7 @@ pub fn gz(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// One zip entry, stored or deflated.
+/// One entry of a zip, stored or deflated.
 #[derive(Debug, Clone)]
 pub struct Member {
     pub name: Vec<u8>,

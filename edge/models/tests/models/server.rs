@@ -30,7 +30,7 @@ impl Request {
     }
 }
 
-/// A response.
+/// A scripted response of the server.
 #[derive(Debug, Clone, Default)]
 pub struct Reply {
     pub status: u16,
@@ -62,7 +62,7 @@ impl Reply {
     }
 }
 
-/// The response of a correct server.
+/// Returns the response of a server that supports ranges and conditions correctly.
 pub fn ranged(request: &Request, body: &Bytes, etag: &str) -> Reply {
     let whole = || Reply { status: 200, body: body.clone(), ..Reply::default() }.with("etag", etag);
     let is_same = request.headers.get("if-range").is_none_or(|tag| tag == etag)

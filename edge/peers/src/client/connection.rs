@@ -37,15 +37,15 @@ pub enum PeerError {
     /// The peer has no address.
     #[error("the roster has no address of the peer")]
     NoAddress,
-    /// No connection, or a key other than the pinned one.
+    /// No connection was established, or the peer has another key than the pinned one.
     #[error("cannot connect to {address}: {error}")]
     Connect {
         /// The last address that was tried.
         address: SocketAddr,
-        /// What failed.
+        /// The error of the last attempt.
         error: io::Error,
     },
-    /// The connection failed.
+    /// The connection failed after it was established.
     #[error("connection failed: {0}")]
     Http(#[from] hyper::Error),
     /// The peer did not answer in time.
@@ -60,7 +60,7 @@ pub enum PeerError {
     /// The peer answered with another status than expected.
     #[error("the peer answered {0}")]
     Status(StatusCode),
-    /// The answer cannot be used.
+    /// The answer cannot be used, for this reason.
     #[error("the answer is not usable: {0}")]
     Invalid(&'static str),
 }

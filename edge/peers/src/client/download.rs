@@ -31,7 +31,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Why a download ended before the end of the content.
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
-    /// The peer, or the connection to it.
+    /// The peer or the connection to it failed.
     #[error(transparent)]
     Peer(#[from] PeerError),
     /// The partial file is longer than the peer's copy.
@@ -42,12 +42,12 @@ pub enum DownloadError {
         /// Bytes of the peer's copy.
         length: u64,
     },
-    /// The content does not fit.
+    /// The content has more bytes than the caller accepts.
     #[error("the content has {length} bytes, at most {limit} are accepted")]
     TooLarge {
-        /// Its length.
+        /// Bytes of the peer's copy.
         length: u64,
-        /// The limit.
+        /// Bytes that the caller accepts at most.
         limit: u64,
     },
     /// The partial file cannot be written.

@@ -23,15 +23,15 @@ const PIECE: usize = 128 * 1024;
 /// Whose bytes a partial file has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PartialSource {
-    /// There are none.
+    /// The partial file has no bytes.
     Empty,
-    /// Those of one peer.
+    /// All bytes are from one peer.
     One(NodeName),
-    /// Those of several peers, or of an earlier process.
+    /// The bytes are from several peers, or from an earlier process.
     Several,
 }
 
-/// A partial file.
+/// A file with the beginning of a content, whose hash is computed as it grows.
 #[derive(Debug)]
 pub struct PartialFile {
     path: PathBuf,

@@ -7,9 +7,9 @@ use neptune_wire::NodeName;
 /// The times of a fetch.
 #[derive(Debug, Clone, Copy)]
 pub struct FetchTimes {
-    /// For an answer. A reachable member that needs longer is asked again.
+    /// Time for an answer. A reachable member that needs longer is asked again.
     pub answer: Duration,
-    /// Between two questions to the owner.
+    /// Interval between two questions to the owner about its progress.
     pub poll: Duration,
     /// An owner without progress for this time is not waited for.
     pub no_progress: Duration,
@@ -48,11 +48,11 @@ pub enum Availability {
 /// The reply to [`FetchAction::Poll`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PollReply {
-    /// The peer answered.
+    /// The peer answered with what it has of the content.
     Answered(Availability),
-    /// It is reachable, and did not answer in time.
+    /// The peer is reachable, and did not answer in time.
     Silent,
-    /// It is not reachable.
+    /// The peer is not reachable.
     Unreachable,
 }
 
@@ -93,18 +93,18 @@ pub enum FetchAction {
     Ask(Vec<NodeName>),
     /// Ask this peer to fetch the content from the origin.
     Request(NodeName),
-    /// Ask this peer for its progress.
+    /// Ask this peer for the progress of its own download.
     Poll(NodeName),
-    /// Download from this peer.
+    /// Download the content from a peer.
     Download {
-        /// The peer.
+        /// The peer that has the content.
         from: NodeName,
         /// Whether the bytes of other peers have to be discarded first.
         is_single_source: bool,
     },
     /// Wait until this time.
     Wait(Instant),
-    /// Download from the origin.
+    /// Let the caller download the content from the origin.
     UseOrigin(OriginReason),
     /// The content is here, from this peer.
     Done(NodeName),

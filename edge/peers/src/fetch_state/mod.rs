@@ -36,7 +36,7 @@ const MAX_PAUSE_FACTOR: u32 = 8;
 /// How often members that are connected and do not answer are asked before they are ignored.
 const MAX_SILENT_ROUNDS: u32 = 3;
 
-/// The state of one fetch.
+/// The state of one fetch, between two actions.
 #[derive(Debug)]
 pub struct FetchState {
     digest: Digest,

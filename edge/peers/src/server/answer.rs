@@ -67,7 +67,7 @@ pub async fn answer(
     empty(status)
 }
 
-/// Where a content is, and whose it is.
+/// The file range of a content, and the source that has it.
 type FoundContent = (FileRange, Arc<dyn ContentSource>);
 
 /// Returns where the content is, or what is here instead.

@@ -152,7 +152,7 @@ async fn reader_of_a_growing_replica_sees_whole_lines() {
     let (mut sent, mut last) = (0, 0);
     for step in 0..30 {
         append_lines(&mut log, &mut next, random.usize(1..1_500_000));
-        // The source has half a line, which is not offered.
+        // The source has a part of a line, which is not offered.
         log.write_all(b"{\"number\":").unwrap();
         let generation = fixture.scan(false).await;
         assert!(generation.number > last);

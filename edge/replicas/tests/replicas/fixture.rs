@@ -123,7 +123,7 @@ impl Fixture {
     }
 }
 
-/// The name of the dataset.
+/// Returns the digest by which the replicas ask for the dataset.
 pub fn name() -> Digest {
     Digest::of_bytes(b"name")
 }

@@ -51,7 +51,7 @@ pub(super) struct DatasetEntry {
 pub(super) struct DatasetWatch {
     pub(super) path: PathBuf,
     location: latest::Receiver<DataLocation>,
-    /// `None` if the data cannot be counted.
+    /// The counts of the data; `None` if it cannot be counted.
     reports: Option<latest::Receiver<CountReport>>,
     /// The directories that may contain the data.
     policy: PathPolicy,

@@ -1,5 +1,5 @@
 //! Keeps the node's datasets counted: starts and stops a watch per dataset, stores the counts on
-//! disk and holds the reports. `neptune-datasets` counts; `status.rs` decides what a result means.
+//! disk and keeps the reports. `neptune-datasets` counts; `status.rs` decides what a result means.
 
 mod entry;
 mod follower;
@@ -26,7 +26,8 @@ use crate::{
     storage::{Store, dataset_record::DatasetRecord},
 };
 
-/// Between two writes of a count. After a power cut only data that was added since is read again.
+/// Interval between two writes of a count. After a power cut only data that was added since is read
+/// again.
 const SAVE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The datasets of this node.
@@ -92,7 +93,7 @@ impl Datasets {
         &self.availability
     }
 
-    /// The report of a dataset.
+    /// Returns the report of a dataset; `None` if it is not wanted on this node.
     pub fn status(&self, key: &ObjectKey) -> Option<&DatasetReport> {
         self.entries.get(key).map(|entry| &entry.status)
     }

@@ -77,7 +77,7 @@ pub fn remark(report: &CountReport) -> String {
     remarks.join("; ")
 }
 
-/// The report of a dataset.
+/// Builds the report of a dataset from its state, its count and a remark for people.
 pub fn dataset_status(
     wanted: &WantedDataset,
     (state, problem): (DatasetState, Option<DatasetProblem>),

@@ -20,8 +20,8 @@ use crate::commands::doctor::facts::{Answer, CallError, CallFacts, Protocol};
 /// Behind `EdgeMesh` a connection is accepted within 1 ms, so a longer wait means that nothing
 /// accepts it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Of the whole call. Longer than `EdgeMesh` takes to give up an endpoint that refuses (3.8 s), or an
-/// agent that was killed (8.8 s), and below the timeout of a check.
+/// Timeout of the whole call. It is longer than `EdgeMesh` takes to give up an endpoint that
+/// refuses (3.8 s), or an agent that was killed (8.8 s), and below the timeout of a check.
 const CALL_TIMEOUT: Duration = Duration::from_millis(9500);
 
 /// What an HTTP/2 client sends first: the preface, and an empty SETTINGS frame.

@@ -17,7 +17,7 @@ pub struct CloudHost {
     pub used_by: String,
     pub port: Option<u16>,
     pub protocol: Protocol,
-    /// Its address in the host entries of the edge worker.
+    /// The address of the host in the host entries of the edge worker.
     pub entry: Option<IpAddr>,
     /// The file with its certificate authorities, in the directory of secrets.
     pub ca_file: Option<String>,

@@ -21,7 +21,7 @@ pub const DNS_PORT: u16 = 53;
 /// The name servers of this node.
 #[derive(Debug)]
 pub struct NameServers {
-    /// Those that containers use in place of this machine's resolver, in their order.
+    /// The name servers that containers use in place of this machine's resolver, in their order.
     pub containers: Vec<SocketAddr>,
     /// `EdgeMesh`'s; `None` if this machine does not have its address.
     pub edge_mesh: Option<SocketAddr>,

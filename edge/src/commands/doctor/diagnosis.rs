@@ -7,7 +7,8 @@ use crate::commands::doctor::facts::{CallError, NameAnswer};
 
 /// Below this, `EdgeMesh` closes a connection because it has no endpoint.
 const AT_ONCE: Duration = Duration::from_secs(2);
-/// From here on, a closed connection is no single refused one: `EdgeMesh` gives that up after 3.8 s.
+/// Time from which on a closed connection is no single refused one: `EdgeMesh` gives that up after
+/// 3.8 s.
 const LATE: Duration = Duration::from_secs(8);
 
 /// What the probes of a failed call to a Service saw.

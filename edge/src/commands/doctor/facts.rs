@@ -51,7 +51,7 @@ pub struct DoctorFacts {
 #[derive(Debug, Clone)]
 pub struct EngineFacts {
     pub socket: PathBuf,
-    /// Its name and version.
+    /// Name and version of the engine.
     pub version: Checked<String>,
 }
 
@@ -122,7 +122,7 @@ pub struct NeededSecret {
     pub problem: Option<String>,
 }
 
-/// The agent's data directory.
+/// The state of the agent's data directory.
 #[derive(Debug, Clone)]
 pub struct DataDirFacts {
     pub path: PathBuf,
@@ -137,7 +137,7 @@ pub enum DataState {
         owner: u32,
         /// Whether a file could be created and removed.
         can_write: Checked<()>,
-        /// Whether an agent holds its lock.
+        /// Whether an agent has locked the directory.
         is_in_use: bool,
         database: DatabaseState,
     },
@@ -149,7 +149,7 @@ pub enum DatabaseState {
     Absent,
     Valid {
         objects: usize,
-        /// When the file was last written.
+        /// Time of the last write to the database file.
         written: Option<Timestamp>,
         /// What the running agent reports about the node.
         problems: Vec<NodeProblem>,
@@ -169,7 +169,7 @@ pub struct DiskFacts {
 /// The broker of this node's workers.
 #[derive(Debug, Clone)]
 pub struct LocalBrokerFacts {
-    /// Without the password.
+    /// URL of the broker without the password.
     pub url: String,
     pub access: LocalBrokerAccess,
     pub answer: LocalBrokerAnswer,
@@ -197,7 +197,7 @@ pub enum LocalBrokerAnswer {
 /// The connection to the controller's broker.
 #[derive(Debug, Clone)]
 pub struct CloudLinkFacts {
-    /// Without the password.
+    /// URL of the broker without the password.
     pub url: String,
     /// The topic filter that was subscribed to, the same as the agent's.
     pub filter: String,
@@ -223,7 +223,7 @@ pub struct CloudWorkerFacts {
     pub call: Option<CallFacts>,
 }
 
-/// The protocol of a cloud.
+/// The protocol with which a cloud is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
     Http,
@@ -233,7 +233,7 @@ pub enum Protocol {
     GrpcTls,
 }
 
-/// A request to a cloud.
+/// A request of the doctor to a cloud.
 #[derive(Debug, Clone)]
 pub struct CallFacts {
     pub address: SocketAddr,
@@ -244,7 +244,7 @@ pub struct CallFacts {
 /// How a call succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// With this HTTP status.
+    /// The cloud answered with this HTTP status.
     Http(u16),
     Grpc,
     /// The connection was accepted.
@@ -255,7 +255,7 @@ pub enum Answer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallError {
     Refused,
-    /// Nothing accepted or refused the connection.
+    /// Nothing accepted or refused the connection in time.
     ConnectTimeout,
     NoRoute,
     /// The connection was accepted, and closed or reset before an answer.
@@ -275,17 +275,17 @@ pub enum NameAnswer {
     Addresses(Vec<IpAddr>),
     /// The name, or an address of it, does not exist.
     Unknown,
-    /// With this response code, such as 2 for SERVFAIL.
+    /// The name server answered with this response code, such as 2 for SERVFAIL.
     Failed(u8),
-    /// Nothing within 2 s.
+    /// The name server answered nothing within 2 s.
     Silent,
-    /// Nothing listens there.
+    /// Nothing listens at the address of the name server.
     Refused,
     Error(String),
 }
 
 impl NameAnswer {
-    /// Whether a name server answered.
+    /// Whether a name server answered, also that the name does not exist.
     pub const fn is_answer(&self) -> bool {
         matches!(self, Self::Addresses(_) | Self::Unknown | Self::Failed(_))
     }

@@ -89,7 +89,7 @@ fn secret_access(found: &fs::Metadata) -> SecretAccess {
     SecretAccess { owner: found.uid(), mode: found.mode() & 0o7777 }
 }
 
-/// Whether the agent could read a secret.
+/// Checks whether the agent could read a secret.
 pub fn needed_secret(dir: &Path, (name, used_by): (String, String)) -> NeededSecret {
     let problem = secret_name(&name).and_then(|name| secrets::read(dir, &name)).err();
     NeededSecret { name, used_by, problem }
@@ -120,7 +120,7 @@ fn remove_leftovers(dir: &Path) {
     }
 }
 
-/// Whether an agent holds the lock. An agent that starts at the same moment exits and is restarted.
+/// Whether an agent has the lock. An agent that starts at the same moment exits and is restarted.
 fn is_in_use(dir: &Path) -> bool {
     let lock = File::open(dir.join("lock")).map(|file| file.try_lock());
     matches!(lock, Ok(Err(TryLockError::WouldBlock)))
@@ -148,9 +148,9 @@ fn database(dir: &Path) -> (DatabaseState, Option<Replica>) {
 
 /// The file system of a directory, which need not exist yet.
 pub fn disk(path: &Path, reserve: u64) -> Checked<DiskFacts> {
-    let found = statvfs(nearest(path)).map_err(|error| error.to_string())?;
-    let of = |blocks: u64| blocks.saturating_mul(found.f_frsize);
-    Ok(DiskFacts { free: of(found.f_bavail), size: of(found.f_blocks), reserve })
+    let stat = statvfs(nearest(path)).map_err(|error| error.to_string())?;
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    Ok(DiskFacts { free: bytes(stat.f_bavail), size: bytes(stat.f_blocks), reserve })
 }
 
 /// Connects, subscribes and disconnects. Has no time limit.

@@ -268,7 +268,8 @@ async fn peers(config: &Config, pending: &PendingChecks) -> Option<PeerListenFac
     Some(PeerListenFacts { listen, state })
 }
 
-/// Not the agent's client ID, so that a running agent keeps its connection.
+/// Returns a client ID of the doctor. It is not the agent's, so that a running agent keeps its
+/// connection.
 fn client_id(config: &Config, which: &str) -> String {
     format!("neptune-edge-{}-doctor-{which}-{}", config.node, std::process::id())
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-/// The severity of a finding.
+/// How serious a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
@@ -25,14 +25,14 @@ impl Level {
     }
 }
 
-/// The result of a check.
+/// What one check found, with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub check: &'static str,
     pub level: Level,
-    /// The facts, as text.
+    /// What the check saw, for people.
     pub seen: String,
-    /// The remedy; `None` at level `Ok`.
+    /// What to do; `None` at level `Ok`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
 }

@@ -102,7 +102,7 @@ impl Result<'_> {
                 format!("{} > {}", percent(share(joint)), percent(random)),
             ),
             (
-                "the upload ratio is held",
+                "the upload ratio is at its goal",
                 (ratio - GOAL).abs() <= TOLERANCE,
                 format!("{} for a goal of {}", percent(ratio), percent(GOAL)),
             ),

@@ -29,8 +29,8 @@ const BEFORE: usize = 3;
 /// The most windows until the accuracy has recovered, and those after that.
 const MAX_WINDOWS: usize = 240;
 const AFTER: usize = 4;
-/// The share of uploads that the example holds. Comparisons are uploads too: this share of the
-/// samples that the cloud does not answer, by default.
+/// The share of uploads that is the goal of the example. Comparisons are uploads too: this share of
+/// the samples that the cloud does not answer, by default.
 const GOAL: f64 = 0.2;
 const SHADOWS: f64 = 0.02;
 /// The digits of the first model.

@@ -1,5 +1,5 @@
 //! A hundred forged messages of ten malicious nodes, with the shipped ACL and the built controller:
-//! the broker denies one half, the controller rejects the other, and both count every message.
+//! the broker denies fifty, the controller rejects the others, and both count every message.
 
 use std::collections::BTreeMap;
 

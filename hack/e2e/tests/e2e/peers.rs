@@ -15,7 +15,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::{Api, api::ListParams};
 use neptune_api::{Model, ModelStatus};
 use neptune_e2e::{Fleet, SlowOrigin, Transport};
-use neptune_harness::{eventually, eventually_async};
+use neptune_harness::{environment::number, eventually, eventually_async};
 
 over_each_transport!(site_downloads_a_model_once);
 
@@ -24,8 +24,7 @@ const NAME: &str = "shared";
 /// The size of the model of the first test in MB, and the rate of its origin in MB/s.
 /// `hack/test-peers.sh` sets a larger one.
 fn size_and_rate() -> (u64, u64) {
-    let size = std::env::var("NEPTUNE_PEERS_TEST_MB").ok();
-    (size.map_or(30, |text| text.parse().unwrap()) * 1_000_000, 1_000_000)
+    (number("NEPTUNE_PEERS_TEST_MB").unwrap_or(30) * 1_000_000, 1_000_000)
 }
 
 fn content(bytes: u64) -> Vec<u8> {

@@ -6,13 +6,13 @@ use k8s_openapi::api::events::v1::Event;
 use kube::{Api, ResourceExt as _, api::ListParams, runtime::wait::await_condition};
 use neptune_api::{Dataset, DatasetStatus};
 use neptune_e2e::{Fleet, NodeBroker, Transport};
+use neptune_harness::environment::number;
 
 const NAME: &str = "log";
 
 /// How long the fleet is idle. `hack/real-kubeedge.sh` names the variable.
 fn idle_time() -> Duration {
-    let seconds = std::env::var("NEPTUNE_IDLE_SECONDS").ok();
-    Duration::from_secs(seconds.map_or(120, |text| text.parse().unwrap()))
+    Duration::from_secs(number("NEPTUNE_IDLE_SECONDS").unwrap_or(120))
 }
 
 fn is_replicated(status: &DatasetStatus) -> bool {

@@ -7,7 +7,12 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use neptune_api::TrainingModelStatus;
 use neptune_e2e::{Fleet, KillTarget, Transport};
-use neptune_harness::{docker, docker::docker, eventually};
+use neptune_harness::{
+    docker,
+    docker::docker,
+    environment::{number, seed},
+    eventually,
+};
 
 use crate::{
     digits::NAME,
@@ -34,13 +39,8 @@ enum Victim {
     Container(usize),
 }
 
-fn number(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).map_or(default, |text| text.parse().expect("a number"))
-}
-
 async fn kills_do_not_change_the_final_weights(transport: Transport) {
-    let seed = number("NEPTUNE_SEED", fastrand::u64(..1_000_000));
-    println!("NEPTUNE_SEED={seed} chooses the same kills");
+    let seed = seed(fastrand::u64(..1_000_000));
     let mut random = Rng::with_seed(seed);
     let mut fleet = Fleet::with_more_nodes(transport, 2).await;
     let undisturbed = {
@@ -49,7 +49,7 @@ async fn kills_do_not_change_the_final_weights(transport: Transport) {
         delete(&fleet).await;
         digest
     };
-    for repetition in 1..=number("NEPTUNE_RUNS", 1) {
+    for repetition in 1..=number("NEPTUNE_RUNS").unwrap_or(1) {
         let output = format!("killed-{repetition}");
         let mut training = Federated::start(&fleet, &output, &many_failures()).await;
         let (mut killed, mut containers) = (Vec::new(), 0);

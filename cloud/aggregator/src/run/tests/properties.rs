@@ -1,4 +1,4 @@
-//! What holds after any sequence of events.
+//! Invariants of a run after any sequence of events.
 
 use proptest::prelude::*;
 
@@ -80,7 +80,7 @@ fn event(happening: &Happening, request: &RunRequest, known: &[RunTask], run: &R
     }
 }
 
-/// What holds between a state and the next one.
+/// Checks the invariants between a state and the next one.
 fn check_step(before: &Run, after: &Run) -> Result<(), TestCaseError> {
     let text = serde_json::to_string(after).unwrap();
     prop_assert_eq!(&serde_json::from_str::<Run>(&text).unwrap(), after);

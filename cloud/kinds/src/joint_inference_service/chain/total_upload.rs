@@ -1,4 +1,4 @@
-//! What the last service of a chain sends up, so that all samples of the chain together hold
+//! What the last service of a chain sends up, so that all samples of the chain together meet
 //! `goal.totalUploadRatio`. Pure.
 //!
 //! The share of all samples that arrives at a tier is the product of the shares that the tiers below
@@ -17,7 +17,7 @@ const STEP: f64 = 0.1;
 /// The least time between two steps, in seconds.
 const STEP_SECONDS: i64 = 3_600;
 
-/// Smaller changes are not made.
+/// The relative change of the ratio below which the ratio stays as it is.
 const DEAD_BAND: f64 = 0.02;
 
 /// Samples of a tier from which on its counters are used instead of its goal.
@@ -26,13 +26,13 @@ const MEASURED: u64 = 1_000;
 /// A service whose hard samples go to the next tier.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tier {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
-    /// Its `goal.uploadRatio`, if it has one.
+    /// The `goal.uploadRatio` of the service, if it has one.
     pub goal: Option<f64>,
-    /// Its samples.
+    /// Number of samples that the tier counted.
     pub samples: u64,
-    /// Those of them that a tier above answered.
+    /// Number of those samples that a tier above answered.
     pub sent_up: u64,
     /// The services that name it, sorted by name.
     pub below: Vec<Tier>,
@@ -76,12 +76,12 @@ pub fn set_counters(tiers: &mut [Tier], path: &[String], (samples, sent_up): (u6
     }
 }
 
-/// What is set, and since when.
+/// The share that is set for the last tier, and since when.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Held {
-    /// `goal.totalUploadRatio`.
+    /// The goal for the chain: `goal.totalUploadRatio`, from 0 to 1.
     pub total: f64,
-    /// What the last tier sends up.
+    /// The share of its samples that the last tier sends up.
     pub ratio: f64,
     /// When `ratio` was set.
     pub since: Timestamp,
@@ -90,11 +90,11 @@ pub struct Held {
 /// What the last service of a chain sends up.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TotalUpload {
-    /// What is set.
+    /// The share that is set now.
     pub held: Held,
     /// Why the goal cannot be reached.
     pub unreachable: Option<String>,
-    /// The services below.
+    /// The services below the last one, as a tree.
     pub tiers: Arc<Vec<Tier>>,
 }
 
@@ -165,7 +165,7 @@ fn step(total: f64, reach: Option<f64>, held: Option<Held>, now: Timestamp) -> H
             if change.abs() < DEAD_BAND || !is_due {
                 return held;
             }
-            // Rounded towards the held one, so that no step is larger.
+            // Rounded towards the present ratio, so that no step is larger.
             let ratio = held.ratio * (1.0 + change.clamp(-STEP, STEP));
             let round = if change > 0.0 { f64::floor } else { f64::ceil };
             Held { total, ratio: round(ratio * 1e4) / 1e4, since: now }
@@ -314,7 +314,7 @@ mod tests {
             }
         }
 
-        /// Tiers that do not change: the total is held after enough hours, if that is possible.
+        /// Tiers that do not change: the total is met after enough hours, if that is possible.
         #[test]
         fn total_is_held_if_the_tiers_below_send_up_enough(
             total in 0.02_f64..0.3,
@@ -325,7 +325,7 @@ mod tests {
             for hour in 1..40 {
                 held = step(total, Some(later), Some(held), at(hour * STEP_SECONDS));
             }
-            // The band is a share of what is held.
+            // The band is a share of the ratio that is set.
             let arrives = held.ratio * later;
             prop_assert!((arrives - total).abs() <= arrives * DEAD_BAND + 1e-4);
         }

@@ -11,7 +11,7 @@ use crate::{
     reason::Reason,
 };
 
-/// Where a server in the cloud answers.
+/// The address at which a server in the cloud answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerAddress {
     /// A host name or an IP address.

@@ -53,7 +53,7 @@ pub fn is_reachable(address: &str) -> bool {
     address.parse::<IpAddr>().is_ok_and(|ip| !ip.is_loopback())
 }
 
-/// `name` is that of the Service's port.
+/// Makes a port of Endpoints. `name` is that of the Service's port.
 fn endpoint_port((name, port): (&str, u16)) -> EndpointPort {
     EndpointPort {
         name: Some(name.to_owned()),

@@ -22,12 +22,12 @@ pub fn threshold_warning(algorithm: &HardExampleAlgorithm) -> Option<String> {
     let reads = one_of(&Algorithm::NAMES, name)?.reads();
     (reads != Reads::Nothing && !has_goal && !has_threshold).then(|| {
         format!(
-            "no goal and no threshold: {name}'s default 0.5 is used; goal: {{uploadRatio: \"0.2\"}} holds a share instead"
+            "no goal and no threshold: {name}'s default 0.5 is used; goal: {{uploadRatio: \"0.2\"}} uploads a fixed share instead"
         )
     })
 }
 
-/// The value with this name.
+/// Returns the value with this name; `None` if no value has it.
 fn one_of<T: Copy>(names: &[(&str, T)], name: &str) -> Option<T> {
     names.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
 }
@@ -152,16 +152,19 @@ fn goal(algorithm: &HardExampleAlgorithm, config: &mut HardExample, findings: &m
     };
     let ratio = read("uploadRatio", upload_ratio);
     let total = read("totalUploadRatio", total_upload_ratio);
-    let held = read("agreement", agreement);
+    let agreement = read("agreement", agreement);
     let cap = read("maxUploadRatio", max_upload_ratio);
     let shadow = read("shadowRatio", shadow_ratio);
-    if ratio.is_some() && held.is_some() {
+    if ratio.is_some() && agreement.is_some() {
         invalid(
-            "give uploadRatio or agreement, not both: one is held, the other follows".to_owned(),
+            "give uploadRatio or agreement, not both: one is enforced, the other follows"
+                .to_owned(),
         );
     }
-    if total.is_some() && (ratio.is_some() || held.is_some()) {
-        invalid("give totalUploadRatio, or uploadRatio or agreement: only one is held".to_owned());
+    if total.is_some() && (ratio.is_some() || agreement.is_some()) {
+        invalid(
+            "give totalUploadRatio, or uploadRatio or agreement: only one is enforced".to_owned(),
+        );
     }
     if let (Some(cap), Some(ratio)) = (cap, ratio)
         && cap < ratio
@@ -171,7 +174,7 @@ fn goal(algorithm: &HardExampleAlgorithm, config: &mut HardExample, findings: &m
     if algorithm.name == "Random" && ratio.or(total).is_none() {
         invalid("Random needs uploadRatio".to_owned());
     }
-    config.goal = Goal { upload_ratio: ratio, agreement: held };
+    config.goal = Goal { upload_ratio: ratio, agreement };
     config.max_upload_ratio = cap;
     config.shadow_ratio = shadow;
 }

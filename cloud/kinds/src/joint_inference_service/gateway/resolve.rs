@@ -136,7 +136,7 @@ fn protocol(
     let cloud = cloud.and_then(|target| target.protocol);
     if let Some(cloud) = cloud.filter(|cloud| *cloud != edge) {
         let message = format!(
-            "edge uses {edge} and cloud uses {cloud}: both halves have to use the same protocol"
+            "edge uses {edge} and cloud uses {cloud}: both workers must use the same protocol"
         );
         findings.push(Finding::new(Reason::ProtocolsDiffer, message));
     }

@@ -71,7 +71,7 @@ pub const GATEWAY_CASES: &[Case] = &[
             goal(s).agreement = Some("0.9".into());
         },
         Reason::GoalInvalid,
-        "give uploadRatio or agreement, not both: one is held, the other follows",
+        "give uploadRatio or agreement, not both: one is enforced, the other follows",
     ),
     (
         "goal of the tier and of the chain",
@@ -80,7 +80,7 @@ pub const GATEWAY_CASES: &[Case] = &[
             goal(s).total_upload_ratio = Some("0.1".into());
         },
         Reason::GoalInvalid,
-        "give totalUploadRatio, or uploadRatio or agreement: only one is held",
+        "give totalUploadRatio, or uploadRatio or agreement: only one is enforced",
     ),
     (
         "goal of the chain below its end",
@@ -149,7 +149,7 @@ pub const GATEWAY_CASES: &[Case] = &[
             cloud_inference_model(s, f, "triton");
         },
         Reason::ProtocolsDiffer,
-        "edge uses openai and cloud uses oip: both halves have to use the same protocol",
+        "edge uses openai and cloud uses oip: both workers must use the same protocol",
     ),
     (
         "port of another",

@@ -14,11 +14,11 @@ pub const FAILED_FOR: SignedDuration = SignedDuration::from_hours(24);
 /// A Model that the labels select.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Candidate {
-    /// Its name.
+    /// Name of the Model.
     pub name: String,
     /// The value of the metric, if a worker or a training reported it.
     pub metric: Option<f64>,
-    /// When its metrics were measured.
+    /// When the metrics of the Model were measured.
     pub updated: Option<Timestamp>,
     /// The data that its metrics were measured with; `None` if it is not known.
     pub data: Option<MeasuredDataset>,
@@ -33,20 +33,20 @@ pub struct Candidate {
 /// The model in the status.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Current<'a> {
-    /// Its name.
+    /// Name of the Model.
     pub name: &'a str,
-    /// Since when it is the choice.
+    /// Since when the Model is the choice.
     pub since: Timestamp,
 }
 
-/// A choice.
+/// The Model that the worker should use, and why.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
     /// The name of the Model.
     pub name: String,
     /// Why it replaces the current one; `None` if it is the current one.
     pub switch: Option<(SelectionCause, String)>,
-    /// When to choose again although nothing changes.
+    /// When to choose again if nothing changes.
     pub replan_at: Option<Timestamp>,
     /// The candidates whose metric was measured with other data, by name.
     pub not_compared: Vec<NotComparedModel>,
@@ -248,7 +248,7 @@ fn value_of(candidate: &Candidate) -> String {
     )
 }
 
-/// At most six decimals, without trailing zeros.
+/// Formats a number with at most six decimals, without trailing zeros.
 fn short(value: f64) -> String {
     let text = format!("{value:.6}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -5,10 +5,10 @@ use neptune_api::{EdgeModel, SelectionMode};
 
 use crate::{finding::Finding, reason::Reason};
 
-/// Default of `dwellSeconds`.
+/// Default of `dwellSeconds`, in seconds.
 const DEFAULT_DWELL: i32 = 600;
 
-/// When a model is replaced.
+/// The rules after which a model replaces another one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelectionRules {
     /// The key of the metric.

@@ -29,7 +29,7 @@ const MAX_FAILED: usize = 16;
 /// A Model that the labels select.
 #[derive(Debug)]
 pub struct LabelledModel {
-    /// The Model.
+    /// The Model object from the cache.
     pub model: Arc<Model>,
     /// Whether every node of the worker has its file.
     pub is_present: bool,

@@ -32,11 +32,11 @@ use crate::{
     worker::serving_runtimes::{GRPC_PORT, Server, ServerPorts},
 };
 
-/// Where an owned model server runs.
+/// The place where an owned model server runs.
 pub enum ServerPlace<'a> {
-    /// On the nodes of the edge worker.
+    /// The server runs on each of the nodes of the edge worker.
     Edge(&'a [NodeName]),
-    /// In the cloud, on this node or on any.
+    /// The server runs in the cloud, on this node, or on one that the scheduler chooses.
     Cloud(Option<&'a Node>),
 }
 

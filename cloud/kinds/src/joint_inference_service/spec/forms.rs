@@ -64,7 +64,7 @@ fn only<T, const N: usize>(forms: [Option<T>; N]) -> Option<T> {
     given.next().is_none().then_some(first)
 }
 
-/// The settings of `spec.gateway`.
+/// Returns the settings of `spec.gateway`, or their defaults.
 pub fn gateway_settings(service: &JointInferenceService) -> Gateway {
     service.spec.gateway.as_deref().cloned().unwrap_or_default()
 }

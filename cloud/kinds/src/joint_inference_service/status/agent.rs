@@ -47,13 +47,13 @@ fn short(reason: &str) -> String {
 /// The inputs of [`of_agent`].
 #[derive(Debug, Clone, Copy)]
 pub struct AgentWorker<'a> {
-    /// The worker's role.
+    /// Whether it is the edge worker or the cloud worker.
     pub role: Role,
-    /// The worker's name.
+    /// The container name of the worker.
     pub worker: &'a WorkerName,
-    /// The worker's node.
+    /// The node that runs the worker.
     pub node: &'a NodeName,
-    /// The node's agent.
+    /// Whether the node's agent is connected, and had time to report.
     pub agent: AgentState,
     /// The newest report of the node on the service.
     pub report: Option<&'a StatusReport>,

@@ -36,7 +36,7 @@ pub fn has_run(conditions: &[JisCondition]) -> bool {
     conditions.iter().any(|condition| condition.type_ == JisConditionType::Running)
 }
 
-/// The next current condition.
+/// The condition that becomes the current one.
 #[derive(Debug)]
 pub struct NextCondition {
     type_: JisConditionType,

@@ -128,7 +128,7 @@ pub fn gateway_metrics(totals: Counters, gateway: Option<&GatewayStatus>) -> Vec
     metrics
 }
 
-/// A gateway that reports.
+/// The newest report of the gateway on one node.
 struct Gateway<'a> {
     node: &'a str,
     report: &'a GatewayReport,
@@ -180,7 +180,7 @@ fn average(values: impl Iterator<Item = (f64, f64)>) -> Option<Figure> {
     Figure::new(sum / weights)
 }
 
-/// As `0.962 (0.941-0.976)`.
+/// Formats a value with its confidence interval, such as `0.962 (0.941-0.976)`.
 fn interval(value: Option<Figure>, low: Option<Figure>, high: Option<Figure>) -> Option<String> {
     let value = value?;
     Some(match (low, high) {

@@ -11,15 +11,15 @@ use crate::{
 /// The state of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObservedWorker {
-    /// The worker is running.
+    /// The worker is running, and does all of its work.
     Running,
     /// The previous version is running, because its replacement is not available yet.
     Updating(Finding),
     /// The worker is running, but cannot do all of its work.
     Degraded(Finding),
-    /// The worker is starting.
+    /// The worker is starting, or waits for what the finding names.
     Waiting(Finding),
-    /// The node of the worker is offline: what was reported last may hold or not.
+    /// The node of the worker is offline: what was reported last may be true or not.
     Offline(Finding),
     /// The worker finished its task.
     Completed(Finding),
@@ -37,7 +37,7 @@ pub struct ServiceObservation {
     pub edges: Vec<EdgeObservation>,
     /// Whether labels select the nodes of the edge worker.
     pub is_selected: bool,
-    /// The cloud worker.
+    /// The state of the cloud worker.
     pub cloud: ObservedWorker,
     /// Messages of workers and reports of nodes that were rejected.
     pub rejected: Vec<RejectedReports>,
@@ -46,7 +46,7 @@ pub struct ServiceObservation {
     pub gateway_address: Option<GatewayAddress>,
     /// The choice of the edge worker's model, if labels select it.
     pub model: Option<Box<SelectedModel>>,
-    /// What holds `goal.totalUploadRatio`, if it is a goal of the service.
+    /// What enforces `goal.totalUploadRatio`, if it is a goal of the service.
     pub total: Option<Held>,
     /// The names of the tiers, if the service names another one.
     pub tier_names: Vec<String>,
@@ -55,7 +55,7 @@ pub struct ServiceObservation {
 /// The edge worker on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EdgeObservation {
-    /// The node.
+    /// Name of the node.
     pub node: String,
     /// The state of the worker.
     pub worker: ObservedWorker,

@@ -21,13 +21,13 @@ use crate::{
 
 /// The inputs of [`resolve_worker`].
 pub struct WorkerInput<'a> {
-    /// The worker's role.
+    /// Whether it is the edge worker or the cloud worker.
     pub role: Role,
     /// The worker's name in the spec.
     pub name: &'a str,
     /// The model name in the spec.
     pub model_name: &'a str,
-    /// The worker spec.
+    /// The `workerSpec` of this worker.
     pub worker: &'a WorkerSpec,
     /// The Model, if it exists.
     pub model: Option<&'a Arc<Model>>,

@@ -1,4 +1,4 @@
-//! Follows chains of services in the cache: who names whom, and what the last service of a chain
+//! Follows chains of services in the cache: which names which, and what the last service of a chain
 //! sends up.
 
 use std::{collections::HashSet, sync::Arc};
@@ -92,7 +92,7 @@ pub fn last_of_chain(
     caches.get(&service.namespace().unwrap_or_default(), names.last()?)
 }
 
-/// What holds `goal.totalUploadRatio`. It reads all services below.
+/// Returns what enforces `goal.totalUploadRatio`. It reads all services below.
 pub fn total_upload(service: &JointInferenceService, context: &Context) -> Option<TotalUpload> {
     let mut seen = HashSet::from([service.name_any()]);
     total_upload_goal(service)?;
@@ -112,8 +112,8 @@ fn with_tiers(service: &JointInferenceService, tiers: Arc<Vec<Tier>>) -> Option<
     Some(TotalUpload { held, unreachable: unreachable_total(total, &tiers), tiers })
 }
 
-/// What holds `goal.totalUploadRatio` with the counters of now. `planned` has the services below as
-/// they were when the plan was made. It reads only those that were marked since.
+/// Returns what enforces `goal.totalUploadRatio` with the counters of now. `planned` has the
+/// services below as they were when the plan was made. It reads only those that were marked since.
 pub fn current_total(
     service: &JointInferenceService,
     planned: &TotalUpload,
@@ -135,8 +135,8 @@ pub fn current_total(
     with_tiers(service, tiers)
 }
 
-/// The last service of a chain reads this one again, if it holds `goal.totalUploadRatio`: only its
-/// counters if nothing else differs.
+/// The last service of a chain reads this one again, if it enforces `goal.totalUploadRatio`: only
+/// its counters if nothing else differs.
 pub fn enqueue_total(
     before: Option<&JointInferenceService>,
     now: &JointInferenceService,

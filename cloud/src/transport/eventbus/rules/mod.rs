@@ -51,8 +51,8 @@ const DEBOUNCE: Duration = Duration::from_millis(200);
 /// The pause after a failed request.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// After this many failures without a success between them, the rest waits for the next attempt: the
-/// API server refuses everything, and each request may last until its timeout.
+/// Number of failures without a success between them after which the rest waits for the next
+/// attempt: the API server refuses everything, and each request may last until its timeout.
 const MAX_FAILURES_IN_A_ROW: usize = 16;
 
 /// The state of the Rules.
@@ -100,7 +100,7 @@ impl Default for RulesState {
     }
 }
 
-/// Reconciles indefinitely.
+/// Reconciles the Rules and `RuleEndpoint`s of all nodes until the process ends.
 pub async fn run(bus: &EventBus, client: &Client, nodes: &Store<Node>) {
     let namespace = bus.0.settings.namespace.as_str();
     let mut endpoints = RuleWatch::new(RuleKind::Endpoint, client, namespace);

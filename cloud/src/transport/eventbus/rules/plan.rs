@@ -39,16 +39,16 @@ const MAX_PLAIN_NAME: usize = 240;
 /// Endpoints are first in the order: they are created before Rules and deleted after them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RuleKind {
-    /// `RuleEndpoint`.
+    /// A `RuleEndpoint` of cloudcore: a source or a target.
     Endpoint,
-    /// `Rule`.
+    /// A `Rule` of cloudcore, which connects two endpoints.
     Rule,
 }
 
-/// A kind and a name.
+/// Kind and name of a Rule or `RuleEndpoint`.
 pub type RuleKey = (RuleKind, String);
 
-/// A desired object.
+/// A Rule or `RuleEndpoint` as it should be.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DesiredRule {
     /// The fields of the spec that must match.
@@ -57,10 +57,10 @@ pub struct DesiredRule {
     pub node: Option<NodeName>,
 }
 
-/// An existing object.
+/// A Rule or `RuleEndpoint` as the API server has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExistingRule {
-    /// The whole spec.
+    /// The whole spec of the object.
     pub spec: Value,
     /// Whether it has the labels of this controller.
     pub is_managed: bool,
@@ -68,27 +68,27 @@ pub struct ExistingRule {
     pub uid: String,
 }
 
-/// One request.
+/// One request to the API server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RulesStep {
     /// Delete an object that is not as desired.
     Delete {
-        /// The object.
+        /// Kind and name of the object.
         key: RuleKey,
         /// The uid of the object, as a precondition.
         uid: String,
     },
     /// Create a missing object.
     Create {
-        /// The object.
+        /// Kind and name of the object.
         key: RuleKey,
-        /// Its content.
+        /// The content to create it with.
         desired: DesiredRule,
     },
 }
 
 impl RulesStep {
-    /// Its object.
+    /// Returns kind and name of the object.
     pub fn key(&self) -> &RuleKey {
         let (Self::Delete { key, .. } | Self::Create { key, .. }) = self;
         key
@@ -104,7 +104,7 @@ pub struct FailedSteps {
 }
 
 impl FailedSteps {
-    /// Adds a step.
+    /// Adds a step whose request failed.
     pub fn add(&mut self, step: &RulesStep) {
         let is_endpoint = step.key().0 == RuleKind::Endpoint;
         self.has_endpoint |= is_endpoint;
@@ -129,7 +129,7 @@ impl FailedSteps {
 #[derive(Debug, Default, PartialEq)]
 #[must_use]
 pub struct RulesPlan {
-    /// The requests.
+    /// The requests to send, in this order.
     pub steps: Vec<RulesStep>,
     /// Desired objects whose names are used by others for something else.
     pub conflicts: Vec<RuleKey>,

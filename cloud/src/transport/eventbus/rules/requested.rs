@@ -10,10 +10,11 @@ use serde_json::Value;
 
 use super::plan::{DesiredRule, ExistingRule, RuleKey};
 
-/// After this time the watch has shown the effect, or the object was changed by another client.
+/// The time after which the watch has shown the effect, or the object was changed by another
+/// client.
 const VISIBLE: Duration = Duration::from_secs(10);
 
-/// The last requests.
+/// The requests whose effect the watch may not show yet.
 #[derive(Debug, Default)]
 pub struct Requested {
     created: BTreeMap<RuleKey, (DesiredRule, Instant)>,
@@ -27,7 +28,7 @@ impl Requested {
         self.created.insert(key, (desired, now));
     }
 
-    /// An object was deleted.
+    /// Records that an object was deleted.
     pub fn on_deleted(&mut self, key: RuleKey, uid: String, now: Instant) {
         self.created.remove(&key);
         self.deleted.insert(key, (uid, now));

@@ -247,7 +247,7 @@ impl Schedule {
             && (is_connected || unknown < MAX_UNKNOWN)
     }
 
-    /// From when a post may start in this lane; `None` if there are few posts in flight.
+    /// Returns from when a post may start in this lane; `None` if there are few posts in flight.
     fn slot_at(&self, is_connected: bool) -> Option<Instant> {
         let newest = |posts: &BTreeSet<PostEntry>| -> Vec<Instant> {
             posts.iter().rev().take(MAX_IN_FLIGHT).map(|(start, _)| *start).collect()

@@ -17,9 +17,9 @@ use crate::transport::eventbus::{
 /// What is queued for a node, and what is known of it.
 #[derive(Debug, Default)]
 pub struct NodeQueue {
-    /// The messages to post.
+    /// The messages that wait to be posted.
     pub outbox: NodeOutbox,
-    /// The posts in flight.
+    /// The posts that the router has not answered yet.
     pub in_flight: Vec<Post>,
     /// The posts that the router accepted in the last [`ON_ITS_WAY`], oldest first.
     pub accepted: VecDeque<AcceptedPost>,
@@ -37,7 +37,7 @@ pub struct NodeQueue {
     pub unconfirmed: Option<Unconfirmed>,
     /// Whether the node sent a message, or took one, since it was away.
     pub is_connected: bool,
-    /// Its lane, by `is_connected`, and its due time there.
+    /// The lane of the node, by `is_connected`, and its due time there.
     pub entry: Option<(bool, Instant)>,
 }
 
@@ -54,12 +54,12 @@ pub struct AcceptedPost {
 /// that the node does not confirm is repeated after this time.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
-/// When objects were queued.
+/// When objects were queued that no index followed yet.
 #[derive(Debug, Clone, Copy)]
 pub struct QueuedObjects {
-    /// The first one.
+    /// When the first object was queued.
     first: Instant,
-    /// The last one.
+    /// When the last object was queued.
     last: Instant,
 }
 
@@ -80,14 +80,14 @@ impl QueuedObjects {
 /// divided by the time of an answer.
 pub const MAX_POSTS: usize = 8;
 
-/// A post in flight.
+/// A post that the router has not answered yet.
 #[derive(Debug)]
 pub struct Post {
     /// The topic of its message.
     pub topic: String,
     /// The payload of its message.
     pub payload: Bytes,
-    /// Its lane, and its place among the posts of that lane.
+    /// The lane of the post, and its place among the posts of that lane.
     pub place: (bool, PostEntry),
     /// Whether the node sent a message since it began.
     pub seen_meanwhile: bool,
@@ -100,12 +100,12 @@ pub type PostEntry = (Instant, u64);
 #[derive(Debug, Default)]
 pub struct Pause {
     failures: u32,
-    /// The end of the pause.
+    /// The end of the pause; `None` without a failure.
     pub until: Option<Instant>,
 }
 
 impl NodeQueue {
-    /// When to post something.
+    /// Returns when the next message may be posted; `None` if nothing waits, or the node is away.
     pub fn due(&self, now: Instant) -> Option<Instant> {
         if self.is_away || !self.may_post() {
             return None;

@@ -27,7 +27,7 @@ impl Harness {
         self.schedule.enqueue(&node.parse().unwrap(), message, self.now);
     }
 
-    /// Everything that may be posted now.
+    /// Returns everything that may be posted now.
     fn posts(&mut self) -> Vec<String> {
         let mut posts = Vec::new();
         while let Some((node, message)) = self.schedule.next(self.now) {

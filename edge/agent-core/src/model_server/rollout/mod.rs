@@ -42,9 +42,9 @@ pub struct RolloutFacts<'a> {
     /// The image of the target that is not on the node yet, if there is one.
     pub awaited_image: &'a str,
     pub image: ImageState,
-    /// The instance of [`RolloutState::current`].
+    /// The state of the instance that runs [`RolloutState::current`].
     pub current: InstanceState<'a>,
-    /// The instance of [`RolloutState::last_good`].
+    /// The state of the instance that runs [`RolloutState::last_good`].
     pub last_good: InstanceState<'a>,
     /// The instance of [`RolloutState::draining`]. Its probes fail once it is unloaded.
     pub draining: InstanceState<'a>,
@@ -68,16 +68,16 @@ pub enum InstanceState<'a> {
     },
 }
 
-/// The decision.
+/// The next state of a rollout, and what the agent does now.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub struct RolloutDecision {
-    /// If it differs from the previous state: store it and decide again.
+    /// The next state. If it differs from the previous one, the caller stores it and decides again.
     pub state: RolloutState,
     pub report: ModelServerReport,
     /// Which container to restart because its probes have failed for too long.
     pub restart: Option<ServerPart>,
-    /// When to decide again without another event.
+    /// Time at which to decide again without another event.
     pub next_at: Option<Instant>,
 }
 
@@ -220,7 +220,8 @@ impl RolloutState {
             && !self.is_held(facts)
     }
 
-    /// Whether the switch is held. It is held only if a version can keep running.
+    /// Whether the annotation keeps the present version although another one is wanted. That needs
+    /// a version that can keep running.
     fn is_held(&self, facts: &RolloutFacts<'_>) -> bool {
         let can_keep_running =
             self.last_good.is_some() || matches!(facts.current, InstanceState::Up(_));

@@ -16,7 +16,8 @@ use crate::{
 /// workers.
 const FAILED_AFTER: u32 = 3;
 
-/// The report.
+/// Returns the report of a model server for the state and the facts. `target` is the ID of the
+/// target version.
 pub fn status(state: &RolloutState, target: &str, facts: &RolloutFacts<'_>) -> ModelServerReport {
     let (transition, message) = transition(state, target, facts);
     let progress = match &facts.download {

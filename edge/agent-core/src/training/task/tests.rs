@@ -220,7 +220,7 @@ fn ending(activity: Activity, how: u8) -> TaskEvent {
     }
 }
 
-/// A container of the engine.
+/// The container of the task in the simulated engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Container {
     Absent,

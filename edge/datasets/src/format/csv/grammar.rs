@@ -18,14 +18,15 @@ pub(crate) enum CsvPosition {
     FieldStart,
     Unquoted,
     Quoted,
-    /// After a quote within quotes. It is the closing quote, unless another quote follows.
+    /// The position after a quote within quotes. It is the closing quote, unless another quote
+    /// follows.
     QuoteInQuoted,
 }
 
-/// Meaning of a byte.
+/// What a byte means to the count of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ByteKind {
-    /// Part of the value of a field.
+    /// The byte is part of the value of a field.
     Content,
     /// A quote that is not content, or an empty line.
     Syntax,

@@ -19,7 +19,7 @@ fn without_header() -> FormatOptions {
     FormatOptions { header: false, ..FormatOptions::default() }
 }
 
-/// The count of the `csv` crate.
+/// Counts the records with the `csv` crate.
 fn oracle(bytes: &[u8]) -> u64 {
     let mut reader =
         ::csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(bytes);

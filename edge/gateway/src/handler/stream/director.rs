@@ -1,5 +1,5 @@
-//! Holds the edge's stream until it is decided, then passes it on, or the cloud's instead. After
-//! the first byte of an answer nothing is switched.
+//! Keeps the edge's stream back until it is decided, then passes it on, or the cloud's instead.
+//! After the first byte of an answer nothing is switched.
 
 use std::time::Instant;
 
@@ -42,33 +42,33 @@ pub struct Director {
     pub exchange: Exchange,
     /// Reads the edge's stream.
     pub frames: Frames,
-    /// Decide on so many tokens; `None` for the whole answer.
+    /// The number of tokens on which to decide; `None` for the whole answer.
     pub prefix: Option<usize>,
-    /// Whether the client keeps the request at the edge.
+    /// Whether a route pin keeps the request at the edge.
     pub is_pinned: bool,
-    /// When the client gives up.
+    /// Time at which the client gives up, if that is known.
     pub client_deadline: Option<Instant>,
-    /// The request to the cloud.
+    /// The request to the cloud, streamed.
     pub cloud: CloudRequest,
-    /// The same, not streamed.
+    /// The same request to the cloud, not streamed.
     pub comparison: CloudRequest,
     /// Takes the bytes for the client.
     pub out: StreamSender,
-    /// Takes the verdict.
+    /// Takes the verdict, or the refusal, for the head of the answer. `None` once it was sent.
     pub head: Option<oneshot::Sender<Result<Verdict, Refusal>>>,
 }
 
-/// The client went away.
+/// The error that the client went away.
 #[derive(Debug)]
 pub struct Gone;
 
-/// The end of a stream.
+/// The reason why no more frames of the edge are read.
 enum End {
-    /// After its last frame.
+    /// The last frame of the stream was read.
     Complete,
-    /// Enough is known before its end.
+    /// Enough of the stream is known to decide.
     Decided,
-    /// It broke.
+    /// The stream broke before its last frame.
     Broken(Break),
 }
 
@@ -86,7 +86,7 @@ impl Break {
 }
 
 impl Director {
-    /// Answers the client.
+    /// Answers the client until the end of the stream, or until the client goes away.
     pub async fn run(mut self, edge: Incoming) {
         if let Err(Gone) = self.direct(edge).await {
             debug!("a client went away within a stream");
@@ -139,7 +139,7 @@ impl Director {
         if is_complete { Ok(()) } else { self.relay_edge(edge).await }
     }
 
-    /// Holds frames until enough is known.
+    /// Keeps frames back until enough is known.
     async fn hold(
         &mut self,
         edge: &mut Incoming,
@@ -183,7 +183,7 @@ impl Director {
         beats: &mut Interval,
     ) -> Result<Result<OpenedStream, Unanswered>, Gone> {
         let Exchange { gateway, service, answers, .. } = &self.exchange;
-        // Holding the edge's stream takes nothing from the cloud's time.
+        // Keeping the edge's stream back takes nothing from the cloud's time.
         let total = clock::now() + service.config.cloud_total();
         self.cloud.deadline = Deadline::of(total, self.client_deadline);
         // Then a stream that breaks leaves the fallback.
@@ -252,7 +252,7 @@ impl Director {
         Ok(())
     }
 
-    /// The rest of the edge's stream.
+    /// Passes on the rest of the edge's stream.
     async fn relay_edge(&mut self, mut edge: Incoming) -> Result<(), Gone> {
         loop {
             let next = tokio::select! {

@@ -37,7 +37,8 @@ struct Content {
     content: Option<String>,
 }
 
-/// Of both forms: a list of tokens, or lists of their properties.
+/// The log-probabilities of both kinds of completions: a list of tokens, or lists of their
+/// properties.
 #[derive(Deserialize)]
 struct Logprobs {
     #[serde(default)]
@@ -83,7 +84,7 @@ struct OwnedToken {
     top: Vec<(String, f64)>,
 }
 
-/// An answer.
+/// The text and the tokens of an answer, as far as it was read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Reply {
     text: String,
@@ -94,7 +95,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The answer in a body.
+    /// Reads the answer in a body.
     pub fn of(body: &[u8]) -> Self {
         let mut reply = Self::default();
         reply.add(body);
@@ -117,7 +118,7 @@ impl Reply {
         }
     }
 
-    /// The text.
+    /// Returns the text so far.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -208,7 +209,7 @@ pub fn is_answer(body: &[u8]) -> bool {
     serde_json::from_slice::<Chunk>(body).is_ok_and(|chunk| !chunk.choices.is_empty())
 }
 
-/// The text of an answer.
+/// Returns the text of an answer; `None` if the body is not one.
 pub fn text(body: &[u8]) -> Option<String> {
     is_answer(body).then(|| Reply::of(body).text)
 }

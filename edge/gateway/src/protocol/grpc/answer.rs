@@ -19,7 +19,7 @@ use crate::protocol::{
     tensor,
 };
 
-/// An answer of `ModelInfer`.
+/// An answer of the method `ModelInfer`.
 #[derive(Debug)]
 pub struct Answer {
     message: ModelInferResponse,
@@ -38,7 +38,7 @@ impl Answer {
         !self.message.outputs.is_empty()
     }
 
-    /// The version of the model.
+    /// Returns the version of the model that answered, if the answer names it.
     pub fn version(&self) -> Option<String> {
         Some(self.message.model_version.clone()).filter(|version| !version.is_empty())
     }

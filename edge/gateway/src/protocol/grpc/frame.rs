@@ -8,18 +8,18 @@ const PREFIX: usize = 5;
 /// Why a body is not one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// It is compressed.
+    /// The message is compressed.
     #[error("the message is compressed, without grpc-encoding")]
     Compressed,
-    /// Its length is not that of the message.
+    /// The length in the frame is not that of the message.
     #[error("the message has {claimed} bytes by its frame, but {found} bytes follow")]
     Length {
-        /// By the frame.
+        /// Length of the message according to the frame, in bytes.
         claimed: u32,
-        /// After the frame.
+        /// Number of bytes after the frame.
         found: usize,
     },
-    /// It ends within the frame.
+    /// The body ends within the frame.
     #[error("the body has {0} bytes; the frame of a message has 5")]
     Short(usize),
 }

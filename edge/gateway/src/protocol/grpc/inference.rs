@@ -76,7 +76,7 @@ pub mod model_metadata_response {
 pub struct ModelInferRequest {
     #[prost(string, tag = "1")]
     pub model_name: ::prost::alloc::string::String,
-    /// Empty: the server chooses.
+    /// If empty, the server chooses the version.
     #[prost(string, tag = "2")]
     pub model_version: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
@@ -88,7 +88,7 @@ pub struct ModelInferRequest {
     >,
     #[prost(message, repeated, tag = "5")]
     pub inputs: ::prost::alloc::vec::Vec<model_infer_request::InferInputTensor>,
-    /// Empty: all outputs of the model.
+    /// The outputs that are wanted. If empty, all outputs of the model.
     #[prost(message, repeated, tag = "6")]
     pub outputs: ::prost::alloc::vec::Vec<
         model_infer_request::InferRequestedOutputTensor,
@@ -112,7 +112,7 @@ pub mod model_infer_request {
             ::prost::alloc::string::String,
             super::InferParameter,
         >,
-        /// Not with raw_input_contents.
+        /// The elements, unless the request has raw_input_contents.
         #[prost(message, optional, tag = "5")]
         pub contents: ::core::option::Option<super::InferTensorContents>,
     }
@@ -142,7 +142,7 @@ pub struct ModelInferResponse {
     >,
     #[prost(message, repeated, tag = "5")]
     pub outputs: ::prost::alloc::vec::Vec<model_infer_response::InferOutputTensor>,
-    /// As raw_input_contents.
+    /// One entry per output, in the form of raw_input_contents.
     #[prost(bytes = "bytes", repeated, tag = "6")]
     pub raw_output_contents: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
 }
@@ -161,7 +161,7 @@ pub mod model_infer_response {
             ::prost::alloc::string::String,
             super::InferParameter,
         >,
-        /// Not with raw_output_contents.
+        /// The elements, unless the answer has raw_output_contents.
         #[prost(message, optional, tag = "5")]
         pub contents: ::core::option::Option<super::InferTensorContents>,
     }
@@ -190,28 +190,28 @@ pub mod infer_parameter {
 /// Elements in row-major order, in the field of their type. FP16 and BF16 have none.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct InferTensorContents {
-    /// BOOL
+    /// Elements of the type BOOL.
     #[prost(bool, repeated, tag = "1")]
     pub bool_contents: ::prost::alloc::vec::Vec<bool>,
-    /// INT8, INT16, INT32
+    /// Elements of the types INT8, INT16 and INT32.
     #[prost(int32, repeated, tag = "2")]
     pub int_contents: ::prost::alloc::vec::Vec<i32>,
-    /// INT64
+    /// Elements of the type INT64.
     #[prost(int64, repeated, tag = "3")]
     pub int64_contents: ::prost::alloc::vec::Vec<i64>,
-    /// UINT8, UINT16, UINT32
+    /// Elements of the types UINT8, UINT16 and UINT32.
     #[prost(uint32, repeated, tag = "4")]
     pub uint_contents: ::prost::alloc::vec::Vec<u32>,
-    /// UINT64
+    /// Elements of the type UINT64.
     #[prost(uint64, repeated, tag = "5")]
     pub uint64_contents: ::prost::alloc::vec::Vec<u64>,
-    /// FP32
+    /// Elements of the type FP32.
     #[prost(float, repeated, tag = "6")]
     pub fp32_contents: ::prost::alloc::vec::Vec<f32>,
-    /// FP64
+    /// Elements of the type FP64.
     #[prost(double, repeated, tag = "7")]
     pub fp64_contents: ::prost::alloc::vec::Vec<f64>,
-    /// BYTES
+    /// Elements of the type BYTES.
     #[prost(bytes = "bytes", repeated, tag = "8")]
     pub bytes_contents: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
 }

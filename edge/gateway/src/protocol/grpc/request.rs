@@ -18,7 +18,7 @@ use crate::protocol::{
     tensor,
 };
 
-/// A request of `ModelInfer`.
+/// A request of the method `ModelInfer`.
 #[derive(Debug)]
 pub struct Request {
     message: ModelInferRequest,
@@ -34,10 +34,10 @@ pub struct Request {
 /// The model that a request is for.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Target {
-    /// Its name.
+    /// Name of the model.
     #[prost(string, tag = "1")]
     pub model_name: String,
-    /// Its version; empty if the server chooses.
+    /// Version of the model; empty if the server chooses.
     #[prost(string, tag = "2")]
     pub model_version: String,
 }

@@ -59,7 +59,7 @@ fn answer(payload: &Payload) -> Payload {
     .into()
 }
 
-/// The same request with typed contents.
+/// Returns the same request with typed contents.
 fn typed(payload: &Payload) -> Option<Payload> {
     let mut request = ModelInferRequest::decode(payload.body.clone()).unwrap();
     for (input, raw) in

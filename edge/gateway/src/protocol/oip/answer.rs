@@ -74,7 +74,7 @@ impl<'a> Answer<'a> {
         self.outputs.is_some()
     }
 
-    /// The version of the model.
+    /// Returns the version of the model that answered, if the answer names it.
     pub fn version(&self) -> Option<String> {
         self.object.get::<String>("model_version").filter(|version| !version.is_empty())
     }
@@ -147,21 +147,22 @@ impl<'a> Answer<'a> {
     /// The outputs of one row, or of all. An output with another number of rows is whole.
     pub fn tensors(&self, row: Option<usize>, rows: usize) -> Vec<TensorRow<'_>> {
         let tensor = |output: &'_ Output<'a>| {
-            let of = output.shape();
-            let row = row.filter(|_| of.first().is_some_and(|n| usize::try_from(*n) == Ok(rows)));
+            let dimensions = output.shape();
+            let row =
+                row.filter(|_| dimensions.first().is_some_and(|n| usize::try_from(*n) == Ok(rows)));
             let datatype = output.text("datatype");
             let values = match output.binary {
                 Some(data) => {
                     let element = Element::of(&datatype);
-                    let rows = element.and_then(|it| Rows::binary(data, &of, it).ok());
+                    let rows = element.and_then(|it| Rows::binary(data, &dimensions, it).ok());
                     Values::Binary(part(data, rows.as_ref(), row).into())
                 }
-                None => Values::Json(json_part(&output.object, &of, row)),
+                None => Values::Json(json_part(&output.object, &dimensions, row)),
             };
             TensorRow {
                 name: output.text("name").into(),
                 datatype: datatype.into(),
-                shape: shape(&of, row),
+                shape: shape(&dimensions, row),
                 values,
             }
         };
@@ -206,7 +207,8 @@ impl Output<'_> {
         }
     }
 
-    /// In the form of the edge. `None` if the outputs have different types or dimensions.
+    /// Merges the data in the form of the edge. `None` if the outputs have different types or
+    /// dimensions.
     fn merge(
         &self,
         cloud: &Output<'_>,

@@ -13,7 +13,7 @@ use crate::protocol::{
     tensor,
 };
 
-/// The body of `infer`.
+/// The body of a request to `infer`.
 #[derive(Debug)]
 pub struct Request<'a> {
     object: Object<'a>,

@@ -47,7 +47,7 @@ enum Names {
 #[derive(Debug, Clone, Copy)]
 enum Proxy {
     Refuses,
-    /// Packets are lost.
+    /// The packets to the address are lost.
     Drops,
     /// A router answers that the address is unreachable.
     Unreachable,
