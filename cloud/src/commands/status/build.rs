@@ -14,7 +14,10 @@ use neptune_api::{
 };
 use neptune_wire::TRANSFORMER_FAILED;
 
-use super::page::{Endpoint, EventLine, NodeLine, Page, Worker};
+use super::{
+    format::or_none,
+    page::{Endpoint, EventLine, NodeLine, Page, Worker},
+};
 
 /// Number of events on the page, newest last. `kubectl get events` shows all of them.
 const EVENTS: usize = 8;
@@ -37,21 +40,6 @@ pub struct RelatedObjects {
     pub cloud_service: Option<JointInferenceService>,
     /// Events of the object.
     pub events: Vec<Event>,
-}
-
-/// Formats a number; "-" if it is absent.
-pub fn number(number: Option<i64>) -> String {
-    number.map_or("-".to_owned(), |number| number.to_string())
-}
-
-/// Returns the text, or "-" if it is absent or empty.
-pub fn or_none(text: Option<&str>) -> String {
-    text.filter(|text| !text.is_empty()).unwrap_or("-").to_owned()
-}
-
-/// The first digits of a digest.
-pub fn short(digest: &str) -> &str {
-    digest.get(..12).unwrap_or(digest)
 }
 
 /// The time, if there is one.

@@ -4,12 +4,9 @@ use neptune_api::JointInferenceServiceStatus;
 use serde::Serialize;
 
 use super::{
-    build::or_none,
+    format::{or_none, sparkline},
     section::{Section, Value},
 };
-
-/// The steps of a sparkline.
-const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// How the samples of a service are answered, and by which threshold.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -163,34 +160,9 @@ impl Shares {
     }
 }
 
-/// The ratios as bars, from 0 to the highest.
-pub fn sparkline(history: &[String]) -> String {
-    let ratios: Vec<f64> = history.iter().filter_map(|ratio| ratio.parse().ok()).collect();
-    let highest = ratios.iter().copied().fold(0.0, f64::max);
-    let bar = |ratio: &f64| {
-        let bounds = (1..STEPS.len()).filter(|step| {
-            let bound = u32::try_from(*step).map_or(1.0, f64::from) / 8.0;
-            highest > 0.0 && ratio / highest > bound
-        });
-        STEPS[bounds.count()]
-    };
-    ratios.iter().map(bar).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sparkline_is_scaled_from_zero_to_the_highest() {
-        let line = |ratios: &[&str]| {
-            sparkline(&ratios.iter().map(|&ratio| ratio.to_owned()).collect::<Vec<_>>())
-        };
-        assert_eq!(line(&[]), "");
-        assert_eq!(line(&["0.000", "0.000"]), "▁▁");
-        assert_eq!(line(&["0.000", "0.100", "0.200", "high"]), "▁▄█");
-        assert_eq!(line(&["0.200", "0.200"]), "██");
-    }
 
     #[test]
     fn tiers_show_what_arrives_above_each() {

@@ -3,7 +3,8 @@
 use neptune_api::{Dataset, DatasetReplica};
 
 use super::{
-    build::{RelatedObjects, advice_on, lines_of_nodes, number, short},
+    build::{RelatedObjects, advice_on, lines_of_nodes},
+    format::{number, short},
     page::{DatasetLines, Page, ReplicaLine},
     ready_page::of_ready,
     section::{Section, Value},

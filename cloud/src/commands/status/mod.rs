@@ -5,6 +5,7 @@
 mod build;
 mod cascade;
 mod dataset_page;
+mod format;
 mod model_page;
 mod page;
 mod ready_page;

@@ -4,7 +4,8 @@ use neptune_api::{Model, ModelNode, ModelNodeState, ModelStatus};
 use neptune_wire::redact;
 
 use super::{
-    build::{RelatedObjects, advice_on, lines_of_nodes, number, or_none, short},
+    build::{RelatedObjects, advice_on, lines_of_nodes},
+    format::{number, or_none, short},
     page::{FileLine, ModelLines, Page},
     ready_page::of_ready,
     section::{Section, Value},

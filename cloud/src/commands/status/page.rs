@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::{
     cascade::Cascade,
+    format::age,
     section::{Section, Value},
     training::Training,
 };
@@ -263,38 +264,4 @@ pub struct FileLine {
     pub source: Option<String>,
     pub version: Option<String>,
     pub bytes: Option<i64>,
-}
-
-/// Age in the unit that kubectl would use: seconds, minutes, hours or days.
-pub fn age(since: Timestamp, now: Timestamp) -> String {
-    let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
-    match seconds {
-        0..120 => format!("{seconds}s"),
-        120..7_200 => format!("{}m", seconds / 60),
-        7_200..172_800 => format!("{}h", seconds / 3_600),
-        _ => format!("{}d", seconds / 86_400),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn age_uses_the_unit_that_kubectl_uses() {
-        let now = Timestamp::from_second(1_000_000).unwrap();
-        for (seconds, shown) in [
-            (-5, "0s"),
-            (119, "119s"),
-            (120, "2m"),
-            (7_199, "119m"),
-            (7_200, "2h"),
-            (172_799, "47h"),
-            (172_800, "2d"),
-        ] {
-            let since = Timestamp::from_second(1_000_000 - seconds).unwrap();
-            assert_eq!(age(since, now), shown);
-        }
-    }
 }

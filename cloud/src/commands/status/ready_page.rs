@@ -4,7 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
 use super::{
-    build::{RelatedObjects, event_lines, or_none},
+    build::{RelatedObjects, event_lines},
+    format::or_none,
     page::{NodeLine, Page},
 };
 

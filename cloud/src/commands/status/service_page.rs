@@ -5,8 +5,9 @@ use neptune_api::{JisCondition, JisConditionType, JointInferenceService, ModelNo
 use neptune_cloud_kinds::reason::Reason;
 
 use super::{
-    build::{RelatedObjects, common_advice, event_lines, node_lines, or_none, time},
+    build::{RelatedObjects, common_advice, event_lines, node_lines, time},
     cascade::Cascade,
+    format::or_none,
     page::{Counted, Page, Report, Worker},
     worker_rows::{advice_on_cloud_service, current, rows},
 };

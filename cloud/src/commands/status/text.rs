@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use k8s_openapi::jiff::Timestamp;
 
 use super::{
-    page::{Page, age},
+    format::age,
+    page::Page,
     section::{Section, Value},
 };
 

@@ -4,8 +4,7 @@ use neptune_api::{TrainingModelStatus, TrainingRound, TrainingWorkerStatus};
 use serde::Serialize;
 
 use super::{
-    build::{or_none, short},
-    cascade::sparkline,
+    format::{or_none, short, sparkline},
     section::{Section, Value},
 };
 

@@ -4,7 +4,8 @@ use kube::ResourceExt as _;
 use neptune_api::{TrainingModel, TrainingWorkerStatus};
 
 use super::{
-    build::{RelatedObjects, common_advice, event_lines, node_lines, or_none},
+    build::{RelatedObjects, common_advice, event_lines, node_lines},
+    format::or_none,
     page::{Page, Worker},
     training::Training,
 };

@@ -9,7 +9,8 @@ use neptune_cloud_kinds::worker::names::owned_model_name;
 use neptune_wire::Role;
 
 use super::{
-    build::{RelatedObjects, or_none, pods_of},
+    build::{RelatedObjects, pods_of},
+    format::or_none,
     page::Worker,
 };
 
