@@ -9,15 +9,19 @@ use std::{
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use neptune_aggregator_client::AggregatorClient;
 use neptune_backoff::{Backoff, Retries};
 use neptune_cloud_kinds::{finding::Finding, reason::Reason};
 use neptune_program::random::random;
-use neptune_wire::aggregator::{RunRequest, RunStatus};
+use neptune_wire::{
+    AggregatorEndpoint,
+    aggregator::{RunRequest, RunStatus},
+};
 use tokio::sync::watch;
 
 use super::{
-    AggregatorTask, AggregatorView, Own, Publication, ReportedAggregator, client::AggregatorClient,
-    provision, publish::publish,
+    AggregatorTask, AggregatorView, Own, Publication, ReportedAggregator, provision,
+    publish::publish, request_error::finding,
 };
 
 /// The pause after a failed step.
@@ -116,7 +120,7 @@ impl Driver {
             return self.wait(&task, pending::<()>()).await.map(|_| Ok(()));
         };
         if let Some(request) = task.request.as_ref().filter(|request| self.is_new(request)) {
-            return Ok(self.send(&aggregator, request).await);
+            return Ok(self.send(&task.object, &aggregator, request).await);
         }
         let after = self.revision;
         match self.wait(&task, aggregator.state(after)).await? {
@@ -124,7 +128,9 @@ impl Driver {
             Some(Ok(Some(state))) => self.store(state),
             // An aggregator that lost its files counts its revisions from 0 again.
             Some(Ok(None)) => self.revision = None,
-            Some(Err(problem)) => return Ok(Err(problem)),
+            Some(Err(error)) => {
+                return Ok(Err(finding(&task.object, &aggregator.endpoint().url, error)));
+            }
         }
         Ok(Ok(()))
     }
@@ -210,8 +216,10 @@ impl Driver {
         let key = controller.key.get(&self.client).await?;
         self.change(|view| view.controller_pin = Some(key.pin().clone()));
         let Some((url, pin)) = task.url.as_ref().zip(task.pin.as_ref()) else { return Ok(None) };
-        if self.aggregator.as_ref().is_none_or(|client| !client.is_for(url, pin)) {
-            self.aggregator = Some(AggregatorClient::new(&task.object, (url, pin), key)?);
+        let endpoint = AggregatorEndpoint { url: url.clone(), pin: pin.clone() };
+        if self.aggregator.as_ref().is_none_or(|client| *client.endpoint() != endpoint) {
+            let client = AggregatorClient::new(key, endpoint);
+            self.aggregator = Some(client.map_err(|error| finding(&task.object, url, error))?);
         }
         Ok(self.aggregator.clone())
     }
@@ -248,6 +256,7 @@ impl Driver {
 
     async fn send(
         &mut self,
+        object: &str,
         aggregator: &AggregatorClient,
         request: &RunRequest,
     ) -> Result<(), Finding> {
@@ -258,7 +267,8 @@ impl Driver {
                 self.store(state);
                 Ok(())
             }
-            Err(problem) => {
+            Err(error) => {
+                let problem = finding(object, &aggregator.endpoint().url, error);
                 // It may have a later run, which only its state has.
                 if problem.reason == Reason::RunEnded
                     && let Ok(Some(state)) = aggregator.state(None).await

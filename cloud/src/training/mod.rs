@@ -2,11 +2,11 @@
 //! aggregator's volume, sends it the desired run, follows its state, and publishes weights.
 //! What it has to do is decided by `controllers::training_model`.
 
-mod client;
 mod controller_key;
 mod driver;
 mod provision;
 mod publish;
+mod request_error;
 
 use std::{
     collections::HashMap,

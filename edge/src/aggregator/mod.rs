@@ -1,7 +1,6 @@
 //! Runs the aggregators of this node as containers, and relays between them and the controller. The
 //! agent has their keys, so that it is their controller on the node.
 
-mod connection;
 mod files;
 mod relay;
 mod status;

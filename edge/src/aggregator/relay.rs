@@ -4,18 +4,21 @@
 use std::time::Duration;
 
 use neptune_agent_core::domain::aggregator::WantedAggregator;
+use neptune_aggregator_client::{AggregatorClient, RequestError};
 use neptune_backoff::{Backoff, Retries};
 use neptune_program::random::random;
 use neptune_wire::aggregator::{AggregatorProblem, RunRequest, RunStatus};
 use tokio::sync::watch;
 
-use super::{connection::AggregatorConnection, status::AggregatorStatus};
+use super::status::AggregatorStatus;
 
 /// The pause after a failed request.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(15));
 /// Failed requests in a row that are not reported: a container that has just started does not listen
 /// yet.
 const QUIET_FAILURES: u32 = 4;
+/// The reason of a problem without an answer.
+const UNREACHABLE: &str = "AggregatorUnreachable";
 
 /// What was exchanged with the aggregator since it started.
 #[derive(Debug, Default)]
@@ -54,7 +57,7 @@ impl Exchange {
             Err(problem) => {
                 self.failures += 1;
                 // What it answered counts at once.
-                let is_answer = problem.reason != "AggregatorUnreachable";
+                let is_answer = problem.reason != UNREACHABLE;
                 (is_answer || self.failures > QUIET_FAILURES).then_some(problem)
             }
         }
@@ -65,7 +68,7 @@ impl Exchange {
 pub async fn relay(
     current: &WantedAggregator,
     wanted: &mut watch::Receiver<Option<WantedAggregator>>,
-    connection: &AggregatorConnection,
+    client: &AggregatorClient,
     status: &mut AggregatorStatus,
 ) {
     let mut exchange = Exchange::default();
@@ -77,12 +80,12 @@ pub async fn relay(
         let revision = exchange.state.as_ref().map(|state| state.revision);
         let step = async {
             match &request {
-                Some(request) => connection.put(request).await.map(Some),
-                None => connection.state(revision).await,
+                Some(request) => client.put(request).await.map(Some),
+                None => client.state(revision).await,
             }
         };
         let answer = tokio::select! {
-            answer = step => answer,
+            answer = step => answer.map_err(|error| problem(&client.endpoint().url, error)),
             changed = wanted.changed() => {
                 if changed.is_err() {
                     return;
@@ -109,6 +112,19 @@ pub async fn relay(
                 _ = wanted.changed() => wanted.mark_changed(),
             }
         }
+    }
+}
+
+/// The problem of a request to the aggregator at `url`.
+pub fn problem(url: &str, error: RequestError) -> AggregatorProblem {
+    match error {
+        RequestError::Refused(problem) => problem,
+        RequestError::Unreachable(why) => AggregatorProblem {
+            reason: UNREACHABLE.to_owned(),
+            detail: format!(
+                "{url} does not answer: {why}; check that no other program uses the port, or set another one in spec.aggregation.service.address; retrying"
+            ),
+        },
     }
 }
 

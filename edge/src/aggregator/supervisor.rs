@@ -15,13 +15,18 @@ use neptune_agent_core::{
         problem::Problem,
     },
 };
+use neptune_aggregator_client::AggregatorClient;
 use neptune_edge_engine::training::{NewContainer, TrainingState};
 use neptune_program::random::random;
-use neptune_wire::{KeyPin, aggregator::AggregatorProblem};
+use neptune_wire::{AggregatorEndpoint, KeyPin, aggregator::AggregatorProblem};
 use tokio::{sync::watch, task::spawn_blocking};
 use tracing::{info, warn};
 
-use super::{connection::AggregatorConnection, files, relay::relay, status::AggregatorStatus};
+use super::{
+    files,
+    relay::{self, relay},
+    status::AggregatorStatus,
+};
 use crate::{event::AgentEvent, training::job::TrainingNode};
 
 /// A container that ran this long starts without backoff.
@@ -85,9 +90,12 @@ impl Supervisor {
         })?;
         let id = self.start(wanted, key.pin()).await?;
         self.status.set_key(&key).await;
-        let connection = AggregatorConnection::new(&key, wanted.content.port)?;
+        let url = format!("https://127.0.0.1:{}", wanted.content.port);
+        let endpoint = AggregatorEndpoint { url: url.clone(), pin: key.pin().clone() };
+        let client = AggregatorClient::new(&key, endpoint);
+        let client = client.map_err(|error| relay::problem(&url, error))?;
         tokio::select! {
-            () = relay(wanted, &mut self.wanted, &connection, &mut self.status) => Ok(()),
+            () = relay(wanted, &mut self.wanted, &client, &mut self.status) => Ok(()),
             ended = self.node.docker.ended(&id) => match ended {
                 Ok(()) => Err(self.ended(&id).await),
                 Err(problem) => Err(engine(problem)),
