@@ -1,5 +1,6 @@
 //! Tasks of a run: their IDs, their seeds, and which workers take part in a round. Pure.
 
+use neptune_transfer::Digest;
 use neptune_wire::{ContentHash, ObjectName, TaskId, TaskKind, canonical_json};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -30,7 +31,7 @@ pub struct TaskIdentity<'a> {
 impl TaskIdentity<'_> {
     /// Returns the SHA-256 of the canonical JSON.
     pub fn id(&self) -> TaskId {
-        TaskId(hex(&Sha256::digest(canonical_json(self).as_bytes())))
+        TaskId(Digest::of_bytes(canonical_json(self).as_bytes()).to_string())
     }
 }
 
@@ -68,14 +69,6 @@ pub fn sampled(workers: usize, fraction: f64, min: usize) -> usize {
     share.max(min).max(1)
 }
 
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a String takes any text");
-        text
-    })
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -106,7 +99,7 @@ mod tests {
         let json = format!(
             r#"{{"base":"77aa","dataset":"digits-a","kind":"train","round":2,"run":1,"seed":5,"uid":"u","worker":"a","workload":"{workload}"}}"#
         );
-        assert_eq!(identity.id().0, hex(&Sha256::digest(json.as_bytes())));
+        assert_eq!(identity.id().0, Digest::of_bytes(json.as_bytes()).to_string());
     }
 
     #[test]
@@ -134,8 +127,8 @@ mod tests {
     #[test]
     fn seed_is_stable_between_versions() {
         // printf 1/a/1 | sha256sum: the first 31 bits.
-        let hash = Sha256::digest(b"1/a/1");
-        let expected = u64::from_str_radix(&hex(&hash)[..8], 16).unwrap() >> 1;
+        let hash = Digest::of_bytes(b"1/a/1").to_string();
+        let expected = u64::from_str_radix(&hash[..8], 16).unwrap() >> 1;
         assert_eq!(seed(1, "a", 1), expected);
         assert_ne!(seed(1, "a", 1), seed(1, "a", 2));
         assert_ne!(seed(1, "a", 1), seed(2, "a", 1));

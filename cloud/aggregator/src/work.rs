@@ -1,7 +1,7 @@
 //! The background task: fetches first weights, computes new weights, closes rounds at their deadlines,
 //! and follows the server of a session.
 
-use std::{fs::File, io::Read as _, path::Path, sync::Arc, time::Duration};
+use std::{fs::File, path::Path, sync::Arc, time::Duration};
 
 use neptune_aggregate::{
     aggregate::{AggregateError, Inputs, aggregate},
@@ -11,7 +11,6 @@ use neptune_aggregate::{
 use neptune_backoff::{Backoff, Retries};
 use neptune_content::Digest;
 use neptune_wire::ContentReference;
-use sha2::{Digest as _, Sha256};
 use tracing::{info, warn};
 
 use crate::{
@@ -242,14 +241,6 @@ fn failure(error: &AggregateError, round: u32) -> AggregationFailure {
 /// # Errors
 /// The file cannot be read.
 pub fn described(path: &Path) -> std::io::Result<ContentReference> {
-    let mut file = File::open(path)?;
-    let (mut hash, mut buffer, mut bytes) = (Sha256::new(), vec![0; 256 * 1024], 0);
-    loop {
-        let read = file.read(&mut buffer)?;
-        if read == 0 {
-            return Ok(ContentReference { sha256: Digest::from(hash).to_string(), bytes });
-        }
-        hash.update(&buffer[..read]);
-        bytes += read as u64;
-    }
+    let (digest, bytes) = Digest::of_reader(File::open(path)?)?;
+    Ok(ContentReference { sha256: digest.to_string(), bytes })
 }

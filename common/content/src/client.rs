@@ -13,6 +13,7 @@ use tokio::{
 
 use crate::{
     Digest,
+    body::text,
     headers::{Block, Progress, UPLOAD_OFFSET, integer},
     uploads::MAX_BLOCK,
 };
@@ -162,7 +163,10 @@ async fn attempt(
                 Err(error) => return Ok(Err(AttemptError::Malformed(error.to_string()))),
             },
             StatusCode::OK | StatusCode::CREATED => {
-                return Ok(text(response).await.map(Outcome::Accepted));
+                return Ok(text(response, MAX_TEXT)
+                    .await
+                    .map(Outcome::Accepted)
+                    .map_err(Into::into));
             }
             // Another offset: an answer was lost, or a restarted receiver has less.
             StatusCode::CONFLICT if response.headers().contains_key(UPLOAD_OFFSET) => {
@@ -206,19 +210,8 @@ async fn end(response: Response) -> Result<Outcome, AttemptError> {
         None if is_temporary => Err(AttemptError::Status(status)),
         // A block or the whole arrived damaged, or the receiver began again.
         _ if status == StatusCode::BAD_REQUEST => Err(AttemptError::Status(status)),
-        _ => Ok(Outcome::Refused(status, text(response).await?)),
+        _ => Ok(Outcome::Refused(status, text(response, MAX_TEXT).await?)),
     }
-}
-
-async fn text(mut response: Response) -> Result<String, AttemptError> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
-        body.extend_from_slice(&chunk[..chunk.len().min(MAX_TEXT - body.len())]);
-        if body.len() == MAX_TEXT {
-            break;
-        }
-    }
-    Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
 async fn read_block(file: &mut File, upload: &Upload, offset: u64) -> io::Result<(Block, Bytes)> {

@@ -23,11 +23,12 @@
 
 #![deny(missing_docs)]
 
+mod body;
 pub mod client;
-mod digest;
 pub mod download;
 pub mod headers;
 pub mod server;
 pub mod uploads;
 
-pub use digest::{Digest, InvalidDigest};
+pub use body::text;
+pub use neptune_transfer::{Digest, InvalidDigest};

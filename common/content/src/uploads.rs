@@ -4,7 +4,7 @@
 use std::{
     collections::{HashMap, HashSet},
     fs::{self, File},
-    io::{self, Read, Seek, SeekFrom, Write},
+    io::{self, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -13,7 +13,6 @@ use std::{
 };
 
 use neptune_transfer::durable::{self, Survives};
-use sha2::{Digest as _, Sha256};
 
 use crate::{Digest, headers::Block};
 
@@ -212,7 +211,8 @@ impl Uploads {
         if !block.is_last {
             return Ok(Received::Partial(expected + bytes.len() as u64));
         }
-        let actual = digest_of(&mut file).map_err(io_error)?;
+        let hashed = file.rewind().and_then(|()| Digest::of_reader(&file));
+        let (actual, _) = hashed.map_err(io_error)?;
         let is_own = self.own().remove(id);
         if actual != id.content {
             fs::remove_file(&path).map_err(io_error)?;
@@ -305,16 +305,4 @@ fn write_block(file: &mut File, offset: u64, bytes: &[u8]) -> io::Result<()> {
     file.seek(SeekFrom::Start(offset))?;
     file.write_all(bytes)?;
     file.sync_data()
-}
-
-fn digest_of(file: &mut File) -> io::Result<Digest> {
-    file.rewind()?;
-    let (mut hash, mut buffer) = (Sha256::new(), vec![0; 256 * 1024]);
-    loop {
-        let read = file.read(&mut buffer)?;
-        if read == 0 {
-            return Ok(Digest::from(hash));
-        }
-        hash.update(&buffer[..read]);
-    }
 }

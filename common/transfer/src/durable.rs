@@ -208,6 +208,21 @@ pub fn remove_file(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Removes a file, a link, or a directory with its content, if it exists. Survives a kill, as
+/// [`remove_file`].
+///
+/// # Errors
+/// It cannot be removed, or only a part of it.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path).map(|found| found.is_dir()) {
+        Ok(true) => match fs::remove_dir_all(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        },
+        _ => remove_file(path),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -297,6 +312,20 @@ mod tests {
         remove_leftovers(directory.path()).unwrap();
         assert_eq!(names(directory.path()), [".directory.new", ".hidden", ".new", "a", "a.new"]);
         remove_leftovers(&path("absent")).unwrap();
+    }
+
+    #[test]
+    fn file_link_and_directory_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir_all(path("kept")).unwrap();
+        fs::write(path("file"), "").unwrap();
+        symlink(path("kept"), path("link")).unwrap();
+        fs::create_dir_all(path("tree/below")).unwrap();
+        for name in ["file", "link", "tree", "absent"] {
+            remove(&path(name)).unwrap();
+        }
+        assert_eq!(names(directory.path()), ["kept"]);
     }
 
     #[test]

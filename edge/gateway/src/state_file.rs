@@ -3,7 +3,7 @@
 use std::{fs, io, path::Path};
 
 use neptune_cascade::policy::PolicyState;
-use neptune_transfer::durable::{self, Access, Survives};
+use neptune_transfer::json;
 use serde::{Deserialize, Serialize};
 
 /// The format that this program writes and reads.
@@ -50,8 +50,7 @@ pub fn load(path: &Path) -> io::Result<Option<Saved>> {
 /// # Errors
 /// It cannot be written.
 pub fn save(path: &Path, saved: &Saved) -> io::Result<()> {
-    let content = serde_json::to_vec(saved)?;
-    durable::replace(path, &content, Access::default(), Survives::PowerLoss)
+    json::write(path, saved)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use neptune_backoff::Backoff;
 use neptune_program::random::random;
 use neptune_sources::ArtifactLocation;
+use neptune_transfer::durable::remove;
 use tokio::{sync::OwnedMutexGuard, sync::watch, task::spawn_blocking};
 use tracing::{info, warn};
 
@@ -25,7 +26,6 @@ use crate::{
     sources::FetchSources,
     storage::{
         content_store::ArtifactMeta,
-        durable::remove,
         partial::{CompleteDownload, PartialDownload},
         partial_record::adopt,
     },

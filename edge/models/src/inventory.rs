@@ -11,16 +11,14 @@ use std::{
 };
 
 use neptune_sources::ArtifactLocation;
+use neptune_transfer::durable::remove;
 use neptune_wire::NodeName;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::{
     AllowedAddress, ContentKey, Digest, ModelError, StorePolicy,
     request::{ArtifactRequest, Packaging},
-    storage::{
-        content_store::{ContentStore, remove_all},
-        durable::remove,
-    },
+    storage::content_store::{ContentStore, remove_all},
     transfer::local,
 };
 

@@ -44,7 +44,7 @@ pub use archive::ArchiveLimits;
 pub use content_key::ContentKey;
 pub use error::{ModelError, ModelErrorClass};
 pub use inventory::Artifact;
-pub use neptune_content::{Digest, InvalidDigest};
+pub use neptune_transfer::{Digest, InvalidDigest};
 pub use peer_fetch::{PeerFetch, PeerFetchRequest};
 pub use policy::StorePolicy;
 pub use progress::{FetchPhase, FetchProgress};

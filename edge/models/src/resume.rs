@@ -1,6 +1,7 @@
 //! Decides from an HTTP response whether a partial download is continued, restarted or complete.
 //! Pure. Requests are sent in `transfer::http`.
 
+use neptune_transfer::range::{ContentRange, unsatisfied_length};
 use serde::{Deserialize, Serialize};
 
 /// Identifies a version of the content, reliably enough to append to it.
@@ -68,30 +69,27 @@ pub fn decide(requested: Option<&RangeRequest>, response: &ResponseHead<'_>) -> 
         (206, Some(requested)) => decide_partial(requested, response),
         (206, None) => ResponseAction::Restart("server sent a range that was not requested"),
         (412, Some(_)) => ResponseAction::Restart("content changed on the server"),
-        (416, Some(requested)) => {
-            let total = response.content_range.and_then(|range| range.strip_prefix("bytes */"));
-            match total.and_then(|total| total.parse().ok()) {
-                Some(total) if requested.from == total && requested.total == Some(total) => {
-                    ResponseAction::Complete
-                }
-                _ => ResponseAction::Restart("content on the server is now shorter"),
+        (416, Some(requested)) => match response.content_range.and_then(unsatisfied_length) {
+            Some(total) if requested.from == total && requested.total == Some(total) => {
+                ResponseAction::Complete
             }
-        }
+            _ => ResponseAction::Restart("content on the server is now shorter"),
+        },
         _ => ResponseAction::Fail,
     }
 }
 
 fn decide_partial(requested: &RangeRequest, response: &ResponseHead<'_>) -> ResponseAction {
-    let Some((first, last, total)) = response.content_range.and_then(range) else {
+    let Some(range) = response.content_range.and_then(ContentRange::parse) else {
         return ResponseAction::Restart("server sent a range without a valid Content-Range");
     };
-    if first != requested.from || last < first || total.is_some_and(|total| last >= total) {
+    if range.first != requested.from {
         return ResponseAction::Restart("server sent another range than requested");
     }
-    if response.content_length.is_some_and(|length| length != last - first + 1) {
+    if response.content_length.is_some_and(|length| length != range.bytes()) {
         return ResponseAction::Restart("Content-Length and Content-Range of the server differ");
     }
-    if total.zip(requested.total).is_some_and(|(now, before)| now != before) {
+    if range.total.zip(requested.total).is_some_and(|(now, before)| now != before) {
         return ResponseAction::Restart("length of the content changed on the server");
     }
     let is_other = match &requested.validator {
@@ -102,20 +100,7 @@ fn decide_partial(requested: &RangeRequest, response: &ResponseHead<'_>) -> Resp
     if is_other {
         return ResponseAction::Restart("content changed on the server");
     }
-    ResponseAction::Append { total: total.or(requested.total) }
-}
-
-/// Parses `bytes 0-9/10`. The total may be `*`.
-fn range(text: &str) -> Option<(u64, u64, Option<u64>)> {
-    let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
-    let (first, last) = range.split_once('-')?;
-    let total = if total == "*" { None } else { Some(number(total)?) };
-    Some((number(first)?, number(last)?, total))
-}
-
-fn number(text: &str) -> Option<u64> {
-    // `parse` alone would accept a sign.
-    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
+    ResponseAction::Append { total: range.total.or(requested.total) }
 }
 
 /// The validator of a response, if it is strong. A weak entity tag can remain the same when bytes

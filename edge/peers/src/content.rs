@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use neptune_content::Digest;
+use neptune_transfer::Digest;
 use neptune_wire::NodeName;
 
 /// Bytes of the description of a dataset at most.

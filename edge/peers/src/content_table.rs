@@ -4,15 +4,13 @@
 use std::{
     collections::HashMap,
     fs::File,
-    io::{self, Read as _},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use neptune_content::Digest;
+use neptune_transfer::Digest;
 use neptune_wire::NodeName;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
 use crate::content::{ContentSource, ContentState, FileRange};
@@ -124,9 +122,9 @@ impl ContentSource for ContentTable {
         tokio::spawn(async move {
             let _turn = turn.lock().await;
             let path = range.path.clone();
-            let hashed = tokio::task::spawn_blocking(move || digest_of(&path));
+            let hashed = tokio::task::spawn_blocking(move || Digest::of_reader(File::open(path)?));
             let is_intact = match hashed.await.expect("hashing a file does not panic") {
-                Ok(actual) => actual == digest,
+                Ok((actual, _)) => actual == digest,
                 Err(error) => {
                     tracing::warn!(%digest, path = %range.path.display(), %error, "copy is unreadable");
                     false
@@ -146,17 +144,6 @@ impl ContentSource for ContentTable {
             tracing::warn!(%digest, path = %range.path.display(), "copy does not have its digest");
             let _ = events.send(ContentEvent::Damaged(digest, range.path)).await;
         });
-    }
-}
-
-fn digest_of(path: &Path) -> io::Result<Digest> {
-    let (mut file, mut hash) = (File::open(path)?, Sha256::new());
-    let mut buffer = vec![0; 128 * 1024];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(Digest::from(hash)),
-            read => hash.update(&buffer[..read]),
-        }
     }
 }
 

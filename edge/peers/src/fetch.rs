@@ -10,9 +10,9 @@ use std::{
 
 use futures::future::join_all;
 use http::{HeaderMap, StatusCode};
-use neptune_content::Digest;
 use neptune_pinned_tls::TlsKey;
 use neptune_program::random::random;
+use neptune_transfer::Digest;
 use neptune_wire::NodeName;
 use tokio::{
     sync::watch,
@@ -24,7 +24,7 @@ use crate::{
     client::{
         connection::{PeerConnection, PeerError},
         download::{DownloadError, download},
-        partial::{PartialFile, PartialSource},
+        partial::{PartialSource, PeerPartial},
         pool::{ConnectionPool, availability},
     },
     fetch_state::{
@@ -133,7 +133,7 @@ impl PeerFetcher {
                 FetchAction::Download { from, is_single_source } => {
                     let file = match partial.take() {
                         Some(file) => file,
-                        None => PartialFile::open(request.partial).await?,
+                        None => PeerPartial::open(request.partial).await?,
                     };
                     let attempt = self.attempt(&request, &from, is_single_source, file).await?;
                     received += attempt.received;
@@ -213,13 +213,13 @@ impl PeerFetcher {
         request: &FetchRequest<'_>,
         from: &NodeName,
         is_single_source: bool,
-        mut partial: PartialFile,
+        mut partial: PeerPartial,
     ) -> io::Result<Attempt> {
-        let is_own = matches!(partial.source(), PartialSource::One(node) if node == from);
+        let is_own = matches!(&partial.source, PartialSource::One(node) if node == from);
         if is_single_source && !is_own {
             partial.restart().await?;
         }
-        let before = partial.length();
+        let before = partial.file.length();
         let connection = match self.peer(from) {
             Ok(peer) => PeerConnection::open(&self.key, &peer).await,
             Err(error) => Err(error),
@@ -231,7 +231,7 @@ impl PeerFetcher {
             }
             Err(error) => Err(error.into()),
         };
-        let received = partial.length() - before;
+        let received = partial.file.length() - before;
         if let Err(error) = downloaded {
             tracing::debug!(peer = %from, digest = %request.digest, %error, received, "download ended");
             let failure = failure_of(error, received)?;
@@ -240,12 +240,12 @@ impl PeerFetcher {
             }
             return Ok(Attempt { result: Err(failure), received, partial: Some(partial) });
         }
-        if partial.has_digest(&request.digest) {
-            partial.adopt(request.target).await?;
+        if partial.file.digest() == request.digest {
+            partial.file.adopt(request.target).await?;
             self.quarantine().on_right_content(from, Instant::now());
             return Ok(Attempt { result: Ok(()), received, partial: None });
         }
-        let failure = match partial.source() {
+        let failure = match partial.source {
             // An empty copy is wrong without a byte of it.
             PartialSource::One(_) | PartialSource::Empty => DownloadFailure::WrongContent,
             PartialSource::Several => DownloadFailure::WrongMixture,
@@ -276,7 +276,7 @@ impl PeerFetcher {
 struct Attempt {
     result: Result<(), DownloadFailure>,
     received: u64,
-    partial: Option<PartialFile>,
+    partial: Option<PeerPartial>,
 }
 
 /// What an error means for the fetch. An error of the file ends it.

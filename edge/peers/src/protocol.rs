@@ -14,7 +14,10 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method,
     header::{CONTENT_RANGE, IF_RANGE, RANGE},
 };
-use neptune_content::Digest;
+use neptune_transfer::{
+    Digest,
+    range::{ContentRange, Selection},
+};
 
 use crate::fetch_state::Availability;
 
@@ -93,54 +96,20 @@ pub fn parse_state(headers: &HeaderMap) -> Availability {
     }
 }
 
-/// The bytes of a content that a request selects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Selection {
-    /// All bytes of the content.
-    Whole,
-    /// The bytes from the first to the last, both included.
-    Part(u64, u64),
-    /// The range begins behind the end.
-    Unsatisfiable,
-}
-
-/// Selects bytes of a content with `length` bytes. A range that is malformed, of several parts or
-/// of another content is ignored (RFC 9110, 14.2).
+/// Selects bytes of a content with `length` bytes.
 pub fn select(headers: &HeaderMap, digest: &Digest, length: u64) -> Selection {
-    let is_other = headers.get(IF_RANGE).is_some_and(|it| *it != etag(digest));
-    let range = headers.get(RANGE).and_then(|it| it.to_str().ok()?.strip_prefix("bytes="));
-    let Some((first, last)) = range.filter(|_| !is_other).and_then(|it| it.split_once('-')) else {
-        return Selection::Whole;
-    };
-    let last = if last.is_empty() { Some(u64::MAX) } else { number(last) };
-    match (number(first), last) {
-        (Some(first), Some(last)) if first <= last && first < length => {
-            Selection::Part(first, last.min(length - 1))
-        }
-        (Some(first), Some(last)) if first <= last => Selection::Unsatisfiable,
-        _ => Selection::Whole,
-    }
+    let text = |name| headers.get(name).map(|it| it.to_str().unwrap_or_default());
+    Selection::new(text(RANGE), text(IF_RANGE), &format!("\"{digest}\""), length)
 }
 
-/// Parses `Content-Range: bytes first-last/total`.
-pub fn content_range(headers: &HeaderMap) -> Option<(u64, u64, u64)> {
-    let text = headers.get(CONTENT_RANGE)?.to_str().ok()?.strip_prefix("bytes ")?;
-    let (range, total) = text.split_once('/')?;
-    let (first, last) = range.split_once('-')?;
-    let (first, last, total) = (number(first)?, number(last)?, number(total)?);
-    (first <= last && last < total).then_some((first, last, total))
-}
-
-fn number(text: &str) -> Option<u64> {
-    // `parse` alone would accept a sign.
-    text.bytes().all(|it| it.is_ascii_digit()).then(|| text.parse().ok())?
+/// Returns the `Content-Range` of a response with a part of a content.
+pub fn content_range(headers: &HeaderMap) -> Option<ContentRange> {
+    ContentRange::parse(headers.get(CONTENT_RANGE)?.to_str().ok()?)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
@@ -168,47 +137,6 @@ mod tests {
         for text in ["", "paused", "fetching", "fetching x", "wanted 5"] {
             let headers = HeaderMap::from_iter([(CONTENT_STATE, HeaderValue::from_static(text))]);
             assert_eq!(parse_state(&headers), Availability::Absent, "{text}");
-        }
-    }
-
-    #[test]
-    fn malformed_range_is_ignored() {
-        let digest = Digest::of_bytes(b"x");
-        let of = |range: &'static str| {
-            let headers = HeaderMap::from_iter([(RANGE, HeaderValue::from_static(range))]);
-            select(&headers, &digest, 10)
-        };
-        for bad in [
-            "",
-            "bytes",
-            "bytes=",
-            "bytes=-5",
-            "bytes=5-4",
-            "bytes=0-1,4-5",
-            "items=1-2",
-            "bytes=+1-",
-            "bytes=99999999999999999999-",
-        ] {
-            assert_eq!(of(bad), Selection::Whole, "{bad}");
-        }
-        assert_eq!(of("bytes=3-"), Selection::Part(3, 9));
-        assert_eq!(of("bytes=9-9"), Selection::Part(9, 9));
-        assert_eq!(of("bytes=2-5"), Selection::Part(2, 5));
-        assert_eq!(of("bytes=10-"), Selection::Unsatisfiable);
-        let headers = HeaderMap::from_iter([
-            (RANGE, HeaderValue::from_static("bytes=3-")),
-            (IF_RANGE, etag(&Digest::of_bytes(b"y"))),
-        ]);
-        assert_eq!(select(&headers, &digest, 10), Selection::Whole);
-    }
-
-    proptest! {
-        #[test]
-        fn any_header_selects_bytes_of_the_content(text in "bytes=[0-9]{0,21}-[0-9]{0,21}", length in 1..100_u64) {
-            let headers = HeaderMap::from_iter([(RANGE, HeaderValue::try_from(text).unwrap())]);
-            if let Selection::Part(first, last) = select(&headers, &Digest::of_bytes(b""), length) {
-                prop_assert!(first <= last && last < length);
-            }
         }
     }
 }

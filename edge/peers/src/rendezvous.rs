@@ -1,7 +1,7 @@
 //! Rendezvous hashing: ranks nodes for a digest, so that all of them agree on its owner without a
 //! message. Pure.
 
-use neptune_content::Digest;
+use neptune_transfer::Digest;
 use neptune_wire::NodeName;
 use sha2::{Digest as _, Sha256};
 

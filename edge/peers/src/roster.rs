@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
-use neptune_content::Digest;
+use neptune_transfer::Digest;
 use neptune_wire::{KeyPin, NodeName};
 
 use crate::rendezvous::ranked;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use neptune_content::Digest;
+use neptune_transfer::Digest;
 
 use crate::manifest::{BLOCK, FileBlocks, Manifest, RelativePath};
 

@@ -8,10 +8,8 @@ use std::{
     path::Path,
 };
 
-use neptune_content::Digest;
-use neptune_transfer::durable::{self, Access, Survives};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use sha2::{Digest as _, Sha256};
+use neptune_transfer::Digest;
+use serde::{Deserialize, Serialize};
 
 use crate::manifest::{BLOCK, RelativePath};
 
@@ -68,18 +66,15 @@ pub fn hash_blocks(path: &Path, first: usize, end: u64) -> io::Result<Vec<Digest
     let mut file = File::open(path)?;
     let mut at = first as u64 * BLOCK;
     file.seek(SeekFrom::Start(at))?;
-    let mut piece = vec![0; PIECE];
     let mut digests = Vec::new();
     while at < end {
-        let (mut hash, mut left) = (Sha256::new(), (end - at).min(BLOCK));
-        at += left;
-        while left > 0 {
-            let size = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
-            file.read_exact(&mut piece[..size])?;
-            hash.update(&piece[..size]);
-            left -= size as u64;
+        let length = (end - at).min(BLOCK);
+        let (digest, read) = Digest::of_reader((&file).take(length))?;
+        if read < length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        digests.push(Digest::from(hash));
+        digests.push(digest);
+        at += length;
     }
     Ok(digests)
 }
@@ -112,17 +107,6 @@ pub fn read_at(path: &Path, offset: u64, length: u64) -> io::Result<Vec<u8>> {
 pub fn write_at(path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
     let file = File::options().create(true).truncate(false).write(true).open(path)?;
     file.write_all_at(bytes, offset)
-}
-
-/// Replaces a JSON file. Survives a power failure: without it, all files are read and compared again.
-pub fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
-    let content = serde_json::to_vec(value)?;
-    durable::replace(path, &content, Access::default(), Survives::PowerLoss)
-}
-
-/// Reads a JSON file. `None` if it is missing or invalid.
-pub fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
 /// The space that is free on the file system of a path, in bytes.

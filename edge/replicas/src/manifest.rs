@@ -7,7 +7,7 @@ use std::{
     str::FromStr,
 };
 
-use neptune_content::Digest;
+use neptune_transfer::Digest;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 

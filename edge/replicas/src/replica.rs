@@ -8,12 +8,12 @@ use std::{
     sync::Arc,
 };
 
-use neptune_content::Digest;
 use neptune_peers::client::{
     connection::{PeerConnection, PeerError},
     download::download,
-    partial::PartialFile,
+    partial::PeerPartial,
 };
+use neptune_transfer::{Digest, json};
 use neptune_wire::NodeName;
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
@@ -23,7 +23,7 @@ use crate::{
     block_fetch::{BlockFetch, ReplicaError, SyncReport},
     compare::{BlockOrigin, Deletions, FileChange, compare, origins_of},
     directory_lock::DirectoryLock,
-    files::{FileVersion, free_space, hash_blocks, read_at, read_json, walk, write_at, write_json},
+    files::{FileVersion, free_space, hash_blocks, read_at, walk, write_at},
     manifest::{BLOCK, FileBlocks, Manifest, RelativePath},
     progress::SyncProgress,
     staging::{put, remove_leftovers, staged_blocks, whole_lines},
@@ -94,7 +94,7 @@ impl Replica {
     /// # Errors
     /// The directory cannot be read.
     pub fn reopen(mut self, is_full: bool) -> io::Result<Self> {
-        let committed: Committed = read_json(&self.state.join("replica.json")).unwrap_or_default();
+        let committed: Committed = json::read(&self.state.join("replica.json")).unwrap_or_default();
         // A sync that was interrupted has changed files itself.
         let is_settled = committed.description.is_some() && !self.marker().exists();
         let (mut files, mut changes) = (BTreeMap::new(), 0);
@@ -220,11 +220,11 @@ impl Replica {
         digest: &Digest,
     ) -> Result<Manifest, ReplicaError> {
         let path = self.state.join(format!("manifest-{digest}"));
-        let mut partial = PartialFile::open(&path).await?;
-        if !partial.has_digest(digest) {
+        let mut partial = PeerPartial::open(&path).await?;
+        if partial.file.digest() != *digest {
             download(connection, source, digest, &mut partial, MAX_MANIFEST).await?;
         }
-        if !partial.has_digest(digest) {
+        if partial.file.digest() != *digest {
             partial.restart().await?;
             return Err(PeerError::Invalid("the manifest does not have its digest").into());
         }
@@ -385,7 +385,7 @@ impl Replica {
                 Some((path, (version, content)))
             });
             let committed = Committed { description: committed, files: files.collect() };
-            write_json(&state.join("replica.json"), &committed)?;
+            json::write(&state.join("replica.json"), &committed)?;
             fs::remove_file(marker)?;
             Ok(remove_leftovers(&state)?)
         })

@@ -7,14 +7,14 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use neptune_content::Digest;
 use neptune_peers::{ContentSource, ContentState, FileRange};
+use neptune_transfer::{Digest, json};
 use neptune_wire::NodeName;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     directory_lock::DirectoryLock,
-    files::{FileVersion, hash_blocks, last_line_end, read_json, walk, write_json},
+    files::{FileVersion, hash_blocks, last_line_end, walk},
     manifest::{BLOCK, FileBlocks, InvalidManifest, MAX_FILES, Manifest, RelativePath},
 };
 
@@ -134,7 +134,7 @@ impl DatasetSource {
     pub fn open(data: SourceData, name: Digest, state: &Path, end: FileEnd) -> io::Result<Self> {
         fs::create_dir_all(state)?;
         let lock = DirectoryLock::take(state)?;
-        let scanned = read_json(&state.join("source.json")).unwrap_or_default();
+        let scanned = json::read(&state.join("source.json")).unwrap_or_default();
         let (state, scanned, offered) = (state.to_owned(), Mutex::new(scanned), Mutex::default());
         Ok(Self { data, name, state, _lock: lock, end, scanned, offered })
     }
@@ -183,7 +183,7 @@ impl DatasetSource {
             return Ok(current);
         }
         // The number is on the disk before anybody sees it.
-        write_json(&self.state.join("source.json"), &*scanned)?;
+        json::write(&self.state.join("source.json"), &*scanned)?;
         self.offer(&Manifest { generation, files: manifest })
     }
 

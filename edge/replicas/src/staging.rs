@@ -6,8 +6,10 @@ use std::{
     path::Path,
 };
 
-use neptune_content::Digest;
-use neptune_transfer::durable::{self, Survives};
+use neptune_transfer::{
+    Digest,
+    durable::{self, Survives},
+};
 
 use crate::{
     files::hash_blocks,

@@ -7,19 +7,14 @@ use axum::{
     extract::{Extension, Path, State},
     http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header},
 };
-use neptune_content::Digest;
+use neptune_transfer::{Digest, range::Selection};
 use tokio::{
     fs::File,
     io::{AsyncReadExt as _, AsyncSeekExt as _},
 };
 use tokio_util::io::ReaderStream;
 
-use super::{
-    access::Peer,
-    range::{Requested, requested},
-    response,
-    shared::Shared,
-};
+use super::{access::Peer, response, shared::Shared};
 use crate::{error::Error, run::Run};
 
 /// Bytes that are read from the disk at a time.
@@ -86,22 +81,12 @@ async fn respond(
     let text = |name: HeaderName| headers.get(name).and_then(|it| it.to_str().ok());
     let tag = format!("\"{sha256}\"");
     let range = text(header::RANGE).filter(|_| method == Method::GET);
-    let (status, first, count) = match requested(range, text(header::IF_RANGE), &tag, length) {
-        Requested::All => (StatusCode::OK, 0, length),
-        Requested::Part(first, last) => (StatusCode::PARTIAL_CONTENT, first, last - first + 1),
-        Requested::Unsatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, 0, 0),
-    };
-    let mut response = response::empty(status);
-    let content_range = match status {
-        StatusCode::PARTIAL_CONTENT => {
-            Some(format!("bytes {first}-{}/{length}", first + count - 1))
-        }
-        StatusCode::RANGE_NOT_SATISFIABLE => Some(format!("bytes */{length}")),
-        _ => None,
-    };
+    let selection = Selection::new(range, text(header::IF_RANGE), &tag, length);
+    let (status, first, count) = selection.response(length);
+    let mut response = response::empty(StatusCode::from_u16(status).expect("it is a status"));
     let ascii = |text: String| HeaderValue::try_from(text).expect("it is visible ASCII");
     let set = response.headers_mut();
-    if let Some(range) = content_range {
+    if let Some(range) = selection.content_range(length) {
         set.insert(header::CONTENT_RANGE, ascii(range));
     }
     set.insert(header::ETAG, ascii(tag));

@@ -4,7 +4,6 @@ mod access;
 mod body;
 mod content;
 mod evaluations;
-mod range;
 mod response;
 mod router;
 pub mod server;

@@ -5,7 +5,7 @@ mod progress;
 
 use std::{
     fs::File,
-    io::{Read as _, Write as _},
+    io::{self, Read as _},
     sync::Arc,
 };
 
@@ -15,7 +15,6 @@ use neptune_aggregate::{
 };
 use neptune_content::Digest;
 use neptune_wire::ContentReference;
-use sha2::{Digest as _, Sha256};
 use tracing::{info, warn};
 
 use crate::{
@@ -27,8 +26,6 @@ use crate::{
 
 /// The files that a server may write its weights to.
 const WEIGHTS: [&str; 2] = ["weights.npz", "weights.safetensors"];
-/// Bytes that are copied at a time.
-const CHUNK: usize = 256 * 1024;
 
 /// Weights of a session that are a content now, and stay one until this is dropped.
 type Imported = (ContentReference, Held);
@@ -112,7 +109,7 @@ fn write(
     files.create(attempt).map_err(Error::file("session"))?;
     let mut weights = None;
     if let Some(base) = base {
-        let missing = || std::io::Error::other(format!("content {} is missing", base.sha256));
+        let missing = || io::Error::other(format!("content {} is missing", base.sha256));
         let path = aggregator.content(&base.sha256).ok_or_else(missing);
         let path = path.map_err(Error::file("contents"))?;
         let is_npz = crate::aggregator::format_of(&path)
@@ -257,26 +254,15 @@ fn import(
 
 /// Copies a file to the disk. `None` if it exceeds the limit.
 fn copy(
-    mut source: File,
+    source: File,
     target: &std::path::Path,
     limit: u64,
-) -> std::io::Result<Option<ContentReference>> {
+) -> io::Result<Option<ContentReference>> {
     let mut file = File::create(target)?;
-    let (mut hash, mut buffer, mut bytes) = (Sha256::new(), vec![0; CHUNK], 0);
-    loop {
-        let read = source.read(&mut buffer)?;
-        if read == 0 {
-            break;
-        }
-        bytes += read as u64;
-        if bytes > limit {
-            return Ok(None);
-        }
-        hash.update(&buffer[..read]);
-        file.write_all(&buffer[..read])?;
-    }
+    io::copy(&mut source.take(limit.saturating_add(1)), &mut file)?;
     file.sync_all()?;
-    Ok(Some(ContentReference { sha256: Digest::from(hash).to_string(), bytes }))
+    let (digest, bytes) = Digest::of_reader(File::open(target)?)?;
+    Ok((bytes <= limit).then(|| ContentReference { sha256: digest.to_string(), bytes }))
 }
 
 /// Ends the server that runs, if a run does not want it any more.

@@ -1,10 +1,8 @@
 //! Takes images and other binary values out of a request: they become files beside the records. Pure.
 
-use std::fmt::Write as _;
-
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use neptune_transfer::Digest;
 use serde_json::{json, value::RawValue};
-use sha2::{Digest as _, Sha256};
 
 use crate::protocol::{
     json::{Object, list, raw},
@@ -103,12 +101,7 @@ fn replace(
 /// The path of a file with this content; `None` if it stays in the record.
 fn file(content: &[u8], files: &mut Vec<BinaryFile>) -> Option<String> {
     let kind = image_kind(content).or((content.len() >= MIN_BYTES).then_some("bin"))?;
-    let mut name = String::new();
-    for byte in Sha256::digest(content) {
-        write!(name, "{byte:02x}").expect("a String takes all text");
-    }
-    name.push('.');
-    name.push_str(kind);
+    let name = format!("{}.{kind}", Digest::of_bytes(content));
     let path = format!("{DIRECTORY}/{name}");
     if files.iter().all(|file| file.name != name) {
         files.push(BinaryFile { name, content: content.to_vec() });

@@ -19,11 +19,13 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use neptune_transfer::durable::{self, Survives};
+use neptune_transfer::{
+    durable::{self, Survives, remove},
+    json,
+};
 use neptune_wire::NodeName;
 use serde::{Deserialize, Serialize};
 
-use super::durable::{read_json, remove, write_json};
 use crate::{
     ContentKey, Digest,
     request::{ArtifactRequest, Packaging},
@@ -83,7 +85,7 @@ impl ContentStore {
     /// The path and metadata of an artifact, if it is stored.
     pub fn find(&self, key: &ContentKey, packaging: Packaging) -> Option<(PathBuf, ArtifactMeta)> {
         let dir = self.dir_of(key).join(packaging.directory_name());
-        let meta: ArtifactMeta = read_json(&dir.join("meta.json"))?;
+        let meta: ArtifactMeta = json::read(&dir.join("meta.json"))?;
         let model = dir.join("model");
         let found = fs::symlink_metadata(&model).ok()?;
         // A truncated or replaced file is not the verified artifact.
@@ -119,7 +121,7 @@ impl ContentStore {
         now: Option<&Validator>,
     ) -> Option<Digest> {
         let name = format!("{}.json", request.fingerprint());
-        let known: KnownDigest = read_json(&self.dir.join("known").join(name))?;
+        let known: KnownDigest = json::read(&self.dir.join("known").join(name))?;
         let is_same = now.is_none_or(|now| known.validator.as_ref() == Some(now));
         is_same.then_some(known.key.digest)
     }
@@ -133,7 +135,7 @@ impl ContentStore {
     ) -> io::Result<()> {
         let name = format!("{}.json", request.fingerprint());
         let key = request.content_key(digest);
-        write_json(&self.dir.join("known"), &name, &KnownDigest { key, validator })
+        json::write(&self.dir.join("known").join(name), &KnownDigest { key, validator })
     }
 
     /// Makes a verified file or directory visible. Survives a power failure: what is visible counts as
@@ -158,7 +160,7 @@ impl ContentStore {
         if let Some(archive) = archive {
             fs::hard_link(archive, staging.join("archive"))?;
         }
-        write_json(staging, "meta.json", meta)?;
+        json::write(&staging.join("meta.json"), meta)?;
         fs::create_dir_all(self.dir_of(key))?;
         // An existing entry is damaged: otherwise `find` would have returned it.
         remove_all(self.move_to_trash(&target)?)?;
@@ -185,7 +187,7 @@ impl ContentStore {
             .map(|key| {
                 let metas = [Packaging::Plain, Packaging::Tar].map(|packaging| {
                     let dir = self.dir_of(&key).join(packaging.directory_name());
-                    read_json::<ArtifactMeta>(&dir.join("meta.json"))
+                    json::read::<ArtifactMeta>(&dir.join("meta.json"))
                 });
                 let metas = || metas.iter().flatten();
                 let fetched = metas().map(|meta| meta.fetched).max().unwrap_or(0);
@@ -210,7 +212,7 @@ impl ContentStore {
     fn remove_stale_digests(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.dir.join("known"))? {
             let path = entry?.path();
-            let known: Option<KnownDigest> = read_json(&path);
+            let known: Option<KnownDigest> = json::read(&path);
             if known.is_none_or(|known| !self.dir_of(&known.key).exists()) {
                 remove(&path)?;
             }

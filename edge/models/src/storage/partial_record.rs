@@ -18,11 +18,13 @@ use std::{
     path::Path,
 };
 
-use neptune_transfer::durable::{self, Survives};
+use neptune_transfer::{
+    durable::{self, Survives, remove},
+    json,
+};
 use neptune_wire::NodeName;
 use serde::{Deserialize, Serialize};
 
-use super::durable::{read_json, remove, write_json};
 use crate::{Digest, resume::Validator};
 
 /// The version of the content to which the received bytes belong.
@@ -48,13 +50,13 @@ struct SyncedLength {
 
 impl PartialVersion {
     pub fn write(&self, dir: &Path) -> io::Result<()> {
-        write_json(dir, "version.json", self)
+        json::write(&dir.join("version.json"), self)
     }
 }
 
 /// Records that the first `bytes` bytes of the raw file are synced to disk.
 pub fn write_synced(dir: &Path, bytes: u64) -> io::Result<()> {
-    write_json(dir, "synced.json", &SyncedLength { bytes })
+    json::write(&dir.join("synced.json"), &SyncedLength { bytes })
 }
 
 /// Recovers a partial download. Returns its version and the number of bytes that can be used.
@@ -65,11 +67,11 @@ pub fn recover(dir: &Path, request: Digest) -> io::Result<(PartialVersion, u64)>
     remove(&dir.join("new"))?;
     let boot = boot_id()?;
     let raw = dir.join("raw");
-    let known: Option<PartialVersion> = read_json(&dir.join("version.json"));
+    let known: Option<PartialVersion> = json::read(&dir.join("version.json"));
     if let Some(version) = known.filter(|version| version.request == request) {
         let mut length = fs::metadata(&raw).map_or(0, |found| found.len());
         if version.boot != boot {
-            let synced: Option<SyncedLength> = read_json(&dir.join("synced.json"));
+            let synced: Option<SyncedLength> = json::read(&dir.join("synced.json"));
             length = length.min(synced.map_or(0, |synced| synced.bytes));
         }
         if length > 0 {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use neptune_program::causes;
+use neptune_transfer::range::from_offset;
 use reqwest::{
     Response, Url,
     header::{
@@ -50,7 +51,7 @@ pub async fn download(
         let validator = range.validator.value();
         // S3 does not support If-Range. It answers 412 if If-Match fails.
         let condition = if object.signature.is_some() { IF_MATCH } else { IF_RANGE };
-        headers.insert(RANGE, header_value(&format!("bytes={}-", range.from)));
+        headers.insert(RANGE, header_value(&from_offset(range.from)));
         headers.insert(condition, header_value(validator));
     }
     let response = connector.get(&object.url, &headers, object.signature.is_some()).await?;

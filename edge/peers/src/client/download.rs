@@ -11,13 +11,16 @@ use http::{
 };
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
-use neptune_content::Digest;
+use neptune_transfer::{
+    Digest,
+    range::{from_offset, unsatisfied_length},
+};
 use neptune_wire::NodeName;
 use tokio::time::timeout;
 
 use super::{
     connection::{PeerConnection, PeerError},
-    partial::PartialFile,
+    partial::PeerPartial,
 };
 use crate::{
     MAX_DESCRIPTION,
@@ -64,14 +67,13 @@ pub async fn download(
     connection: &mut PeerConnection,
     from: &NodeName,
     digest: &Digest,
-    partial: &mut PartialFile,
+    partial: &mut PeerPartial,
     limit: u64,
 ) -> Result<(), DownloadError> {
-    let received = partial.length();
+    let received = partial.file.length();
     let mut headers = HeaderMap::new();
     if received > 0 {
-        let range = format!("bytes={received}-");
-        headers.insert(RANGE, HeaderValue::try_from(range).expect("it is visible ASCII"));
+        headers.insert(RANGE, range_from(received));
         headers.insert(IF_RANGE, etag(digest));
     }
     let response = connection.send(Route::Get(*digest), headers).await?;
@@ -80,10 +82,12 @@ pub async fn download(
     let expected = expected.ok_or(PeerError::Invalid("it has no length"))?;
     let total = match (response.status(), range) {
         (StatusCode::OK, _) if received == 0 => expected,
-        (StatusCode::PARTIAL_CONTENT, Some((first, last, total)))
-            if first == received && last == total - 1 && last - first + 1 == expected =>
+        (StatusCode::PARTIAL_CONTENT, Some(range))
+            if range.first == received
+                && range.total == Some(range.last + 1)
+                && range.bytes() == expected =>
         {
-            total
+            range.last + 1
         }
         (StatusCode::OK | StatusCode::PARTIAL_CONTENT, _) => {
             return Err(PeerError::Invalid("it has another range than requested").into());
@@ -98,7 +102,7 @@ pub async fn download(
         return Err(DownloadError::TooLarge { length: total, limit });
     }
     let received = receive(response.into_body(), from, partial).await;
-    partial.flush().await.map_err(DownloadError::File)?;
+    partial.file.flush().await.map_err(DownloadError::File)?;
     received
 }
 
@@ -114,15 +118,14 @@ pub async fn read(
     limit: u64,
 ) -> Result<Option<Vec<u8>>, DownloadError> {
     let mut headers = HeaderMap::new();
-    if !prefix.is_empty() {
-        let range = format!("bytes={}-", prefix.len());
-        headers.insert(RANGE, HeaderValue::try_from(range).expect("it is visible ASCII"));
+    let present = prefix.len() as u64;
+    if present > 0 {
+        headers.insert(RANGE, range_from(present));
     }
     let response = connection.send(Route::Get(*digest), headers).await?;
-    let present = prefix.len() as u64;
     match (response.status(), content_range(response.headers())) {
         (StatusCode::OK, _) if prefix.is_empty() => {}
-        (StatusCode::PARTIAL_CONTENT, Some((first, _, _))) if first == present => {}
+        (StatusCode::PARTIAL_CONTENT, Some(range)) if range.first == present => {}
         (StatusCode::OK | StatusCode::PARTIAL_CONTENT, _) => {
             return Err(PeerError::Invalid("it has another range than requested").into());
         }
@@ -177,19 +180,22 @@ async fn collect(
 /// The partial file has at least as many bytes as the peer's copy.
 fn complete_or_longer(headers: &HeaderMap, received: u64) -> Result<(), DownloadError> {
     let text = headers.get(http::header::CONTENT_RANGE).and_then(|it| it.to_str().ok());
-    let length = text.and_then(|it| it.strip_prefix("bytes */")?.parse().ok());
-    match length {
+    match text.and_then(unsatisfied_length) {
         Some(length) if length == received => Ok(()),
         Some(length) => Err(DownloadError::LengthDiffers { received, length }),
         None => Err(PeerError::Invalid("it has no length").into()),
     }
 }
 
+fn range_from(offset: u64) -> HeaderValue {
+    HeaderValue::try_from(from_offset(offset)).expect("it is visible ASCII")
+}
+
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 async fn receive(
     mut body: Incoming,
     from: &NodeName,
-    partial: &mut PartialFile,
+    partial: &mut PeerPartial,
 ) -> Result<(), DownloadError> {
     let mut speed = SpeedWatch::new(Instant::now());
     let mut received = 0;

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use neptune_content::Digest;
 use neptune_pinned_tls::TlsKey;
+use neptune_transfer::Digest;
 
 use super::{
     connection::{PeerConnection, PeerError},

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_content::Digest;
+use neptune_transfer::Digest;
 use neptune_wire::NodeName;
 
 pub use self::action::{

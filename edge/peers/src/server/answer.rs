@@ -9,7 +9,7 @@ use http::{
 };
 use http_body_util::{Either, Full, StreamBody};
 use hyper::body::Incoming;
-use neptune_content::Digest;
+use neptune_transfer::{Digest, range::Selection};
 use neptune_wire::{KeyPin, NodeName};
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
 use crate::{
     content::{ContentSource, ContentState, FileRange},
     fetch_state::Availability,
-    protocol::{CONTENT_STATE, Route, Selection, etag, format_state, select},
+    protocol::{CONTENT_STATE, Route, etag, format_state, select},
 };
 
 type Answer = Response<Either<StreamBody<Upload>, Full<Bytes>>>;
@@ -96,15 +96,17 @@ async fn content(
     (range, source): FoundContent,
 ) -> Answer {
     let total = range.length;
-    let (status, first, length) = match select(request.headers(), digest, total) {
-        Selection::Whole => (StatusCode::OK, 0, total),
-        Selection::Part(first, last) => (StatusCode::PARTIAL_CONTENT, first, last - first + 1),
-        Selection::Unsatisfiable => {
-            let mut answer = empty(StatusCode::RANGE_NOT_SATISFIABLE);
-            insert_range(&mut answer, format!("bytes */{total}"));
-            return answer;
-        }
-    };
+    let selection = select(request.headers(), digest, total);
+    let (status, first, length) = selection.response(total);
+    let status = StatusCode::from_u16(status).expect("it is a status");
+    let content_range = selection
+        .content_range(total)
+        .map(|range| (CONTENT_RANGE, HeaderValue::try_from(range).expect("it is visible ASCII")));
+    if selection == Selection::Unsatisfiable {
+        let mut answer = empty(status);
+        answer.headers_mut().extend(content_range);
+        return answer;
+    }
     let Some(place) = shared.uploads.try_acquire(pin.clone()) else {
         let mut answer = empty(StatusCode::SERVICE_UNAVAILABLE);
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
@@ -115,9 +117,7 @@ async fn content(
         Ok(body) => {
             let mut answer = Response::new(Either::Left(body));
             *answer.status_mut() = status;
-            if status == StatusCode::PARTIAL_CONTENT {
-                insert_range(&mut answer, format!("bytes {first}-{}/{total}", first + length - 1));
-            }
+            answer.headers_mut().extend(content_range);
             described(answer, digest, length)
         }
         Err(error) => {
@@ -136,11 +136,6 @@ fn described(mut answer: Answer, digest: &Digest, length: u64) -> Answer {
     headers.insert(ETAG, etag(digest));
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     answer
-}
-
-fn insert_range(answer: &mut Answer, text: String) {
-    let value = HeaderValue::try_from(text).expect("it is visible ASCII");
-    answer.headers_mut().insert(CONTENT_RANGE, value);
 }
 
 fn empty(status: StatusCode) -> Answer {

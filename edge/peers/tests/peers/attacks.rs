@@ -5,9 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use neptune_content::Digest;
 use neptune_harness::{Attack, under_attack::judge};
 use neptune_peers::FetchOutcome;
+use neptune_transfer::Digest;
 
 use crate::{
     limits::stuck_reader,

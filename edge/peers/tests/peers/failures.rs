@@ -2,10 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use neptune_content::Digest;
 use neptune_peers::{
     ContentEvent, ContentSource as _, ContentState, FetchOutcome, OriginReason, rendezvous::ranked,
 };
+use neptune_transfer::Digest;
 
 use crate::{
     origin::{Origin, noise},

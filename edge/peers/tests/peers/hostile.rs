@@ -2,9 +2,9 @@
 
 use std::{sync::Arc, time::Instant};
 
-use neptune_content::Digest;
 use neptune_peers::{FetchOutcome, OriginReason, Peer, Roster};
 use neptune_pinned_tls::{TlsKey, server_config};
+use neptune_transfer::Digest;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpListener,

@@ -6,19 +6,19 @@ use std::{
 };
 
 use http::HeaderMap;
-use neptune_content::Digest;
 use neptune_peers::{
     FetchOutcome, Peer, Roster,
     client::{
         connection::{PeerConnection, PeerError},
         download::{DownloadError, download},
-        partial::PartialFile,
+        partial::PeerPartial,
         pool::availability,
     },
     fetch_state::Availability,
     protocol::Route,
 };
 use neptune_pinned_tls::TlsKey;
+use neptune_transfer::Digest;
 use tokio::{io::AsyncReadExt as _, net::TcpStream};
 
 use crate::{
@@ -77,7 +77,7 @@ async fn fifth_upload_is_refused_until_one_ends() {
         let (partial, node) = (reader.partial(&digest), holder.node.clone());
         tokio::spawn(async move {
             let mut connection = PeerConnection::open(&key, &peer).await.unwrap();
-            let mut partial = PartialFile::open(&partial).await.unwrap();
+            let mut partial = PeerPartial::open(&partial).await.unwrap();
             download(&mut connection, &node, &digest, &mut partial, 1 << 30).await
         })
     });
@@ -115,7 +115,7 @@ async fn idle_clients_lose_their_connection_and_their_upload() {
         stuck.push(stuck_reader(&members[1], &members[0].peer, digest).await);
     }
     let mut connection = PeerConnection::open(&members[1].key, &members[0].peer).await.unwrap();
-    let mut partial = PartialFile::open(&members[1].partial(&digest)).await.unwrap();
+    let mut partial = PeerPartial::open(&members[1].partial(&digest)).await.unwrap();
     let node = &members[0].node;
     let busy = download(&mut connection, node, &digest, &mut partial, 1 << 30).await;
     assert!(matches!(busy, Err(DownloadError::Peer(PeerError::Busy))), "{busy:?}");

@@ -2,8 +2,8 @@
 
 use std::{fs, io::Read as _, sync::Arc};
 
-use neptune_content::Digest;
 use neptune_peers::{FetchOutcome, limits::DEFAULT_RATE};
+use neptune_transfer::Digest;
 use sha2::{Digest as _, Sha256};
 
 use crate::site::{Member, introduce};

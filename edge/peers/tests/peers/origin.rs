@@ -11,8 +11,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use neptune_content::Digest;
 use neptune_peers::limits::RateBucket;
+use neptune_transfer::Digest;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},

@@ -3,12 +3,12 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use neptune_content::Digest;
 use neptune_peers::{
     ContentSource, ContentTable, FetchOutcome, FetchRequest, FetchResult, FetchTimes, Peer,
     PeerFetcher, PeerServer, Roster, bind, limits::DEFAULT_RATE,
 };
 use neptune_pinned_tls::TlsKey;
+use neptune_transfer::Digest;
 use neptune_wire::NodeName;
 use tempfile::TempDir;
 use tokio::{io::AsyncReadExt as _, io::AsyncWriteExt as _, sync::watch, task::JoinHandle};

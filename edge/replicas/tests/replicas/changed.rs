@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeSet, fs, os::unix::fs::symlink};
 
-use neptune_content::Digest;
 use neptune_peers::{ContentSource as _, client::download::describe};
 use neptune_replicas::{
     DatasetDescription, DatasetSource, Deletions, FileEnd, Replica, ReplicaError, SourceData,
 };
+use neptune_transfer::Digest;
 
 use crate::fixture::{Fixture, files, name, noise};
 

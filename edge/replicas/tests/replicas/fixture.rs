@@ -10,7 +10,6 @@ use std::{
     },
 };
 
-use neptune_content::Digest;
 use neptune_peers::{
     ContentSource, Peer, PeerServer, Roster, bind,
     client::connection::{PeerConnection, PeerError},
@@ -20,6 +19,7 @@ use neptune_replicas::{
     DatasetDescription, DatasetSource, Deletions, FileEnd, Generation, Replica, ReplicaError,
     SourceData, SyncReport,
 };
+use neptune_transfer::Digest;
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

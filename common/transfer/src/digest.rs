@@ -1,9 +1,16 @@
-//! The sha256 of a content, which is its name. Pure.
+//! The sha256 of a content, which is its name.
 
-use std::{fmt, str::FromStr};
+use std::{
+    fmt,
+    io::{self, Read},
+    str::FromStr,
+};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
+
+/// Number of bytes that are read at once.
+const PIECE: usize = 256 * 1024;
 
 /// A sha256 of 32 bytes. Displayed as 64 lower-case hex digits, and parsed in either case.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,6 +20,23 @@ impl Digest {
     /// The digest of `bytes`.
     pub fn of_bytes(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
+    }
+
+    /// Reads to the end. Returns the digest and the number of bytes. Blocking.
+    ///
+    /// # Errors
+    /// As `reader`.
+    pub fn of_reader(mut reader: impl Read) -> io::Result<(Self, u64)> {
+        let (mut hash, mut buffer, mut bytes) = (Sha256::new(), vec![0; PIECE], 0);
+        loop {
+            match reader.read(&mut buffer)? {
+                0 => return Ok((Self::from(hash), bytes)),
+                read => {
+                    hash.update(&buffer[..read]);
+                    bytes += read as u64;
+                }
+            }
+        }
     }
 }
 
@@ -89,6 +113,7 @@ mod tests {
         // printf hello | sha256sum
         let text = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
         assert_eq!(Digest::of_bytes(b"hello").to_string(), text);
+        assert_eq!(Digest::of_reader(&b"hello"[..]).unwrap(), (Digest::of_bytes(b"hello"), 5));
         for good in [text.to_owned(), text.to_uppercase()] {
             assert_eq!(good.parse::<Digest>().unwrap().to_string(), text);
         }
