@@ -8,6 +8,7 @@ use std::{
 
 use neptune_agent_core::domain::node_context::AGGREGATORS_DIR;
 use neptune_pinned_tls::{KeyError, TlsKey};
+use neptune_transfer::durable;
 use rustix::fs::OFlags;
 
 /// The key of the aggregator, as the program expects it.
@@ -53,10 +54,7 @@ fn give(path: &Path, user: u32) -> io::Result<()> {
 /// # Errors
 /// A file cannot be removed.
 pub fn remove(directory: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
+    durable::remove(directory)
 }
 
 /// The UIDs that have a directory.

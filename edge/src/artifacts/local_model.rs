@@ -2,7 +2,6 @@
 //! workers mount it from that path.
 
 use std::{
-    fmt::Write as _,
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -16,8 +15,8 @@ use neptune_agent_core::{
         problem::Problem,
     },
 };
+use neptune_transfer::Digest;
 use neptune_wire::{ObjectKey, WorkerReason};
-use sha2::{Digest as _, Sha256};
 use tokio::{sync::mpsc, task::spawn_blocking};
 
 use crate::{Error, artifacts::host_path, event::AgentEvent};
@@ -110,21 +109,7 @@ impl LocalModelWatch {
 
 /// The sha256 of a file's content, as 64 hex digits. Blocking.
 fn sha256_of(path: &Path) -> io::Result<String> {
-    let mut file = fs::File::open(path)?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        let read = io::Read::read(&mut file, &mut buffer)?;
-        if read == 0 {
-            break;
-        }
-        hash.update(&buffer[..read]);
-    }
-    let mut text = String::with_capacity(64);
-    for byte in hash.finalize() {
-        write!(text, "{byte:02x}").expect("a String takes all");
-    }
-    Ok(text)
+    Ok(Digest::of_reader(fs::File::open(path)?)?.0.to_string())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use neptune_agent_core::domain::{
     artifact::{LocalArtifact, PlacedVersions},
     observed_container::ObservedContainer,
 };
-use neptune_transfer::durable::{self, Survives};
+use neptune_transfer::durable::{self, Survives, remove};
 use tracing::warn;
 
 /// Directory for unfinished versions, beside those of the objects. No UID begins with a dot.
@@ -131,14 +131,6 @@ fn link_tree(from: &Path, to: &Path) -> io::Result<()> {
 fn link(from: &Path, to: &Path) -> io::Result<()> {
     match fs::hard_link(from, to) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => fs::copy(from, to).map(drop),
-        other => other,
-    }
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => fs::remove_file(path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
 }

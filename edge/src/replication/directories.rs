@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs, io,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -70,7 +70,7 @@ fn remove(path: &Path) {
     } else {
         let renamed = path.with_file_name(format!("{name}{REMOVED}"));
         // One that was left over.
-        let _ = fs::remove_dir_all(&renamed);
+        let _ = durable::remove(&renamed);
         if let Err(error) = durable::move_aside(path, &renamed) {
             warn!(path = %path.display(), %error, "replica cannot be removed; retrying");
             return;
@@ -78,11 +78,10 @@ fn remove(path: &Path) {
         info!(path = %path.display(), "replica removed: no dataset needs it");
         renamed
     };
-    spawn_blocking(move || match fs::remove_dir_all(&renamed) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+    spawn_blocking(move || {
+        if let Err(error) = durable::remove(&renamed) {
             warn!(path = %renamed.display(), %error, "replica cannot be removed; retrying");
         }
-        _ => {}
     });
 }
 

@@ -3,7 +3,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read as _},
+    io::{self, Read as _, Seek as _},
     ops::Deref,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _},
     path::Path,
@@ -17,14 +17,12 @@ use neptune_aggregate::{
     update::{self, Refusal},
     weights::{Weights, WeightsError},
 };
-use neptune_content::Digest;
-use neptune_transfer::durable;
+use neptune_transfer::{Digest, durable};
 use neptune_wire::{TaskId, TaskKind, TrainingReason, aggregator::UpdateReport};
 use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
 };
-use sha2::{Digest as _, Sha256};
 
 /// Most files and directories in the output directory.
 const MAX_ENTRIES: u64 = 1000;
@@ -33,7 +31,6 @@ const MAX_ASIDE: u32 = 8;
 /// The files that a program may write its weights to.
 const WEIGHTS: [&str; 2] = ["weights.npz", "weights.safetensors"];
 const RESULT: &str = "result.json";
-const CHUNK: usize = 256 * 1024;
 
 /// The files of a task.
 #[derive(Debug, Clone)]
@@ -81,7 +78,7 @@ impl TaskFiles {
     pub fn reset_output(&self, user: u32, agent: u32) -> io::Result<()> {
         let output = self.output();
         self.create()?;
-        match remove(&output) {
+        match durable::remove(&output) {
             // A directory that the program made belongs to its user. It does not stop the next run.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.set_aside()?,
             removed => removed?,
@@ -114,7 +111,7 @@ impl TaskFiles {
 
     /// Removes all files of the task. What cannot be removed does not keep the rest.
     pub fn remove(&self) -> io::Result<()> {
-        remove(&self.dir)
+        durable::remove(&self.dir)
     }
 
     /// The size of what the program wrote, in bytes: of each file the larger of its length and its
@@ -295,24 +292,13 @@ fn missing(what: &str) -> VerifyProblem {
     VerifyProblem::Refused(TaskProblem::new(TrainingReason::OutputMissing, what))
 }
 
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
-}
-
 /// The digest of the first `length` bytes of a file.
 fn digest(file: &File, length: u64) -> io::Result<Digest> {
-    use std::os::unix::fs::FileExt as _;
-    let (mut hash, mut at, mut buffer) = (Sha256::new(), 0, vec![0; CHUNK]);
-    while at < length {
-        let size = CHUNK.min(usize::try_from(length - at).unwrap_or(CHUNK));
-        file.read_exact_at(&mut buffer[..size], at)?;
-        hash.update(&buffer[..size]);
-        at += size as u64;
+    (&*file).rewind()?;
+    match Digest::of_reader(file.take(length))? {
+        (digest, read) if read == length => Ok(digest),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }
-    Ok(Digest::from(<[u8; 32]>::from(hash.finalize())))
 }
 
 #[cfg(test)]

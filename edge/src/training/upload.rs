@@ -6,11 +6,12 @@ use neptune_agent_core::domain::training::{TaskEvent, TaskOutput, TaskProblem, V
 use neptune_backoff::Retries;
 use neptune_content::{
     client::{Observation, Outcome, RETRY, Upload, upload_observed},
+    text,
     uploads::MAX_BLOCK,
 };
 use neptune_program::{causes, random::random};
 use neptune_wire::{TrainingReason, aggregator::AggregatorProblem};
-use reqwest::{Response, StatusCode};
+use reqwest::StatusCode;
 use serde::Deserialize as _;
 
 use super::{
@@ -56,7 +57,8 @@ async fn attempt(job: &TaskJob, output: &TaskOutput) -> Result<Verdict, TaskProb
     let sent = job.client.put(&url).json(&output.report).send().await;
     let response = sent.map_err(|error| unreachable(origin, &causes(&error)))?;
     let status = response.status();
-    let text = text(response).await.map_err(|error| unreachable(origin, &causes(&error)))?;
+    let text =
+        text(response, MAX_ANSWER).await.map_err(|error| unreachable(origin, &causes(&error)))?;
     match answer(status, &text, origin) {
         Answer::End(verdict) => return Ok(verdict),
         Answer::Retry(problem) => return Err(problem),
@@ -152,17 +154,6 @@ fn reason(text: &str) -> TrainingReason {
     let deserializer: serde::de::value::StrDeserializer<'_, serde::de::value::Error> =
         serde::de::IntoDeserializer::into_deserializer(text);
     TrainingReason::deserialize(deserializer).unwrap_or(TrainingReason::Unknown)
-}
-
-async fn text(mut response: Response) -> Result<String, reqwest::Error> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await? {
-        body.extend_from_slice(&chunk[..chunk.len().min(MAX_ANSWER - body.len())]);
-        if body.len() == MAX_ANSWER {
-            break;
-        }
-    }
-    Ok(String::from_utf8_lossy(&body).into_owned())
 }
 
 #[cfg(test)]
