@@ -5,7 +5,7 @@
 //! | [`durable`] | gives a finished file or directory its name: the only place of the product |
 //! | [`json`] | records in JSON files |
 //! | [`partial`] | a file that grows with what is received, and its digest |
-//! | [`range`](mod@range) | the ranges of HTTP, for clients and servers; pure |
+//! | [`range`] | the ranges of HTTP, for clients and servers; pure |
 //! | [`Digest`] | the sha256 of a content |
 
 #![deny(missing_docs)]
