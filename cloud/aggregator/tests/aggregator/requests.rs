@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use neptune_aggregator::run::Stage;
+use neptune_aggregator_client::{AggregatorClient, RequestError};
 use neptune_content::{Digest, client::Outcome};
 use neptune_pinned_tls::TlsKey;
 use neptune_wire::{
-    Metric, TaskId, TaskKind,
+    AggregatorEndpoint, Metric, TaskId, TaskKind,
     aggregator::{RunEvaluation, RunPhase, UpdateAccepted, UpdateReport},
 };
 use reqwest::StatusCode;
@@ -19,6 +20,35 @@ use crate::{
     clients::{Peer, Server, keys, node_of, path, problem, refusal},
     fixtures::{npz, place, report, request, trained, values, with_initial},
 };
+
+#[tokio::test]
+async fn client_of_the_controller_sends_runs_and_reads_states() {
+    let directory = tempfile::tempdir().unwrap();
+    let key = TlsKey::generate();
+    let server = Server::start(directory.path(), &key);
+    let client = |key: &TlsKey, pin: &TlsKey| {
+        let url = format!("https://{}", server.address);
+        AggregatorClient::new(key, AggregatorEndpoint { url, pin: pin.pin().clone() }).unwrap()
+    };
+    let (controller, run) = (client(&key, &key), request(1, 1));
+    let sent = controller.put(&run).await.unwrap();
+    let state = controller.state(None).await.unwrap().unwrap();
+    assert_eq!((sent.run, state.run), (run.run, run.run));
+    assert_eq!(controller.state(Some(0)).await.unwrap(), controller.state(None).await.unwrap());
+    let refused = |result| match result {
+        Err(RequestError::Refused(problem)) => problem.reason,
+        other => panic!("{other:?}"),
+    };
+    let mut other = run.clone();
+    other.uid = "of another TrainingModel".to_owned();
+    assert_eq!(refused(controller.put(&other).await), "OtherTrainingModel");
+    let foreign = TlsKey::generate();
+    assert_eq!(refused(client(&foreign, &key).put(&run).await), "NodeNotTrusted");
+    match client(&key, &foreign).put(&run).await {
+        Err(RequestError::Unreachable(why)) => assert!(why.contains("not the pinned"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+}
 
 #[tokio::test]
 async fn nodes_train_rounds_and_anybody_downloads_the_result() {
