@@ -15,8 +15,8 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kube::{ResourceExt as _, api::PostParams};
 use neptune_api::JointInferenceService;
 use neptune_wire::{
-    AgentInstance, DepartedTotals, Replica, Resource, Role, Sync, Topic, WorkerReason, WorkerState,
-    encode, replica::ReplicaChange,
+    AgentInstance, Counters, DepartedTotals, Replica, Resource, Role, Sync, Topic, WorkerReason,
+    WorkerState, encode, replica::ReplicaChange,
 };
 use serde_json::json;
 
@@ -82,7 +82,8 @@ async fn state_of_a_gateway_reaches_status_condition_event_and_metrics() {
     harness.deployment_available(&harness.deployment().await.name_any()).await;
     let numbers = json!({
         "inferenceNumber": 100, "hardExampleNumber": 20, "fallbackNumber": 3, "hardNumber": 25,
-        "overBudgetNumber": 2, "unjudgedNumber": 5, "shadowNumber": 1, "uploadCloudRatio": 0.2,
+        "overBudgetNumber": 2, "unjudgedNumber": 5, "shadowNumber": 1, "deadlineNumber": 4,
+        "uploadCloudRatio": 0.2,
         "startTime": "", "currentTime": "",
     });
     let gateway = |threshold: &str, problems: &serde_json::Value| {
@@ -106,7 +107,9 @@ async fn state_of_a_gateway_reaches_status_condition_event_and_metrics() {
     assert_eq!((reported.signal.as_deref(), reported.history.len()), (Some("Top2"), 1));
     let metrics: Vec<_> =
         status.metrics.iter().map(|it| format!("{}={}", it.key, it.value)).collect();
-    assert!(metrics.contains(&"overBudgetNumber=2".to_owned()), "{metrics:?}");
+    for metric in ["overBudgetNumber=2", "deadlineNumber=4"] {
+        assert!(metrics.contains(&metric.to_owned()), "{metrics:?}");
+    }
     let series = format!(
         r#"neptune_service_samples_total{{namespace="default",service="{SERVICE}",decision="easy"}}"#
     );
@@ -170,15 +173,7 @@ async fn departed_totals_count_and_uids_that_are_gone_are_answered() {
     let departed = |uid: &str, inference| {
         let totals = DepartedTotals {
             object: key(),
-            inference_number: inference,
-            hard_example_number: 0,
-            fallback_number: 0,
-            hard_number: 0,
-            over_budget_number: 0,
-            unjudged_number: 0,
-            shadow_number: 0,
-            deadline_number: 0,
-            tier_numbers: neptune_wire::TierCounts::default(),
+            counters: Counters { inference, ..Counters::default() },
         };
         (uid.to_owned(), totals)
     };

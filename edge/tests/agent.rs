@@ -38,9 +38,7 @@ fn runs_container(id: &str) -> bool {
 fn counted(inference: u64, hard: u64) -> impl Fn(&StatusReport) -> bool {
     move |report| {
         let task = report.output.task_info.as_ref();
-        task.is_some_and(|task| {
-            (task.inference_number, task.hard_example_number) == (inference, hard)
-        })
+        task.is_some_and(|task| (task.counters.inference, task.counters.hard) == (inference, hard))
     }
 }
 
@@ -153,7 +151,7 @@ async fn object_that_leaves_the_node_and_returns_keeps_its_totals() {
     cloud
         .message(&topic, "a sync with the totals of the removed object", |payload| {
             let sync: Sync = decode(payload).ok()?;
-            sync.departed.values().find(|totals| totals.inference_number == 10).map(drop)
+            sync.departed.values().find(|totals| totals.counters.inference == 10).map(drop)
         })
         .await;
     eventually("the container to be removed", || agent.containers().is_empty()).await;
@@ -452,7 +450,7 @@ async fn report_before_the_container_is_observed_counts() {
     eventually("the worker to be started", || agent.log().contains("reason=Starting")).await;
     client.publish("run-1", 7, 1).await;
     let counted = |report: &StatusReport| {
-        report.output.task_info.as_ref().is_some_and(|task| task.inference_number == 7)
+        report.output.task_info.as_ref().is_some_and(|task| task.counters.inference == 7)
     };
     cloud.status(SERVICE, "the count of this run only", counted).await;
 }
@@ -543,10 +541,10 @@ async fn node_without_network_restarts_its_workers() {
     WorkerClient::connect(&agent, &worker).publish("run-2", 5, 1).await;
     broker.restart().await;
     let report = cloud.status(SERVICE, "epoch 2", |report| report.epoch == 2 && runs(report)).await;
-    assert!(report.output.task_info.is_some_and(|task| task.inference_number >= 7));
+    assert!(report.output.task_info.is_some_and(|task| task.counters.inference >= 7));
     cloud
         .status(SERVICE, "12 counted", |report| {
-            report.output.task_info.as_ref().is_some_and(|task| task.inference_number == 12)
+            report.output.task_info.as_ref().is_some_and(|task| task.counters.inference == 12)
         })
         .await;
 }

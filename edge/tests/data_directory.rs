@@ -119,7 +119,7 @@ fn is_well(node: &NodeReport) -> bool {
 }
 
 fn counted(report: &StatusReport) -> u64 {
-    report.output.task_info.as_ref().map_or(0, |task| task.inference_number)
+    report.output.task_info.as_ref().map_or(0, |task| task.counters.inference)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "an agent may have no disk of its own")]

@@ -293,7 +293,7 @@ impl Node {
 fn counts(report: &StatusReport) -> Answers {
     let task = report.output.task_info.as_ref();
     let answers =
-        |task: &TaskInfo| Answers { all: task.inference_number, cloud: task.hard_example_number };
+        |task: &TaskInfo| Answers { all: task.counters.inference, cloud: task.counters.hard };
     task.map(answers).unwrap_or_default()
 }
 

@@ -289,7 +289,7 @@ impl Node {
     async fn counted(&self, samples: u64, of_cloud: u64) {
         let is_counted = |report: &StatusReport| {
             report.output.task_info.as_ref().is_some_and(|task| {
-                (task.inference_number, task.hard_example_number) == (samples, of_cloud)
+                (task.counters.inference, task.counters.hard) == (samples, of_cloud)
             })
         };
         self.running(&format!("{samples} samples, {of_cloud} of the cloud"), is_counted).await;

@@ -395,16 +395,16 @@ async fn counts_are_exact_over_kills_of_gateway_and_agent() {
             let Some(record) = node.record() else { return false };
             let task = report.output.task_info.as_ref();
             task.is_some_and(|task| {
-                task.inference_number == number(&record, "inference")
-                    && task.hard_example_number == number(&record, "cloud")
-                    && task.fallback_number == number(&record, "fallback")
-                    && task.hard_number == number(&record, "hard")
-                    && task.shadow_number == number(&record, "shadow")
+                task.counters.inference == number(&record, "inference")
+                    && task.counters.hard == number(&record, "cloud")
+                    && task.counters.fallback == number(&record, "fallback")
+                    && task.counters.decided_hard == number(&record, "hard")
+                    && task.counters.shadow == number(&record, "shadow")
             })
         })
         .await;
     let counted = report.output.task_info.unwrap();
-    let at_edge = counted.inference_number - counted.hard_example_number;
+    let at_edge = counted.counters.inference - counted.counters.hard;
     println!(
         "seed {}: {gateways} kills of the gateway, {agents} of the agent\n\
          sent {}, answered {}, without a byte of an answer {}, errors {}, not sent {}\n\
@@ -415,9 +415,9 @@ async fn counts_are_exact_over_kills_of_gateway_and_agent() {
         known.unknown,
         known.errors,
         known.refused,
-        counted.inference_number,
+        counted.counters.inference,
         known.by_cloud,
-        counted.hard_example_number,
+        counted.counters.hard,
         known.by_edge,
         at_edge,
     );
@@ -430,12 +430,12 @@ async fn counts_are_exact_over_kills_of_gateway_and_agent() {
     // Of an answer that was cut within its head it is not known who answered.
     let unclear = known.unknown + known.answered - known.by_cloud - known.by_edge;
     for (what, lower, counted, upper) in [
-        ("samples", known.answered, counted.inference_number, known.answered + known.unknown),
-        ("cloud", known.by_cloud, counted.hard_example_number, known.by_cloud + unclear),
+        ("samples", known.answered, counted.counters.inference, known.answered + known.unknown),
+        ("cloud", known.by_cloud, counted.counters.hard, known.by_cloud + unclear),
         ("edge", known.by_edge, at_edge, known.by_edge + unclear),
     ] {
         assert!((lower..=upper).contains(&counted), "{what}: {counted} not in {lower}..={upper}");
     }
-    assert!(counted.hard_example_number > 0, "no sample was uploaded");
+    assert!(counted.counters.hard > 0, "no sample was uploaded");
     assert!(!node.cloud.has_decreased.load(Ordering::Relaxed), "a total decreased");
 }

@@ -73,7 +73,7 @@ impl Node {
 }
 
 fn total(report: &StatusReport) -> u64 {
-    report.output.task_info.as_ref().map_or(0, |task| task.inference_number)
+    report.output.task_info.as_ref().map_or(0, |task| task.counters.inference)
 }
 
 fn info(worker: &str) -> String {

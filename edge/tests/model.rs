@@ -94,7 +94,7 @@ async fn model_evaluation_reaches_the_cloud_and_survives_a_restart() {
     client.publish_models("run", 11, &other).await;
     let counts = |number: u64| {
         move |report: &StatusReport| {
-            report.output.task_info.as_ref().is_some_and(|task| task.inference_number == number)
+            report.output.task_info.as_ref().is_some_and(|task| task.counters.inference == number)
         }
     };
     cloud.status(SERVICE, "11 counted", counts(11)).await;
@@ -306,7 +306,7 @@ async fn reloading_worker_is_notified_of_a_new_version_not_restarted() {
         .await;
     let report = cloud.status(SERVICE, "loaded", accuracy("0.9")).await;
     assert_eq!(report.output.models[0].sha256.as_deref(), Some(WORLD));
-    assert_eq!(report.output.task_info.unwrap().inference_number, 20);
+    assert_eq!(report.output.task_info.unwrap().counters.inference, 20);
     cloud.status(SERVICE, "done", |report| report.workers[0].message.is_empty()).await;
     let node = agent.node.clone();
     let container = |worker: &str| {

@@ -136,7 +136,7 @@ async fn worker_on_the_bridge_is_counted_and_does_not_reach_loopback() {
             .output
             .task_info
             .as_ref()
-            .is_some_and(|task| (task.inference_number, task.hard_example_number) == (7, 3))
+            .is_some_and(|task| (task.counters.inference, task.counters.hard) == (7, 3))
     };
     cloud.status(SERVICE, "the counters", counted).await;
 

@@ -40,7 +40,7 @@ pub struct Counters {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-pub(crate) fn is_zero(number: &u64) -> bool {
+fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
@@ -73,13 +73,8 @@ impl Counters {
     /// the numbers that only gateways report. Fallbacks do not count: a worker may stop reporting
     /// them.
     pub fn are_below(self, other: Self) -> bool {
-        self.inference < other.inference
-            || self.hard < other.hard
-            || self.decided_hard < other.decided_hard
-            || self.over_budget < other.over_budget
-            || self.unjudged < other.unjudged
-            || self.shadow < other.shadow
-            || self.deadline < other.deadline
+        let compared = |it: Self| Self { fallback: 0, tiers: TierCounts::default(), ..it };
+        compared(self).max(compared(other)) != compared(self)
     }
 
     /// Returns the difference of each counter, not below zero.
@@ -106,18 +101,83 @@ impl Counters {
         self.with_each(other, u64::max)
     }
 
-    fn with_each(self, other: Self, combine: fn(u64, u64) -> u64) -> Self {
-        Self {
-            inference: combine(self.inference, other.inference),
-            hard: combine(self.hard, other.hard),
-            fallback: combine(self.fallback, other.fallback),
-            decided_hard: combine(self.decided_hard, other.decided_hard),
-            over_budget: combine(self.over_budget, other.over_budget),
-            unjudged: combine(self.unjudged, other.unjudged),
-            shadow: combine(self.shadow, other.shadow),
-            deadline: combine(self.deadline, other.deadline),
-            tiers: self.tiers.with_each(other.tiers, combine),
+    /// Returns each counter except `tiers`, with its name in messages and in the metrics of a
+    /// service. The first two are in every message and all metrics, the others if they are not zero.
+    pub fn numbers(mut self) -> [(&'static str, u64); 8] {
+        self.numbers_mut().map(|(name, number)| (name, *number))
+    }
+
+    /// Returns [`numbers`](Self::numbers) to be set.
+    pub const fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 8] {
+        [
+            ("inferenceNumber", &mut self.inference),
+            ("hardExampleNumber", &mut self.hard),
+            ("fallbackNumber", &mut self.fallback),
+            ("hardNumber", &mut self.decided_hard),
+            ("overBudgetNumber", &mut self.over_budget),
+            ("unjudgedNumber", &mut self.unjudged),
+            ("shadowNumber", &mut self.shadow),
+            ("deadlineNumber", &mut self.deadline),
+        ]
+    }
+
+    fn with_each(mut self, other: Self, combine: fn(u64, u64) -> u64) -> Self {
+        self.tiers = self.tiers.with_each(other.tiers, combine);
+        for ((_, number), (_, other)) in self.numbers_mut().into_iter().zip(other.numbers()) {
+            *number = combine(*number, other);
         }
+        self
+    }
+}
+
+/// Encodes and decodes [`Counters`] as members of a message, with the names of
+/// [`Counters::numbers`].
+///
+/// Their own encoding has other names. Agents store it, and gateways report earlier runs in it.
+pub(crate) mod members {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _, ser::SerializeMap as _};
+    use serde_json::Value;
+
+    use super::Counters;
+    use crate::lenient;
+
+    /// Name of [`Counters::tiers`].
+    const TIERS: &str = "tierNumbers";
+    /// Number of members that no message lacks.
+    const REQUIRED: usize = 2;
+
+    pub(crate) fn serialize<S: Serializer>(counters: &Counters, to: S) -> Result<S::Ok, S::Error> {
+        let mut members = to.serialize_map(None)?;
+        for (position, (name, number)) in counters.numbers().into_iter().enumerate() {
+            if position < REQUIRED || number > 0 {
+                members.serialize_entry(name, &number)?;
+            }
+        }
+        if !counters.tiers.is_zero() {
+            members.serialize_entry(TIERS, &counters.tiers)?;
+        }
+        members.end()
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Counters, D::Error> {
+        let mut members = BTreeMap::<String, Value>::deserialize(input)?;
+        let mut counters = Counters::default();
+        for (position, (name, number)) in counters.numbers_mut().into_iter().enumerate() {
+            match members.remove(name) {
+                Some(value) => {
+                    let whole = lenient::whole_number(value);
+                    *number = whole.map_err(|why| D::Error::custom(format!("{name}: {why}")))?;
+                }
+                None if position < REQUIRED => return Err(D::Error::missing_field(name)),
+                None => {}
+            }
+        }
+        if let Some(tiers) = members.remove(TIERS) {
+            counters.tiers = serde_json::from_value(tiers).map_err(D::Error::custom)?;
+        }
+        Ok(counters)
     }
 }
 
@@ -345,6 +405,7 @@ impl RunCounters {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 
@@ -528,6 +589,38 @@ mod tests {
         assert_eq!(small.plus(large).minus(large), small);
         assert_eq!([small.max(large), large.max(small)], [large; 2]);
         assert_eq!(small.minus(large), Counters::default());
+    }
+
+    #[test]
+    fn each_number_has_its_own_name_in_messages() {
+        let message = json!({
+            "inferenceNumber": 2, "hardExampleNumber": 3, "fallbackNumber": 5, "hardNumber": 7,
+            "overBudgetNumber": 11, "unjudgedNumber": 13, "shadowNumber": 17, "deadlineNumber": 19,
+            "tierNumbers": [23, 29],
+        });
+        let encode = |counters| members::serialize(&counters, serde_json::value::Serializer);
+        assert_eq!(encode(primes(0)).expect("plain data"), message);
+        assert_eq!(members::deserialize(&message).expect("all members"), primes(0));
+        let zeros = json!({"inferenceNumber": 0, "hardExampleNumber": 0});
+        assert_eq!(encode(Counters::default()).expect("plain data"), zeros);
+        assert_eq!(members::deserialize(&zeros).expect("the others are 0"), Counters::default());
+        for bad in [json!({"inferenceNumber": 0}), json!({"hardExampleNumber": 0})] {
+            let error = members::deserialize(&bad).expect_err("incomplete").to_string();
+            assert!(error.contains("missing field"), "{error}");
+        }
+        let bad = json!({"inferenceNumber": 1, "hardExampleNumber": 0, "shadowNumber": -1});
+        let error = members::deserialize(&bad).expect_err("negative").to_string();
+        assert!(error.starts_with("shadowNumber: -1 is not a whole number"), "{error}");
+    }
+
+    #[test]
+    fn each_number_has_its_own_name_in_stored_totals() {
+        let stored = json!({
+            "inference": 2, "hard": 3, "fallback": 5, "decidedHard": 7, "overBudget": 11,
+            "unjudged": 13, "shadow": 17, "deadline": 19, "tiers": [23, 29],
+        });
+        assert_eq!(serde_json::to_value(primes(0)).expect("plain data"), stored);
+        assert_eq!(Counters::deserialize(stored).expect("all members"), primes(0));
     }
 
     #[test]

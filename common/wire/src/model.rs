@@ -406,7 +406,7 @@ mod tests {
             "results": [{"format": "pb", "url": "/model/m.pb", "metrics": {"loss": [0.5, 0.25], "empty": []}}],
         });
         let info: WorkerInfo = crate::decode(sedna.to_string().as_bytes()).unwrap();
-        assert_eq!(info.task_info.as_ref().unwrap().inference_number, 10);
+        assert_eq!(info.task_info.as_ref().unwrap().counters.inference, 10);
         assert_eq!(pairs(&info.models().unwrap()), [("loss", "0.25")]);
         for nothing in [json!({}), json!({"output": null}), json!({"output": {"models": null}})] {
             assert_eq!(models_of(&nothing), Ok(vec![]), "{nothing}");

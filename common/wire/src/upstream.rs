@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AgentInstance, AggregatorReport, ContentHash, Counters, DatasetReport, GatewayReport, KeyPin,
-    ModelOutput, ModelPresenceReport, ModelServerReport, PeerEndpoint, Revision, Role, TierCounts,
+    ModelOutput, ModelPresenceReport, ModelServerReport, PeerEndpoint, Revision, Role,
     TrainingReport, WorkerName, WorkerReason, gateway, unknown, unknown::deserialize_known,
 };
 
@@ -84,55 +84,15 @@ pub struct ReportOutput {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TaskInfo {
-    /// Number of samples inferred.
-    pub inference_number: u64,
-    /// Number of those samples that the cloud worker answered.
-    pub hard_example_number: u64,
-    /// Number of hard samples that the cloud worker did not answer.
-    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
-    pub fallback_number: u64,
-    /// Number of samples that a gateway decided to be hard, also those that the edge answered.
-    /// Like the following, zero for other workers.
-    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
-    pub hard_number: u64,
-    /// Number of hard samples that stayed at the edge because the cap of uploads was reached.
-    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
-    pub over_budget_number: u64,
-    /// Number of samples without a confidence.
-    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
-    pub unjudged_number: u64,
-    /// Number of easy samples that the cloud answered as well, for a comparison.
-    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
-    pub shadow_number: u64,
-    /// Number of hard samples that stayed at the edge because the client's time was too short.
-    #[serde(default, skip_serializing_if = "crate::counters::is_zero")]
-    pub deadline_number: u64,
-    /// Number of samples that each tier above a gateway answered, the next tier first.
-    #[serde(default, skip_serializing_if = "TierCounts::is_zero")]
-    pub tier_numbers: TierCounts,
-    /// `hard_example_number` divided by `inference_number`, 0 to 1.
+    /// The counters. Those of gateways are zero for other workers.
+    #[serde(flatten, with = "crate::counters::members")]
+    pub counters: Counters,
+    /// The share of samples that the cloud worker answered, 0 to 1.
     pub upload_cloud_ratio: f64,
     /// When the first run started, as the worker reported it.
     pub start_time: String,
     /// When the agent made this report, RFC 3339 in UTC.
     pub current_time: String,
-}
-
-impl TaskInfo {
-    /// Returns the totals as [`Counters`].
-    pub fn counters(&self) -> Counters {
-        Counters {
-            inference: self.inference_number,
-            hard: self.hard_example_number,
-            fallback: self.fallback_number,
-            decided_hard: self.hard_number,
-            over_budget: self.over_budget_number,
-            unjudged: self.unjudged_number,
-            shadow: self.shadow_number,
-            deadline: self.deadline_number,
-            tiers: self.tier_numbers,
-        }
-    }
 }
 
 /// The state of one worker.

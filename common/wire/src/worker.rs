@@ -5,9 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{
-    Counters, DecodeError, GatewayReport, TierCounts, counters::MAX_COUNTER, gateway, lenient,
-};
+use crate::{Counters, DecodeError, GatewayReport, counters::MAX_COUNTER, gateway, lenient};
 
 /// The info message of a worker, published on `neptune/workers/<worker-name>/info`.
 ///
@@ -57,59 +55,10 @@ pub struct WorkerInfo {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerTaskInfo {
-    /// Number of samples inferred.
-    #[serde(deserialize_with = "lenient::whole_number")]
-    pub inference_number: u64,
-    /// Number of those samples that the cloud worker answered.
-    #[serde(deserialize_with = "lenient::whole_number")]
-    pub hard_example_number: u64,
-    /// Number of hard samples that the cloud worker did not answer, so that the worker used its own
-    /// result. Zero for a worker that does not report it.
-    #[serde(
-        default,
-        deserialize_with = "lenient::whole_number",
-        skip_serializing_if = "crate::counters::is_zero"
-    )]
-    pub fallback_number: u64,
-    /// Number of samples that a gateway decided to be hard, also those that the edge answered.
-    /// Like the following, zero for other workers.
-    #[serde(
-        default,
-        deserialize_with = "lenient::whole_number",
-        skip_serializing_if = "crate::counters::is_zero"
-    )]
-    pub hard_number: u64,
-    /// Number of hard samples that stayed at the edge because the cap of uploads was reached.
-    #[serde(
-        default,
-        deserialize_with = "lenient::whole_number",
-        skip_serializing_if = "crate::counters::is_zero"
-    )]
-    pub over_budget_number: u64,
-    /// Number of samples without a confidence.
-    #[serde(
-        default,
-        deserialize_with = "lenient::whole_number",
-        skip_serializing_if = "crate::counters::is_zero"
-    )]
-    pub unjudged_number: u64,
-    /// Number of easy samples that the cloud answered as well, for a comparison.
-    #[serde(
-        default,
-        deserialize_with = "lenient::whole_number",
-        skip_serializing_if = "crate::counters::is_zero"
-    )]
-    pub shadow_number: u64,
-    /// Number of hard samples that stayed at the edge because the client's time was too short.
-    #[serde(
-        default,
-        deserialize_with = "lenient::whole_number",
-        skip_serializing_if = "crate::counters::is_zero"
-    )]
-    pub deadline_number: u64,
-    /// Number of samples that each tier above a gateway answered, the next tier first.
-    #[serde(default, skip_serializing_if = "TierCounts::is_zero")]
-    pub tier_numbers: TierCounts,
+    /// The counters as the worker reports them, possible or not. Those of gateways are zero for
+    /// other workers. A number may also be a string, or have a fraction of zeros.
+    #[serde(flatten, with = "crate::counters::members")]
+    pub counters: Counters,
     /// Informative only; the agent computes the ratio from the totals.
     #[serde(default, deserialize_with = "lenient::ratio")]
     pub upload_cloud_ratio: f64,
@@ -156,51 +105,31 @@ impl WorkerTaskInfo {
     /// Returns the counters.
     ///
     /// # Errors
-    /// [`DecodeError::OutOfRange`] when `inference_number` is above 2^53, or when another number is
-    /// above the one that includes it.
-    pub fn counters(&self) -> Result<Counters, DecodeError> {
-        if self.inference_number > MAX_COUNTER {
-            return Err(DecodeError::OutOfRange("taskInfo.inferenceNumber is above 2^53"));
-        }
-        if self.hard_example_number > self.inference_number {
-            return Err(DecodeError::OutOfRange(
-                "taskInfo.hardExampleNumber is above taskInfo.inferenceNumber",
-            ));
-        }
-        let counters = Counters {
-            inference: self.inference_number,
-            hard: self.hard_example_number,
-            fallback: self.fallback_number,
-            ..Counters::default()
+    /// [`DecodeError::OutOfRange`] when the number of samples is above 2^53, or when another number
+    /// is above the one that includes it.
+    pub fn checked(&self) -> Result<Counters, DecodeError> {
+        let Counters { inference, hard, fallback, .. } = self.counters;
+        let of_any_worker = Counters { inference, hard, fallback, ..Counters::default() };
+        let problem = if inference > MAX_COUNTER {
+            "taskInfo.inferenceNumber is above 2^53"
+        } else if hard > inference {
+            "taskInfo.hardExampleNumber is above taskInfo.inferenceNumber"
+        } else if !of_any_worker.are_possible() {
+            "taskInfo.hardExampleNumber and fallbackNumber are above taskInfo.inferenceNumber"
+        } else if !self.counters.are_possible() {
+            "taskInfo.hardNumber, unjudgedNumber or one of tierNumbers is above taskInfo.inferenceNumber, overBudgetNumber or deadlineNumber above hardNumber, or shadowNumber above 2^53"
+        } else {
+            return Ok(self.counters);
         };
-        if !counters.are_possible() {
-            return Err(DecodeError::OutOfRange(
-                "taskInfo.hardExampleNumber and fallbackNumber are above taskInfo.inferenceNumber",
-            ));
-        }
-        let counters = Counters {
-            decided_hard: self.hard_number,
-            over_budget: self.over_budget_number,
-            unjudged: self.unjudged_number,
-            shadow: self.shadow_number,
-            deadline: self.deadline_number,
-            tiers: self.tier_numbers,
-            ..counters
-        };
-        if !counters.are_possible() {
-            return Err(DecodeError::OutOfRange(
-                "taskInfo.hardNumber, unjudgedNumber or one of tierNumbers is above taskInfo.inferenceNumber, overBudgetNumber or deadlineNumber above hardNumber, or shadowNumber above 2^53",
-            ));
-        }
-        Ok(counters)
+        Err(DecodeError::OutOfRange(problem))
     }
 
     /// Returns the counters with those of the earlier processes.
     ///
     /// # Errors
-    /// As [`WorkerTaskInfo::counters`], also for the earlier ones and the sum.
-    pub fn counters_since(&self, earlier: &EarlierRuns) -> Result<Counters, DecodeError> {
-        let counters = self.counters()?.plus(earlier.counters);
+    /// As for [`WorkerTaskInfo::checked`], also for the earlier ones and the sum.
+    pub fn checked_with(&self, earlier: &EarlierRuns) -> Result<Counters, DecodeError> {
+        let counters = self.checked()?.plus(earlier.counters);
         if earlier.counters.are_possible() && counters.are_possible() {
             Ok(counters)
         } else {
@@ -226,7 +155,7 @@ mod tests {
         .unwrap();
         let task = info.task_info.unwrap();
         assert_eq!(
-            task.counters().unwrap(),
+            task.checked().unwrap(),
             Counters { inference: 1000, hard: 100, ..Counters::default() }
         );
         assert_eq!(task.start_time, "2020-11-03T08:39:22.517Z");
@@ -239,7 +168,7 @@ mod tests {
                 r#"{{"inferenceNumber":5,"hardExampleNumber":2,"earlierRuns":{{"startTime":"t",{earlier}}}}}"#
             );
             let task = task(&text)?;
-            task.counters_since(task.earlier_runs.as_ref().unwrap())
+            task.checked_with(task.earlier_runs.as_ref().unwrap())
         };
         let sum = Counters { inference: 15, hard: 3, fallback: 4, ..Counters::default() };
         assert_eq!(with(r#""inference":10,"hard":1,"fallback":4"#).unwrap(), sum);
@@ -265,7 +194,7 @@ mod tests {
             (r#"{"inferenceNumber":9007199254740992,"hardExampleNumber":0}"#, 1 << 53, 0),
         ] {
             let expected = Counters { inference, hard, ..Counters::default() };
-            assert_eq!(task(good).unwrap().counters().unwrap(), expected);
+            assert_eq!(task(good).unwrap().checked().unwrap(), expected);
         }
         let start = |start: &str| {
             let text = r#"{"inferenceNumber":1,"hardExampleNumber":0,"startTime":"#;
@@ -291,7 +220,7 @@ mod tests {
             deadline: 1,
             tiers: [2, 1].into_iter().collect(),
         };
-        assert_eq!(task(text).unwrap().counters().unwrap(), expected);
+        assert_eq!(task(text).unwrap().checked().unwrap(), expected);
         for (field, value) in [
             ("hardNumber", 21),
             ("overBudgetNumber", 1),
@@ -300,7 +229,7 @@ mod tests {
         ] {
             let text = r#"{"inferenceNumber":20,"hardExampleNumber":0,"#;
             let bad = task(&format!("{text}\"{field}\":{value}}}")).unwrap();
-            assert!(bad.counters().is_err(), "{field}");
+            assert!(bad.checked().is_err(), "{field}");
         }
         let task = task(r#"{"inferenceNumber":1,"hardExampleNumber":0}"#).unwrap();
         let text = serde_json::to_string(&task).unwrap();
@@ -314,7 +243,7 @@ mod tests {
                 r#"{{"taskInfo":{{"inferenceNumber":1,"hardExampleNumber":0}},"gateway":{gateway}}}"#
             );
             let info = WorkerInfo::decode(text.as_bytes()).unwrap();
-            assert_eq!(info.task_info.unwrap().inference_number, 1, "{gateway}");
+            assert_eq!(info.task_info.unwrap().counters.inference, 1, "{gateway}");
         }
     }
 
@@ -323,7 +252,7 @@ mod tests {
         for ratio in ["null", "NaN", "-Infinity", r#""0.5""#, r#""high""#, "{}", "[1]", "true"] {
             let text = r#"{"inferenceNumber":3,"hardExampleNumber":1,"uploadCloudRatio":"#;
             let task = task(&format!("{text} {ratio}, \"updateTime\": {ratio}}}"));
-            assert_eq!(task.unwrap().inference_number, 3, "{ratio}");
+            assert_eq!(task.unwrap().counters.inference, 3, "{ratio}");
         }
         let text = br#"{"name":1,"namespace":null,"ownerName":{},"ownerKind":[],"kind":NaN,"status":null,"note":"a NaN \" NaN"}"#;
         assert_eq!(WorkerInfo::decode(text).unwrap().status, "");
@@ -346,26 +275,16 @@ mod tests {
         ] {
             assert!(WorkerInfo::decode(bad.as_bytes()).is_err(), "{bad} was accepted");
         }
-        let more_hard = WorkerTaskInfo {
-            inference_number: 1,
-            hard_example_number: 2,
-            fallback_number: 0,
-            hard_number: 0,
-            over_budget_number: 0,
-            unjudged_number: 0,
-            shadow_number: 0,
-            deadline_number: 0,
-            tier_numbers: TierCounts::default(),
+        let with = |counters| WorkerTaskInfo {
+            counters,
             upload_cloud_ratio: 2.0,
             start_time: String::new(),
             update_time: String::new(),
             earlier_runs: None,
         };
-        assert!(more_hard.counters().is_err());
-        let more_fallbacks =
-            WorkerTaskInfo { inference_number: 2, fallback_number: 1, ..more_hard.clone() };
-        assert!(more_fallbacks.counters().is_err());
-        let too_many = WorkerTaskInfo { inference_number: u64::MAX, ..more_hard };
-        assert!(too_many.counters().is_err());
+        for (inference, hard, fallback) in [(1, 2, 0), (2, 2, 1), (u64::MAX, 2, 0)] {
+            let bad = Counters { inference, hard, fallback, ..Counters::default() };
+            assert!(with(bad).checked().is_err(), "{bad:?} was accepted");
+        }
     }
 }

@@ -30,7 +30,7 @@ fn sync_with_unknown_resource_is_answered() {
 fn report_with_unknown_values_still_counts() {
     let report: StatusReport = decode(include_bytes!("golden/status-next.json")).unwrap();
     assert_eq!(report.phase, Phase::Pending, "neither running nor failed, as far as is known");
-    let counters = report.output.task_info.unwrap().counters();
+    let counters = report.output.task_info.unwrap().counters;
     assert_eq!((counters.inference, counters.decided_hard, counters.over_budget), (9, 3, 1));
     let [worker] = &report.workers[..] else {
         unreachable!("a worker of an unknown role is skipped")
@@ -95,14 +95,14 @@ fn worker_message_of_another_version_is_counted() {
         shadow: 3,
         ..Counters::default()
     };
-    assert_eq!(next.task_info.unwrap().counters().unwrap(), expected);
+    assert_eq!(next.task_info.unwrap().checked().unwrap(), expected);
     let gateway = next.gateway.unwrap();
     assert_eq!(gateway.signal, GatewaySignal::Unknown);
     assert_eq!(gateway.threshold.unwrap().to_string(), "0.713");
     assert_eq!(gateway.problems[0].reason, GatewayProblemReason::Unknown);
     let previous = read(include_bytes!("golden/worker-info-previous.json"));
     let counted = Counters { inference: 9, hard: 2, ..Counters::default() };
-    assert_eq!(previous.task_info.unwrap().counters().unwrap(), counted);
+    assert_eq!(previous.task_info.unwrap().checked().unwrap(), counted);
     assert_eq!(previous.gateway, None);
 }
 

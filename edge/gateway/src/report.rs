@@ -248,9 +248,7 @@ fn message(
     (totals, earlier): (&Totals, Option<Earlier>),
     report: GatewayReport,
 ) -> WorkerInfo {
-    #[expect(clippy::cast_precision_loss, reason = "informative only")]
-    let ratio =
-        if totals.inference == 0 { 0.0 } else { totals.cloud as f64 / totals.inference as f64 };
+    let counters = counters_of(totals);
     WorkerInfo {
         name: identity.worker.clone(),
         namespace: identity.namespace.clone(),
@@ -259,21 +257,13 @@ fn message(
         kind: "inference".to_owned(),
         status: "running".to_owned(),
         task_info: Some(WorkerTaskInfo {
-            inference_number: totals.inference,
-            hard_example_number: totals.cloud,
-            fallback_number: totals.fallback,
-            hard_number: totals.hard,
-            over_budget_number: totals.over_budget,
-            unjudged_number: totals.unjudged,
-            shadow_number: totals.shadow,
-            deadline_number: totals.deadline,
-            tier_numbers: totals.tiers,
-            upload_cloud_ratio: ratio,
+            upload_cloud_ratio: counters.upload_cloud_ratio(),
+            counters,
             start_time: format!("{started:.3}"),
             update_time: format!("{now:.3}"),
             earlier_runs: earlier.map(|earlier| EarlierRuns {
                 start_time: format!("{:.9}", earlier.since),
-                counters: counters(&earlier.totals),
+                counters: counters_of(&earlier.totals),
             }),
         }),
         output: None,
@@ -282,7 +272,7 @@ fn message(
     }
 }
 
-const fn counters(totals: &Totals) -> Counters {
+const fn counters_of(totals: &Totals) -> Counters {
     Counters {
         inference: totals.inference,
         hard: totals.cloud,
@@ -341,7 +331,7 @@ mod tests {
         let report = report.unwrap();
         let read = WorkerInfo::decode(report.to_string().as_bytes()).unwrap();
         let task = read.task_info.unwrap();
-        let counters = task.counters().unwrap();
+        let counters = task.checked().unwrap();
         let expected = Counters {
             inference: 4,
             hard: 1,

@@ -36,7 +36,7 @@ fn model(agent: &Agent) -> Value {
 fn counted(inference: u64) -> impl Fn(&StatusReport) -> bool {
     move |report| {
         let task = report.output.task_info.as_ref();
-        task.is_some_and(|task| task.inference_number == inference)
+        task.is_some_and(|task| task.counters.inference == inference)
     }
 }
 
@@ -66,7 +66,7 @@ async fn node_behind_eventbus_runs_its_worker_and_sends_little() {
         client.publish("run-1", n, n / 2).await;
     }
     let report = cloud.status(SERVICE, "counted", counted(50)).await;
-    assert_eq!(report.output.task_info.unwrap().hard_example_number, 25);
+    assert_eq!(report.output.task_info.unwrap().counters.hard, 25);
 
     // While nothing changes, only heartbeats are sent between the repetitions.
     let idle = |received: &cloud::Received| {

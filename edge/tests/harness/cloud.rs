@@ -62,7 +62,7 @@ pub fn add_typed_content(resource: Resource, object: &mut Value) {
 
 fn counted(payload: &[u8]) -> u64 {
     let report = decode::<StatusReport>(payload).ok();
-    report.and_then(|report| report.output.task_info).map_or(0, |task| task.inference_number)
+    report.and_then(|report| report.output.task_info).map_or(0, |task| task.counters.inference)
 }
 
 impl Cloud {

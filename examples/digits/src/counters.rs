@@ -1,7 +1,7 @@
 //! The edge worker's counters, and the message that reports them. Pure; clocks are arguments.
 
 use jiff::Timestamp;
-use neptune_wire::{Counters, TierCounts, WorkerInfo, WorkerTaskInfo};
+use neptune_wire::{Counters, WorkerInfo, WorkerTaskInfo};
 use serde_json::json;
 
 use crate::evaluate::Quality;
@@ -85,16 +85,8 @@ impl WorkerCounters {
             kind: "inference".to_owned(),
             status: status.to_owned(),
             task_info: Some(WorkerTaskInfo {
-                inference_number: self.counters.inference,
-                hard_example_number: self.counters.hard,
-                fallback_number: self.counters.fallback,
-                // This worker decides itself: only gateways report these.
-                hard_number: 0,
-                over_budget_number: 0,
-                unjudged_number: 0,
-                shadow_number: 0,
-                deadline_number: 0,
-                tier_numbers: TierCounts::default(),
+                // This worker decides itself: the counters of gateways are zero.
+                counters: self.counters,
                 upload_cloud_ratio: self.counters.upload_cloud_ratio(),
                 start_time: format!("{:.3}", self.started),
                 update_time: format!("{:.3}", self.updated),

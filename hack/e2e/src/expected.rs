@@ -41,7 +41,7 @@ impl WorkerObserver {
                 let info: WorkerInfo = neptune_wire::decode(&message.payload).unwrap();
                 let Some(task) = info.task_info else { continue };
                 if name.as_str().contains(worker) {
-                    let counters = task.counters().unwrap();
+                    let counters = task.checked().unwrap();
                     let mut runs = recorded.lock().unwrap();
                     let run = runs.entry((name.to_string(), task.start_time)).or_default();
                     run.highest = run.highest.max(counters);

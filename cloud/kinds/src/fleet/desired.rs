@@ -400,6 +400,25 @@ mod tests {
     }
 
     #[test]
+    fn notices_before_every_object_was_planned_are_dropped() {
+        let mut desired = FleetDesired::default();
+        desired.begin_initial_sync([service("a")].into(), BTreeSet::new());
+        let gone_uids = |desired: &mut FleetDesired, has_planned| {
+            let gone_uids: BTreeSet<_> = ["of an object that may exist".to_owned()].into();
+            let notices = SyncNotices { gone_uids, newer_start: None };
+            desired.on_sync(&node("edge0"), sync(&["a"]), notices);
+            let messages =
+                if has_planned { next(desired, 2) } else { set(desired, "edge0", "a", 1) };
+            match messages.last() {
+                Some((_, DownstreamMessage::Index(index))) => index.gone_uids.len(),
+                last => unreachable!("{last:?} is no index"),
+            }
+        };
+        assert_eq!(gone_uids(&mut desired, false), 0, "the node keeps its totals");
+        assert_eq!(gone_uids(&mut desired, true), 1);
+    }
+
+    #[test]
     fn content_that_changes_before_its_turn_is_sent_once() {
         let mut desired = synced();
         for (name, value) in [("a", 1), ("b", 1), ("a", 2)] {

@@ -178,7 +178,7 @@ impl FleetState {
         let place = (key.clone(), node.clone());
         let mut counted = false;
         if let Some(info) = &report.output.task_info {
-            let (instance, counters) = (&report.instance, info.counters());
+            let (instance, counters) = (&report.instance, info.counters);
             let order = (report.epoch, report.seq);
             counted = self.on_counters(node, &report.uid, (instance, order), counters);
             counted |= self.refused.accept(node, key);

@@ -81,8 +81,8 @@ impl Report {
     fn of(report: &neptune_api::AgentCounters) -> Self {
         Self {
             node: report.node.clone(),
-            inferences: report.inference_number,
-            hard_examples: report.hard_example_number,
+            inferences: report.counters.inference_number,
+            hard_examples: report.counters.hard_example_number,
             epoch: report.epoch,
             seq: report.seq,
         }

@@ -132,7 +132,7 @@ impl Upstream {
         self.on_model_outputs(node, key, &report.output.models);
         // Refused counters do not hide the states.
         let info = report.output.task_info.as_ref();
-        let checked = info.map_or(Ok(()), |info| self.check_counters(node, key, info.counters()));
+        let checked = info.map_or(Ok(()), |info| self.check_counters(node, key, info.counters));
         if let Err(rejected) = &checked {
             report.output.task_info = None;
             if matches!(rejected, Rejected::Impossible { .. }) {

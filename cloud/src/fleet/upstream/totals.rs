@@ -34,12 +34,12 @@ impl Upstream {
                 }
                 continue;
             }
-            if let Err(rejected) = self.check_counters(node, key, totals.counters()) {
+            if let Err(rejected) = self.check_counters(node, key, totals.counters) {
                 outcome.rejected = Some(rejected);
                 continue;
             }
             let message = (&sync.instance, (sync.epoch, 0));
-            if self.fleet.lock().on_counters(node, uid, message, totals.counters()) {
+            if self.fleet.lock().on_counters(node, uid, message, totals.counters) {
                 self.report(FleetChange::Object(key.clone(), node.clone()));
             }
         }

@@ -187,15 +187,7 @@ impl Reporter {
             ..
         } = subject;
         let task_info = total.has_counted.then(|| TaskInfo {
-            inference_number: total.counters.inference,
-            hard_example_number: total.counters.hard,
-            fallback_number: total.counters.fallback,
-            hard_number: total.counters.decided_hard,
-            over_budget_number: total.counters.over_budget,
-            unjudged_number: total.counters.unjudged,
-            shadow_number: total.counters.shadow,
-            deadline_number: total.counters.deadline,
-            tier_numbers: total.counters.tiers,
+            counters: total.counters,
             upload_cloud_ratio: total.counters.upload_cloud_ratio(),
             start_time: total.first_start.clone(),
             current_time: String::new(),
@@ -391,7 +383,7 @@ mod tests {
         let report = &second.reports[0].1;
         assert_eq!((report.epoch, report.seq, report.revision), (3, 2, Revision(7)));
         let task = report.output.task_info.as_ref().unwrap();
-        assert_eq!((task.inference_number, task.hard_example_number), (20, 10));
+        assert_eq!((task.counters.inference, task.counters.hard), (20, 10));
         assert!((task.upload_cloud_ratio - 0.5).abs() < f64::EPSILON);
         assert_eq!(task.current_time, "1970-01-01T00:00:00.000Z");
 

@@ -1,15 +1,16 @@
 //! A model of counting: services move between nodes, messages are lost, doubled and reordered,
-//! workers and agents restart. The total is never above what was inferred, and equal when everything
-//! was delivered.
+//! workers and agents restart. No counter is ever above what was counted, and each is equal when
+//! everything was delivered.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use neptune_wire::{
     AgentInstance, Counters, ObjectContent, ObjectKey, Replica, RunReport, Source, Sync,
-    SyncNotices, WorkerInfo, WorkerName, source::DownstreamMessage,
+    SyncNotices, TaskInfo, WorkerInfo, WorkerName, WorkerTaskInfo, source::DownstreamMessage,
 };
 use proptest::{prelude::*, sample::Index as Pick};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
 use crate::{domain::worker_count::WorkerCount, worker::counts::Counts};
@@ -22,8 +23,8 @@ enum Op {
     Move(Option<usize>),
     /// The service is deleted and created again with another UID.
     Recreate,
-    /// The worker of a node counts this many samples and reports them to its agent.
-    Count(usize, u64),
+    /// The worker of a node counts these samples and reports them to its agent.
+    Count(usize, Counters),
     /// The container of a worker starts again; its clock may state the same start time.
     RestartWorker(usize, bool),
     RestartAgent(usize),
@@ -39,18 +40,20 @@ enum Op {
 #[derive(Debug, Clone)]
 enum Message {
     Down(usize, DownstreamMessage),
-    Status(usize, String, Counters),
+    Status(usize, String, TaskInfo),
     Sync(usize, Sync),
 }
 
 struct Node {
     replica: Replica,
     counts: Counts,
-    disk: BTreeMap<(String, WorkerName), WorkerCount>,
+    /// The encoded counts.
+    disk: BTreeMap<(String, WorkerName), String>,
     source: Source,
     container: u64,
     start: u64,
-    inferred: u64,
+    /// What the present process of the worker counted.
+    counters: Counters,
 }
 
 struct World {
@@ -60,7 +63,8 @@ struct World {
     in_flight: Vec<Message>,
     /// What the controller has counted, per UID and node.
     counted: BTreeMap<(String, usize), Counters>,
-    inferred_total: BTreeMap<String, u64>,
+    /// What the workers counted, per UID.
+    expected: BTreeMap<String, Counters>,
     containers: u64,
 }
 
@@ -72,8 +76,42 @@ fn worker() -> WorkerName {
     "w".parse().unwrap()
 }
 
-fn counters(inference: u64) -> Counters {
-    Counters { inference, hard: inference / 2, ..Counters::default() }
+/// A message after its way over a topic.
+fn sent<T: Serialize + DeserializeOwned>(message: &T) -> T {
+    serde_json::from_value(serde_json::to_value(message).unwrap()).unwrap()
+}
+
+/// Counters of different primes: those of `small` in this order.
+fn primes(inference: u64, decided_hard: u64, small: &[u64]) -> Counters {
+    let &[hard, fallback, over_budget, unjudged, shadow, deadline, ref tiers @ ..] = small else {
+        unreachable!("there are eight")
+    };
+    let tiers = tiers.iter().copied().collect();
+    Counters {
+        inference,
+        hard,
+        fallback,
+        decided_hard,
+        over_budget,
+        unjudged,
+        shadow,
+        deadline,
+        tiers,
+    }
+}
+
+/// What a worker counts between two reports: each counter grows by another prime.
+fn samples() -> impl Strategy<Value = Counters> {
+    let inference = prop::sample::select(vec![53, 59, 61, 67]);
+    let decided_hard = prop::sample::select(vec![29, 31, 37, 41]);
+    let small = Just(vec![2, 3, 5, 7, 11, 13, 17, 19]).prop_shuffle();
+    (inference, decided_hard, small)
+        .prop_map(|(inference, decided_hard, small)| primes(inference, decided_hard, &small))
+}
+
+/// What a worker counts between its last report and its end.
+fn last() -> Counters {
+    primes(23, 19, &[7, 5, 3, 17, 13, 2, 11])
 }
 
 impl World {
@@ -85,7 +123,7 @@ impl World {
             source: Source::default(),
             container: 0,
             start: 0,
-            inferred: 0,
+            counters: Counters::default(),
         };
         Self {
             nodes: (0..NODES).map(|_| node()).collect(),
@@ -93,7 +131,7 @@ impl World {
             uid: 1,
             in_flight: Vec::new(),
             counted: BTreeMap::new(),
-            inferred_total: BTreeMap::new(),
+            expected: BTreeMap::new(),
             containers: 0,
         }
     }
@@ -116,7 +154,7 @@ impl World {
             Op::RestartWorker(node, same_clock) => {
                 self.containers += 1;
                 let node = &mut self.nodes[node];
-                (node.container, node.inferred) = (self.containers, 0);
+                (node.container, node.counters) = (self.containers, Counters::default());
                 node.start += u64::from(!same_clock);
             }
             Op::RestartAgent(node) => {
@@ -124,14 +162,24 @@ impl World {
                 let objects = replica.objects().values();
                 let uids: BTreeSet<_> =
                     objects.map(|object| object.content.metadata.uid.as_str()).collect();
-                *counts = Counts::restore(disk.clone(), &uids);
+                let stored = disk.iter().map(|(key, count)| {
+                    let count: WorkerCount = serde_json::from_str(count).unwrap();
+                    (key.clone(), count)
+                });
+                *counts = Counts::restore(stored.collect(), &uids);
             }
             Op::Report(node) => {
                 let (held, counts) = (&self.nodes[node].replica, &self.nodes[node].counts);
                 if let Some(object) = held.objects().get(&key()) {
                     let uid = object.content.metadata.uid.clone();
                     let total = counts.total(&uid).counters;
-                    self.in_flight.push(Message::Status(node, uid, total));
+                    let report = TaskInfo {
+                        counters: total,
+                        upload_cloud_ratio: total.upload_cloud_ratio(),
+                        start_time: String::new(),
+                        current_time: String::new(),
+                    };
+                    self.in_flight.push(Message::Status(node, uid, report));
                 }
             }
             Op::Sync(node) => {
@@ -174,20 +222,28 @@ impl World {
     }
 
     /// Counts samples of the worker, which runs only while the node has the object.
-    fn count(&mut self, node: usize, samples: u64) {
+    fn count(&mut self, node: usize, samples: Counters) {
         let held = self.nodes[node].replica.objects().get(&key());
         if let Some(uid) = held.map(|object| object.content.metadata.uid.clone()) {
             self.observe(node, &uid, samples);
         }
     }
 
-    fn observe(&mut self, node: usize, uid: &str, samples: u64) {
+    fn observe(&mut self, node: usize, uid: &str, samples: Counters) {
         let node = &mut self.nodes[node];
-        node.inferred += samples;
-        *self.inferred_total.entry(uid.to_owned()).or_default() += samples;
-        let info: WorkerInfo = serde_json::from_value(json!({})).unwrap();
+        node.counters = node.counters.plus(samples);
+        let expected = self.expected.entry(uid.to_owned()).or_default();
+        *expected = expected.plus(samples);
         let (run, start) = (format!("{}@s", node.container), format!("t{}", node.start));
-        let counters = counters(node.inferred);
+        let task = sent(&WorkerTaskInfo {
+            counters: node.counters,
+            upload_cloud_ratio: 0.0,
+            start_time: start.clone(),
+            update_time: String::new(),
+            earlier_runs: None,
+        });
+        let counters = task.checked().unwrap();
+        let info: WorkerInfo = serde_json::from_value(json!({ "taskInfo": task })).unwrap();
         let report = RunReport { run: Some(&run), start: &start, counters, is_inherited: false };
         node.counts.observe(&key(), uid, &worker(), &info, Some(&report)).unwrap();
         node.save();
@@ -196,11 +252,13 @@ impl World {
     fn deliver(&mut self, message: Message) {
         match message {
             Message::Down(number, message) => self.on_down(number, message),
-            Message::Status(node, uid, counters) => self.on_counted(node, uid, counters),
+            Message::Status(node, uid, report) => {
+                self.on_counted(node, uid, sent(&report).counters);
+            }
             Message::Sync(number, sync) => {
-                let current = self.uid();
+                let (sync, current) = (sent(&sync), self.uid());
                 for (uid, totals) in &sync.departed {
-                    self.on_counted(number, uid.clone(), totals.counters());
+                    self.on_counted(number, uid.clone(), totals.counters);
                 }
                 let gone_uids = sync.departed.keys().filter(|uid| **uid != current).cloned();
                 let notices = SyncNotices { gone_uids: gone_uids.collect(), newer_start: None };
@@ -235,16 +293,16 @@ impl World {
         }
         if let Some(uid) = before {
             // The worker reports once more when it is stopped.
-            self.observe(number, &uid, 7);
+            self.observe(number, &uid, last());
             self.nodes[number].counts.set_departed(&uid);
             self.nodes[number].save();
         }
         self.apply(Op::RestartWorker(number, false));
     }
 
-    fn total(&self, uid: &str) -> u64 {
+    fn total(&self, uid: &str) -> Counters {
         let of_uid = self.counted.iter().filter(|((of, _), _)| of == uid);
-        of_uid.map(|(_, counters)| counters.inference).sum()
+        of_uid.fold(Counters::default(), |sum, (_, counters)| sum.plus(*counters))
     }
 
     /// Everything is delivered, and every node reports.
@@ -267,7 +325,10 @@ impl Node {
     fn save(&mut self) {
         for (key, count) in self.counts.unsaved() {
             match count {
-                Some(count) => drop(self.disk.insert(key.clone(), count.clone())),
+                Some(count) => {
+                    let count = serde_json::to_string(count).unwrap();
+                    drop(self.disk.insert(key.clone(), count))
+                }
                 None => drop(self.disk.remove(key)),
             }
         }
@@ -281,7 +342,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         3 => prop::option::weighted(0.8, node()).prop_map(Op::Move),
         1 => Just(Op::Recreate),
-        6 => (node(), 1..50u64).prop_map(|(node, samples)| Op::Count(node, samples)),
+        6 => (node(), samples()).prop_map(|(node, samples)| Op::Count(node, samples)),
         1 => (node(), any::<bool>()).prop_map(|(node, same)| Op::RestartWorker(node, same)),
         1 => node().prop_map(Op::RestartAgent),
         4 => node().prop_map(Op::Report),
@@ -298,14 +359,14 @@ proptest! {
         let mut world = World::new();
         for op in ops {
             world.apply(op);
-            for (uid, inferred_total) in &world.inferred_total {
-                prop_assert!(world.total(uid) <= *inferred_total, "{uid} after {op:?}");
+            for (uid, expected) in &world.expected {
+                prop_assert_eq!(world.total(uid).max(*expected), *expected, "{} after {:?}", uid, op);
             }
         }
         world.settle();
         let uid = world.uid();
-        let inferred_total = world.inferred_total.get(&uid).copied().unwrap_or_default();
-        prop_assert_eq!(world.total(&uid), inferred_total);
+        let expected = world.expected.get(&uid).copied().unwrap_or_default();
+        prop_assert_eq!(world.total(&uid), expected);
         for node in &world.nodes {
             prop_assert!(node.counts.departed().keys().all(|departed| *departed == uid));
         }
@@ -315,14 +376,18 @@ proptest! {
 #[test]
 fn service_moved_away_and_back_keeps_its_totals() {
     let mut world = World::new();
-    for (place, samples) in [(0, 900), (1, 50), (0, 1000)] {
+    let small = [2, 3, 5, 7, 11, 13, 17, 19];
+    let counted = [primes(53, 29, &small), primes(59, 31, &small), primes(61, 37, &small)];
+    for (place, samples) in [0, 1, 0].into_iter().zip(counted) {
         world.apply(Op::Move(Some(place)));
         world.settle();
         world.count(place, samples);
         world.settle();
     }
-    // Two workers were stopped, and reported 7 more each.
-    assert_eq!(world.total("uid-1"), 1950 + 14);
+    // Two workers were stopped, and reported once more each.
+    let expected =
+        primes(173 + 46, 97 + 38, &[6 + 14, 9 + 10, 15 + 6, 21 + 34, 33 + 26, 39 + 4, 51 + 22, 57]);
+    assert_eq!(world.total("uid-1"), expected);
 }
 
 #[test]
@@ -330,8 +395,9 @@ fn service_moved_away_while_its_node_was_offline_keeps_its_totals() {
     let mut world = World::new();
     world.apply(Op::Move(Some(0)));
     world.settle();
-    world.count(0, 300);
+    let samples = primes(53, 29, &[2, 3, 5, 7, 11, 13, 17, 19]);
+    world.count(0, samples);
     world.apply(Op::Move(Some(1)));
     world.settle();
-    assert_eq!(world.total("uid-1"), 300 + 7);
+    assert_eq!(world.total("uid-1"), samples.plus(last()));
 }

@@ -282,20 +282,8 @@ impl Counts {
     pub fn departed(&self) -> BTreeMap<String, DepartedTotals> {
         let departed = self.counts.iter().filter(|(_, count)| count.departed > 0);
         let totals = |((uid, _), count): (&(String, WorkerName), &WorkerCount)| {
-            let total = self.total(uid).counters;
-            let object = count.object.clone();
-            let totals = DepartedTotals {
-                object,
-                inference_number: total.inference,
-                hard_example_number: total.hard,
-                fallback_number: total.fallback,
-                hard_number: total.decided_hard,
-                over_budget_number: total.over_budget,
-                unjudged_number: total.unjudged,
-                shadow_number: total.shadow,
-                deadline_number: total.deadline,
-                tier_numbers: total.tiers,
-            };
+            let (object, counters) = (count.object.clone(), self.total(uid).counters);
+            let totals = DepartedTotals { object, counters };
             (uid.clone(), totals)
         };
         departed.map(totals).collect()
@@ -468,7 +456,7 @@ mod tests {
         let mut counts = Counts::default();
         observe(&mut counts, "w", "1", 1000);
         assert!(counts.set_current(&service(), None));
-        assert_eq!(counts.departed()["uid"].inference_number, 1000);
+        assert_eq!(counts.departed()["uid"].counters.inference, 1000);
         assert!(!counts.set_current(&service(), Some("uid")));
         assert!(counts.departed().is_empty());
         observe(&mut counts, "w", "2", 50);
@@ -482,7 +470,7 @@ mod tests {
         counts.set_current(&service(), Some("newer uid"));
         counts.forget_gone(&["another".to_owned()].into());
         observe(&mut counts, "w", "1", 20);
-        assert_eq!(counts.departed()["uid"].inference_number, 20, "its last message");
+        assert_eq!(counts.departed()["uid"].counters.inference, 20, "its last message");
         counts.mark_saved();
         counts.forget_gone(&["uid".to_owned()].into());
         assert_eq!(counts.departed(), BTreeMap::new());

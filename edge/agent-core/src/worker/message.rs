@@ -164,14 +164,14 @@ pub fn parse<'a>(
     let counts = match context.sum(wanted, task) {
         Some((start, earlier)) => WorkerCounters {
             run: run.map(|_| gateway_run(&start)),
-            counters: task.counters_since(earlier).map_err(invalid)?,
+            counters: task.checked_with(earlier).map_err(invalid)?,
             start,
             is_inherited,
         },
         None => WorkerCounters {
             run,
             start: start_time::normalize(&task.start_time),
-            counters: task.counters().map_err(invalid)?,
+            counters: task.checked().map_err(invalid)?,
             is_inherited,
         },
     };

@@ -76,7 +76,7 @@ async fn worker_waits_for_a_cloud_that_starts_after_it() {
     assert!(near(&line["joint"], expected().joint), "{line}");
     let done = reports.until(|report| report.status == "completed").await;
     assert_eq!(counted(&done), (600, line["hardExampleNumber"].as_u64().unwrap()));
-    assert_eq!(done.task_info.unwrap().fallback_number, 0);
+    assert_eq!(done.task_info.unwrap().counters.fallback, 0);
     assert!(worker.terminate().await.success());
 }
 

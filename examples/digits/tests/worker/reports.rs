@@ -31,5 +31,5 @@ impl Reports {
 /// The counters of a report: inferred samples and hard examples.
 pub fn counted(report: &WorkerInfo) -> (u64, u64) {
     let task = report.task_info.as_ref().unwrap();
-    (task.inference_number, task.hard_example_number)
+    (task.counters.inference, task.counters.hard)
 }

@@ -144,19 +144,10 @@ pub fn is_running(status: &JointInferenceServiceStatus) -> bool {
 /// # Panics
 /// If a metric is not a number.
 pub fn totals(status: &JointInferenceServiceStatus) -> Counters {
-    let metric = |key: &str| {
-        let found = status.metrics.iter().find(|metric| metric.key == key);
-        found.map_or(0, |metric| metric.value.parse().unwrap())
-    };
-    Counters {
-        inference: metric("inferenceNumber"),
-        hard: metric("hardExampleNumber"),
-        fallback: metric("fallbackNumber"),
-        decided_hard: metric("hardNumber"),
-        over_budget: metric("overBudgetNumber"),
-        unjudged: metric("unjudgedNumber"),
-        shadow: metric("shadowNumber"),
-        deadline: metric("deadlineNumber"),
-        ..Counters::default()
+    let mut totals = Counters::default();
+    for (name, number) in totals.numbers_mut() {
+        let metric = status.metrics.iter().find(|metric| metric.key == name);
+        *number = metric.map_or(0, |metric| metric.value.parse().unwrap());
     }
+    totals
 }

@@ -37,57 +37,44 @@ pub fn add_counts(
         });
         let report = &mut reports[position];
         (report.epoch, report.seq) = (report.epoch, report.seq).max((*epoch, *seq));
-        let highest = counters_of(report).max(*counters);
-        report.inference_number = highest.inference;
-        report.hard_example_number = highest.hard;
-        report.fallback_number = highest.fallback;
-        report.hard_number = highest.decided_hard;
-        report.over_budget_number = highest.over_budget;
-        report.unjudged_number = highest.unjudged;
-        report.shadow_number = highest.shadow;
-        report.deadline_number = highest.deadline;
-        report.tier_numbers = highest.tiers.counts().to_vec();
+        report.counters = totals_of(counters_of(&report.counters).max(*counters));
     }
-    let mut folded = previous.folded.as_ref().map_or_else(Counters::default, |folded| Counters {
-        inference: folded.inference_number,
-        hard: folded.hard_example_number,
-        fallback: folded.fallback_number,
-        decided_hard: folded.hard_number,
-        over_budget: folded.over_budget_number,
-        unjudged: folded.unjudged_number,
-        shadow: folded.shadow_number,
-        deadline: folded.deadline_number,
-        tiers: folded.tier_numbers.iter().copied().collect(),
-    });
+    let mut folded = previous.folded.as_ref().map(counters_of).unwrap_or_default();
     while let Some(position) = position_to_fold(&reports, is_dropped) {
-        folded = folded.plus(counters_of(&reports.remove(position)));
+        folded = folded.plus(counters_of(&reports.remove(position).counters));
     }
-    let totals = reports.iter().fold(folded, |sum, report| sum.plus(counters_of(report)));
-    let folded = (!folded.are_zero()).then_some(CounterTotals {
-        inference_number: folded.inference,
-        hard_example_number: folded.hard,
-        fallback_number: folded.fallback,
-        hard_number: folded.decided_hard,
-        over_budget_number: folded.over_budget,
-        unjudged_number: folded.unjudged,
-        shadow_number: folded.shadow,
-        deadline_number: folded.deadline,
-        tier_numbers: folded.tiers.counts().to_vec(),
-    });
+    let totals = reports.iter().fold(folded, |sum, report| sum.plus(counters_of(&report.counters)));
+    let folded = (!folded.are_zero()).then(|| totals_of(folded));
     (reports, folded, totals)
 }
 
-fn counters_of(report: &AgentCounters) -> Counters {
+/// The counters of a status.
+fn counters_of(totals: &CounterTotals) -> Counters {
     Counters {
-        inference: report.inference_number,
-        hard: report.hard_example_number,
-        fallback: report.fallback_number,
-        decided_hard: report.hard_number,
-        over_budget: report.over_budget_number,
-        unjudged: report.unjudged_number,
-        shadow: report.shadow_number,
-        deadline: report.deadline_number,
-        tiers: report.tier_numbers.iter().copied().collect(),
+        inference: totals.inference_number,
+        hard: totals.hard_example_number,
+        fallback: totals.fallback_number,
+        decided_hard: totals.hard_number,
+        over_budget: totals.over_budget_number,
+        unjudged: totals.unjudged_number,
+        shadow: totals.shadow_number,
+        deadline: totals.deadline_number,
+        tiers: totals.tier_numbers.iter().copied().collect(),
+    }
+}
+
+/// The counters in the form of a status.
+fn totals_of(counters: Counters) -> CounterTotals {
+    CounterTotals {
+        inference_number: counters.inference,
+        hard_example_number: counters.hard,
+        fallback_number: counters.fallback,
+        hard_number: counters.decided_hard,
+        over_budget_number: counters.over_budget,
+        unjudged_number: counters.unjudged,
+        shadow_number: counters.shadow,
+        deadline_number: counters.deadline,
+        tier_numbers: counters.tiers.counts().to_vec(),
     }
 }
 
@@ -122,26 +109,30 @@ pub fn nodes(previous: &JointInferenceServiceStatus, observed: &ServiceObservati
     nodes
 }
 
-/// The metrics that every service has.
-pub fn metrics(totals: Counters) -> Vec<KeyValue> {
+/// The metrics of the totals. Those of gateways are absent without a gateway that counted.
+pub fn metrics(totals: Counters, has_gateway: bool) -> Vec<KeyValue> {
     // At most four decimals, without trailing zeros.
     let ratio = format!("{:.4}", totals.upload_cloud_ratio());
     let ratio = ratio.trim_end_matches('0').trim_end_matches('.');
-    let mut metrics = vec![
-        KeyValue::new("inferenceNumber", totals.inference.to_string()),
-        KeyValue::new("hardExampleNumber", totals.hard.to_string()),
-        KeyValue::new("uploadCloudRatio", ratio),
-    ];
-    if totals.fallback > 0 {
-        metrics.push(KeyValue::new("fallbackNumber", totals.fallback.to_string()));
-    }
-    metrics
+    let [inference, hard_example, fallback, of_gateway @ .., deadline] = totals.numbers();
+    let has_counted = |(_, number): &(&str, u64)| *number > 0;
+    let has_gateway = has_gateway || of_gateway.iter().any(has_counted);
+    let optional = std::iter::once(fallback)
+        .filter(has_counted)
+        .chain(of_gateway.into_iter().filter(|_| has_gateway))
+        .chain(Some(deadline).filter(has_counted));
+    let metric = |(name, number): (&str, u64)| KeyValue::new(name, number.to_string());
+    let ratio = KeyValue::new("uploadCloudRatio", ratio);
+    let always = [metric(inference), metric(hard_example), ratio];
+    always.into_iter().chain(optional.map(metric)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use neptune_api::JisConditionType;
+    use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
     use crate::{
@@ -155,31 +146,117 @@ mod tests {
         steps::StatusInputs,
     };
 
-    #[test]
-    fn numbers_of_gateways_are_summed_over_nodes_exactly() {
-        let counters = |node: &str, decided_hard| {
-            let mut report = unreported(node, "a", 100, 5);
-            report.counters = Counters {
-                decided_hard,
-                over_budget: decided_hard / 2,
-                unjudged: 7,
-                shadow: 3,
-                ..report.counters
-            };
-            report
+    /// Counters of different primes: those of `small` in this order.
+    fn primes(inference: u64, decided_hard: u64, small: &[u64]) -> Counters {
+        let &[hard, fallback, over_budget, unjudged, shadow, deadline, ref tiers @ ..] = small
+        else {
+            unreachable!("there are eight")
         };
-        let unreported = [counters("edge0", 10), counters("edge1", 20), counters("edge0", 12)];
+        let tiers = tiers.iter().copied().collect();
+        let of_gateway = Counters { decided_hard, over_budget, unjudged, ..Counters::default() };
+        Counters { inference, hard, fallback, shadow, deadline, tiers, ..of_gateway }
+    }
+
+    #[test]
+    fn each_number_has_its_own_total_and_metric() {
+        let counters =
+            |node: &str, counters| CounterReport { counters, ..unreported(node, "a", 0, 0) };
+        let unreported = [
+            counters("edge0", primes(53, 29, &[2, 3, 5, 7, 11, 13, 17, 19])),
+            counters("edge1", primes(59, 31, &[19, 17, 13, 11, 7, 5, 3, 2])),
+            counters("edge0", primes(61, 37, &[3, 5, 7, 11, 13, 17, 19, 23])),
+        ];
         let mut inputs = inputs([ObservedWorker::Running, ObservedWorker::Running], 0);
         inputs.observed.edges.push(on("edge1", ObservedWorker::Running));
-        let inputs = StatusInputs { unreported: &unreported, ..inputs };
-        let status = fresh(&inputs);
-        let metric = |key: &str| {
-            status.metrics.iter().find(|metric| metric.key == key).map(|it| it.value.as_str())
-        };
-        assert_eq!(metric("hardNumber"), Some("32"));
-        assert_eq!(metric("overBudgetNumber"), Some("16"));
-        assert_eq!((metric("unjudgedNumber"), metric("shadowNumber")), (Some("14"), Some("6")));
-        assert_eq!(metric("threshold"), None, "no gateway reports now");
+        let status = fresh(&StatusInputs { unreported: &unreported, ..inputs });
+        let metrics: Vec<_> =
+            status.metrics.iter().map(|it| format!("{}={}", it.key, it.value)).collect();
+        let expected = [
+            "inferenceNumber=120",
+            "hardExampleNumber=22",
+            "uploadCloudRatio=0.1833",
+            "fallbackNumber=22",
+            "hardNumber=68",
+            "overBudgetNumber=20",
+            "unjudgedNumber=22",
+            "shadowNumber=20",
+            "deadlineNumber=22",
+        ];
+        assert_eq!(metrics, expected, "no threshold: no gateway reports now");
+        let stored = serde_json::to_value(&status.reports[1]).unwrap();
+        let expected = json!({
+            "node": "edge1", "instance": "a", "epoch": 1, "seq": 0, "inferenceNumber": 59,
+            "hardExampleNumber": 19, "fallbackNumber": 17, "hardNumber": 31,
+            "overBudgetNumber": 13, "unjudgedNumber": 11, "shadowNumber": 7, "deadlineNumber": 5,
+            "tierNumbers": [3, 2],
+        });
+        assert_eq!(stored, expected);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Op {
+        /// The agent of a node reports that its workers counted these samples.
+        Report(usize, Counters),
+        /// An earlier report of the agent arrives late.
+        Late(usize),
+        /// The agent of a node gets a new data directory, and reports these samples.
+        Replace(usize, Counters),
+        /// The service moves to another node.
+        Move(usize),
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        let node = || 0..3usize;
+        let small = Just(vec![2, 3, 5, 7, 11, 13, 17, 19]).prop_shuffle();
+        let large =
+            (prop::sample::select(vec![53, 59, 61]), prop::sample::select(vec![29, 31, 37]));
+        let samples = (large, small).prop_map(|((all, hard), small)| primes(all, hard, &small));
+        prop_oneof![
+            3 => (node(), samples.clone()).prop_map(|(node, samples)| Op::Report(node, samples)),
+            1 => node().prop_map(Op::Late),
+            3 => (node(), samples).prop_map(|(node, samples)| Op::Replace(node, samples)),
+            1 => node().prop_map(Op::Move),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn each_number_is_exact_over_moves_and_replaced_agents(ops in prop::collection::vec(op(), 1..80)) {
+            let mut status = JointInferenceServiceStatus::default();
+            let mut run = inputs([ObservedWorker::Running, ObservedWorker::Running], 1);
+            // The number of each node's agent, and what the agent counted and reported before.
+            let mut agents = [(0, Counters::default(), Counters::default()); 3];
+            let mut expected = Counters::default();
+            for op in ops {
+                let (node, samples, is_late) = match op {
+                    Op::Report(node, samples) => (node, samples, false),
+                    Op::Late(node) => (node, Counters::default(), true),
+                    Op::Replace(node, samples) => {
+                        agents[node] = (agents[node].0 + 1, Counters::default(), Counters::default());
+                        (node, samples, false)
+                    }
+                    Op::Move(node) => {
+                        run.observed.edges[0].node = format!("edge{node}");
+                        (node, Counters::default(), false)
+                    }
+                };
+                let (agent, counted, before) = &mut agents[node];
+                if !is_late {
+                    (*counted, *before) = (counted.plus(samples), *counted);
+                }
+                expected = expected.plus(samples);
+                let report = CounterReport {
+                    counters: if is_late { *before } else { *counted },
+                    ..unreported(&format!("edge{node}"), &agent.to_string(), 0, 0)
+                };
+                status = next_status(&status, &StatusInputs { unreported: &[report], ..run.clone() });
+                // A new controller reads the status.
+                status = serde_json::from_value(serde_json::to_value(&status).unwrap()).unwrap();
+                let (reports, _, totals) = add_counts(&status, &status.nodes, &[]);
+                prop_assert_eq!(totals, expected);
+                prop_assert!(reports.len() < 3 + MAX_REPLACED);
+            }
+        }
     }
 
     #[test]
@@ -315,16 +392,19 @@ mod tests {
     #[test]
     fn status_is_bounded_and_total_exact_after_100_replacements() {
         let mut status = JointInferenceServiceStatus::default();
+        let counters = primes(53, 29, &[2, 3, 5, 7, 11, 13, 17, 19]);
         for n in 0..100 {
-            let counters = [unreported("edge0", &n.to_string(), 10, 1)];
+            let report = CounterReport { counters, ..unreported("edge0", &n.to_string(), 0, 0) };
             let run = inputs([ObservedWorker::Running, ObservedWorker::Running], n);
-            status = next_status(&status, &StatusInputs { unreported: &counters, ..run });
+            status = next_status(&status, &StatusInputs { unreported: &[report], ..run });
         }
-        assert_eq!(metric(&status), ["1000", "100", "0.1"]);
-        assert!(status.reports.len() <= 16, "{}", status.reports.len());
-        let listed: u64 = status.reports.iter().map(|report| report.inference_number).sum();
-        assert_eq!(listed + status.folded.unwrap().inference_number, 1000);
-        assert!(status.reports.iter().all(|report| report.inference_number == 10));
+        let listed = status.reports.len();
+        assert!(listed <= 16, "{listed}");
+        let sum =
+            |number: usize| (0..number).fold(Counters::default(), |sum, _| sum.plus(counters));
+        assert!(status.reports.iter().all(|report| report.counters == totals_of(counters)));
+        assert_eq!(status.folded.as_ref(), Some(&totals_of(sum(100 - listed))));
+        assert_eq!(add_counts(&status, &status.nodes, &[]).2, sum(100));
         assert_eq!(status.reports.last().unwrap().instance, "99");
     }
 
@@ -339,7 +419,7 @@ mod tests {
             (100_000, 1, "0"),
         ] {
             assert_eq!(
-                metrics(Counters { inference, hard, ..Counters::default() })[2].value,
+                metrics(Counters { inference, hard, ..Counters::default() }, false)[2].value,
                 ratio
             );
         }

@@ -5,7 +5,7 @@ use neptune_api::{
     AgentCounters, CaptureStatus, GatewayProblemStatus, GatewayStatus, JointInferenceServiceStatus,
     KeyValue, NodeGatewayStatus,
 };
-use neptune_wire::{Counters, Figure, GatewayReport};
+use neptune_wire::{Figure, GatewayReport};
 
 use crate::joint_inference_service::{
     resolved::GatewayAddress,
@@ -102,30 +102,12 @@ pub fn gateway_of_node(report: &GatewayReport) -> NodeGatewayStatus {
     }
 }
 
-/// The metrics that only gateways have.
-pub fn gateway_metrics(totals: Counters, gateway: Option<&GatewayStatus>) -> Vec<KeyValue> {
-    let Counters { decided_hard, over_budget, unjudged, shadow, deadline, .. } = totals;
-    let numbers = [
-        ("hardNumber", decided_hard),
-        ("overBudgetNumber", over_budget),
-        ("unjudgedNumber", unjudged),
-        ("shadowNumber", shadow),
-    ];
-    let has_counted = numbers.iter().any(|(_, number)| *number > 0);
-    let mut metrics = Vec::new();
-    if has_counted || gateway.is_some() {
-        metrics.extend(numbers.map(|(key, number)| KeyValue::new(key, number.to_string())));
-    }
-    if deadline > 0 {
-        metrics.push(KeyValue::new("deadlineNumber", deadline.to_string()));
-    }
-    let agreement = gateway.and_then(|gateway| gateway.agreement.as_deref());
-    let agreement = agreement.and_then(|text| text.split(' ').next());
-    let threshold = gateway.and_then(|gateway| gateway.threshold.as_deref());
-    for (key, value) in [("agreement", agreement), ("threshold", threshold)] {
-        metrics.extend(value.map(|value| KeyValue::new(key, value)));
-    }
-    metrics
+/// The figures of a gateway that are metrics.
+pub fn gateway_metrics(gateway: &GatewayStatus) -> impl Iterator<Item = KeyValue> {
+    let agreement = gateway.agreement.as_deref().and_then(|text| text.split(' ').next());
+    [("agreement", agreement), ("threshold", gateway.threshold.as_deref())]
+        .into_iter()
+        .filter_map(|(key, value)| Some(KeyValue::new(key, value?)))
 }
 
 /// The newest report of the gateway on one node.
@@ -139,7 +121,8 @@ struct Gateway<'a> {
 impl<'a> Gateway<'a> {
     fn of(edge: &'a EdgeObservation, reports: &[AgentCounters]) -> Option<Self> {
         let of_node = reports.iter().filter(|report| report.node == edge.node);
-        let shadows = of_node.map(|report| report.shadow_number).fold(0, u64::saturating_add);
+        let shadows =
+            of_node.map(|report| report.counters.shadow_number).fold(0, u64::saturating_add);
         let report = edge.gateway.as_deref()?;
         Some(Self { node: &edge.node, report, shadows })
     }
@@ -233,6 +216,7 @@ fn remember(status: &mut GatewayStatus, ratio: Figure, now: Timestamp) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_api::CounterTotals;
     use neptune_wire::{
         CaptureReport, GatewayCloud, GatewayProblem, GatewayProblemReason, GatewaySignal,
     };
@@ -276,7 +260,8 @@ mod tests {
     }
 
     fn shadows(node: &str, number: u64) -> AgentCounters {
-        AgentCounters { node: node.to_owned(), shadow_number: number, ..AgentCounters::default() }
+        let counters = CounterTotals { shadow_number: number, ..CounterTotals::default() };
+        AgentCounters { node: node.to_owned(), counters, ..AgentCounters::default() }
     }
 
     #[test]
@@ -290,11 +275,10 @@ mod tests {
             (status.cloud.as_deref(), status.signal.as_deref()),
             (Some("Reachable"), Some("Top2"))
         );
-        let metrics: Vec<_> = gateway_metrics(Counters::default(), Some(&status))
-            .into_iter()
+        let metrics: Vec<_> = gateway_metrics(&status)
             .map(|metric| format!("{}={}", metric.key, metric.value))
             .collect();
-        assert_eq!(metrics[4..], ["agreement=0.962", "threshold=0.713"]);
+        assert_eq!(metrics, ["agreement=0.962", "threshold=0.713"]);
     }
 
     #[test]
@@ -335,7 +319,6 @@ mod tests {
     fn service_without_a_gateway_has_none() {
         let previous = JointInferenceServiceStatus::default();
         assert_eq!(next_gateway(&previous, &observed(vec![("edge0", None)]), &[], at(0)), None);
-        assert_eq!(gateway_metrics(Counters::default(), None), []);
     }
 
     #[test]

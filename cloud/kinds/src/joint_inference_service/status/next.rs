@@ -44,8 +44,8 @@ pub fn next_status(
         next_conditions(&previous.conditions, condition, inputs.now)
     };
     let gateway = next_gateway(previous, &inputs.observed, &reports, inputs.now);
-    let mut metrics = metrics(totals);
-    metrics.extend(gateway_metrics(totals, gateway.as_deref()));
+    let mut metrics = metrics(totals, gateway.is_some());
+    metrics.extend(gateway.as_deref().into_iter().flat_map(gateway_metrics));
     let is_counted = metrics == previous.metrics;
     let metrics_time = previous.metrics_time.clone().filter(|_| is_counted);
     JointInferenceServiceStatus {
