@@ -358,4 +358,44 @@ mod tests {
         assert_eq!(gateway["agreement"], Value::Null, "no shadow was compared");
         assert!(read.gateway.unwrap().problems[0].message.contains("/run/token"));
     }
+
+    #[test]
+    fn each_total_has_its_own_counter_in_both_runs() {
+        let tiers = |tiers: [u64; 2]| tiers.into_iter().collect();
+        let totals = Totals {
+            inference: 53,
+            hard: 29,
+            cloud: 2,
+            fallback: 3,
+            over_budget: 5,
+            unjudged: 7,
+            shadow: 11,
+            agreed: 1,
+            deadline: 13,
+            tiers: tiers([17, 19]),
+        };
+        let identity = Identity {
+            worker: String::new(),
+            namespace: String::new(),
+            service: String::new(),
+            topic: String::new(),
+        };
+        let now = Timestamp::UNIX_EPOCH;
+        let earlier = Earlier { since: now, totals: totals.plus(&totals) };
+        let report = GatewayReport::default();
+        let message = message(&identity, (now, now), (&totals, Some(earlier)), report);
+        let task = serde_json::to_value(message.task_info.unwrap()).unwrap();
+        let expected = json!({
+            "inferenceNumber": 53, "hardExampleNumber": 2, "fallbackNumber": 3, "hardNumber": 29,
+            "overBudgetNumber": 5, "unjudgedNumber": 7, "shadowNumber": 11, "deadlineNumber": 13,
+            "tierNumbers": [17, 19], "uploadCloudRatio": 2.0 / 53.0,
+            "startTime": "1970-01-01T00:00:00.000Z", "updateTime": "1970-01-01T00:00:00.000Z",
+            "earlierRuns": {
+                "startTime": "1970-01-01T00:00:00.000000000Z", "inference": 106, "hard": 4,
+                "fallback": 6, "decidedHard": 58, "overBudget": 10, "unjudged": 14, "shadow": 22,
+                "deadline": 26, "tiers": [34, 38],
+            },
+        });
+        assert_eq!(task, expected);
+    }
 }
