@@ -335,7 +335,17 @@ mod tests {
         workers: &[(WorkerState, &str)],
         inference: u64,
     ) -> ObjectStatus<'a> {
-        let counters = Counters { inference, hard: inference / 2, ..Counters::default() };
+        let counters = Counters {
+            inference,
+            hard: inference / 2,
+            fallback: 2,
+            decided_hard: 19,
+            over_budget: 3,
+            unjudged: 5,
+            shadow: 7,
+            deadline: 11,
+            tiers: [13].into_iter().collect(),
+        };
         ObjectStatus {
             key,
             object,
@@ -383,7 +393,7 @@ mod tests {
         let report = &second.reports[0].1;
         assert_eq!((report.epoch, report.seq, report.revision), (3, 2, Revision(7)));
         let task = report.output.task_info.as_ref().unwrap();
-        assert_eq!((task.counters.inference, task.counters.hard), (20, 10));
+        assert_eq!(task.counters, running(20)[0].total.counters);
         assert!((task.upload_cloud_ratio - 0.5).abs() < f64::EPSILON);
         assert_eq!(task.current_time, "1970-01-01T00:00:00.000Z");
 

@@ -327,7 +327,7 @@ impl Node {
             match count {
                 Some(count) => {
                     let count = serde_json::to_string(count).unwrap();
-                    drop(self.disk.insert(key.clone(), count))
+                    self.disk.insert(key.clone(), count);
                 }
                 None => drop(self.disk.remove(key)),
             }
