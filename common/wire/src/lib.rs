@@ -9,7 +9,7 @@
 //! - After any loss, duplication or reordering, one [`Sync`] that arrives and whose response
 //!   arrives makes the objects of the agent equal to those of the controller ([`source`],
 //!   [`replica`]).
-//! - Counters never decrease, and nothing is counted twice ([`counters`]).
+//! - Counters never decrease, and nothing is counted twice ([`run_totals`]).
 
 #![deny(missing_docs)]
 
@@ -17,7 +17,8 @@ pub mod address;
 pub mod aggregator;
 mod batch;
 mod container;
-pub mod counters;
+mod counter_members;
+mod counters;
 mod dataset;
 mod decode;
 mod downstream;
@@ -32,6 +33,7 @@ mod program_text;
 pub mod replica;
 mod resource;
 mod revision;
+pub mod run_totals;
 mod serving;
 mod sorted_map;
 pub mod source;
@@ -47,7 +49,7 @@ mod worker;
 pub use address::{AddressError, ArtifactAddress, redact};
 pub use batch::{Batch, BatchMessage, MAX_BATCH_MESSAGES, Payload};
 pub use container::{ContainerRights, ResourceLimits, Role, Scripts, WorkerReason};
-pub use counters::{Counters, MAX_COUNTER, RunReport, RunTotals};
+pub use counters::{Counters, MAX_COUNTER};
 pub use dataset::{
     DatasetCounts, DatasetGeneration, DatasetReason, DatasetReport, DatasetState, ReplicaDeletions,
     ReplicaOf, ReplicaReport, ReplicaState,
@@ -73,6 +75,7 @@ pub use program_text::field_with_nul;
 pub use replica::Replica;
 pub use resource::Resource;
 pub use revision::{Revision, RevisionClock};
+pub use run_totals::{RunReport, RunTotals};
 pub use serving::{
     DownloadProgress, HealthCheck, LoadFailure, ModelServer, ModelServerReport, ServedModel,
     ServerUpdateMode, TRANSFORMER_FAILED, Transformer, TransformerProxy, Transition,

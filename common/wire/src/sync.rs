@@ -108,6 +108,6 @@ pub struct DepartedTotals {
     /// Namespace, resource and name of the object.
     pub object: ObjectKey,
     /// The counters. Those of gateways are zero for other workers.
-    #[serde(flatten, with = "crate::counters::members")]
+    #[serde(flatten, with = "crate::counter_members")]
     pub counters: Counters,
 }

@@ -85,7 +85,7 @@ pub struct ReportOutput {
 #[serde(rename_all = "camelCase")]
 pub struct TaskInfo {
     /// The counters. Those of gateways are zero for other workers.
-    #[serde(flatten, with = "crate::counters::members")]
+    #[serde(flatten, with = "crate::counter_members")]
     pub counters: Counters,
     /// The share of samples that the cloud worker answered, 0 to 1.
     pub upload_cloud_ratio: f64,

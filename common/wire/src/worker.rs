@@ -57,7 +57,7 @@ pub struct WorkerInfo {
 pub struct WorkerTaskInfo {
     /// The counters as the worker reports them, possible or not. Those of gateways are zero for
     /// other workers. A number may also be a string, or have a fraction of zeros.
-    #[serde(flatten, with = "crate::counters::members")]
+    #[serde(flatten, with = "crate::counter_members")]
     pub counters: Counters,
     /// Informative only; the agent computes the ratio from the totals.
     #[serde(default, deserialize_with = "lenient::ratio")]
