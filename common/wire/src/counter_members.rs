@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{counters::Counters, lenient};
 
-/// Name of [`Counters::tiers`].
+/// Name of [`Counters::tiers`] in messages, where it is a list.
 const TIERS: &str = "tierNumbers";
 /// Number of members that no message lacks.
 const REQUIRED: usize = 2;

@@ -87,17 +87,8 @@ fn primes(inference: u64, decided_hard: u64, small: &[u64]) -> Counters {
         unreachable!("there are eight")
     };
     let tiers = tiers.iter().copied().collect();
-    Counters {
-        inference,
-        hard,
-        fallback,
-        decided_hard,
-        over_budget,
-        unjudged,
-        shadow,
-        deadline,
-        tiers,
-    }
+    let of_gateway = Counters { decided_hard, over_budget, unjudged, ..Counters::default() };
+    Counters { inference, hard, fallback, shadow, deadline, tiers, ..of_gateway }
 }
 
 /// What a worker counts between two reports: each counter grows by another prime.
