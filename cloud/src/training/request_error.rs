@@ -2,7 +2,7 @@
 
 use neptune_aggregator_client::RequestError;
 
-use crate::{finding::Finding, reason::Reason};
+use neptune_cloud_kinds::{finding::Finding, reason::Reason};
 
 /// Returns the finding for the `TrainingModel` `object`, whose aggregator has this URL.
 pub fn finding(object: &str, url: &str, error: RequestError) -> Finding {
