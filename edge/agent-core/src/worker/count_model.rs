@@ -47,7 +47,7 @@ enum Message {
 struct Node {
     replica: Replica,
     counts: Counts,
-    /// The encoded counts.
+    /// The encoded counts, as a restarted agent reads them.
     disk: BTreeMap<(String, WorkerName), String>,
     source: Source,
     container: u64,

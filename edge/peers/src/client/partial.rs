@@ -19,7 +19,7 @@ pub enum PartialSource {
 /// A partial file that peers fill.
 #[derive(Debug)]
 pub struct PeerPartial {
-    /// The file.
+    /// What was received so far, with its digest.
     pub file: PartialFile,
     /// Whose bytes it has.
     pub source: PartialSource,
