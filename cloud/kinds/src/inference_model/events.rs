@@ -96,14 +96,14 @@ fn message<'a>(status: &'a InferenceModelStatus, type_: &str) -> &'a str {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use k8s_openapi::jiff::Timestamp;
-    use neptune_api::ServingProgress;
 
     use super::*;
     use crate::{
         finding::Finding,
         fleet::observed::Observed,
         inference_model::{
-            observed::{ObservedServer, ReportedServer},
+            fixtures::reported,
+            observed::ObservedServer,
             servers::Servers,
             status::{Placed, ServerObservation, next},
         },
@@ -130,22 +130,6 @@ mod tests {
             now: Timestamp::UNIX_EPOCH,
         };
         next(previous, &inputs)
-    }
-
-    fn reported(
-        serving: Option<&str>,
-        transition: TransitionStatus,
-        reason: Reason,
-    ) -> ObservedServer {
-        Observed::Reported(Box::new(ReportedServer {
-            answers: Some(serving.is_some()),
-            serving_version: serving.map(str::to_owned),
-            ready_replicas: 1,
-            transition,
-            finding: Finding::new(reason, "why"),
-            progress: (reason == Reason::ModelDownloading).then(ServingProgress::default),
-            failure: None,
-        }))
     }
 
     #[test]

@@ -7,11 +7,18 @@ use k8s_openapi::{
     api::core::v1::{Node, NodeAddress, NodeStatus},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use neptune_api::InferenceModel;
+use neptune_api::{InferenceModel, TransitionStatus};
+use neptune_wire::DownloadProgress;
 
 use crate::{
-    inference_model::target::InferenceModelFacts,
+    finding::Finding,
+    fleet::observed::Observed,
+    inference_model::{
+        observed::{ObservedServer, ReportedServer, progress},
+        target::InferenceModelFacts,
+    },
     kubernetes::{node_selector::SelectedNodes, pod_policy::PodPolicy},
+    reason::Reason,
     worker::{
         frameworks::Frameworks,
         ports::{NodePort, of_model},
@@ -50,6 +57,25 @@ pub fn facts() -> InferenceModelFacts {
         pod_policy: PodPolicy::default(),
         gateway_image: "neptune-edge:1".to_owned(),
     }
+}
+
+/// The report of a server that serves this version, if any. With the reason `ModelDownloading` it has progress.
+pub fn reported(
+    serving: Option<&str>,
+    transition: TransitionStatus,
+    reason: Reason,
+) -> ObservedServer {
+    let download =
+        DownloadProgress { received_bytes: 1, total_bytes: Some(4), bytes_per_second: 2 };
+    Observed::Reported(Box::new(ReportedServer {
+        answers: Some(serving.is_some()),
+        serving_version: serving.map(str::to_owned),
+        ready_replicas: i32::from(serving.is_some()),
+        transition,
+        finding: Finding::new(reason, "why"),
+        progress: (reason == Reason::ModelDownloading).then(|| progress(&download)),
+        failure: None,
+    }))
 }
 
 /// A port that another model uses on a node.

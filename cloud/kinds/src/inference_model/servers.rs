@@ -166,7 +166,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        inference_model::status::{Placed, ServerObservation, next},
+        inference_model::{
+            fixtures,
+            status::{Placed, ServerObservation, next},
+        },
         steps::StatusInputs,
     };
 
@@ -176,18 +179,7 @@ mod tests {
             Reason::LoadFailed => TransitionStatus::BlockedByFailedLoad,
             _ => TransitionStatus::InProgress,
         };
-        let is_downloading = reason == Reason::ModelDownloading;
-        let download =
-            DownloadProgress { received_bytes: 1, total_bytes: Some(4), bytes_per_second: 2 };
-        Observed::Reported(Box::new(ReportedServer {
-            answers: Some(serving.is_some()),
-            serving_version: serving.map(str::to_owned),
-            ready_replicas: i32::from(serving.is_some()),
-            transition,
-            finding: Finding::new(reason, "why"),
-            progress: is_downloading.then(|| progress(&download)),
-            failure: None,
-        }))
+        fixtures::reported(serving, transition, reason)
     }
 
     fn offline() -> ObservedServer {

@@ -235,23 +235,7 @@ mod tests {
     use k8s_openapi::jiff::Timestamp;
 
     use super::*;
-    use crate::inference_model::observed::ReportedServer;
-
-    fn reported(
-        serving: Option<&str>,
-        transition: TransitionStatus,
-        reason: Reason,
-    ) -> ObservedServer {
-        Observed::Reported(Box::new(ReportedServer {
-            answers: Some(serving.is_some()),
-            serving_version: serving.map(str::to_owned),
-            ready_replicas: i32::from(serving.is_some()),
-            transition,
-            finding: Finding::new(reason, "why"),
-            progress: None,
-            failure: None,
-        }))
-    }
+    use crate::inference_model::fixtures::reported;
 
     fn placed(node: &str) -> Placed {
         Placed {
