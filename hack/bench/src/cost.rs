@@ -17,7 +17,7 @@ use std::{
 use futures::{StreamExt as _, stream};
 use kube::{
     Api,
-    api::{Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
 use neptune_api::{JointInferenceService, Model};
 use neptune_harness::{Broker, Cluster, Process, workspace::root};
@@ -76,6 +76,7 @@ pub async fn measure(sizes: Sizes) {
         println!("cost: {count} nodes and services, {servers} InferenceModels");
         fleet.create().await;
         medians.push(fleet.report(sizes.rounds).await);
+        fleet.create_without_controller().await;
         if count == many {
             fleet.restart(sizes.dead).await;
         }
@@ -137,7 +138,7 @@ impl Fleet {
 
     /// Creates the services, the last ones at the rate that is measured.
     async fn create(&mut self) {
-        let measured = MEASURED.min(self.count / 2).max(1);
+        let measured = self.measured();
         let client = self.cluster.client();
         let first = stream::iter(0..self.count - measured);
         first
@@ -171,6 +172,33 @@ impl Fleet {
             "cost: memory                                 PSS {}",
             mib(pss(self.controller.id()))
         );
+    }
+
+    /// Creates services while the controller is stopped, at the rate that is measured, and deletes
+    /// them: the part of the API server and of the bench in the time until the insert message.
+    async fn create_without_controller(&mut self) {
+        let (mut pace, client) =
+            (interval(Duration::from_millis(1000 / RATE)), self.cluster.client());
+        let added = self.count..self.count + self.measured();
+        for at in added.clone() {
+            pace.tick().await;
+            self.await_total(at, 0);
+            let client = client.clone();
+            tokio::spawn(
+                async move { create::<JointInferenceService>(&client, content(at)).await },
+            );
+        }
+        self.until(|seen| seen.pending.is_empty()).await;
+        println!("cost: the same creations without the controller {}", self.latencies());
+        let services: Api<JointInferenceService> = Api::namespaced(client, NAMESPACE);
+        for at in added {
+            services.delete(&service(at), &DeleteParams::default()).await.unwrap();
+        }
+    }
+
+    /// Services whose creation is measured.
+    fn measured(&self) -> u32 {
+        MEASURED.min(self.count / 2).max(1)
     }
 
     /// Waits until every service has a message, and the status of a Model counts them.
