@@ -26,6 +26,8 @@ mod crd_consistency;
 pub mod dataset;
 pub mod finding;
 pub mod fleet;
+#[cfg(test)]
+mod golden;
 pub mod index_key;
 pub mod inference_model;
 pub mod joint_inference_service;
