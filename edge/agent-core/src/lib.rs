@@ -25,6 +25,8 @@ pub mod domain;
 pub mod fixtures;
 pub mod flood;
 pub mod gateway;
+#[cfg(test)]
+mod golden;
 pub mod image_gc;
 pub mod model_server;
 pub mod name_contest;
