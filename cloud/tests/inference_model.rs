@@ -432,8 +432,9 @@ async fn cloud_node_with_an_agent_serves_like_an_edge_node() {
     let mut agent = Agent::connect(&harness, "solar-corona-cloud", "a", 1).await;
     let change = json!({"spec": {"deployToLayer": "cloud", "nodeName": "solar-corona-cloud", "image": "mine:1"}});
     let uid = apply(&harness, change).await.uid().unwrap();
-    let image =
-        |held: &neptune_wire::ObjectContent| held.serving.as_ref().unwrap().image == "mine:1";
+    let image = |held: &neptune_wire::ObjectContent| {
+        held.serving.as_ref().unwrap().program.image == "mine:1"
+    };
     let serving = agent.has(&key(), "the image", image).await.serving.unwrap();
     assert_eq!(serving.model, None);
     agent.report_serving(&key(), &uid, &up_to_date("mine:1"));

@@ -36,11 +36,11 @@ async fn service_recovers_runs_counts_and_is_deleted() {
     let task = agent.task().await;
     let edge = worker(&task, Role::Edge);
     assert_eq!(task.workers.len(), 1, "the cloud worker is the kubelet's");
-    assert_eq!(edge.args, ["/code/edge_inference.py"]);
+    assert_eq!(edge.program.args, ["/code/edge_inference.py"]);
     let deployment = harness.deployment().await;
     let name = deployment.name_any();
     let host = format!("{name}.default.svc.cluster.local");
-    assert_eq!(edge.env["BIG_MODEL_URL"], format!("http://{host}:5000"));
+    assert_eq!(edge.program.env["BIG_MODEL_URL"], format!("http://{host}:5000"));
     let address = harness.cluster_ip(&name).await;
     let has_address = |replica: &Replica| {
         replica.objects().get(&key()).is_some_and(|stored| {
@@ -303,11 +303,13 @@ async fn node_label_moves_the_cloud_worker_between_agent_and_pod() {
     assert_eq!(cloud_task.workers.len(), 1);
     let port = cloud_worker.port.unwrap();
     assert!((20_000..30_000).contains(&port));
-    assert_eq!(cloud_worker.env["BIG_MODEL_BIND_PORT"], port.to_string());
+    assert_eq!(cloud_worker.program.env["BIG_MODEL_BIND_PORT"], port.to_string());
     let url = format!("http://192.0.2.7:{port}");
     edge.until("the cloud address at the edge", |replica| {
         let held = replica.objects().get(&key());
-        held.is_some_and(|held| worker(&held.content, Role::Edge).env["BIG_MODEL_URL"] == url)
+        held.is_some_and(|held| {
+            worker(&held.content, Role::Edge).program.env["BIG_MODEL_URL"] == url
+        })
     })
     .await;
     for agent in [&mut edge, &mut cloud] {
@@ -379,7 +381,9 @@ async fn change_reaches_the_edge_and_move_clears_the_old_node() {
     edge0
         .until("the algorithm", |replica| {
             let held = replica.objects().get(&key());
-            held.is_some_and(|held| worker(&held.content, Role::Edge).env["HEM_NAME"] == "Random")
+            held.is_some_and(|held| {
+                worker(&held.content, Role::Edge).program.env["HEM_NAME"] == "Random"
+            })
         })
         .await;
     harness.model("small-model", "/model/smaller.pb").await;
@@ -455,7 +459,9 @@ async fn task_over_the_size_limit_is_reported_until_it_shrinks() {
     agent
         .until("the smaller task", |replica| {
             let held = replica.objects().get(&key());
-            held.is_some_and(|held| worker(&held.content, Role::Edge).env.contains_key("PROMPT"))
+            held.is_some_and(|held| {
+                worker(&held.content, Role::Edge).program.env.contains_key("PROMPT")
+            })
         })
         .await;
     harness.status("the recovery", |s| s.type_ == "Pending" && s.observed == Some(3)).await;

@@ -187,7 +187,10 @@ async fn run_goes_from_apply_to_the_output_model() {
     let sent = training(&content);
     assert_eq!((sent.run, &sent.aggregator.pin), (1, run.key.pin()));
     assert_eq!(sent.aggregator.url, format!("https://127.0.0.1:{}", run.port));
-    assert_eq!((&*sent.container.image, &*sent.container.env["LR"]), ("train:1", "0.1"));
+    assert_eq!(
+        (&*sent.container.program.image, &*sent.container.program.env["LR"]),
+        ("train:1", "0.1")
+    );
     assert!(
         run.edge0.replica.objects().contains_key(&"default/datasets/digits-a".parse().unwrap())
     );

@@ -90,7 +90,7 @@ async fn manifest_without_code_creates_an_inference_model_and_a_gateway() {
     assert_eq!(config["cloud"]["url"], "https://llm.example/v1");
     let server = key("default/inferencemodels/assistant-edge");
     let serving = agent.has(&server, "the model server's task", |_| true).await.serving.unwrap();
-    assert_eq!(serving.args[..2], ["--model", "{file}"]);
+    assert_eq!(serving.program.args[..2], ["--model", "{file}"]);
     assert_eq!(i32::from(serving.port), port);
 
     // Another file of the Model is another version of the server, and a change by a user is undone.

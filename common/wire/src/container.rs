@@ -1,5 +1,7 @@
 //! What the containers of workers, model servers and training tasks have in common.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// The role of a worker in a joint inference.
@@ -11,6 +13,30 @@ pub enum Role {
     Edge,
     /// Answers hard samples with the big model.
     Cloud,
+}
+
+/// What a container runs, with its limits and rights, whether an agent or a Pod runs it. In messages
+/// its fields are fields of the worker, server, transformer or training that contains it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerProgram {
+    /// Image reference, as for `docker run`.
+    pub image: String,
+    /// Replaces the entry point of the image; the image's entry point is used if it is empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// Arguments of the entry point.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// Environment variables, to which the host of the container adds its own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Resource limits of the container.
+    #[serde(default)]
+    pub resources: ResourceLimits,
+    /// The rights of the container.
+    #[serde(default, skip_serializing_if = "ContainerRights::is_default")]
+    pub rights: ContainerRights,
 }
 
 /// The directory on the node with the scripts of a worker.

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    AggregatorContent, ContainerRights, ContentHash, ModelServer, Namespace, NodeName, ObjectName,
-    PeerRoster, ReplicaOf, ResourceLimits, Revision, Role, Scripts, TrainingContent, WorkerName,
-    WorkerUpdateMode, unknown,
+    AggregatorContent, ContainerProgram, ContentHash, ModelServer, Namespace, NodeName, ObjectName,
+    PeerRoster, ReplicaOf, Revision, Role, Scripts, TrainingContent, WorkerName, WorkerUpdateMode,
+    unknown,
 };
 
 /// The current content of an object: the object as in the API, and its workloads on this node.
@@ -148,19 +148,11 @@ pub struct Worker {
     pub name: WorkerName,
     /// Role of the worker.
     pub role: Role,
-    /// Image reference, as for `docker run`.
-    pub image: String,
-    /// Replaces the entry point of the image; the image's entry point is used if it is empty.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub command: Vec<String>,
-    /// Arguments of the entry point.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub args: Vec<String>,
-    /// Environment variables. The agent adds `MODEL_URL`, `MQTT_URL`, `WORKER_INFO_TOPIC`,
-    /// `WORKER_RELOAD_TOPIC` and `NODE_NAME`, and with a dataset `DATASET_URL`, `DATASET_FORMAT`
-    /// and `DATA_PATH_PREFIX`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, String>,
+    /// What its container runs. The agent adds the variables `MODEL_URL`, `MQTT_URL`,
+    /// `WORKER_INFO_TOPIC`, `WORKER_RELOAD_TOPIC` and `NODE_NAME`, and with a dataset `DATASET_URL`,
+    /// `DATASET_FORMAT` and `DATA_PATH_PREFIX`.
+    #[serde(flatten)]
+    pub program: ContainerProgram,
     /// The scripts on the node, mounted read-only at the same path. `None` when the image contains
     /// the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -185,12 +177,6 @@ pub struct Worker {
     /// Host entries of the container, by name, so that these names need no DNS.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hosts: BTreeMap<String, IpAddr>,
-    /// Resource limits of the container.
-    #[serde(default)]
-    pub resources: ResourceLimits,
-    /// The rights of the container.
-    #[serde(default, skip_serializing_if = "ContainerRights::is_default")]
-    pub rights: ContainerRights,
     /// What a gateway needs: a worker that runs `neptune-gateway` instead of a user's program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Box<GatewaySpec>>,

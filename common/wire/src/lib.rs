@@ -48,7 +48,9 @@ mod worker;
 
 pub use address::{AddressError, ArtifactAddress, redact};
 pub use batch::{Batch, BatchMessage, MAX_BATCH_MESSAGES, Payload};
-pub use container::{ContainerRights, ResourceLimits, Role, Scripts, WorkerReason};
+pub use container::{
+    ContainerProgram, ContainerRights, ResourceLimits, Role, Scripts, WorkerReason,
+};
 pub use counters::{Counters, MAX_COUNTER};
 pub use dataset::{
     DatasetCounts, DatasetGeneration, DatasetReason, DatasetReport, DatasetState, ReplicaDeletions,

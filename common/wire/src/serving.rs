@@ -1,13 +1,9 @@
 //! An `InferenceModel` on a node: the model server that its agent runs, and the status of that
 //! server.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    ContainerRights, ResourceLimits, Scripts, WorkerName, WorkerReason, unknown::deserialize_known,
-};
+use crate::{ContainerProgram, Scripts, WorkerName, WorkerReason, unknown::deserialize_known};
 
 /// Reason of a [`LoadFailure`]: the transformer did not start or is not healthy.
 pub const TRANSFORMER_FAILED: &str = "TransformerFailed";
@@ -20,18 +16,11 @@ pub struct ModelServer {
     pub name: WorkerName,
     /// Name under which the model is served.
     pub model_name: String,
-    /// Image reference of the server.
-    pub image: String,
-    /// Replaces the entry point of the image; the image's entry point is used if it is empty.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub command: Vec<String>,
-    /// Arguments of the server. The agent replaces `{version}` by the target version, `{file}` by
-    /// the path of its one file, and `{host}` by the address on which the server listens.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub args: Vec<String>,
-    /// Environment variables. The agent adds `MODEL_URL` (the path of the version) and `NODE_NAME`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, String>,
+    /// What its container runs. In arguments, the agent replaces `{version}` by the target version,
+    /// `{file}` by the path of its one file, and `{host}` by the address on which the server listens.
+    /// It adds the variables `MODEL_URL` (the path of the version) and `NODE_NAME`.
+    #[serde(flatten)]
+    pub program: ContainerProgram,
     /// The port of the endpoint, published on the address of the node: that of the server, or of
     /// its transformer.
     pub port: u16,
@@ -52,12 +41,6 @@ pub struct ModelServer {
     /// Whether an update is prepared but not made: annotation `edge.kubeedge.io/hold-upgrade`.
     #[serde(default)]
     pub hold: bool,
-    /// Resource limits of the container.
-    #[serde(default)]
-    pub resources: ResourceLimits,
-    /// The rights of the container.
-    #[serde(default, skip_serializing_if = "ContainerRights::is_default")]
-    pub rights: ContainerRights,
 }
 
 /// A program before a model server, which changes requests and answers. It listens on the port of
@@ -65,18 +48,12 @@ pub struct ModelServer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Transformer {
-    /// Reference of the container image.
-    pub image: String,
-    /// Replaces the entry point of the image; the image's entry point is used if it is empty.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub command: Vec<String>,
-    /// Arguments. The agent replaces `{port}` by the port on which the transformer listens.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub args: Vec<String>,
-    /// Environment variables. The agent adds `MODEL_URL` (the path of the version) and `NODE_NAME`,
-    /// and with a proxy `PORT` and `SERVING_PORT`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, String>,
+    /// What its container runs, without rights: they are those of the server. In arguments, the agent
+    /// replaces `{port}` by the port on which the transformer listens. It adds the variables
+    /// `MODEL_URL` (the path of the version) and `NODE_NAME`, and with a proxy `PORT` and
+    /// `SERVING_PORT`.
+    #[serde(flatten)]
+    pub program: ContainerProgram,
     /// The scripts, which are mounted read-only at the same path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scripts: Option<Scripts>,
@@ -86,9 +63,6 @@ pub struct Transformer {
     /// times are those of [`ModelServer::health`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_path: Option<String>,
-    /// Resource limits of the container. Its rights are those of the server.
-    #[serde(default)]
-    pub resources: ResourceLimits,
     /// The proxy in front of it. Absent: requests fail while the transformer is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<TransformerProxy>,

@@ -5,13 +5,10 @@
 //! twice or late changes nothing. The agent uploads the result to the aggregator, see
 //! [`aggregator`](crate::aggregator).
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ContainerRights, ObjectName, ResourceLimits, Scripts, WorkerName, unknown,
-    unknown::deserialize_known,
+    ContainerProgram, ObjectName, Scripts, WorkerName, unknown, unknown::deserialize_known,
 };
 
 /// The tasks of a node.
@@ -98,30 +95,16 @@ pub struct ContentReference {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrainingContainer {
-    /// Image reference, as for `docker run`.
-    pub image: String,
-    /// Replaces the entry point of the image; the image's entry point is used if it is empty.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub command: Vec<String>,
-    /// Arguments of the entry point.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub args: Vec<String>,
-    /// Environment variables. The agent adds those of the task.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, String>,
-    /// The program, when the image does not contain it. The agent passes the path of its boot file as
-    /// the first argument, before `args`.
+    /// What the containers run. The agent adds the variables of the task.
+    #[serde(flatten)]
+    pub program: ContainerProgram,
+    /// The source of the program, when the image does not contain it. The agent passes the path of its
+    /// boot file as the first argument, before `args`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<TrainingScript>,
     /// The network of the container.
     #[serde(default)]
     pub network: TrainingNetwork,
-    /// Resource limits of the container.
-    #[serde(default)]
-    pub resources: ResourceLimits,
-    /// The rights of the container.
-    #[serde(default, skip_serializing_if = "ContainerRights::is_default")]
-    pub rights: ContainerRights,
     /// Seconds after which a container is killed. Absent: it may take any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u64>,

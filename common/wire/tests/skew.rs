@@ -54,7 +54,7 @@ fn insert_with_unknown_values_is_applied() {
     let serving = insert.content.serving.unwrap();
     assert_eq!((serving.reload, serving.grpc_port), (ServerUpdateMode::Replace, Some(8502)));
     let transformer = serving.transformer.unwrap();
-    assert_eq!((transformer.image.as_str(), transformer.server_port), ("t", 13_501));
+    assert_eq!((transformer.program.image.as_str(), transformer.server_port), ("t", 13_501));
 }
 
 #[test]

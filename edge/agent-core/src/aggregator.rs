@@ -1,11 +1,8 @@
 //! Decides the container of an aggregator: program, mounts, limits and labels. Pure.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    path::PathBuf,
-};
+use std::{collections::HashMap, path::PathBuf};
 
-use neptune_wire::{AgentInstance, ContainerRights, KeyPin, ResourceLimits};
+use neptune_wire::{AgentInstance, ContainerProgram, KeyPin};
 
 use crate::domain::{
     aggregator::WantedAggregator,
@@ -101,35 +98,25 @@ pub fn user(context: &NodeContext) -> u32 {
 /// The specification of the container, whose data is in this directory.
 pub fn spec(wanted: &WantedAggregator, data: PathBuf, context: &NodeContext) -> ContainerSpec {
     let aggregator = &wanted.content;
-    let restrictions =
-        context.defaults.restrict(&ContainerRights::default(), &ResourceLimits::default());
     let args = ["--data-dir", DATA_DIR, "--listen", &format!("0.0.0.0:{}", aggregator.port)];
-    ContainerSpec {
-        uid: wanted.uid.clone(),
+    let program = ContainerProgram {
         image: aggregator.image.clone(),
         command: vec!["neptune-aggregator".to_owned()],
         args: args.map(str::to_owned).into(),
-        env: BTreeMap::new(),
-        scripts: None,
-        model: None,
-        dataset: None,
+        ..ContainerProgram::default()
+    };
+    ContainerSpec {
         directories: vec![DirectoryMount {
             source: data,
             target: DATA_DIR.to_owned(),
             writable: true,
         }],
-        cpu_millis: restrictions.cpu_millis,
-        memory_bytes: restrictions.memory_bytes,
-        stop_grace_seconds: None,
         // It downloads first weights.
         dns: context.dns.clone(),
-        hosts: BTreeMap::new(),
         network: context.container_network(Some(aggregator.port)),
-        network_of: None,
         user: Some(user(context)),
         writable_root: false,
-        init: restrictions.init,
-        start: None,
+        ..ContainerSpec::new(&wanted.uid, program, &context.defaults)
     }
 }
 

@@ -132,7 +132,7 @@ pub fn transformed(version: &str, reload: &str) -> ModelServer {
 pub fn proxied(image: &str, version: &str, reload: &str) -> ModelServer {
     let mut serving = transformed(version, reload);
     let transformer = serving.transformer.as_mut().unwrap();
-    image.clone_into(&mut transformer.image);
+    image.clone_into(&mut transformer.program.image);
     transformer.proxy =
         Some(TransformerProxy { image: "neptune-edge".into(), ports: [13_502, 13_503] });
     serving

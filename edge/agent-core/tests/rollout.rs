@@ -648,10 +648,12 @@ fn server_reloads_another_version_but_no_other_change() {
     };
     assert!(changed(|s| s.health.period_ms = 5) && changed(|s| s.hold = true));
     assert!(
-        !changed(|s| s.image.push('2')) && !changed(|s| s.port = 5) && !changed(|s| s.model = None)
+        !changed(|s| s.program.image.push('2'))
+            && !changed(|s| s.port = 5)
+            && !changed(|s| s.model = None)
     );
     assert!(!changed(|s| s.reload = ServerUpdateMode::Replace));
-    assert!(!changed(|s| s.args.push("{version}".into())));
+    assert!(!changed(|s| s.program.args.push("{version}".into())));
     assert!(!changed(|s| s.model.as_mut().unwrap().directory.push('2')));
 }
 

@@ -186,7 +186,7 @@ impl Containers {
     pub fn cancel_outdated_pulls(&mut self, desired: &Desired) {
         self.pulls.retain(|name, (image, cancel)| {
             let is_wanted = match desired.workers.get(name) {
-                Some(wanted) => wanted.worker.image == *image,
+                Some(wanted) => wanted.worker.program.image == *image,
                 None => desired.part_named(name).is_some(),
             };
             if !is_wanted {

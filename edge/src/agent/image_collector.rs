@@ -34,7 +34,7 @@ impl Agent {
         let wanted = || {
             let workers = desired.desired.workers.values().map(|wanted| &wanted.worker);
             let clashes = desired.desired.clashes.iter().map(|(_, worker, _)| worker);
-            let images = workers.chain(clashes).map(|worker| &worker.image);
+            let images = workers.chain(clashes).map(|worker| &worker.program.image);
             images
                 .chain(containers.pulling())
                 .chain(servers.images(&desired.desired))

@@ -313,7 +313,7 @@ impl ModelServerInstance {
         let mut images = self.awaited_images(wanted).map(|image| (image, images.state(image)));
         let (awaited_image, image) = images
             .find(|(_, state)| *state != ImageState::Ready)
-            .unwrap_or((&wanted.serving.image, ImageState::Ready));
+            .unwrap_or((&wanted.serving.program.image, ImageState::Ready));
         let reason = facts.attempts.problem.as_ref().map(|problem| format!("{:?}", problem.reason));
         let state = |version: &Option<ServedVersion>| {
             self.state_of(version.as_ref(), facts, reason.as_deref().unwrap_or_default())

@@ -59,7 +59,7 @@ pub async fn check(job: &TaskJob) -> Result<Option<&'static str>, TaskProblem> {
 }
 
 fn image(job: &TaskJob) -> &str {
-    &job.wanted.container.image
+    &job.wanted.container.program.image
 }
 
 /// The problem of a task that follows from one of the engine.

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use neptune_api::{InferenceModel, InferenceModelFile};
-use neptune_wire::{ArtifactAddress, ServedModel, redact};
+use neptune_wire::{ArtifactAddress, ContainerProgram, ServedModel, redact};
 
 use crate::{
     finding::Finding,
     inference_model::{
-        program::{Program, VersionDirectory},
+        program::{ServerProgram, VersionDirectory},
         target::{Deployed, HOLD_ANNOTATION, MAX_VERSION, is_plain, named, target_version},
     },
     reason::Reason,
@@ -58,13 +58,14 @@ pub fn version(
 pub fn held(
     model: &InferenceModel,
     target: Option<ServedModel>,
-    program: Program,
+    program: ServerProgram,
     deployed: &Deployed,
     findings: &mut Vec<Finding>,
-) -> (Option<ServedModel>, Program) {
+) -> (Option<ServedModel>, ServerProgram) {
     let current = match (target, deployed) {
         (None, Deployed::Image(image)) => {
-            return (None, Program { image: image.clone(), ..program });
+            let container = ContainerProgram { image: image.clone(), ..program.container };
+            return (None, ServerProgram { container, ..program });
         }
         (Some(target), Deployed::Version(version)) if target.version == *version => {
             return (Some(target), program);

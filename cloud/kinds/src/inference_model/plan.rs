@@ -6,13 +6,8 @@ use neptune_api::InferenceModel;
 use neptune_wire::{ModelServer, NodeName, ObjectContent, ObjectKey};
 
 use crate::{
-    inference_model::{
-        place::Place,
-        target::nodes_of,
-        validate::ValidInferenceModel,
-        workload::{self, environment},
-    },
-    kubernetes::{identity, pod_security::container_rights},
+    inference_model::{place::Place, target::nodes_of, validate::ValidInferenceModel, workload},
+    kubernetes::identity,
     steps::ObjectPlan,
 };
 
@@ -48,10 +43,7 @@ fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent
     let serving = ModelServer {
         name: valid.name.clone(),
         model_name: model.spec.model_name.clone(),
-        image: program.image.clone(),
-        command: program.command.clone(),
-        args: program.args.clone(),
-        env: environment(valid, &model.spec.model_name),
+        program: program.container.clone(),
         port: valid.port,
         grpc_port: valid.grpc_port,
         model: valid.version.clone(),
@@ -59,8 +51,6 @@ fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent
         reload: program.reload,
         health: program.health.clone(),
         hold: valid.hold,
-        resources: program.resources.clone(),
-        rights: container_rights(model.spec.security_context.as_ref()),
     };
     ObjectContent {
         serving: Some(Box::new(serving)),
@@ -114,9 +104,9 @@ mod tests {
         assert!(task.workers.is_empty());
         let serving = task.serving.as_deref().unwrap();
         assert!(serving.name.as_str().starts_with("facialexpression-serving-"));
-        assert_eq!(serving.command, ["tensorflow_model_server"]);
+        assert_eq!(serving.program.command, ["tensorflow_model_server"]);
         assert_eq!(
-            serving.args[2..],
+            serving.program.args[2..],
             [
                 "--rest_api_port=8501",
                 "--model_name=facialexpression",
@@ -137,10 +127,10 @@ mod tests {
         let times =
             (health.period_ms, health.timeout_ms, health.start_within_ms, health.probation_ms);
         assert_eq!(times, (1_000, 2_000, 120_000, 30_000));
-        assert_eq!(serving.env["MODEL_NAME"], "facialexpression");
-        assert_eq!(serving.env["SERVING_PORT"], "8501");
+        assert_eq!(serving.program.env["MODEL_NAME"], "facialexpression");
+        assert_eq!(serving.program.env["SERVING_PORT"], "8501");
         for of_the_agent in ["MODEL_URL", "NODE_NAME"] {
-            assert!(!serving.env.contains_key(of_the_agent), "{of_the_agent}");
+            assert!(!serving.program.env.contains_key(of_the_agent), "{of_the_agent}");
         }
     }
 
@@ -155,7 +145,15 @@ mod tests {
             planned(&model, &fixtures::facts())
         };
         let plan = of(fixtures::model());
-        assert!(task(&plan).serving.as_deref().unwrap().args.ends_with(&args.map(str::to_owned)));
+        assert!(
+            task(&plan)
+                .serving
+                .as_deref()
+                .unwrap()
+                .program
+                .args
+                .ends_with(&args.map(str::to_owned))
+        );
         let objects = of(fixtures::cloud_model()).objects.unwrap();
         let pod = objects.deployment.spec.unwrap().template.spec.unwrap();
         assert!(expanded(&pod.containers[0]).1.ends_with(&args.map(str::to_owned)));
@@ -171,10 +169,10 @@ mod tests {
         .unwrap();
         let plan = planned(&model, &fixtures::facts());
         let serving = task(&plan).serving.as_deref().unwrap();
-        assert_eq!(serving.image, "mirror/serving:1");
-        assert_eq!(serving.args.last().unwrap(), "--grpc_channel_arguments=8501");
-        assert!(serving.args.len() > 1, "those of the framework stay");
-        let resources = &serving.resources;
+        assert_eq!(serving.program.image, "mirror/serving:1");
+        assert_eq!(serving.program.args.last().unwrap(), "--grpc_channel_arguments=8501");
+        assert!(serving.program.args.len() > 1, "those of the framework stay");
+        let resources = &serving.program.resources;
         assert_eq!((resources.cpu_millis, resources.memory_bytes), (Some(500), Some(1 << 30)));
     }
 
@@ -185,13 +183,13 @@ mod tests {
         let args = |model: &InferenceModel| {
             let plan = planned(model, &fixtures::facts());
             let serving = task(&plan).serving.as_deref().unwrap();
-            (serving.args.last().unwrap().clone(), serving.grpc_port)
+            (serving.program.args.last().unwrap().clone(), serving.grpc_port)
         };
         assert_eq!(args(&model), ("--allow-metrics=false".to_owned(), None));
         model.spec.grpc_port = Some(8502);
         assert_eq!(args(&model), ("--grpc-port=8502".to_owned(), Some(8502)));
         let plan = planned(&model, &fixtures::facts());
-        assert_eq!(task(&plan).serving.as_ref().unwrap().env["SERVING_GRPC_PORT"], "8502");
+        assert_eq!(task(&plan).serving.as_ref().unwrap().program.env["SERVING_GRPC_PORT"], "8502");
 
         let mut model = InferenceModel { spec: model.spec.clone(), ..fixtures::cloud_model() };
         (model.spec.deploy_to_layer, model.spec.node_name) = ("cloud".to_owned(), None);
@@ -229,16 +227,23 @@ mod tests {
         let serving = task(&plan).serving.as_deref().unwrap();
         let bind = ["--rest_port=13501", "--rest_bind_address={host}"];
         for arg in bind {
-            assert!(serving.args.contains(&arg.to_owned()), "{arg}: {:?}", serving.args);
+            assert!(
+                serving.program.args.contains(&arg.to_owned()),
+                "{arg}: {:?}",
+                serving.program.args
+            );
         }
-        assert_eq!((serving.port, serving.env["SERVING_PORT"].as_str()), (8501, "13501"));
+        assert_eq!((serving.port, serving.program.env["SERVING_PORT"].as_str()), (8501, "13501"));
         let transformer = serving.transformer.as_deref().unwrap();
-        assert_eq!((transformer.image.as_str(), transformer.server_port), ("resize:1", 13_501));
-        assert_eq!(transformer.resources.memory_bytes, Some(64 << 20));
-        assert_eq!(transformer.env.get("SERVING_PORT"), None, "the agent sets it");
+        assert_eq!(
+            (transformer.program.image.as_str(), transformer.server_port),
+            ("resize:1", 13_501)
+        );
+        assert_eq!(transformer.program.resources.memory_bytes, Some(64 << 20));
+        assert_eq!(transformer.program.env.get("SERVING_PORT"), None, "the agent sets it");
         let proxy = transformer.proxy.as_ref().unwrap();
         assert_eq!((proxy.image.as_str(), proxy.ports), ("neptune-edge:1", [13_502, 13_503]));
-        assert!(transformer.args.contains(&"127.0.0.1:13501".to_owned()));
+        assert!(transformer.program.args.contains(&"127.0.0.1:13501".to_owned()));
         let path = "/v2/models/facialexpression/ready";
         assert_eq!(transformer.health_path.as_deref(), Some(path));
     }
@@ -286,7 +291,7 @@ mod tests {
             let mut model = fixtures::model();
             model.spec.framework_type = framework.to_owned();
             let plan = planned(&model, &fixtures::facts());
-            let args = task(&plan).serving.as_ref().unwrap().args.join(" ");
+            let args = task(&plan).serving.as_ref().unwrap().program.args.join(" ");
             assert!(!args.contains("{host}") && !args.contains("bind_address"), "{args}");
             assert_eq!(args.contains("--host 0.0.0.0"), framework == "vllm", "{args}");
         }
@@ -360,10 +365,10 @@ mod tests {
         let plan = planned(&model, &facts);
         let serving = task(&plan).serving.as_deref().unwrap();
         assert_eq!(
-            (&*serving.image, serving.reload, serving.hold),
+            (&*serving.program.image, serving.reload, serving.hold),
             ("local/mine:1", ServerUpdateMode::Replace, true)
         );
-        assert_eq!(serving.args, ["/models/facialexpression/{version}"]);
+        assert_eq!(serving.program.args, ["/models/facialexpression/{version}"]);
         assert_eq!(serving.health.http_path.as_deref(), Some("/facialexpression/{version}"));
         assert_eq!((serving.health.period_ms, serving.health.probation_ms), (5_000, 0));
         let digest = serving.model.as_ref().unwrap().sha256.as_deref();
@@ -379,9 +384,12 @@ mod tests {
         model.spec.image = Some("mine:1".to_owned());
         let plan = planned(&model, &fixtures::facts());
         let serving = task(&plan).serving.as_deref().unwrap();
-        assert_eq!((&*serving.image, serving.command.len(), serving.args.len()), ("mine:1", 0, 0));
+        assert_eq!(
+            (&*serving.program.image, serving.program.command.len(), serving.program.args.len()),
+            ("mine:1", 0, 0)
+        );
         assert_eq!((&serving.model, &serving.health.http_path), (&None, &None));
-        assert_eq!(serving.env["SERVING_PORT"], "8501");
+        assert_eq!(serving.program.env["SERVING_PORT"], "8501");
     }
 
     fn objects(change: impl FnOnce(&mut InferenceModel)) -> (Value, Value) {

@@ -1,15 +1,16 @@
 //! The program and the health check of a model server. Pure: a part of `validate`.
 
 use neptune_api::{InferenceModel, ServingHealth};
-use neptune_wire::{HealthCheck, ResourceLimits, ServerUpdateMode, Transformer};
+use neptune_wire::{ContainerProgram, HealthCheck, ServerUpdateMode, Transformer};
 
 use crate::{
     finding::Finding,
     inference_model::target::{InferenceModelFacts, ModelOrigin, model_origin},
-    kubernetes::quantities,
     reason::Reason,
     worker::{
+        environment::set,
         ports::transformer_ports,
+        program::{self, ProgramFields},
         serving_runtimes::{ANY_HOST, FILE, GRPC_PORT, HOST, Server, ServerPorts, fill},
         transformers::{self, Endpoint},
     },
@@ -29,16 +30,10 @@ const MAX_SECONDS: i32 = 86_400;
 
 /// The program of a model server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program {
-    /// The image of the container, with its tag.
-    pub image: String,
-    /// Replaces the image's entry point; empty to keep it.
-    pub command: Vec<String>,
-    /// The arguments; `{version}` and `{file}` are placeholders of the version, `{host}` of the
-    /// address behind a transformer.
-    pub args: Vec<String>,
-    /// CPU and memory limits.
-    pub resources: ResourceLimits,
+pub struct ServerProgram {
+    /// What its container runs. In arguments, `{version}` and `{file}` are placeholders of the version,
+    /// `{host}` of the address behind a transformer.
+    pub container: ContainerProgram,
     /// How the server loads another version.
     pub reload: ServerUpdateMode,
     /// Where and how often the server's health is checked.
@@ -86,7 +81,7 @@ pub fn program(
     facts: &InferenceModelFacts,
     listen: Listen,
     findings: &mut Vec<Finding>,
-) -> Option<Program> {
+) -> Option<ServerProgram> {
     let (spec, ports) = (&model.spec, listen.server());
     let health_spec = spec.health.clone().unwrap_or_default();
     let overrides = spec.server.clone().unwrap_or_default();
@@ -133,14 +128,22 @@ pub fn program(
     args.extend(all(&overrides.args));
     grpc(&spec.framework_type, server, &overrides.args, &args, ports, findings);
     let one_file = args.iter().any(|arg| arg.contains(FILE));
-    let resources = overrides.resources.as_ref();
-    let resources = quantities::limits("spec.server.resources.limits", resources, findings);
+    let fields = ProgramFields {
+        field: "spec.server",
+        resources: overrides.resources.as_ref(),
+        rights: spec.security_context.as_ref(),
+        ..ProgramFields::default()
+    };
+    let mut common = program::resolve(&fields, findings);
+    variables(&mut common, model, ports);
     let transformer = transformer(model, facts, listen, server, findings);
-    Some(Program {
-        image,
-        command: server.map(|server| all(&server.command)).unwrap_or_default(),
-        args,
-        resources,
+    Some(ServerProgram {
+        container: ContainerProgram {
+            image,
+            command: server.map(|server| all(&server.command)).unwrap_or_default(),
+            args,
+            ..common
+        },
         reload: server.map_or(ServerUpdateMode::Replace, |server| server.reload),
         health,
         directory: path.zip(server).map(|(path, server)| VersionDirectory {
@@ -150,6 +153,21 @@ pub fn program(
         }),
         transformer,
     })
+}
+
+/// Sets the server's variables, without those that its host sets.
+fn variables(program: &mut ContainerProgram, model: &InferenceModel, ports: ServerPorts) {
+    let metadata = &model.metadata;
+    let always = [
+        ("NAMESPACE", metadata.namespace.clone().unwrap_or_default()),
+        ("SERVICE_NAME", metadata.name.clone().unwrap_or_default()),
+        ("MODEL_NAME", model.spec.model_name.clone()),
+        ("SERVING_PORT", ports.rest.to_string()),
+    ];
+    set(&mut program.env, always);
+    if let Some(port) = ports.grpc {
+        set(&mut program.env, [("SERVING_GRPC_PORT", port.to_string())]);
+    }
 }
 
 /// The program before the server, if the spec has one and it is valid.

@@ -9,7 +9,7 @@ use crate::{
     inference_model::{
         manifest, model_source,
         place::{self, Place},
-        program::{self, Listen, Program},
+        program::{self, Listen, ServerProgram},
         target::{InferenceModelFacts, ModelOrigin, hold, is_plain, model_origin},
     },
     kubernetes::{identity::identity, pod_security, secrets::check_name},
@@ -37,7 +37,7 @@ pub struct ValidInferenceModel {
     /// The port for gRPC; `None` if the spec has none.
     pub grpc_port: Option<u16>,
     /// The program of the server.
-    pub program: Program,
+    pub program: ServerProgram,
     /// The version to serve; `None` if the image contains its model.
     pub version: Option<ServedModel>,
     /// The Secret with the credentials for `s3://` in Pods.
@@ -783,7 +783,7 @@ mod tests {
         model.spec.manifest[0].version = Some("../..".to_owned());
         model.spec.target_version = Some("9".to_owned());
         let valid = validate(&model, &facts).unwrap();
-        assert_eq!(valid.program.image, "mine:1");
+        assert_eq!(valid.program.container.image, "mine:1");
         assert_eq!((valid.version, valid.program.health.http_path), (None, None));
         assert_eq!(target_version(&model), Some("mine:1"));
     }
@@ -808,7 +808,7 @@ mod tests {
         assert_eq!(findings[0].reason, Reason::HeldVersionMissing);
         let mut by_image = model.clone();
         by_image.spec.image = Some("mine:2".to_owned());
-        assert_eq!(validate(&by_image, &image).unwrap().program.image, "mine:1");
+        assert_eq!(validate(&by_image, &image).unwrap().program.container.image, "mine:1");
         assert!(validate(&by_image, &facts(Some("3"))).is_err());
         model.metadata.annotations =
             Some([(HOLD_ANNOTATION.to_owned(), "false".to_owned())].into());

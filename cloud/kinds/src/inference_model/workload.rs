@@ -1,7 +1,5 @@
 //! The Deployment and the Service of model servers in the cloud. Pure.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec},
@@ -16,7 +14,7 @@ use k8s_openapi::{
     },
 };
 use neptune_api::InferenceModel;
-use neptune_wire::{ArtifactAddress, HealthCheck, ServedModel, ServerUpdateMode};
+use neptune_wire::{ArtifactAddress, ContainerProgram, HealthCheck, ServedModel, ServerUpdateMode};
 
 use crate::{
     inference_model::{
@@ -25,10 +23,11 @@ use crate::{
         validate::ValidInferenceModel,
     },
     kubernetes::{
+        container::{container, variable},
         placement::{in_cloud, on_node},
         pod_template::pod_template,
         secrets::pull_secrets,
-        workloads::{self, Fetch, KubernetesObjects, fetched, rolling_update, some, variable},
+        workloads::{self, Fetch, KubernetesObjects, fetched, rolling_update},
     },
     worker::serving_runtimes::{ANY_HOST, FILE, HOST},
 };
@@ -125,7 +124,7 @@ fn template(
             image: fetch_image,
         })
     });
-    let server = container(model, valid, fetched.as_ref());
+    let server = server(valid, fetched.as_ref());
     let transformer = transformer(valid, fetched.as_ref());
     let (volumes, init) = match fetched {
         Some(fetched) => (Some(vec![fetched.volume]), Some(vec![fetched.init])),
@@ -148,11 +147,7 @@ fn template(
     pod_template(model, Some(labels), pod, model.spec.security_context.as_ref())
 }
 
-fn container(
-    model: &InferenceModel,
-    valid: &ValidInferenceModel,
-    fetched: Option<&workloads::Fetched>,
-) -> Container {
+fn server(valid: &ValidInferenceModel, fetched: Option<&workloads::Fetched>) -> Container {
     let program = &valid.program;
     let version = valid.version.as_ref();
     let fill = |text: &String| {
@@ -163,11 +158,11 @@ fn container(
             .replace(HOST, ANY_HOST)
     };
     let fill_all = |list: &[String]| list.iter().map(fill).collect::<Vec<_>>();
-    let mut env: Vec<EnvVar> = environment(valid, &model.spec.model_name)
-        .iter()
-        .map(|(name, value)| variable(name, value))
-        .collect();
-    env.extend(model_url(valid));
+    let container_program = ContainerProgram {
+        command: fill_all(&program.container.command),
+        args: fill_all(&program.container.args),
+        ..program.container.clone()
+    };
     let path = program.health.http_path.as_ref().map(fill);
     let behind = program.transformer.as_ref().map(|transformer| transformer.server_port);
     let probes = probes(&program.health, path, behind.unwrap_or(valid.port));
@@ -175,20 +170,7 @@ fn container(
         Some(port) => vec![("server", port)],
         None => ports(valid),
     };
-    Container {
-        name: SERVER.to_owned(),
-        image: Some(program.image.clone()),
-        command: some(&fill_all(&program.command)),
-        args: some(&fill_all(&program.args)),
-        env: Some(env),
-        ports: Some(ports.into_iter().map(container_port).collect()),
-        volume_mounts: fetched.map(|fetched| vec![fetched.mount.clone()]),
-        resources: workloads::limits(&program.resources),
-        startup_probe: Some(probes.startup),
-        readiness_probe: Some(probes.readiness),
-        liveness_probe: Some(probes.liveness),
-        ..Container::default()
-    }
+    serving_container(SERVER, &container_program, (ports, probes), valid, fetched)
 }
 
 fn model_url(valid: &ValidInferenceModel) -> Option<EnvVar> {
@@ -204,23 +186,30 @@ fn transformer(
     fetched: Option<&workloads::Fetched>,
 ) -> Option<Container> {
     let transformer = valid.program.transformer.as_ref()?;
-    let env = transformer.env.iter().map(|(name, value)| variable(name, value));
     let path = transformer.health_path.clone();
     let probes = probes(&valid.program.health, path, valid.port);
-    Some(Container {
-        name: TRANSFORMER.to_owned(),
-        image: Some(transformer.image.clone()),
-        command: some(&transformer.command),
-        args: some(&transformer.args),
-        env: Some(env.chain(model_url(valid)).collect()),
-        ports: Some(ports(valid).into_iter().map(container_port).collect()),
+    let ports = ports(valid);
+    Some(serving_container(TRANSFORMER, &transformer.program, (ports, probes), valid, fetched))
+}
+
+/// A container of a server's Pod, with the model and its path.
+fn serving_container(
+    name: &str,
+    program: &ContainerProgram,
+    (ports, probes): (Vec<(&str, u16)>, Probes),
+    valid: &ValidInferenceModel,
+    fetched: Option<&workloads::Fetched>,
+) -> Container {
+    let mut container = container(name, program);
+    container.env.get_or_insert_default().extend(model_url(valid));
+    Container {
+        ports: Some(ports.into_iter().map(container_port).collect()),
         volume_mounts: fetched.map(|fetched| vec![fetched.mount.clone()]),
-        resources: workloads::limits(&transformer.resources),
         startup_probe: Some(probes.startup),
         readiness_probe: Some(probes.readiness),
         liveness_probe: Some(probes.liveness),
-        ..Container::default()
-    })
+        ..container
+    }
 }
 
 /// The ports of the endpoint, by name.
@@ -294,18 +283,4 @@ fn seconds(millis: u64) -> u64 {
 
 fn number(number: u64) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
-}
-
-/// The server's environment variables, without those that its host sets.
-pub fn environment(valid: &ValidInferenceModel, model_name: &str) -> BTreeMap<String, String> {
-    let transformer = valid.program.transformer.as_ref();
-    let port = transformer.map_or(valid.port, |transformer| transformer.server_port).to_string();
-    let grpc = valid.grpc_port.map(|port| ("SERVING_GRPC_PORT", port.to_string()));
-    let always = [
-        ("NAMESPACE", valid.metadata.namespace.to_string()),
-        ("SERVICE_NAME", valid.metadata.name.to_string()),
-        ("MODEL_NAME", model_name.to_owned()),
-        ("SERVING_PORT", port),
-    ];
-    always.into_iter().chain(grpc).map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -276,11 +276,11 @@ mod tests {
         assert_eq!(task.spec, serde_json::to_value(&service.spec).unwrap());
         let [worker] = &task.workers[..] else { unreachable!("one worker") };
         assert_eq!(worker.name.as_str(), "helmet-detection-demo-edgeworker-5607ae5e");
-        assert_eq!(worker.command, ["python3"]);
-        assert_eq!(worker.args, ["/code/edge_inference.py"]);
+        assert_eq!(worker.program.command, ["python3"]);
+        assert_eq!(worker.program.args, ["/code/edge_inference.py"]);
         assert_eq!(worker.model.as_ref().unwrap().as_str(), "small-model");
         assert_eq!(worker.port, None);
-        let env = |name: &str| worker.env[name].as_str();
+        let env = |name: &str| worker.program.env[name].as_str();
         assert_eq!(env("NAMESPACE"), "default");
         assert_eq!(env("SERVICE_NAME"), "helmet-detection-demo");
         assert_eq!(env("WORKER_NAME"), worker.name.as_str());
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(env("BIG_MODEL_URL"), format!("http://{host}:5000"));
         assert_eq!((env("BIG_MODEL_IP"), env("BIG_MODEL_PORT")), (host, "5000"));
         for of_the_agent in ["MODEL_URL", "MQTT_URL", "WORKER_INFO_TOPIC", "NODE_NAME"] {
-            assert!(!worker.env.contains_key(of_the_agent), "{of_the_agent}");
+            assert!(!worker.program.env.contains_key(of_the_agent), "{of_the_agent}");
         }
     }
 
@@ -302,12 +302,12 @@ mod tests {
         assert_eq!(keys(&plan, "solar-corona-cloud")[1..], ["default/models/big-model"]);
         let [cloud] = &task(&plan, "solar-corona-cloud").workers[..] else { unreachable!() };
         assert_eq!((cloud.role, cloud.port), (Role::Cloud, Some(20_007)));
-        assert_eq!(cloud.env["BIG_MODEL_BIND_PORT"], "20007");
-        assert_eq!(cloud.env["BIG_MODEL_BIND_IP"], "0.0.0.0");
+        assert_eq!(cloud.program.env["BIG_MODEL_BIND_PORT"], "20007");
+        assert_eq!(cloud.program.env["BIG_MODEL_BIND_IP"], "0.0.0.0");
         let [edge] = &task(&plan, "edge0").workers[..] else { unreachable!() };
-        assert_eq!(edge.env["BIG_MODEL_URL"], "http://192.0.2.7:20007");
-        assert_eq!(edge.env["BIG_MODEL_IP"], "192.0.2.7");
-        assert_eq!(edge.env["BIG_MODEL_PORT"], "20007");
+        assert_eq!(edge.program.env["BIG_MODEL_URL"], "http://192.0.2.7:20007");
+        assert_eq!(edge.program.env["BIG_MODEL_IP"], "192.0.2.7");
+        assert_eq!(edge.program.env["BIG_MODEL_PORT"], "20007");
     }
 
     #[test]

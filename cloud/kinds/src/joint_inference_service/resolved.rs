@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use neptune_api::{Dataset, InferenceModel, Model, SelectedModel, ServerProtocol};
 use neptune_gateway_config::{Cloud, Config};
 use neptune_wire::{
-    ArtifactAddress, NodeName, ObjectKey, ObjectMetadata, ObjectName, ResourceLimits, WorkerName,
+    ArtifactAddress, ContainerProgram, NodeName, ObjectKey, ObjectMetadata, ObjectName, Scripts,
+    WorkerName,
 };
 
 use crate::{
@@ -114,14 +115,10 @@ pub struct ResolvedWorker {
     pub model: Arc<Model>,
     /// The path or URL of the model.
     pub source: ArtifactAddress,
-    /// The image of the container.
-    pub image: String,
-    /// The command that starts the script; empty if the image contains the program.
-    pub command: Vec<String>,
-    /// CPU and memory limits.
-    pub limits: ResourceLimits,
-    /// The environment variables of `spec.*.workerSpec.env`.
-    pub env: BTreeMap<String, String>,
+    /// What its container runs, without the variables that depend on the other side.
+    pub program: ContainerProgram,
+    /// The scripts on the node; `None` if the image contains the program.
+    pub scripts: Option<Scripts>,
 }
 
 /// A model server of a service.

@@ -127,7 +127,7 @@ mod tests {
         let (EdgeSide::Worker(edge), CloudSide::Worker(cloud)) = (&valid.edge, &valid.cloud) else {
             unreachable!("both are workers")
         };
-        assert_eq!(edge.image, "tensorflow/tensorflow:1.15.5-py3");
+        assert_eq!(edge.program.image, "tensorflow/tensorflow:1.15.5-py3");
         assert!(matches!(cloud.runtime, CloudRuntime::Kubelet { .. }));
         assert_eq!(cloud.worker.name.as_str(), "helmet-detection-demo-work-1a02631a");
         assert!(PlacedService::from(valid).gateway.is_none());

@@ -75,7 +75,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::kubernetes::workloads::variable;
+    use crate::kubernetes::container::variable;
 
     /// Texts with many dollars, parentheses and names of variables.
     fn text() -> impl Strategy<Value = String> {

@@ -2,6 +2,7 @@
 //! quantities. Pure.
 
 pub mod conditions;
+pub mod container;
 pub mod expansion;
 pub mod identity;
 pub mod labels;

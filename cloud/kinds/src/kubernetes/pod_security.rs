@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 use neptune_api::{SeccompType, SecurityContext};
 use neptune_wire::ContainerRights;
 
-use crate::{finding::Finding, kubernetes::workloads::variable, reason::Reason};
+use crate::{finding::Finding, kubernetes::container::variable, reason::Reason};
 
 /// The user and group without `runAsUser`: that of distroless images.
 const DEFAULT_USER: i64 = 65_532;

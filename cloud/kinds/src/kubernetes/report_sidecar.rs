@@ -10,12 +10,12 @@ use k8s_openapi::{
     },
     apimachinery::pkg::api::resource::Quantity,
 };
-use neptune_wire::{Topic, WorkerName};
+use neptune_wire::{ContainerProgram, Topic, WorkerName};
 
 use crate::kubernetes::{
+    container::{container as container_of, variable},
     expansion::referring,
     report_access::{POD_UID, ReportAccess},
-    workloads::variable,
 };
 
 /// The broker's address, on the loopback interface of the Pod, as of an agent.
@@ -48,11 +48,13 @@ pub fn container(worker: &WorkerName, access: &ReportAccess, image: &str) -> Con
             |(name, amount): &(&str, &str)| ((*name).to_owned(), Quantity((*amount).to_owned()));
         Some(amounts.iter().map(amount).collect())
     };
+    let program = ContainerProgram {
+        image: image.to_owned(),
+        command: vec![PROGRAM.to_owned()],
+        args: vec!["sidecar".to_owned()],
+        ..ContainerProgram::default()
+    };
     Container {
-        name: "report-sidecar".to_owned(),
-        image: Some(image.to_owned()),
-        command: Some(vec![PROGRAM.to_owned()]),
-        args: Some(vec!["sidecar".to_owned()]),
         restart_policy: Some("Always".to_owned()),
         env: Some(vec![
             variable("NEPTUNE_WORKER_NAME", worker.as_str()),
@@ -78,7 +80,7 @@ pub fn container(worker: &WorkerName, access: &ReportAccess, image: &str) -> Con
             ..ResourceRequirements::default()
         }),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        ..Container::default()
+        ..container_of("report-sidecar", &program)
     }
 }
 

@@ -7,20 +7,19 @@ use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentStrategy, RollingUpdateDeployment},
         core::v1::{
-            Container, EmptyDirVolumeSource, Endpoints, EnvVar, ResourceRequirements, Service,
-            ServicePort, ServiceSpec, Volume, VolumeMount,
+            Container, EmptyDirVolumeSource, Endpoints, Service, ServicePort, ServiceSpec, Volume,
+            VolumeMount,
         },
     },
-    apimachinery::pkg::{
-        api::resource::Quantity, apis::meta::v1::ObjectMeta, util::intstr::IntOrString,
-    },
+    apimachinery::pkg::{apis::meta::v1::ObjectMeta, util::intstr::IntOrString},
 };
 use neptune_api::{InferenceModel, SecretReference};
-use neptune_wire::{ResourceLimits, WorkerName};
+use neptune_wire::{ContainerProgram, WorkerName};
 
 use crate::{
     kind::Kind,
     kubernetes::{
+        container::container,
         labels::{INSTANCE_LABEL, MANAGED_BY},
         secrets::s3_credentials,
     },
@@ -154,6 +153,12 @@ pub fn fetched(fetch: Fetch) -> Fetched {
     // A Pod's status has no message of a running container, only the termination message of one
     // that exited.
     args.extend(["--give-up-after", GIVE_UP_AFTER, "--error-file", "/dev/termination-log"]);
+    let program = ContainerProgram {
+        image: image.to_owned(),
+        command: vec!["neptune-edge".to_owned()],
+        args: args.into_iter().map(str::to_owned).collect(),
+        ..ContainerProgram::default()
+    };
     let name = || "model".to_owned();
     let writable =
         VolumeMount { name: name(), mount_path: directory.to_owned(), ..VolumeMount::default() };
@@ -165,29 +170,12 @@ pub fn fetched(fetch: Fetch) -> Fetched {
         },
         mount: read_only("model", directory),
         init: Container {
-            name: "fetch-model".to_owned(),
-            image: Some(image.to_owned()),
-            command: Some(vec!["neptune-edge".to_owned()]),
-            args: Some(args.into_iter().map(str::to_owned).collect()),
             env: credentials.map(s3_credentials),
             volume_mounts: Some(vec![writable]),
             termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-            ..Container::default()
+            ..container("fetch-model", &program)
         },
     }
-}
-
-/// The resource limits of a container.
-pub fn limits(resources: &ResourceLimits) -> Option<ResourceRequirements> {
-    let cpu = resources.cpu_millis.map(|millis| ("cpu", format!("{millis}m")));
-    let memory = resources.memory_bytes.map(|bytes| ("memory", bytes.to_string()));
-    let limits: BTreeMap<_, _> = [cpu, memory]
-        .into_iter()
-        .flatten()
-        .map(|(name, amount)| (name.to_owned(), Quantity(amount)))
-        .collect();
-    (!limits.is_empty())
-        .then(|| ResourceRequirements { limits: Some(limits), ..ResourceRequirements::default() })
 }
 
 /// Makes a read-only mount of a volume.
@@ -198,14 +186,4 @@ pub fn read_only(name: &str, path: &str) -> VolumeMount {
         read_only: Some(true),
         ..VolumeMount::default()
     }
-}
-
-/// Makes an environment variable with a plain value.
-pub fn variable(name: &str, value: &str) -> EnvVar {
-    EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None }
-}
-
-/// `None` for an empty list: an empty list would override the image's command or arguments.
-pub fn some(list: &[String]) -> Option<Vec<String>> {
-    Some(list.to_vec()).filter(|list| !list.is_empty())
 }

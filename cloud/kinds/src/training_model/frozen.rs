@@ -1,12 +1,12 @@
 //! What a run was started with. It is kept in the status, so that a changed spec, a renamed node or
 //! a restart of the controller changes nothing in a run. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use neptune_api::{Aggregation, MeasuredDataset, TrainingModelSpec, TrainingModelStatus};
 use neptune_wire::{
-    ContentHash, NodeName, ObjectName, ResourceLimits, TrainingContainer,
+    ContainerProgram, ContentHash, NodeName, ObjectName, TrainingContainer,
     aggregator::{RunSettings, SessionSettings},
     canonical_json,
 };
@@ -152,17 +152,11 @@ impl CurrentRun {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FrozenSession {
-    /// The image of the server.
-    pub image: String,
-    /// The command with its arguments.
-    pub command: Vec<String>,
-    /// The variables of the program.
-    pub env: BTreeMap<String, String>,
+    /// What its container runs. The command has the arguments, too.
+    #[serde(flatten)]
+    pub program: ContainerProgram,
     /// The port at which workers reach it.
     pub port: u16,
-    /// The resource limits of the server's container.
-    #[serde(default)]
-    pub resources: ResourceLimits,
     /// Bytes of the volume for the files of the server.
     pub state_bytes: u64,
     /// Address and digest of the program, if the image does not contain it.

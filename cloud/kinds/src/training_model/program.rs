@@ -3,22 +3,20 @@
 
 use neptune_api::{TrainingModel, TrainingNetwork, TrainingScript as ScriptSpec};
 use neptune_wire::{
-    ArtifactAddress, ContentHash, Scripts, TrainingContainer, TrainingNetwork as WireNetwork,
-    TrainingScript,
+    ArtifactAddress, ContainerProgram, ContentHash, Scripts, TrainingContainer,
+    TrainingNetwork as WireNetwork, TrainingScript,
 };
 
 use super::{numbers::is_digest, resolved::TrainingFacts, session, settings::Limits};
 use crate::{
     finding::Finding,
-    kubernetes::{
-        pod_security::{self, container_rights},
-        quantities,
-    },
+    kubernetes::pod_security,
     reason::Reason,
     worker::{
-        environment::environment,
+        environment::set,
         frameworks::EngineProgram,
-        settings::{parameters, variables},
+        program::{self, ProgramFields},
+        settings::parameters,
     },
 };
 
@@ -48,37 +46,39 @@ pub fn container(
     let before = findings.len();
     let worker = &model.spec.worker_spec;
     let script = script(model.spec.script.as_ref(), findings);
-    let program = program(model, facts, findings);
+    let start = start(model, facts, findings);
     parameters("spec.workerSpec.parameters", &worker.parameters, findings);
     let is_session = session::is_session(model);
     let of_session: &[&str] = if is_session { &session::RESERVED } else { &[] };
     let reserved = [&RESERVED[..], of_session].concat();
-    let env = variables("spec.workerSpec.env", &worker.env, &reserved, findings);
-    let field = "spec.workerSpec.resources.limits";
-    let resources = quantities::limits(field, worker.resources.as_ref(), findings);
     let context = worker.security_context.as_ref();
+    let fields = ProgramFields {
+        field: "spec.workerSpec",
+        parameters: Some(&worker.parameters),
+        env: &worker.env,
+        reserved: &reserved,
+        resources: worker.resources.as_ref(),
+        rights: context,
+    };
+    let mut common = program::resolve(&fields, findings);
     findings.extend(pod_security::check("spec.workerSpec.securityContext", context));
     if findings.len() > before {
         return None;
     }
-    let (image, command, engine_args) = program?;
+    let (image, command, engine_args) = start?;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let set = [
+    let variables = [
         ("NAMESPACE", text(&model.metadata.namespace)),
         ("SERVICE_NAME", text(&model.metadata.name)),
     ];
+    set(&mut common.env, variables);
     let mut container = TrainingContainer {
-        image,
-        command,
-        args: Vec::new(),
-        env: environment(&worker.parameters, &env, set),
+        program: ContainerProgram { image, command, ..common },
         script,
         network: match worker.network.unwrap_or_default() {
             TrainingNetwork::None => WireNetwork::None,
             TrainingNetwork::Bridge => WireNetwork::Bridge,
         },
-        resources,
-        rights: container_rights(context),
         timeout_seconds: limits.round_timeout_seconds,
         max_update_bytes: limits.max_update_bytes,
         backoff_limit: limits.backoff_limit,
@@ -91,12 +91,12 @@ pub fn container(
 
 /// The hash of all that a result depends on beside its inputs.
 pub fn workload(container: &TrainingContainer) -> ContentHash {
-    let TrainingContainer { image, command, args, env, script, .. } = container;
-    ContentHash::of(&(image, command, args, env, script))
+    let ContainerProgram { image, command, args, env, .. } = &container.program;
+    ContentHash::of(&(image, command, args, env, &container.script))
 }
 
 /// Image and command; and the arguments, if an engine brings the program.
-fn program(
+fn start(
     model: &TrainingModel,
     facts: &TrainingFacts,
     findings: &mut Vec<Finding>,

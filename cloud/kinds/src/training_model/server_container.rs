@@ -2,9 +2,13 @@
 //! of the volume: the server reads one and writes the other one. Pure.
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec, VolumeMount};
+use neptune_wire::ContainerProgram;
 
 use super::frozen::FrozenSession;
-use crate::kubernetes::workloads::{self, Fetch, Fetched, fetched, variable};
+use crate::kubernetes::{
+    container::{container, variable},
+    workloads::{Fetch, Fetched, fetched},
+};
 
 /// Runs the command once per attempt, as the aggregator decides.
 const SCRIPT: &str = include_str!("session-server.sh");
@@ -44,22 +48,19 @@ pub fn add(pod: &mut PodSpec, session: &FrozenSession, fetch_image: &str) {
         ("SESSION_DIR", SESSION_DIR.to_owned()),
         ("SESSION_SERVER", session.hash().to_string()),
     ];
-    let env = session.env.iter().map(|(name, value)| variable(name, value));
-    let env = env.chain(own.iter().map(|(name, value)| variable(name, value)));
     let shell = ["/bin/sh", "-c", SCRIPT, "session"].map(str::to_owned);
+    let command = shell.into_iter().chain(session.program.command.iter().cloned()).collect();
+    let mut server = container("server", &ContainerProgram { command, ..session.program.clone() });
+    let own = own.iter().map(|(name, value)| variable(name, value));
+    server.env.get_or_insert_default().extend(own);
     pod.containers.push(Container {
-        name: "server".to_owned(),
-        image: Some(session.image.clone()),
-        command: Some(shell.into_iter().chain(session.command.iter().cloned()).collect()),
-        env: Some(env.collect()),
         ports: Some(vec![ContainerPort {
             name: Some("session".to_owned()),
             container_port: i32::from(session.port),
             ..ContainerPort::default()
         }]),
-        resources: workloads::limits(&session.resources),
         volume_mounts: Some(mounts),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        ..Container::default()
+        ..server
     });
 }

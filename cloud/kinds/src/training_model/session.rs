@@ -2,7 +2,7 @@
 //! run. Pure: a part of `validate`.
 
 use neptune_api::{Aggregation, AggregationStrategy, AggregationWorker, TrainingModel};
-use neptune_wire::{TrainingContainer, TrainingScript};
+use neptune_wire::{ContainerProgram, TrainingContainer, TrainingScript};
 
 use super::{
     aggregator::PORT,
@@ -14,7 +14,10 @@ use crate::{
     finding::Finding,
     kubernetes::quantities,
     reason::Reason,
-    worker::frameworks::{Engine, Frameworks},
+    worker::{
+        frameworks::{Engine, Frameworks},
+        program::{self, ProgramFields},
+    },
 };
 
 /// The framework without `frameworkType`: the arguments are the command.
@@ -156,18 +159,19 @@ pub fn session(
         }
         bytes
     });
-    let field = "spec.aggregation.worker.resources.limits";
-    let resources = quantities::limits(field, worker.resources.as_ref(), findings);
+    let fields = ProgramFields {
+        field: "spec.aggregation.worker",
+        resources: worker.resources.as_ref(),
+        ..ProgramFields::default()
+    };
+    let common = program::resolve(&fields, findings);
     let (image, port, state_bytes, container) = (image?, port?, state_bytes?, container?);
     if findings.len() > before {
         return None;
     }
     Some(FrozenSession {
-        image,
-        command,
-        env: container.env.clone(),
+        program: ContainerProgram { image, command, env: container.program.env.clone(), ..common },
         port,
-        resources,
         state_bytes,
         script: model.spec.script.as_ref().and_then(|script| {
             Some((script.url.clone()?, script.sha256sum.as_ref()?.to_ascii_lowercase()))
@@ -210,7 +214,7 @@ pub fn of_session(container: &mut TrainingContainer, args: Option<Vec<String>>) 
     container.network = neptune_wire::TrainingNetwork::Bridge;
     if let Some(args) = args {
         container.script = None::<TrainingScript>;
-        container.args = args;
+        container.program.args = args;
     }
 }
 
@@ -339,17 +343,17 @@ mod tests {
     fn engine_of_the_table_decides_what_server_and_workers_run() {
         let frozen = check(&model(|_| {}), &facts()).unwrap();
         let session = frozen.session.unwrap();
-        assert_eq!((&*session.image, session.port), ("super:1", 8000));
-        assert_eq!(session.command, ["sh", "-c", "run", "-v"]);
-        assert_eq!(session.env["LR"], "0.1");
+        assert_eq!((&*session.program.image, session.port), ("super:1", 8000));
+        assert_eq!(session.program.command, ["sh", "-c", "run", "-v"]);
+        assert_eq!(session.program.env["LR"], "0.1");
         assert_eq!(frozen.settings.session, Some(session.settings(3)));
         let container = frozen.container;
         assert_eq!(
-            (&*container.image, &container.command[..]),
+            (&*container.program.image, &container.program.command[..]),
             ("node:1", &["node".to_owned()][..])
         );
         assert_eq!(
-            (&container.args[..], container.script),
+            (&container.program.args[..], container.script),
             (&["{aggregator}".to_owned()][..], None)
         );
         assert_eq!(container.network, neptune_wire::TrainingNetwork::Bridge);
@@ -366,7 +370,7 @@ mod tests {
             spec["aggregation"]["worker"] = json!({"frameworkType": "python", "image": "p:1", "args": ["/program/script/s.py"], "port": 9000});
         });
         let frozen = check(&model, &facts()).unwrap();
-        assert_eq!(frozen.session.unwrap().command, ["python3", "/program/script/s.py"]);
+        assert_eq!(frozen.session.unwrap().program.command, ["python3", "/program/script/s.py"]);
         assert!(frozen.container.script.is_some());
     }
 

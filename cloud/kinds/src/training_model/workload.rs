@@ -18,7 +18,7 @@ use k8s_openapi::{
     },
 };
 use neptune_api::{AggregatorServiceType, TrainingModel};
-use neptune_wire::KeyPin;
+use neptune_wire::{ContainerProgram, KeyPin};
 
 use super::{
     aggregator::{KEY_CONTAINER, PORT},
@@ -26,6 +26,7 @@ use super::{
     server_container,
 };
 use crate::kubernetes::{
+    self,
     placement::in_cloud,
     pod_template::pod_template,
     workloads::{self, KubernetesObjects},
@@ -132,11 +133,7 @@ fn template(
 /// Makes the key in the volume, and reports its pin in the status of the Pod.
 fn key_container(valid: &ValidTrainingModel) -> Container {
     let args = ["--data-dir", DATA, "--report-pin", TERMINATION_LOG];
-    Container {
-        name: KEY_CONTAINER.to_owned(),
-        args: Some(args.map(str::to_owned).into()),
-        ..program(valid)
-    }
+    program(KEY_CONTAINER, args.map(str::to_owned).into(), valid)
 }
 
 fn container(valid: &ValidTrainingModel, controller: &KeyPin) -> Container {
@@ -155,8 +152,6 @@ fn container(valid: &ValidTrainingModel, controller: &KeyPin) -> Container {
         ..Probe::default()
     };
     Container {
-        name: "aggregator".to_owned(),
-        args: Some(args.map(str::to_owned).collect()),
         ports: Some(vec![ContainerPort {
             name: Some("aggregator".to_owned()),
             container_port: i32::from(PORT),
@@ -165,22 +160,26 @@ fn container(valid: &ValidTrainingModel, controller: &KeyPin) -> Container {
         readiness_probe: Some(health(1)),
         // The digests of a large file are computed for a while after a start.
         liveness_probe: Some(health(6)),
-        ..program(valid)
+        ..program("aggregator", args.map(str::to_owned).collect(), valid)
     }
 }
 
 /// What both containers of the program have in common.
-fn program(valid: &ValidTrainingModel) -> Container {
+fn program(name: &str, args: Vec<String>, valid: &ValidTrainingModel) -> Container {
+    let program = ContainerProgram {
+        image: valid.aggregator.image.clone(),
+        command: vec!["neptune-aggregator".to_owned()],
+        args,
+        ..ContainerProgram::default()
+    };
     Container {
-        image: Some(valid.aggregator.image.clone()),
-        command: Some(vec!["neptune-aggregator".to_owned()]),
         volume_mounts: Some(vec![VolumeMount {
             name: "data".to_owned(),
             mount_path: DATA.to_owned(),
             ..VolumeMount::default()
         }]),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        ..Container::default()
+        ..kubernetes::container::container(name, &program)
     }
 }
 

@@ -53,21 +53,24 @@ pub fn json(pairs: &[KeyValue]) -> String {
     serde_json::to_string(pairs).expect("pairs of text are JSON")
 }
 
-/// The environment. The spec's variables override parameters, and reserved variables override both.
-pub fn environment<const N: usize>(
+/// The environment of the spec. Its variables override parameters.
+pub fn environment(
     parameters: &[KeyValue],
-    variables: &BTreeMap<String, String>,
-    reserved: [(&str, String); N],
+    variables: BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
     let mut all: BTreeMap<_, _> = parameters
         .iter()
         .map(|parameter| (variable(&parameter.key), parameter.value.clone()))
         .filter(|(name, _)| !RESERVED.contains(&name.as_str()))
         .collect();
-    all.extend(variables.clone());
+    all.extend(variables);
     all.insert("PARAMETERS".to_owned(), json(parameters));
-    all.extend(reserved.map(|(name, value)| (name.to_owned(), value)));
     all
+}
+
+/// Sets variables of Neptune, which override those of the spec.
+pub fn set<const N: usize>(env: &mut BTreeMap<String, String>, variables: [(&str, String); N]) {
+    env.extend(variables.map(|(name, value)| (name.to_owned(), value)));
 }
 
 #[cfg(test)]
@@ -93,7 +96,8 @@ mod tests {
             KeyValue::new("worker_name", "parameter"),
         ];
         let variables = [("LEVEL".to_owned(), "spec".to_owned())].into();
-        let all = environment(&parameters, &variables, [("WORKER_NAME", "w".to_owned())]);
+        let mut all = environment(&parameters, variables);
+        set(&mut all, [("WORKER_NAME", "w".to_owned())]);
         assert_eq!(all["LEVEL"], "spec");
         assert_eq!(all["MODE"], "parameter");
         assert_eq!(all["WORKER_NAME"], "w");

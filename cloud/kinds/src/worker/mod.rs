@@ -5,6 +5,7 @@ pub mod environment;
 pub mod frameworks;
 pub mod names;
 pub mod ports;
+pub mod program;
 pub mod program_text;
 pub mod serving_runtimes;
 pub mod settings;

@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 
 use neptune_api::{ServerProtocol, Transformer, TransformerStyle};
-use neptune_wire::{ResourceLimits, Scripts, TransformerProxy};
+use neptune_wire::{ContainerProgram, Scripts, TransformerProxy};
 
 use crate::{
     finding::Finding,
-    kubernetes::quantities,
     reason::Reason,
     worker::{
-        environment::{RESERVED, environment, is_variable, variable},
+        environment::{set, variable},
         frameworks::Frameworks,
+        program::{self, ProgramFields},
     },
 };
 
@@ -26,7 +26,7 @@ const PORT: &str = "{port}";
 /// another value. Its own default of 600 s would occupy it for ten minutes.
 const PREDICTOR_TIMEOUT: u32 = 60;
 
-/// Variables of a transformer that a spec cannot override, beside [`RESERVED`].
+/// Variables of a transformer that a spec cannot override, beside those of all workers.
 const OWN: [&str; 6] =
     ["MODEL_NAME", "PORT", "PREDICTOR_HOST", "PREDICTOR_PROTOCOL", "PREDICTOR_URL", "SERVING_PORT"];
 
@@ -62,17 +62,30 @@ pub fn resolve(
     findings: &mut Vec<Finding>,
 ) -> Option<neptune_wire::Transformer> {
     let before = findings.len();
-    let program = program(field, transformer, endpoint, frameworks, findings);
+    let start = start(field, transformer, endpoint, frameworks, findings);
     parameters(field, transformer, findings);
-    let variables = variables(field, transformer, findings);
-    let limits_field = format!("{field}.resources.limits");
-    let resources = quantities::limits(&limits_field, transformer.resources.as_ref(), findings);
-    let program = program.filter(|_| findings.len() == before)?;
-    Some(resolved(transformer, endpoint, program, &variables, resources))
+    let fields = ProgramFields {
+        field,
+        parameters: Some(&transformer.parameters),
+        env: &transformer.env,
+        reserved: &OWN,
+        resources: transformer.resources.as_ref(),
+        // They are those of the server.
+        rights: None,
+    };
+    let of_env = findings.len();
+    let common = program::resolve(&fields, findings);
+    for finding in &mut findings[of_env..] {
+        if finding.reason == Reason::EnvInvalid {
+            finding.reason = Reason::TransformerInvalid;
+        }
+    }
+    let start = start.filter(|_| findings.len() == before)?;
+    Some(resolved(transformer, endpoint, start, common))
 }
 
 /// The image, the command, and the scripts of a transformer.
-struct Program {
+struct Start {
     image: String,
     command: Vec<String>,
     scripts: Option<Scripts>,
@@ -81,9 +94,8 @@ struct Program {
 fn resolved(
     transformer: &Transformer,
     endpoint: Endpoint<'_>,
-    Program { image, command, scripts }: Program,
-    variables: &BTreeMap<String, String>,
-    resources: ResourceLimits,
+    Start { image, command, scripts }: Start,
+    common: ContainerProgram,
 ) -> neptune_wire::Transformer {
     let port = endpoint.listen_port();
     let fill = |arg: &String| {
@@ -97,31 +109,26 @@ fn resolved(
     }
     let address = format!("127.0.0.1:{}", endpoint.server_port);
     let (namespace, name) = endpoint.object;
-    let mut env = environment(
-        &transformer.parameters,
-        variables,
-        [
-            ("NAMESPACE", namespace.to_owned()),
-            ("SERVICE_NAME", name.to_owned()),
-            ("MODEL_NAME", endpoint.model_name.to_owned()),
-            ("PREDICTOR_URL", format!("http://{address}")),
-            ("PREDICTOR_HOST", address),
-        ],
-    );
+    let mut program = ContainerProgram { image, command, args, ..common };
+    let always = [
+        ("NAMESPACE", namespace.to_owned()),
+        ("SERVICE_NAME", name.to_owned()),
+        ("MODEL_NAME", endpoint.model_name.to_owned()),
+        ("PREDICTOR_URL", format!("http://{address}")),
+        ("PREDICTOR_HOST", address),
+    ];
+    set(&mut program.env, always);
     if endpoint.proxy.is_none() {
-        env.extend(["PORT", "SERVING_PORT"].map(|name| (name.to_owned(), port.clone())));
+        set(&mut program.env, ["PORT", "SERVING_PORT"].map(|name| (name, port.clone())));
     }
-    let protocol = endpoint.protocol.map(protocol_name);
-    env.extend(protocol.map(|name| ("PREDICTOR_PROTOCOL".to_owned(), name.to_owned())));
+    if let Some(protocol) = endpoint.protocol {
+        set(&mut program.env, [("PREDICTOR_PROTOCOL", protocol_name(protocol).to_owned())]);
+    }
     neptune_wire::Transformer {
-        image,
-        command,
-        args,
-        env,
+        program,
         scripts,
         server_port: endpoint.server_port,
         health_path: health_path(endpoint),
-        resources,
         proxy: endpoint
             .proxy
             .map(|(image, ports)| TransformerProxy { image: image.to_owned(), ports }),
@@ -184,19 +191,19 @@ fn add_kserve_args(args: &mut Vec<String>, endpoint: Endpoint<'_>) {
     }
 }
 
-fn program(
+fn start(
     field: &str,
     transformer: &Transformer,
     endpoint: Endpoint<'_>,
     frameworks: &Result<impl AsRef<Frameworks>, String>,
     findings: &mut Vec<Finding>,
-) -> Option<Program> {
+) -> Option<Start> {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let image = given(&transformer.image);
     let (dir, file) = (given(&transformer.script_dir), given(&transformer.script_boot_file));
     let message = match (image, dir, file) {
         (Some(image), None, None) => {
-            return Some(Program { image, command: Vec::new(), scripts: None });
+            return Some(Start { image, command: Vec::new(), scripts: None });
         }
         (None, None, None) => format!("{field}: give image or scriptDir"),
         (_, Some(_), Some(_)) if endpoint.in_pod => format!(
@@ -208,7 +215,7 @@ fn program(
                 Ok((image, mut command)) => {
                     command.push(format!("{}/{boot_file}", dir.trim_end_matches('/')));
                     let scripts = Some(Scripts { dir, boot_file });
-                    return Some(Program { image, command, scripts });
+                    return Some(Start { image, command, scripts });
                 }
                 Err(finding) => {
                     findings.push(finding);
@@ -289,29 +296,6 @@ fn parameters(field: &str, transformer: &Transformer, findings: &mut Vec<Finding
     }
 }
 
-fn variables(
-    field: &str,
-    transformer: &Transformer,
-    findings: &mut Vec<Finding>,
-) -> BTreeMap<String, String> {
-    let mut variables = BTreeMap::new();
-    for entry in &transformer.env {
-        let name = entry.name.as_str();
-        let wrong = if !is_variable(name) {
-            "must be letters, digits and '_', not beginning with a digit"
-        } else if RESERVED.contains(&name) || OWN.contains(&name) {
-            "is set by Neptune; choose another name"
-        } else if variables.insert(name.to_owned(), entry.value.clone()).is_some() {
-            "is a duplicate; remove one"
-        } else {
-            continue;
-        };
-        let message = format!("{field}.env: {name:?} {wrong}");
-        findings.push(Finding::new(Reason::TransformerInvalid, message));
-    }
-    variables
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -367,7 +351,7 @@ mod tests {
             ..by_image()
         };
         let resolved = resolve_with(&transformer, endpoint(ServerProtocol::Oip)).unwrap();
-        assert_eq!(resolved.args, ["--listen=8601", "13601", "m"]);
+        assert_eq!(resolved.program.args, ["--listen=8601", "13601", "m"]);
         let expected = [
             ("MODEL_NAME", "m"),
             ("NAMESPACE", "default"),
@@ -381,7 +365,7 @@ mod tests {
             ("SIZE", "8"),
         ];
         let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        assert_eq!(resolved.env, expected.into());
+        assert_eq!(resolved.program.env, expected.into());
         assert_eq!(resolved.health_path.as_deref(), Some("/v2/models/m/ready"));
         assert_eq!((resolved.server_port, resolved.scripts), (13_601, None));
     }
@@ -404,18 +388,18 @@ mod tests {
         let by_framework = Transformer { framework_type: Some("kserve".into()), ..by_image() };
         for transformer in [&by_style, &by_framework] {
             let resolved = resolve_with(transformer, endpoint(ServerProtocol::Tfserving)).unwrap();
-            assert_eq!(resolved.args, all);
+            assert_eq!(resolved.program.args, all);
             assert_eq!(resolved.health_path.as_deref(), Some("/v1/models/m"));
         }
         let env = Transformer { style: Some(TransformerStyle::Env), ..by_framework };
         let resolved = resolve_with(&env, endpoint(ServerProtocol::Tfserving)).unwrap();
-        assert_eq!(resolved.args.len(), 0);
+        assert_eq!(resolved.program.args.len(), 0);
         let args =
             ["--model_name=other", "--http_port", "9", "--predictor_host={modelName}:{port}"];
         let given = Transformer { args: args.map(str::to_owned).into(), ..by_style };
         let resolved = resolve_with(&given, endpoint(ServerProtocol::Openai)).unwrap();
         assert_eq!(
-            resolved.args,
+            resolved.program.args,
             [
                 "--model_name=other",
                 "--http_port",
@@ -437,10 +421,13 @@ mod tests {
         let proxy = Some(("neptune-edge", [13_602, 13_603]));
         let endpoint = Endpoint { proxy, ..endpoint(ServerProtocol::Oip) };
         let resolved = resolve_with(&transformer, endpoint).unwrap();
-        assert_eq!(resolved.args[0], "--listen={port}");
-        let flag = resolved.args.iter().position(|arg| arg == "--http_port").unwrap();
-        assert_eq!(resolved.args[flag + 1], "{port}");
-        assert!(!resolved.env.contains_key("PORT") && !resolved.env.contains_key("SERVING_PORT"));
+        assert_eq!(resolved.program.args[0], "--listen={port}");
+        let flag = resolved.program.args.iter().position(|arg| arg == "--http_port").unwrap();
+        assert_eq!(resolved.program.args[flag + 1], "{port}");
+        assert!(
+            !resolved.program.env.contains_key("PORT")
+                && !resolved.program.env.contains_key("SERVING_PORT")
+        );
         let proxy = resolved.proxy.unwrap();
         assert_eq!((proxy.image.as_str(), proxy.ports), ("neptune-edge", [13_602, 13_603]));
     }
@@ -448,11 +435,14 @@ mod tests {
     #[test]
     fn script_is_started_by_its_framework() {
         let resolved = resolve_with(&by_script(), endpoint(ServerProtocol::Oip)).unwrap();
-        assert_eq!(resolved.image, "python:3.12-slim");
-        assert_eq!(resolved.command, ["python3", "/srv/t/t.py"]);
+        assert_eq!(resolved.program.image, "python:3.12-slim");
+        assert_eq!(resolved.program.command, ["python3", "/srv/t/t.py"]);
         assert_eq!(resolved.scripts.unwrap().boot_file, "t.py");
         let image = Transformer { image: Some("mine:1".into()), ..by_script() };
-        assert_eq!(resolve_with(&image, endpoint(ServerProtocol::Oip)).unwrap().image, "mine:1");
+        assert_eq!(
+            resolve_with(&image, endpoint(ServerProtocol::Oip)).unwrap().program.image,
+            "mine:1"
+        );
     }
 
     #[test]
@@ -461,7 +451,7 @@ mod tests {
         let unknown = Endpoint { protocol: None, ..tcp };
         let resolved = [tcp, unknown].map(|endpoint| resolve_with(&by_image(), endpoint).unwrap());
         assert_eq!(resolved.each_ref().map(|it| it.health_path.clone()), [None, None]);
-        assert_eq!(resolved[1].env.get("PREDICTOR_PROTOCOL"), None);
+        assert_eq!(resolved[1].program.env.get("PREDICTOR_PROTOCOL"), None);
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl WantedTraining {
 
     /// The images of the tasks.
     pub fn images(&self) -> impl Iterator<Item = &String> {
-        self.tasks.values().map(|wanted| &wanted.container.image)
+        self.tasks.values().map(|wanted| &wanted.container.program.image)
     }
 
     /// Adds the tasks of an object. `is_taken`: whether a worker or a model server has this
@@ -149,7 +149,7 @@ fn content_problem(content: &TrainingContent) -> Result<(), TaskProblem> {
             "invalid pin {pin:?} of the aggregator; it must be sha256: and 64 lower-case hex digits"
         ));
     }
-    if container.image.is_empty() {
+    if container.program.image.is_empty() {
         return Err(refused("the image is empty; set workerSpec.image".to_owned()));
     }
     let Some(TrainingScript::Download { url, sha256, boot_file }) = &container.script else {

@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
 };
 
-use neptune_wire::{ContainerRights, ContentHash, NodeName, ResourceLimits, WorkerName};
+use neptune_wire::{ContainerProgram, ContentHash, NodeName, Scripts, WorkerName};
 use serde::Serialize;
 
 /// The variable with the URL of the workers' broker.
@@ -93,30 +93,6 @@ impl Default for ContainerDefaults {
     }
 }
 
-/// The rights and limits of one container.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Restrictions {
-    pub user: Option<u32>,
-    pub writable_root: bool,
-    pub cpu_millis: Option<u64>,
-    pub memory_bytes: Option<u64>,
-    pub init: bool,
-}
-
-impl ContainerDefaults {
-    /// The rights and limits of a container with this spec.
-    pub fn restrict(&self, rights: &ContainerRights, limits: &ResourceLimits) -> Restrictions {
-        let limit = |limit: Option<u64>| limit.filter(|limit| *limit > 0);
-        Restrictions {
-            user: rights.run_as_user.or(self.user),
-            writable_root: !rights.read_only_root.unwrap_or(self.read_only_root),
-            cpu_millis: limit(limits.cpu_millis).or(self.cpu_millis),
-            memory_bytes: limit(limits.memory_bytes).or(self.memory_bytes),
-            init: self.init,
-        }
-    }
-}
-
 /// The model version with which a container starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitialVersion {
@@ -168,7 +144,43 @@ pub struct ScriptMount {
     pub source: Option<PathBuf>,
 }
 
+impl From<&Scripts> for ScriptMount {
+    fn from(Scripts { dir, boot_file }: &Scripts) -> Self {
+        Self { dir: dir.into(), boot_file: boot_file.clone(), source: None }
+    }
+}
+
 impl ContainerSpec {
+    /// The container of a program of the object with this UID: with the rights and limits of the node
+    /// where the program sets none, on the node's network, and without mounts. Each kind of container
+    /// begins with it and adds its mounts and its network.
+    pub fn new(uid: &str, program: ContainerProgram, defaults: &ContainerDefaults) -> Self {
+        let ContainerProgram { image, command, args, env, resources, rights } = program;
+        let limit = |limit: Option<u64>| limit.filter(|limit| *limit > 0);
+        Self {
+            uid: uid.to_owned(),
+            image,
+            command,
+            args,
+            env,
+            scripts: None,
+            model: None,
+            dataset: None,
+            directories: Vec::new(),
+            cpu_millis: limit(resources.cpu_millis).or(defaults.cpu_millis),
+            memory_bytes: limit(resources.memory_bytes).or(defaults.memory_bytes),
+            stop_grace_seconds: None,
+            dns: Vec::new(),
+            hosts: BTreeMap::new(),
+            network: None,
+            network_of: None,
+            user: rights.run_as_user.or(defaults.user),
+            writable_root: !rights.read_only_root.unwrap_or(defaults.read_only_root),
+            init: defaults.init,
+            start: None,
+        }
+    }
+
     /// The addresses of the node on which the program opens a port itself: those of a gateway, and
     /// that of a cloud worker in the node's network. The engine checks ports that it publishes.
     pub fn node_addresses(&self) -> Vec<NodeAddress> {
@@ -250,7 +262,7 @@ mod tests {
     fn only_ports_that_programs_open_on_the_node_are_checked() {
         let gateway = |addresses: &str| {
             let mut wanted = wanted_gateway();
-            wanted.worker.env.insert(GATEWAY_ADDRESSES.to_owned(), addresses.to_owned());
+            wanted.worker.program.env.insert(GATEWAY_ADDRESSES.to_owned(), addresses.to_owned());
             wanted
         };
         let rest = "gateway 127.0.0.1:8080 set spec.gateway.port of the service to another port";
@@ -263,9 +275,9 @@ mod tests {
 
         let mut worker = wanted_worker();
         worker.model = None;
-        worker.worker.env.insert(GATEWAY_ADDRESSES.to_owned(), "127.0.0.1:8080".to_owned());
+        worker.worker.program.env.insert(GATEWAY_ADDRESSES.to_owned(), "127.0.0.1:8080".to_owned());
         assert!(addresses(&worker, |_| ()).is_empty(), "it is no gateway");
-        worker.worker.env.insert(BIND_PORT.to_owned(), "20007".to_owned());
+        worker.worker.program.env.insert(BIND_PORT.to_owned(), "20007".to_owned());
         let cloud = "cloud worker 0.0.0.0:20007 run the worker on another node";
         assert_eq!(addresses(&worker, |_| ()), [cloud]);
         let network = |spec: &mut ContainerSpec| {

@@ -141,12 +141,13 @@ pub fn server_id(serving: &ModelServer) -> String {
 
 /// Returns [`ServedVersion::version`] of a specification.
 pub fn version(serving: &ModelServer) -> &str {
-    serving.model.as_ref().map_or(&serving.image, |model| &model.version)
+    serving.model.as_ref().map_or(&serving.program.image, |model| &model.version)
 }
 
 /// The model whose versions the server loads from a watched directory, if it watches one.
 pub fn watched_model(serving: &ModelServer) -> Option<&ServedModel> {
-    let has_version = serving.args.iter().any(|arg| arg.contains(VERSION) || arg.contains(FILE));
+    let has_version =
+        serving.program.args.iter().any(|arg| arg.contains(VERSION) || arg.contains(FILE));
     serving.model.as_ref().filter(|_| serving.reload == ServerUpdateMode::Watch && !has_version)
 }
 
@@ -159,9 +160,11 @@ pub fn is_plain_name(name: &str) -> bool {
 /// The images of a server, of its transformer and of the proxy.
 pub fn images_of(serving: &ModelServer) -> impl Iterator<Item = &String> {
     let transformer = serving.transformer.iter().flat_map(|transformer| {
-        [&transformer.image].into_iter().chain(transformer.proxy.iter().map(|proxy| &proxy.image))
+        [&transformer.program.image]
+            .into_iter()
+            .chain(transformer.proxy.iter().map(|proxy| &proxy.image))
     });
-    [&serving.image].into_iter().chain(transformer)
+    [&serving.program.image].into_iter().chain(transformer)
 }
 
 #[cfg(test)]
@@ -174,13 +177,13 @@ pub mod tests {
     #[test]
     fn server_with_the_file_in_its_arguments_is_replaced() {
         let mut server = serving("4", "watch");
-        server.args = vec!["--model={file}".to_owned(), "{version}".to_owned()];
+        server.program.args = vec!["--model={file}".to_owned(), "{version}".to_owned()];
         assert!(watched_model(&server).is_none());
         let version = ServedVersion::new(&server, 1);
         let fill = |text| version.fill_argument(text, Some("/models/m/4/m.gguf"));
         assert_eq!(fill("--model={file}"), "--model=/models/m/4/m.gguf");
         assert_eq!(fill("{version}"), "4");
-        server.args.clear();
+        server.program.args.clear();
         assert!(watched_model(&server).is_some());
     }
 

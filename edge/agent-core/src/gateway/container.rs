@@ -56,7 +56,7 @@ pub fn gateway_container(
 
 /// The limit of memory, unless the service or the node sets one; 0 there means no limit.
 fn default_memory(wanted: &WantedWorker, context: &NodeContext) -> Option<u64> {
-    let set = wanted.worker.resources.memory_bytes.or(context.defaults.memory_bytes);
+    let set = wanted.worker.program.resources.memory_bytes.or(context.defaults.memory_bytes);
     if set.is_some() {
         return None;
     }
@@ -109,7 +109,8 @@ mod tests {
         };
         let network = Some("bridge".to_owned());
         let context = NodeContext { network, defaults, gateway_user: 998, ..node_context() };
-        let spec = container(|wanted| wanted.worker.rights.run_as_user = Some(0), &context).spec;
+        let spec =
+            container(|wanted| wanted.worker.program.rights.run_as_user = Some(0), &context).spec;
         assert_eq!((spec.network, spec.user, spec.writable_root), (None, Some(998), false));
         assert_eq!(spec.stop_grace_seconds, Some(30));
         assert_eq!((spec.model, spec.env.get("MODEL_URL")), (None, None));
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!(memory(&large, &context), Some((1 << 30) + 400));
         let set = |bytes| {
             move |wanted: &mut WantedWorker| {
-                wanted.worker.resources.memory_bytes = Some(bytes);
+                wanted.worker.program.resources.memory_bytes = Some(bytes);
             }
         };
         assert_eq!(memory(&set(7), &context), Some(7));
@@ -155,8 +156,8 @@ mod tests {
             let changed = hash(&|wanted| change(wanted.worker.gateway.as_mut().unwrap()));
             assert_eq!(changed, before);
         }
-        assert_ne!(hash(&|wanted| wanted.worker.image.push('2')), before);
-        assert_ne!(hash(&|wanted| wanted.worker.args.push("-v".into())), before);
+        assert_ne!(hash(&|wanted| wanted.worker.program.image.push('2')), before);
+        assert_ne!(hash(&|wanted| wanted.worker.program.args.push("-v".into())), before);
         assert_ne!(hash(&|wanted| wanted.uid.push('2')), before);
     }
 }

@@ -3,13 +3,10 @@
 
 use std::{
     borrow::Cow,
-    collections::BTreeMap,
     path::{Path, PathBuf},
 };
 
-use neptune_wire::{
-    ContainerRights, ModelServer, ResourceLimits, ServedModel, Transformer, TransformerProxy,
-};
+use neptune_wire::{ContainerProgram, ServedModel, Transformer, TransformerProxy};
 
 use crate::domain::{
     artifact::LocalArtifact,
@@ -111,38 +108,23 @@ pub fn server_container(
     model: Option<&LocalArtifact>,
     context: &NodeContext,
 ) -> ContainerSpec {
-    let ModelServer { image, command, args, env, resources, rights, .. } = &version.serving;
-    let restrictions = context.defaults.restrict(rights, resources);
-    let mut env = env.clone();
-    env.insert("NODE_NAME".to_owned(), context.node.to_string());
+    let mut program = version.serving.program.clone();
+    program.env.insert("NODE_NAME".to_owned(), context.node.to_string());
     let mount = model_mount(version, uid, model, context);
-    env.extend(mount.iter().map(model_url));
+    program.env.extend(mount.iter().map(model_url));
     let file = mount.as_ref().filter(|_| !version.watches()).map(|mount| mount.target.as_str());
     // On a Docker network the server's port is published on loopback only.
     let is_local = version.serving.transformer.is_some() && context.network.is_none();
     let host = if is_local { "127.0.0.1" } else { "0.0.0.0" };
-    let filled = |arg: &String| version.fill_argument(arg, file).replace(HOST, host);
+    for arg in &mut program.args {
+        *arg = version.fill_argument(arg, file).replace(HOST, host);
+    }
     ContainerSpec {
-        uid: uid.to_owned(),
-        image: image.clone(),
-        command: command.clone(),
-        args: args.iter().map(filled).collect(),
-        env,
-        scripts: None,
         model: mount,
-        dataset: None,
-        directories: Vec::new(),
-        cpu_millis: restrictions.cpu_millis,
-        memory_bytes: restrictions.memory_bytes,
-        user: restrictions.user,
-        writable_root: restrictions.writable_root,
-        init: restrictions.init,
         stop_grace_seconds: Some(STOP_GRACE),
-        start: None,
         dns: context.dns.clone(),
-        hosts: BTreeMap::new(),
         network: network(version, context),
-        network_of: None,
+        ..ContainerSpec::new(uid, program, &context.defaults)
     }
 }
 
@@ -165,44 +147,26 @@ fn transformer_container(
     (uid, model): (&str, Option<&LocalArtifact>),
     context: &NodeContext,
 ) -> ContainerSpec {
-    let Transformer { image, command, args, env, scripts, resources, .. } = transformer;
-    let restrictions = context.defaults.restrict(&version.serving.rights, resources);
+    let rights = version.serving.program.rights.clone();
+    let mut program = ContainerProgram { rights, ..transformer.program.clone() };
     let model = model_mount(version, uid, model, context);
     let port = version.listen_port().unwrap_or(version.serving.port).to_string();
-    let mut env = env.clone();
-    env.insert("NODE_NAME".to_owned(), context.node.to_string());
-    env.extend(model.iter().map(model_url));
+    program.env.insert("NODE_NAME".to_owned(), context.node.to_string());
+    program.env.extend(model.iter().map(model_url));
     if transformer.proxy.is_some() {
-        env.extend(["PORT", "SERVING_PORT"].map(|name| (name.to_owned(), port.clone())));
+        program.env.extend(["PORT", "SERVING_PORT"].map(|name| (name.to_owned(), port.clone())));
     }
-    let scripts = scripts.as_ref();
+    for arg in &mut program.args {
+        *arg = arg.replace(PORT, &port);
+    }
     ContainerSpec {
-        uid: uid.to_owned(),
-        image: image.clone(),
-        command: command.clone(),
-        args: args.iter().map(|arg| arg.replace(PORT, &port)).collect(),
-        env,
-        scripts: scripts.map(|it| ScriptMount {
-            dir: it.dir.clone().into(),
-            boot_file: it.boot_file.clone(),
-            source: None,
-        }),
+        scripts: transformer.scripts.as_ref().map(ScriptMount::from),
         model,
-        dataset: None,
-        directories: Vec::new(),
-        cpu_millis: restrictions.cpu_millis,
-        memory_bytes: restrictions.memory_bytes,
-        user: restrictions.user,
-        writable_root: restrictions.writable_root,
-        init: restrictions.init,
         // Behind a proxy nothing waits for the port, and requests may take long.
         stop_grace_seconds: transformer.proxy.is_none().then_some(STOP_GRACE),
-        start: None,
         // In the network of another container, that container's name servers apply.
         dns: if context.network.is_none() { context.dns.clone() } else { Vec::new() },
-        hosts: BTreeMap::new(),
-        network: None,
-        network_of: None,
+        ..ContainerSpec::new(uid, program, &context.defaults)
     }
 }
 
@@ -212,36 +176,24 @@ fn proxy_container(
     uid: &str,
     context: &NodeContext,
 ) -> ContainerSpec {
-    let restrictions =
-        context.defaults.restrict(&ContainerRights::default(), &ResourceLimits::default());
     let listen = format!("0.0.0.0:{}", version.serving.port);
     let file = format!("{PROXY_DIR}/{PROXY_TARGET}");
     let args = ["proxy", "--listen", &listen, "--target-file", &file].map(str::to_owned);
-    ContainerSpec {
-        uid: uid.to_owned(),
+    let program = ContainerProgram {
         image: proxy.image.clone(),
         command: vec![PROXY_PROGRAM.to_owned()],
         args: args.into(),
-        env: BTreeMap::new(),
-        scripts: None,
-        model: None,
-        dataset: None,
+        ..ContainerProgram::default()
+    };
+    ContainerSpec {
         directories: vec![DirectoryMount {
             source: proxy_dir(uid, &context.data_dir),
             target: PROXY_DIR.to_owned(),
             writable: false,
         }],
-        cpu_millis: restrictions.cpu_millis,
-        memory_bytes: restrictions.memory_bytes,
-        user: restrictions.user,
         writable_root: false,
-        init: restrictions.init,
         stop_grace_seconds: Some(STOP_GRACE),
-        start: None,
-        dns: Vec::new(),
-        hosts: BTreeMap::new(),
-        network: None,
-        network_of: None,
+        ..ContainerSpec::new(uid, program, &context.defaults)
     }
 }
 
@@ -295,7 +247,7 @@ mod tests {
     #[test]
     fn replaced_server_mounts_its_version_and_watching_server_the_directory() {
         let mut replaced = served_version("4", "replace");
-        replaced.serving.args = vec!["--model=/models/m/{version}".into()];
+        replaced.serving.program.args = vec!["--model=/models/m/{version}".into()];
         let spec = server_container(&replaced, "uid", Some(&local_artifact(None)), &node_context());
         assert_eq!(spec.args, ["--model=/models/m/4"]);
         assert_eq!(spec.env["MODEL_URL"], "/models/m/4");
@@ -337,7 +289,7 @@ mod tests {
 
     fn transformed_containers(reload: &str, network: Option<&str>) -> VersionContainers {
         let mut serving = transformed("4", reload);
-        serving.args = vec!["--host={host}".into()];
+        serving.program.args = vec!["--host={host}".into()];
         serving.transformer.as_mut().unwrap().scripts =
             Some(Scripts { dir: "/srv/t".into(), boot_file: "t.py".into() });
         let network = network.map(str::to_owned);
@@ -386,7 +338,8 @@ mod tests {
             let context = NodeContext { network, ..node_context() };
             let of = |image, version, slot| {
                 let mut serving = proxied(image, version, "watch");
-                serving.transformer.as_mut().unwrap().args = vec!["--http_port={port}".into()];
+                serving.transformer.as_mut().unwrap().program.args =
+                    vec!["--http_port={port}".into()];
                 let version = ServedVersion::new(&serving, 1).in_slot(slot);
                 version_containers(&version, "uid", Some(&local_artifact(None)), &context)
             };

@@ -312,12 +312,13 @@ mod tests {
             (None, _) => serving("4", "replace"),
         };
         if let (Some(transformer), Some(image)) = (&mut serving.transformer, image) {
-            image.clone_into(&mut transformer.image);
+            image.clone_into(&mut transformer.program.image);
         }
         let context = NodeContext { network: network.map(str::to_owned), ..node_context() };
         let model = LocalArtifact { path: "/data/x".into(), file: None };
         // The server behind a transformer listens on another port.
-        serving.args = vec![format!("--port={}", if image.is_some() { 13_501 } else { 8501 })];
+        serving.program.args =
+            vec![format!("--port={}", if image.is_some() { 13_501 } else { 8501 })];
         let slot = slot.unwrap_or_default();
         let version = ServedVersion::new(&serving, 1).in_slot(slot);
         version_containers(&version, "uid", Some(&model), &context)

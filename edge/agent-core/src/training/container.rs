@@ -13,7 +13,9 @@ use crate::{
         observed_container::MANAGED,
     },
 };
-use neptune_wire::{AgentInstance, TaskId, TaskKind, TrainingNetwork, TrainingScript};
+use neptune_wire::{
+    AgentInstance, ContainerProgram, TaskId, TaskKind, TrainingNetwork, TrainingScript,
+};
 
 use super::paths::TaskPaths;
 
@@ -117,7 +119,7 @@ pub fn name(wanted: &WantedTask, context: &NodeContext) -> String {
 
 /// The user of the program: that of the object or of the node, else one without rights.
 pub fn user(wanted: &WantedTask, context: &NodeContext) -> u32 {
-    let rights = &wanted.container.rights;
+    let rights = &wanted.container.program.rights;
     rights.run_as_user.or(context.defaults.user).unwrap_or_else(|| context.program_user())
 }
 
@@ -134,7 +136,6 @@ pub fn spec(
     context: &NodeContext,
 ) -> ContainerSpec {
     let container = &wanted.container;
-    let restrictions = context.defaults.restrict(&container.rights, &container.resources);
     let bind = |source, target: &str, writable| DirectoryMount {
         source,
         target: target.to_owned(),
@@ -156,11 +157,7 @@ pub fn spec(
         directories.push(bind(files.ca(), CA_FILE, false));
     }
     let scripts = match &container.script {
-        Some(TrainingScript::Directory(scripts)) => Some(ScriptMount {
-            dir: scripts.dir.clone().into(),
-            boot_file: scripts.boot_file.clone(),
-            source: None,
-        }),
+        Some(TrainingScript::Directory(scripts)) => Some(ScriptMount::from(scripts)),
         Some(TrainingScript::Download { .. }) | None => None,
     };
     let network = match container.network {
@@ -169,36 +166,29 @@ pub fn spec(
     };
     let dataset = dataset_path(wanted, inputs);
     let of_session = session_values(wanted, &dataset, weights.as_deref());
-    let args = container.args.iter().map(|arg| replaced(arg, &of_session));
+    let args = container.program.args.iter().map(|arg| replaced(arg, &of_session));
     let mut env = environment(wanted, (&dataset, &inputs.format), weights.as_deref(), context);
     let variables = of_session.iter().filter(|(_, name, _)| !name.is_empty());
     env.extend(variables.map(|(_, name, value)| ((*name).to_owned(), value.clone())));
-    ContainerSpec {
-        uid: String::new(),
-        image: container.image.clone(),
-        command: container.command.clone(),
+    let program = ContainerProgram {
         args: boot_file(wanted).into_iter().chain(args).collect(),
         env,
+        ..container.program.clone()
+    };
+    ContainerSpec {
         scripts,
-        model: None,
         dataset: Some(BindMount { source: inputs.dataset.path.clone(), target: dataset }),
         directories,
-        cpu_millis: restrictions.cpu_millis,
-        memory_bytes: restrictions.memory_bytes,
         user: Some(user(wanted, context)),
-        writable_root: restrictions.writable_root,
-        init: restrictions.init,
         stop_grace_seconds: Some(STOP_GRACE),
-        start: None,
-        dns: Vec::new(),
-        hosts: BTreeMap::new(),
         network: Some(ContainerNetwork {
             name: network.to_owned(),
             port: None,
             grpc_port: None,
             loopback_ports: Vec::new(),
         }),
-        network_of: None,
+        // A task is found by its ID, not by the UID of its object.
+        ..ContainerSpec::new("", program, &context.defaults)
     }
 }
 
@@ -274,7 +264,7 @@ fn environment(
     };
     let mut env: BTreeMap<String, String> =
         DETERMINISTIC.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    env.extend(wanted.container.env.clone());
+    env.extend(wanted.container.program.env.clone());
     let own = [
         ("TASK", kind.to_owned()),
         ("RUN", wanted.run.to_string()),

@@ -100,45 +100,27 @@ fn container_spec(
     context: &NodeContext,
 ) -> ContainerSpec {
     let worker = &wanted.worker;
-    let mut env = worker.env.clone();
-    let dataset = dataset_mount(wanted, dataset, &mut env);
+    let mut program = worker.program.clone();
+    let dataset = dataset_mount(wanted, dataset, &mut program.env);
     let topic = Topic::WorkerInfo(worker.name.clone()).under(&context.prefix);
-    env.extend([
+    program.env.extend([
         (MQTT_URL.to_owned(), context.broker.url(&worker.name)),
         ("WORKER_INFO_TOPIC".to_owned(), topic),
         ("NODE_NAME".to_owned(), context.node.to_string()),
     ]);
     let (model, start) = match model {
-        Some(model) => model_mount(wanted, model, &mut env, context),
+        Some(model) => model_mount(wanted, model, &mut program.env, context),
         None => (None, None),
     };
-    let scripts = worker.scripts.as_ref();
-    let restrictions = context.defaults.restrict(&worker.rights, &worker.resources);
     ContainerSpec {
-        uid: wanted.uid.clone(),
-        image: worker.image.clone(),
-        command: worker.command.clone(),
-        args: worker.args.clone(),
-        env,
-        scripts: scripts.map(|s| ScriptMount {
-            dir: s.dir.clone().into(),
-            boot_file: s.boot_file.clone(),
-            source: None,
-        }),
+        scripts: worker.scripts.as_ref().map(ScriptMount::from),
         model,
         dataset,
-        directories: Vec::new(),
-        cpu_millis: restrictions.cpu_millis,
-        memory_bytes: restrictions.memory_bytes,
-        user: restrictions.user,
-        writable_root: restrictions.writable_root,
-        init: restrictions.init,
-        stop_grace_seconds: None,
         dns: context.dns.clone(),
         hosts: worker.hosts.clone(),
         network: context.container_network(worker.port),
-        network_of: None,
         start,
+        ..ContainerSpec::new(&wanted.uid, program, &context.defaults)
     }
 }
 
@@ -268,9 +250,9 @@ pub mod tests {
         assert_eq!((spec.user, spec.writable_root, spec.init), (Some(1000), false, true));
         assert_eq!((spec.memory_bytes, spec.cpu_millis), (Some(1 << 30), Some(5)));
         let spec = of(|wanted| {
-            wanted.worker.rights.run_as_user = Some(0);
-            wanted.worker.rights.read_only_root = Some(false);
-            wanted.worker.resources.memory_bytes = Some(7);
+            wanted.worker.program.rights.run_as_user = Some(0);
+            wanted.worker.program.rights.read_only_root = Some(false);
+            wanted.worker.program.resources.memory_bytes = Some(7);
         });
         assert_eq!((spec.user, spec.writable_root, spec.memory_bytes), (Some(0), true, Some(7)));
     }
@@ -296,7 +278,7 @@ pub mod tests {
         assert_eq!(spec(|_| (), "/m/1"), before);
         assert_ne!(spec(|_| (), "/m/2"), before, "another version of the model");
         assert_ne!(spec(|w| w.uid.push('2'), "/m/1"), before, "another object of that name");
-        assert_ne!(spec(|w| w.worker.image.push('2'), "/m/1"), before);
+        assert_ne!(spec(|w| w.worker.program.image.push('2'), "/m/1"), before);
         let add_host = |w: &mut WantedWorker| {
             w.worker.hosts.insert("c.default.svc.cluster.local".into(), [10, 96, 0, 7].into());
         };

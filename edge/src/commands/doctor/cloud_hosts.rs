@@ -57,7 +57,7 @@ fn cloud_hosts(worker: &Worker, used_by: &str) -> Vec<CloudHost> {
         urls.extend(gateway.config.cloud_grpc_url().map(|url| (url, true)));
         ca_file.clone_from(&gateway.ca_file);
     } else {
-        urls.extend(worker.env.get(CLOUD_WORKER).map(|url| (url.as_str(), false)));
+        urls.extend(worker.program.env.get(CLOUD_WORKER).map(|url| (url.as_str(), false)));
     }
     let host = |(url, is_grpc)| {
         let (host, port, protocol) = parts(url, is_grpc)?;

@@ -19,7 +19,6 @@ use crate::{
     },
     kubernetes::nodes::is_agent_node,
     reason::Reason,
-    worker::environment::environment,
 };
 
 /// Resolves the references, the node and the runtime of the cloud worker; `None` with findings if it is
@@ -95,16 +94,12 @@ pub fn planned_cloud_worker(
         CloudRuntime::Kubelet { .. } => SERVICE_PORT,
         CloudRuntime::Agent { port, .. } => *port,
     };
-    let env = environment(
-        &spec.parameters,
-        &cloud.worker.env,
-        [
-            ("NAMESPACE", service.namespace.to_string()),
-            ("SERVICE_NAME", service.name.to_string()),
-            ("WORKER_NAME", cloud.worker.name.to_string()),
-            ("BIG_MODEL_BIND_IP", "0.0.0.0".to_owned()),
-            ("BIG_MODEL_BIND_PORT", port.to_string()),
-        ],
-    );
-    planned_worker(Role::Cloud, &cloud.worker, spec, env, Some(port))
+    let variables = [
+        ("NAMESPACE", service.namespace.to_string()),
+        ("SERVICE_NAME", service.name.to_string()),
+        ("WORKER_NAME", cloud.worker.name.to_string()),
+        ("BIG_MODEL_BIND_IP", "0.0.0.0".to_owned()),
+        ("BIG_MODEL_BIND_PORT", port.to_string()),
+    ];
+    planned_worker(Role::Cloud, &cloud.worker, spec, variables, Some(port))
 }

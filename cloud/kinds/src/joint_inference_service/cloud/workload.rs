@@ -5,8 +5,7 @@ use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec},
         core::v1::{
-            Container, EnvVar, HostPathVolumeSource, PodSpec, Probe, TCPSocketAction, Volume,
-            VolumeMount,
+            Container, HostPathVolumeSource, PodSpec, Probe, TCPSocketAction, Volume, VolumeMount,
         },
     },
     apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString},
@@ -18,15 +17,13 @@ use neptune_wire::{ArtifactAddress, Worker};
 use crate::{
     joint_inference_service::resolved::{ResolvedWorker, SERVICE_PORT, ValidCloudWorker},
     kubernetes::{
+        container::{container, variable},
         placement::on_node,
         pod_template::pod_template,
         report_access::ReportAccess,
         report_sidecar,
         secrets::pull_secrets,
-        workloads::{
-            self, Fetch, Fetched, KubernetesObjects, fetched, read_only, rolling_update, some,
-            variable,
-        },
+        workloads::{self, Fetch, Fetched, KubernetesObjects, fetched, read_only, rolling_update},
     },
 };
 
@@ -80,24 +77,13 @@ fn pod(
         volumes.push(host_path("scripts", &scripts.dir));
         mounts.push(read_only("scripts", &scripts.dir));
     }
-    let mut env: Vec<EnvVar> =
-        worker.env.iter().map(|(name, value)| variable(name, value)).collect();
-    env.push(variable("MODEL_URL", &model_url));
-    env.push(variable("NODE_NAME", cloud.node.as_str()));
-    env.extend(
-        reports.into_iter().flat_map(|it| report_sidecar::worker_variables(&worker.name, it)),
-    );
+    let of_reports =
+        reports.into_iter().flat_map(|it| report_sidecar::worker_variables(&worker.name, it));
     let sidecar = reports.map(|it| report_sidecar::container(&worker.name, it, fetch_image));
     // The sidecar needs no memory while the model is downloaded.
     let init_containers: Vec<_> = fetch.into_iter().chain(sidecar).collect();
-    let container = Container {
-        name: "worker".to_owned(),
-        image: Some(worker.image.clone()),
-        command: some(&worker.command),
-        args: some(&worker.args),
-        env: Some(env),
+    let mut container = Container {
         volume_mounts: Some(mounts),
-        resources: workloads::limits(&worker.resources),
         // Ready when the port is open: until then requests of edge workers fail.
         readiness_probe: Some(Probe {
             tcp_socket: Some(TCPSocketAction {
@@ -108,8 +94,12 @@ fn pod(
             period_seconds: Some(1),
             ..Probe::default()
         }),
-        ..Container::default()
+        ..container("worker", &worker.program)
     };
+    let env = container.env.get_or_insert_default();
+    env.push(variable("MODEL_URL", &model_url));
+    env.push(variable("NODE_NAME", cloud.node.as_str()));
+    env.extend(of_reports);
     PodSpec {
         affinity: Some(on_node(cloud.node.as_str())),
         init_containers: Some(init_containers).filter(|all| !all.is_empty()),
@@ -319,7 +309,10 @@ mod tests {
         }
         let plan = planned(&service, &fixtures::facts());
         let on_node = &task(&plan, "edge0").workers[0];
-        assert_eq!((&*on_node.env["TEXT"], &*on_node.args[0]), (text, "/code/$$(A).py"));
+        assert_eq!(
+            (&*on_node.program.env["TEXT"], &*on_node.program.args[0]),
+            (text, "/code/$$(A).py")
+        );
         let pod = plan.objects.unwrap().deployment.spec.unwrap().template.spec.unwrap();
         let (_, args, env) = expanded(&pod.containers[0]);
         assert_eq!((&*env["TEXT"], &*args[0]), (text, "/code/$$(A).py"));

@@ -108,7 +108,7 @@ fn edge_worker_has_the_full_service_name_and_its_address() {
     let plan = planned(&fixtures::service(), &facts);
     let worker = &task(&plan, "edge0").workers[0];
     let host = "helmet-detection-demo-work-1a02631a.default.svc.fleet.example";
-    assert_eq!(worker.env["BIG_MODEL_URL"], format!("http://{host}:5000"));
+    assert_eq!(worker.program.env["BIG_MODEL_URL"], format!("http://{host}:5000"));
     assert_eq!(worker.hosts, [(host.to_owned(), [10, 96, 0, 7].into())].into());
     assert!(!plan.awaits_service);
     let without = ServiceFacts { service: None, ..facts };
@@ -127,8 +127,8 @@ fn ipv6_address_has_brackets_only_in_the_url() {
     facts.agent_address = Some("2001:db8::7".to_owned());
     let plan = planned(&fixtures::service(), &facts);
     let edge = &task(&plan, "edge0").workers[0];
-    assert_eq!(edge.env["BIG_MODEL_URL"], "http://[2001:db8::7]:20007");
-    assert_eq!(edge.env["BIG_MODEL_IP"], "2001:db8::7");
+    assert_eq!(edge.program.env["BIG_MODEL_URL"], "http://[2001:db8::7]:20007");
+    assert_eq!(edge.program.env["BIG_MODEL_IP"], "2001:db8::7");
 }
 
 #[test]
@@ -143,11 +143,11 @@ fn env_takes_precedence_over_parameters_of_a_container() {
     let plan = planned(&service, &fixtures::facts());
     let worker = &task(&plan, "edge0").workers[0];
     assert_eq!(
-        (&*worker.image, &worker.command[..], &worker.args[..]),
+        (&*worker.program.image, &worker.program.command[..], &worker.program.args[..]),
         ("digits:1", &[][..], &["edge".to_owned()][..])
     );
     assert_eq!(worker.scripts, None);
-    assert_eq!(worker.env["LEVEL"], "2");
+    assert_eq!(worker.program.env["LEVEL"], "2");
 }
 
 #[test]

@@ -17,10 +17,7 @@ use crate::{
     },
     kubernetes::nodes::in_url,
     reason::Reason,
-    worker::{
-        environment::{environment, json},
-        settings::parameters,
-    },
+    worker::{environment::json, settings::parameters},
 };
 
 /// Resolves the references of the edge worker; `None` with findings if it is invalid.
@@ -76,20 +73,16 @@ pub fn planned_edge_worker(
     let hosts = address.map(|address| (host.clone(), address)).into_iter().collect();
     let url_host = in_url(&host);
     let algorithm = &spec.hard_example_algorithm;
-    let env = environment(
-        &program.parameters,
-        &resolved.env,
-        [
-            ("NAMESPACE", valid.metadata.namespace.to_string()),
-            ("SERVICE_NAME", valid.metadata.name.to_string()),
-            ("WORKER_NAME", resolved.name.to_string()),
-            ("HEM_NAME", algorithm.name.clone()),
-            ("HEM_PARAMETERS", json(&algorithm.parameters)),
-            ("BIG_MODEL_URL", format!("http://{url_host}:{port}")),
-            ("BIG_MODEL_IP", host),
-            ("BIG_MODEL_PORT", port.to_string()),
-        ],
-    );
+    let variables = [
+        ("NAMESPACE", valid.metadata.namespace.to_string()),
+        ("SERVICE_NAME", valid.metadata.name.to_string()),
+        ("WORKER_NAME", resolved.name.to_string()),
+        ("HEM_NAME", algorithm.name.clone()),
+        ("HEM_PARAMETERS", json(&algorithm.parameters)),
+        ("BIG_MODEL_URL", format!("http://{url_host}:{port}")),
+        ("BIG_MODEL_IP", host),
+        ("BIG_MODEL_PORT", port.to_string()),
+    ];
     let dataset = valid.dataset.as_deref().map(|dataset| object_name(&dataset.metadata));
-    Worker { dataset, hosts, ..planned_worker(Role::Edge, resolved, program, env, None) }
+    Worker { dataset, hosts, ..planned_worker(Role::Edge, resolved, program, variables, None) }
 }

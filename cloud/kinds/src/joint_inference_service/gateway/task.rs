@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use neptune_gateway_config::Document;
 use neptune_wire::{
-    ContainerRights, GatewaySpec, ObjectMetadata, ResourceLimits, RestartPolicy, Role, Worker,
-    WorkerUpdateMode,
+    ContainerProgram, GatewaySpec, ObjectMetadata, RestartPolicy, Role, Worker, WorkerUpdateMode,
 };
 
 use crate::joint_inference_service::resolved::ValidGateway;
@@ -27,10 +26,13 @@ pub fn planned_gateway(gateway: &ValidGateway, service: &ObjectMetadata) -> Work
     Worker {
         name: gateway.name.clone(),
         role: Role::Edge,
-        image: gateway.image.clone(),
-        command: vec!["neptune-gateway".to_owned()],
-        args: ["run", "--config", CONFIG_FILE].map(str::to_owned).into(),
-        env: env.map(|(name, value)| (name.to_owned(), value)).into(),
+        program: ContainerProgram {
+            image: gateway.image.clone(),
+            command: vec!["neptune-gateway".to_owned()],
+            args: ["run", "--config", CONFIG_FILE].map(str::to_owned).into(),
+            env: env.map(|(name, value)| (name.to_owned(), value)).into(),
+            ..ContainerProgram::default()
+        },
         scripts: None,
         model: None,
         // It serves as long as it exists.
@@ -40,8 +42,6 @@ pub fn planned_gateway(gateway: &ValidGateway, service: &ObjectMetadata) -> Work
         port: None,
         // The addresses of its cloud are in its configuration, which it reads again.
         hosts: BTreeMap::new(),
-        resources: ResourceLimits::default(),
-        rights: ContainerRights::default(),
         gateway: Some(Box::new(GatewaySpec {
             config: Document::from(&gateway.config),
             server: gateway.server.clone(),

@@ -272,9 +272,9 @@ fn service_without_code_gets_a_gateway_and_an_inference_model() {
     assert!(plan.objects.is_none() && plan.owned.exposed.is_none() && !plan.awaits_service);
     assert_eq!(keys(&plan, "edge0"), ["default/jointinferenceservices/assistant"]);
     let [worker] = &task(&plan, "edge0").workers[..] else { unreachable!("one worker") };
-    assert_eq!((worker.role, &*worker.image), (Role::Edge, "neptune-edge:test"));
-    assert_eq!(worker.command, ["neptune-gateway"]);
-    assert_eq!(worker.args, ["run", "--config", "/etc/neptune-gateway/gateway.json"]);
+    assert_eq!((worker.role, &*worker.program.image), (Role::Edge, "neptune-edge:test"));
+    assert_eq!(worker.program.command, ["neptune-gateway"]);
+    assert_eq!(worker.program.args, ["run", "--config", "/etc/neptune-gateway/gateway.json"]);
     assert_eq!((&worker.model, worker.port), (&None, None));
     assert_eq!(worker.restart_policy, Some(RestartPolicy::Always));
     let gateway = worker.gateway.as_deref().unwrap();
@@ -303,7 +303,7 @@ fn service_without_code_gets_a_gateway_and_an_inference_model() {
 fn gateway_with_other_addresses_gets_another_container() {
     let (mut service, facts) = fixtures::classifier();
     let env = |service: &JointInferenceService| {
-        task(&planned(service, &facts), "edge0").workers[0].env["GATEWAY_ADDRESSES"].clone()
+        task(&planned(service, &facts), "edge0").workers[0].program.env["GATEWAY_ADDRESSES"].clone()
     };
     assert_eq!(env(&service), "127.0.0.1:8080,127.0.0.1:8082");
     service.spec.gateway.as_mut().unwrap().expose = Some(true);

@@ -4,18 +4,19 @@
 use std::sync::Arc;
 
 use neptune_api::{JointInferenceService, Model, WorkerSpec};
-use neptune_wire::{ArtifactAddress, Resource, Role, WorkerName};
+use neptune_wire::{ArtifactAddress, ContainerProgram, Resource, Role, Scripts, WorkerName};
 
 use crate::{
     finding::Finding,
     joint_inference_service::{
         facts::ServiceFacts, resolved::ResolvedWorker, spec::names::worker_field,
     },
-    kubernetes::{pod_security, quantities, secrets::check_name},
+    kubernetes::{pod_security, secrets::check_name},
     reason::Reason,
     worker::{
         names::worker_name,
-        settings::{parameters, variables},
+        program::{self, ProgramFields},
+        settings::parameters,
     },
 };
 
@@ -53,19 +54,27 @@ pub fn resolve_worker(
         resolve_name(&spec.field("name"), spec.name, spec.role, namespace, service, findings);
     let model =
         resolve_model(&spec.field("model.name"), spec.model_name, spec.model, namespace, findings);
-    let program = program(spec, facts, findings);
+    let image_and_command = image_and_command(spec, facts, findings);
     parameters(&spec.field("workerSpec.parameters"), &spec.worker.parameters, findings);
-    let env = variables(&spec.field("workerSpec.env"), &spec.worker.env, &[], findings);
-    let limits_field = spec.field("workerSpec.resources.limits");
-    let limits = quantities::limits(&limits_field, spec.worker.resources.as_ref(), findings);
     let context = spec.worker.security_context.as_ref();
+    let fields = ProgramFields {
+        field: &spec.field("workerSpec"),
+        parameters: Some(&spec.worker.parameters),
+        env: &spec.worker.env,
+        resources: spec.worker.resources.as_ref(),
+        rights: context,
+        ..ProgramFields::default()
+    };
+    let common = program::resolve(&fields, findings);
     findings.extend(pod_security::check(&spec.field("workerSpec.securityContext"), context));
     secrets(spec, findings);
     if findings.len() > before {
         return None;
     }
-    let ((model, source), (image, command)) = (model?, program?);
-    Some(ResolvedWorker { name: name?, model, source, image, command, limits, env })
+    let ((model, source), (image, command)) = (model?, image_and_command?);
+    let (args, scripts) = args_and_scripts(spec.worker, &command);
+    let program = ContainerProgram { image, command, args, ..common };
+    Some(ResolvedWorker { name: name?, model, source, program, scripts })
 }
 
 /// The container name of the worker that `field` names.
@@ -115,7 +124,7 @@ pub fn resolve_model(
     }
 }
 
-fn program(
+fn image_and_command(
     spec: &WorkerInput,
     facts: &ServiceFacts,
     findings: &mut Vec<Finding>,
@@ -149,6 +158,17 @@ fn program(
         return None;
     };
     Some((image, program.command))
+}
+
+/// What a framework's command starts, and where it is. An image with its program gets the boot file
+/// as its argument, if there is one.
+fn args_and_scripts(spec: &WorkerSpec, command: &[String]) -> (Vec<String>, Option<Scripts>) {
+    let dir = spec.script_dir.trim_end_matches('/').to_owned();
+    let file = spec.script_boot_file.clone();
+    if command.is_empty() {
+        return (Some(file).filter(|file| !file.is_empty()).into_iter().collect(), None);
+    }
+    (vec![format!("{dir}/{file}")], Some(Scripts { dir, boot_file: file }))
 }
 
 fn scripts(spec: &WorkerInput, findings: &mut Vec<Finding>) {

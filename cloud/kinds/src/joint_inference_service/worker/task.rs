@@ -4,35 +4,25 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use neptune_api::WorkerSpec;
-use neptune_wire::{ObjectName, RestartPolicy, Role, Scripts, Worker, WorkerUpdateMode};
+use neptune_wire::{ObjectName, RestartPolicy, Role, Worker, WorkerUpdateMode};
 
-use crate::{
-    joint_inference_service::resolved::ResolvedWorker, kubernetes::pod_security::container_rights,
-};
+use crate::{joint_inference_service::resolved::ResolvedWorker, worker::environment::set};
 
-/// The task of a worker with these variables.
-pub fn planned_worker(
+/// The task of a worker, with these variables beside those of the spec.
+pub fn planned_worker<const N: usize>(
     role: Role,
     resolved: &ResolvedWorker,
     spec: &WorkerSpec,
-    env: BTreeMap<String, String>,
+    variables: [(&str, String); N],
     port: Option<u16>,
 ) -> Worker {
-    let dir = spec.script_dir.trim_end_matches('/').to_owned();
-    let file = spec.script_boot_file.clone();
-    let (args, scripts) = if resolved.command.is_empty() {
-        (Some(file).filter(|file| !file.is_empty()).into_iter().collect(), None)
-    } else {
-        (vec![format!("{dir}/{file}")], Some(Scripts { dir, boot_file: file }))
-    };
+    let mut program = resolved.program.clone();
+    set(&mut program.env, variables);
     Worker {
         name: resolved.name.clone(),
         role,
-        image: resolved.image.clone(),
-        command: resolved.command.clone(),
-        args,
-        env,
-        scripts,
+        program,
+        scripts: resolved.scripts.clone(),
         model: Some(object_name(&resolved.model.metadata)),
         restart_policy: spec.restart_policy.map(|policy| match policy {
             neptune_api::RestartPolicy::Always => RestartPolicy::Always,
@@ -46,8 +36,6 @@ pub fn planned_worker(
         dataset: None,
         port,
         hosts: BTreeMap::new(),
-        resources: resolved.limits.clone(),
-        rights: container_rights(spec.security_context.as_ref()),
         gateway: None,
     }
 }
