@@ -65,6 +65,8 @@ reasons! {
     JointInferenceService {
         /// The edge worker and the cloud worker run.
         WorkersRunning: Progress => Running,
+        /// Most edge workers run; some nodes are offline or not ready.
+        SomeNodesNotReady: Problem => Running,
         /// The edge worker finished its task.
         Completed: Progress => Completed,
         /// A worker reports that it failed, or failed and is not restarted.

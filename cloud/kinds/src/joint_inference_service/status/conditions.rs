@@ -5,7 +5,10 @@ use neptune_api::{JisCondition, JisConditionType, JointInferenceServiceStatus};
 
 use crate::{
     finding::Finding,
-    joint_inference_service::status::observed::{ObservedWorker, ServiceObservation},
+    joint_inference_service::status::{
+        availability::of_nodes,
+        observed::{ObservedWorker, ServiceObservation},
+    },
     reason::Reason,
     steps::StatusInputs,
 };
@@ -47,8 +50,14 @@ pub struct NextCondition {
 }
 
 impl NextCondition {
+    /// The present state, with the finding's reason and message.
     fn new(type_: JisConditionType, finding: Finding) -> Self {
         Self { type_, is_known: true, reason: finding.reason, message: finding.message }
+    }
+
+    /// The same as the last known state.
+    fn as_last_known(self) -> Self {
+        Self { is_known: false, ..self }
     }
 
     /// Whether it repeats how the workers ended.
@@ -64,14 +73,26 @@ pub fn next_condition(
 ) -> NextCondition {
     match Finding::join(inputs.findings) {
         Some(finding) => NextCondition::new(finding.reason.condition(), finding),
-        None => of_workers(&inputs.observed, last_state(&previous.conditions)),
+        None => {
+            let (observed, last) = (&inputs.observed, last_state(&previous.conditions));
+            if observed.edges.len() < 2 || !observed.cloud.is_active() {
+                return of_worst_worker(observed, last);
+            }
+            let (state, finding) = of_nodes(observed);
+            match (state, last) {
+                (None, Some(last)) => NextCondition::new(last, finding).as_last_known(),
+                (state, _) => {
+                    NextCondition::new(state.unwrap_or(JisConditionType::Pending), finding)
+                }
+            }
+        }
     }
 }
 
 /// The condition of the worst worker: failed, then offline, then waiting, then updating or degraded.
 /// A service whose workers are none of these is completed when its edge workers are: the cloud
 /// worker answers only these. While a node is offline, the last state of the workers stays.
-fn of_workers(observed: &ServiceObservation, last: Option<JisConditionType>) -> NextCondition {
+fn of_worst_worker(observed: &ServiceObservation, last: Option<JisConditionType>) -> NextCondition {
     let find = |pick: fn(&ObservedWorker) -> Option<&Finding>| observed.workers().find_map(pick);
     let failed = find(|worker| match worker {
         ObservedWorker::Failed(finding) => Some(finding),
@@ -96,7 +117,7 @@ fn of_workers(observed: &ServiceObservation, last: Option<JisConditionType>) -> 
         ObservedWorker::Updating(finding) | ObservedWorker::Degraded(finding) => Some(finding),
         _ => None,
     });
-    let running = edges().filter(|worker| is_active(worker)).count();
+    let running = edges().filter(|worker| worker.is_active()).count();
     let total = observed.edges.len();
     let with_count = |finding: &Finding| match total {
         0 | 1 => finding.clone(),
@@ -108,7 +129,7 @@ fn of_workers(observed: &ServiceObservation, last: Option<JisConditionType>) -> 
     if let Some(finding) = failed {
         NextCondition::new(JisConditionType::Failed, with_count(finding))
     } else if let (Some(finding), None, Some(last)) = (offline, waiting, last) {
-        NextCondition { is_known: false, ..NextCondition::new(last, with_count(finding)) }
+        NextCondition::new(last, with_count(finding)).as_last_known()
     } else if let Some(finding) = offline.or(waiting) {
         NextCondition::new(JisConditionType::Pending, with_count(finding))
     } else if let Some(finding) = edge_completed {
@@ -119,18 +140,10 @@ fn of_workers(observed: &ServiceObservation, last: Option<JisConditionType>) -> 
     } else if let Some(finding) = updating {
         NextCondition::new(JisConditionType::Running, with_count(finding))
     } else {
-        let message = match total {
-            0 | 1 => "edge worker and cloud worker are running".to_owned(),
-            _ => format!("{running} of {total} edge workers and the cloud worker are running"),
-        };
+        // With several edge workers, the cloud worker is not running here.
+        let message = "edge worker and cloud worker are running";
         NextCondition::new(JisConditionType::Running, Finding::new(Reason::WorkersRunning, message))
     }
-}
-
-/// Whether a worker runs.
-pub fn is_active(worker: &ObservedWorker) -> bool {
-    use ObservedWorker::{Degraded, Running, Updating};
-    matches!(worker, Running | Updating(_) | Degraded(_))
 }
 
 /// One condition per type, the current one last.
@@ -272,6 +285,28 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn last_state_stays_while_all_of_several_nodes_are_offline() {
+        let all = |worker: &ObservedWorker| {
+            let mut run = selected(&["e1".to_owned(), "e2".to_owned()]);
+            run.observed.edges.iter_mut().for_each(|edge| edge.worker = worker.clone());
+            run
+        };
+        let state = |status: &JointInferenceServiceStatus| {
+            let current = status.conditions.last().unwrap();
+            format!("{} {} {}", current.type_, current.status, current.reason.clone().unwrap())
+        };
+        let never_started = fresh(&all(&offline()));
+        assert_eq!(state(&never_started), "Pending True NodeOffline");
+        let running = fresh(&all(&ObservedWorker::Running));
+        let away = next_status(&running, &all(&offline()));
+        assert_eq!(state(&away), "Running Unknown NodeOffline");
+        let mut one_is_back = all(&offline());
+        one_is_back.observed.edges[0].worker = ObservedWorker::Running;
+        let back = next_status(&away, &one_is_back);
+        assert_eq!(state(&back), "Running True SomeNodesNotReady");
     }
 
     #[test]

@@ -34,21 +34,25 @@ pub fn events(
     events.extend(new_problems(previous, next));
     let is_problem = reason.parse().is_ok_and(Reason::is_of_gateway);
     if was != Some((type_, reason)) && !is_problem {
-        events.push(if type_ == JisConditionType::Running && reason != OFFLINE {
-            ObjectEvent::normal("Running", message)
-        } else if reason.parse().is_ok_and(Reason::is_progress)
-            && matches!(type_, JisConditionType::Pending | JisConditionType::Completed)
-        {
-            ObjectEvent::normal(reason, message)
-        } else {
-            ObjectEvent::warning(reason, message)
-        });
+        events.push(
+            if type_ == JisConditionType::Running && ![OFFLINE, NOT_READY].contains(&reason) {
+                ObjectEvent::normal("Running", message)
+            } else if reason.parse().is_ok_and(Reason::is_progress)
+                && matches!(type_, JisConditionType::Pending | JisConditionType::Completed)
+            {
+                ObjectEvent::normal(reason, message)
+            } else {
+                ObjectEvent::warning(reason, message)
+            },
+        );
     }
     events
 }
 
 /// The reason while the last state stays because a node is offline.
 const OFFLINE: &str = "NodeOffline";
+/// The reason while most nodes run and some do not.
+const NOT_READY: &str = "SomeNodesNotReady";
 
 /// The choice of another model.
 fn model_selected(
@@ -150,7 +154,10 @@ mod tests {
 
     #[test]
     fn each_change_is_one_event() {
-        use Reason::{AwaitingAgent, CrashLoopBackOff, ModelNotFound, NodeOffline, WorkersRunning};
+        use Reason::{
+            AwaitingAgent, CrashLoopBackOff, ModelNotFound, NodeOffline, SomeNodesNotReady,
+            WorkersRunning,
+        };
         let new = status(None, 0, &[]);
         let at = |reason, generation| status(Some(reason), generation, &["a"]);
         let mut running_offline = at(NodeOffline, 1);
@@ -168,6 +175,8 @@ mod tests {
             (&at(NodeOffline, 1), &at(CrashLoopBackOff, 1), "NodeOnline !CrashLoopBackOff"),
             (&at(WorkersRunning, 1), &running_offline, "!NodeOffline"),
             (&running_offline, &at(WorkersRunning, 1), "NodeOnline Running"),
+            (&at(WorkersRunning, 1), &at(SomeNodesNotReady, 1), "!SomeNodesNotReady"),
+            (&at(SomeNodesNotReady, 1), &at(WorkersRunning, 1), "Running"),
         ] {
             assert_eq!(brief(previous, next), expected, "{:?}", next.conditions);
         }

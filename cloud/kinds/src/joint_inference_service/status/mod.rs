@@ -1,6 +1,7 @@
 //! The status of a service: what is observed becomes conditions, counters and Events. Pure.
 
 pub mod agent;
+mod availability;
 pub mod conditions;
 pub mod counters;
 pub mod deployment;

@@ -9,7 +9,7 @@ use crate::{
     joint_inference_service::{
         chain::{tiers::tier_statuses, total_upload::Held},
         status::{
-            conditions::{has_run, is_active, next_condition, next_conditions, was_about_workers},
+            conditions::{has_run, next_condition, next_conditions, was_about_workers},
             counters::{add_counts, metrics, nodes},
             gateway::{gateway_metrics, gateway_of_node, next_gateway, without_history},
             observed::{EdgeObservation, ObservedWorker, ServiceObservation},
@@ -88,7 +88,7 @@ fn counts(
     let (mut active, mut failed) = (0, 0);
     for worker in observed.workers() {
         let is_offline = matches!(worker, ObservedWorker::Offline(_));
-        active += i32::from(is_active(worker) || is_offline && has_run);
+        active += i32::from(worker.is_active() || is_offline && has_run);
         failed += i32::from(matches!(worker, ObservedWorker::Failed(_)));
     }
     (Some(active), Some(failed))
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn selected_nodes_have_rows_and_the_worst_is_the_state() {
+    fn selected_nodes_have_rows_and_the_state_is_that_of_the_reachable_ones() {
         let mut run = selected(&["e1".to_owned(), "e2".to_owned(), "e3".to_owned()]);
         let status = fresh(&run);
         assert_eq!(brief(&status), (JisConditionType::Running, "WorkersRunning".to_owned()));

@@ -30,6 +30,13 @@ pub enum ObservedWorker {
     Unknown(Finding),
 }
 
+impl ObservedWorker {
+    /// Whether the worker runs.
+    pub fn is_active(&self) -> bool {
+        matches!(self, Self::Running | Self::Updating(_) | Self::Degraded(_))
+    }
+}
+
 /// What is observed of a service.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServiceObservation {
