@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `kind`, `reason` | nothing |
 //! | `finding` | `reason` |
+//! | `availability` | nothing |
 //! | `kubernetes` | `kind`, `finding` |
 //! | `fleet`, `index_key`, `worker` | `kubernetes` |
 //! | `port_contention`, `steps` | these |
@@ -20,6 +21,7 @@
 #[macro_use]
 pub mod kind;
 
+mod availability;
 mod cluster_keys;
 #[cfg(test)]
 mod crd_consistency;

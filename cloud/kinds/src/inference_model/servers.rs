@@ -10,7 +10,12 @@ use super::{
     observed::{ObservedServer, ReportedServer, progress},
     target::named,
 };
-use crate::{finding::Finding, fleet::observed::Observed, reason::Reason};
+use crate::{
+    availability::{problems, tolerated},
+    finding::Finding,
+    fleet::observed::Observed,
+    reason::Reason,
+};
 
 /// Maximum length of a message in a row, in characters.
 const MAX_MESSAGE_CHARS: usize = 256;
@@ -91,39 +96,60 @@ fn row(server: &ServerOnNode, before: Option<&NodeServer>) -> NodeServer {
     }
 }
 
-/// The sum of the servers: ready if all of them are, and in the state of the one that is furthest
-/// from the target.
+/// The sum of the servers. Those on nodes that are offline do not decide: it is ready if one of the
+/// others is and at most a tenth of them is not, and in the state of the one of them that is furthest
+/// from the target. While it is ready, those that are not do not decide either.
 pub fn sum(rows: &[NodeServer], target: Option<&str>) -> ObservedServer {
-    let ready = rows.iter().filter(|row| row.ready == "True").count();
     let offline = Reason::NodeOffline.to_string();
+    let (away, reachable): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.reason == offline);
+    let (unready, others): (Vec<_>, Vec<_>) =
+        reachable.iter().copied().partition(|row| row.ready == "False");
+    let ready = others.iter().filter(|row| row.ready == "True").count();
     // As a single server, one on an offline node counts as it was reported last.
-    let away = rows.iter().filter(|row| row.reason == offline && row.serving_version.is_some());
-    let ready_replicas = ready + away.count();
-    let answers = if rows.iter().any(|row| row.ready == "False") {
-        Some(false)
-    } else {
-        (ready == rows.len()).then_some(true)
+    let ready_replicas = ready + away.iter().filter(|row| row.serving_version.is_some()).count();
+    let is_ready = ready > 0 && unready.len() <= tolerated(reachable.len());
+    let answers = match (is_ready, &unready[..]) {
+        (true, _) if ready == others.len() => Some(true),
+        (false, [_, ..]) => Some(false),
+        _ => None,
     };
     let versions: BTreeSet<_> =
         rows.iter().filter_map(|row| row.serving_version.as_deref()).collect();
     let versions: Vec<_> = versions.into_iter().collect();
-    let Some(worst) = rows.iter().max_by_key(|row| distance(row)) else {
+    let deciding = if is_ready { &others } else { &reachable };
+    let deciding = if reachable.is_empty() { &away } else { deciding };
+    let Some(worst) = deciding.iter().max_by_key(|row| distance(row)) else {
         let message = "waiting for a node to match spec.nodeSelector";
         return Observed::Pending(Finding::new(Reason::ServerStarting, message));
     };
     let reason = worst.reason.parse().unwrap_or(Reason::AwaitingAgent);
     let total = rows.len();
-    let message = if reason == Reason::Serving {
-        format!("{} is served on {ready} of {total} nodes", named(target))
-    } else {
-        format!("{ready} of {total} servers are ready; node {}: {}", worst.node, worst.message)
+    let unready = unready
+        .iter()
+        .max_by_key(|row| distance(row))
+        .map(|first| format!("{} not ready ({}: {})", unready.len(), first.node, first.reason));
+    let problems = problems(away.len(), [unready]);
+    let finding = match reason {
+        Reason::Serving if problems.is_empty() => {
+            let message = format!("{} is served on {ready} of {total} nodes", named(target));
+            Finding::new(reason, message)
+        }
+        Reason::Serving => {
+            let message = format!("{ready} of {total} servers are ready; {problems}");
+            Finding::new(Reason::SomeNodesNotReady, message)
+        }
+        _ => {
+            let (node, why) = (&worst.node, &worst.message);
+            let message = format!("{ready} of {total} servers are ready; node {node}: {why}");
+            Finding::new(reason, message)
+        }
     };
     Observed::Reported(Box::new(ReportedServer {
         answers,
         serving_version: (!versions.is_empty()).then(|| versions.join(",")),
         ready_replicas: i32::try_from(ready_replicas).unwrap_or(i32::MAX),
         transition: worst.transition_status,
-        finding: Finding::new(reason, message),
+        finding,
         progress: sum_of_downloads(rows),
         failure: rows.iter().find_map(|row| row.last_failure.clone()),
     }))
@@ -226,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn sum_is_ready_only_if_all_servers_are() {
+    fn sum_is_ready_if_the_reachable_servers_are() {
         let serving = || reported(Some("4"), Reason::Serving);
         let none = InferenceModelStatus::default();
         for (second, expected) in [
@@ -243,7 +269,7 @@ mod tests {
                 reported(Some("3"), Reason::LoadFailed),
                 "BlockedByFailedLoad, 2 ready, True Serving, True LoadFailed",
             ),
-            (offline(), "Pending, 1 ready, Unknown NodeOffline, True NodeOffline"),
+            (offline(), "UpToDate, 1 ready, True Serving, False Serving"),
             (unknown(), "Pending, 1 ready, Unknown AwaitingAgent, False Serving"),
         ] {
             let status = after(&none, &[("e1", serving()), ("e2", second.clone())], 1);
@@ -252,6 +278,29 @@ mod tests {
             assert_eq!(status.servers[1].url.as_deref(), Some("http://e2:8501"));
             assert_eq!((&status.node, &status.url), (&None, &None));
         }
+    }
+
+    #[test]
+    fn tenth_of_the_reachable_servers_may_be_not_ready() {
+        let names: Vec<_> = (0..12).map(|at| format!("e{at}")).collect();
+        let state = |down: &[ObservedServer], away: usize| {
+            let down = down.iter().cloned().chain(std::iter::repeat_n(offline(), away));
+            let up = std::iter::repeat_with(|| reported(Some("4"), Reason::Serving));
+            let servers: Vec<_> = names.iter().map(String::as_str).zip(down.chain(up)).collect();
+            let status = after(&InferenceModelStatus::default(), &servers, 1);
+            (brief(&status), status.conditions[1].message.clone())
+        };
+        let failed = || reported(None, Reason::LoadFailed);
+        let (brief, message) = state(&[failed()], 1);
+        assert_eq!(brief, "UpToDate, 10 ready, True Serving, False Serving");
+        assert_eq!(
+            message,
+            "10 of 12 servers are ready; 1 node is offline, 1 not ready (e0: LoadFailed)"
+        );
+        let (brief, _) = state(&[failed()], 3);
+        assert_eq!(brief, "BlockedByFailedLoad, 8 ready, False LoadFailed, True LoadFailed");
+        let (brief, _) = state(&[failed(), failed()], 0);
+        assert_eq!(brief, "BlockedByFailedLoad, 10 ready, False LoadFailed, True LoadFailed");
     }
 
     #[test]
@@ -279,8 +328,11 @@ mod tests {
             after(&InferenceModelStatus::default(), &[("e1", serving()), ("e2", serving())], 1);
         let away = after(&status, &[("e1", serving()), ("e2", offline())], 1);
         assert_eq!(away.servers[1].serving_version.as_deref(), Some("4"));
-        assert_eq!(brief(&away), "UpToDate, 2 ready, Unknown NodeOffline, True NodeOffline");
-        assert_eq!(away.conditions[0].message, "1 of 2 servers are ready; node e2: offline");
+        assert_eq!(brief(&away), "UpToDate, 2 ready, True Serving, False Serving");
+        assert_eq!(away.conditions[1].reason, "SomeNodesNotReady");
+        assert_eq!(away.conditions[1].message, "1 of 2 servers are ready; 1 node is offline");
+        let all_away = after(&status, &[("e1", offline()), ("e2", offline())], 1);
+        assert_eq!(brief(&all_away), "UpToDate, 2 ready, Unknown NodeOffline, True NodeOffline");
         assert_eq!(after(&away, &[("e1", unknown()), ("e2", unknown())], 1), away);
         let changed = after(&status, &[("e1", unknown()), ("e2", unknown())], 2);
         assert_eq!(brief(&changed), "Pending, 0 ready, Unknown AwaitingAgent, False Serving");

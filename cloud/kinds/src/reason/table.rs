@@ -39,6 +39,8 @@ reasons! {
         AwaitingAgent: Progress => Pending,
         /// The node's agent is not connected.
         NodeOffline: Problem => Pending,
+        /// Most nodes of the object are ready; the others are offline or not ready.
+        SomeNodesNotReady: Problem => Running,
         /// The node is downloading the model.
         ModelDownloading: Progress => Pending,
         /// The model cannot be downloaded or read.
@@ -65,8 +67,6 @@ reasons! {
     JointInferenceService {
         /// The edge worker and the cloud worker run.
         WorkersRunning: Progress => Running,
-        /// Most edge workers run; some nodes are offline or not ready.
-        SomeNodesNotReady: Problem => Running,
         /// The edge worker finished its task.
         Completed: Progress => Completed,
         /// A worker reports that it failed, or failed and is not restarted.

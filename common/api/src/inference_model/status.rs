@@ -43,7 +43,7 @@ pub struct InferenceModelStatus {
     /// servers are the servers with placement All, one per node. readyReplicas and progress are
     /// sums over them, transitionStatus is that of the server that is furthest from the target.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["node"]))]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub servers: Vec<NodeServer>,
     /// progress is the progress of the current download.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -51,7 +51,7 @@ pub struct JointInferenceServiceStatus {
     pub nodes: Vec<String>,
     /// edgeWorkers are the edge workers that nodeSelector places, one per node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["node"]))]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub edge_workers: Vec<EdgeWorkerStatus>,
     /// tiers are the tiers of a chain of services and how many samples of this service each one
     /// answered, this service first. Only services with cloudWorker.service have them.

@@ -4,16 +4,13 @@
 use neptune_api::JisConditionType;
 
 use crate::{
+    availability::{problems, tolerated},
     finding::Finding,
     joint_inference_service::status::observed::{
         EdgeObservation, ObservedWorker, ServiceObservation,
     },
     reason::Reason,
 };
-
-/// The part of the reachable nodes that may be not ready while the service is running, in percent.
-/// Below ten reachable nodes it is none.
-const MAX_UNAVAILABLE_PERCENT: usize = 10;
 
 /// The edge workers in one state, and the first one of them.
 #[derive(Debug, Clone, Copy, Default)]
@@ -76,12 +73,8 @@ impl<'a> Groups<'a> {
 
     /// The nodes that are not ready, as a part of a sentence. Empty if there are none.
     fn problems(&self) -> String {
-        let are = |count| if count == 1 { "node is" } else { "nodes are" };
-        let offline = self.offline.count;
-        let offline = (offline > 0).then(|| format!("{offline} {} offline", are(offline)));
-        let parts =
-            [offline, self.failed.described("failed"), self.waiting.described("not running yet")];
-        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+        let others = [self.failed.described("failed"), self.waiting.described("not running yet")];
+        problems(self.offline.count, others)
     }
 }
 
@@ -97,7 +90,7 @@ pub fn of_nodes(observed: &ServiceObservation) -> (Option<JisConditionType>, Fin
     let desired = observed.edges.len();
     let reachable = desired - offline.count - unknown.count;
     let not_ready = waiting.count + failed.count;
-    let tolerated = reachable * MAX_UNAVAILABLE_PERCENT / 100;
+    let tolerated = tolerated(reachable);
     let is_running = ready + completed.count > 0 && not_ready <= tolerated;
     let (state, finding) = if reachable == 0 {
         (None, offline.finding().or(unknown.finding()))
