@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
+use neptune_cloud_kinds::error_class::Class;
 use neptune_link::LinkError;
 
 /// An error with its step and object.
@@ -121,19 +122,6 @@ pub enum Error {
     },
 }
 
-/// How to handle an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Class {
-    /// Invalid configuration: report it and exit.
-    Configuration,
-    /// Another client wrote first: reconcile again with the new version.
-    Conflict,
-    /// The API server rejects the request until the object changes: report it in the status.
-    Refused,
-    /// Another attempt may succeed: retry with backoff.
-    Transient,
-}
-
 impl Error {
     /// Wraps an error of a request to the API server, with the step that failed.
     pub fn api(step: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
@@ -157,13 +145,7 @@ impl Error {
             | Self::Metrics(_)
             | Self::Write { .. } => Class::Configuration,
             Self::Issue { .. } => Class::Refused,
-            Self::Api { source: kube::Error::Api(status), .. } => match status.code {
-                409 => Class::Conflict,
-                // The object is invalid, or RBAC denies the request. 401 is a token that is about
-                // to be renewed and 404 an object that was deleted meanwhile: both are transient.
-                400 | 403 | 422 => Class::Refused,
-                _ => Class::Transient,
-            },
+            Self::Api { source: kube::Error::Api(status), .. } => Class::of_response(status.code),
             Self::Api { .. }
             | Self::LeadershipLost
             | Self::Signals(_)

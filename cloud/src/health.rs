@@ -19,7 +19,8 @@ use neptune_program::{
 use prometheus_client::registry::Registry;
 use tokio::{net::TcpListener, sync::watch::Receiver};
 
-use crate::{cache::Caches, error::Error, fleet::Publisher, metrics::Metrics};
+use crate::{cache::Caches, error::Error, fleet::Publisher};
+use neptune_cloud_metrics::Metrics;
 
 const SERVER: PageServer = PageServer {
     name: "health",

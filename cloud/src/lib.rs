@@ -16,7 +16,6 @@ pub mod error;
 mod fleet;
 mod health;
 mod kubernetes;
-mod metrics;
 mod receiver;
 pub mod run;
 mod token_key;

@@ -6,9 +6,10 @@ use clap::Parser as _;
 use neptune_cloud::{
     cli::{Cli, Command},
     commands,
-    error::{Class, Error},
+    error::Error,
     run,
 };
+use neptune_cloud_kinds::error_class::Class;
 use neptune_program::{Program, Threads};
 
 /// The client library logs each failed request, and each watch that ends or is refused. The

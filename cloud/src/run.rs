@@ -28,11 +28,11 @@ use crate::{
         kubeconfig, leader_election::Leadership, pod_settings::PodSettings,
         report_target::ReportTarget,
     },
-    metrics::{Cluster, Conditioned as _, Metrics, Objects, ResourceState},
     token_key::TokenKey,
     transport::{EventBus, EventBusSettings, Mqtt, Transport, TransportEvents},
     worker_reports::{self, WorkerReports},
 };
+use neptune_cloud_metrics::{Cluster, Conditioned as _, Metrics, Objects, ResourceState};
 
 /// How long a shutdown waits for queued messages to be sent.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);

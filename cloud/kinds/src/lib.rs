@@ -9,7 +9,7 @@
 //!
 //! | modules | use |
 //! |---|---|
-//! | `kind`, `reason` | nothing |
+//! | `error_class`, `kind`, `reason` | nothing |
 //! | `finding` | `reason` |
 //! | `availability` | nothing |
 //! | `kubernetes` | `kind`, `finding` |
@@ -26,6 +26,7 @@ mod cluster_keys;
 #[cfg(test)]
 mod crd_consistency;
 pub mod dataset;
+pub mod error_class;
 pub mod finding;
 pub mod fleet;
 #[cfg(test)]

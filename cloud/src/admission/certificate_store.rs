@@ -30,9 +30,10 @@ use crate::{
         serving_certificate::{ServingCertificate, certified_key},
     },
     controllers::runtime::FIELD_MANAGER,
-    error::{Class, Error},
-    metrics::Metrics,
+    error::Error,
 };
+use neptune_cloud_kinds::error_class::Class;
+use neptune_cloud_metrics::Metrics;
 
 /// The Secret that replicas share. The manifest creates it, empty; this program may only update it.
 const SECRET: &str = "neptune-webhook";

@@ -28,8 +28,8 @@ use crate::{
     cache::Cached as _,
     cli::MissingReferences,
     controllers::runtime::{Context, Controller},
-    metrics,
 };
+use neptune_cloud_metrics::ReviewOutcome;
 
 /// Timeout of one lookup at the API server. The whole review may take 5 seconds.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -56,9 +56,9 @@ impl Reviewer {
             });
         }
         self.context.metrics().reviewed(match &decision {
-            Decision { denied: Some(_), .. } => metrics::ReviewOutcome::Denied,
-            Decision { warnings, .. } if warnings.is_empty() => metrics::ReviewOutcome::Allowed,
-            Decision { .. } => metrics::ReviewOutcome::Warned,
+            Decision { denied: Some(_), .. } => ReviewOutcome::Denied,
+            Decision { warnings, .. } if warnings.is_empty() => ReviewOutcome::Allowed,
+            Decision { .. } => ReviewOutcome::Warned,
         });
         let mut response = AdmissionResponse::from(request);
         if let Some(why) = decision.denied {

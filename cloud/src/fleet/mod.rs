@@ -13,7 +13,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use neptune_cloud_kinds::fleet::FleetState;
 
 pub use self::publisher::Publisher;
-use crate::metrics::NodeState;
+use neptune_cloud_metrics::NodeState;
 
 /// What the nodes report, shared by the upstream listener and the controllers. Cheap to clone.
 #[derive(Debug, Clone)]

@@ -16,7 +16,7 @@ use crate::error::Error;
 /// one. Entries of other nodes stay.
 ///
 /// # Errors
-/// The API server rejects the request, with [`crate::error::Class::Conflict`] if the `ConfigMap`
+/// The API server rejects the request, with [`neptune_cloud_kinds::error_class::Class::Conflict`] if the `ConfigMap`
 /// changed meanwhile.
 pub async fn save(
     client: &Client,

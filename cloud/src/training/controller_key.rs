@@ -11,7 +11,8 @@ use neptune_cloud_kinds::{finding::Finding, reason::Reason};
 use neptune_pinned_tls::TlsKey;
 use tokio::sync::OnceCell;
 
-use crate::error::{Class, Error};
+use crate::error::Error;
+use neptune_cloud_kinds::error_class::Class;
 
 /// The Secret. The manifest creates it, empty; the controller may read and update it, and no other.
 const SECRET: &str = "neptune-controller-key";

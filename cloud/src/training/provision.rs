@@ -7,7 +7,8 @@ use neptune_cloud_kinds::{
     finding::Finding, kubernetes::identity::ControllerIdentity, reason::Reason,
 };
 
-use crate::error::{Class, Error};
+use crate::error::Error;
+use neptune_cloud_kinds::error_class::Class;
 
 /// The volume of a training, if it exists. Without a `RoleBinding` in the namespace the controller
 /// may not even get it.

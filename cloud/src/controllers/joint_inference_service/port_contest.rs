@@ -16,7 +16,8 @@ use neptune_link::LinkOptions;
 use neptune_wire::{NodeName, ObjectKey};
 use proptest::prelude::*;
 
-use crate::{fleet::Publisher, metrics::Metrics, transport::Mqtt};
+use crate::{fleet::Publisher, transport::Mqtt};
+use neptune_cloud_metrics::Metrics;
 
 const SERVICES: usize = 4;
 

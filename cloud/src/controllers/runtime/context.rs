@@ -38,9 +38,9 @@ use crate::{
     cache::Caches,
     fleet::{Fleet, Publisher, nodes_by_state},
     kubernetes::{pod_settings::PodSettings, reference::reference, report_target::ReportTarget},
-    metrics::{Metrics, StatusClass as WriteClass},
     training::Aggregators,
 };
+use neptune_cloud_metrics::{Metrics, StatusClass as WriteClass};
 
 /// Nodes whose reports are read while the fleet is locked.
 pub const NODES_PER_LOCK: usize = 256;

@@ -20,7 +20,8 @@ use super::{
     controller::Controller,
     events::queue_event,
 };
-use crate::error::{Class, Error};
+use crate::error::Error;
+use neptune_cloud_kinds::error_class::Class;
 
 /// The maximum wait for the watch to report a new Service. After that, the requirements are published
 /// without its address: a missing Service must not stop a node.

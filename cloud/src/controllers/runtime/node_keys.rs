@@ -11,7 +11,8 @@ use neptune_cloud_kinds::{
 };
 
 use super::{context::Context, events::publish_node_event};
-use crate::{error::Class, kubernetes::save_node_keys::save};
+use crate::kubernetes::save_node_keys::save;
+use neptune_cloud_kinds::error_class::Class;
 
 /// The pause between two writes. Two agents of one name would write without end.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -10,11 +10,8 @@ use neptune_wire::ObjectKey;
 use tokio::task::JoinSet;
 
 use super::{context::Context, controller::Controller, reconcile::reconcile};
-use crate::{
-    cache::Cached as _,
-    error::{Class, Error},
-    kubernetes::reference::reference,
-};
+use crate::{cache::Cached as _, error::Error, kubernetes::reference::reference};
+use neptune_cloud_kinds::error_class::Class;
 
 /// Objects of a kind that are reconciled at the same time. More would overload the API server.
 const CONCURRENCY: u16 = 32;

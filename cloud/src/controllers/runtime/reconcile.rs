@@ -18,10 +18,9 @@ use super::{
     state::{ObjectState, Prepared},
     status_writer::write_status,
 };
-use crate::{
-    error::{Class, Error},
-    metrics,
-};
+use crate::error::Error;
+use neptune_cloud_kinds::error_class::Class;
+use neptune_cloud_metrics::Outcome;
 
 /// Reconciles an object. Measures it, and resets its failures after a success.
 #[tracing::instrument(name = "reconcile", skip_all, fields(
@@ -37,7 +36,7 @@ pub async fn reconcile<K: Controller>(
     let start = Instant::now();
     let result = steps(&object, &context).await;
     let outcome = match &result {
-        Ok(_) => metrics::Outcome::Ok,
+        Ok(_) => Outcome::Ok,
         Err(error) => error.class().into(),
     };
     context.metrics().reconciled::<K>(outcome, start.elapsed());

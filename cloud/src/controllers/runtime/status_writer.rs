@@ -23,10 +23,8 @@ use super::{
     merge_patch::merge_patch,
     state::{LastWrite, Prepared},
 };
-use crate::{
-    error::Error,
-    metrics::{self, StatusClass as WriteClass},
-};
+use crate::error::Error;
+use neptune_cloud_metrics::{Outcome, StatusClass as WriteClass};
 
 /// A status whose computation takes longer than this is computed less often, for example that of a
 /// service with many nodes.
@@ -205,7 +203,7 @@ async fn save<K: Controller>(
     let result = result
         .map_err(Error::api(format!("write the status of {} {namespace}/{name}", K::kind(&()))));
     context.metrics().status_written(match &result {
-        Ok(_) => metrics::Outcome::Ok,
+        Ok(_) => Outcome::Ok,
         Err(error) => error.class().into(),
     });
     result?;

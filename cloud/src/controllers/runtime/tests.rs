@@ -40,9 +40,9 @@ use crate::{
     cache::Caches,
     fleet::{Fleet, Publisher},
     kubernetes::pod_settings::PodSettings,
-    metrics::Metrics,
     transport::Mqtt,
 };
+use neptune_cloud_metrics::Metrics;
 
 /// A context with complete caches, without a broker. Changes of the caches are not dispatched.
 pub async fn context_of(client: &Client) -> Context {

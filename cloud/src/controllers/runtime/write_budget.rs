@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::metrics::StatusClass as WriteClass;
+use neptune_cloud_metrics::StatusClass as WriteClass;
 
 /// Writes that may happen at once, in seconds of the rate.
 const BURST_SECONDS: f64 = 2.0;

@@ -24,9 +24,9 @@ use self::{rejection::Rejected, reports::check_instance};
 use super::{Fleet, Publisher, sync_queue::SyncQueue};
 use crate::{
     cache::Caches,
-    metrics::{MessageKind, Metrics, Rejection},
     transport::{OrderKind, Orders, TransportEvent, TransportEvents},
 };
+use neptune_cloud_metrics::{MessageKind, Metrics, Rejection};
 
 /// Senders whose rejected messages were logged. Messages of more senders are only counted.
 const MAX_WARNED_SENDERS: usize = 1024;

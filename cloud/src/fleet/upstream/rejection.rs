@@ -2,7 +2,7 @@
 
 use neptune_wire::{DecodeError, NodeName, ObjectKey, OutputError};
 
-use crate::metrics::Rejection;
+use neptune_cloud_metrics::Rejection;
 
 /// Why a message was dropped.
 #[derive(Debug, thiserror::Error)]

@@ -10,7 +10,8 @@ use neptune_wire::{
 };
 
 use super::{FleetChange, Freshness, Upstream, rejection::Rejected};
-use crate::{fleet::nodes_by_state, metrics::MessageKind};
+use crate::fleet::nodes_by_state;
+use neptune_cloud_metrics::MessageKind;
 
 /// Larger reports are rejected before they are parsed: agents send at most some tens of KiB.
 const MAX_REPORT_BYTES: usize = 256 * 1024;

@@ -44,7 +44,6 @@ pub use self::{
 };
 use crate::{
     error::Error,
-    metrics::{Metrics, PostOutcome, Rejection},
     token_key::TokenKey,
     transport::{
         Refused, Transport, TransportEvent, TransportEvents, encode_message,
@@ -58,6 +57,7 @@ use crate::{
         },
     },
 };
+use neptune_cloud_metrics::{Metrics, PostOutcome, Rejection};
 
 /// The heartbeat of agents on this transport, in seconds.
 pub const HEARTBEAT_SECONDS: u32 = 15;

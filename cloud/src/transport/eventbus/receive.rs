@@ -17,13 +17,13 @@ use neptune_wire::{Batch, NodeName, decode};
 use tokio::net::TcpListener;
 
 use crate::{
-    metrics::Rejection,
     receiver::{self, TokenCheck},
     transport::{
         TransportEvent,
         eventbus::{EventBus, MAX_MESSAGE_BYTES},
     },
 };
+use neptune_cloud_metrics::Rejection;
 
 /// The name of the receiver in metrics and in the log.
 const SERVER: &str = "eventbus";

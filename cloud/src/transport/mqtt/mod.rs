@@ -16,13 +16,11 @@ use neptune_wire::{NodeName, Topic, TopicPrefix, source::DownstreamMessage};
 use futures::FutureExt as _;
 use tokio::sync::{Notify, watch};
 
-use crate::{
-    metrics::{Metrics, Outcome, Rejection},
-    transport::{
-        Refused, Transport, TransportEvent, TransportEvents, encode_message,
-        mqtt::{fair::FairQueue, unregistered_nodes::UnregisteredNodes},
-    },
+use crate::transport::{
+    Refused, Transport, TransportEvent, TransportEvents, encode_message,
+    mqtt::{fair::FairQueue, unregistered_nodes::UnregisteredNodes},
 };
+use neptune_cloud_metrics::{Metrics, Outcome, Rejection};
 
 /// The heartbeat of agents, in seconds. A last will reports a lost connection sooner.
 pub const HEARTBEAT_SECONDS: u32 = 30;

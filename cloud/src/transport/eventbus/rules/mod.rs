@@ -25,7 +25,6 @@ use serde_json::{Value, json};
 
 use crate::{
     error::Error,
-    metrics::Outcome,
     transport::eventbus::{
         EventBus,
         rules::{
@@ -37,6 +36,7 @@ use crate::{
         },
     },
 };
+use neptune_cloud_metrics::Outcome;
 
 /// The label of the objects that are created here. With [`MANAGED_BY`] it marks objects of this
 /// controller.

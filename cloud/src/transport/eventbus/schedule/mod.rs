@@ -29,7 +29,7 @@ use neptune_wire::{NodeName, Sync};
 
 use self::node::{NodeQueue, Pause, Post, PostEntry};
 use super::{confirm::Unconfirmed, outbox::QueuedMessage};
-use crate::metrics::PostOutcome;
+use neptune_cloud_metrics::PostOutcome;
 
 /// Concurrent posts over the fleet, without the slow ones.
 const MAX_IN_FLIGHT: usize = 32;

@@ -2,9 +2,8 @@
 //! bounded.
 
 use neptune_api::SelectionCause;
+use neptune_cloud_kinds::error_class::Class;
 use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
-
-use crate::error::Class;
 
 /// Defines an enum whose variants are label values, with their `snake_case` text.
 macro_rules! label_values {

@@ -3,7 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
-use kube::Resource as _;
+use kube_core::Resource as _;
 use neptune_api::{JointInferenceService, TrainingModel};
 use neptune_cloud_kinds::{each_kind, kind::Kind};
 use neptune_program::metrics as program;
@@ -199,7 +199,7 @@ mod tests {
     use neptune_program::{listen::Refusal, metrics::text_format};
 
     use super::*;
-    use crate::metrics::{
+    use crate::{
         MessageKind, NodeState, Outcome, PostOutcome, Rejection, ReviewOutcome, StatusClass,
         services::fixtures::service, trainings::fixtures::training,
     };
