@@ -19,6 +19,9 @@ pub enum Error {
     /// The options of the broker connection are invalid.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// The connection to the nodes cannot be prepared.
+    #[error(transparent)]
+    Fleet(#[from] neptune_cloud_fleet::Error),
     /// A flag is missing that other flags require.
     #[error("{flag} is missing: {why}")]
     FlagMissing {
@@ -27,27 +30,9 @@ pub enum Error {
         /// Which other flag requires it, and why.
         why: &'static str,
     },
-    /// The topic prefix is not valid in a Rule.
-    #[error(
-        "--topic-prefix {0}: invalid with --transport eventbus; use only letters, digits, '-', '_' and '/'"
-    )]
-    TopicPrefix(String),
-    /// The file with a key of tokens is missing or invalid.
-    #[error("{flag} {path}: {why}")]
-    TokenFile {
-        /// The flag that names it.
-        flag: &'static str,
-        /// The path of the file.
-        path: PathBuf,
-        /// What is wrong with the file.
-        why: String,
-    },
     /// The handlers of signals cannot be installed.
     #[error("signal handlers: {0}")]
     Signals(std::io::Error),
-    /// The HTTP client cannot be created.
-    #[error("HTTP client: {0}")]
-    Client(String),
     /// A listen address cannot be bound.
     #[error("{flag} {address}: {source}")]
     Listen {
@@ -135,15 +120,13 @@ impl Error {
             Self::Kubeconfig { .. }
             | Self::Link(_)
             | Self::FlagMissing { .. }
-            | Self::TopicPrefix(_)
-            | Self::TokenFile { .. }
-            | Self::Client(_)
             | Self::WebhookUrl { .. }
             | Self::Certificate { .. }
             | Self::Training(_)
             | Self::Trust(_)
             | Self::Metrics(_)
             | Self::Write { .. } => Class::Configuration,
+            Self::Fleet(error) => error.class(),
             Self::Issue { .. } => Class::Refused,
             Self::Api { source: kube::Error::Api(status), .. } => Class::of_response(status.code),
             Self::Api { .. }

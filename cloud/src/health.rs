@@ -10,7 +10,9 @@ use std::{
 };
 
 use hyper::{Request, StatusCode, body::Incoming};
+use neptune_cloud_fleet::Publisher;
 use neptune_cloud_kinds::kind::NUMBER_OF_KINDS;
+use neptune_cloud_metrics::Metrics;
 use neptune_program::{
     listen::{self, Limits, Refusals},
     metrics,
@@ -19,8 +21,7 @@ use neptune_program::{
 use prometheus_client::registry::Registry;
 use tokio::{net::TcpListener, sync::watch::Receiver};
 
-use crate::{cache::Caches, error::Error, fleet::Publisher};
-use neptune_cloud_metrics::Metrics;
+use crate::{cache::Caches, error::Error};
 
 const SERVER: PageServer = PageServer {
     name: "health",

@@ -4,8 +4,8 @@
 //! What to do is decided in `neptune-cloud-kinds`, which does no I/O.
 //!
 //! The binary calls [`run::run`] and [`commands`]. The folders depend on each other in one
-//! direction: `admission`, `commands`, `worker_reports` and `run` on `controllers`, these on `cache`
-//! and `fleet`, and all on `kubernetes`, `training`, `transport` and `receiver`.
+//! direction: `admission`, `commands`, `worker_reports` and `run` on `controllers`, these on
+//! `upstream`, this on `cache`, and all on `kubernetes` and `training`.
 
 mod admission;
 mod cache;
@@ -13,12 +13,9 @@ pub mod cli;
 pub mod commands;
 mod controllers;
 pub mod error;
-mod fleet;
 mod health;
 mod kubernetes;
-mod receiver;
 pub mod run;
-mod token_key;
 mod training;
-mod transport;
+mod upstream;
 mod worker_reports;

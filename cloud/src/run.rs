@@ -6,33 +6,32 @@ use futures::channel::mpsc;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource as _, ResourceExt as _};
 use neptune_api::{JointInferenceService, TrainingModel};
+use neptune_cloud_fleet::{
+    EventBus, EventBusSettings, Fleet, Mqtt, Publisher, Transport, TransportEvents,
+    token_key::TokenKey,
+};
 use neptune_cloud_kinds::{
     each_kind,
     kubernetes::{identity::ControllerIdentity, pod_policy::PodPolicy},
 };
+use neptune_cloud_metrics::{Cluster, Conditioned as _, Metrics, Objects, ResourceState};
 use neptune_program::stop_signal;
 use tokio::{sync::OnceCell, task::JoinSet};
 
+use crate::upstream::{self, Upstream};
 use crate::{
     admission::Webhook,
     cache::{Cached as _, Caches},
     cli::{self, Run, WorkerReportFlags},
     controllers::runtime::{self, Context},
     error::Error,
-    fleet::{
-        Fleet, Publisher,
-        upstream::{self, Upstream},
-    },
     health::{self, HealthState},
     kubernetes::{
         kubeconfig, leader_election::Leadership, pod_settings::PodSettings,
         report_target::ReportTarget,
     },
-    token_key::TokenKey,
-    transport::{EventBus, EventBusSettings, Mqtt, Transport, TransportEvents},
     worker_reports::{self, WorkerReports},
 };
-use neptune_cloud_metrics::{Cluster, Conditioned as _, Metrics, Objects, ResourceState};
 
 /// How long a shutdown waits for queued messages to be sent.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -249,7 +248,7 @@ fn transport(flags: &Run, metrics: &Metrics) -> Result<(Transport, TransportEven
                 token_file: bus.upstream_token_file.clone(),
                 fleet_rate: bus.fleet_rate,
             };
-            EventBus::start(settings, bus.upstream_listen, metrics.clone())
+            Ok(EventBus::start(settings, bus.upstream_listen, metrics.clone())?)
         }
     }
 }

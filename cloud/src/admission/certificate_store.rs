@@ -19,6 +19,8 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
     runtime::{WatchStreamExt as _, watcher},
 };
+use neptune_cloud_kinds::error_class::Class;
+use neptune_cloud_metrics::Metrics;
 
 use neptune_backoff::Backoff;
 
@@ -32,8 +34,6 @@ use crate::{
     controllers::runtime::FIELD_MANAGER,
     error::Error,
 };
-use neptune_cloud_kinds::error_class::Class;
-use neptune_cloud_metrics::Metrics;
 
 /// The Secret that replicas share. The manifest creates it, empty; this program may only update it.
 const SECRET: &str = "neptune-webhook";

@@ -17,6 +17,7 @@ use neptune_cloud_kinds::{
     finding::{Finding, Missing, Referent},
     with_kind,
 };
+use neptune_cloud_metrics::ReviewOutcome;
 use serde::de::DeserializeOwned;
 
 use super::{
@@ -29,7 +30,6 @@ use crate::{
     cli::MissingReferences,
     controllers::runtime::{Context, Controller},
 };
-use neptune_cloud_metrics::ReviewOutcome;
 
 /// Timeout of one lookup at the API server. The whole review may take 5 seconds.
 const TIMEOUT: Duration = Duration::from_secs(2);

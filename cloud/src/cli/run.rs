@@ -7,11 +7,10 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use jiff::SignedDuration;
+use neptune_cloud_fleet::{BaseUrl, DEFAULT_FLEET_RATE};
 use neptune_link::BrokerUrl;
 use neptune_program::BrokerFlags;
 use neptune_wire::{Namespace, TopicPrefix};
-
-use crate::transport::{BaseUrl, DEFAULT_FLEET_RATE};
 
 /// The flags of `run`.
 #[derive(Debug, Args)]

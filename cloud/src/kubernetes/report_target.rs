@@ -6,10 +6,9 @@ use std::{
     time::Instant,
 };
 
+use neptune_cloud_fleet::token_key::{RotatingKey, TokenKey};
 use neptune_cloud_kinds::kubernetes::report_access::{POD_UID, ReportAccess};
 use neptune_wire::TopicPrefix;
-
-use crate::token_key::{RotatingKey, TokenKey};
 
 /// Where cloud workers in Pods report. Cheap to clone; the keys are shared.
 #[derive(Debug, Clone)]

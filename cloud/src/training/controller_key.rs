@@ -7,12 +7,11 @@ use k8s_openapi::{
     ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{Api, Client, api::PostParams};
-use neptune_cloud_kinds::{finding::Finding, reason::Reason};
+use neptune_cloud_kinds::{error_class::Class, finding::Finding, reason::Reason};
 use neptune_pinned_tls::TlsKey;
 use tokio::sync::OnceCell;
 
 use crate::error::Error;
-use neptune_cloud_kinds::error_class::Class;
 
 /// The Secret. The manifest creates it, empty; the controller may read and update it, and no other.
 const SECRET: &str = "neptune-controller-key";

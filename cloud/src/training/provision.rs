@@ -4,11 +4,10 @@
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, Client, ResourceExt as _, api::PostParams};
 use neptune_cloud_kinds::{
-    finding::Finding, kubernetes::identity::ControllerIdentity, reason::Reason,
+    error_class::Class, finding::Finding, kubernetes::identity::ControllerIdentity, reason::Reason,
 };
 
 use crate::error::Error;
-use neptune_cloud_kinds::error_class::Class;
 
 /// The volume of a training, if it exists. Without a `RoleBinding` in the namespace the controller
 /// may not even get it.

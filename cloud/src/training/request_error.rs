@@ -1,7 +1,6 @@
 //! What the errors of an aggregator's client mean for a `TrainingModel`. Pure.
 
 use neptune_aggregator_client::RequestError;
-
 use neptune_cloud_kinds::{finding::Finding, reason::Reason};
 
 /// Returns the finding for the `TrainingModel` `object`, whose aggregator has this URL.

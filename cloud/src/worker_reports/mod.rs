@@ -12,20 +12,20 @@ use hyper::{Method, Request, StatusCode, body::Incoming};
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use kube::ResourceExt as _;
 use neptune_api::{JointInferenceService, Model};
+use neptune_cloud_fleet::{
+    Fleet,
+    receiver::{self, TokenCheck},
+    token_key,
+};
 use neptune_cloud_kinds::fleet::CloudWorkerReport;
 use neptune_program::listen::{self, Refusals};
 use neptune_wire::{NodeName, ObjectKey, Resource, WorkerInfo, WorkerModel};
 use tokio::net::TcpListener;
 
+use crate::upstream::FleetChange;
 use crate::{
-    cache::Caches,
-    controllers::runtime::Context,
-    error::Error,
-    fleet::{Fleet, upstream::FleetChange},
-    health::HealthState,
+    cache::Caches, controllers::runtime::Context, error::Error, health::HealthState,
     kubernetes::report_target::ReportTarget,
-    receiver::{self, TokenCheck},
-    token_key,
 };
 
 /// The flag that names the file with the key.

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use neptune_api::JointInferenceService;
+use neptune_cloud_fleet::{Mqtt, Publisher};
 use neptune_cloud_kinds::{
     joint_inference_service::{fixtures, plan, validate::validate},
     kubernetes::identity::key,
@@ -12,12 +13,10 @@ use neptune_cloud_kinds::{
     steps::Steps as _,
     worker::ports,
 };
+use neptune_cloud_metrics::Metrics;
 use neptune_link::LinkOptions;
 use neptune_wire::{NodeName, ObjectKey};
 use proptest::prelude::*;
-
-use crate::{fleet::Publisher, transport::Mqtt};
-use neptune_cloud_metrics::Metrics;
 
 const SERVICES: usize = 4;
 

@@ -12,6 +12,7 @@ use std::{
 
 use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
 use kube::{Client, ResourceExt as _, runtime::reflector::ObjectRef};
+use neptune_cloud_fleet::{Fleet, Publisher, nodes_by_state};
 use neptune_cloud_kinds::{
     each_kind,
     finding::{Finding, Missing, Referent},
@@ -25,6 +26,7 @@ use neptune_cloud_kinds::{
         pod_policy::PodPolicy,
     },
 };
+use neptune_cloud_metrics::{Metrics, StatusClass as WriteClass};
 use neptune_wire::{NodeName, ObjectKey, Resource};
 use tokio::sync::Notify;
 
@@ -36,11 +38,9 @@ use super::{
 };
 use crate::{
     cache::Caches,
-    fleet::{Fleet, Publisher, nodes_by_state},
     kubernetes::{pod_settings::PodSettings, reference::reference, report_target::ReportTarget},
     training::Aggregators,
 };
-use neptune_cloud_metrics::{Metrics, StatusClass as WriteClass};
 
 /// Nodes whose reports are read while the fleet is locked.
 pub const NODES_PER_LOCK: usize = 256;

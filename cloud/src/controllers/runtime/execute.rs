@@ -7,6 +7,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Service;
 use neptune_cloud_kinds::{
+    error_class::Class,
     finding::Finding,
     kubernetes::workloads::{KubernetesObjects, OwnedObjects},
     reason::Reason,
@@ -21,7 +22,6 @@ use super::{
     events::queue_event,
 };
 use crate::error::Error;
-use neptune_cloud_kinds::error_class::Class;
 
 /// The maximum wait for the watch to report a new Service. After that, the requirements are published
 /// without its address: a missing Service must not stop a node.

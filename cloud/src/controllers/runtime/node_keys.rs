@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use kube::ResourceExt as _;
 use neptune_cloud_kinds::{
+    error_class::Class,
     fleet::KeyChange,
     kubernetes::node_keys::{KeyRecords, NODE_KEYS, parse},
     steps::ObjectEvent,
@@ -12,7 +13,6 @@ use neptune_cloud_kinds::{
 
 use super::{context::Context, events::publish_node_event};
 use crate::kubernetes::save_node_keys::save;
-use neptune_cloud_kinds::error_class::Class;
 
 /// The pause between two writes. Two agents of one name would write without end.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -5,13 +5,14 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use futures::StreamExt as _;
 use kube::runtime::controller::{Action, Config, applier};
 use neptune_backoff::Backoff;
-use neptune_cloud_kinds::{each_kind, kind::Kind as _, kubernetes::identity::key, with_kind};
+use neptune_cloud_kinds::{
+    each_kind, error_class::Class, kind::Kind as _, kubernetes::identity::key, with_kind,
+};
 use neptune_wire::ObjectKey;
 use tokio::task::JoinSet;
 
 use super::{context::Context, controller::Controller, reconcile::reconcile};
 use crate::{cache::Cached as _, error::Error, kubernetes::reference::reference};
-use neptune_cloud_kinds::error_class::Class;
 
 /// Objects of a kind that are reconciled at the same time. More would overload the API server.
 const CONCURRENCY: u16 = 32;

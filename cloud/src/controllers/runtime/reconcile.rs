@@ -8,7 +8,8 @@ use std::{
 };
 
 use kube::{ResourceExt as _, runtime::controller::Action};
-use neptune_cloud_kinds::kubernetes::identity::key;
+use neptune_cloud_kinds::{error_class::Class, kubernetes::identity::key};
+use neptune_cloud_metrics::Outcome;
 use neptune_wire::ObjectKey;
 
 use super::{
@@ -19,8 +20,6 @@ use super::{
     status_writer::write_status,
 };
 use crate::error::Error;
-use neptune_cloud_kinds::error_class::Class;
-use neptune_cloud_metrics::Outcome;
 
 /// Reconciles an object. Measures it, and resets its failures after a success.
 #[tracing::instrument(name = "reconcile", skip_all, fields(

@@ -11,6 +11,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use neptune_cloud_kinds::steps::StatusInputs;
+use neptune_cloud_metrics::{Outcome, StatusClass as WriteClass};
 use neptune_wire::ObjectKey;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -24,7 +25,6 @@ use super::{
     state::{LastWrite, Prepared},
 };
 use crate::error::Error;
-use neptune_cloud_metrics::{Outcome, StatusClass as WriteClass};
 
 /// A status whose computation takes longer than this is computed less often, for example that of a
 /// service with many nodes.

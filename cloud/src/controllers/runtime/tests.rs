@@ -12,6 +12,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use neptune_api::Dataset;
+use neptune_cloud_fleet::{Fleet, Mqtt, Publisher};
 use neptune_cloud_kinds::{
     dataset::{content, fixtures},
     fleet::{Generations, Requirements},
@@ -20,6 +21,7 @@ use neptune_cloud_kinds::{
         pod_policy::PodPolicy,
     },
 };
+use neptune_cloud_metrics::Metrics;
 use neptune_harness::cluster::api_server;
 use neptune_link::LinkOptions;
 use neptune_wire::{AgentInstance, Counters, NodeName, NodeReport, ObjectKey, StatusReport};
@@ -36,13 +38,7 @@ use super::{
     state::{LastWrite, Prepared},
     triggers::forget_missing,
 };
-use crate::{
-    cache::Caches,
-    fleet::{Fleet, Publisher},
-    kubernetes::pod_settings::PodSettings,
-    transport::Mqtt,
-};
-use neptune_cloud_metrics::Metrics;
+use crate::{cache::Caches, kubernetes::pod_settings::PodSettings};
 
 /// A context with complete caches, without a broker. Changes of the caches are not dispatched.
 pub async fn context_of(client: &Client) -> Context {

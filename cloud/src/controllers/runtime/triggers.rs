@@ -27,9 +27,9 @@ use super::{
     queue::on_listed,
     state::ObjectState,
 };
+use crate::upstream::FleetChange;
 use crate::{
     cache::{Cached as _, Change, with_object, with_object_body},
-    fleet::upstream::FleetChange,
     kubernetes::reference::reference,
 };
 

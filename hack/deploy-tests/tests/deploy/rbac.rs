@@ -1,6 +1,6 @@
 //! The controller's rights are exactly the calls of its code: this file lists them by the files of
-//! `cloud/src`. `hack/e2e/tests/e2e/rights.rs` tests that the controller works with them and uses
-//! each.
+//! `cloud/fleet/src` and `cloud/src`. `hack/e2e/tests/e2e/rights.rs` tests that the controller works
+//! with them and uses each.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -206,32 +206,33 @@ fn rights_are_bound_to_the_controller_only() {
 
 #[test]
 fn no_other_file_of_the_controller_calls_the_api_server() {
-    let root = repository("cloud/src");
     let mut callers = BTreeSet::new();
-    visit(&root, &mut |path, text| {
-        // Commands have the rights of their user; the others are compiled for tests only.
-        if path.starts_with(root.join("commands"))
-            || path.ends_with("controllers/runtime/tests.rs")
-            || path.ends_with("controllers/runtime/cost_tests.rs")
-        {
-            return;
-        }
-        if [
-            "Api::namespaced(",
-            "Api::namespaced_with(",
-            "Api::all(",
-            "Api::all_with(",
-            "Api::default_namespaced(",
-            // `Api::<Kind>::namespaced(`.
-            ">::namespaced(",
-            ">::all(",
-        ]
-        .iter()
-        .any(|call| text.contains(call))
-        {
-            callers.insert(path.strip_prefix(&root).unwrap().display().to_string());
-        }
-    });
+    for root in ["cloud/fleet/src", "cloud/src"].map(repository) {
+        visit(&root, &mut |path, text| {
+            // Commands have the rights of their user; the others are compiled for tests only.
+            if path.starts_with(root.join("commands"))
+                || path.ends_with("controllers/runtime/tests.rs")
+                || path.ends_with("controllers/runtime/cost_tests.rs")
+            {
+                return;
+            }
+            if [
+                "Api::namespaced(",
+                "Api::namespaced_with(",
+                "Api::all(",
+                "Api::all_with(",
+                "Api::default_namespaced(",
+                // `Api::<Kind>::namespaced(`.
+                ">::namespaced(",
+                ">::all(",
+            ]
+            .iter()
+            .any(|call| text.contains(call))
+            {
+                callers.insert(path.strip_prefix(&root).unwrap().display().to_string());
+            }
+        });
+    }
     assert_eq!(
         callers,
         CALLERS.map(str::to_owned).into(),

@@ -1,8 +1,14 @@
-//! The nodes: what each should have, how it is published, and what they report.
+//! The nodes: the connection to them, how the desired state of each is published, and the state that
+//! their reports update.
+//!
+//! The modules depend on each other in one direction: `publisher` on `transport`, and this on
+//! `receiver` and `token_key`.
 
+mod error;
 mod publisher;
-mod sync_queue;
-pub mod upstream;
+pub mod receiver;
+pub mod token_key;
+mod transport;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard},
@@ -11,9 +17,16 @@ use std::{
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use neptune_cloud_kinds::fleet::FleetState;
-
-pub use self::publisher::Publisher;
 use neptune_cloud_metrics::NodeState;
+
+pub use self::{
+    error::Error,
+    publisher::Publisher,
+    transport::{
+        BaseUrl, DEFAULT_FLEET_RATE, EventBus, EventBusSettings, Mqtt, OrderKind, Orders, Refused,
+        Transport, TransportEvent, TransportEvents,
+    },
+};
 
 /// What the nodes report, shared by the upstream listener and the controllers. Cheap to clone.
 #[derive(Debug, Clone)]

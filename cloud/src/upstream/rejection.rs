@@ -1,8 +1,7 @@
 //! Why a message of a node is dropped.
 
-use neptune_wire::{DecodeError, NodeName, ObjectKey, OutputError};
-
 use neptune_cloud_metrics::Rejection;
+use neptune_wire::{DecodeError, NodeName, ObjectKey, OutputError};
 
 /// Why a message was dropped.
 #[derive(Debug, thiserror::Error)]

@@ -30,6 +30,7 @@ use std::{
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::Store;
 use neptune_cloud_kinds::kubernetes::nodes::{NodeReadiness, is_edge_node};
+use neptune_cloud_metrics::{Metrics, PostOutcome, Rejection};
 use neptune_program::listen;
 use neptune_wire::{Namespace, NodeName, Sync, TopicPrefix, source::DownstreamMessage};
 use tokio::{
@@ -57,7 +58,6 @@ use crate::{
         },
     },
 };
-use neptune_cloud_metrics::{Metrics, PostOutcome, Rejection};
 
 /// The heartbeat of agents on this transport, in seconds.
 pub const HEARTBEAT_SECONDS: u32 = 15;

@@ -25,11 +25,11 @@ use std::{
 
 use neptune_backoff::Backoff;
 use neptune_cloud_kinds::kubernetes::nodes::NodeReadiness;
+use neptune_cloud_metrics::PostOutcome;
 use neptune_wire::{NodeName, Sync};
 
 use self::node::{NodeQueue, Pause, Post, PostEntry};
 use super::{confirm::Unconfirmed, outbox::QueuedMessage};
-use neptune_cloud_metrics::PostOutcome;
 
 /// Concurrent posts over the fleet, without the slow ones.
 const MAX_IN_FLIGHT: usize = 32;

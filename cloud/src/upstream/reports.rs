@@ -3,15 +3,15 @@
 use std::time::Instant;
 
 use k8s_openapi::jiff::Timestamp;
+use neptune_cloud_fleet::nodes_by_state;
 use neptune_cloud_kinds::fleet::Affected;
+use neptune_cloud_metrics::MessageKind;
 use neptune_wire::{
     AgentInstance, AgentStart, Batch, ModelOutput, NodeName, NodeReport, ObjectKey, Resource,
     StatusReport, Sync, Topic, decode, decode_counted,
 };
 
 use super::{FleetChange, Freshness, Upstream, rejection::Rejected};
-use crate::fleet::nodes_by_state;
-use neptune_cloud_metrics::MessageKind;
 
 /// Larger reports are rejected before they are parsed: agents send at most some tens of KiB.
 const MAX_REPORT_BYTES: usize = 256 * 1024;

@@ -13,6 +13,7 @@ use hyper::{
 };
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::{ObjectRef, Store};
+use neptune_cloud_metrics::Rejection;
 use neptune_wire::{Batch, NodeName, decode};
 use tokio::net::TcpListener;
 
@@ -23,7 +24,6 @@ use crate::{
         eventbus::{EventBus, MAX_MESSAGE_BYTES},
     },
 };
-use neptune_cloud_metrics::Rejection;
 
 /// The name of the receiver in metrics and in the log.
 const SERVER: &str = "eventbus";

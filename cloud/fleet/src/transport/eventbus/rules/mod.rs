@@ -21,6 +21,7 @@ use kube::{
     },
 };
 use neptune_cloud_kinds::kubernetes::{labels::MANAGED_BY, nodes::is_edge_node};
+use neptune_cloud_metrics::Outcome;
 use serde_json::{Value, json};
 
 use crate::{
@@ -36,7 +37,6 @@ use crate::{
         },
     },
 };
-use neptune_cloud_metrics::Outcome;
 
 /// The label of the objects that are created here. With [`MANAGED_BY`] it marks objects of this
 /// controller.
@@ -296,7 +296,8 @@ impl RuleObjects {
     }
 
     fn failed(&self, verb: &str, name: &str) -> impl FnOnce(kube::Error) -> Error {
-        Error::api(format!("{verb} {} {name}", self.resource.kind))
+        let step = format!("{verb} {} {name}", self.resource.kind);
+        move |source| Error::Rule { step, source }
     }
 
     fn object(&self, name: &str, desired: &DesiredRule) -> DynamicObject {

@@ -6,12 +6,12 @@ use std::{
 };
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
+use neptune_cloud_metrics::PostOutcome;
 use neptune_program::{causes, chain, random::random};
 use neptune_wire::NodeName;
 use reqwest::{Client, StatusCode};
 
 use crate::transport::eventbus::{EventBus, outbox::QueuedMessage};
-use neptune_cloud_metrics::PostOutcome;
 
 /// Timeout of a post. The router responds within 2 s if it has no session; the rest is for 12 MiB
 /// on a slow network.

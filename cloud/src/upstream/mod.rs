@@ -3,6 +3,7 @@
 
 mod rejection;
 mod reports;
+mod sync_queue;
 mod totals;
 
 use std::{
@@ -14,19 +15,16 @@ use futures::{
     channel::mpsc::UnboundedSender,
     future::{Either, select},
 };
+use neptune_cloud_fleet::{Fleet, OrderKind, Orders, Publisher, TransportEvent, TransportEvents};
 use neptune_cloud_kinds::fleet::Presence;
+use neptune_cloud_metrics::{MessageKind, Metrics, Rejection};
 use neptune_link::Message;
 use neptune_wire::{
     Batch, NodeName, ObjectKey, Sync, SyncNotices, Topic, TopicPrefix, decode_counted,
 };
 
-use self::{rejection::Rejected, reports::check_instance};
-use super::{Fleet, Publisher, sync_queue::SyncQueue};
-use crate::{
-    cache::Caches,
-    transport::{OrderKind, Orders, TransportEvent, TransportEvents},
-};
-use neptune_cloud_metrics::{MessageKind, Metrics, Rejection};
+use self::{rejection::Rejected, reports::check_instance, sync_queue::SyncQueue};
+use crate::cache::Caches;
 
 /// Senders whose rejected messages were logged. Messages of more senders are only counted.
 const MAX_WARNED_SENDERS: usize = 1024;

@@ -10,6 +10,7 @@ use std::{
 };
 
 use neptune_cloud_kinds::kubernetes::nodes::NodeReadiness;
+use neptune_cloud_metrics::{Metrics, Outcome, Rejection};
 use neptune_link::{Link, LinkError, LinkEvent, LinkOptions, Message};
 use neptune_wire::{NodeName, Topic, TopicPrefix, source::DownstreamMessage};
 
@@ -20,7 +21,6 @@ use crate::transport::{
     Refused, Transport, TransportEvent, TransportEvents, encode_message,
     mqtt::{fair::FairQueue, unregistered_nodes::UnregisteredNodes},
 };
-use neptune_cloud_metrics::{Metrics, Outcome, Rejection};
 
 /// The heartbeat of agents, in seconds. A last will reports a lost connection sooner.
 pub const HEARTBEAT_SECONDS: u32 = 30;
