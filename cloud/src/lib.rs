@@ -1,21 +1,9 @@
-//! The controller of Neptune: watches its kinds in Kubernetes, publishes each node's desired state,
-//! and writes what the nodes report into statuses.
+//! The controller of Neptune: its command line, the assembly of `run`, and the other commands.
 //!
-//! What to do is decided in `neptune-cloud-kinds`, which does no I/O.
-//!
-//! The binary calls [`run::run`] and [`commands`]. The folders depend on each other in one
-//! direction: `admission`, `commands`, `worker_reports` and `run` on `controllers`, these on
-//! `upstream`, this on `cache`, and all on `kubernetes` and `training`.
+//! `neptune-cloud-kinds` decides what to do and does no I/O. `neptune-cloud-runtime` reads and writes
+//! objects in the API server, and `neptune-cloud-fleet` connects to the nodes.
 
-mod admission;
-mod cache;
 pub mod cli;
 pub mod commands;
-mod controllers;
 pub mod error;
-mod health;
-mod kubernetes;
 pub mod run;
-mod training;
-mod upstream;
-mod worker_reports;

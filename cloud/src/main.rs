@@ -92,7 +92,7 @@ mod tests {
             tracing::warn!(target: "kube_runtime::watcher", "watch list error with 403");
             tracing::warn!(target: "kube_client::client::tls", "failed to reload CA bundle");
             tracing::warn!(target: "kube_client::config", "overriding cluster URL");
-            tracing::info!(target: "neptune_cloud::cache", "watch recovered");
+            tracing::info!(target: "neptune_cloud_runtime::cache", "watch recovered");
             tracing::info!(target: "neptune_link", "connected");
         });
         let logged = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
@@ -101,7 +101,7 @@ mod tests {
         let expected = [
             "kube_client::client::tls:",
             "kube_client::config:",
-            "neptune_cloud::cache:",
+            "neptune_cloud_runtime::cache:",
             "neptune_link:",
         ];
         assert_eq!(targets, expected, "{logged}");

@@ -15,22 +15,24 @@ use neptune_cloud_kinds::{
     kubernetes::{identity::ControllerIdentity, pod_policy::PodPolicy},
 };
 use neptune_cloud_metrics::{Cluster, Conditioned as _, Metrics, Objects, ResourceState};
-use neptune_program::stop_signal;
-use tokio::{sync::OnceCell, task::JoinSet};
-
-use crate::upstream::{self, Upstream};
-use crate::{
-    admission::Webhook,
+use neptune_cloud_runtime::{
+    self as runtime, Context,
+    admission::{self, Webhook, WebhookSettings},
     cache::{Cached as _, Caches},
-    cli::{self, Run, WorkerReportFlags},
-    controllers::runtime::{self, Context},
-    error::Error,
     health::{self, HealthState},
     kubernetes::{
         kubeconfig, leader_election::Leadership, pod_settings::PodSettings,
         report_target::ReportTarget,
     },
+    upstream::{self, Upstream},
     worker_reports::{self, WorkerReports},
+};
+use neptune_program::stop_signal;
+use tokio::{sync::OnceCell, task::JoinSet};
+
+use crate::{
+    cli::{self, Run, WorkerReportFlags},
+    error::Error,
 };
 
 /// How long a shutdown waits for queued messages to be sent.
@@ -44,7 +46,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 pub async fn run(flags: Run) -> Result<(), Error> {
     let stop = stop_signal().map_err(Error::Signals)?;
     let listener = health::bind(flags.listen)?;
-    let webhook = Webhook::prepare(&flags)?;
+    let webhook = Webhook::prepare(webhook_settings(&flags))?;
     let config = kubeconfig::config(flags.kubeconfig.as_deref(), None).await?;
     let client = kubeconfig::client(config)?;
     let metrics = Metrics::default();
@@ -155,6 +157,21 @@ fn resource_states(caches: &Caches) -> Vec<ResourceState> {
         }));
     });
     states
+}
+
+fn webhook_settings(flags: &Run) -> WebhookSettings {
+    WebhookSettings {
+        listen: flags.webhook_listen,
+        configuration: flags.webhook_configuration.clone(),
+        url: flags.webhook_url.clone(),
+        certificate_directory: flags.webhook_cert_dir.clone(),
+        certificate_lifetime: flags.webhook_certificate_lifetime,
+        namespace: flags.namespace.clone(),
+        missing_references: match flags.missing_references {
+            cli::MissingReferences::Warn => admission::MissingReferences::Warn,
+            cli::MissingReferences::Deny => admission::MissingReferences::Deny,
+        },
+    }
 }
 
 /// Where cloud workers in Pods post their reports.

@@ -1,8 +1,9 @@
 //! The connection of a subcommand to the API server.
 
 use kube::Client;
+use neptune_cloud_runtime::kubernetes::kubeconfig;
 
-use crate::{cli::ClusterFlags, error::Error, kubernetes::kubeconfig};
+use crate::{cli::ClusterFlags, error::Error};
 
 /// Returns a client, and the namespace of the kubeconfig context.
 ///

@@ -5,11 +5,10 @@ use std::io::Write as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt as _};
 use neptune_cloud_kinds::kubernetes::node_keys::{KeyRecord, NODE_KEYS, parse};
+use neptune_cloud_runtime::kubernetes::save_node_keys::save;
 use neptune_wire::{KeyPin, NodeName};
 
-use crate::{
-    cli::Trust, commands::connect::connect, error::Error, kubernetes::save_node_keys::save,
-};
+use crate::{cli::Trust, commands::connect::connect, error::Error};
 
 /// Records the key of one node.
 ///

@@ -1,6 +1,6 @@
 //! The controller's rights are exactly the calls of its code: this file lists them by the files of
-//! `cloud/fleet/src` and `cloud/src`. `hack/e2e/tests/e2e/rights.rs` tests that the controller works
-//! with them and uses each.
+//! `cloud/fleet/src` and `cloud/runtime/src`. `hack/e2e/tests/e2e/rights.rs` tests that the
+//! controller works with them and uses each.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -207,7 +207,7 @@ fn rights_are_bound_to_the_controller_only() {
 #[test]
 fn no_other_file_of_the_controller_calls_the_api_server() {
     let mut callers = BTreeSet::new();
-    for root in ["cloud/fleet/src", "cloud/src"].map(repository) {
+    for root in ["cloud/fleet/src", "cloud/runtime/src", "cloud/src"].map(repository) {
         visit(&root, &mut |path, text| {
             // Commands have the rights of their user; the others are compiled for tests only.
             if path.starts_with(root.join("commands"))

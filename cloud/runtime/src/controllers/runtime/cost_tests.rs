@@ -105,7 +105,7 @@ async fn fleet(count: usize) -> Context {
         create::<Dataset>(&client, object("Dataset", &format!("set{at}"), &labels, &spec)).await;
     }
     create::<JointInferenceService>(&client, tier("last", "edge0", None)).await;
-    let sample = include_str!("../../../../common/api/tests/samples/trainingmodel.yaml");
+    let sample = include_str!("../../../../../common/api/tests/samples/trainingmodel.yaml");
     let mut training: Value = serde_saphyr::from_str(sample).unwrap();
     training["spec"]["trainingWorkers"] = json!([
         {"name": "a", "nodeName": "edge0", "dataset": {"name": "set0"}},

@@ -62,7 +62,8 @@ mod tests {
     use super::*;
 
     fn service() -> Value {
-        let sample = include_str!("../../../common/api/tests/samples/jointinferenceservice.yaml");
+        let sample =
+            include_str!("../../../../common/api/tests/samples/jointinferenceservice.yaml");
         serde_saphyr::from_str(sample).unwrap()
     }
 

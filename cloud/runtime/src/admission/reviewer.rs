@@ -21,13 +21,12 @@ use neptune_cloud_metrics::ReviewOutcome;
 use serde::de::DeserializeOwned;
 
 use super::{
-    decision::{Decision, decide},
+    decision::{Decision, MissingReferences, decide},
     request::{ReviewedChange, is_of_kind, is_reviewed, reviewed_change},
     suggestion::nearest,
 };
 use crate::{
     cache::Cached as _,
-    cli::MissingReferences,
     controllers::runtime::{Context, Controller},
 };
 

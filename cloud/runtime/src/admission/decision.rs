@@ -7,13 +7,21 @@ use neptune_cloud_kinds::{
 };
 use neptune_wire::Resource;
 
-use crate::cli::MissingReferences;
-
 /// Maximum length of a warning in characters. The API server may truncate longer ones.
 const MAX_WARNING_CHARS: usize = 256;
 
 /// Maximum number of warnings: all warnings of a response share 4096 characters.
 const MAX_WARNINGS: usize = 4096 / MAX_WARNING_CHARS;
+
+/// What to do about references to objects that do not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MissingReferences {
+    /// Allow the request with a warning. The object becomes ready when the referenced objects
+    /// appear.
+    Warn,
+    /// Deny the request, unless the stored object has the same references.
+    Deny,
+}
 
 /// The answer to an admission review.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 mod dataset;
 mod inference_model;
 mod joint_inference_service;
-pub mod model;
+pub(crate) mod model;
 mod port_contention;
 pub mod runtime;
-pub mod training_model;
+pub(crate) mod training_model;

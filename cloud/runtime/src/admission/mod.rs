@@ -13,4 +13,7 @@ mod serving_certificate;
 mod suggestion;
 mod webhook;
 
-pub use webhook::Webhook;
+pub use self::{
+    decision::MissingReferences,
+    webhook::{Webhook, WebhookSettings},
+};

@@ -1,21 +1,41 @@
-//! Assembles the webhook from the controller's flags.
+//! Assembles the webhook from its settings.
 
-use std::sync::Arc;
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use axum::http::Uri;
+use jiff::SignedDuration;
 use tokio::net::TcpSocket;
 
 use crate::{
     admission::{
         certificate_store::{CertificateSettings, maintain},
+        decision::MissingReferences,
         reviewer::Reviewer,
         server::{bind, serve},
         serving_certificate::ServingCertificate,
     },
-    cli::{MissingReferences, Run},
     controllers::runtime::Context,
     error::Error,
 };
+
+/// What the flags of the controller set of the webhook.
+#[derive(Debug)]
+pub struct WebhookSettings {
+    /// The address of the webhook; `None` disables it.
+    pub listen: Option<SocketAddr>,
+    /// The name of the `ValidatingWebhookConfiguration`.
+    pub configuration: String,
+    /// The URL at which the API server reaches the address, for a controller outside the cluster.
+    pub url: Option<String>,
+    /// The directory with a certificate that another program renews.
+    pub certificate_directory: Option<PathBuf>,
+    /// The validity of a certificate that this program creates.
+    pub certificate_lifetime: SignedDuration,
+    /// The namespace of the controller.
+    pub namespace: String,
+    /// What to do about references to objects that do not exist.
+    pub missing_references: MissingReferences,
+}
 
 /// A webhook that does not answer yet; `None` if it is disabled.
 pub struct Webhook(Option<WebhookParts>);
@@ -33,22 +53,23 @@ impl Webhook {
     ///
     /// # Errors
     /// A flag is invalid, the address cannot be bound, or the certificate files cannot be used.
-    pub fn prepare(flags: &Run) -> Result<Self, Error> {
-        let Some(address) = flags.webhook_listen else { return Ok(Self(None)) };
-        let (serving_certificate, issued) = if let Some(directory) = &flags.webhook_cert_dir {
+    pub fn prepare(settings: WebhookSettings) -> Result<Self, Error> {
+        let Some(address) = settings.listen else { return Ok(Self(None)) };
+        let (serving_certificate, issued) = if let Some(directory) = &settings.certificate_directory
+        {
             (ServingCertificate::from_files(directory)?, None)
         } else {
-            let url = flags.webhook_url.as_deref().map(url).transpose()?;
+            let url = settings.url.as_deref().map(url).transpose()?;
             let issued = CertificateSettings {
                 url,
-                configuration: flags.webhook_configuration.clone(),
-                namespace: flags.namespace.clone(),
-                lifetime: flags.webhook_certificate_lifetime,
+                configuration: settings.configuration,
+                namespace: settings.namespace,
+                lifetime: settings.certificate_lifetime,
             };
             (ServingCertificate::default(), Some(issued))
         };
         let socket = bind(address)?;
-        let references = flags.missing_references;
+        let references = settings.missing_references;
         Ok(Self(Some(WebhookParts {
             socket,
             serving_certificate: Arc::new(serving_certificate),

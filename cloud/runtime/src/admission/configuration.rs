@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     fn manifest_configuration() -> ValidatingWebhookConfiguration {
-        let manifest = include_str!("../../../build/deploy/base/webhook.yaml");
+        let manifest = include_str!("../../../../build/deploy/base/webhook.yaml");
         let document = manifest.split("\n---\n").find(|text| text.contains("kind: Validating"));
         serde_saphyr::from_str(document.unwrap()).unwrap()
     }

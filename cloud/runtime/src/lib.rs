@@ -1,0 +1,23 @@
+//! What the controller does with the Kubernetes API: watches its kinds, reconciles their objects,
+//! writes their statuses, and judges writes in the admission webhook.
+//!
+//! What to do is decided in `neptune-cloud-kinds`; `neptune-cloud-fleet` connects to the nodes. The
+//! folders depend on each other in one direction: `admission` and `worker_reports` on `controllers`,
+//! these on `upstream`, this on `cache`, and all on `kubernetes` and `training`.
+
+pub mod admission;
+pub mod cache;
+mod controllers;
+mod error;
+pub mod health;
+pub mod kubernetes;
+mod training;
+pub mod upstream;
+pub mod worker_reports;
+
+pub use self::{
+    controllers::runtime::{
+        Context, dispatch, publish_rosters, publish_waiting, record_node_keys, run_all, synced,
+    },
+    error::Error,
+};
