@@ -33,7 +33,7 @@ finish() { [ -z "$server" ] || kill "$server"; rm -rf "$work"; }
 trap finish EXIT
 
 step building
-(cd "$ROOT" && cargo build -q --release -p neptune-models)
+(cd "$ROOT" && cargo build -q --release -p neptune-store)
 fetch=$(target_dir)/release/models-fetch
 
 step "creating archives of $mib MiB"

@@ -44,9 +44,9 @@ pub enum Error {
     #[error("link: {0}")]
     Link(#[from] neptune_link::LinkError),
     #[error(transparent)]
-    Model(#[from] neptune_models::ModelError),
+    Model(#[from] neptune_store::ModelError),
     #[error("{0}")]
-    Fetch(Arc<neptune_models::ModelError>),
+    Fetch(Arc<neptune_store::ModelError>),
     #[error(
         "no data received for {seconds} s (--give-up-after); the partial download is kept for the next attempt: {why}"
     )]

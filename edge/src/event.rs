@@ -13,8 +13,8 @@ use neptune_agent_core::domain::{
 use neptune_edge_broker::BrokerError;
 use neptune_edge_engine::event::EngineEvent;
 use neptune_link::LinkEvent;
-use neptune_models::{Artifact, ModelError};
 use neptune_peers::ContentEvent;
+use neptune_store::{Artifact, ModelError};
 use neptune_wire::{ObjectKey, TaskId, WorkerName};
 
 /// An event for the agent's loop.

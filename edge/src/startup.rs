@@ -22,12 +22,12 @@ use neptune_agent_core::{
 };
 use neptune_edge_broker::{BrokerSettings, EmbeddedBroker, WorkerNotes};
 use neptune_edge_engine::{docker::Docker, former_nodes, image_pulls::ImagePulls, watch};
-use neptune_models::{ModelStore, PeerFetch, StorePolicy};
 use neptune_program::{
     listen::{self, Refusals},
     metrics::program_page,
     random::unique_id,
 };
+use neptune_store::{ModelStore, PeerFetch, StorePolicy};
 use rustix::thread::CapabilitySet;
 use tokio::sync::mpsc;
 use tracing::{info, warn};

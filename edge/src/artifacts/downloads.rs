@@ -1,5 +1,5 @@
 //! Downloads the models and datasets of this node, one task each, into the store of
-//! `neptune-models`, and holds the finished downloads so that garbage collection keeps them.
+//! `neptune-store`, and holds the finished downloads so that garbage collection keeps them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,10 +16,10 @@ use neptune_agent_core::{
         problem::Problem,
     },
 };
-use neptune_models::{
+use neptune_program::random::random;
+use neptune_store::{
     Artifact, ArtifactRequest, ContentKey, Digest, FetchProgress, ModelError, ModelStore,
 };
-use neptune_program::random::random;
 use neptune_wire::{DownloadProgress, NodeName, WorkerReason};
 use tokio::{
     sync::{mpsc, watch},
@@ -363,7 +363,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::{sync::mpsc as std_mpsc, thread};
 
-    use neptune_models::StorePolicy;
+    use neptune_store::StorePolicy;
 
     use super::*;
     use crate::fixtures::HungDir;

@@ -1,7 +1,7 @@
 //! Decides what the model store is asked for: an artifact's URL and digest as its request. Pure.
 
 use neptune_agent_core::domain::artifact::{ArtifactSource, check};
-use neptune_models::ArtifactRequest;
+use neptune_store::ArtifactRequest;
 
 /// The request for a URL and a digest.
 ///

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use neptune_models::{FetchPhase, FetchProgress, ModelStore, StorePolicy};
+use neptune_store::{FetchPhase, FetchProgress, ModelStore, StorePolicy};
 use neptune_transfer::durable::{self, Survives};
 use tokio::{sync::watch, time::timeout};
 use tracing::{info, warn};

@@ -35,8 +35,7 @@ async fn execute(command: Command) -> Result<ExitCode, Error> {
     match command {
         Command::Run(args) => {
             let config = config::config(*args)?;
-            let policy =
-                neptune_models::StorePolicy { s3: s3_from_environment()?, ..config.policy };
+            let policy = neptune_store::StorePolicy { s3: s3_from_environment()?, ..config.policy };
             let config = Config { policy, ..config };
             // The future holds the whole state of the agent.
             Box::pin(startup::run(config, stop_signal().map_err(Error::Signals)?)).await?;

@@ -10,8 +10,8 @@ use std::{
 };
 
 use neptune_link::BrokerUrl;
-use neptune_models::{AllowedAddress, S3Config, StorePolicy};
 use neptune_program::BrokerFlags;
+use neptune_store::{AllowedAddress, S3Config, StorePolicy};
 use neptune_wire::{Namespace, NodeName, TopicPrefix};
 
 pub use self::flags::EDGE_MESH_DNS;

@@ -8,12 +8,12 @@ use std::{
 };
 
 use neptune_content::Digest;
-use neptune_models::{PeerFetchRequest, StoredContent};
 use neptune_peers::{
     ContentEvent, ContentSource, ContentState, ContentTable, FetchOutcome, FetchRequest,
     FetchTimes, PeerFetcher, Roster,
 };
 use neptune_pinned_tls::TlsKey;
+use neptune_store::{PeerFetchRequest, StoredContent};
 use neptune_wire::NodeName;
 use tokio::sync::{mpsc, watch};
 use tracing::info;

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fs, os::unix::fs::MetadataExt as _, time::Durat
 
 use bytes::Bytes;
 use futures::future::join_all;
-use neptune_models::{ArtifactRequest, ContentKey, Digest, FetchPhase, FetchProgress, ModelStore};
+use neptune_store::{ArtifactRequest, ContentKey, Digest, FetchPhase, FetchProgress, ModelStore};
 use tokio::sync::watch;
 
 use crate::{
@@ -153,7 +153,7 @@ async fn cancelled_caller_does_not_stop_others_and_bytes_are_kept() {
 async fn garbage_collection_keeps_newest_kept_and_used_artifacts() {
     let dir = tempfile::tempdir().unwrap();
     let allowed = dir.path().canonicalize().unwrap();
-    let fixture = StoreFixture::with(neptune_models::StorePolicy {
+    let fixture = StoreFixture::with(neptune_store::StorePolicy {
         file_roots: vec![allowed.clone()],
         ..policy()
     });

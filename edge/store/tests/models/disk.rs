@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use neptune_models::{
+use neptune_store::{
     ArtifactRequest, Digest, FetchPhase, FetchProgress, ModelError, ModelErrorClass, ModelStore,
     StorePolicy,
 };

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use flate2::{Compression, write::GzEncoder};
-use neptune_models::{ArchiveLimits, ModelError, ModelErrorClass, StorePolicy};
+use neptune_store::{ArchiveLimits, ModelError, ModelErrorClass, StorePolicy};
 
 use crate::{
     archives::{Entry, Member, block, file, gz, member, pax, special, tar, zip},

@@ -1,6 +1,6 @@
 //! URLs that are refused by default.
 
-use neptune_models::{ModelError, ModelErrorClass, StorePolicy};
+use neptune_store::{ModelError, ModelErrorClass, StorePolicy};
 
 use crate::fixture::StoreFixture;
 

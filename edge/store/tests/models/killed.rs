@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use neptune_models::{ArtifactRequest, Digest, ModelStore};
+use neptune_store::{ArtifactRequest, Digest, ModelStore};
 
 use crate::{
     archives::{file, gz, tar},

@@ -6,7 +6,7 @@
 
 use std::{env, fs, path::Path, process::ExitCode, time::Instant};
 
-use neptune_models::{
+use neptune_store::{
     ArtifactRequest, FetchPhase, FetchProgress, ModelError, ModelStore, StorePolicy,
 };
 use tokio::sync::watch;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use bytes::Bytes;
-use neptune_models::{
+use neptune_store::{
     Artifact, ArtifactRequest, ContentKey, Digest, FetchProgress, ModelError, ModelErrorClass,
     ModelStore, PeerFetch, StorePolicy,
 };

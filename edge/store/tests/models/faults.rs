@@ -5,7 +5,7 @@ use std::{fs, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::future::join_all;
-use neptune_models::{ArtifactRequest, Digest, FetchPhase, FetchProgress, ModelError, StorePolicy};
+use neptune_store::{ArtifactRequest, Digest, FetchPhase, FetchProgress, ModelError, StorePolicy};
 use tokio::sync::watch;
 
 use crate::{

@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use neptune_models::{
+use neptune_store::{
     ArtifactRequest, FetchPhase, FetchProgress, ModelError, ModelErrorClass, StorePolicy,
 };
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};

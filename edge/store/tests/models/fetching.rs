@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use neptune_models::{Digest, ModelError, ModelErrorClass, ModelStore, StorePolicy};
+use neptune_store::{Digest, ModelError, ModelErrorClass, ModelStore, StorePolicy};
 
 use crate::{
     archives::{Member, file, gz, member, pax, special, tar, zip},
@@ -34,7 +34,7 @@ async fn plain_file_is_stored_read_only_with_and_without_digest() {
     drop(fixture.store);
     let reopened = ModelStore::open(&fixture.dir.path().join("store"), policy()).unwrap();
     let request =
-        neptune_models::ArtifactRequest::parse(&format!("{}/m.onnx", server.url), None).unwrap();
+        neptune_store::ArtifactRequest::parse(&format!("{}/m.onnx", server.url), None).unwrap();
     assert_eq!(reopened.find(&request).unwrap().digest, digest);
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
-use neptune_models::{Digest, ModelErrorClass, S3Config, S3Credentials, StorePolicy};
+use neptune_store::{Digest, ModelErrorClass, S3Config, S3Credentials, StorePolicy};
 use sha2::Sha256;
 
 use crate::{

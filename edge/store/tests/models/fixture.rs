@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use neptune_models::{
+use neptune_store::{
     Artifact, ArtifactRequest, Digest, FetchProgress, ModelError, ModelStore, StorePolicy,
 };
 use tempfile::TempDir;
