@@ -20,7 +20,7 @@ need mosquitto mosquitto "the broker of the agent's test"
 need busybox busybox-static "the image of the agent's test"
 step "building (the first time takes some minutes)"
 packages=(-p neptune-cloud -p neptune-cloud-fleet -p neptune-aggregator -p neptune-gateway)
-packages+=(-p neptune-peers -p neptune-edge -p neptune-edge-broker)
+packages+=(-p neptune-share -p neptune-edge -p neptune-edge-broker)
 cargo test --quiet --no-run "${packages[@]}"
 
 # elsewhere: a network namespace whose connections to 10.213.77.1 reach the loopback of this machine.

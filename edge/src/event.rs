@@ -13,7 +13,7 @@ use neptune_agent_core::domain::{
 use neptune_edge_broker::BrokerError;
 use neptune_edge_engine::event::EngineEvent;
 use neptune_link::LinkEvent;
-use neptune_peers::ContentEvent;
+use neptune_share::peers::ContentEvent;
 use neptune_store::{Artifact, ModelError};
 use neptune_wire::{ObjectKey, TaskId, WorkerName};
 

@@ -9,7 +9,7 @@ extern crate self as neptune_content;
 pub mod digest;
 #[path = "../../content/src/headers.rs"]
 pub mod headers;
-#[path = "../../../edge/replicas/src/manifest.rs"]
+#[path = "../../../edge/share/src/replicas/manifest.rs"]
 pub mod manifest;
 #[path = "../../content/src/uploads.rs"]
 pub mod uploads;

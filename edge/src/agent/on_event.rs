@@ -9,8 +9,8 @@ use neptune_agent_core::domain::{
 };
 use neptune_edge_engine::event::EngineEvent;
 use neptune_link::{LinkEvent, Message};
-use neptune_peers::ContentEvent;
 use neptune_program::random::{random, unique_id};
+use neptune_share::peers::ContentEvent;
 use neptune_wire::{WorkerName, WorkerReason};
 use tracing::{debug, error, warn};
 

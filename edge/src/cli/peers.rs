@@ -23,7 +23,7 @@ pub struct PeerArgs {
         long,
         env = "NEPTUNE_PEER_RATE",
         value_name = "BYTES",
-        default_value_t = neptune_peers::limits::DEFAULT_RATE
+        default_value_t = neptune_share::peers::limits::DEFAULT_RATE
     )]
     pub peer_rate: u64,
 }

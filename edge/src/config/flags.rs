@@ -81,7 +81,7 @@ pub fn worker_network(
 
 /// The exchange of contents with other nodes; `None` if it is off.
 pub fn peers(args: &PeerArgs, sharing: ModelSharing) -> Result<Option<PeerSettings>, Error> {
-    let minimum = neptune_peers::limits::MIN_RATE;
+    let minimum = neptune_share::peers::limits::MIN_RATE;
     if args.peer_rate < minimum {
         let problem = format!("{} is less than {minimum} bytes per second", args.peer_rate);
         return Err(invalid("--peer-rate", problem, "increase it, or omit --peers-listen"));

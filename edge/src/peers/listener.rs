@@ -3,7 +3,7 @@
 
 use std::{future::pending, net::SocketAddr, time::Duration};
 
-use neptune_peers::{PeerServer, bind};
+use neptune_share::peers::{PeerServer, bind};
 use tracing::{info, warn};
 
 /// Interval between two attempts to listen.

@@ -1,5 +1,5 @@
 //! The exchange of contents with other nodes: the peers that the cloud names, what this node offers
-//! to them, and what it fetches from them. The transfer itself is in `neptune-peers`.
+//! to them, and what it fetches from them. The transfer itself is in `neptune-share`.
 
 mod listener;
 pub mod metrics;
@@ -9,9 +9,9 @@ mod shared_sources;
 
 use std::sync::{Arc, OnceLock};
 
-use neptune_peers::{ContentEvent, PeerServer, Roster};
 use neptune_pinned_tls::TlsKey;
 use neptune_program::listen::Refusals;
+use neptune_share::peers::{ContentEvent, PeerServer, Roster};
 use neptune_wire::{NodeName, PeerRoster};
 use tokio::sync::{mpsc, watch};
 use tracing::info;
@@ -123,7 +123,7 @@ impl PeerService {
     /// The datasets that this node offers to its replicas. Each [`ContentSource`] decides which peer
     /// sees it.
     ///
-    /// [`ContentSource`]: neptune_peers::ContentSource
+    /// [`ContentSource`]: neptune_share::peers::ContentSource
     pub fn datasets(&self) -> &Arc<SharedSources> {
         &self.0.datasets
     }

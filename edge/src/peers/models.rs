@@ -8,11 +8,11 @@ use std::{
 };
 
 use neptune_content::Digest;
-use neptune_peers::{
+use neptune_pinned_tls::TlsKey;
+use neptune_share::peers::{
     ContentEvent, ContentSource, ContentState, ContentTable, FetchOutcome, FetchRequest,
     FetchTimes, PeerFetcher, Roster,
 };
-use neptune_pinned_tls::TlsKey;
 use neptune_store::{PeerFetchRequest, StoredContent};
 use neptune_wire::NodeName;
 use tokio::sync::{mpsc, watch};
@@ -200,7 +200,7 @@ impl ContentSource for ModelContents {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_peers::Peer;
+    use neptune_share::peers::Peer;
     use neptune_wire::KeyPin;
 
     use super::*;

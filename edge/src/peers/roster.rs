@@ -1,6 +1,6 @@
 //! The peers of this node, from the roster that the cloud sent. Pure.
 
-use neptune_peers::{Peer, Roster};
+use neptune_share::peers::{Peer, Roster};
 use neptune_wire::{NodeName, PeerRoster, RosterPeer};
 
 /// The peers of a node.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use neptune_content::Digest;
-use neptune_peers::{ContentSource, ContentState};
+use neptune_share::peers::{ContentSource, ContentState};
 use neptune_wire::{NodeName, ObjectKey};
 
 use super::metrics::PeerCounters;
@@ -66,7 +66,7 @@ impl ContentSource for SharedSources {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_peers::ContentTable;
+    use neptune_share::peers::ContentTable;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use neptune_replicas::{DatasetDescription, Generation};
+use neptune_share::replicas::{DatasetDescription, Generation};
 use neptune_wire::{DatasetGeneration, ReplicaReport, ReplicaState};
 
 /// How long a copy may be behind its source and counts as in sync: a source that grows has a new
@@ -11,7 +11,7 @@ const TOLERANCE: Duration = Duration::from_secs(10);
 /// Pause between two questions to a source that changes.
 const MIN_PAUSE: Duration = Duration::from_secs(2);
 /// Pause between two questions to a source that does not change, or is not reachable. It is shorter
-/// than [`MAX_IDLE`](neptune_peers::limits::MAX_IDLE), so that an idle copy keeps its connection.
+/// than [`MAX_IDLE`](neptune_share::peers::limits::MAX_IDLE), so that an idle copy keeps its connection.
 const MAX_PAUSE: Duration = Duration::from_secs(7);
 /// Pause after a sync that was interrupted.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn connection_is_asked_before_either_side_closes_it() {
-        use neptune_peers::limits::{IDLE_TIMEOUT, MAX_IDLE};
+        use neptune_share::peers::limits::{IDLE_TIMEOUT, MAX_IDLE};
         assert!(MAX_PAUSE < MAX_IDLE && MAX_IDLE < IDLE_TIMEOUT);
     }
 

@@ -8,8 +8,8 @@ use std::{
 };
 
 use neptune_content::Digest;
-use neptune_peers::client::{connection::PeerConnection, kept::KeptConnection};
-use neptune_replicas::{DatasetDescription, Deletions, Replica, ReplicaError, SyncProgress};
+use neptune_share::peers::client::{connection::PeerConnection, kept::KeptConnection};
+use neptune_share::replicas::{DatasetDescription, Deletions, Replica, ReplicaError, SyncProgress};
 use neptune_wire::{ObjectKey, ReplicaDeletions, ReplicaOf};
 use tokio::{
     sync::{Notify, mpsc, watch},

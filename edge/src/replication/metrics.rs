@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use neptune_replicas::SyncProgress;
+use neptune_share::replicas::SyncProgress;
 use neptune_wire::ObjectKey;
 use tokio::sync::watch;
 

@@ -1,5 +1,5 @@
 //! Copies of datasets: offers the data of this node to its replicas, and keeps the copies of other
-//! nodes' data. Blocks and manifests are left to `neptune-replicas`, connections to `peers`.
+//! nodes' data. Blocks and manifests are left to `neptune-share`, connections to `peers`.
 
 mod copy_state;
 mod copy_task;
@@ -15,8 +15,8 @@ use std::{
 
 use neptune_content::Digest;
 use neptune_datasets::CountReport;
-use neptune_peers::ContentSource;
-use neptune_replicas::{FileEnd, SourceData};
+use neptune_share::peers::ContentSource;
+use neptune_share::replicas::{FileEnd, SourceData};
 use neptune_sources::DatasetFormat;
 use neptune_wire::{DatasetReport, NodeName, ObjectKey, ReplicaOf, ReplicaReport, ReplicaState};
 use tokio::{

@@ -10,7 +10,7 @@ use std::{
 
 use neptune_content::Digest;
 use neptune_datasets::CountReport;
-use neptune_replicas::{DatasetSource, FileEnd, Generation, SourceData};
+use neptune_share::replicas::{DatasetSource, FileEnd, Generation, SourceData};
 use neptune_wire::{NodeName, ObjectKey};
 use tokio::{
     sync::{mpsc, watch},

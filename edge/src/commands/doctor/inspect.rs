@@ -185,7 +185,7 @@ pub async fn peer_listener(listen: SocketAddr) -> Checked<bool> {
     if !is_free(reachable(listen)).await {
         return Ok(true);
     }
-    neptune_peers::bind(listen).map(|_| false).map_err(|error| error.to_string())
+    neptune_share::peers::bind(listen).map(|_| false).map_err(|error| error.to_string())
 }
 
 /// Whether the clock is synchronized according to systemd, with any NTP client.
