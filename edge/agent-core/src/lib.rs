@@ -10,8 +10,9 @@
 //! |---|---|
 //! | `backoff`, `domain` | nothing |
 //! | `flood` | nothing |
-//! | `aggregator`, `desired`, `image_gc`, `name_contest`, `observer`, `report` | `domain` |
-//! | `gateway`, `plan`, `training` | `domain`, `desired` |
+//! | `aggregator`, `desired`, `image_gc`, `name_contest`, `observer`, `report`, `supervision` | `domain` |
+//! | `gateway`, `plan` | `domain`, `desired` |
+//! | `training` | `domain`, `desired`, `supervision` |
 //! | `model_server` | `domain`, `plan` |
 //! | `worker` | `domain`, `desired`, `plan`, `gateway` |
 
@@ -33,5 +34,6 @@ pub mod name_contest;
 pub mod observer;
 pub mod plan;
 pub mod report;
+pub mod supervision;
 pub mod training;
 pub mod worker;

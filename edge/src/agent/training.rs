@@ -10,6 +10,7 @@ use std::{
 use neptune_agent_core::{
     desired::{Desired, WantedTraining},
     domain::training::{SweepState, TaskEvent, TaskProblem, TaskRecord},
+    supervision::Slots,
     training::{
         container::TaskInputs,
         task::{Activity, TaskInstance, plan},
@@ -44,7 +45,7 @@ const STORE_RETRY: Duration = Duration::from_secs(3);
 pub struct Training {
     node: TrainingNode,
     /// How many containers may run at a time.
-    slots: usize,
+    slots: Slots,
     tasks: BTreeMap<TaskId, TaskInstance>,
     running: BTreeMap<TaskId, RunningActivity>,
     /// Number of tasks that have arrived.
@@ -80,7 +81,7 @@ impl Training {
             |(id, record)| (id, TaskInstance { is_wanted: false, ..TaskInstance::new(record, 0) });
         Self {
             node,
-            slots,
+            slots: Slots::closed(slots),
             tasks: stored.into_iter().map(task).collect(),
             running: BTreeMap::new(),
             arrivals: 0,
@@ -105,6 +106,9 @@ impl Training {
 
     /// Records what is removed of unknown tasks.
     pub fn on_swept(&mut self, state: SweepState) {
+        if state == SweepState::Containers {
+            self.slots = self.slots.opened();
+        }
         self.swept = Some(state);
     }
 
@@ -159,7 +163,6 @@ impl Training {
         if self.swept < Some(SweepState::Files) || self.tasks.is_empty() {
             return None;
         }
-        let slots = if self.swept == Some(SweepState::Containers) { self.slots } else { 0 };
         let desired = context.desired;
         let tasks = desired.training.tasks.iter();
         let available: BTreeMap<TaskId, Result<TaskInputs, TaskProblem>> =
@@ -168,7 +171,7 @@ impl Training {
             Some(inputs) => inputs.as_ref().map(drop).map_err(Clone::clone),
             None => Ok(()),
         };
-        let planned = plan(&self.tasks, is_ready, slots, now);
+        let planned = plan(&self.tasks, is_ready, self.slots, now);
         for (id, task) in &mut self.tasks {
             let is_waiting = task.is_wanted
                 && task.activity.is_none()

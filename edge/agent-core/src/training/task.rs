@@ -19,6 +19,7 @@ use neptune_wire::{TaskId, TaskState, TrainingReason};
 use crate::{
     backoff::{TRAINING_INPUTS, TRAINING_RESTART},
     domain::training::{RunOutcome, TaskEvent, TaskProblem, TaskRecord, Verdict, VerifyProblem},
+    supervision::Slots,
 };
 
 /// What is done for a task.
@@ -215,12 +216,11 @@ impl TaskInstance {
     }
 }
 
-/// Plans all tasks. `inputs`: what a task waits for before it can be prepared. `slots`: how many
-/// containers may run at a time.
+/// Plans all tasks. `inputs`: what a task waits for before it can be prepared.
 pub fn plan(
     tasks: &BTreeMap<TaskId, TaskInstance>,
     inputs: impl Fn(&TaskId) -> Result<(), TaskProblem>,
-    slots: usize,
+    slots: Slots,
     now: Instant,
 ) -> TrainingPlan {
     let mut plan = TrainingPlan::default();
@@ -268,7 +268,7 @@ pub fn plan(
     let used = tasks.values().filter(|task| task.has_slot()).count() + beginning.count();
     // Those that wait to be watched again use their own.
     let own = waiting.iter().filter(|(_, task)| task.may_run).count();
-    let free = slots.saturating_sub(used - own);
+    let free = slots.free(used - own);
     plan.begin.extend(waiting.into_iter().take(free).map(|(id, _)| (id.clone(), Activity::Run)));
     plan
 }

@@ -23,12 +23,16 @@ fn output() -> TaskOutput {
     TaskOutput { weights: Some(weights), report: neptune_wire::aggregator::UpdateReport::default() }
 }
 
+fn slots(most: usize) -> Slots {
+    Slots::closed(most).opened()
+}
+
 fn in_state(state: TaskState) -> TaskInstance {
     TaskInstance::new(TaskRecord { state, ..TaskRecord::default() }, 1)
 }
 
 fn planned(task: &TaskInstance, now: Instant) -> Vec<Activity> {
-    let plan = plan(&[(id(1), task.clone())].into(), |_| Ok(()), 1, now);
+    let plan = plan(&[(id(1), task.clone())].into(), |_| Ok(()), slots(1), now);
     plan.begin.into_iter().map(|(_, activity)| activity).collect()
 }
 
@@ -124,8 +128,8 @@ fn containers_wait_in_order_and_running_ones_come_first() {
         (id(4), prepared(9, TaskState::Training)),
     ]
     .into();
-    let order = |tasks: &BTreeMap<TaskId, TaskInstance>, slots| {
-        let plan = plan(tasks, |_| Ok(()), slots, now);
+    let order = |tasks: &BTreeMap<TaskId, TaskInstance>, most| {
+        let plan = plan(tasks, |_| Ok(()), slots(most), now);
         plan.begin.into_iter().map(|(id, _)| id).collect::<Vec<_>>()
     };
     assert_eq!(order(&tasks, 3), [id(4), id(3), id(2)]);
@@ -138,7 +142,7 @@ fn containers_wait_in_order_and_running_ones_come_first() {
     assert_eq!(order(&tasks, 1), []);
     // Without its input a task does not wait for a slot.
     tasks.get_mut(&id(3)).unwrap().is_prepared = false;
-    let waiting = plan(&tasks, |_| Err(problem()), 2, now);
+    let waiting = plan(&tasks, |_| Err(problem()), slots(2), now);
     assert_eq!(waiting.begin, [(id(2), Activity::Run)]);
 }
 
@@ -154,7 +158,8 @@ fn container_that_may_still_run_keeps_its_slot() {
         (id(2), waiting(2)),
     ]
     .into();
-    let begun = |tasks: &BTreeMap<TaskId, TaskInstance>, now| plan(tasks, |_| Ok(()), 1, now).begin;
+    let begun =
+        |tasks: &BTreeMap<TaskId, TaskInstance>, now| plan(tasks, |_| Ok(()), slots(1), now).begin;
     let lost = TaskEvent::Ran(RunOutcome::Lost(problem()));
     tasks.get_mut(&id(1)).unwrap().on_event(lost, LIMIT, now, 0);
     assert_eq!(begun(&tasks, now), [], "nothing else starts meanwhile");
@@ -268,7 +273,7 @@ impl Model {
     }
 
     fn plan(&mut self) {
-        let planned = plan(&self.tasks, |_| Ok(()), self.slots, self.now);
+        let planned = plan(&self.tasks, |_| Ok(()), slots(self.slots), self.now);
         for id in planned.cancel {
             self.tasks.get_mut(&id).unwrap().is_cancelled = true;
         }
