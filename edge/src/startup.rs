@@ -21,7 +21,9 @@ use neptune_agent_core::{
     worker::counts::Counts,
 };
 use neptune_edge_broker::{BrokerSettings, EmbeddedBroker, WorkerNotes};
-use neptune_edge_engine::{docker::Docker, former_nodes, image_pulls::ImagePulls, watch};
+use neptune_edge_engine::{
+    docker::Docker, former_nodes, image_pulls::ImagePulls, supervisor::Supervisor, watch,
+};
 use neptune_program::{
     listen::{self, Refusals},
     metrics::program_page,
@@ -109,15 +111,16 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         .with_logs(config.report_logs);
     let docker = Arc::new(docker);
     tokio::spawn(watch::engine(Arc::clone(&docker), config.node.clone(), sender.clone()));
+    let supervisor = Supervisor::new(Arc::clone(&docker));
     let former = store.set_owner(&config.node)?;
     if !former.is_empty() {
-        let (docker, instance) = (Arc::clone(&docker), identity.instance.clone());
-        tokio::spawn(former_nodes::remove_containers(docker, instance, former));
+        let (supervisor, instance) = (supervisor.clone(), identity.instance.clone());
+        tokio::spawn(former_nodes::remove_containers(supervisor, instance, former));
     }
     let context = Arc::new(node_context(&config));
     let training_metrics = Arc::<TrainingMetrics>::default();
     let training = TrainingNode {
-        docker: Arc::clone(&docker),
+        supervisor: supervisor.clone(),
         context: Arc::clone(&context),
         instance: identity.instance.clone(),
         events: sender.clone(),
@@ -147,7 +150,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         images: ImageCollector::new(config.image_gc, store.pulled_images()?),
         gateways,
         containers: Containers::new(
-            Executor { docker, context, events: sender, credentials },
+            Executor { supervisor, context, events: sender, credentials },
             Instant::now(),
         ),
         peers,

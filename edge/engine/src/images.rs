@@ -45,6 +45,15 @@ impl Docker {
         self.client()?.remove_image(reference, options, None).await.map(drop)
     }
 
+    /// Pulls the image if it is not on the node.
+    pub async fn pull_if_absent<E: From<EngineEvent>>(
+        &self,
+        image: &str,
+        events: &mpsc::Sender<E>,
+    ) -> Result<(), Problem> {
+        if self.has_image(image).await? { Ok(()) } else { self.pull_image(image, events).await }
+    }
+
     /// Pulls the image, and reports that it was pulled. Dropping the future stops the pull.
     pub async fn pull_image<E: From<EngineEvent>>(
         &self,

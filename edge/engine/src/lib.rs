@@ -1,11 +1,13 @@
-//! The client of the node's Docker engine: observes, creates, starts and removes containers, pulls
-//! and removes images. What to do is decided in `neptune-agent-core`; the results are
+//! The client of the node's Docker engine: observes containers, and has the one supervisor that
+//! adopts, starts, watches and removes them; pulls and removes images. What to do is decided in `neptune-agent-core`; the results are
 //! [`EngineEvent`](event::EngineEvent)s or values.
 
 mod containers;
 mod create;
 pub mod docker;
 pub mod event;
+#[cfg(test)]
+mod fake_engine;
 pub mod former_nodes;
 pub mod image_collector;
 pub mod image_pulls;
@@ -13,5 +15,5 @@ mod images;
 mod inspect;
 pub mod networks;
 pub mod registry_config;
-pub mod training;
+pub mod supervisor;
 pub mod watch;

@@ -7,7 +7,7 @@ use neptune_wire::AggregatorReport;
 use tokio::sync::watch;
 
 use crate::{
-    aggregator::{supervisor::Supervisor, sweep::sweep},
+    aggregator::{run::AggregatorRun, sweep::sweep},
     training::job::TrainingNode,
 };
 
@@ -121,7 +121,7 @@ impl Aggregators {
         for (uid, wanted) in &self.wanted {
             if !self.supervised.contains_key(uid) {
                 let (sender, receiver) = watch::channel(Some(wanted.clone()));
-                Supervisor::begin(self.node.clone(), uid.clone(), receiver);
+                AggregatorRun::begin(self.node.clone(), uid.clone(), receiver);
                 let report = AggregatorReport::default();
                 self.supervised.insert(uid.clone(), Supervised { wanted: sender, report });
             }

@@ -80,8 +80,8 @@ impl Containers {
     /// Begins an observation if one is due.
     pub fn begin_observation(&mut self, node: &NodeName, now: Instant) {
         if let Some(seq) = self.observer.begin_observation(now) {
-            let Executor { docker, events, .. } = &self.executor;
-            watch::observe(Arc::clone(docker), node.clone(), seq, events.clone());
+            let Executor { supervisor, events, .. } = &self.executor;
+            watch::observe(Arc::clone(&supervisor.docker), node.clone(), seq, events.clone());
         }
     }
 

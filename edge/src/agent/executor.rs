@@ -15,7 +15,7 @@ use neptune_agent_core::domain::{
     step::Step,
 };
 use neptune_edge_broker::BrokerCredentials;
-use neptune_edge_engine::docker::Docker;
+use neptune_edge_engine::supervisor::Supervisor;
 use neptune_wire::{WorkerName, WorkerReason};
 use tokio::{
     sync::{Notify, mpsc},
@@ -32,7 +32,7 @@ use crate::{
 /// Starts the steps of a plan as tasks, with what they need.
 #[derive(Clone)]
 pub struct Executor {
-    pub docker: Arc<Docker>,
+    pub supervisor: Supervisor,
     pub context: Arc<NodeContext>,
     pub events: mpsc::Sender<AgentEvent>,
     /// The logins at the embedded broker; `None` with another broker.
@@ -87,7 +87,10 @@ impl Executor {
         cancel_pull: &Notify,
     ) -> StepOutcome {
         match step {
-            Step::Remove { ids, .. } => self.docker.remove(ids).await,
+            Step::Remove { ids, .. } => match self.supervisor.remove(ids).await {
+                Ok(()) => StepOutcome::Removed,
+                Err(problem) => StepOutcome::Failed(problem),
+            },
             Step::Place { dir, versions, .. } => self.place(dir, versions).await,
             Step::Start { identity, spec, remove, may_pull } => {
                 if let Err(problem) = self.check_mounts(spec).await {
@@ -95,15 +98,20 @@ impl Executor {
                 }
                 let cancel_pull = may_pull.then_some(cancel_pull);
                 // Before anything is removed: it may be missing for long.
-                match self.docker.ensure_image(&spec.image, cancel_pull, &self.events).await {
+                let docker = &self.supervisor.docker;
+                match docker.ensure_image(&spec.image, cancel_pull, &self.events).await {
                     Ok(()) => {}
                     Err(outcome) => return outcome,
                 }
                 if let Err(outcome) = self.give_directories(spec, remove).await {
                     return outcome;
                 }
-                match self.resolved(spec).await {
-                    Ok(spec) => self.docker.start(identity, (&spec, login), remove).await,
+                let started = async {
+                    let spec = self.resolved(spec).await?;
+                    self.supervisor.start(identity, (&spec, login), remove).await
+                };
+                match started.await {
+                    Ok(id) => StepOutcome::Started { id },
                     Err(problem) => StepOutcome::Failed(problem),
                 }
             }
@@ -119,10 +127,7 @@ impl Executor {
         if spec.directories.is_empty() {
             return Ok(());
         }
-        match self.docker.remove(remove).await {
-            StepOutcome::Removed => {}
-            failed => return Err(failed),
-        }
+        self.supervisor.remove(remove).await.map_err(StepOutcome::Failed)?;
         let (spec, context) = (spec.clone(), Arc::clone(&self.context));
         let given = spawn_blocking(move || ownership::give(&spec, &context)).await;
         given.expect("changing an owner does not panic").map_err(|message| {

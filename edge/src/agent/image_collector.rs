@@ -103,7 +103,7 @@ impl ImageCollector {
             elapsed: now - counted_until,
             limits: self.limits,
         };
-        begin(Arc::clone(&executor.docker), request, executor.events.clone());
+        begin(Arc::clone(&executor.supervisor.docker), request, executor.events.clone());
         None
     }
 
@@ -147,7 +147,7 @@ mod tests {
     use std::path::Path;
 
     use neptune_agent_core::fixtures::node_context;
-    use neptune_edge_engine::{docker::Docker, event::EngineEvent};
+    use neptune_edge_engine::{docker::Docker, event::EngineEvent, supervisor::Supervisor};
     use tokio::sync::mpsc;
 
     use super::*;
@@ -162,7 +162,8 @@ mod tests {
         let (events, received) = mpsc::channel(1);
         let docker = Arc::new(Docker::new(Path::new("/nonexistent/docker.sock")));
         let context = Arc::new(node_context());
-        let executor = Executor { docker, context, events, credentials: None };
+        let supervisor = Supervisor::new(docker);
+        let executor = Executor { supervisor, context, events, credentials: None };
         let pulled = [("r/a:1".to_owned(), image("a"))].into();
         (ImageCollector::new(LIMITS, pulled), executor, received)
     }

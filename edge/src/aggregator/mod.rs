@@ -3,6 +3,6 @@
 
 mod files;
 mod relay;
+pub mod run;
 mod status;
-pub mod supervisor;
 pub mod sweep;

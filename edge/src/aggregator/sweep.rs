@@ -1,27 +1,32 @@
 //! Removes the aggregators that nobody wants any more: their `TrainingModel` was deleted while the
 //! agent was stopped, or its database was lost.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::ControlFlow};
 
-use neptune_agent_core::backoff::ENGINE_CONNECT;
-use neptune_program::random::random;
+use neptune_edge_engine::supervisor::FoundContainer;
 use tokio::task::spawn_blocking;
 use tracing::warn;
 
-use super::{files, supervisor::remove};
+use super::{
+    files,
+    run::{labels, uid_of},
+};
 use crate::{event::AgentEvent, training::job::TrainingNode};
 
 /// Removes all aggregators except these, and reports the end.
 pub fn sweep(node: TrainingNode, known: BTreeSet<String>) {
     tokio::spawn(async move {
-        let mut failures = 0;
-        while let Err(problem) = remove(&node, |uid| !known.contains(uid)).await {
-            failures += 1;
-            if failures == 1 {
-                warn!(problem = problem.message, "cannot look for aggregators; retrying");
-            }
-            tokio::time::sleep(ENGINE_CONNECT.delay(failures, random())).await;
-        }
+        let is_unknown =
+            |found: &FoundContainer| uid_of(&node, found).is_some_and(|uid| !known.contains(&uid));
+        let labels = labels();
+        node.supervisor
+            .sweep(&labels, is_unknown, |failures, problem| {
+                if failures == 1 {
+                    warn!(problem = problem.message, "cannot look for aggregators; retrying");
+                }
+                ControlFlow::Continue(())
+            })
+            .await;
         let data_dir = node.context.data_dir.clone();
         let removed = spawn_blocking(move || {
             let mut unknown =

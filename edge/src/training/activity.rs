@@ -1,10 +1,9 @@
 //! Carries out the activities of tasks, each in its own task of the runtime. The outcome is sent as an
 //! event.
 
-use std::{collections::BTreeSet, fs, io, path::Path, sync::Arc};
+use std::{collections::BTreeSet, fs, io, ops::ControlFlow, path::Path, sync::Arc};
 
 use neptune_agent_core::{
-    backoff::ENGINE_CONNECT,
     domain::{
         node_context::TRAINING_DIR,
         problem::Problem,
@@ -14,7 +13,7 @@ use neptune_agent_core::{
     },
     training::container::{self, TaskInputs, TrainingIdentity},
 };
-use neptune_program::random::random;
+use neptune_edge_engine::supervisor::FoundContainer;
 use neptune_wire::{TaskId, WorkerReason};
 use tokio::{sync::Notify, task::spawn_blocking};
 use tracing::{info, warn};
@@ -101,28 +100,14 @@ async fn unless(cancel: &Notify, activity: impl Future<Output = TaskEvent>) -> T
 impl TrainingNode {
     /// Removes the containers of a task.
     async fn remove_containers(&self, task: &TaskId) -> Result<(), Problem> {
-        self.remove_containers_unless(|identity| identity.task != *task).await
+        let is_of_task = |identity: &TrainingIdentity| identity.task == *task;
+        self.supervisor.remove_unwanted(&labels(), |found| self.has(found, is_of_task)).await
     }
 
-    /// Removes the training containers of this node, except some. One that cannot be removed does
-    /// not keep the others; the error is that of the last one.
-    async fn remove_containers_unless(
-        &self,
-        keep: impl Fn(&TrainingIdentity) -> bool,
-    ) -> Result<(), Problem> {
-        let found = self.docker.labelled(container::TASK).await?;
-        let ids = found.into_iter().filter_map(|found| {
-            let identity = TrainingIdentity::of(&found.labels)?;
-            let is_own = identity.is_of(&self.context, &self.instance);
-            (is_own && !keep(&identity)).then_some(found.id)
-        });
-        let mut removed = Ok(());
-        for id in ids {
-            if let Err(problem) = self.docker.remove_training(&[id]).await {
-                removed = Err(problem);
-            }
-        }
-        removed
+    /// Whether it is a training container of this node, and this of it is true.
+    fn has(&self, found: &FoundContainer, is: impl Fn(&TrainingIdentity) -> bool) -> bool {
+        TrainingIdentity::of(&found.labels)
+            .is_some_and(|identity| identity.is_of(&self.context, &self.instance) && is(&identity))
     }
 
     /// Removes the container and the files of a task, and reports the result.
@@ -161,27 +146,11 @@ impl TrainingNode {
             }
             // The receiver is dropped only when the process exits.
             let _ = self.events.send(AgentEvent::TrainingSwept(SweepState::Files)).await;
-            let mut failures = 0;
-            while let Err(problem) =
-                self.remove_containers_unless(|it| known.contains(&it.task) && self.owns(it)).await
-            {
-                if failures == 0 {
-                    info!(
-                        problem = problem.message,
-                        "cannot look for training containers; retrying"
-                    );
-                }
-                failures += 1;
-                // The engine answers, and refuses to remove one: the tasks of the node go on.
-                if problem.reason == WorkerReason::ContainerRefused && failures >= SWEEP_ATTEMPTS {
-                    warn!(
-                        problem = problem.message,
-                        "a training container of an earlier task is left behind; remove it"
-                    );
-                    break;
-                }
-                tokio::time::sleep(ENGINE_CONNECT.delay(failures, random())).await;
-            }
+            let is_unknown = |it: &TrainingIdentity| !(known.contains(&it.task) && self.owns(it));
+            let labels = labels();
+            self.supervisor
+                .sweep(&labels, |found| self.has(found, is_unknown), on_failed_sweep)
+                .await;
             let _ = self.events.send(AgentEvent::TrainingSwept(SweepState::Containers)).await;
         });
     }
@@ -190,6 +159,27 @@ impl TrainingNode {
     fn owns(&self, identity: &TrainingIdentity) -> bool {
         identity.node == self.context.node.as_str() && identity.instance == self.instance.0
     }
+}
+
+/// The labels of training containers.
+fn labels() -> [String; 1] {
+    [container::TASK.to_owned()]
+}
+
+/// Whether the removal of earlier training containers goes on after this many failures.
+fn on_failed_sweep(failures: u32, problem: &Problem) -> ControlFlow<()> {
+    if failures == 1 {
+        info!(problem = problem.message, "cannot look for training containers; retrying");
+    }
+    // The engine answers, and refuses to remove one: the tasks of the node go on.
+    if problem.reason == WorkerReason::ContainerRefused && failures >= SWEEP_ATTEMPTS {
+        warn!(
+            problem = problem.message,
+            "a training container of an earlier task is left behind; remove it"
+        );
+        return ControlFlow::Break(());
+    }
+    ControlFlow::Continue(())
 }
 
 /// Removes the files of tasks that are not known. Returns what could not be removed: that does not

@@ -10,7 +10,7 @@ use neptune_agent_core::{
     },
     training::container::TaskInputs,
 };
-use neptune_edge_engine::docker::Docker;
+use neptune_edge_engine::supervisor::Supervisor;
 use neptune_wire::{AgentInstance, TaskId};
 use reqwest::Client;
 use tokio::sync::mpsc;
@@ -35,7 +35,7 @@ pub struct TaskJob {
 /// The node on which tasks run.
 #[derive(Clone)]
 pub struct TrainingNode {
-    pub docker: Arc<Docker>,
+    pub supervisor: Supervisor,
     pub context: Arc<NodeContext>,
     pub instance: AgentInstance,
     pub events: mpsc::Sender<AgentEvent>,

@@ -22,9 +22,8 @@ use crate::artifacts::host_path;
 /// What is missing, with the remedy.
 pub async fn prepare(job: &TaskJob) -> Result<(), TaskProblem> {
     check_paths(job).await?;
-    if !job.node.docker.has_image(image(job)).await.map_err(engine_problem)? {
-        job.node.docker.pull_image(image(job), &job.node.events).await.map_err(engine_problem)?;
-    }
+    let docker = &job.node.supervisor.docker;
+    docker.pull_if_absent(image(job), &job.node.events).await.map_err(engine_problem)?;
     download_base(job).await
 }
 
@@ -35,7 +34,7 @@ pub async fn prepare(job: &TaskJob) -> Result<(), TaskProblem> {
 /// What is missing, with the remedy.
 pub async fn check(job: &TaskJob) -> Result<Option<&'static str>, TaskProblem> {
     check_paths(job).await?;
-    if !job.node.docker.has_image(image(job)).await.map_err(engine_problem)? {
+    if !job.node.supervisor.docker.has_image(image(job)).await.map_err(engine_problem)? {
         let message = format!("image {} is not on the node any more; pulling it", image(job));
         return Err(TaskProblem::new(TrainingReason::ImageMissing, message));
     }

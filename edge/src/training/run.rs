@@ -2,6 +2,7 @@
 //! starts one, and ends it when it takes too long or writes too much.
 
 use std::{
+    collections::HashMap,
     io,
     time::{Duration, Instant},
 };
@@ -10,19 +11,19 @@ use jiff::Timestamp;
 use neptune_agent_core::{
     domain::{
         allowed_dirs::PathUse,
-        problem::Problem,
         training::{RunOutcome, TaskEvent, TaskProblem},
     },
+    supervision::{self, Claim, End, Exit, Limits, RestartPolicy},
     training::container::{self, STARTED, TaskInputs, TrainingIdentity},
 };
-use neptune_edge_engine::training::{NewContainer, TrainingState};
+use neptune_edge_engine::supervisor::{Adopted, FoundContainer, NewContainer};
 use neptune_wire::{TaskKind, TrainingReason, WorkerReason};
-use tokio::{sync::Notify, task::spawn_blocking, time::sleep_until};
+use tokio::{sync::Notify, task::spawn_blocking};
 use tracing::info;
 
 use super::{
     boot_time::BootTime,
-    job::TaskJob,
+    job::{TaskJob, TrainingNode},
     output::too_large_problem,
     prepare::{self, engine_problem},
 };
@@ -30,13 +31,11 @@ use crate::artifacts::host_path;
 
 /// Interval between two measurements of the output's size.
 const MEASURE_INTERVAL: Duration = Duration::from_millis(500);
-/// Pause between two questions to an engine that does not answer.
-const ENGINE_RETRY: Duration = Duration::from_secs(1);
 /// After this time without an answer of the engine the run counts as interrupted.
 const ENGINE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A container of the task that runs or has ended.
-struct Adopted {
+struct Begun {
     id: String,
     /// Time at which the container has to end; `None` without a limit.
     deadline: Option<Instant>,
@@ -45,62 +44,47 @@ struct Adopted {
 /// Runs the container until it ends, or until `cancel` is notified. A container that is cancelled
 /// keeps running until it is removed.
 pub async fn run(job: &TaskJob, cancel: &Notify) -> TaskEvent {
-    let adopted = match begin(job).await {
-        Ok(adopted) => adopted,
+    let begun = match begin(job).await {
+        Ok(begun) => begun,
         Err(outcome) => return TaskEvent::Ran(outcome),
     };
     tokio::select! {
-        outcome = supervise(job, &adopted) => TaskEvent::Ran(outcome),
+        outcome = supervise(job, begun) => TaskEvent::Ran(outcome),
         () = cancel.notified() => TaskEvent::Cancelled,
     }
 }
 
 /// Adopts or starts the container. An error is the end of the run.
-async fn begin(job: &TaskJob) -> Result<Adopted, RunOutcome> {
-    match adopt(job).await.map_err(|problem| RunOutcome::Lost(engine_problem(problem)))?? {
-        Some(adopted) => Ok(adopted),
+async fn begin(job: &TaskJob) -> Result<Begun, RunOutcome> {
+    let claim = |labels: &HashMap<String, String>| claim(job, labels);
+    let adopted = job.node.supervisor.adopt(container::TASK, RestartPolicy::OnFailure, claim).await;
+    match adopted.map_err(|problem| RunOutcome::Lost(engine_problem(problem)))? {
+        Some(Adopted::Running { container, started_at }) => {
+            let FoundContainer { id, labels } = container;
+            info!(task = job.wanted.task.id.0, container = id, "training container adopted");
+            let noted = labels.get(STARTED).and_then(|text| text.parse().ok());
+            Ok(Begun { id, deadline: deadline(job, age(noted.as_ref(), started_at)) })
+        }
+        // An earlier process began the run.
+        Some(Adopted::Done(exit)) => Err(succeeded(job, exit.seconds)),
         None => start(job).await,
     }
 }
 
-/// Finds the container of this task, and removes others of its name and of the task. The inner error
-/// is the end of a run that an earlier process began.
-async fn adopt(job: &TaskJob) -> Result<Result<Option<Adopted>, RunOutcome>, Problem> {
-    let id = &job.wanted.task.id;
-    let mut adopted = None;
-    for found in job.node.docker.labelled(container::TASK).await? {
-        let Some(identity) = TrainingIdentity::of(&found.labels) else { continue };
-        let is_own = identity.is_of(&job.node.context, &job.node.instance);
-        let is_same_name = identity.node == job.node.context.node.as_str()
-            && container::has_name_of(&found.labels, &job.wanted);
-        if !is_own || identity.task != *id && !is_same_name {
-            continue;
-        }
-        let is_current = identity.task == *id
-            && identity.node == job.node.context.node.as_str()
-            && identity.instance == job.node.instance.0;
-        if is_current && adopted.is_none() {
-            match job.node.docker.training_state(&found.id).await {
-                Ok(TrainingState::Running { started_at }) => {
-                    info!(task = id.0, container = found.id, "training container adopted");
-                    let noted = found.labels.get(STARTED).and_then(|text| text.parse().ok());
-                    let deadline = deadline(job, age(noted.as_ref(), started_at));
-                    adopted = Some(Adopted { id: found.id, deadline });
-                    continue;
-                }
-                Ok(TrainingState::Exited { code: 0, seconds, .. }) => {
-                    return Ok(Err(succeeded(job, seconds)));
-                }
-                // It may have been killed with the engine or the machine: it runs again.
-                Ok(TrainingState::Exited { .. } | TrainingState::Unusable) => {}
-                // The engine does not describe it: its data is damaged.
-                Err(problem) if problem.reason == WorkerReason::ContainerRefused => {}
-                Err(problem) => return Err(problem),
-            }
-        }
-        job.node.docker.remove_training(&[found.id]).await?;
+/// Whether a container is that of this task, or another one of its name or of the task.
+fn claim(job: &TaskJob, labels: &HashMap<String, String>) -> Claim {
+    let Some(identity) = TrainingIdentity::of(labels) else { return Claim::Foreign };
+    let TrainingNode { context, instance, .. } = &job.node;
+    let is_node = identity.node == context.node.as_str();
+    let is_task = identity.task == job.wanted.task.id;
+    let is_same_name = is_node && container::has_name_of(labels, &job.wanted);
+    if !identity.is_of(context, instance) || !is_task && !is_same_name {
+        Claim::Foreign
+    } else if is_task && is_node && identity.instance == instance.0 {
+        Claim::Current
+    } else {
+        Claim::Outdated
     }
-    Ok(Ok(adopted))
 }
 
 /// How long a container ran. `noted`: when the agent started it; an agent of an earlier version noted
@@ -114,12 +98,12 @@ fn age(noted: Option<&BootTime>, started_at: Option<Timestamp>) -> Duration {
 
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 fn deadline(job: &TaskJob, ran: Duration) -> Option<Instant> {
-    let limit = Duration::from_secs(job.wanted.container.timeout_seconds?);
-    Instant::now().checked_add(limit.saturating_sub(ran))
+    let limit = job.wanted.container.timeout_seconds.map(Duration::from_secs);
+    supervision::deadline(limit, ran, Instant::now())
 }
 
 /// Starts the container with an empty output directory.
-async fn start(job: &TaskJob) -> Result<Adopted, RunOutcome> {
+async fn start(job: &TaskJob) -> Result<Begun, RunOutcome> {
     let weights = prepare::check(job).await.map_err(RunOutcome::InputMissing)?;
     let user = container::user(&job.wanted, &job.node.context);
     let (files, agent) = (job.files.clone(), job.node.context.agent_user);
@@ -151,7 +135,7 @@ async fn start(job: &TaskJob) -> Result<Adopted, RunOutcome> {
         spec,
         max_file_bytes: container::output_limit(&job.wanted),
     };
-    let started = job.node.docker.start_training(&new).await;
+    let started = job.node.supervisor.start_new(&new).await;
     let id = started.map_err(|problem| match problem.reason {
         // It may start it all the same.
         WorkerReason::DockerUnavailable => RunOutcome::Lost(engine_problem(problem)),
@@ -161,7 +145,7 @@ async fn start(job: &TaskJob) -> Result<Adopted, RunOutcome> {
         task = job.wanted.task.id.0, object = %job.wanted.owner, worker = job.wanted.task.worker,
         round = job.wanted.task.round, container = id, "training container started"
     );
-    Ok(Adopted { id, deadline: deadline(job, Duration::ZERO) })
+    Ok(Begun { id, deadline: deadline(job, Duration::ZERO) })
 }
 
 /// A path that the container would mount became another one since it was checked.
@@ -174,71 +158,29 @@ fn not_mounted((path_use, message): (PathUse, String)) -> RunOutcome {
 }
 
 /// Waits for the end of the container.
-#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-async fn supervise(job: &TaskJob, adopted: &Adopted) -> RunOutcome {
+async fn supervise(job: &TaskJob, begun: Begun) -> RunOutcome {
     let limit = container::output_limit(&job.wanted);
-    let mut failing_since: Option<Instant> = None;
-    let mut is_engine_lost = false;
-    loop {
-        let mut measure_at = Instant::now() + MEASURE_INTERVAL;
-        let answer = {
-            let ended = job.node.docker.ended(&adopted.id);
-            tokio::pin!(ended);
-            loop {
-                let deadline = adopted.deadline.unwrap_or(measure_at);
-                tokio::select! {
-                    answer = &mut ended => break answer,
-                    () = sleep_until(measure_at.min(deadline).into()) => {}
-                }
-                if adopted.deadline.is_some_and(|at| at <= Instant::now()) {
-                    return kill(job, &adopted.id, timed_out(job), RunOutcome::Failed).await;
-                }
-                if let Some(problem) = excess(job, limit).await {
-                    return kill(job, &adopted.id, problem, RunOutcome::Refused).await;
-                }
-                measure_at = Instant::now() + MEASURE_INTERVAL;
-            }
-        };
-        let state = match answer {
-            Ok(()) => job.node.docker.training_state(&adopted.id).await,
-            Err(problem) => Err(problem),
-        };
-        match state {
-            Ok(TrainingState::Running { .. }) => {
-                // It did not end with the engine.
-                is_engine_lost = false;
-                tokio::time::sleep(ENGINE_RETRY).await;
-            }
-            Ok(TrainingState::Unusable) => {
-                return RunOutcome::Interrupted(TaskProblem::new(
-                    TrainingReason::ContainerRefused,
-                    "the training container was removed; starting it again",
-                ));
-            }
-            Ok(TrainingState::Exited { code: 0, seconds, .. }) => {
-                return succeeded(job, seconds);
-            }
-            // The engine was away: it may have ended the container itself.
-            Ok(TrainingState::Exited { .. }) if is_engine_lost => {
-                return RunOutcome::Interrupted(TaskProblem::new(
-                    TrainingReason::ContainerRefused,
-                    "the training container ended with the container engine; starting it again",
-                ));
-            }
-            Ok(TrainingState::Exited { code, out_of_memory, seconds }) => {
-                return failed(job, &adopted.id, (code, out_of_memory, seconds)).await;
-            }
-            Err(problem) => {
-                is_engine_lost = true;
-                let since = *failing_since.get_or_insert(Instant::now());
-                if since.elapsed() > ENGINE_TIMEOUT {
-                    return RunOutcome::Lost(engine_problem(problem));
-                }
-                tokio::time::sleep(ENGINE_RETRY).await;
-                continue;
-            }
+    let limits = Limits {
+        deadline: begun.deadline.map(|at| (at, RunOutcome::Failed(timed_out(job)))),
+        check_interval: Some(MEASURE_INTERVAL),
+        engine_timeout: ENGINE_TIMEOUT,
+    };
+    let check = || async move { excess(job, limit).await.map(RunOutcome::Refused) };
+    let interrupted = |message| {
+        RunOutcome::Interrupted(TaskProblem::new(TrainingReason::ContainerRefused, message))
+    };
+    let end = match job.node.supervisor.watch(&begun.id, limits, check).await {
+        Ok(end) => end,
+        Err(outcome) => return outcome,
+    };
+    match end {
+        End::Exited(exit) if exit.code == 0 => succeeded(job, exit.seconds),
+        End::Exited(exit) => failed(job, &begun.id, exit).await,
+        End::Removed => interrupted("the training container was removed; starting it again"),
+        End::WithEngine => {
+            interrupted("the training container ended with the container engine; starting it again")
         }
-        failing_since = None;
+        End::EngineLost(problem) => RunOutcome::Lost(engine_problem(problem)),
     }
 }
 
@@ -291,31 +233,18 @@ fn excess_of(
     }
 }
 
-/// Removes the container, and returns the outcome with the problem.
-async fn kill(
-    job: &TaskJob,
-    id: &String,
-    problem: TaskProblem,
-    outcome: impl FnOnce(TaskProblem) -> RunOutcome,
-) -> RunOutcome {
-    match job.node.docker.remove_training(std::slice::from_ref(id)).await {
-        Ok(()) => outcome(problem),
-        Err(problem) => RunOutcome::Lost(engine_problem(problem)),
-    }
-}
-
 /// The outcome of a program that exited with another code than 0.
 async fn failed(
     job: &TaskJob,
     id: &str,
-    (code, out_of_memory, seconds): (i64, bool, u64),
+    Exit { code, out_of_memory, seconds }: Exit,
 ) -> RunOutcome {
     // A file reached its limit: the program cannot write more.
     let limit = container::output_limit(&job.wanted).saturating_sub(1);
     if let Some(problem) = excess(job, limit).await {
         return RunOutcome::Refused(problem);
     }
-    let log = job.node.docker.training_log(id).await;
+    let log = job.node.supervisor.log(id).await;
     let end = if log.is_empty() { String::new() } else { format!(": {log}") };
     if out_of_memory {
         return RunOutcome::Failed(TaskProblem::new(

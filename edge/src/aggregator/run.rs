@@ -1,7 +1,10 @@
-//! Supervises one aggregator: adopts or starts its container, starts it again with backoff when it
+//! Runs one aggregator: adopts or starts its container, starts it again with backoff when it
 //! ends, and removes container and files when it is not wanted any more.
 
 use std::{
+    collections::HashMap,
+    convert::Infallible,
+    future::pending,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -14,9 +17,10 @@ use neptune_agent_core::{
         container::{ContainerSpec, container_name},
         problem::Problem,
     },
+    supervision::{Claim, End, Exit, Limits, RestartPolicy},
 };
 use neptune_aggregator_client::AggregatorClient;
-use neptune_edge_engine::training::{NewContainer, TrainingState};
+use neptune_edge_engine::supervisor::{Adopted, FoundContainer, NewContainer};
 use neptune_program::random::random;
 use neptune_wire::{AggregatorEndpoint, KeyPin, aggregator::AggregatorProblem};
 use tokio::{sync::watch, task::spawn_blocking};
@@ -31,9 +35,12 @@ use crate::{event::AgentEvent, training::job::TrainingNode};
 
 /// A container that ran this long starts without backoff.
 const STABLE: Duration = Duration::from_secs(60);
+/// It runs until it is removed. An engine that does not answer is reported at once.
+const LIMITS: Limits<Infallible> =
+    Limits { deadline: None, check_interval: None, engine_timeout: Duration::ZERO };
 
 /// Runs the container of one aggregator until it is not wanted any more.
-pub struct Supervisor {
+pub struct AggregatorRun {
     node: TrainingNode,
     uid: String,
     /// `None`: container and files are removed.
@@ -41,16 +48,16 @@ pub struct Supervisor {
     status: AggregatorStatus,
 }
 
-impl Supervisor {
-    /// Starts the supervision. It ends after the event [`AggregatorEvent::Removed`].
+impl AggregatorRun {
+    /// Begins the run. It ends after the event [`AggregatorEvent::Removed`].
     pub fn begin(
         node: TrainingNode,
         uid: String,
         wanted: watch::Receiver<Option<WantedAggregator>>,
     ) {
         let status = AggregatorStatus::new(uid.clone(), node.events.clone());
-        let supervisor = Self { node, uid, wanted, status };
-        tokio::spawn(supervisor.run());
+        let run = Self { node, uid, wanted, status };
+        tokio::spawn(run.run());
     }
 
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
@@ -96,10 +103,10 @@ impl Supervisor {
         let client = client.map_err(|error| relay::problem(&url, error))?;
         tokio::select! {
             () = relay(wanted, &mut self.wanted, &client, &mut self.status) => Ok(()),
-            ended = self.node.docker.ended(&id) => match ended {
-                Ok(()) => Err(self.ended(&id).await),
-                Err(problem) => Err(engine(problem)),
-            },
+            ended = self.node.supervisor.watch(&id, LIMITS, pending) => {
+                let Ok(end) = ended;
+                Err(self.ended(&id, end).await)
+            }
         }
     }
 
@@ -110,57 +117,50 @@ impl Supervisor {
         wanted: &WantedAggregator,
         pin: &KeyPin,
     ) -> Result<String, AggregatorProblem> {
-        let TrainingNode { docker, context, instance, events, .. } = &self.node;
+        let TrainingNode { supervisor, context, instance, events, .. } = &self.node;
         let spec = container::spec(wanted, self.directory(), context);
-        if let Some(id) = self.adopt((&spec, pin)).await.map_err(engine)? {
-            return Ok(id);
+        let claim = |labels: &HashMap<String, String>| self.claim(labels, (&spec, pin));
+        let adopted = supervisor.adopt(AGGREGATOR, RestartPolicy::Always, claim).await;
+        if let Some(Adopted::Running { container, .. }) = adopted.map_err(engine)? {
+            info!(uid = self.uid, container = container.id, "aggregator adopted");
+            return Ok(container.id);
         }
-        if !docker.has_image(&spec.image).await.map_err(engine)? {
-            docker.pull_image(&spec.image, events).await.map_err(engine)?;
-        }
+        supervisor.docker.pull_if_absent(&spec.image, events).await.map_err(engine)?;
         let new = NewContainer {
             name: container_name(&context.node, &wanted.content.container),
             labels: container::labels(wanted, (&spec, pin), context, instance),
             spec,
             max_file_bytes: u64::MAX,
         };
-        let id = docker.start_training(&new).await.map_err(engine)?;
+        let id = supervisor.start_new(&new).await.map_err(engine)?;
         info!(object = %wanted.owner, container = id, "aggregator started");
         Ok(id)
     }
 
-    /// Finds the running container of this specification and key, and removes others of the aggregator.
-    async fn adopt(&self, own: (&ContainerSpec, &KeyPin)) -> Result<Option<String>, Problem> {
-        let TrainingNode { docker, context, instance, .. } = &self.node;
-        let mut adopted = None;
-        for found in docker.labelled(AGGREGATOR).await? {
-            let Some(identity) = AggregatorIdentity::of(&found.labels) else { continue };
-            if identity.uid != self.uid || !identity.is_of(context, instance) {
-                continue;
+    /// Whether a container is that of this specification and key, or another one of the aggregator.
+    fn claim(&self, labels: &HashMap<String, String>, own: (&ContainerSpec, &KeyPin)) -> Claim {
+        let TrainingNode { context, instance, .. } = &self.node;
+        match AggregatorIdentity::of(labels) {
+            Some(found) if found.uid == self.uid && found.is_of(context, instance) => {
+                let is_current = found.is_current(own, context, instance);
+                if is_current { Claim::Current } else { Claim::Outdated }
             }
-            let is_current = adopted.is_none() && identity.is_current(own, context, instance);
-            let is_running = is_current
-                && matches!(docker.training_state(&found.id).await?, TrainingState::Running { .. });
-            if is_running {
-                info!(uid = self.uid, container = found.id, "aggregator adopted");
-                adopted = Some(found.id);
-            } else {
-                docker.remove_training(&[found.id]).await?;
-            }
+            _ => Claim::Foreign,
         }
-        Ok(adopted)
     }
 
-    /// Describes why the container ended, from its state and its log.
-    async fn ended(&self, id: &str) -> AggregatorProblem {
-        let log = self.node.docker.training_log(id).await;
-        let how = match self.node.docker.training_state(id).await {
-            Ok(TrainingState::Exited { out_of_memory: true, .. }) => {
+    /// Describes why the container ended, with the end of its log.
+    async fn ended(&self, id: &str, end: End) -> AggregatorProblem {
+        let how = match end {
+            End::EngineLost(problem) => return engine(problem),
+            End::Exited(Exit { out_of_memory: true, .. }) => {
                 "was killed because of its memory limit".to_owned()
             }
-            Ok(TrainingState::Exited { code, .. }) => format!("ended with exit code {code}"),
-            _ => "was removed".to_owned(),
+            End::Exited(Exit { code, .. }) => format!("ended with exit code {code}"),
+            End::WithEngine => "ended with the container engine".to_owned(),
+            End::Removed => "was removed".to_owned(),
         };
+        let log = self.node.supervisor.log(id).await;
         let end = if log.is_empty() { String::new() } else { format!(": {log}") };
         problem("ContainerRefused", format!("the container {how}{end}; starting it again"))
     }
@@ -169,7 +169,9 @@ impl Supervisor {
     async fn remove(self) {
         let mut failures = 0;
         loop {
-            let removed = remove(&self.node, |uid| uid == self.uid).await;
+            let is_own =
+                |found: &FoundContainer| uid_of(&self.node, found).as_ref() == Some(&self.uid);
+            let removed = self.node.supervisor.remove_unwanted(&labels(), is_own).await;
             let directory = self.directory();
             let removed = match removed {
                 Ok(()) => {
@@ -194,15 +196,15 @@ impl Supervisor {
     }
 }
 
-/// Removes the aggregators of this node with these UIDs.
-pub async fn remove(node: &TrainingNode, is_removed: impl Fn(&str) -> bool) -> Result<(), Problem> {
-    let found = node.docker.labelled(AGGREGATOR).await?;
-    let ids = found.into_iter().filter_map(|found| {
-        let identity = AggregatorIdentity::of(&found.labels)?;
-        let is_own = identity.is_of(&node.context, &node.instance);
-        (is_own && is_removed(&identity.uid)).then_some(found.id)
-    });
-    node.docker.remove_training(&ids.collect::<Vec<_>>()).await
+/// The labels of aggregators.
+pub fn labels() -> [String; 1] {
+    [AGGREGATOR.to_owned()]
+}
+
+/// The UID of an aggregator of this node; `None` for another container.
+pub fn uid_of(node: &TrainingNode, found: &FoundContainer) -> Option<String> {
+    let identity = AggregatorIdentity::of(&found.labels)?;
+    identity.is_of(&node.context, &node.instance).then_some(identity.uid)
 }
 
 fn engine(found: Problem) -> AggregatorProblem {
