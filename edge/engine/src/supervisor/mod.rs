@@ -6,8 +6,8 @@
 //! and aggregators are supervised one by one; their labels keep them from the plan of the workers.
 
 mod remove;
+mod run;
 mod start;
-mod watch;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -18,7 +18,7 @@ use neptune_agent_core::{
 };
 use neptune_wire::WorkerReason;
 
-pub use start::NewContainer;
+pub use run::NewContainer;
 
 use crate::{containers::LogTail, docker::Docker};
 

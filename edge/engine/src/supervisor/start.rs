@@ -1,4 +1,4 @@
-//! Creates and starts containers.
+//! Creates and starts the container of a worker or a model server, in place of others.
 
 use std::{
     collections::HashMap,
@@ -19,31 +19,11 @@ use neptune_wire::WorkerReason;
 
 use super::Supervisor;
 use crate::{
-    create::{check, create_request, training_request},
+    create::{check, create_request},
     docker::{labels_of, status_code},
 };
 
-/// The name, labels and specification of a container of a training task or an aggregator.
-#[derive(Debug)]
-pub struct NewContainer {
-    pub name: String,
-    pub labels: HashMap<String, String>,
-    pub spec: ContainerSpec,
-    pub max_file_bytes: u64,
-}
-
 impl Supervisor {
-    /// Creates and starts a container. Returns its ID.
-    ///
-    /// # Errors
-    /// The engine does not answer, or refuses.
-    pub async fn start_new(&self, new: &NewContainer) -> Result<String, Problem> {
-        check(&new.spec)?;
-        let body = training_request(new.labels.clone(), &new.spec, new.max_file_bytes);
-        let started = async { self.run(self.create(&new.name, body).await?).await };
-        started.await.map_err(|error| self.docker.problem(&error))
-    }
-
     /// Removes the containers of these IDs, then creates and starts one. The image and the mounted
     /// paths must exist. `login`: of a worker at the embedded broker. Returns the ID of the container.
     ///
@@ -87,7 +67,7 @@ impl Supervisor {
             self.remove_all(&unobserved).await?;
             created = create().await;
         }
-        self.run(created?).await.map(Ok)
+        self.start_created(created?).await.map(Ok)
     }
 
     /// The containers of this worker that this agent created. A process of it that was killed may
@@ -105,13 +85,17 @@ impl Supervisor {
     }
 
     /// Creates a container of this name. Returns its ID.
-    async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<String, DockerError> {
+    pub(super) async fn create(
+        &self,
+        name: &str,
+        body: ContainerCreateBody,
+    ) -> Result<String, DockerError> {
         let options = query::CreateContainerOptionsBuilder::new().name(name).build();
         Ok(self.docker.client()?.create_container(Some(options), body).await?.id)
     }
 
     /// Starts a created container. Returns its ID.
-    async fn run(&self, id: String) -> Result<String, DockerError> {
+    pub(super) async fn start_created(&self, id: String) -> Result<String, DockerError> {
         let options = None::<query::StartContainerOptions>;
         self.docker.client()?.start_container(&id, options).await?;
         Ok(id)

@@ -1,23 +1,51 @@
-//! Watches one container until it ends, and ends it when it exceeds a limit.
+//! Runs one container of a training task or an aggregator: starts it, watches it until it ends, and
+//! ends it when it exceeds a limit.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use bollard::{errors::Error as DockerError, query_parameters as query};
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use neptune_agent_core::{
-    domain::problem::Problem,
+    domain::{container::ContainerSpec, problem::Problem},
     supervision::{End, Exit, Limits, RunState, RunWatch},
 };
 use tokio::time::{sleep, sleep_until};
 
 use super::Supervisor;
-use crate::{docker::status_code, inspect::Lifecycle};
+use crate::{
+    create::{check, training_request},
+    docker::status_code,
+    inspect::Lifecycle,
+};
 
 /// Pause between two questions to an engine that does not answer.
 const ENGINE_RETRY: Duration = Duration::from_secs(1);
 
+/// The name, labels and specification of a container of a training task or an aggregator.
+#[derive(Debug)]
+pub struct NewContainer {
+    pub name: String,
+    pub labels: HashMap<String, String>,
+    pub spec: ContainerSpec,
+    pub max_file_bytes: u64,
+}
+
 impl Supervisor {
+    /// Creates and starts a container. Returns its ID.
+    ///
+    /// # Errors
+    /// The engine does not answer, or refuses.
+    pub async fn start_new(&self, new: &NewContainer) -> Result<String, Problem> {
+        check(&new.spec)?;
+        let body = training_request(new.labels.clone(), &new.spec, new.max_file_bytes);
+        let started = async { self.start_created(self.create(&new.name, body).await?).await };
+        started.await.map_err(|error| self.docker.problem(&error))
+    }
+
     /// Waits for the end of a container. `check` looks at what the program does, at the interval of
     /// the limits.
     ///
