@@ -109,7 +109,7 @@ pub struct Limits<P> {
 
 impl<P> Limits<P> {
     /// When to look at the limits again, if they were checked now.
-    pub fn wake_at(&self, now: Instant) -> Option<Instant> {
+    pub fn next_check(&self, now: Instant) -> Option<Instant> {
         let check = self.check_interval.map(|interval| now + interval);
         let deadline = self.deadline.as_ref().map(|(at, _)| *at);
         check.into_iter().chain(deadline).min()
@@ -240,9 +240,9 @@ mod tests {
             check_interval,
             engine_timeout: MINUTE,
         };
-        assert_eq!(limits(None, None).wake_at(now), None);
-        assert_eq!(limits(Some(MINUTE), Some(MINUTE * 2)).wake_at(now), Some(now + MINUTE));
-        assert_eq!(limits(Some(MINUTE * 3), Some(MINUTE)).wake_at(now), Some(now + MINUTE));
+        assert_eq!(limits(None, None).next_check(now), None);
+        assert_eq!(limits(Some(MINUTE), Some(MINUTE * 2)).next_check(now), Some(now + MINUTE));
+        assert_eq!(limits(Some(MINUTE * 3), Some(MINUTE)).next_check(now), Some(now + MINUTE));
         let mut limits = limits(Some(MINUTE), None);
         assert_eq!(limits.exceeded(now), None);
         assert_eq!(limits.exceeded(now + MINUTE), Some("late"));

@@ -160,7 +160,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::fake_engine::{Answers, engine};
+    use crate::tests::fake_engine::{Answers, engine};
 
     /// The containers that an engine with these answers shows, by ID.
     async fn observed(answers: Answers, reads_logs: bool) -> HashMap<String, Observation> {

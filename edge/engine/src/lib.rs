@@ -6,8 +6,6 @@ mod containers;
 mod create;
 pub mod docker;
 pub mod event;
-#[cfg(test)]
-mod fake_engine;
 pub mod former_nodes;
 pub mod image_collector;
 pub mod image_pulls;
@@ -17,3 +15,8 @@ pub mod networks;
 pub mod registry_config;
 pub mod supervisor;
 pub mod watch;
+
+#[cfg(test)]
+mod tests {
+    pub mod fake_engine;
+}

@@ -166,7 +166,7 @@ fn labels() -> [String; 1] {
     [container::TASK.to_owned()]
 }
 
-/// Whether the removal of earlier training containers goes on after this many failures.
+/// Whether the removal of earlier training containers continues after this many failures.
 fn on_failed_sweep(failures: u32, problem: &Problem) -> ControlFlow<()> {
     if failures == 1 {
         info!(problem = problem.message, "cannot look for training containers; retrying");

@@ -89,10 +89,12 @@ impl Supervisor {
         let ended = self.ended(id);
         tokio::pin!(ended);
         loop {
-            let Some(wake_at) = limits.wake_at(Instant::now()) else { return Ok(ended.await) };
+            let Some(next_check) = limits.next_check(Instant::now()) else {
+                return Ok(ended.await);
+            };
             tokio::select! {
                 answer = &mut ended => return Ok(answer),
-                () = sleep_until(wake_at.into()) => {}
+                () = sleep_until(next_check.into()) => {}
             }
             if let Some(reason) = limits.exceeded(Instant::now()) {
                 return Err(reason);

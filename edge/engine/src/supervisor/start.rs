@@ -141,7 +141,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::fake_engine::{Answers, engine};
+    use crate::tests::fake_engine::{Answers, engine};
 
     fn supervisor(answers: Answers) -> (Supervisor, tempfile::TempDir) {
         let (docker, directory) = engine(answers);
