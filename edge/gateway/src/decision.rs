@@ -11,10 +11,10 @@ mod in_a_row;
 mod invalid;
 mod latency;
 mod outage;
+mod recent;
 mod refused_call;
 mod retry;
 mod samples;
-mod totals;
 mod version;
 
 use std::time::{Duration, Instant};
@@ -30,15 +30,15 @@ use self::{
     invalid::InvalidAnswers,
     latency::Latency,
     outage::Outages,
+    recent::{Recent, UnjudgedRun},
     retry::RetryBudget,
-    totals::{Recent, UnjudgedRun},
     version::ModelVersion,
 };
 pub use self::{
     cloud_state::CloudState,
     outage::EndedOutage,
     refused_call::RefusedCall,
-    totals::{Outcome, Totals},
+    samples::{Outcome, Totals},
 };
 
 /// If calls are accepted more often than once in this time, refused ones between them are mistakes

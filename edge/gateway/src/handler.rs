@@ -3,13 +3,13 @@
 mod capture;
 mod chat;
 mod cloud;
+mod cloud_stream;
 mod completion;
 mod edge;
 mod edge_down;
 mod grpc;
 mod invalid;
 mod pass;
-mod permission;
 mod respond;
 mod route;
 mod shadows;

@@ -1,5 +1,5 @@
 //! Decides about samples: where they may go, which of them are hard, and which are compared as
-//! shadows. Counts what became of them. Pure.
+//! shadows. Counts how they were answered since the start of the process. Pure.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,128 @@ use neptune_cascade::{
     cap::DEPTH,
     policy::{Decision, Route, Upload},
 };
+use neptune_wire::TierCounts;
+use serde::{Deserialize, Serialize};
 
-use super::{Decisions, Outcome, Totals};
+use super::Decisions;
+
+/// How a sample was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The edge answered, as decided.
+    Edge(Decision),
+    /// The cloud answered: the sample was hard, or the edge's model server did not answer it.
+    Cloud(Decision),
+    /// A gateway in the cloud's place answered with its own model: the sample was hard for each
+    /// gateway above, and none of them got an answer from its cloud.
+    FallbackAbove,
+    /// The edge answered, because the cloud did not.
+    Fallback,
+}
+
+impl Outcome {
+    /// The name in headers and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Edge(decision) | Self::Cloud(decision) => decision.as_str(),
+            Self::Fallback | Self::FallbackAbove => Decision::Fallback.as_str(),
+        }
+    }
+
+    /// Whether the answer came from the cloud.
+    pub const fn is_from_cloud(self) -> bool {
+        matches!(self, Self::Cloud(_) | Self::FallbackAbove)
+    }
+
+    /// Returns the side that answered: `edge` or `cloud`.
+    pub const fn side(self) -> &'static str {
+        match self {
+            Self::Cloud(_) | Self::FallbackAbove => "cloud",
+            Self::Edge(_) | Self::Fallback => "edge",
+        }
+    }
+
+    /// Whether it was hard, and the cloud did not answer.
+    pub const fn is_unanswered(self) -> bool {
+        matches!(self, Self::Fallback | Self::Edge(Decision::Fallback))
+    }
+}
+
+/// Samples since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Totals {
+    /// Number of samples that were answered.
+    pub inference: u64,
+    /// Number of samples that were decided hard.
+    pub hard: u64,
+    /// Number of samples that the cloud answered.
+    pub cloud: u64,
+    /// Number of hard samples that the cloud did not answer.
+    pub fallback: u64,
+    /// Number of hard samples that stayed at the edge because the cap was reached.
+    pub over_budget: u64,
+    /// Number of samples without a confidence, which could not be judged.
+    pub unjudged: u64,
+    /// Number of easy samples that the cloud answered as well.
+    pub shadow: u64,
+    /// Number of samples in `shadow` to which both models gave the same answer.
+    pub agreed: u64,
+    /// Number of hard samples for which the client's time was too short.
+    #[serde(default)]
+    pub deadline: u64,
+    /// Number of samples that each tier above answered, in a chain of gateways.
+    #[serde(default)]
+    pub tiers: TierCounts,
+}
+
+impl Totals {
+    /// Returns the sum of each counter.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            inference: self.inference.saturating_add(other.inference),
+            hard: self.hard.saturating_add(other.hard),
+            cloud: self.cloud.saturating_add(other.cloud),
+            fallback: self.fallback.saturating_add(other.fallback),
+            over_budget: self.over_budget.saturating_add(other.over_budget),
+            unjudged: self.unjudged.saturating_add(other.unjudged),
+            shadow: self.shadow.saturating_add(other.shadow),
+            agreed: self.agreed.saturating_add(other.agreed),
+            deadline: self.deadline.saturating_add(other.deadline),
+            tiers: self.tiers.plus(other.tiers),
+        }
+    }
+
+    fn count(&mut self, outcome: Outcome) {
+        self.inference += 1;
+        match outcome {
+            Outcome::Cloud(decision) => {
+                self.cloud += 1;
+                self.hard += u64::from(decision.is_hard());
+            }
+            Outcome::Fallback | Outcome::FallbackAbove | Outcome::Edge(Decision::Fallback) => {
+                self.fallback += 1;
+                self.hard += 1;
+            }
+            Outcome::Edge(Decision::OverBudget) => {
+                self.over_budget += 1;
+                self.hard += 1;
+            }
+            Outcome::Edge(Decision::Deadline) => {
+                self.deadline += 1;
+                self.hard += 1;
+            }
+            Outcome::Edge(Decision::Unjudged(_)) => self.unjudged += 1,
+            Outcome::Edge(_) => {}
+        }
+    }
+
+    fn shadow(&mut self, agreed: bool) {
+        self.shadow += 1;
+        self.agreed += u64::from(agreed);
+    }
+}
 
 impl Decisions {
     /// Decides where a sample may go now. `deadline` is when the client gives up, if that is known.

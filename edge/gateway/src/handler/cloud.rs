@@ -1,101 +1,89 @@
 //! One answer of the cloud: permission, deadline, at most one retry, and what the breaker learns.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
-use bytes::{Bytes, BytesMut};
 use hyper::http::request::Parts;
-use neptune_cascade::breaker::Failure;
+use neptune_cascade::breaker::{Failure, Permit};
 use tracing::{debug, info, warn};
 
 use super::{
     Exchange,
     invalid::{expected, received},
-    permission::Permission,
 };
 use crate::{
     clock,
-    decision::RefusedCall,
-    gateway::{Gateway, HeldAnswers, Service},
+    decision::{EndedOutage, RefusedCall},
+    gateway::{Gateway, Service},
     metrics::Side,
     protocol::Payload,
-    upstream::{
-        CloudAnswer, CloudClient, CloudError, CloudRequest, CloudStream, Upper, failed, to_cloud,
-    },
+    upstream::{CloudAnswer, CloudClient, CloudError, CloudRequest, to_cloud},
 };
 
-/// A streamed answer of the cloud whose head and first event are there.
+/// Permission for a call. If the client goes away meanwhile, the next one may call.
 #[derive(Debug)]
-pub struct OpenedStream {
-    stream: CloudStream,
-    /// What was read and not handed out yet.
-    held: Option<Bytes>,
-    has_ended: bool,
-    permission: Permission,
-    /// Whether its deadline is the client's own.
-    is_clients_deadline: bool,
-    url: String,
-    /// What its head shows of the gateways above.
-    pub upper: Upper,
+pub struct Permission {
+    pub gateway: Arc<Gateway>,
+    permit: Option<Permit>,
+    /// Time at which the call began.
+    pub asked: Instant,
 }
 
-impl OpenedStream {
-    /// The next piece; `None` at the end. The breaker learns how the stream ends: a cloud whose
-    /// answers break does not work, although they begin.
-    ///
-    /// # Errors
-    /// The errors of [`CloudStream::next`].
-    pub async fn next(&mut self) -> Result<Option<Bytes>, CloudError> {
-        if let Some(held) = self.held.take() {
-            return Ok(Some(held));
-        }
-        if self.has_ended {
-            return Ok(None);
-        }
-        let next = self.stream.next().await;
-        match &next {
-            Ok(Some(_)) => {}
-            Ok(None) => {
-                self.has_ended = true;
-                self.permission.succeeded();
-            }
-            Err(CloudError::OutOfTime { reason }) if self.is_clients_deadline => {
-                debug!("a stream of {} is cut: {reason}", self.url);
-                self.permission.cut();
-            }
-            Err(reason) => {
-                let cause = format!("a stream broke: {reason}");
-                self.permission.gateway.decisions().cloud_failed(&cause);
-                if self.permission.failed(Failure::NoAnswer) {
-                    warn!("{} is left alone for a while: a stream broke: {reason}", self.url);
-                } else {
-                    debug!("a stream of {} broke: {reason}", self.url);
-                }
-            }
-        }
-        next
+impl Permission {
+    /// Asks for permission; `None` if the cloud is left alone.
+    pub fn ask(gateway: &Arc<Gateway>) -> Option<Self> {
+        let asked = clock::now();
+        let permit = gateway.decisions().permit(asked).ok()?;
+        Some(Self { gateway: Arc::clone(gateway), permit: Some(permit), asked })
     }
 
-    /// Reads it to its end. What was read is then handed out as one piece.
-    ///
-    /// # Errors
-    /// [`OpenedStream::next`] fails, the stream has more than `max` bytes, or there is no room for
-    /// it.
-    pub async fn hold(mut self, max: usize, held: &HeldAnswers) -> Result<Self, CloudError> {
-        // Its first event was read already.
-        let mut whole = BytesMut::from(self.held.take().unwrap_or_default());
-        while let Some(piece) = self.next().await? {
-            if !held.hold(piece.len()) {
-                self.permission.succeeded();
-                return Err(CloudError::NoRoom);
-            }
-            whole.extend_from_slice(&piece);
-            if whole.len() > max {
-                self.permission.failed(Failure::NoAnswer);
-                return Err(failed(false, format!("the stream has more than {max} bytes")));
-            }
+    pub fn succeeded(&mut self) {
+        let Some(permit) = self.permit.take() else { return };
+        let ended = self.gateway.decisions().succeeded(permit, clock::now());
+        if let Some(EndedOutage { lasted, samples }) = ended {
+            let seconds = lasted.as_secs_f64();
+            info!(
+                "the cloud answers again after {seconds:.1} s, in which it did not answer {samples} \
+                 hard samples"
+            );
         }
-        self.held = Some(whole.freeze());
-        Ok(self)
+    }
+
+    /// Whether the refused calls in a row are a problem since then.
+    pub fn refused(&mut self, refusal: RefusedCall) -> bool {
+        self.permit.take().is_some_and(|permit| {
+            self.gateway.decisions().refused_by_cloud(permit, refusal, clock::now())
+        })
+    }
+
+    /// An answer came, or begins. Whether this ends the problem of refused calls.
+    pub fn accepted(&self) -> bool {
+        let now = clock::now();
+        self.permit.is_some_and(|permit| self.gateway.decisions().accepted_by_cloud(permit, now))
+    }
+
+    /// Records that the client's own deadline ended the call.
+    pub fn cut(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            let now = clock::now();
+            let time = now.saturating_duration_since(self.asked);
+            self.gateway.decisions().cut(permit, time, now);
+        }
+    }
+
+    /// Whether the cloud is left alone since then.
+    pub fn failed(&mut self, failure: Failure) -> bool {
+        self.permit.take().is_some_and(|permit| {
+            let (now, random) = (clock::now(), clock::random());
+            self.gateway.decisions().failed(permit, failure, now, random)
+        })
+    }
+}
+
+impl Drop for Permission {
+    fn drop(&mut self) {
+        if let Some(permit) = self.permit.take() {
+            self.gateway.decisions().abandoned(permit);
+        }
     }
 }
 
@@ -146,42 +134,6 @@ pub async fn ask(
     answer.ok_or(Unanswered::Failed)
 }
 
-/// Calls the cloud like [`ask`], for a streamed answer. Returns when its head and first event are
-/// there.
-///
-/// # Errors
-/// There is no permission, or no answer in time.
-pub async fn ask_stream(
-    gateway: &Arc<Gateway>,
-    service: &Service,
-    request: &CloudRequest,
-) -> Result<OpenedStream, Unanswered> {
-    let client = service.cloud.as_ref().ok_or(Unanswered::NotSent)?;
-    let mut permission = Permission::ask(gateway).ok_or(Unanswered::NotSent)?;
-    let asked = permission.asked;
-    let max = service.config.limits.max_body_bytes;
-    let mut answer = begin(gateway, client, request, max).await;
-    if is_repeated(gateway, request, &answer) {
-        answer = begin(gateway, client, request, max).await;
-    }
-    let time = clock::now().saturating_duration_since(asked);
-    gateway.metrics.upstream(Side::Cloud, time);
-    gateway.metrics.first_token(Side::Cloud, time);
-    let url = client.url(request.wire);
-    let call = Call { service, url, request, expected: "an event stream" };
-    let answer = call.conclude(&mut permission, answer).ok_or(Unanswered::Failed)?;
-    let (stream, first) = answer;
-    Ok(OpenedStream {
-        upper: Upper::of(stream.headers()),
-        stream,
-        held: Some(first),
-        has_ended: false,
-        permission,
-        is_clients_deadline: request.deadline.is_clients,
-        url: url.to_owned(),
-    })
-}
-
 async fn attempt(
     gateway: &Gateway,
     client: &CloudClient,
@@ -191,27 +143,8 @@ async fn attempt(
     client.call(request).await
 }
 
-async fn begin(
-    gateway: &Gateway,
-    client: &CloudClient,
-    request: &CloudRequest,
-    max: usize,
-) -> Result<(CloudStream, Bytes), CloudError> {
-    gateway.metrics.uploaded(request.body.body.len());
-    let mut stream = client.open(request).await?;
-    let kind = stream.headers().get(hyper::header::CONTENT_TYPE);
-    let kind = kind.map(|kind| String::from_utf8_lossy(kind.as_bytes()).into_owned());
-    if !kind.as_ref().is_some_and(|kind| kind.starts_with("text/event-stream")) {
-        let kind = kind.unwrap_or_else(|| "none".to_owned());
-        return Err(CloudError::Invalid { received: format!("content type {kind}") });
-    }
-    match stream.first_event(max, request).await? {
-        Some(first) => Ok((stream, first)),
-        None => Err(CloudError::Invalid { received: "an empty event stream".to_owned() }),
-    }
-}
-
-fn is_repeated<T>(
+/// Whether a call without an answer is made once more: the retry budget and the deadline allow it.
+pub(super) fn is_repeated<T>(
     gateway: &Gateway,
     request: &CloudRequest,
     answer: &Result<T, CloudError>,
@@ -222,17 +155,21 @@ fn is_repeated<T>(
 }
 
 /// A call whose result is known.
-struct Call<'a> {
-    service: &'a Service,
-    url: &'a str,
-    request: &'a CloudRequest,
+pub(super) struct Call<'a> {
+    pub service: &'a Service,
+    pub url: &'a str,
+    pub request: &'a CloudRequest,
     /// Describes the form of an answer, for messages.
-    expected: &'static str,
+    pub expected: &'static str,
 }
 
 impl Call<'_> {
     /// Reports a failure to the breaker, and logs it. An answer is left to the caller.
-    fn conclude<T>(&self, permission: &mut Permission, answer: Result<T, CloudError>) -> Option<T> {
+    pub fn conclude<T>(
+        &self,
+        permission: &mut Permission,
+        answer: Result<T, CloudError>,
+    ) -> Option<T> {
         let url = self.url;
         match answer {
             Ok(answer) => {

@@ -14,7 +14,9 @@ use hyper::{
 use tokio::{sync::oneshot, time::timeout};
 
 use self::director::{Director, relay_cloud};
-use super::{Exchange, cloud::ask_stream, completion::Completion, edge::NO_ROOM, edge_down::Fault};
+use super::{
+    Exchange, cloud_stream::ask_stream, completion::Completion, edge::NO_ROOM, edge_down::Fault,
+};
 use crate::{
     clock,
     config::{Rule, Streaming},

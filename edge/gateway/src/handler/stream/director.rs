@@ -17,7 +17,8 @@ use tracing::debug;
 use super::{
     super::{
         Exchange,
-        cloud::{OpenedStream, Unanswered, ask_stream},
+        cloud::Unanswered,
+        cloud_stream::{OpenedStream, ask_stream},
         completion::CLOUD_FAILED,
         edge_down::Refusal,
         respond::Verdict,
