@@ -316,6 +316,39 @@ mod tests {
     }
 
     #[test]
+    fn norm_at_the_limit_is_neither_refused_nor_clipped() {
+        let norms = [("a", 2.0), ("b", 2.0), ("c", 2.0), ("d", 4.0), ("e", 10.0)];
+        let all = norms.map(|(worker, norm)| participant(worker, 10, norm));
+        let record = close(rule(), all.to_vec());
+        let factors: Vec<_> = record.entries.iter().map(|it| it.factor).collect();
+        // The median is 2: twice it is 4, and five times it is 10.
+        assert_eq!((factors, record.refused.len()), (vec![1.0, 1.0, 1.0, 1.0, 0.4], 0));
+    }
+
+    #[test]
+    fn clipped_norm_is_the_limit_times_the_median() {
+        let norms = [("a", 4.0), ("b", 4.0), ("c", 16.0)];
+        let all = norms.map(|(worker, norm)| participant(worker, 10, norm));
+        let record = close(rule(), all.to_vec());
+        assert_eq!(record.entries[2].factor, 0.5, "2 * 4 of 16");
+    }
+
+    #[test]
+    fn steps_count_only_if_all_report_some_and_have_samples() {
+        let of = |samples, norm, steps| Participant {
+            steps,
+            ..participant(&format!("{norm}"), samples, norm)
+        };
+        let known = of(10, 9.0, Some(90));
+        for other in [of(10, 1.0, None), of(10, 1.0, Some(0)), of(0, 1.0, Some(10))] {
+            let all = vec![of(10, 1.5, Some(10)), of(10, 1.25, Some(10)), known.clone(), other];
+            let record = close(rule(), all);
+            assert_eq!(record.refused.len(), 1, "9 is above five times the median of the norms");
+            assert!(!record.refused[0].is_per_step);
+        }
+    }
+
+    #[test]
     fn most_samples_decide_which_norm_is_large() {
         let sizes = [("a", 600, 9.0), ("b", 600, 8.0), ("c", 6, 0.4), ("d", 6, 0.5), ("e", 6, 0.6)];
         let all = sizes.map(|(worker, samples, norm)| participant(worker, samples, norm));
@@ -342,6 +375,13 @@ mod tests {
             text,
             "norm per local step 2.250 is 25 times the median 0.090 of this round (limit 5)"
         );
+    }
+
+    #[test]
+    fn rest_above_the_maximum_weight_is_shared_equally_by_updates_without_samples() {
+        let all =
+            [("a", 1000), ("b", 0), ("c", 0)].map(|(it, samples)| participant(it, samples, 1.0));
+        assert_eq!(weights_of(&close(rule(), all.to_vec())), [0.5, 0.25, 0.25]);
     }
 
     #[test]

@@ -84,6 +84,30 @@ fn trimmed_mean_of_three_drops_one_at_each_end() {
 }
 
 #[test]
+fn trimmed_mean_is_of_the_differences_from_a_base_that_is_not_zero() {
+    let base = one(&[10.0]);
+    let updates = [one(&[11.0]), one(&[14.0]), one(&[90.0])];
+    let updates: Vec<_> = updates.iter().collect();
+    let inputs = Inputs { base: &base, updates: &updates, velocity: None };
+    let record = record(AggregationStrategy::TrimmedMean(0.2), &[(0.3, 1.0); 3], 0.0);
+    // 14 is in the middle: 10 + 0.5 * 4.
+    assert_eq!(new_weights(&record, inputs), [12.0]);
+}
+
+#[test]
+fn trimmed_mean_keeps_the_middle_of_any_number_of_updates_with_the_largest_trim() {
+    let base = one(&[0.0]);
+    let all = [8.0, -80.0, 4.0, 800.0, 6.0].map(|value| one(&[value]));
+    for (count, expected) in [(1, 8.0), (2, -36.0), (3, 4.0), (4, 6.0), (5, 6.0)] {
+        let updates: Vec<_> = all[..count].iter().collect();
+        let inputs = Inputs { base: &base, updates: &updates, velocity: None };
+        let shares = vec![(0.2, 1.0); count];
+        let record = record(AggregationStrategy::TrimmedMean(0.5), &shares, 0.0);
+        assert_eq!(new_weights(&record, inputs), [0.5 * expected], "{count}");
+    }
+}
+
+#[test]
 fn trimmed_mean_takes_clipped_differences() {
     let base = one(&[0.0]);
     let updates = [one(&[8.0]), one(&[2.0]), one(&[6.0])];
@@ -110,6 +134,25 @@ fn momentum_carries_over_to_the_next_round() {
     let inputs = Inputs { base: &base, updates: &[&update], velocity: Some(&velocity) };
     // v = 0.5 * 4 + (4 - 2) and w = 2 + 0.5 v.
     assert_eq!(new_weights(&record, inputs), [4.0]);
+}
+
+#[test]
+fn momentum_is_a_share_of_the_velocity_before() {
+    let (base, update, velocity) = (one(&[0.0]), one(&[10.0]), one(&[4.0]));
+    let record = record(AggregationStrategy::FedAvg, &[(1.0, 1.0)], 0.25);
+    let inputs = Inputs { base: &base, updates: &[&update], velocity: Some(&velocity) };
+    // v = 0.25 * 4 + 10 and w = 0.5 v.
+    assert_eq!(new_weights(&record, inputs), [5.5]);
+}
+
+#[test]
+fn chunks_are_256_kib_and_of_many_files_at_most_64_mib_together() {
+    for (files, bytes) in [(0, 262_144), (1, 262_144), (256, 262_144), (1024, 65_536)] {
+        assert_eq!(bounded(CHUNK, files), bytes, "{files}");
+    }
+    assert_eq!(bounded(CHUNK, 1000), 67_104, "a multiple of 8");
+    assert_eq!(bounded(CHUNK, 100_000_000), 8);
+    assert_eq!(bounded(64, 3), 64);
 }
 
 #[test]
