@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Measures what the unit tests of a crate notice: cargo-mutants changes one place of the code at a time, and the crate's
+# own tests have to fail. Prints the changes that no test noticed.
+#
+#   ./hack/mutants.sh PACKAGE                        150 mutants of a package such as neptune-wire, chosen by seed 1
+#   ./hack/mutants.sh PACKAGE --seed N --count N     others, or more
+#   ./hack/mutants.sh PACKAGE --list                 prints the chosen mutants, and tests none
+#
+# The choice depends on the code, the seed and the count only, so that a run can be repeated. Installs cargo-mutants if
+# it is missing. Works in a copy of the repository; the reports are in target/mutants/PACKAGE/mutants.out.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+cd "$ROOT"
+
+package='' seed=1 count=150 list=
+while [ $# -gt 0 ]; do
+    case $1 in
+        -h|--help) usage "$0"; exit 0 ;;
+        --seed|--count)
+            [ $# -ge 2 ] && [[ $2 =~ ^[1-9][0-9]*$ ]] || fail "$1 needs a number from 1"
+            [ "$1" = --seed ] && seed=$2 || count=$2
+            shift 2 ;;
+        --list) list=1; shift ;;
+        -*) fail "unknown argument $1: see $0 --help" ;;
+        *) [ -z "$package" ] || fail "one package at a time: $package or $1"; package=$1; shift ;;
+    esac
+done
+[ -n "$package" ] || fail "name a package, such as neptune-wire: see $0 --help"
+
+need_cargo
+need_all <<<"python3|python3|to choose the mutants"
+if ! cargo mutants --version >/dev/null 2>&1; then
+    step "installing cargo-mutants (takes minutes)"
+    cargo install --quiet --locked cargo-mutants || fail "cargo-mutants could not be installed: see above"
+fi
+
+# chosen: prints the names of the chosen mutants. Few have the same name, and are chosen together.
+chosen() {
+    cargo mutants --list --package "$package" | LC_ALL=C sort -u | python3 -c '
+import random, sys
+names = sys.stdin.read().splitlines()
+seed, count = map(int, sys.argv[1:])
+print(*sorted(random.Random(seed).sample(names, min(count, len(names)))), sep="\n")
+' "$seed" "$count"
+}
+names=$(chosen)
+[ -n "$names" ] || fail "$package has no mutants"
+if [ -n "$list" ]; then
+    printf '%s\n' "$names"
+    exit
+fi
+
+# Each name as an expression that matches nothing else.
+mapfile -t only < <(sed 's/[][(){}.*+?|^$\\]/\\&/g; s/.*/--re=^&$/' <<<"$names")
+out=$(target_dir)/mutants/$package
+mkdir -p "$out"
+step "testing ${#only[@]} mutants of $package, seed $seed"
+# Dependencies are compiled once for all runs of a package. 2 and 3 are missed mutants and timeouts.
+set +e
+CARGO_TARGET_DIR=$out/build cargo mutants --package "$package" "${only[@]}" --jobs 1 --test-tool cargo \
+    --output "$out" --no-shuffle --colors never -- --tests
+status=$?
+set -e
+case $status in 0|2|3) ;; *) fail "cargo-mutants failed with $status: see above" ;; esac
+
+step "done"
+result() { grep -c . "$out/mutants.out/$1.txt" || true; }
+caught=$(result caught) missed=$(result missed) timeout=$(result timeout) unviable=$(result unviable)
+viable=$((caught + missed + timeout))
+printf '%s, seed %s: %s viable, %s caught, %s timed out, %s missed (and %s unviable)\n' \
+    "$package" "$seed" "$viable" "$caught" "$timeout" "$missed" "$unviable"
+cat "$out/mutants.out/missed.txt"
