@@ -158,4 +158,36 @@ mod tests {
         let error = read(&mut &objects[..], "w").unwrap_err().to_string();
         assert!(error.contains("Python objects are refused"), "{error}");
     }
+
+    /// A header of version 2, in which the length has four bytes.
+    fn of_version_2(length: u32) -> Vec<u8> {
+        let dict = "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }";
+        let text = format!("{dict:width$}", width = length as usize);
+        [MAGIC, &[2, 0][..], &length.to_le_bytes(), text.as_bytes()].concat()
+    }
+
+    #[test]
+    fn header_of_version_2_is_read_up_to_the_limit() {
+        for length in [100, MAX_NPY_HEADER] {
+            let header = read(&mut &of_version_2(length)[..], "w").unwrap();
+            assert_eq!((header.shape, header.length), (vec![3], 12 + u64::from(length)));
+        }
+        let error = read(&mut &of_version_2(MAX_NPY_HEADER + 1)[..], "w").unwrap_err();
+        assert!(error.to_string().contains("the header is too long"), "{error}");
+        let mut version_4 = of_version_2(100);
+        version_4[6] = 4;
+        let error = read(&mut &version_4[..], "w").unwrap_err();
+        assert!(error.to_string().contains("unknown version"), "{error}");
+    }
+
+    #[test]
+    fn type_that_is_not_supported_is_named_with_its_remedy() {
+        for (descr, problem) in [
+            (">f4", "big-endian numbers; save them as '<'"),
+            ("<c8", "type \"<c8\" is not supported"),
+        ] {
+            let error = read(&mut &header(descr, false, &[1])[..], "w").unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}");
+        }
+    }
 }

@@ -115,6 +115,88 @@ fn members_that_share_their_bytes_are_refused() {
     assert!(error.contains("the files in it overlap"), "{error}");
 }
 
+/// Sets bytes of the last record that begins with this signature.
+fn patched(mut file: Vec<u8>, signature: &[u8; 4], changes: &[(usize, &[u8])]) -> Vec<u8> {
+    let record = file.windows(4).rposition(|it| it == signature).unwrap();
+    for (at, bytes) in changes {
+        file[record + at..record + at + bytes.len()].copy_from_slice(bytes);
+    }
+    file
+}
+
+#[test]
+fn values_of_a_tensor_are_read_in_whole_up_to_the_maximum() {
+    for bytes in [STORED, DEFLATED, SAFETENSORS] {
+        let weights = open(bytes).unwrap();
+        let tensor = weights.tensor("b1").unwrap();
+        assert_eq!(weights.values(tensor, 2).unwrap(), [0.5, -1.0]);
+        assert_eq!(weights.values(tensor, 100).unwrap(), [0.5, -1.0]);
+        let error = weights.values(tensor, 1).unwrap_err();
+        assert!(matches!(error, WeightsError::TooLarge { value: 2, limit: 1, .. }), "{error}");
+    }
+}
+
+#[test]
+fn member_of_an_archive_has_to_be_plain_and_within_the_file() {
+    let array = [&super::npy::header("|u1", false, &[592])[..], &[1; 500]].concat();
+    let of = |changes: &[(usize, &[u8])]| {
+        open(&patched(archive(&["a.npy"], &array), b"PK\x01\x02", changes)).unwrap_err().to_string()
+    };
+    let size = |size: u32| size.to_le_bytes();
+    for (changes, problem) in [
+        (&[(8, &[1, 0][..])][..], "\"a.npy\" is encrypted"),
+        (&[(10, &[12, 0])], "\"a.npy\" has compression method 12, not 0 or 8"),
+        (&[(20, &size(3))], "\"a.npy\" has two different sizes"),
+        (&[(42, &size(u32::MAX))], "\"a.npy\" is larger than 4 GiB: use safetensors"),
+        (&[(42, &size(7))], "\"a.npy\" has no local header"),
+        // The header and 592 bytes, of which the file has 500.
+        (&[(20, &size(720)), (24, &size(720))], "\"a.npy\" ends behind the file"),
+        (&[(10, &[8, 0]), (20, &size(1)), (24, &size(1033))], "\"a.npy\" inflates beyond 1032:1"),
+    ] {
+        let error = of(changes);
+        assert!(error.contains(problem), "{error}");
+    }
+    let most = of(&[(10, &[8, 0]), (20, &size(1)), (24, &size(1032))]);
+    assert!(!most.contains("inflates beyond"), "{most}");
+}
+
+#[test]
+fn directory_of_an_archive_is_within_the_file_and_its_limit() {
+    let array = [&super::npy::header("|u1", false, &[500])[..], &[1; 500]].concat();
+    let of = |at: usize, bytes: &[u8]| {
+        let file = patched(archive(&["a.npy"], &array), b"PK\x05\x06", &[(at, bytes)]);
+        open(&file).unwrap_err().to_string()
+    };
+    let limit = u32::try_from(MAX_HEADER).unwrap();
+    for (at, bytes, problem) in [
+        (10, &[0xff, 0xff][..], "a ZIP64 directory"),
+        (12, &u32::MAX.to_le_bytes(), "a ZIP64 directory"),
+        (16, &u32::MAX.to_le_bytes(), "a ZIP64 directory"),
+        (12, &(limit + 1).to_le_bytes(), "size of the central directory"),
+        (12, &limit.to_le_bytes(), "ends behind its end record"),
+        // One byte more than the entry, which is as long as 46 bytes and its name.
+        (12, &52_u32.to_le_bytes(), "ends behind its end record"),
+        (12, &50_u32.to_le_bytes(), "is cut off"),
+        (12, &45_u32.to_le_bytes(), "is cut off"),
+    ] {
+        let error = of(at, bytes);
+        assert!(error.contains(problem), "{problem}: {error}");
+    }
+}
+
+#[test]
+fn longest_header_of_safetensors_is_read() {
+    let tensor = r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
+    let of = |length: usize| {
+        let header = format!("{tensor}{}", " ".repeat(length - tensor.len()));
+        open(&[&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[7]].concat())
+    };
+    let limit = usize::try_from(MAX_HEADER).unwrap();
+    assert_eq!(data(&of(limit).unwrap(), "a"), [7]);
+    let error = of(limit + 1).unwrap_err();
+    assert!(matches!(error, WeightsError::TooLarge { value: 1_048_577, .. }), "{error}");
+}
+
 #[test]
 fn python_objects_are_refused() {
     let error = open(OBJECTS).unwrap_err().to_string();
