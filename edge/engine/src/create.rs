@@ -328,4 +328,23 @@ mod tests {
         );
         assert_eq!(host.dns.unwrap(), ["169.254.96.16", "192.0.2.53"]);
     }
+
+    #[test]
+    fn worker_has_limits_only_if_they_are_set_and_no_namespace_or_device_of_the_node() {
+        let (mut wanted, model) = (wanted_worker(), local_file("/m/1"));
+        for (memory, cpu) in [(None, None), (Some(1 << 30), Some(1_500))] {
+            wanted.worker.resources.memory_bytes = memory;
+            wanted.worker.resources.cpu_millis = cpu;
+            let inputs =
+                WorkerInputs { model: Some((&model_key(), &model)), ..WorkerInputs::default() };
+            let spec = resolve_worker(&wanted, inputs, &node_context()).container.spec;
+            let host = create_request(&container_identity(), &spec, None).host_config.unwrap();
+            assert_eq!(host.memory, memory.map(|_| 1_073_741_824));
+            assert_eq!(host.memory_swap, host.memory, "no swap");
+            assert_eq!(host.nano_cpus, cpu.map(|_| 1_500_000_000));
+            assert_eq!((host.pid_mode, host.ipc_mode, host.uts_mode), (None, None, None));
+            assert_eq!((host.devices, host.device_requests), (None, None));
+            assert_eq!((host.device_cgroup_rules, host.privileged), (None, None));
+        }
+    }
 }

@@ -315,7 +315,8 @@ pub mod tests {
     fn task_has_its_dataset_and_the_source_of_its_script() {
         let wanted = wanted(|_| {});
         assert_eq!(wanted.dataset.to_string(), "n/datasets/d");
-        assert_eq!(wanted.script_source().unwrap().url, "https://h/s.tgz");
+        let source = wanted.script_source().unwrap();
+        assert_eq!((source.namespace.as_str(), &*source.url), ("n", "https://h/s.tgz"));
     }
 
     #[test]

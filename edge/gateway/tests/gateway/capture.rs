@@ -213,6 +213,25 @@ async fn completion_is_recorded_with_the_text_as_its_label() {
 }
 
 #[tokio::test]
+async fn streamed_answer_is_not_recorded() {
+    use crate::{
+        completions::{CHAT, question},
+        streams::{ask, start},
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let capture = json!({"directory": folder.path(), "what": "All"});
+    let (mut setup, _edge, _cloud) = start(json!({"capture": capture})).await;
+    for p in [0.9, 0.2] {
+        setup.post(CHAT, ask(p, json!({}))).await;
+    }
+    setup.post(CHAT, question(0.9)).await;
+    setup.stop().await;
+    let records = records(folder.path());
+    let [record] = &records[..] else { panic!("{records:?}") };
+    assert_eq!(record["request"], question(0.9));
+}
+
+#[tokio::test]
 async fn image_of_a_request_is_a_file_beside_its_record() {
     use crate::completions::{CHAT, question, servers, setup};
     let (edge, cloud) = servers().await;

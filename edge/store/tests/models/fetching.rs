@@ -214,3 +214,16 @@ async fn archives_of_gnu_tar_are_unpacked_in_every_format() {
     let found = fixture.fetch(allowed.join("git.tar").to_str().unwrap(), None).await.unwrap();
     assert_eq!(fs::read(found.path.join("a")).unwrap(), b"x");
 }
+
+#[tokio::test]
+async fn single_directory_at_the_top_of_an_archive_is_kept() {
+    let archives =
+        [("m.tar", tar(&[file("top/a", b"x")])), ("m.zip", zip(&[member("top/a", b"x")]))];
+    for (name, archive) in archives {
+        let server = Server::of(archive).await;
+        let fixture = StoreFixture::new();
+        let found = fixture.fetch(&format!("{}/{name}", server.url), None).await.unwrap();
+        assert_eq!(fs::read(found.path.join("top/a")).unwrap(), b"x", "{name}");
+        assert!(!found.path.join("a").exists(), "{name}");
+    }
+}

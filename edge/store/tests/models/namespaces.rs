@@ -11,6 +11,7 @@ use neptune_wire::NodeName;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
+    archives::{file, tar},
     fixture::{StoreFixture, files, policy},
     server::{Reply, Server, ranged},
 };
@@ -152,4 +153,27 @@ async fn files_of_the_other_setting_are_not_used_and_collected() {
     store.collect_garbage(&BTreeSet::new(), 9).unwrap();
     let left = files(dir.path());
     assert!(left.iter().all(|path| path.ends_with("lock")), "{left:?}");
+}
+
+#[tokio::test]
+async fn peers_are_asked_for_models_with_a_digest_and_get_archives_that_arrived_with_peers_on() {
+    let (asked, mut questions) = mpsc::unbounded_channel();
+    let peers = PeerFetch::new(move |request| {
+        asked.send(request.digest).unwrap();
+        async { Ok(None::<NodeName>) }
+    });
+    let archive = tar(&[file("a", BODY)]);
+    let digest = Digest::of_bytes(&archive);
+    let server = Server::of(archive).await;
+    let url = format!("{}/m.tar", server.url);
+    for (with_peers, given) in [(true, Some(digest)), (true, None), (false, Some(digest))] {
+        let peers = with_peers.then(|| peers.clone());
+        let fixture = StoreFixture::with(StorePolicy { peers, ..policy() });
+        let request = ArtifactRequest::parse(&url, given).unwrap();
+        ensure(&fixture.store, &request).await.unwrap();
+        let asked = questions.try_recv().ok();
+        assert_eq!(asked, given.filter(|_| with_peers), "{with_peers} {given:?}");
+        let served = fixture.store.contents().unwrap();
+        assert_eq!(served.len(), usize::from(with_peers), "{with_peers} {given:?}");
+    }
 }
