@@ -11,11 +11,12 @@ use neptune_aggregator::run::{
 };
 use neptune_content::Digest;
 use neptune_wire::{
-    ContentHash, ContentReference, TaskId,
+    ContentReference, TaskId,
     aggregator::{
-        AggregationRule, FailedTask, InitialWeights, OnTooFewWorkers, ResultState, RunPhase,
-        RunRequest, RunSettings, RunTask, RunWorker, UpdateReport,
+        FailedTask, InitialWeights, OnTooFewWorkers, ResultState, RunPhase, RunRequest, RunTask,
+        RunWorker, UpdateReport,
     },
+    fixtures::run_request,
 };
 
 const SEEDS: u64 = 400;
@@ -112,42 +113,15 @@ impl Case {
             let dataset = format!("data-{name}").parse().unwrap();
             (name.clone(), RunWorker { node, dataset, samples: Some(worker.samples) })
         };
-        RunRequest {
-            uid: "u".to_owned(),
-            run: 1,
-            settings: RunSettings {
-                workers: self.workers.iter().map(worker).collect(),
-                workload: ContentHash::of(&"workload"),
-                rounds: ROUNDS,
-                min_workers: self.min_workers,
-                round_timeout_seconds: Some(TIMEOUT),
-                grace_seconds: None,
-                max_deadlines: 3,
-                on_too_few_workers: self.on_too_few_workers,
-                fraction: 1.0,
-                rule: AggregationRule {
-                    trim: None,
-                    equal_weights: false,
-                    max_weight: 0.5,
-                    clip: Some(2.0),
-                    refuse: None,
-                    server_learning_rate: 1.0,
-                    server_momentum: 0.0,
-                },
-                seed: 1,
-                max_update_bytes: 1 << 20,
-                initial: Some(InitialWeights { url: None, sha256: content("initial").sha256 }),
-                evaluation: None,
-                early_stop: None,
-                session: None,
-            },
-            nodes: BTreeMap::new(),
-            failed: Vec::new(),
-            unavailable: BTreeMap::new(),
-            suspended: false,
-            keep: Vec::new(),
-            session_host: None,
-        }
+        let mut request = run_request(self.workers.iter().map(worker));
+        let settings = &mut request.settings;
+        settings.rounds = ROUNDS;
+        settings.min_workers = self.min_workers;
+        settings.round_timeout_seconds = Some(TIMEOUT);
+        settings.on_too_few_workers = self.on_too_few_workers;
+        settings.rule.refuse = None;
+        settings.initial = Some(InitialWeights { url: None, sha256: content("initial").sha256 });
+        request
     }
 }
 

@@ -22,6 +22,8 @@ mod counters;
 mod dataset;
 mod decode;
 mod downstream;
+#[cfg(feature = "fixtures")]
+pub mod fixtures;
 mod gateway;
 mod hash;
 mod lenient;

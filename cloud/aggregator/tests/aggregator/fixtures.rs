@@ -1,15 +1,12 @@
 //! Runs, and a training program that is a function of its task.
 
-use std::{collections::BTreeMap, path::Path};
+use std::path::Path;
 
 use fastrand::Rng;
 use neptune_content::Digest;
 use neptune_wire::{
-    ContentHash,
-    aggregator::{
-        AggregationRule, InitialWeights, OnTooFewWorkers, RunRequest, RunSettings, RunTask,
-        RunWorker, UpdateReport,
-    },
+    aggregator::{InitialWeights, RunRequest, RunTask, RunWorker, UpdateReport},
+    fixtures::run_request,
 };
 
 /// Names and shapes of a small classifier of 8 x 8 images.
@@ -26,42 +23,10 @@ pub fn request(workers: usize, rounds: u32) -> RunRequest {
         let dataset = format!("digits-{at}").parse().unwrap();
         (name, RunWorker { node, dataset, samples: None })
     };
-    RunRequest {
-        uid: "2f1c5f0e-uid".to_owned(),
-        run: 1,
-        settings: RunSettings {
-            workers: (0..workers).map(worker).collect(),
-            workload: ContentHash::of(&"workload"),
-            rounds,
-            min_workers: Some(u32::try_from(workers).unwrap()),
-            round_timeout_seconds: None,
-            grace_seconds: None,
-            max_deadlines: 3,
-            on_too_few_workers: OnTooFewWorkers::Wait,
-            fraction: 1.0,
-            rule: AggregationRule {
-                trim: None,
-                equal_weights: false,
-                max_weight: 0.5,
-                clip: Some(2.0),
-                refuse: Some(5.0),
-                server_learning_rate: 1.0,
-                server_momentum: 0.0,
-            },
-            seed: 1,
-            max_update_bytes: 1 << 20,
-            initial: None,
-            evaluation: None,
-            early_stop: None,
-            session: None,
-        },
-        nodes: BTreeMap::new(),
-        failed: Vec::new(),
-        unavailable: BTreeMap::new(),
-        suspended: false,
-        keep: Vec::new(),
-        session_host: None,
-    }
+    let mut request = run_request((0..workers).map(worker));
+    "2f1c5f0e-uid".clone_into(&mut request.uid);
+    request.settings.rounds = rounds;
+    request
 }
 
 pub fn with_initial(mut request: RunRequest, sha256: String) -> RunRequest {

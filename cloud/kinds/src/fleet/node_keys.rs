@@ -143,13 +143,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::collections::BTreeSet;
 
+    use neptune_wire::fixtures::pin;
     use proptest::prelude::*;
 
     use super::*;
-
-    fn pin(digit: u8) -> KeyPin {
-        KeyPin(format!("sha256:{}", digit.to_string().repeat(64)))
-    }
 
     fn node() -> NodeName {
         "edge0".parse().unwrap()

@@ -90,11 +90,9 @@ pub fn parse(config_map: Option<&ConfigMap>) -> KeyEntries {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::*;
+    use neptune_wire::fixtures::pin;
 
-    fn pin(digit: char) -> KeyPin {
-        KeyPin(format!("sha256:{}", digit.to_string().repeat(64)))
-    }
+    use super::*;
 
     #[test]
     fn record_is_parsed_from_its_text() {

@@ -51,14 +51,11 @@ fn pin_of(pod: &Pod) -> Option<KeyPin> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_wire::fixtures::pin;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::training_model::fixtures::frozen;
-
-    fn pin(digit: char) -> String {
-        format!("sha256:{}", String::from(digit).repeat(64))
-    }
 
     fn pod(second: u32, owner: &str, state: &Value) -> Pod {
         let created = format!("2026-01-01T00:00:{second:02}Z");
@@ -79,22 +76,22 @@ mod tests {
 
     #[test]
     fn pin_is_that_of_the_newest_pod_that_reports_one() {
-        let old = pod(1, "ReplicaSet", &ended(0, &pin('a')));
-        let new = pod(2, "ReplicaSet", &ended(0, &format!("{}\n", pin('b'))));
+        let old = pod(1, "ReplicaSet", &ended(0, &pin('a').0));
+        let new = pod(2, "ReplicaSet", &ended(0, &format!("{}\n", pin('b').0)));
         let starting = pod(3, "ReplicaSet", &json!({"running": {}}));
-        assert_eq!(reported_pin([&new, &old, &starting]).unwrap().0, pin('b'));
-        assert_eq!(reported_pin([&old, &starting]).unwrap().0, pin('a'));
+        assert_eq!(reported_pin([&new, &old, &starting]).unwrap().0, pin('b').0);
+        assert_eq!(reported_pin([&old, &starting]).unwrap().0, pin('a').0);
         assert_eq!(reported_pin([&starting]), None);
     }
 
     #[test]
     fn report_of_a_failed_container_or_a_kubelets_own_pod_is_no_pin() {
         for pod in [
-            pod(1, "ReplicaSet", &ended(1, &pin('a'))),
+            pod(1, "ReplicaSet", &ended(1, &pin('a').0)),
             pod(1, "ReplicaSet", &ended(0, "sha256:a")),
             // What a kubelet writes if the container was removed meanwhile.
             pod(1, "ReplicaSet", &ended(0, "Unable to get init container status")),
-            pod(1, "Node", &ended(0, &pin('a'))),
+            pod(1, "Node", &ended(0, &pin('a').0)),
         ] {
             assert_eq!(reported_pin([&pod]), None, "{:?}", pod.status);
         }

@@ -3,13 +3,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
 use neptune_api::{Dataset, TrainingModel};
 use neptune_wire::{
     ContentReference, Metric, TaskId, TaskKind,
     aggregator::{MeasuredWeights, ResultState, RunPhase, RunStatus, RunTask, WorkerResult},
+    fixtures::run_status,
 };
 use serde_json::{Value, json};
 
@@ -148,20 +149,11 @@ pub fn task(worker: &str, node: &str, id: &str) -> RunTask {
 pub fn state(run: u32, phase: RunPhase) -> RunStatus {
     RunStatus {
         revision: 9,
-        uid: UID.to_owned(),
-        run,
-        phase,
         round: 2,
         base: Some(weights(1)),
         tasks: vec![task("a", "edge0", "t-a"), task("b-west-1", "edge1", "t-b")],
-        workers: BTreeMap::new(),
-        history: Vec::new(),
-        best: None,
         format: Some("npz".to_owned()),
-        present: None,
-        reason: None,
-        message: String::new(),
-        session: None,
+        ..run_status(UID, run, phase)
     }
 }
 

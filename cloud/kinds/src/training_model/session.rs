@@ -221,13 +221,14 @@ pub fn of_session(container: &mut TrainingContainer, args: Option<Vec<String>>) 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::{collections::BTreeMap, sync::Arc};
+    use std::sync::Arc;
 
     use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
     use neptune_api::TrainingModelStatus;
     use neptune_wire::{
         KeyPin, TaskId, TaskKind,
         aggregator::{RunPhase, RunStatus, RunTask, SessionStatus},
+        fixtures::run_status,
     };
     use serde_json::{Value, json};
 
@@ -392,21 +393,9 @@ mod tests {
             base: None,
         };
         let state = RunStatus {
-            revision: 1,
-            uid: UID.to_owned(),
-            run: 1,
-            phase: RunPhase::Open,
-            round: 0,
-            base: None,
             tasks: vec![task],
-            workers: BTreeMap::new(),
-            history: Vec::new(),
-            best: None,
-            format: None,
-            present: None,
-            reason: None,
-            message: String::new(),
             session: Some(SessionStatus { attempt: 1, ca: "pem".to_owned() }),
+            ..run_status(UID, 1, RunPhase::Open)
         };
         model.status = Some(TrainingModelStatus {
             run: Some(1),
@@ -442,7 +431,9 @@ mod tests {
         let mounts: Vec<_> = server["volumeMounts"].as_array().unwrap().iter().collect();
         assert_eq!(mounts[0]["readOnly"], true, "{mounts:?}");
         assert!(mounts.iter().all(|it| it["mountPath"] != "/data"), "the key of the aggregator");
-        assert_eq!(pod["initContainers"][1]["image"], "fetch:1");
+        let fetch = &pod["initContainers"][1];
+        assert_eq!(fetch["image"], "fetch:1");
+        assert!(fetch.get("env").is_none(), "it has no credentials: {fetch}");
         assert_eq!(valid.volume_bytes, (7 * (2 << 30)) + (256 << 20) + (1 << 30));
     }
 }

@@ -9,11 +9,12 @@ mod rows;
 mod workers;
 
 use neptune_wire::{
-    ContentHash, Metric, TaskKind,
+    Metric, TaskKind,
     aggregator::{
-        AggregationRule, EarlyStop, FailedTask, OnTooFewWorkers, ResultState, RunEvaluation,
-        RunPhase, RunTask, RunWorker, UpdateReport,
+        EarlyStop, FailedTask, OnTooFewWorkers, ResultState, RunEvaluation, RunPhase, RunTask,
+        RunWorker, UpdateReport,
     },
+    fixtures::run_request,
 };
 
 use super::*;
@@ -32,42 +33,10 @@ pub(super) fn request(workers: &[&str]) -> RunRequest {
         let dataset = format!("digits-{name}").parse().unwrap();
         ((*name).to_owned(), RunWorker { node, dataset, samples: Some(100) })
     };
-    RunRequest {
-        uid: "u".to_owned(),
-        run: 1,
-        settings: RunSettings {
-            workers: workers.iter().map(worker).collect(),
-            workload: ContentHash::of(&"workload"),
-            rounds: 2,
-            min_workers: Some(u32::try_from(workers.len()).unwrap()),
-            round_timeout_seconds: Some(3600),
-            grace_seconds: None,
-            max_deadlines: 3,
-            on_too_few_workers: OnTooFewWorkers::Wait,
-            fraction: 1.0,
-            rule: AggregationRule {
-                trim: None,
-                equal_weights: false,
-                max_weight: 0.5,
-                clip: Some(2.0),
-                refuse: Some(5.0),
-                server_learning_rate: 1.0,
-                server_momentum: 0.0,
-            },
-            seed: 1,
-            max_update_bytes: 1 << 20,
-            initial: Some(InitialWeights { url: None, sha256: sha("initial") }),
-            evaluation: None,
-            early_stop: None,
-            session: None,
-        },
-        nodes: BTreeMap::new(),
-        failed: Vec::new(),
-        unavailable: BTreeMap::new(),
-        suspended: false,
-        keep: Vec::new(),
-        session_host: None,
-    }
+    let mut request = run_request(workers.iter().map(worker));
+    request.settings.round_timeout_seconds = Some(3600);
+    request.settings.initial = Some(InitialWeights { url: None, sha256: sha("initial") });
+    request
 }
 
 fn evaluated_request(every: u32) -> RunRequest {
