@@ -47,6 +47,19 @@ where
     assert_eq!(unused.count(), 0, "each exception is needed: {used:?}");
 }
 
+/// Asserts that labels and annotations of the object change nothing of its plan.
+pub fn assert_labels_have_no_effect<K: Resource + Clone>(samples: &[(K, OutcomeOf<'_, K>)]) {
+    let mark = || [("team".to_owned(), "blue".to_owned())].into();
+    for (sample, outcome) in samples {
+        let mut marked = sample.clone();
+        marked.meta_mut().labels = Some(mark());
+        marked.meta_mut().annotations = Some(mark());
+        let expected = outcome(sample);
+        assert!(expected.is_ok(), "the sample is valid: {expected:?}");
+        assert_eq!(outcome(&marked), expected);
+    }
+}
+
 /// What the values of a leaf change at most.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Effect {

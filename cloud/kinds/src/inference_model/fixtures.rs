@@ -9,6 +9,7 @@ use k8s_openapi::{
 };
 use neptune_api::{InferenceModel, TransitionStatus};
 use neptune_wire::DownloadProgress;
+use serde_json::json;
 
 use crate::{
     finding::Finding,
@@ -43,6 +44,28 @@ pub fn cloud_model() -> InferenceModel {
     "cloud".clone_into(&mut model.spec.deploy_to_layer);
     model.spec.node_name = None;
     model.spec.node_selector.clear();
+    model
+}
+
+/// Puts a transformer that is an image before the server of a model.
+pub fn with_transformer(mut model: InferenceModel) -> InferenceModel {
+    model.spec.framework_type = "openvino".to_owned();
+    model.spec.transformer = serde_json::from_value(json!({
+        "image": "resize:1", "frameworkType": "kserve", "port": 13_501,
+        "resources": {"limits": {"memory": "64Mi"}},
+    }))
+    .expect("a transformer");
+    model
+}
+
+/// Puts a transformer that is a script before the server of a model.
+pub fn with_transformer_script(model: InferenceModel) -> InferenceModel {
+    let mut model = with_transformer(model);
+    model.spec.transformer = serde_json::from_value(json!({
+        "scriptDir": "/code", "scriptBootFile": "resize.py", "frameworkType": "python",
+        "frameworkVersion": "3.12",
+    }))
+    .expect("a transformer");
     model
 }
 

@@ -211,19 +211,9 @@ mod tests {
         );
     }
 
-    fn with_transformer(mut model: InferenceModel) -> InferenceModel {
-        model.spec.framework_type = "openvino".to_owned();
-        model.spec.transformer = serde_json::from_value(json!({
-            "image": "resize:1", "frameworkType": "kserve", "port": 13_501,
-            "resources": {"limits": {"memory": "64Mi"}},
-        }))
-        .unwrap();
-        model
-    }
-
     #[test]
     fn transformer_takes_the_port_of_the_endpoint_on_a_node() {
-        let plan = planned(&with_transformer(fixtures::model()), &fixtures::facts());
+        let plan = planned(&fixtures::with_transformer(fixtures::model()), &fixtures::facts());
         let serving = task(&plan).serving.as_deref().unwrap();
         let bind = ["--rest_port=13501", "--rest_bind_address={host}"];
         for arg in bind {
@@ -250,7 +240,8 @@ mod tests {
 
     #[test]
     fn transformer_is_before_the_server_in_a_pod() {
-        let plan = planned(&with_transformer(fixtures::cloud_model()), &fixtures::facts());
+        let plan =
+            planned(&fixtures::with_transformer(fixtures::cloud_model()), &fixtures::facts());
         let objects = plan.objects.unwrap();
         let deployment = serde_json::to_value(objects.deployment).unwrap();
         let [server, transformer] =

@@ -282,6 +282,22 @@ mod tests {
     }
 
     #[test]
+    fn wiped_status_of_an_idle_service_stays_at_0_until_its_agent_counts_again() {
+        let run = inputs([ObservedWorker::Running, ObservedWorker::Running], 1);
+        let empty = JointInferenceServiceStatus::default();
+        // What a status has is not reported to the controller again: only new counts are.
+        let step = |status: &JointInferenceServiceStatus, new: &[CounterReport]| {
+            next_status(status, &StatusInputs { unreported: new, ..run.clone() })
+        };
+        let counted = step(&empty, &[unreported("edge0", "a", 100, 10)]);
+        assert_eq!(metric(&counted), ["100", "10", "0.1"]);
+        let wiped = step(&empty, &[]);
+        assert_eq!(metric(&wiped), ["0", "0", "0"]);
+        let again = step(&wiped, &[unreported("edge0", "a", 101, 10)]);
+        assert_eq!(metric(&again), ["101", "10", "0.099"], "a report has all counts of its agent");
+    }
+
+    #[test]
     fn fallbacks_and_an_unreachable_cloud_worker_are_visible() {
         let finding = Finding::new(Reason::CloudUnreachable, "no answers");
         let run = inputs([ObservedWorker::Degraded(finding), ObservedWorker::Running], 1);
