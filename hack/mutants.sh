@@ -34,9 +34,12 @@ if ! cargo mutants --version >/dev/null 2>&1; then
     cargo install --quiet --locked cargo-mutants || fail "cargo-mutants could not be installed: see above"
 fi
 
+# Example values of tests are not code of the crate.
+mutants() { cargo mutants --package "$package" --exclude '**/fixtures.rs' --exclude '**/testing.rs' "$@"; }
+
 # chosen: prints the names of the chosen mutants. Few have the same name, and are chosen together.
 chosen() {
-    cargo mutants --list --package "$package" | LC_ALL=C sort -u | python3 -c '
+    mutants --list | LC_ALL=C sort -u | python3 -c '
 import random, sys
 names = sys.stdin.read().splitlines()
 seed, count = map(int, sys.argv[1:])
@@ -57,8 +60,8 @@ mkdir -p "$out"
 step "testing ${#only[@]} mutants of $package, seed $seed"
 # Dependencies are compiled once for all runs of a package. 2 and 3 are missed mutants and timeouts.
 set +e
-CARGO_TARGET_DIR=$out/build cargo mutants --package "$package" "${only[@]}" --jobs 1 --test-tool cargo \
-    --output "$out" --no-shuffle --colors never -- --tests
+CARGO_TARGET_DIR=$out/build mutants "${only[@]}" --jobs 1 --test-tool cargo --output "$out" --no-shuffle \
+    --colors never -- --tests
 status=$?
 set -e
 case $status in 0|2|3) ;; *) fail "cargo-mutants failed with $status: see above" ;; esac
