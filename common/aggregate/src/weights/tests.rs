@@ -116,7 +116,7 @@ fn members_that_share_their_bytes_are_refused() {
 }
 
 /// Sets bytes of the last record that begins with this signature.
-fn patched(mut file: Vec<u8>, signature: &[u8; 4], changes: &[(usize, &[u8])]) -> Vec<u8> {
+fn patched(mut file: Vec<u8>, signature: &[u8], changes: &[(usize, &[u8])]) -> Vec<u8> {
     let record = file.windows(4).rposition(|it| it == signature).unwrap();
     for (at, bytes) in changes {
         file[record + at..record + at + bytes.len()].copy_from_slice(bytes);
