@@ -333,8 +333,8 @@ mod tests {
     fn worker_has_limits_only_if_they_are_set_and_no_namespace_or_device_of_the_node() {
         let (mut wanted, model) = (wanted_worker(), local_file("/m/1"));
         for (memory, cpu) in [(None, None), (Some(1 << 30), Some(1_500))] {
-            wanted.worker.resources.memory_bytes = memory;
-            wanted.worker.resources.cpu_millis = cpu;
+            wanted.worker.program.resources.memory_bytes = memory;
+            wanted.worker.program.resources.cpu_millis = cpu;
             let inputs =
                 WorkerInputs { model: Some((&model_key(), &model)), ..WorkerInputs::default() };
             let spec = resolve_worker(&wanted, inputs, &node_context()).container.spec;

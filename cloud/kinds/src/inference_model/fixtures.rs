@@ -49,7 +49,7 @@ pub fn cloud_model() -> InferenceModel {
 
 /// Puts a transformer that is an image before the server of a model.
 pub fn with_transformer(mut model: InferenceModel) -> InferenceModel {
-    model.spec.framework_type = "openvino".to_owned();
+    "openvino".clone_into(&mut model.spec.framework_type);
     model.spec.transformer = serde_json::from_value(json!({
         "image": "resize:1", "frameworkType": "kserve", "port": 13_501,
         "resources": {"limits": {"memory": "64Mi"}},

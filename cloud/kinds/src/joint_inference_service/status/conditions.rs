@@ -56,7 +56,7 @@ impl NextCondition {
     }
 
     /// The same as the last known state.
-    fn as_last_known(self) -> Self {
+    fn into_last_known(self) -> Self {
         Self { is_known: false, ..self }
     }
 
@@ -71,21 +71,17 @@ pub fn next_condition(
     previous: &JointInferenceServiceStatus,
     inputs: &StatusInputs<ServiceObservation>,
 ) -> NextCondition {
-    match Finding::join(inputs.findings) {
-        Some(finding) => NextCondition::new(finding.reason.condition(), finding),
-        None => {
-            let (observed, last) = (&inputs.observed, last_state(&previous.conditions));
-            if observed.edges.len() < 2 || !observed.cloud.is_active() {
-                return of_worst_worker(observed, last);
-            }
-            let (state, finding) = of_nodes(observed);
-            match (state, last) {
-                (None, Some(last)) => NextCondition::new(last, finding).as_last_known(),
-                (state, _) => {
-                    NextCondition::new(state.unwrap_or(JisConditionType::Pending), finding)
-                }
-            }
-        }
+    if let Some(finding) = Finding::join(inputs.findings) {
+        return NextCondition::new(finding.reason.condition(), finding);
+    }
+    let (observed, last) = (&inputs.observed, last_state(&previous.conditions));
+    if observed.edges.len() < 2 || !observed.cloud.is_active() {
+        return of_worst_worker(observed, last);
+    }
+    let (state, finding) = of_nodes(observed);
+    match (state, last) {
+        (None, Some(last)) => NextCondition::new(last, finding).into_last_known(),
+        (state, _) => NextCondition::new(state.unwrap_or(JisConditionType::Pending), finding),
     }
 }
 
@@ -129,7 +125,7 @@ fn of_worst_worker(observed: &ServiceObservation, last: Option<JisConditionType>
     if let Some(finding) = failed {
         NextCondition::new(JisConditionType::Failed, with_count(finding))
     } else if let (Some(finding), None, Some(last)) = (offline, waiting, last) {
-        NextCondition::new(last, with_count(finding)).as_last_known()
+        NextCondition::new(last, with_count(finding)).into_last_known()
     } else if let Some(finding) = offline.or(waiting) {
         NextCondition::new(JisConditionType::Pending, with_count(finding))
     } else if let Some(finding) = edge_completed {
