@@ -173,7 +173,7 @@ async fn peers_are_asked_for_models_with_a_digest_and_get_archives_that_arrived_
         ensure(&fixture.store, &request).await.unwrap();
         let asked = questions.try_recv().ok();
         assert_eq!(asked, given.filter(|_| with_peers), "{with_peers} {given:?}");
-        let served = fixture.store.contents().unwrap();
-        assert_eq!(served.len(), usize::from(with_peers), "{with_peers} {given:?}");
+        let contents = fixture.store.contents().unwrap();
+        assert_eq!(contents.len(), usize::from(with_peers), "{with_peers} {given:?}");
     }
 }
