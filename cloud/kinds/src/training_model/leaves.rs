@@ -11,7 +11,7 @@ use crate::{
     worker::frameworks::Frameworks,
 };
 
-/// Two engines, in the form of the ConfigMap.
+/// Two engines, in the form of the `ConfigMap`.
 const ENGINES: &str = "
 flower: {training: {port: 8000, server: {image: 'a:{version}', command: [sh]}, worker: {image: n}}}
 openvino: {training: {port: 8001, server: {image: 'b:{version}', command: [sh]}, worker: {image: n}}}
