@@ -444,6 +444,12 @@ mod tests {
     }
 
     #[test]
+    fn debug_text_of_an_address_names_it_without_credentials() {
+        let address = parse("https://ann:secret@h/m").unwrap();
+        assert_eq!(format!("{address:?}"), "Http(HttpUrl(https://h/m))");
+    }
+
+    #[test]
     fn archives_are_recognized_by_the_path() {
         for (text, is_archive) in [
             ("HTTPS://user:pw@h/a.TAR.GZ", true),

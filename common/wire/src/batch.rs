@@ -140,6 +140,13 @@ mod tests {
     }
 
     #[test]
+    fn messages_that_are_no_list_are_refused_with_what_was_expected() {
+        let payload = br#"{"instance":"i","epoch":1,"seq":1,"messages":7}"#;
+        let error = crate::decode::<Batch>(payload).unwrap_err().to_string();
+        assert!(error.contains("expected a list of messages"), "{error}");
+    }
+
+    #[test]
     fn null_is_the_empty_payload() {
         let payload = Payload::of(b"").unwrap();
         assert!(payload.is_empty() && payload.as_bytes().is_empty());

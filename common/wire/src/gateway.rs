@@ -273,6 +273,18 @@ mod tests {
     }
 
     #[test]
+    fn figure_is_a_number_rounded_to_thousandths() {
+        for (number, rounded, text) in [(0.7134, 0.713, "0.713"), (2.0, 2.0, "2.000")] {
+            let figure = Figure::new(number).unwrap();
+            assert!((figure.get() - rounded).abs() < 1e-9, "{number}");
+            assert_eq!(figure.to_string(), text);
+        }
+        for number in [-0.001, 4_294_967.296, f64::NAN, f64::INFINITY] {
+            assert_eq!(Figure::new(number), None, "{number}");
+        }
+    }
+
+    #[test]
     fn report_round_trips() {
         let report = json!({
             "signal": "Top2", "cloud": "LeftAlone", "threshold": "0.713", "agreement": "0.962",

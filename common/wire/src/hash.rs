@@ -96,6 +96,18 @@ mod tests {
     }
 
     #[test]
+    fn canonical_json_has_sorted_keys_separators_and_no_white_space() {
+        let value = json!({"b": [1, 12, []], "a": {"d": "x y", "c": null}});
+        assert_eq!(canonical_json(&value), r#"{"a":{"c":null,"d":"x y"},"b":[1,12,[]]}"#);
+    }
+
+    #[test]
+    fn hash_is_shown_as_its_digits() {
+        let hash = ContentHash::of(&json!({"a": "b"}));
+        assert_eq!(hash.to_string(), "db4a7ecb114bc66c623a06c4ff6fe8da");
+    }
+
+    #[test]
     fn hash_is_stable_between_versions() {
         // sha256 of {"a":"b"}, computed with coreutils.
         assert_eq!(

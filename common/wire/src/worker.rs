@@ -248,6 +248,22 @@ mod tests {
     }
 
     #[test]
+    fn ratio_is_a_finite_number_or_one_in_a_string_and_otherwise_0() {
+        for (ratio, bits) in [
+            ("0.25", 0.25_f64.to_bits()),
+            (r#"" 0.25 ""#, 0.25_f64.to_bits()),
+            (r#""inf""#, 0),
+            (r#""high""#, 0),
+            ("NaN", 0),
+            ("[1]", 0),
+        ] {
+            let text = r#"{"inferenceNumber":3,"hardExampleNumber":1,"uploadCloudRatio":"#;
+            let task = task(&format!("{text} {ratio}}}")).unwrap();
+            assert_eq!(task.upload_cloud_ratio.to_bits(), bits, "{ratio}");
+        }
+    }
+
+    #[test]
     fn unused_field_of_any_type_is_ignored() {
         for ratio in ["null", "NaN", "-Infinity", r#""0.5""#, r#""high""#, "{}", "[1]", "true"] {
             let text = r#"{"inferenceNumber":3,"hardExampleNumber":1,"uploadCloudRatio":"#;
