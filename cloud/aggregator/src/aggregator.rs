@@ -23,7 +23,7 @@ use crate::{
     clock::Clock,
     error::Error,
     metrics::Metrics,
-    run::{Event, Run, TaskResult, Verdict, Work, status},
+    run::{Event, Run, TaskResult, Verdict, Work},
     session_files::SessionFiles,
     store::{NewResult, Store},
 };
@@ -221,7 +221,7 @@ impl Aggregator {
     pub fn status(&self) -> RunStatus {
         let Current { revision, run, .. } = self.current();
         let session = run.as_deref().and_then(|it| self.session_status(it));
-        let status = run.map_or_else(|| status::of_none(revision), |it| it.status(revision));
+        let status = run.map_or_else(|| RunStatus::without_run(revision), |it| it.status(revision));
         let best = status.best.as_ref().and_then(|best| self.content(&best.weights.sha256));
         let format = best.and_then(|path| format_of(&path)).map(|it| it.name().to_owned());
         RunStatus { format, session, ..status }

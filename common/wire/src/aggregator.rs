@@ -78,6 +78,29 @@ pub struct RunStatus {
     pub session: Option<SessionStatus>,
 }
 
+impl RunStatus {
+    /// Returns the status before the first request.
+    pub fn without_run(revision: u64) -> Self {
+        Self {
+            revision,
+            uid: String::new(),
+            run: 0,
+            phase: RunPhase::Preparing,
+            round: 0,
+            base: None,
+            tasks: Vec::new(),
+            workers: BTreeMap::new(),
+            history: Vec::new(),
+            best: None,
+            format: None,
+            present: None,
+            reason: None,
+            message: String::new(),
+            session: None,
+        }
+    }
+}
+
 /// The state of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -16,23 +16,7 @@ pub fn pin(digit: impl Display) -> KeyPin {
 
 /// Returns the status of a run in this phase, in which nothing has happened yet.
 pub fn run_status(uid: &str, run: u32, phase: RunPhase) -> RunStatus {
-    RunStatus {
-        revision: 1,
-        uid: uid.to_owned(),
-        run,
-        phase,
-        round: 0,
-        base: None,
-        tasks: Vec::new(),
-        workers: BTreeMap::new(),
-        history: Vec::new(),
-        best: None,
-        format: None,
-        present: None,
-        reason: None,
-        message: String::new(),
-        session: None,
-    }
+    RunStatus { uid: uid.to_owned(), run, phase, ..RunStatus::without_run(1) }
 }
 
 /// Returns the request of a first run with two rounds of these workers, which waits for all of them.

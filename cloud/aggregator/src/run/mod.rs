@@ -17,7 +17,7 @@ mod round;
 mod rows;
 mod session;
 mod stage;
-pub mod status;
+mod status;
 mod tasks;
 mod waiting;
 

@@ -1,31 +1,8 @@
 //! What the controller sees of a run.
 
-use std::collections::BTreeMap;
-
 use neptune_wire::aggregator::{ResultState, RunPhase, RunStatus, UpdateReport, WorkerResult};
 
 use super::{Problem, Run, Stage, Verdict};
-
-/// Returns the status before the first request.
-pub fn of_none(revision: u64) -> RunStatus {
-    RunStatus {
-        revision,
-        uid: String::new(),
-        run: 0,
-        phase: RunPhase::Preparing,
-        round: 0,
-        base: None,
-        tasks: Vec::new(),
-        workers: BTreeMap::new(),
-        history: Vec::new(),
-        best: None,
-        format: None,
-        present: None,
-        reason: None,
-        message: String::new(),
-        session: None,
-    }
-}
 
 impl Run {
     /// Returns the status that the HTTP API reports, with this revision.
