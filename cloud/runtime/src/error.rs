@@ -25,14 +25,6 @@ pub enum Error {
         /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The address of `--webhook-listen` cannot be bound.
-    #[error("--webhook-listen {address}: {source}")]
-    Webhook {
-        /// The address of `--webhook-listen`.
-        address: SocketAddr,
-        /// The error of the operating system.
-        source: std::io::Error,
-    },
     /// The URL of `--webhook-url` is invalid.
     #[error("--webhook-url {url:?}: {why}")]
     WebhookUrl {
@@ -83,7 +75,7 @@ impl Error {
             Self::Issue { .. } => Class::Refused,
             Self::Api { source: kube::Error::Api(status), .. } => Class::of_response(status.code),
             // Another program may end, and an address may appear with its network.
-            Self::Api { .. } | Self::Listen { .. } | Self::Webhook { .. } => Class::Transient,
+            Self::Api { .. } | Self::Listen { .. } => Class::Transient,
         }
     }
 

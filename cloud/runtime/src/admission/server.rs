@@ -62,9 +62,9 @@ const LIMITS: Limits = Limits {
 /// Binds the address without listening: until [`serve`] is called, connections are refused at once.
 ///
 /// # Errors
-/// [`Error::Webhook`] if the address is in use or does not belong to this host.
+/// [`Error::Listen`] if the address is in use or does not belong to this host.
 pub fn bind(address: SocketAddr) -> Result<TcpSocket, Error> {
-    let error = |source| Error::Webhook { address, source };
+    let error = |source| Error::Listen { flag: "--webhook-listen", address, source };
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
     let socket = socket.map_err(error)?;
     socket.set_reuseaddr(true).map_err(error)?;
