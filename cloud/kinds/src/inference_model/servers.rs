@@ -116,8 +116,11 @@ pub fn sum(rows: &[NodeServer], target: Option<&str>) -> ObservedServer {
     let versions: BTreeSet<_> =
         rows.iter().filter_map(|row| row.serving_version.as_deref()).collect();
     let versions: Vec<_> = versions.into_iter().collect();
-    let deciding = if is_ready { &others } else { &reachable };
-    let deciding = if reachable.is_empty() { &away } else { deciding };
+    let deciding = match reachable[..] {
+        [] => &away,
+        _ if is_ready => &others,
+        _ => &reachable,
+    };
     let Some(worst) = deciding.iter().max_by_key(|row| distance(row)) else {
         let message = "waiting for a node to match spec.nodeSelector";
         return Observed::Pending(Finding::new(Reason::ServerStarting, message));

@@ -103,35 +103,31 @@ pub fn of_nodes(observed: &ServiceObservation) -> (Option<JisConditionType>, Fin
     } else {
         (Some(Pending), waiting.finding().or(failed.finding()))
     };
-    let why = finding.map(|finding| {
-        let message = format!("{ready} of {desired} edge workers are running; {}", finding.message);
-        Finding::new(finding.reason, message)
-    });
-    (state, why.unwrap_or_else(|| running(observed, &groups)))
-}
-
-/// The reason of a service that is running, and what is not as it should be.
-fn running(observed: &ServiceObservation, groups: &Groups<'_>) -> Finding {
-    let (ready, desired) = (groups.ready, observed.edges.len());
-    let problems = groups.problems();
-    if !problems.is_empty() {
-        let message = format!("{ready} of {desired} edge workers are running; {problems}");
-        return Finding::new(Reason::SomeNodesNotReady, message);
-    }
-    let cloud = match &observed.cloud {
-        ObservedWorker::Updating(finding) | ObservedWorker::Degraded(finding) => Some(finding),
-        _ => None,
-    };
-    match groups.degraded.finding().or(cloud) {
-        Some(finding) => Finding::new(
-            finding.reason,
-            format!("{ready} of {desired} edge workers are running; {}", finding.message),
-        ),
+    let problem = finding.map(|finding| (finding.reason, finding.message.clone()));
+    let finding = match problem.or_else(|| remark(&observed.cloud, &groups)) {
+        Some((reason, why)) => {
+            Finding::new(reason, format!("{ready} of {desired} edge workers are running; {why}"))
+        }
         None => Finding::new(
             Reason::WorkersRunning,
             format!("{ready} of {desired} edge workers and the cloud worker are running"),
         ),
+    };
+    (state, finding)
+}
+
+/// What is not as it should be while a service is running, if there is something.
+fn remark(cloud: &ObservedWorker, groups: &Groups<'_>) -> Option<(Reason, String)> {
+    let problems = groups.problems();
+    if !problems.is_empty() {
+        return Some((Reason::SomeNodesNotReady, problems));
     }
+    let cloud = match cloud {
+        ObservedWorker::Updating(finding) | ObservedWorker::Degraded(finding) => Some(finding),
+        _ => None,
+    };
+    let finding = groups.degraded.finding().or(cloud)?;
+    Some((finding.reason, finding.message.clone()))
 }
 
 #[cfg(test)]
