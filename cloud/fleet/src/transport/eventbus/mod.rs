@@ -131,7 +131,7 @@ struct EventBusInner {
 }
 
 impl EventBus {
-    /// Binds the receiver's address. Nothing is posted or received before [`EventBus::run`].
+    /// Binds the receiver's address. Nothing is posted or received before `EventBus::run`.
     ///
     /// # Errors
     /// [`Error::Listen`], [`Error::Client`], [`Error::TopicPrefix`] or [`Error::TokenFile`]. A
