@@ -64,9 +64,9 @@ async fn until_rules(harness: &Harness, expected: &[&str]) -> Vec<DynamicObject>
     let expected: BTreeSet<_> = expected.iter().map(|name| (*name).to_owned()).collect();
     within(&format!("{expected:?}"), async {
         loop {
-            let found = rules(harness, "Rule").list(&ListParams::default()).await.unwrap().items;
-            if found.iter().map(ResourceExt::name_any).collect::<BTreeSet<_>>() == expected {
-                return found;
+            let items = rules(harness, "Rule").list(&ListParams::default()).await.unwrap().items;
+            if items.iter().map(ResourceExt::name_any).collect::<BTreeSet<_>>() == expected {
+                return items;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

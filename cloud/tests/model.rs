@@ -69,8 +69,8 @@ fn is_ready(status: &ModelStatus, value: &str, reason: &str) -> bool {
 }
 
 fn accuracy(status: &ModelStatus) -> Option<&str> {
-    let found = status.metrics.iter().find(|metric| metric.key == "accuracy");
-    found.map(|metric| metric.value.as_str())
+    let metric = status.metrics.iter().find(|metric| metric.key == "accuracy");
+    metric.map(|metric| metric.value.as_str())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -343,12 +343,12 @@ async fn candidate(harness: &Harness, name: &str, labels: &Value) -> String {
 
 /// Publishes that a worker of the sample measured these accuracies.
 fn measured(agent: &mut Agent, service: &str, models: &[(&str, &str, &str)], second: u32) {
-    let of = |(name, uid, accuracy): &(&str, &str, &str)| {
+    let entry = |(name, uid, accuracy): &(&str, &str, &str)| {
         json!({"model": name, "uid": uid, "format": "", "url": format!("/model/{name}.pb"),
             "time": format!("2026-01-02T00:00:{second:02}.000Z"),
             "metrics": [{"key": "accuracy", "value": accuracy}]})
     };
-    let models: Vec<_> = models.iter().map(of).collect();
+    let models: Vec<_> = models.iter().map(entry).collect();
     let key = key(Resource::JointInferenceServices, SERVICE);
     report(agent, &key, service, &json!({"output": {"models": models}}));
 }

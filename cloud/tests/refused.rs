@@ -108,7 +108,7 @@ async fn invalid_specs_are_refused_with_field_and_remedy() {
     let client = cluster.client();
     for Case { what, kind, change, field, message } in cases() {
         let causes = causes(&client, &sample(&kind, &change)).await;
-        let matches = |(at, found): &(String, String)| *at == field && found.contains(&message);
+        let matches = |(at, text): &(String, String)| *at == field && text.contains(&message);
         assert!(causes.iter().any(matches), "{what}: {causes:#?}");
         // The API server adds that it has not evaluated the rules, and refuses what does not fit
         // into a Scale again.

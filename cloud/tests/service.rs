@@ -96,8 +96,8 @@ async fn state_of_a_gateway_reaches_status_condition_event_and_metrics() {
         move |service: &JointInferenceService| {
             let status = service.status.clone().unwrap_or_default();
             let current = status.conditions.last().and_then(|last| last.reason.clone());
-            let found = status.gateway.and_then(|gateway| gateway.threshold);
-            found.as_deref() == Some(threshold) && current.as_deref() == Some(reason)
+            let actual = status.gateway.and_then(|gateway| gateway.threshold);
+            actual.as_deref() == Some(threshold) && current.as_deref() == Some(reason)
         }
     };
     let service = harness.until(SERVICE, "the figures", has("0.713", "WorkersRunning")).await;

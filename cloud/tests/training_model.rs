@@ -89,8 +89,8 @@ async fn status(
 
 /// A condition as `status reason`, and its message.
 fn condition(status: &TrainingModelStatus, type_: &str) -> (String, String) {
-    let found = status.conditions.iter().find(|condition| condition.type_ == type_);
-    found.map_or_else(Default::default, |c| {
+    let condition = status.conditions.iter().find(|condition| condition.type_ == type_);
+    condition.map_or_else(Default::default, |c| {
         (format!("{} {}", c.status, c.reason), c.message.clone())
     })
 }

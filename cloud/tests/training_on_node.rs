@@ -31,8 +31,9 @@ async fn status(
 
 /// The message of `Degraded`, if it has this status and reason.
 fn degraded(status: &TrainingModelStatus, expected: &str) -> Option<String> {
-    let found = status.conditions.iter().find(|condition| condition.type_ == "Degraded")?;
-    (format!("{} {}", found.status, found.reason) == expected).then(|| found.message.clone())
+    let condition = status.conditions.iter().find(|condition| condition.type_ == "Degraded")?;
+    (format!("{} {}", condition.status, condition.reason) == expected)
+        .then(|| condition.message.clone())
 }
 
 /// Two workers on two nodes, two rounds; the aggregator is on the first node.

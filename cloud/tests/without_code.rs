@@ -55,16 +55,16 @@ async fn message(harness: &Harness, reason: &str) -> String {
 
 /// Waits for a Service, and returns its name.
 async fn exposed(harness: &Harness) -> String {
-    let found = harness::within("the Service", async {
+    let waiting = harness::within("the Service", async {
         loop {
             let services = harness.api::<Service>().list(&ListParams::default()).await;
-            if let Some(found) = services.unwrap().items.pop() {
-                break found;
+            if let Some(service) = services.unwrap().items.pop() {
+                break service;
             }
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     });
-    found.await.name_any()
+    waiting.await.name_any()
 }
 
 #[tokio::test(flavor = "multi_thread")]

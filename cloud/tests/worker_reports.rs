@@ -211,7 +211,7 @@ async fn new_key_replaces_pods_and_their_tokens_stay_valid_meanwhile() {
 
     std::fs::write(&file, "fedcba9876543210").unwrap();
     let template = deployment.spec.as_ref().unwrap().template.clone();
-    let is_replaced = |found: &Deployment| found.spec.as_ref().unwrap().template != template;
+    let is_replaced = |current: &Deployment| current.spec.as_ref().unwrap().template != template;
     let deployment =
         harness.until::<Deployment>(&deployment.name_any(), "another template", is_replaced).await;
     report(&former["WORKER_REPORT_URL"], &json!({"status": "running"})).await;

@@ -26,9 +26,9 @@ pub enum Error {
     )]
     DiskFull { dir: PathBuf },
     #[error(
-        "database {path} was written by a newer neptune-edge (layout {found}, supported up to {known}); install that version again"
+        "database {path} was written by a newer neptune-edge (layout {layout}, supported up to {known}); install that version again"
     )]
-    NewerStore { path: PathBuf, found: u32, known: u32 },
+    NewerStore { path: PathBuf, layout: u32, known: u32 },
     #[error("database: {0}")]
     Store(#[from] rusqlite::Error),
     #[error("database: {0}")]

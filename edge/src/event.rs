@@ -29,11 +29,11 @@ pub enum AgentEvent {
     /// A step finished. `spec`: the hash of the started spec, and how often it was started before.
     StepDone { worker: WorkerName, outcome: StepOutcome, spec: Option<(String, u32)> },
     /// The result of checking a model at a local path.
-    LocalModel { key: ObjectKey, content_key: String, found: LocalModelEvent },
+    LocalModel { key: ObjectKey, content_key: String, event: LocalModelEvent },
     /// The count of a dataset changed. The report is in `artifacts/datasets`.
     DatasetChanged,
     /// A download progressed, finished or failed.
-    Download { source: ArtifactSource, found: DownloadEvent },
+    Download { source: ArtifactSource, event: DownloadEvent },
     /// The result of a health probe of a model server's version in a run of its container.
     ProbeDone { key: ObjectKey, version: String, run: String, answer: Result<(), ProbeFailure> },
     /// The address at which the node can be reached, if one was found.

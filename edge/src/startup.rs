@@ -251,7 +251,7 @@ fn node_context(config: &Config) -> NodeContext {
 fn gateway_user(agent: u32) -> u32 {
     let needed = CapabilitySet::CHOWN | CapabilitySet::DAC_OVERRIDE;
     let has_needed =
-        || rustix::thread::capabilities(None).is_ok_and(|found| found.effective.contains(needed));
+        || rustix::thread::capabilities(None).is_ok_and(|held| held.effective.contains(needed));
     if agent == 0 && has_needed() { NONROOT } else { agent }
 }
 

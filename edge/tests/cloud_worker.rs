@@ -69,8 +69,8 @@ async fn run(broker: &Broker, image: &BusyboxImage, dns: Ipv4Addr, hosts: Value)
 /// The result of the C library's resolver in the worker's container.
 fn resolve(agent: &Agent, host: &str) -> Option<String> {
     let command = format!("getent hosts {host} || true");
-    let found = harness::docker(&["exec", &agent.containers()[0], "/bin/sh", "-c", &command]);
-    found.split_whitespace().next().map(str::to_owned)
+    let output = harness::docker(&["exec", &agent.containers()[0], "/bin/sh", "-c", &command]);
+    output.split_whitespace().next().map(str::to_owned)
 }
 
 fn image() -> BusyboxImage {

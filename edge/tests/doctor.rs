@@ -101,8 +101,8 @@ async fn readable_or_malformed_registry_credentials_are_a_warning() {
         fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
         let output = agent.doctor(&["--json", "--registry-config", path]);
         assert!(!String::from_utf8_lossy(&output.stdout).contains("s3cret"), "{output:?}");
-        let found = levels(&output).into_iter().find(|(check, _)| check == "registries");
-        found.map(|(_, level)| level)
+        let registries = levels(&output).into_iter().find(|(check, _)| check == "registries");
+        registries.map(|(_, level)| level)
     };
     let valid = r#"{"auths": {"registry.example.org": {"username": "u", "password": "s3cret"}}}"#;
     assert_eq!(level(valid, 0o600).as_deref(), Some("ok"));
@@ -138,19 +138,19 @@ async fn cloud_of_each_gateway_is_called_at_the_address_that_it_uses() {
     let output = tokio::task::block_in_place(|| agent.doctor(&["--json", "--resolve", host]));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let checks = report["checks"].as_array().unwrap().iter();
-    let found: Vec<_> = checks.filter(|check| check["check"] == "cloud workers").collect();
+    let findings: Vec<_> = checks.filter(|check| check["check"] == "cloud workers").collect();
     let has = |level: &str, texts: &[&str]| {
         let is_it = |check: &&&Value| {
             let seen = check["seen"].as_str().unwrap();
             check["level"] == level && texts.iter().all(|text| seen.contains(text))
         };
-        assert_eq!(found.iter().filter(is_it).count(), 1, "{texts:?} in {found:#?}");
+        assert_eq!(findings.iter().filter(is_it).count(), 1, "{texts:?} in {findings:#?}");
     };
     has("ok", &[host, "default/jointinferenceservices/s", &format!("127.0.0.1:{port} answers")]);
     has("ok", &[host, "--resolve", "127.0.0.1"]);
     has("error", &[&format!("127.0.0.1:{closed}: connection refused")]);
     has("error", &["localhost", "TLS"]);
-    assert_eq!(found.len(), 4, "{found:#?}");
+    assert_eq!(findings.len(), 4, "{findings:#?}");
     server.abort();
 }
 
@@ -170,33 +170,33 @@ async fn secret_that_a_service_needs_is_named_until_it_is_readable() {
     let service = cloud.insert("default/jointinferenceservices/s", &gateway);
     cloud.index(&[("default/jointinferenceservices/s", &service)]);
     eventually("the object to be stored", || agent.log().contains("object received")).await;
-    let found = || {
+    let finding = || {
         let output = agent.doctor(&["--json"]);
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         let checks = report["checks"].as_array().unwrap().clone();
         let checks = checks.into_iter().filter(|check| check["check"] == "secrets");
-        let found: Vec<_> = checks
+        let findings: Vec<_> = checks
             .map(|check| (check["level"].clone(), check["seen"].as_str().unwrap().to_owned()))
             .collect();
-        let [(level, seen)] = &found[..] else { panic!("{output:?}") };
+        let [(level, seen)] = &findings[..] else { panic!("{output:?}") };
         (level.as_str().unwrap().to_owned(), seen.clone())
     };
-    let (level, seen) = found();
+    let (level, seen) = finding();
     assert_eq!(level, "error");
     assert!(seen.contains("does not exist; default/jointinferenceservices/s needs"), "{seen}");
     fs::create_dir(&secrets).unwrap();
     fs::set_permissions(&secrets, fs::Permissions::from_mode(0o700)).unwrap();
-    let (level, seen) = found();
+    let (level, seen) = finding();
     assert_eq!(level, "error");
     assert!(seen.contains("secrets/llm not found on the node; create it"), "{seen}");
     let file = secrets.join("llm");
     fs::write(&file, "s3cret").unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-    let (level, seen) = found();
+    let (level, seen) = finding();
     assert_eq!(level, "warning");
     assert!(seen.contains("every user of the node has access"), "{seen}");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o400)).unwrap();
-    let (level, seen) = found();
+    let (level, seen) = finding();
     assert_eq!(level, "ok");
     assert!(seen.ends_with(": 1 file, with all that services need"), "{seen}");
     assert!(!seen.contains("s3cret"));

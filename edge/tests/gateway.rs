@@ -559,8 +559,8 @@ async fn captured_samples_are_counted_by_their_dataset() {
     counted(asked.cloud).await;
     let user = node.gateway_user();
     for entry in fs::read_dir(&directory).unwrap() {
-        let found = entry.unwrap().metadata().unwrap();
-        assert_eq!((found.permissions().mode() & 0o777, found.uid()), (0o600, user));
+        let metadata = entry.unwrap().metadata().unwrap();
+        assert_eq!((metadata.permissions().mode() & 0o777, metadata.uid()), (0o600, user));
     }
     let captured = |report: &StatusReport| {
         let gateway = report.workers[0].gateway.as_ref();

@@ -297,13 +297,13 @@ impl Node {
 
     /// Waits for a problem of the gateway. Returns its text.
     async fn problem(&self, reason: GatewayProblemReason) -> String {
-        let of = |report: &StatusReport| {
+        let message = |report: &StatusReport| {
             let gateway = report.workers.first()?.gateway.clone()?;
             let mut problems = gateway.problems.into_iter();
             problems.find(|problem| problem.reason == reason).map(|problem| problem.message)
         };
-        let report = self.running(&format!("{reason:?}"), |report| of(report).is_some()).await;
-        of(&report).unwrap()
+        let report = self.running(&format!("{reason:?}"), |report| message(report).is_some()).await;
+        message(&report).unwrap()
     }
 
     async fn without_problems(&self) {

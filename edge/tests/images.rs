@@ -33,7 +33,7 @@ async fn only_unused_images_that_the_agent_pulled_are_removed() {
     }
     let repositories = ["unused", "tagged", "of-user", "wanted", "of-container"];
     let images = repositories.map(|repository| (repository, BusyboxImage::import()));
-    let (broker, registry) = (Broker::start().await, Registry::of(images).await);
+    let (broker, registry) = (Broker::start().await, Registry::public(images).await);
     let image = |repository| registry.image(repository);
     let pulled = repositories.map(|repository| BusyboxImage(image(repository)));
     let mut agent = Agent::new(&broker.url());

@@ -81,8 +81,8 @@ async fn model_evaluation_reaches_the_cloud_and_survives_a_restart() {
     assert_eq!(presence.url, files.url);
 
     let client = WorkerClient::connect(&agent, &worker);
-    let found = json!([{"url": "/models/small/big.bin", "metrics": {"accuracy": 0.93}}]);
-    client.publish_models("run", 10, &found).await;
+    let models = json!([{"url": "/models/small/big.bin", "metrics": {"accuracy": 0.93}}]);
+    client.publish_models("run", 10, &models).await;
     let report = cloud.status(SERVICE, "evaluated", accuracy("0.93")).await;
     let [output] = &report.output.models[..] else { panic!("{report:?}") };
     assert_eq!((output.model.as_str(), output.uid.as_str()), ("small", "uid-of-small"));
@@ -142,7 +142,7 @@ fn files_with(directory: &Path, content: &[u8]) -> usize {
     let number = |entry: fs::DirEntry| match entry.file_type() {
         Ok(kind) if kind.is_dir() => files_with(&entry.path(), content),
         Ok(kind) if kind.is_file() => {
-            usize::from(fs::read(entry.path()).is_ok_and(|found| found == content))
+            usize::from(fs::read(entry.path()).is_ok_and(|bytes| bytes == content))
         }
         _ => 0,
     };

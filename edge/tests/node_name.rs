@@ -13,8 +13,8 @@ use neptune_wire::{NodeProblemReason, NodeReport, StatusReport};
 /// The problem that another agent uses the node's name, if the node reports it.
 fn problem(report: &NodeReport) -> Option<&str> {
     let mut problems = report.problems.iter();
-    let found = problems.find(|it| it.reason == NodeProblemReason::NodeNameInUse);
-    found.map(|problem| problem.message.as_str())
+    let name_in_use = problems.find(|it| it.reason == NodeProblemReason::NodeNameInUse);
+    name_in_use.map(|problem| problem.message.as_str())
 }
 
 fn logged(agent: &Agent, text: &str) -> usize {

@@ -151,8 +151,8 @@ impl Site {
         let dataset = json!({"dataUrl": url, "format": "jsonl", "replicas": names});
         self.source.send(&dataset, &peers);
         for (number, (node, link)) in self.replicas.iter().zip(&self.links).enumerate() {
-            let of = json!({"node": self.source.agent.node, "deletions": "Follow"});
-            let dataset = json!({"dataUrl": "", "format": "jsonl", "replicaOf": of});
+            let source = json!({"node": self.source.agent.node, "deletions": "Follow"});
+            let dataset = json!({"dataUrl": "", "format": "jsonl", "replicaOf": source});
             let more = if number == 0 { more } else { &[] };
             node.send_with(&dataset, &[self.source.as_peer(&[link.address])], more);
         }

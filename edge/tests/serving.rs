@@ -70,7 +70,7 @@ impl Model {
         Self { name: unique("m"), image: image.0.clone(), port: free_port(), reload }
     }
 
-    fn of(&self, version: &Version) -> Value {
+    fn content(&self, version: &Version) -> Value {
         // The highest version answers, as with TensorFlow Serving.
         let script = format!(
             r#"cat > /cgi-bin/predict <<'END'
@@ -98,7 +98,7 @@ exec busybox httpd -f -p {} -h /"#,
     }
 
     fn held(&self, version: &Version) -> Value {
-        let mut content = self.of(version);
+        let mut content = self.content(version);
         content["serving"]["hold"] = json!(true);
         content
     }
@@ -138,7 +138,7 @@ async fn stalling(bytes: usize) -> String {
 }
 
 fn load(port: u16) -> Load<String> {
-    Load::of(move || async move { Model::ask(port).await.ok_or_else(|| "no answer".to_owned()) })
+    Load::start(move || async move { Model::ask(port).await.ok_or_else(|| "no answer".to_owned()) })
 }
 
 fn serving(report: &StatusReport) -> ModelServerReport {
@@ -200,7 +200,7 @@ async fn replaced_server_has_a_short_outage_and_rolls_back() {
     );
     let model = Model::new(&image, "replace");
 
-    cloud.insert(OBJECT, &model.of(&four));
+    cloud.insert(OBJECT, &model.content(&four));
     let report = cloud
         .status(OBJECT, "on its way", |report| serving(report).transition == Transition::InProgress)
         .await;
@@ -218,15 +218,15 @@ async fn replaced_server_has_a_short_outage_and_rolls_back() {
     assert_eq!(inspect(&id, "{{index .Config.Labels \"io.neptune.object\"}}"), OBJECT);
 
     let load = load(model.port);
-    cloud.insert(OBJECT, &model.of(&three));
+    cloud.insert(OBJECT, &model.content(&three));
     cloud.status(OBJECT, "serving 3", settled("3")).await;
     let result = load.end().await;
     assert_eq!(result.answers, ["4", "3"]);
     assert!(result.longest_outage < Duration::from_secs(2), "{result:?}");
-    cloud.insert(OBJECT, &model.of(&four));
+    cloud.insert(OBJECT, &model.content(&four));
     cloud.status(OBJECT, "serving 4 again", settled("4")).await;
 
-    cloud.insert(OBJECT, &model.of(&unhealthy));
+    cloud.insert(OBJECT, &model.content(&unhealthy));
     let report = cloud.status(OBJECT, "returned to 4", blocked("4", "5")).await;
     let status = serving(&report);
     assert_eq!((report.phase, status.last_good_version.as_deref()), (Phase::Failed, Some("4")));
@@ -236,7 +236,7 @@ async fn replaced_server_has_a_short_outage_and_rolls_back() {
     assert_eq!(Model::ask(model.port).await.as_deref(), Some("4"));
 
     // A version that cannot be downloaded does not affect the serving version.
-    let mut wrong = model.of(&three);
+    let mut wrong = model.content(&three);
     wrong["serving"]["model"]["sha256"] = json!("0".repeat(64));
     cloud.insert(OBJECT, &wrong);
     let report = cloud.status(OBJECT, "mismatched", blocked("4", "3")).await;
@@ -268,20 +268,20 @@ async fn watching_server_switches_versions_without_failed_request() {
         Version::serve("5", false).await,
     );
     let model = Model::new(&image, "watch");
-    cloud.insert(OBJECT, &model.of(&three));
+    cloud.insert(OBJECT, &model.content(&three));
     cloud.status(OBJECT, "serving 3", settled("3")).await;
     let container = agent.containers();
     assert!(inspect(&container[0], "{{json .Config.Env}}").contains("MODEL_URL=/models/m\""));
 
     let load = load(model.port);
-    cloud.insert(OBJECT, &model.of(&four));
+    cloud.insert(OBJECT, &model.content(&four));
     cloud.status(OBJECT, "serving 4", settled("4")).await;
     eventually("version 3 to be removed", || versions_on_disk(&agent) == ["4"]).await;
     let result = load.end().await;
     assert!(result.failed == 0 && result.answers == ["3", "4"], "{result:?}");
     assert_eq!(agent.containers(), container, "the same container");
 
-    cloud.insert(OBJECT, &model.of(&unhealthy));
+    cloud.insert(OBJECT, &model.content(&unhealthy));
     cloud.status(OBJECT, "returned to 4", blocked("4", "5")).await;
     eventually("version 5 to be removed", || versions_on_disk(&agent) == ["4"]).await;
     assert_eq!(Model::ask(model.port).await.as_deref(), Some("4"));
@@ -293,7 +293,7 @@ async fn watching_server_switches_versions_without_failed_request() {
         .status(OBJECT, "still blocked", |report| report.epoch == 2 && blocked("4", "5")(report))
         .await;
     assert_eq!(serving(&report).last_good_version.as_deref(), Some("4"));
-    cloud.insert(OBJECT, &model.of(&three));
+    cloud.insert(OBJECT, &model.content(&three));
     cloud.status(OBJECT, "serving 3", settled("3")).await;
     assert_eq!(agent.containers(), container, "the container was not replaced");
 
@@ -311,12 +311,12 @@ async fn agent_killed_during_a_switch_finishes_it() {
     let cloud = Cloud::connect(&agent);
     let versions = [Version::serve("3", true).await, Version::serve("4", true).await];
     let model = Model::new(&image, "replace");
-    cloud.insert(OBJECT, &model.of(&versions[0]));
+    cloud.insert(OBJECT, &model.content(&versions[0]));
     cloud.status(OBJECT, "serving 3", settled("3")).await;
     // Every kill happens in another step: download, stop, start, probation.
     for (round, after) in [30, 150, 400, 1200].into_iter().enumerate() {
         let version = &versions[(round + 1) % 2];
-        cloud.insert(OBJECT, &model.of(version));
+        cloud.insert(OBJECT, &model.content(version));
         sleep(Duration::from_millis(after)).await;
         agent.kill();
         agent.start();
@@ -336,7 +336,7 @@ async fn switch_can_be_held_and_an_image_can_contain_the_model() {
     let cloud = Cloud::connect(&agent);
     let (three, four) = (Version::serve("3", true).await, Version::serve("4", true).await);
     let model = Model::new(&image, "watch");
-    cloud.insert(OBJECT, &model.of(&three));
+    cloud.insert(OBJECT, &model.content(&three));
     cloud.status(OBJECT, "serving 3", settled("3")).await;
     let container = agent.containers();
     cloud.insert(OBJECT, &model.held(&four));
@@ -348,19 +348,19 @@ async fn switch_can_be_held_and_an_image_can_contain_the_model() {
     assert_eq!(versions_on_disk(&agent), ["3"]);
     // The version is downloaded already: its server is not needed.
     four.files.change(b"unavailable");
-    cloud.insert(OBJECT, &model.of(&four));
+    cloud.insert(OBJECT, &model.content(&four));
     cloud.status(OBJECT, "serving 4", settled("4")).await;
     assert_eq!(agent.containers(), container);
 
     // Switch to an image that contains the model and has no versions, only a port; and back.
-    let mut whole = model.of(&three);
+    let mut whole = model.content(&three);
     whole["serving"].as_object_mut().unwrap().remove("model");
     whole["serving"]["health"].as_object_mut().unwrap().remove("httpPath");
     cloud.insert(OBJECT, &whole);
     cloud.status(OBJECT, "serving an image", settled(&image.0)).await;
     assert_eq!(inspect(&agent.containers()[0], "{{len .Mounts}}"), "0");
     eventually("without versions", || versions_on_disk(&agent).is_empty()).await;
-    cloud.insert(OBJECT, &model.of(&three));
+    cloud.insert(OBJECT, &model.content(&three));
     cloud.status(OBJECT, "serving 3", settled("3")).await;
     assert_eq!((agent.containers().len(), versions_on_disk(&agent)), (1, vec!["3".to_owned()]));
 }
@@ -372,10 +372,10 @@ async fn download_progress_is_reported_and_a_newer_target_replaces_it() {
     let cloud = Cloud::connect(&agent);
     let (three, five) = (Version::serve("3", true).await, Version::serve("5", true).await);
     let model = Model::new(&image, "watch");
-    cloud.insert(OBJECT, &model.of(&three));
+    cloud.insert(OBJECT, &model.content(&three));
     cloud.status(OBJECT, "serving 3", settled("3")).await;
 
-    let mut stuck = model.of(&three);
+    let mut stuck = model.content(&three);
     let bytes = 4 << 20;
     stuck["serving"]["model"] =
         json!({"version": "4", "url": stalling(bytes).await, "directory": "/models/m"});
@@ -397,7 +397,7 @@ async fn download_progress_is_reported_and_a_newer_target_replaces_it() {
     let report = cloud.status(OBJECT, "refused", blocked("3", "4")).await;
     assert!(serving(&report).message.contains("metadata"), "{}", serving(&report).message);
 
-    cloud.insert(OBJECT, &model.of(&five));
+    cloud.insert(OBJECT, &model.content(&five));
     cloud.status(OBJECT, "serving 5", settled("5")).await;
 }
 
@@ -423,7 +423,7 @@ async fn server_changes_port_and_unused_models_are_removed() {
     );
     let model = Model::new(&image, "replace");
     for version in [&three, &four, &five] {
-        cloud.insert(OBJECT, &model.of(version));
+        cloud.insert(OBJECT, &model.content(version));
         cloud.status(OBJECT, "serving it", settled(&version.name)).await;
     }
     let digests = |versions: &[&Version]| {
@@ -433,15 +433,15 @@ async fn server_changes_port_and_unused_models_are_removed() {
     };
     eventually("version 3 to be removed", || models_on_disk(&agent) == digests(&[&four, &five]))
         .await;
-    cloud.insert(OBJECT, &model.of(&unhealthy));
+    cloud.insert(OBJECT, &model.content(&unhealthy));
     cloud.status(OBJECT, "returned to 5", blocked("5", "6")).await;
     assert!(models_on_disk(&agent).contains(&five.sha256));
-    cloud.insert(OBJECT, &model.of(&five));
+    cloud.insert(OBJECT, &model.content(&five));
     cloud.status(OBJECT, "serving 5", settled("5")).await;
 
     let moved =
         Model { port: free_port(), image: image.0.clone(), name: model.name.clone(), ..model };
-    cloud.insert(OBJECT, &moved.of(&five));
+    cloud.insert(OBJECT, &moved.content(&five));
     let answers = async {
         while Model::ask(moved.port).await.as_deref() != Some("5") {
             sleep(Duration::from_millis(50)).await;
@@ -466,11 +466,11 @@ async fn serving_version_is_restarted_while_next_image_is_missing() {
     let cloud = Cloud::connect(&agent);
     let (three, four) = (Version::serve("3", true).await, Version::serve("4", true).await);
     let model = Model::new(&image, "watch");
-    cloud.insert(OBJECT, &model.of(&three));
+    cloud.insert(OBJECT, &model.content(&three));
     cloud.status(OBJECT, "serving 3", settled("3")).await;
 
     let (_registry, silent) = silent_registry();
-    let mut next = model.of(&four);
+    let mut next = model.content(&four);
     next["serving"]["image"] = json!(silent);
     cloud.insert(OBJECT, &next);
     let pulling = |report: &StatusReport| {
@@ -501,11 +501,11 @@ async fn serving_version_is_restarted_while_next_image_is_missing() {
     // A newer target does not wait for the image of an older one.
     let (_registry, silent) = silent_registry();
     next["serving"]["image"] = json!(silent);
-    next["serving"]["model"] = model.of(&three)["serving"]["model"].clone();
+    next["serving"]["model"] = model.content(&three)["serving"]["model"].clone();
     cloud.insert(OBJECT, &next);
     let awaited = |report: &StatusReport| serving(report).message.contains(&silent);
     cloud.status(OBJECT, "the missing image", awaited).await;
-    cloud.insert(OBJECT, &model.of(&three));
+    cloud.insert(OBJECT, &model.content(&three));
     cloud.status(OBJECT, "serving 3", settled("3")).await;
     assert_eq!(image_of(&agent), image.0);
 }
@@ -519,7 +519,7 @@ async fn full_disk_reports_the_missing_bytes() {
     agent.start();
     let cloud = Cloud::connect(&agent);
     let model = Model::new(&image, "replace");
-    cloud.insert(OBJECT, &model.of(&Version::serve("3", true).await));
+    cloud.insert(OBJECT, &model.content(&Version::serve("3", true).await));
     let full = |report: &StatusReport| serving(report).trouble == Some(WorkerReason::DiskFull);
     let report = cloud.status(OBJECT, "the full disk", full).await;
     let message = serving(&report).message;

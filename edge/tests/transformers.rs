@@ -112,7 +112,7 @@ exec busybox httpd -f -p {{host}}:{port} -h /"#
     }
 
     /// Returns the content with the example as the transformer, which divides by `divisor`.
-    fn of(&self, version: &(String, FileServer), divisor: u32) -> Value {
+    fn content(&self, version: &(String, FileServer), divisor: u32) -> Value {
         let mut content = self.server(self.server_port, version);
         let dir = example();
         content["serving"]["transformer"] = json!({
@@ -128,9 +128,9 @@ exec busybox httpd -f -p {{host}}:{port} -h /"#
         content
     }
 
-    /// Returns the content of [`Pair::of`] without the proxy.
+    /// Returns the content of [`Pair::content`] without the proxy.
     fn without_proxy(&self, version: &(String, FileServer), divisor: u32) -> Value {
-        let mut content = self.of(version, divisor);
+        let mut content = self.content(version, divisor);
         let transformer = content["serving"]["transformer"].as_object_mut().unwrap();
         transformer.remove("proxy");
         transformer["env"]["PORT"] = json!(self.port.to_string());
@@ -182,7 +182,7 @@ fn answer(version: &str, numbers: [u32; 2]) -> Answer {
 
 fn load(pair: &Pair) -> Load<Answer> {
     let port = pair.port;
-    Load::of(move || ask(port))
+    Load::start(move || ask(port))
 }
 
 /// No request failed, and the requests left no hole in which a failure could hide. How many there are
@@ -245,7 +245,7 @@ async fn pair_switches_versions_without_failed_request() {
     let (three, four) = (version("3", true).await, version("4", true).await);
     let pair = Pair::new(&image, "watch");
     let first = format!("{}-transformer", pair.name);
-    apply(&cloud, &pair.of(&three, 8), "serving 3", settled("3")).await;
+    apply(&cloud, &pair.content(&three, 8), "serving 3", settled("3")).await;
     assert_eq!(pair.ask().await, Some(answer("3", [1, 2])));
     let containers = agent.containers();
     assert_eq!(containers.len(), 3, "the server, the transformer and the proxy");
@@ -255,7 +255,7 @@ async fn pair_switches_versions_without_failed_request() {
     assert!(mounts.contains(&format!("{} false", example().display())), "{mounts}");
 
     let load = load(&pair);
-    apply(&cloud, &pair.of(&four, 8), "serving 4", settled("4")).await;
+    apply(&cloud, &pair.content(&four, 8), "serving 4", settled("4")).await;
     let result = load.end().await;
     println!("switch of the version under load: {result:?}");
     no_request_failed(&result);
@@ -290,7 +290,7 @@ async fn pair_switches_versions_without_failed_request() {
     apply(&cloud, &pair.without_proxy(&four, 8), what, settled("4")).await;
     assert_eq!(agent.containers().len(), 2);
     eventually_answer(&pair, answer("4", [1, 2])).await;
-    apply(&cloud, &pair.of(&four, 4), "serving with a proxy", settled("4")).await;
+    apply(&cloud, &pair.content(&four, 4), "serving with a proxy", settled("4")).await;
     assert_eq!(agent.containers().len(), 3);
     eventually_answer(&pair, answer("4", [2, 4])).await;
     cloud.delete(OBJECT);
@@ -305,14 +305,15 @@ async fn transformers_are_replaced_and_rolled_back_without_failed_request() {
     let cloud = Cloud::connect(&agent);
     let four = version("4", true).await;
     let pair = Pair::new(&image, "replace");
-    apply(&cloud, &pair.of(&four, 8), "serving", settled("4")).await;
+    apply(&cloud, &pair.content(&four, 8), "serving", settled("4")).await;
     let server = container(&agent, &pair.name);
     let mut previous = pair.transformer(&agent).await;
 
     // Back and forth: each one starts in the place that the other one left.
     for (divisor, before, after) in [(4, [1, 2], [2, 4]), (8, [2, 4], [1, 2])] {
         let load = load(&pair);
-        apply(&cloud, &pair.of(&four, divisor), "serving with another one", settled("4")).await;
+        apply(&cloud, &pair.content(&four, divisor), "serving with another one", settled("4"))
+            .await;
         let result = load.end().await;
         println!("change of the transformer under load: {result:?}");
         no_request_failed(&result);
@@ -336,7 +337,7 @@ async fn transformers_are_replaced_and_rolled_back_without_failed_request() {
         (exits, "no labels", false),
         (ready_for_a_moment, "404", true),
     ] {
-        let mut failing = pair.of(&four, 4);
+        let mut failing = pair.content(&four, 4);
         failing["serving"]["transformer"]["command"] = json!(["python3", "-c", script]);
         let load = load(&pair);
         let what = "returned to the previous transformer";
@@ -356,7 +357,7 @@ async fn transformers_are_replaced_and_rolled_back_without_failed_request() {
 
     // The agent is killed while both run, and finishes the switch.
     let load = load(&pair);
-    cloud.insert(OBJECT, &pair.of(&four, 4));
+    cloud.insert(OBJECT, &pair.content(&four, 4));
     eventually("both", || pair.transformers(&agent).len() == 2).await;
     agent.kill();
     agent.start();
@@ -389,15 +390,15 @@ async fn failed_pair_returns_to_both_of_the_previous_one() {
     let cloud = Cloud::connect(&agent);
     let (three, unhealthy) = (version("3", true).await, version("5", false).await);
     let pair = Pair::new(&image, "replace");
-    apply(&cloud, &pair.of(&three, 8), "serving 3", settled("3")).await;
-    let failed = pair.of(&unhealthy, 4);
+    apply(&cloud, &pair.content(&three, 8), "serving 3", settled("3")).await;
+    let failed = pair.content(&unhealthy, 4);
     let report = apply(&cloud, &failed, "returned to 3", blocked("HealthCheckFailed")).await;
     assert_eq!(report.last_failure.unwrap().version, "5");
     eventually_answer(&pair, answer("3", [1, 2])).await;
 
     // The transformer's script is missing: the previous pair serves on.
     let containers = agent.containers();
-    let mut missing = pair.of(&three, 4);
+    let mut missing = pair.content(&three, 4);
     missing["serving"]["transformer"]["scripts"]["bootFile"] = json!("other.py");
     let report = apply(&cloud, &missing, "no script", blocked("TransformerFailed")).await;
     let message = report.message;
@@ -422,7 +423,7 @@ async fn pair_on_a_docker_network_shares_one_loopback() {
     let cloud = Cloud::connect(&agent);
     let (three, four) = (version("3", true).await, version("4", true).await);
     let pair = Pair::new(&image, "replace");
-    apply(&cloud, &pair.of(&three, 8), "serving 3", settled("3")).await;
+    apply(&cloud, &pair.content(&three, 8), "serving 3", settled("3")).await;
     assert_eq!(pair.ask().await, Some(answer("3", [1, 2])));
     let network = |worker: &str| {
         let id = container(&agent, worker);
@@ -438,14 +439,14 @@ async fn pair_on_a_docker_network_shares_one_loopback() {
 
     // Another transformer, in the network of the same container.
     let load = load(&pair);
-    apply(&cloud, &pair.of(&three, 4), "serving with another one", settled("3")).await;
+    apply(&cloud, &pair.content(&three, 4), "serving with another one", settled("3")).await;
     let result = load.end().await;
     println!("change of the transformer on a Docker network: {result:?}");
     no_request_failed(&result);
     assert_eq!(result.answers, [answer("3", [1, 2]), answer("3", [2, 4])]);
 
     // The next container of the server has another network, and the others follow.
-    apply(&cloud, &pair.of(&four, 8), "serving 4", settled("4")).await;
+    apply(&cloud, &pair.content(&four, 8), "serving 4", settled("4")).await;
     assert_eq!(pair.ask().await, Some(answer("4", [1, 2])));
     assert_eq!(network(&first), format!("container:{}", container(&agent, &pair.name)));
     docker(&["kill", &container(&agent, &pair.name)]);

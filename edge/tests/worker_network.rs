@@ -99,8 +99,8 @@ fn server(port: u16, text: &str) -> String {
 
 fn level(output: &Output, check: &str) -> Option<String> {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let found = report["checks"].as_array().unwrap().iter().find(|one| one["check"] == check)?;
-    Some(found["level"].as_str().unwrap().to_owned())
+    let finding = report["checks"].as_array().unwrap().iter().find(|one| one["check"] == check)?;
+    Some(finding["level"].as_str().unwrap().to_owned())
 }
 
 #[tokio::test]

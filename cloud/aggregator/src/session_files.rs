@@ -75,7 +75,7 @@ impl SessionFiles {
 
     /// Removes what the servers of other attempts wrote.
     pub fn remove_earlier(&self, attempt: SessionAttempt) -> io::Result<()> {
-        self.remove("out", |found| *found != *name(attempt))
+        self.remove("out", |other| *other != *name(attempt))
     }
 
     /// Removes directories by their name.
@@ -97,9 +97,10 @@ impl SessionFiles {
         };
         let mut earlier = Vec::new();
         for entry in entries {
-            let found = attempt_of(&entry?.file_name());
-            earlier
-                .extend(found.filter(|it| it.run == attempt.run && it.attempt < attempt.attempt));
+            let candidate = attempt_of(&entry?.file_name());
+            earlier.extend(
+                candidate.filter(|it| it.run == attempt.run && it.attempt < attempt.attempt),
+            );
         }
         earlier.sort_unstable_by_key(|it| std::cmp::Reverse(it.attempt));
         Ok(earlier)
@@ -123,7 +124,7 @@ impl SessionFiles {
     /// empty file.
     pub fn start(&self, attempt: SessionAttempt) -> io::Result<()> {
         let (path, name) = (self.root.join("in/start"), name(attempt));
-        if fs::read(&path).is_ok_and(|found| found == name.as_bytes()) {
+        if fs::read(&path).is_ok_and(|content| content == name.as_bytes()) {
             return Ok(());
         }
         durable::replace(&path, name.as_bytes(), Access::default(), Survives::PowerLoss)
@@ -282,8 +283,9 @@ mod tests {
         }
         let attempt = SessionAttempt { run: 1, attempt: 11 };
         files.create(attempt).unwrap();
-        let found: Vec<_> = files.earlier(attempt).unwrap().iter().map(|it| it.attempt).collect();
-        assert_eq!(found, [10, 2, 1]);
+        let attempts: Vec<_> =
+            files.earlier(attempt).unwrap().iter().map(|it| it.attempt).collect();
+        assert_eq!(attempts, [10, 2, 1]);
         assert!(!out("2-1").exists() && !out("other").exists());
     }
 

@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn id_is_the_digest_of_canonical_json() {
-        let (dataset, workload) = ("digits-a".parse().unwrap(), ContentHash::of(&"workload"));
+        let (dataset, workload) = ("digits-a".parse().unwrap(), ContentHash::compute(&"workload"));
         let identity = identity(&dataset, &workload);
         let json = format!(
             r#"{{"base":"77aa","dataset":"digits-a","kind":"train","round":2,"run":1,"seed":5,"uid":"u","worker":"a","workload":"{workload}"}}"#
@@ -104,8 +104,8 @@ mod tests {
 
     #[test]
     fn id_depends_on_each_part() {
-        let (dataset, workload) = ("digits-a".parse().unwrap(), ContentHash::of(&"workload"));
-        let (other, new) = ("digits-b".parse().unwrap(), ContentHash::of(&"other"));
+        let (dataset, workload) = ("digits-a".parse().unwrap(), ContentHash::compute(&"workload"));
+        let (other, new) = ("digits-b".parse().unwrap(), ContentHash::compute(&"other"));
         let first = identity(&dataset, &workload);
         let ids: BTreeSet<_> = [
             first,

@@ -67,7 +67,7 @@ struct Case {
 }
 
 impl Case {
-    fn of(samples: &[u64], behaviors: &[Behavior]) -> Self {
+    fn new(samples: &[u64], behaviors: &[Behavior]) -> Self {
         let workers = samples.iter().enumerate().map(|(at, samples)| {
             let behavior = behaviors.get(at).copied().unwrap_or(Behavior::Honest);
             (format!("w{at}"), Worker { samples: *samples, behavior })
@@ -97,7 +97,7 @@ impl Case {
             _ => Behavior::Honest,
         });
         let behaviors: Vec<_> = behaviors.collect();
-        let mut case = Self::of(&samples, &behaviors);
+        let mut case = Self::new(&samples, &behaviors);
         if random.bool() {
             case.min_workers = Some(random.u32(1..=u32::try_from(count).unwrap()));
         }
@@ -462,7 +462,7 @@ fn every_run_ends_or_names_an_action_that_ends_it() {
 #[test]
 fn unequal_shares_end_with_the_samples_of_all() {
     for min_workers in [None, Some(3)] {
-        let case = Case { min_workers, ..Case::of(&[600, 600, 6, 6, 6], &[]) };
+        let case = Case { min_workers, ..Case::new(&[600, 600, 6, 6, 6], &[]) };
         let world = ended(case).unwrap();
         let status = world.run.status(0);
         let samples: Vec<_> = status.history.iter().map(|it| it.samples).collect();
@@ -475,7 +475,7 @@ fn unequal_shares_end_with_the_samples_of_all() {
 fn run_continues_without_a_worker_that_sends_nan() {
     for samples in [vec![100; 3], vec![100; 4]] {
         let hostile = samples.len() - 2;
-        let world = ended(Case::of(&samples, &vec![Behavior::NotFinite; hostile])).unwrap();
+        let world = ended(Case::new(&samples, &vec![Behavior::NotFinite; hostile])).unwrap();
         let status = world.run.status(0);
         assert_eq!((status.phase, status.round), (RunPhase::Succeeded, 6), "{}", world.summary());
         assert_eq!(status.history[0].participants, 2);
@@ -484,7 +484,7 @@ fn run_continues_without_a_worker_that_sends_nan() {
 
 #[test]
 fn node_that_is_offline_for_minutes_is_waited_for() {
-    let world = ended(Case::of(&[100, 200, 300], &[Behavior::Away(300)])).unwrap();
+    let world = ended(Case::new(&[100, 200, 300], &[Behavior::Away(300)])).unwrap();
     let status = world.run.status(0);
     assert_eq!(status.phase, RunPhase::Succeeded, "{}", world.summary());
     let samples: Vec<_> = status.history.iter().map(|it| it.samples).collect();
@@ -494,7 +494,7 @@ fn node_that_is_offline_for_minutes_is_waited_for() {
 
 #[test]
 fn absent_worker_costs_the_grace_and_not_the_deadline() {
-    let world = ended(Case::of(&[100; 5], &[Behavior::Absent])).unwrap();
+    let world = ended(Case::new(&[100; 5], &[Behavior::Absent])).unwrap();
     for record in &world.run.status(0).history {
         assert!(record.seconds <= 20, "round {} took {} s", record.round, record.seconds);
         assert_eq!(record.participants, 4);

@@ -48,16 +48,16 @@ macro_rules! each_kind_body {
 /// enqueue::<K>(key))`. For a resource without a kind the value is the default.
 #[macro_export]
 macro_rules! with_kind {
-    ($of:expr, $alias:ident => $body:expr) => {
-        $crate::for_each_kind!($crate::with_kind_body!($of, $alias => $body))
+    ($value:expr, $alias:ident => $body:expr) => {
+        $crate::for_each_kind!($crate::with_kind_body!($value, $alias => $body))
     };
 }
 
 #[doc(hidden)]
 #[macro_export]
 macro_rules! with_kind_body {
-    ([$of:expr, $alias:ident => $body:expr] $($kind:ident($resource:ident, $field:ident, $gauge:literal);)*) => {
-        match $of {
+    ([$value:expr, $alias:ident => $body:expr] $($kind:ident($resource:ident, $field:ident, $gauge:literal);)*) => {
+        match $value {
             $(neptune_wire::Resource::$resource => {
                 type $alias = neptune_api::$kind;
                 $body

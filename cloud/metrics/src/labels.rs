@@ -61,7 +61,7 @@ label_values! {
 
 impl SwitchReason {
     /// The reason of a choice; `None` for the first one, which replaces nothing.
-    pub fn of(cause: SelectionCause) -> Option<Self> {
+    pub fn from_cause(cause: SelectionCause) -> Option<Self> {
         match cause {
             SelectionCause::First => None,
             SelectionCause::Better => Some(Self::Better),

@@ -152,7 +152,7 @@ impl Metrics {
 
     /// Records that a service uses another of the models that its labels select.
     pub fn model_switched(&self, cause: SelectionCause) {
-        if let Some(reason) = SwitchReason::of(cause) {
+        if let Some(reason) = SwitchReason::from_cause(cause) {
             self.model_switches.get_or_create(&ByCause { reason }).inc();
         }
     }

@@ -342,7 +342,7 @@ mod tests {
             samples("over-budget", 2),
             samples("unjudged", 5),
         ] {
-            assert!(page.lines().any(|found| found == line), "{line} in\n{page}");
+            assert!(page.lines().any(|it| it == line), "{line} in\n{page}");
         }
         assert_eq!(page.lines().filter(|line| !line.starts_with('#')).count(), 15, "{page}");
     }

@@ -106,7 +106,7 @@ fn read(path: &Path) -> Result<Calibration, Error> {
     let read = if path == Path::new("-") {
         std::io::stdin().read_to_string(&mut text).map(drop)
     } else {
-        fs::read_to_string(path).map(|found| text = found)
+        fs::read_to_string(path).map(|content| text = content)
     };
     read.map_err(|error| Error::Metrics(format!("--calibration {name}: {error}")))?;
     serde_json::from_str(&text).map_err(|error| {

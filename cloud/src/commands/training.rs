@@ -103,14 +103,14 @@ mod tests {
         let last = json!({"run": 2, "result": "Succeeded", "finished": "2026-01-01T00:00:00Z"});
         let active = model(json!({"run": 3, "lastRun": last}));
         let over = model(json!({"run": 2, "lastRun": last}));
-        let of = |model: &TrainingModel, is_restart| decide(model, "digits", is_restart);
+        let decision = |model: &TrainingModel, is_restart| decide(model, "digits", is_restart);
         let annotated = |name: &str, run: &str| json!({"metadata": {"annotations": {name: run}}});
-        let (patch, text) = of(&active, false).unwrap();
+        let (patch, text) = decision(&active, false).unwrap();
         assert_eq!(patch, annotated("neptune.io/stop-run", "3"));
         assert_eq!(text, "TrainingModel digits: run 3 stops; its last weights are kept\n");
-        assert_eq!(of(&active, true).unwrap().0, annotated("neptune.io/restart-run", "3"));
-        assert_eq!(of(&over, true).unwrap().0, annotated("neptune.io/restart-run", "2"));
-        assert!(of(&over, false).unwrap_err().contains("is over"));
-        assert!(of(&model(json!({})), true).unwrap_err().contains("has no run yet"));
+        assert_eq!(decision(&active, true).unwrap().0, annotated("neptune.io/restart-run", "3"));
+        assert_eq!(decision(&over, true).unwrap().0, annotated("neptune.io/restart-run", "2"));
+        assert!(decision(&over, false).unwrap_err().contains("is over"));
+        assert!(decision(&model(json!({})), true).unwrap_err().contains("has no run yet"));
     }
 }

@@ -279,17 +279,18 @@ fn task(
     base: Option<&ContentReference>,
 ) -> RunTask {
     let settings = &request.settings;
-    let of = &settings.workers[worker];
+    let worker_settings = &settings.workers[worker];
     let digest = Sha256::digest(format!("{}/{worker}/{round}", settings.seed));
     let seed = u64::from_be_bytes(digest[..8].try_into().unwrap()) >> 1;
     let id = canonical_json(&json!({
         "uid": request.uid, "run": request.run, "round": round, "kind": kind, "base": base,
-        "worker": worker, "dataset": of.dataset, "workload": settings.workload, "seed": seed,
+        "worker": worker, "dataset": worker_settings.dataset, "workload": settings.workload,
+        "seed": seed,
     }));
     RunTask {
         worker: worker.to_owned(),
-        node: of.node.clone(),
-        dataset: of.dataset.clone(),
+        node: worker_settings.node.clone(),
+        dataset: worker_settings.dataset.clone(),
         id: TaskId(hex(id.as_bytes())),
         kind,
         round,

@@ -245,7 +245,7 @@ impl State {
         let sync = self.replica.sync(AgentInstance("a".to_owned()), self.epoch);
         let topic = Topic::Sync(self.node.clone()).under(&TopicPrefix::default());
         self.outbox.retain(|message| message.topic != topic);
-        let payload = Payload::of(&neptune_wire::encode(&sync)).unwrap();
+        let payload = Payload::parse(&neptune_wire::encode(&sync)).unwrap();
         self.outbox.push(BatchMessage { topic, payload });
     }
 

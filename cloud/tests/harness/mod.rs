@@ -219,9 +219,9 @@ impl Harness {
             + 'static,
     {
         let condition = |object: Option<&K>| object.is_some_and(&matches);
-        let found = tokio::time::timeout(TIMEOUT, await_condition(self.api(), name, condition));
-        if let Ok(found) = found.await {
-            return found.unwrap().unwrap();
+        let waiting = tokio::time::timeout(TIMEOUT, await_condition(self.api(), name, condition));
+        if let Ok(object) = waiting.await {
+            return object.unwrap().unwrap();
         }
         let mut last = serde_json::to_value(self.api::<K>().get_opt(name).await.unwrap()).unwrap();
         last["metadata"]["managedFields"].take();
@@ -234,8 +234,8 @@ impl Harness {
         what: &str,
         matches: impl Fn(&Status) -> bool + Send + Sync,
     ) -> Status {
-        let is = |service: &JointInferenceService| matches(&Status::of(service));
-        Status::of(&self.until(SERVICE, what, is).await)
+        let is = |service: &JointInferenceService| matches(&Status::from_service(service));
+        Status::from_service(&self.until(SERVICE, what, is).await)
     }
 
     /// Waits for a Deployment, and returns it.
@@ -296,7 +296,7 @@ impl Harness {
     /// The value of a metric, by its name and labels; 0 if it is missing.
     pub async fn metric(&self, line: &str) -> u64 {
         let metrics = self.http("/metrics").await.unwrap_or_default();
-        let value = metrics.lines().find_map(|found| found.strip_prefix(line));
+        let value = metrics.lines().find_map(|it| it.strip_prefix(line));
         value.map_or(0, |value| value.trim().parse().unwrap())
     }
 

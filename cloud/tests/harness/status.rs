@@ -17,11 +17,11 @@ pub struct Status {
 }
 
 impl Status {
-    pub fn of(service: &JointInferenceService) -> Self {
+    pub fn from_service(service: &JointInferenceService) -> Self {
         let status = service.status.clone().unwrap_or_default();
         let metric = |key: &str| -> String {
-            let found = status.metrics.iter().find(|metric| metric.key == key);
-            found.map(|KeyValue { value, .. }| value.clone()).unwrap_or_default()
+            let entry = status.metrics.iter().find(|metric| metric.key == key);
+            entry.map(|KeyValue { value, .. }| value.clone()).unwrap_or_default()
         };
         let current = status.conditions.last().cloned();
         Self {

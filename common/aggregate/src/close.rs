@@ -336,13 +336,20 @@ mod tests {
 
     #[test]
     fn steps_count_only_if_all_report_some_and_have_samples() {
-        let of = |samples, norm, steps| Participant {
+        let with_steps = |samples, norm, steps| Participant {
             steps,
             ..participant(&format!("{norm}"), samples, norm)
         };
-        let known = of(10, 9.0, Some(90));
-        for other in [of(10, 1.0, None), of(10, 1.0, Some(0)), of(0, 1.0, Some(10))] {
-            let all = vec![of(10, 1.5, Some(10)), of(10, 1.25, Some(10)), known.clone(), other];
+        let known = with_steps(10, 9.0, Some(90));
+        for other in
+            [with_steps(10, 1.0, None), with_steps(10, 1.0, Some(0)), with_steps(0, 1.0, Some(10))]
+        {
+            let all = vec![
+                with_steps(10, 1.5, Some(10)),
+                with_steps(10, 1.25, Some(10)),
+                known.clone(),
+                other,
+            ];
             let record = close(rule(), all);
             assert_eq!(record.refused.len(), 1, "9 is above five times the median of the norms");
             assert!(!record.refused[0].is_per_step);

@@ -22,7 +22,7 @@ impl BoxSignal {
     ///
     /// # Errors
     /// No boxes, or a score that is not a number or out of range.
-    pub fn of(self, scores: &[f64]) -> Signal {
+    pub fn confidence(self, scores: &[f64]) -> Signal {
         check_units(scores)?;
         let boxes = length(scores.len());
         Ok(match self {
@@ -80,13 +80,13 @@ mod tests {
             (&[0.1], 0.0),
             (&[0.1, 0.9, 0.9], 2.0 / 3.0),
         ] {
-            assert!((ibt.of(scores).unwrap() - expected).abs() < 1e-9, "{scores:?}");
+            assert!((ibt.confidence(scores).unwrap() - expected).abs() < 1e-9, "{scores:?}");
         }
     }
 
     #[test]
     fn mean_score_is_the_mean() {
-        assert_eq!(BoxSignal::MeanScore.of(&[0.25, 0.75]), Ok(0.5));
+        assert_eq!(BoxSignal::MeanScore.confidence(&[0.25, 0.75]), Ok(0.5));
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
                 (&[0.5, 1.01], Unjudged::OutOfRange),
                 (&[-0.01], Unjudged::OutOfRange),
             ] {
-                assert_eq!(signal.of(scores), Err(reason), "{scores:?}");
+                assert_eq!(signal.confidence(scores), Err(reason), "{scores:?}");
             }
         }
         assert_eq!(scores(&[vec![0.0; 4]]), Err(Unjudged::Malformed));
@@ -115,7 +115,7 @@ mod tests {
         ) {
             prop_assume!(low + high > 0);
             let scores = [vec![0.4; low], vec![0.6; high]].concat();
-            let confidence = BoxSignal::Ibt { threshold_box: 0.5 }.of(&scores).unwrap();
+            let confidence = BoxSignal::Ibt { threshold_box: 0.5 }.confidence(&scores).unwrap();
             let low_share = length(low) / length(low + high);
             for threshold in [f64::from(hundredths) / 100.0, limit, low_share, 1.0 - low_share] {
                 prop_assert_eq!(
@@ -129,7 +129,7 @@ mod tests {
         #[test]
         fn no_scores_fail(scores in prop::collection::vec(prop::num::f64::ANY, 0..6)) {
             for signal in [BoxSignal::MeanScore, BoxSignal::Ibt { threshold_box: 0.5 }] {
-                if let Ok(confidence) = signal.of(&scores) {
+                if let Ok(confidence) = signal.confidence(&scores) {
                     prop_assert!((-1e-9..=1.0).contains(&confidence));
                 }
             }

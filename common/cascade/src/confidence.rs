@@ -29,7 +29,7 @@ impl ClassSignal {
     ///
     /// # Errors
     /// No values, one class, a value that is not a number or out of range.
-    pub fn of(self, values: &[f64], scores: ClassScores) -> Signal {
+    pub fn confidence(self, values: &[f64], scores: ClassScores) -> Signal {
         match scores {
             ClassScores::Probabilities => self.of_probabilities(values),
             ClassScores::Logits => self.of_probabilities(&softmax(values)?),
@@ -101,7 +101,7 @@ mod tests {
             (&[0.9, 0.1], [0.531_004_406, 0.9, 0.8]),
         ] {
             for (signal, expected) in ALL.into_iter().zip([entropy, max, margin]) {
-                let confidence = signal.of(probabilities, Probabilities).unwrap();
+                let confidence = signal.confidence(probabilities, Probabilities).unwrap();
                 assert!(
                     (confidence - expected).abs() < 1e-9,
                     "{signal:?} {probabilities:?}: {confidence}"
@@ -126,7 +126,7 @@ mod tests {
                 (&[0.5, 1.5], Probabilities, Unjudged::OutOfRange),
                 (&[0.5, -0.5], Probabilities, Unjudged::OutOfRange),
             ] {
-                assert_eq!(signal.of(values, scores), Err(reason), "{signal:?} {values:?}");
+                assert_eq!(signal.confidence(values, scores), Err(reason), "{signal:?} {values:?}");
             }
         }
     }
@@ -147,7 +147,7 @@ mod tests {
             logits in prop::collection::vec(-1e3..1e3_f64, 2..20),
         ) {
             for signal in ALL {
-                let confidence = signal.of(&logits, Logits).unwrap();
+                let confidence = signal.confidence(&logits, Logits).unwrap();
                 prop_assert!((-1e-9..=1.0 + 1e-9).contains(&confidence), "{confidence}");
             }
         }
@@ -159,7 +159,10 @@ mod tests {
             let mut turned = values.clone();
             turned.reverse();
             for signal in [ClassSignal::MaxProbability, ClassSignal::Margin] {
-                prop_assert_eq!(signal.of(&values, Probabilities), signal.of(&turned, Probabilities));
+                prop_assert_eq!(
+                    signal.confidence(&values, Probabilities),
+                    signal.confidence(&turned, Probabilities)
+                );
             }
         }
 
@@ -167,7 +170,7 @@ mod tests {
         fn no_input_fails(values in prop::collection::vec(prop::num::f64::ANY, 0..6)) {
             for signal in ALL {
                 for scores in [Probabilities, Logits] {
-                    if let Ok(confidence) = signal.of(&values, scores) {
+                    if let Ok(confidence) = signal.confidence(&values, scores) {
                         prop_assert!(confidence.is_finite());
                     }
                 }

@@ -17,7 +17,7 @@
 //! let ratio = Share::new(0.2).expect("a number from 0 to 1");
 //! let mut policy = Policy::new(Settings::new(Goal::UploadRatio(ratio), 0.5));
 //! // The edge's answer. 0.42 is a random number.
-//! let signal = ClassSignal::CrossEntropy.of(&[0.4, 0.3, 0.3], ClassScores::Probabilities);
+//! let signal = ClassSignal::CrossEntropy.confidence(&[0.4, 0.3, 0.3], ClassScores::Probabilities);
 //! assert_eq!(policy.decide(signal, Route::Open, 0.42), Decision::Hard);
 //! // The cloud's answer is the same class.
 //! policy.uploaded(signal.unwrap_or_default(), Upload::Answered(Some(true)));

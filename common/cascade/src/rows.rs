@@ -25,7 +25,7 @@ pub enum Element {
 
 impl Element {
     /// The element of a data type such as `FP32` or `BYTES`; `None` if it is unknown.
-    pub fn of(datatype: &str) -> Option<Self> {
+    pub fn from_datatype(datatype: &str) -> Option<Self> {
         Some(match datatype {
             "BOOL" | "UINT8" | "INT8" => Self::Fixed(1),
             "UINT16" | "INT16" | "FP16" | "BF16" => Self::Fixed(2),
@@ -416,7 +416,7 @@ mod tests {
         (shapes, elements).prop_flat_map(|((rows, rest), datatype)| {
             let shape: Vec<i64> = std::iter::once(rows).chain(rest).collect();
             let total = usize::try_from(shape.iter().product::<i64>()).unwrap();
-            let element = Element::of(datatype).unwrap();
+            let element = Element::from_datatype(datatype).unwrap();
             let data = match element {
                 Element::Fixed(size) => prop::collection::vec(any::<u8>(), total * size).boxed(),
                 Element::Bytes => {

@@ -46,7 +46,7 @@ impl TokenSignal {
     /// # Errors
     /// No tokens, a log-probability that is not finite or above 0, missing alternatives, or none
     /// that belongs to a label.
-    pub fn of(&self, tokens: &[Token<'_>]) -> Signal {
+    pub fn confidence(&self, tokens: &[Token<'_>]) -> Signal {
         if tokens.is_empty() {
             return Err(Unjudged::Empty);
         }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     fn judge(signal: &TokenSignal, tokens: &[Token<'_>]) -> Signal {
-        signal.of(tokens)
+        signal.confidence(tokens)
     }
 
     fn yes_or_no() -> TokenSignal {

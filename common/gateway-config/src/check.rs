@@ -41,7 +41,7 @@ impl Config {
         let plain = cloud.allow_plain_http;
         let problem =
             |field, url: &str, why| ConfigError::CloudUrl { field, url: url.to_owned(), why };
-        if let Some(why) = UrlProblem::of(&cloud.url, plain) {
+        if let Some(why) = UrlProblem::of_rest(&cloud.url, plain) {
             return Err(problem("cloud.url", &cloud.url, why));
         }
         let Some(url) = &cloud.grpc_url else { return Ok(()) };

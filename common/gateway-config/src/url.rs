@@ -27,7 +27,7 @@ pub enum UrlProblem {
 
 impl UrlProblem {
     /// What is wrong with the address of a server of REST.
-    pub fn of(url: &str, allows_http: bool) -> Option<Self> {
+    pub fn of_rest(url: &str, allows_http: bool) -> Option<Self> {
         let Ok(uri) = url.parse::<Uri>() else { return Some(Self::Malformed) };
         let Some(authority) = uri.authority() else { return Some(Self::NoHost) };
         if authority.as_str().contains('@') {
@@ -49,7 +49,7 @@ impl UrlProblem {
 
     /// What is wrong with the address of a server of gRPC: `http(s)://host:port`.
     pub fn of_grpc(url: &str, allows_http: bool) -> Option<Self> {
-        Self::of(url, allows_http).or_else(|| {
+        Self::of_rest(url, allows_http).or_else(|| {
             let uri: Uri = url.parse().ok()?;
             let has_path = !matches!(uri.path(), "" | "/");
             uri.port_u16().is_none().then_some(Self::NoPort).or(has_path.then_some(Self::Path))
@@ -103,7 +103,7 @@ mod tests {
             "http://[::1]:1",
             "http://localhost",
         ] {
-            assert_eq!(UrlProblem::of(url, false), None, "{url}");
+            assert_eq!(UrlProblem::of_rest(url, false), None, "{url}");
         }
         for (url, problem) in [
             ("", UrlProblem::Malformed),
@@ -115,8 +115,8 @@ mod tests {
             ("https://a/?k=1", UrlProblem::Query),
             ("https://a/#f", UrlProblem::Query),
         ] {
-            assert_eq!(UrlProblem::of(url, false), Some(problem), "{url}");
+            assert_eq!(UrlProblem::of_rest(url, false), Some(problem), "{url}");
         }
-        assert_eq!(UrlProblem::of("http://10.0.0.1", true), None);
+        assert_eq!(UrlProblem::of_rest("http://10.0.0.1", true), None);
     }
 }

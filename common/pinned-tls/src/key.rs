@@ -55,7 +55,7 @@ impl TlsKey {
     #[must_use]
     pub fn generate() -> Self {
         let pair = KeyPair::generate().expect("the system has random numbers");
-        Self::of(&pair).expect("a generated key can sign")
+        Self::from_pair(&pair).expect("a generated key can sign")
     }
 
     /// Parses a private key in PEM (PKCS #8).
@@ -67,7 +67,7 @@ impl TlsKey {
             origin: origin.to_owned(),
             why: why.to_string(),
         };
-        Self::of(&KeyPair::from_pem(pem).map_err(invalid)?).map_err(invalid)
+        Self::from_pair(&KeyPair::from_pem(pem).map_err(invalid)?).map_err(invalid)
     }
 
     /// Reads the key of a file, or makes one and writes it there. The file is complete or absent,
@@ -105,7 +105,7 @@ impl TlsKey {
         Arc::clone(&self.certified)
     }
 
-    fn of(pair: &KeyPair) -> Result<Self, rcgen::Error> {
+    fn from_pair(pair: &KeyPair) -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::new(["neptune".to_owned()])?;
         params.distinguished_name.push(DnType::CommonName, "neptune");
         params.not_before = date_time_ymd(1970, 1, 1);

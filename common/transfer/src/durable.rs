@@ -214,7 +214,7 @@ pub fn remove_file(path: &Path) -> io::Result<()> {
 /// # Errors
 /// It cannot be removed, or only a part of it.
 pub fn remove(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path).map(|found| found.is_dir()) {
+    match fs::symlink_metadata(path).map(|metadata| metadata.is_dir()) {
         Ok(true) => match fs::remove_dir_all(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,

@@ -172,10 +172,10 @@ mod tests {
 
     #[test]
     fn range_of_another_content_is_ignored() {
-        let of = |if_range| Selection::new(Some("bytes=5-"), Some(if_range), TAG, 10);
-        assert_eq!(of(TAG), Selection::Part(5, 9));
-        assert_eq!(of("\"bb\""), Selection::Whole);
-        assert_eq!(of("W/\"aa\""), Selection::Whole);
+        let selection = |if_range| Selection::new(Some("bytes=5-"), Some(if_range), TAG, 10);
+        assert_eq!(selection(TAG), Selection::Part(5, 9));
+        assert_eq!(selection("\"bb\""), Selection::Whole);
+        assert_eq!(selection("W/\"aa\""), Selection::Whole);
     }
 
     #[test]

@@ -240,7 +240,7 @@ pub fn redact(text: &str) -> String {
     let query = match query {
         "" => String::new(),
         query if is_redacted(query) => query.to_owned(),
-        query => format!("{REDACTED}{}", &ContentHash::of(&query).as_str()[..4]),
+        query => format!("{REDACTED}{}", &ContentHash::compute(&query).as_str()[..4]),
     };
     format!("{scheme}{shown}{query}")
 }

@@ -66,7 +66,7 @@ impl Payload {
     ///
     /// # Errors
     /// The payload is not JSON.
-    pub fn of(payload: &[u8]) -> serde_json::Result<Self> {
+    pub fn parse(payload: &[u8]) -> serde_json::Result<Self> {
         serde_json::from_slice(if payload.is_empty() { b"null" } else { payload }).map(Self)
     }
 }
@@ -148,10 +148,10 @@ mod tests {
 
     #[test]
     fn null_is_the_empty_payload() {
-        let payload = Payload::of(b"").unwrap();
+        let payload = Payload::parse(b"").unwrap();
         assert!(payload.is_empty() && payload.as_bytes().is_empty());
         assert_eq!(payload.to_string(), "null");
-        assert_eq!(Payload::of(b"{\"a\":1}").unwrap().as_bytes(), b"{\"a\":1}");
-        assert!(Payload::of(b"{").is_err());
+        assert_eq!(Payload::parse(b"{\"a\":1}").unwrap().as_bytes(), b"{\"a\":1}");
+        assert!(Payload::parse(b"{").is_err());
     }
 }

@@ -226,7 +226,7 @@ pub struct Delete {
 impl ObjectContent {
     /// Computes the hash of the content. Only the sender computes it; receivers compare it.
     pub fn hash(&self) -> ContentHash {
-        ContentHash::of(self)
+        ContentHash::compute(self)
     }
 }
 

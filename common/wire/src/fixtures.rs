@@ -28,7 +28,7 @@ pub fn run_request(workers: impl IntoIterator<Item = (String, RunWorker)>) -> Ru
         settings: RunSettings {
             min_workers: u32::try_from(workers.len()).ok(),
             workers,
-            workload: ContentHash::of(&"workload"),
+            workload: ContentHash::compute(&"workload"),
             rounds: 2,
             round_timeout_seconds: None,
             grace_seconds: None,

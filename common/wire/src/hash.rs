@@ -16,7 +16,7 @@ pub struct ContentHash(String);
 
 impl ContentHash {
     /// Computes the hash of a value.
-    pub fn of(value: &impl Serialize) -> Self {
+    pub fn compute(value: &impl Serialize) -> Self {
         let digest = Sha256::digest(canonical_json(value).as_bytes());
         let mut hex = String::with_capacity(32);
         for byte in &digest[..16] {
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn hash_depends_on_values_and_not_on_field_order() {
         let hash = |text: &str| {
-            ContentHash::of(&serde_json::from_str::<Value>(text).expect("test JSON is valid"))
+            ContentHash::compute(&serde_json::from_str::<Value>(text).expect("test JSON is valid"))
         };
         assert_eq!(
             hash(r#"{"a":1,"b":{"c":[1,2],"d":"x"}}"#),
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn hash_is_shown_as_its_digits() {
-        let hash = ContentHash::of(&json!({"a": "b"}));
+        let hash = ContentHash::compute(&json!({"a": "b"}));
         assert_eq!(hash.to_string(), "db4a7ecb114bc66c623a06c4ff6fe8da");
     }
 
@@ -111,7 +111,7 @@ mod tests {
     fn hash_is_stable_between_versions() {
         // sha256 of {"a":"b"}, computed with coreutils.
         assert_eq!(
-            ContentHash::of(&json!({"a": "b"})).as_str(),
+            ContentHash::compute(&json!({"a": "b"})).as_str(),
             "db4a7ecb114bc66c623a06c4ff6fe8da"
         );
     }

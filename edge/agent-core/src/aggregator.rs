@@ -40,7 +40,7 @@ pub struct AggregatorIdentity {
 
 impl AggregatorIdentity {
     /// Parses the labels. `None` for another container.
-    pub fn of(labels: &HashMap<String, String>) -> Option<Self> {
+    pub fn from_labels(labels: &HashMap<String, String>) -> Option<Self> {
         let label = |name: &str| labels.get(name).cloned();
         Some(Self {
             uid: label(AGGREGATOR)?,
@@ -144,7 +144,7 @@ mod tests {
         let first = spec(&wanted, "/d".into(), &context);
         let pin = KeyPin("sha256:00".to_owned());
         let labels = labels(&wanted, (&first, &pin), &context, &instance);
-        let identity = AggregatorIdentity::of(&labels).unwrap();
+        let identity = AggregatorIdentity::from_labels(&labels).unwrap();
         assert_eq!(identity.uid, "uid-1");
         assert!(identity.is_current((&first, &pin), &context, &instance));
         let other_key = KeyPin("sha256:01".to_owned());
@@ -156,6 +156,6 @@ mod tests {
         let later = AgentInstance("b".to_owned());
         assert!(!identity.is_current((&first, &pin), &context, &later));
         assert!(identity.is_of(&context, &later), "an earlier data directory of this node");
-        assert_eq!(AggregatorIdentity::of(&HashMap::new()), None);
+        assert_eq!(AggregatorIdentity::from_labels(&HashMap::new()), None);
     }
 }

@@ -170,11 +170,11 @@ fn spec_hashes_of_all_containers_are_stable_across_releases() {
             ["ab4c488569ce531379bd4c9140fb7c25", "cb1e85ac42cc758abaab2de4cf8b87e2"],
         ),
     ];
-    let found = cases.map(|(name, spec, _)| {
+    let computed = cases.map(|(name, spec, _)| {
         let hashes = [node_context(), strict_node()].map(|node| spec(&node).hash().to_string());
         (name, hashes)
     });
-    assert_eq!(found, cases.map(|(name, _, hashes)| (name, hashes.map(str::to_owned))));
+    assert_eq!(computed, cases.map(|(name, _, hashes)| (name, hashes.map(str::to_owned))));
 }
 
 #[test]

@@ -41,21 +41,24 @@ pub fn plan(
     elapsed: Duration,
     limits: &ImageGcLimits,
 ) -> ImageGcPlan {
-    let known = observed.iter().filter_map(|found| {
-        let image = images.get(&found.reference).filter(|image| image.id == found.id)?;
-        Some((found, image))
+    let known = observed.iter().filter_map(|candidate| {
+        let image = images.get(&candidate.reference).filter(|image| image.id == candidate.id)?;
+        Some((candidate, image))
     });
     let known: Vec<_> = known.collect();
     let mut unused: BTreeMap<&str, Vec<(&ObservedImage, Duration)>> = BTreeMap::new();
     let mut next = PulledImages::new();
-    for (found, image) in &known {
-        let has_use = |(other, _): &(&ObservedImage, _)| other.id == found.id && other.is_used;
+    for (candidate, image) in &known {
+        let has_use = |(other, _): &(&ObservedImage, _)| other.id == candidate.id && other.is_used;
         let is_used = known.iter().any(has_use);
         let age = if is_used { Duration::ZERO } else { image.unused.saturating_add(elapsed) };
         if !is_used {
-            unused.entry(&found.id).or_default().push((found, age));
+            unused.entry(&candidate.id).or_default().push((candidate, age));
         }
-        next.insert(found.reference.clone(), PulledImage { id: found.id.clone(), unused: age });
+        next.insert(
+            candidate.reference.clone(),
+            PulledImage { id: candidate.id.clone(), unused: age },
+        );
     }
     let removals = unused.into_values().map(|references| removal(&references));
     ImageGcPlan { images: next, removal: next_removal(removals.collect(), limits) }
@@ -65,10 +68,10 @@ pub fn plan(
 fn removal(references: &[(&ObservedImage, Duration)]) -> ImageRemoval {
     let (first, _) = references[0];
     // A reference with a digest is no tag.
-    let own_tags = references.iter().filter(|(found, _)| !found.reference.contains('@')).count();
+    let own_tags = references.iter().filter(|(image, _)| !image.reference.contains('@')).count();
     ImageRemoval {
         id: first.id.clone(),
-        references: references.iter().map(|(found, _)| found.reference.clone()).collect(),
+        references: references.iter().map(|(image, _)| image.reference.clone()).collect(),
         unused: references.iter().map(|(_, age)| *age).min().unwrap_or_default(),
         bytes: if first.tags > own_tags { 0 } else { first.size },
     }
@@ -190,16 +193,16 @@ mod tests {
     proptest! {
         #[test]
         fn collection_ends_within_the_limits_and_spares_used_and_young_images(
-            found in prop::collection::vec((0..5_u8, any::<bool>(), 1..3_usize, 0..48_u32), 0..12),
+            specs in prop::collection::vec((0..5_u8, any::<bool>(), 1..3_usize, 0..48_u32), 0..12),
             max_bytes in prop::option::of(0..400_u64),
             max_age in prop::option::of(2..40_u32),
         ) {
             let limits = ImageGcLimits { max_bytes, min_age: HOUR * 2, max_age: max_age.map(|age| HOUR * age) };
-            let mut images: Vec<ObservedImage> = found.iter().enumerate().map(|(n, (id, is_used, tags, _))| {
+            let mut images: Vec<ObservedImage> = specs.iter().enumerate().map(|(n, (id, is_used, tags, _))| {
                 let id = id.to_string();
                 ObservedImage { reference: format!("r:{n}"), size: 60, tags: *tags, id, is_used: *is_used }
             }).collect();
-            let hours: Vec<u32> = found.iter().map(|(_, _, _, hours)| *hours).collect();
+            let hours: Vec<u32> = specs.iter().map(|(_, _, _, hours)| *hours).collect();
             let mut pulled = records(&images, &hours);
             let initial = images.len();
             for _ in 0..=initial {

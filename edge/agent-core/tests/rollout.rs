@@ -686,7 +686,7 @@ const TRANSFORMER: ServerPart = ServerPart::Transformer(Slot::First);
 
 #[test]
 fn changed_transformer_behind_a_proxy_takes_the_other_slot() {
-    let of = |image: &str, version: &str, ports: Option<[u16; 2]>| {
+    let server_with = |image: &str, version: &str, ports: Option<[u16; 2]>| {
         let mut serving = transformed(version, "watch", image);
         let proxy = ports.map(|ports| TransformerProxy { image: "p".into(), ports });
         serving.transformer.as_mut().unwrap().proxy = proxy;
@@ -695,27 +695,27 @@ fn changed_transformer_behind_a_proxy_takes_the_other_slot() {
     let (ports, others) = (Some([13_502, 13_503]), Some([13_504, 13_505]));
     let slot = |state: &RolloutState| state.current.as_ref().unwrap().slot;
     let mut state = RolloutState::default();
-    state.start_trial(&of("t1", "4", ports));
+    state.start_trial(&server_with("t1", "4", ports));
     assert_eq!(slot(&state), Slot::First);
     state.pass_trial();
     // Each trial takes the slot that the last good one does not have.
     for image in ["t2", "t3"] {
-        state.start_trial(&of(image, "4", ports));
+        state.start_trial(&server_with(image, "4", ports));
         assert_eq!(slot(&state), Slot::Second);
     }
     state.pass_trial();
-    state.start_trial(&of("t4", "4", ports));
+    state.start_trial(&server_with("t4", "4", ports));
     assert_eq!(slot(&state), Slot::First);
     let stored = serde_json::to_value(&state).unwrap();
     assert_eq!(serde_json::from_value::<RolloutState>(stored).unwrap(), state);
     state.fail_trial("other", "r".into(), "m".into(), "t");
     assert_eq!(slot(&state), Slot::Second);
     // Another version keeps the container of the transformer, another proxy replaces all.
-    state.start_trial(&of("t3", "5", ports));
+    state.start_trial(&server_with("t3", "5", ports));
     assert_eq!(slot(&state), Slot::Second);
-    state.start_trial(&of("t5", "5", others));
+    state.start_trial(&server_with("t5", "5", others));
     assert_eq!(slot(&state), Slot::First);
-    state.start_trial(&of("t5", "5", None));
+    state.start_trial(&server_with("t5", "5", None));
     assert_eq!(slot(&state), Slot::First);
 }
 
@@ -813,7 +813,7 @@ fn failed_transformer_is_rolled_back_with_its_reason() {
 fn stored_rollout_state_has_stable_field_names() {
     let version = |name: &str| {
         let serving = serving(name, "watch");
-        json!({"id": ContentHash::of(&serving), "lineage": 2, "serving": serving})
+        json!({"id": ContentHash::compute(&serving), "lineage": 2, "serving": serving})
     };
     let stored = json!({
         "current": version("4"), "good": version("3"), "blocked": "some-id",

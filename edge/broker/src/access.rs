@@ -77,15 +77,16 @@ mod tests {
     use super::*;
 
     fn worker(name: &str) -> ClientIdentity {
-        ClientIdentity::Worker(name.parse().unwrap(), PasswordDigest::of("secret"))
+        ClientIdentity::Worker(name.parse().unwrap(), PasswordDigest::compute("secret"))
     }
 
     fn publish(identity: &ClientIdentity, topic: &str) -> Result<(), PublishRefusal> {
-        check_publish(identity, topic, &TopicPrefix::default(), |of| of.as_str() == "old").map(drop)
+        check_publish(identity, topic, &TopicPrefix::default(), |worker| worker.as_str() == "old")
+            .map(drop)
     }
 
     fn subscribes(identity: &ClientIdentity, filter: &str) -> bool {
-        may_subscribe(identity, filter, &TopicPrefix::default(), |of| of.as_str() == "old")
+        may_subscribe(identity, filter, &TopicPrefix::default(), |worker| worker.as_str() == "old")
     }
 
     #[test]

@@ -84,9 +84,9 @@ impl BrokerCredentials {
         let credentials = Self {
             address,
             allow_anonymous,
-            agent: PasswordDigest::of(&agent_password),
+            agent: PasswordDigest::compute(&agent_password),
             agent_password,
-            observer: PasswordDigest::of(&observer_password),
+            observer: PasswordDigest::compute(&observer_password),
             state: Mutex::default(),
             changes: watch::Sender::new(0),
             is_observed: watch::Sender::new(false),
@@ -116,7 +116,7 @@ impl BrokerCredentials {
     /// No random numbers are available.
     pub fn issue(&self, worker: &WorkerName) -> io::Result<BrokerLogin> {
         let password = unique_id()?;
-        let digest = PasswordDigest::of(&password);
+        let digest = PasswordDigest::compute(&password);
         let mut state = self.lock();
         let logins = state.workers.entry(worker.clone()).or_default();
         logins.starting.insert(digest);
@@ -128,7 +128,7 @@ impl BrokerCredentials {
 
     /// Accepts this login until the process exits. For a broker without observed containers.
     pub fn permit(&self, worker: &WorkerName, password: &str) {
-        let digest = PasswordDigest::of(password);
+        let digest = PasswordDigest::compute(password);
         self.lock().workers.entry(worker.clone()).or_default().observed.insert(digest);
         self.is_observed.send_replace(true);
     }
@@ -186,7 +186,7 @@ impl BrokerCredentials {
         login: Option<&Login>,
     ) -> Result<ClientIdentity, ConnectCode> {
         if let Some(login) = login {
-            let password = PasswordDigest::of(&login.password);
+            let password = PasswordDigest::compute(&login.password);
             match login.user.as_str() {
                 AGENT_USER if password == self.agent => return Ok(ClientIdentity::Agent),
                 OBSERVER_USER if password == self.observer => return Ok(ClientIdentity::Observer),
@@ -205,7 +205,7 @@ impl BrokerCredentials {
     }
 
     fn worker(&self, login: &Login) -> Result<ClientIdentity, ConnectCode> {
-        let password = PasswordDigest::of(&login.password);
+        let password = PasswordDigest::compute(&login.password);
         let worker: WorkerName = login.user.parse().map_err(|_| ConnectCode::BadLogin)?;
         let mut state = self.lock();
         let logins = state.workers.get_mut(&worker).ok_or(ConnectCode::BadLogin)?;
@@ -373,26 +373,26 @@ mod tests {
     #[tokio::test]
     async fn client_without_login_acts_only_for_containers_without_password() {
         let strict = credentials(false);
-        strict.set_observed(&[container(Some(PasswordDigest::of("x")))], |_| false);
+        strict.set_observed(&[container(Some(PasswordDigest::compute("x")))], |_| false);
         assert_eq!(strict.authenticate(None).await, Err(ConnectCode::NotAuthorized));
-        assert_eq!(strict.notes.of(&worker()), "");
+        assert_eq!(strict.notes.text(&worker()), "");
         strict.note_refusal("", None);
-        assert!(strict.notes.of(&worker()).contains("--allow-anonymous-workers"));
+        assert!(strict.notes.text(&worker()).contains("--allow-anonymous-workers"));
         // As after an upgrade of the agent.
         strict.set_observed(&[container(None)], |_| false);
         assert_eq!(strict.authenticate(None).await, Ok(ClientIdentity::Anonymous));
         assert!(strict.is_anonymous_allowed(&worker()));
         assert!(!strict.is_anonymous_allowed(&"other".parse().unwrap()));
         strict.note_anonymous(&worker());
-        assert!(strict.notes.of(&worker()).contains("an earlier agent created it"));
-        strict.set_observed(&[container(Some(PasswordDigest::of("x")))], |_| false);
+        assert!(strict.notes.text(&worker()).contains("an earlier agent created it"));
+        strict.set_observed(&[container(Some(PasswordDigest::compute("x")))], |_| false);
         assert!(!strict.is_valid(&ClientIdentity::Anonymous));
         let open = credentials(true);
-        open.set_observed(&[container(Some(PasswordDigest::of("x")))], |_| false);
+        open.set_observed(&[container(Some(PasswordDigest::compute("x")))], |_| false);
         assert_eq!(open.authenticate(None).await, Ok(ClientIdentity::Anonymous));
         assert!(open.is_anonymous_allowed(&worker()));
         open.note_anonymous(&worker());
-        assert!(open.notes.of(&worker()).contains("publishes without credentials"));
+        assert!(open.notes.text(&worker()).contains("publishes without credentials"));
     }
 
     #[tokio::test]
@@ -401,7 +401,7 @@ mod tests {
         credentials.set_observed(&[], |_| false);
         let [a, b, c] = ["a", "b", "c"].map(|name| name.parse::<WorkerName>().unwrap());
         let issued = [&a, &b, &c].map(|worker| login(&credentials.issue(worker).unwrap()));
-        let noted = || [&a, &b, &c].map(|worker| credentials.notes.of(worker));
+        let noted = || [&a, &b, &c].map(|worker| credentials.notes.text(worker));
         let none = [const { String::new() }; 3];
         // It may be any of the three, or none of them.
         credentials.note_refusal("mosqsub|1234", None);
@@ -432,7 +432,7 @@ mod tests {
         // The only one that is missing.
         credentials.issue(&c).unwrap();
         credentials.note_refusal("mosqsub|1234", None);
-        assert_ne!(credentials.notes.of(&c), "");
+        assert_ne!(credentials.notes.text(&c), "");
     }
 
     #[tokio::test]
@@ -443,7 +443,8 @@ mod tests {
         let authentication = credentials.authenticate(Some(&sent));
         let observation = async {
             tokio::task::yield_now().await;
-            credentials.set_observed(&[container(Some(PasswordDigest::of(password)))], |_| false);
+            credentials
+                .set_observed(&[container(Some(PasswordDigest::compute(password)))], |_| false);
         };
         let (identity, ()) = tokio::join!(authentication, observation);
         assert!(identity.is_ok());

@@ -273,7 +273,7 @@ mod tests {
     };
 
     fn worker(name: &str) -> ClientIdentity {
-        ClientIdentity::Worker(name.parse().unwrap(), PasswordDigest::of(name))
+        ClientIdentity::Worker(name.parse().unwrap(), PasswordDigest::compute(name))
     }
 
     struct Client {

@@ -90,7 +90,7 @@ impl WorkerNotes {
     }
 
     /// The remarks on a worker, as one text. Empty if there are none.
-    pub fn of(&self, worker: &WorkerName) -> String {
+    pub fn text(&self, worker: &WorkerName) -> String {
         let notes = self.lock();
         let notes = notes.get(worker).into_iter().flatten().map(ToString::to_string);
         notes.collect::<Vec<_>>().join("; ")
@@ -119,8 +119,8 @@ mod tests {
             notes.add(&worker, WorkerNote::Anonymous);
         }
         assert_eq!(changes.load(Ordering::Relaxed), 1);
-        assert!(notes.of(&worker).contains("use the user and password of MQTT_URL"));
+        assert!(notes.text(&worker).contains("use the user and password of MQTT_URL"));
         notes.remove(&worker, WorkerNote::Anonymous);
-        assert_eq!((notes.of(&worker).as_str(), changes.load(Ordering::Relaxed)), ("", 2));
+        assert_eq!((notes.text(&worker).as_str(), changes.load(Ordering::Relaxed)), ("", 2));
     }
 }

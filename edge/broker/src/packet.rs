@@ -455,15 +455,15 @@ mod tests {
         ) {
             let bytes = publish("neptune/workers/w/info", &payload, false, id);
             let mut decoder = Decoder::default();
-            let mut found = None;
+            let mut packet = None;
             for chunk in bytes.chunks(chunk) {
-                prop_assert!(found.is_none());
+                prop_assert!(packet.is_none());
                 decoder.buffer().extend_from_slice(chunk);
-                found = decoder.next().unwrap();
+                packet = decoder.next().unwrap();
             }
-            let Some(Packet::Publish(found)) = found else { panic!("no message") };
-            prop_assert_eq!(&*found.payload, &payload[..]);
-            prop_assert_eq!(found.id, id.unwrap_or(0));
+            let Some(Packet::Publish(message)) = packet else { panic!("no message") };
+            prop_assert_eq!(&*message.payload, &payload[..]);
+            prop_assert_eq!(message.id, id.unwrap_or(0));
         }
     }
 }

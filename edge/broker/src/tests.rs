@@ -150,10 +150,13 @@ async fn worker_reports_only_for_itself() {
     a.publish(message("neptune/workers/b/reload", "forged")).unwrap();
     timeout(TIMEOUT, a.flushed()).await.unwrap();
     b.publish(message("neptune/workers/b/info", "own")).unwrap();
-    let found = next_message(&mut received).await;
-    assert_eq!((found.topic.as_str(), &*found.payload), ("neptune/workers/b/info", &b"own"[..]));
-    assert!(credentials.notes.of(&name("a")).contains("use WORKER_INFO_TOPIC"));
-    assert_eq!(credentials.notes.of(&name("b")), "");
+    let delivered = next_message(&mut received).await;
+    assert_eq!(
+        (delivered.topic.as_str(), &*delivered.payload),
+        ("neptune/workers/b/info", &b"own"[..])
+    );
+    assert!(credentials.notes.text(&name("a")).contains("use WORKER_INFO_TOPIC"));
+    assert_eq!(credentials.notes.text(&name("b")), "");
     // The subscription of another worker's messages is refused.
     let (_spy, mut events) = link(&url_a, "spy", &["neptune/workers/b/info"]);
     let event = timeout(TIMEOUT, events.next()).await.unwrap().unwrap();
@@ -175,7 +178,7 @@ async fn client_without_login_is_refused_unless_allowed() {
         if allowed {
             assert_eq!(&*next_message(&mut received).await.payload, b"1");
         }
-        assert!(credentials.notes.of(&name("a")).contains("user and password of MQTT_URL"));
+        assert!(credentials.notes.text(&name("a")).contains("user and password of MQTT_URL"));
     }
 }
 
@@ -189,8 +192,8 @@ async fn reload_reaches_only_its_worker_and_later_subscribers() {
     agent.publish(reload).unwrap();
     timeout(TIMEOUT, agent.flushed()).await.unwrap();
     let (_a, mut events) = link(&url, "a", &[topic]);
-    let found = next_message(&mut events).await;
-    assert_eq!((found.retain, &*found.payload), (true, &b"path"[..]));
+    let delivered = next_message(&mut events).await;
+    assert_eq!((delivered.retain, &*delivered.payload), (true, &b"path"[..]));
     agent.publish(message(topic, "next")).unwrap();
     assert_eq!(&*next_message(&mut events).await.payload, b"next");
 }
@@ -220,8 +223,8 @@ async fn workers_message_is_never_retained() {
         a.publish(Message { retain: true, ..message(&topic, "x") }).unwrap();
     }
     a.publish(Message { retain: true, ..message("neptune/workers/a/info", "x") }).unwrap();
-    let found = next_message(&mut received).await;
-    assert!(!found.retain);
+    let delivered = next_message(&mut received).await;
+    assert!(!delivered.retain);
     timeout(TIMEOUT, a.flushed()).await.unwrap();
     let mut late = link(&credentials.agent_url(), "late", &["#", "neptune/workers/+/info"]);
     next_up(&mut late.1).await;
@@ -304,7 +307,7 @@ async fn attackers_delay_no_login_and_restart_no_broker() {
     let [connect_and_close, others @ ..] = Attack::all("/");
     let request = || logs_in(address, &login);
     judge("workers' broker", (address, 100), &[connect_and_close], request).await;
-    assert_eq!(refusals.of(SERVER, Refusal::PendingFull), 0);
+    assert_eq!(refusals.total(SERVER, Refusal::PendingFull), 0);
     judge("workers' broker", (address, 100), &others, request).await;
     assert_stayed_up(&mut received);
 }
@@ -317,7 +320,7 @@ async fn broker_that_refuses_its_probe_is_not_restarted_while_it_works() {
     let (a, _a) = link(&credentials.issue(&name("a")).unwrap().mqtt_url, "a", &[]);
     // Silent connections take all places of those without a login, for many probes.
     let (begun, mut silent) = (Instant::now(), Vec::new());
-    let refused = || refusals.of(SERVER, Refusal::PendingFull);
+    let refused = || refusals.total(SERVER, Refusal::PendingFull);
     while begun.elapsed() < Duration::from_secs(2) || refused() < 100 {
         silent.push(TcpStream::connect(address).await.unwrap());
         if silent.len() > 400 {
@@ -382,8 +385,8 @@ async fn worker_with_mqtt_5_is_refused_in_its_version_and_noted() {
     connect.insert(12, 0);
     connect[1] += 1;
     assert_eq!(send(address, &connect).await, [0x20, 3, 0, 0x84, 0]);
-    assert!(credentials.notes.of(&name("a")).contains("set the worker's client to MQTT 3.1.1"));
-    assert_eq!(credentials.notes.of(&name("b")), "");
+    assert!(credentials.notes.text(&name("a")).contains("set the worker's client to MQTT 3.1.1"));
+    assert_eq!(credentials.notes.text(&name("b")), "");
 }
 
 #[tokio::test]
@@ -487,9 +490,9 @@ async fn oversized_message_is_dropped_and_noted() {
     a.publish(message(topic, &"x".repeat(MAX_PAYLOAD + 1))).unwrap();
     timeout(TIMEOUT, a.flushed()).await.unwrap();
     a.publish(message(topic, &"y".repeat(MAX_PAYLOAD))).unwrap();
-    let found = next_message(&mut received).await;
-    assert_eq!((found.payload.len(), found.payload[0]), (MAX_PAYLOAD, b'y'));
-    assert!(credentials.notes.of(&name("a")).contains("above 64 KiB"));
+    let delivered = next_message(&mut received).await;
+    assert_eq!((delivered.payload.len(), delivered.payload[0]), (MAX_PAYLOAD, b'y'));
+    assert!(credentials.notes.text(&name("a")).contains("above 64 KiB"));
 }
 
 /// CONNECT with a login, a keep-alive in seconds, and a will on this topic.
@@ -546,8 +549,11 @@ async fn last_will_is_published_only_on_the_workers_own_topic() {
         client.write_all(&connect_with(&login, 60, Some(topic))).await.unwrap();
         read(&mut client, &[0x20, 2, 0, 0]).await;
     }
-    let found = next_message(&mut received).await;
-    assert_eq!((found.topic.as_str(), &*found.payload), ("neptune/workers/a/info", &b"will"[..]));
+    let delivered = next_message(&mut received).await;
+    assert_eq!(
+        (delivered.topic.as_str(), &*delivered.payload),
+        ("neptune/workers/a/info", &b"will"[..])
+    );
 }
 
 #[tokio::test]

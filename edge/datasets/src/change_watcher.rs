@@ -173,13 +173,13 @@ fn directories_of(
     }
     for end in [path, real] {
         for ancestor in end.ancestors().skip(1) {
-            let found = existing_directory(ancestor, false);
-            let is_last = found.is_some() && policy.check(ancestor).is_err();
+            let directory = existing_directory(ancestor, false);
+            let is_last = directory.is_some() && policy.check(ancestor).is_err();
             if !is_last && policy.resolve(ancestor).is_err() {
                 continue;
             }
             directories.extend(
-                found.filter(|above| directories.iter().all(|known| known.path != above.path)),
+                directory.filter(|above| directories.iter().all(|known| known.path != above.path)),
             );
             if is_last {
                 break;

@@ -161,13 +161,16 @@ mod tests {
     #[test]
     fn common_io_errors_have_their_own_variants() {
         let path = Path::new("/data/a.csv");
-        let of = |kind: io::ErrorKind| DatasetError::io(path, &io::Error::from(kind));
-        assert_eq!(of(io::ErrorKind::NotFound), DatasetError::NotFound { path: path.to_owned() });
+        let error = |kind: io::ErrorKind| DatasetError::io(path, &io::Error::from(kind));
         assert_eq!(
-            of(io::ErrorKind::PermissionDenied),
+            error(io::ErrorKind::NotFound),
+            DatasetError::NotFound { path: path.to_owned() }
+        );
+        assert_eq!(
+            error(io::ErrorKind::PermissionDenied),
             DatasetError::PermissionDenied { path: path.to_owned() }
         );
-        assert!(matches!(of(io::ErrorKind::TimedOut), DatasetError::Io { .. }));
+        assert!(matches!(error(io::ErrorKind::TimedOut), DatasetError::Io { .. }));
     }
 
     #[test]

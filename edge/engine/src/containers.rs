@@ -57,7 +57,7 @@ impl Docker {
         let mut labels = summary.labels.unwrap_or_default();
         let mut listed = ObservedContainer {
             id: summary.id,
-            identity: ContainerIdentity::of(&labels, node)?,
+            identity: ContainerIdentity::from_labels(&labels, node)?,
             state: ContainerState::Unknown,
             started_at: String::new(),
             sources: Vec::new(),

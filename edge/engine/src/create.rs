@@ -225,14 +225,14 @@ mod tests {
         assert_eq!(target.spec.env[MQTT_URL], "mqtt://s-w-1@127.0.0.1:1884");
         let login = BrokerLogin {
             mqtt_url: "mqtt://s-w-1:secret@127.0.0.1:1884".into(),
-            digest: PasswordDigest::of("secret"),
+            digest: PasswordDigest::compute("secret"),
         };
         let request = create_request(&container_identity(), &target.spec, Some(&login));
         let env = request.env.unwrap();
         let urls: Vec<_> = env.iter().filter(|entry| entry.starts_with("MQTT_URL=")).collect();
         assert_eq!(urls, ["MQTT_URL=mqtt://s-w-1:secret@127.0.0.1:1884"]);
         let labels = request.labels.unwrap();
-        assert_eq!(labels[PASSWORD_DIGEST], PasswordDigest::of("secret").to_string());
+        assert_eq!(labels[PASSWORD_DIGEST], PasswordDigest::compute("secret").to_string());
         assert!(labels.values().all(|label| !label.contains("secret")));
         // Another password is not another specification.
         assert_eq!(target.hash, target.spec.hash());

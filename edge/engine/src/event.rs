@@ -22,5 +22,5 @@ pub enum EngineEvent {
     /// The result of removing unused images.
     ImagesCollected(Result<CollectedImages, Problem>),
     /// The state of an image that a model server waits for.
-    ImagePull { image: String, found: ImageEvent },
+    ImagePull { image: String, event: ImageEvent },
 }

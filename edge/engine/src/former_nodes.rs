@@ -15,23 +15,26 @@ pub async fn remove_containers(
     former: BTreeSet<NodeName>,
 ) {
     let labels = labels_of_instance(&instance);
-    supervisor.sweep(
-        &labels,
-        |found| {
-            let node = former_node(&found.labels, &instance, &former);
-            if let Some(node) = node {
-                info!(container = found.id, %node, "removing a container of an earlier node name");
-            }
-            node.is_some()
-        },
-        |failures, problem| {
-            if failures == 1 {
-                warn!(
-                    problem = problem.message,
-                    "cannot remove containers of earlier node names; retrying"
-                );
-            }
-            ControlFlow::Continue(())
-        },
-    ).await;
+    supervisor
+        .sweep(
+            &labels,
+            |container| {
+                let node = former_node(&container.labels, &instance, &former);
+                if let Some(node) = node {
+                    let id = &container.id;
+                    info!(container = id, %node, "removing a container of an earlier node name");
+                }
+                node.is_some()
+            },
+            |failures, problem| {
+                if failures == 1 {
+                    warn!(
+                        problem = problem.message,
+                        "cannot remove containers of earlier node names; retrying"
+                    );
+                }
+                ControlFlow::Continue(())
+            },
+        )
+        .await;
 }

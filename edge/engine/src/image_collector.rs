@@ -104,9 +104,9 @@ impl Docker {
             };
             used.extend(image.and_then(|image| image.id));
         }
-        let mut found = BTreeMap::new();
+        let mut inspected = BTreeMap::new();
         for reference in pulled.keys().filter(|reference| !wanted.contains(*reference)) {
-            found.insert(reference, self.inspect_image(reference).await?);
+            inspected.insert(reference, self.inspect_image(reference).await?);
         }
         // Containers last: they may have been created meanwhile.
         let containers = self.socket().list(&[]).await?;
@@ -118,7 +118,7 @@ impl Docker {
                 let (reference, id) = (reference.clone(), record.id.clone());
                 return Some(ObservedImage { reference, id, size: 0, tags: 1, is_used: true });
             }
-            let image = found.remove(reference)??;
+            let image = inspected.remove(reference)??;
             let id = image.id?;
             Some(ObservedImage {
                 reference: reference.clone(),

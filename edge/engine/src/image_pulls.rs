@@ -58,9 +58,9 @@ impl<E: From<EngineEvent> + Send + 'static> ImagePulls<E> {
 
     /// Records an event of a pull task.
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-    pub fn on_event(&mut self, image: &str, found: ImageEvent) {
+    pub fn on_event(&mut self, image: &str, event: ImageEvent) {
         let Some(entry) = self.entries.get_mut(image) else { return };
-        entry.state = match found {
+        entry.state = match event {
             ImageEvent::Ready => ImageState::Ready,
             ImageEvent::EngineUnavailable(problem) => ImageState::Pulling(Some(problem)),
             ImageEvent::PullFailed(problem) => {
@@ -91,8 +91,8 @@ async fn pull_until_present<E: From<EngineEvent>>(
     events: mpsc::Sender<E>,
 ) {
     // The receiver is dropped only when the process exits.
-    let send = async |found| {
-        drop(events.send(EngineEvent::ImagePull { image: image.clone(), found }.into()).await);
+    let send = async |event| {
+        drop(events.send(EngineEvent::ImagePull { image: image.clone(), event }.into()).await);
     };
     let (mut failures, mut pull_at) = (0, Instant::now());
     loop {

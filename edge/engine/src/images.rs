@@ -23,8 +23,8 @@ const PULL_STALL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 impl Docker {
     /// Whether the image is on the node.
     pub async fn has_image(&self, image: &str) -> Result<bool, Problem> {
-        let found = self.inspect_image(image).await.map_err(|error| self.problem(&error))?;
-        Ok(found.is_some())
+        let details = self.inspect_image(image).await.map_err(|error| self.problem(&error))?;
+        Ok(details.is_some())
     }
 
     /// The image of this reference; `None` if it is not on the node.

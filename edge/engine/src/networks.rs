@@ -40,20 +40,20 @@ impl Docker {
     /// The engine does not answer.
     pub async fn network(&self, name: &str) -> Result<Option<Network>, Problem> {
         let options = None::<query::InspectNetworkOptions>;
-        let found = async { self.client()?.inspect_network(name, options).await };
-        match found.await {
-            Ok(found) => Ok(Some(network(found))),
+        let response = async { self.client()?.inspect_network(name, options).await };
+        match response.await {
+            Ok(details) => Ok(Some(network(details))),
             Err(error) if status_code(&error) == Some(404) => Ok(None),
             Err(error) => Err(self.problem(&error)),
         }
     }
 }
 
-fn network(found: NetworkInspect) -> Network {
-    let subnets = found.ipam.and_then(|ipam| ipam.config).unwrap_or_default();
+fn network(details: NetworkInspect) -> Network {
+    let subnets = details.ipam.and_then(|ipam| ipam.config).unwrap_or_default();
     let subnets = subnets.into_iter().filter_map(|subnet| {
         let gateway = subnet.gateway.and_then(|gateway| gateway.parse().ok());
         Some((subnet.subnet?.parse().ok()?, gateway))
     });
-    Network { driver: found.driver.unwrap_or_default(), subnets: subnets.collect() }
+    Network { driver: details.driver.unwrap_or_default(), subnets: subnets.collect() }
 }

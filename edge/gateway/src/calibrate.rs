@@ -86,7 +86,7 @@ pub async fn calibrate(args: &CalibrateArgs) -> Result<(), Error> {
 
 /// The servers, with the token of the cloud.
 fn prepared(service: &Service) -> Result<Servers<'_>, CalibrateError> {
-    let servers = Servers::of(service)?;
+    let servers = Servers::from_service(service)?;
     let file = service.config.cloud.as_ref().and_then(|cloud| cloud.token_file.as_deref());
     if let (Some(file), Some(cloud)) = (file, &service.cloud) {
         let failed = |reason| CalibrateError::Token { path: file.to_owned(), reason };
@@ -165,7 +165,7 @@ async fn ask_rows(
         Protocol::Oip => (format!("/v2/models/{model}/infer"), Method::POST),
         _ => (format!("/v1/models/{model}:predict"), Method::POST),
     };
-    let task = Task::of(protocol, &method, &edge_path).ok_or(CalibrateError::NoModel)?;
+    let task = Task::from_request(protocol, &method, &edge_path).ok_or(CalibrateError::NoModel)?;
     let cloud_name = service.cloud.as_ref().and_then(|cloud| cloud.model_name());
     let cloud_path = task.cloud_path(protocol, cloud_name.unwrap_or(model));
     let input = match protocol {

@@ -102,7 +102,7 @@ impl Decisions {
     /// Continues what was saved.
     pub fn resume(&mut self, model_version: Option<String>, saved: PolicyState) {
         self.policy = Policy::resume(self.settings, saved);
-        self.model_version = ModelVersion::of(model_version);
+        self.model_version = ModelVersion::new(model_version);
     }
 
     /// Continues what was saved with another version of the edge's model: the cap, and nothing of

@@ -82,7 +82,7 @@ impl Exchange {
     /// Returns when an answer of the cloud has to be there.
     fn cloud_deadline(&self, head: &Parts) -> Deadline {
         let total = clock::now() + self.service.config.cloud_total();
-        Deadline::of(total, self.client_deadline(head))
+        Deadline::earliest(total, self.client_deadline(head))
     }
 
     /// Returns when the client gives up, if the request states it.
@@ -167,7 +167,7 @@ pub async fn handle(
     let hosts = service.config.allowed_hosts.on(entrance.is_loopback);
     let checked = gateway.check(entrance.server, &parts, hosts);
     let hides_cors = hides_cors(&parts.headers, hosts);
-    let hops = Hops::of(&parts.headers, service.config.id.as_deref());
+    let hops = Hops::from_headers(&parts.headers, service.config.id.as_deref());
     let held = service.body_room.hold();
     let answers = service.answer_room.of_request(Arc::clone(&gateway.shadows) as _);
     let mut exchange = Exchange {

@@ -97,9 +97,9 @@ async fn logprobs(service: &Service) -> Option<Duration> {
             break;
         }
     }
-    let (found, pause) = concluded(&all);
-    if let Some(found) = found {
-        learn(service, found);
+    let (probed, pause) = concluded(&all);
+    if let Some(probed) = probed {
+        learn(service, probed);
     }
     pause
 }
@@ -118,20 +118,20 @@ fn concluded(all: &[Evidence]) -> (Option<Probed>, Option<Duration>) {
 }
 
 /// Uses what was found from now on, and logs a change.
-fn learn(service: &Service, found: Probed) {
+fn learn(service: &Service, probed: Probed) {
     let mut known = service.probed.write().unwrap_or_else(PoisonError::into_inner);
-    if *known == found {
+    if *known == probed {
         return;
     }
-    *known = found;
-    if found == Probed::None {
+    *known = probed;
+    if probed == Probed::None {
         warn!(
             "the edge's server gives no logprobs: every sample stays at the edge; use a server that \
              does, or name Random; it is asked again every {} s",
             AGAIN.as_secs()
         );
     } else {
-        info!("the edge's server gives log-probabilities: {}", found.as_str());
+        info!("the edge's server gives log-probabilities: {}", probed.as_str());
     }
 }
 
@@ -151,7 +151,7 @@ async fn ask(service: &Service, kind: Kind, path: &str, with_alternatives: bool)
         return Evidence::Nothing;
     };
     let Ok(body) = collect(body).await else { return Evidence::Nothing };
-    let reply = Reply::of(&body);
+    let reply = Reply::from_body(&body);
     Evidence::Gives(if reply.tokens() == 0 {
         Probed::None
     } else if reply.has_alternatives() {

@@ -102,7 +102,7 @@ pub fn problems(facts: &Facts<'_>) -> Vec<GatewayProblem> {
         ModelServerRefusesRequests, OutputsDiffer, OverBudget, ProtocolMismatch, RequestLoop,
         RequestsUndecided, SignalMissing, UpperAway,
     };
-    let found = [
+    let candidates = [
         (ModelServerDown, model_server_down(facts)),
         (ModelServerRefusesRequests, model_server_refuses_requests(facts)),
         (ProtocolMismatch, protocol_mismatch(facts)),
@@ -123,7 +123,7 @@ pub fn problems(facts: &Facts<'_>) -> Vec<GatewayProblem> {
     let problem = |(reason, message): (_, Option<String>)| {
         message.map(|message| GatewayProblem { reason, message })
     };
-    found.into_iter().filter_map(problem).collect()
+    candidates.into_iter().filter_map(problem).collect()
 }
 
 fn model_server_down(facts: &Facts<'_>) -> Option<String> {
@@ -368,8 +368,8 @@ mod tests {
         CloudState::LeftAlone { pause: Duration::from_millis(700), failures: 5 };
 
     fn assert_problem(facts: &Facts, reason: GatewayProblemReason, text: &str) {
-        let found = problems(facts);
-        let [problem] = &found[..] else { unreachable!("{found:?}") };
+        let problems = problems(facts);
+        let [problem] = &problems[..] else { unreachable!("{problems:?}") };
         assert_eq!((problem.reason, &*problem.message), (reason, text));
     }
 
@@ -534,8 +534,8 @@ mod tests {
         ] {
             let facts =
                 Facts { unjudged: Some(unjudged), signal: GatewaySignal::Scores, ..healthy() };
-            let found = problems(&facts);
-            let [problem] = &found[..] else { unreachable!("{found:?}") };
+            let problems = problems(&facts);
+            let [problem] = &problems[..] else { unreachable!("{problems:?}") };
             assert_eq!(problem.reason, reason);
             assert!(problem.message.contains(unjudged.as_str()), "{}", problem.message);
         }

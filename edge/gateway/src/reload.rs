@@ -35,10 +35,10 @@ struct WrittenFile {
 }
 
 impl WrittenFile {
-    fn of(path: &Path) -> Option<Self> {
-        let found = fs::metadata(path).ok()?;
-        let modified = (found.mtime(), found.mtime_nsec());
-        Some(Self { path: path.to_owned(), inode: found.ino(), modified })
+    fn from_path(path: &Path) -> Option<Self> {
+        let metadata = fs::metadata(path).ok()?;
+        let modified = (metadata.mtime(), metadata.mtime_nsec());
+        Some(Self { path: path.to_owned(), inode: metadata.ino(), modified })
     }
 }
 
@@ -81,7 +81,7 @@ impl Files {
         let Some(cloud) = &service.cloud else { return false };
         let file = service.config.cloud.as_ref().and_then(|cloud| cloud.token_file.as_deref());
         let Some(file) = file else { return false };
-        let now = WrittenFile::of(file);
+        let now = WrittenFile::from_path(file);
         let before = std::mem::replace(&mut self.token, now.clone());
         let is_written =
             before.zip(now).is_some_and(|(before, now)| before.path == now.path && before != now);

@@ -207,7 +207,8 @@ pub fn gateway_report(
         capture: capture.and_then(|capture| capture.problem.as_deref()),
         configuration,
     };
-    let estimated = |of: fn(&Estimate) -> f64| estimate.as_ref().map(of).and_then(Figure::new);
+    let estimated =
+        |field: fn(&Estimate) -> f64| estimate.as_ref().map(field).and_then(Figure::new);
     GatewayReport {
         signal: facts.signal,
         cloud: facts.cloud(),

@@ -176,7 +176,7 @@ impl Executor {
                 )));
             }
             let file = scripts.dir.join(&scripts.boot_file);
-            if !tokio::fs::metadata(&file).await.is_ok_and(|found| found.is_file()) {
+            if !tokio::fs::metadata(&file).await.is_ok_and(|metadata| metadata.is_file()) {
                 let file = file.display();
                 return Err(script_problem(format!(
                     "file {file} not found on the node; copy it to the node, or correct scriptDir and scriptBootFile"
@@ -211,8 +211,8 @@ impl Executor {
         if !is_of_agent(path, &self.context) {
             host_path::check(path, PathUse::Dataset, &self.context).await.map_err(problem)?;
         }
-        let found = tokio::fs::metadata(path).await;
-        found.map(drop).map_err(|_| problem("no longer exists on the node; retrying".to_owned()))
+        let metadata = tokio::fs::metadata(path).await;
+        metadata.map(drop).map_err(|_| problem("no longer exists on the node; retrying".to_owned()))
     }
 }
 

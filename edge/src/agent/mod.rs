@@ -302,7 +302,7 @@ impl Agent {
         let mut health = plan.health;
         if let Some(credentials) = &self.containers.executor.credentials {
             for (worker, health) in &mut health {
-                health.add_note(&credentials.notes.of(worker));
+                health.add_note(&credentials.notes.text(worker));
             }
         }
         self.gateways.add_notes(&mut health);

@@ -86,7 +86,7 @@ impl ModelServers {
     pub fn needs(&self, desired: &Desired) -> ServerNeeds {
         let targets = desired.servers.iter().filter(|(_, server)| server.refusal.is_none());
         let targets = targets.filter_map(|(key, server)| {
-            Some(ArtifactSource::of(&key.namespace, server.serving.model.as_ref()?))
+            Some(ArtifactSource::from_model(&key.namespace, server.serving.model.as_ref()?))
         });
         let kept = self.instances.values().flat_map(ModelServerInstance::kept_sources);
         let images = desired.servers.iter().flat_map(|(key, wanted)| {

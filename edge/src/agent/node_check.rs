@@ -34,7 +34,7 @@ impl Agent {
         {
             warn!("{}", problem.message);
         }
-        let refused = Refusal::ALL.map(|cause| self.refusals.of(SERVER, cause));
+        let refused = Refusal::ALL.map(|cause| self.refusals.total(SERVER, cause));
         let flood = self.flood.observe(refused.iter().sum(), now);
         let no_key = self.key.get().err().cloned();
         let problems = self.store.problem().into_iter().chain(contest).chain(flood).chain(no_key);

@@ -58,7 +58,7 @@ mod tests {
             NodeProblemReason::NodeNameInUse,
         ];
         for reason in reasons {
-            let of = |state, reason, message: &str| WorkerHealth {
+            let worker_health = |state, reason, message: &str| WorkerHealth {
                 state,
                 reason,
                 message: message.to_owned(),
@@ -66,8 +66,11 @@ mod tests {
             };
             let starting = Some(WorkerReason::Starting);
             let mut health: BTreeMap<WorkerName, WorkerHealth> = [
-                ("running".parse().unwrap(), of(WorkerState::Running, None, "")),
-                ("waiting".parse().unwrap(), of(WorkerState::Pending, starting, "is starting")),
+                ("running".parse().unwrap(), worker_health(WorkerState::Running, None, "")),
+                (
+                    "waiting".parse().unwrap(),
+                    worker_health(WorkerState::Pending, starting, "is starting"),
+                ),
             ]
             .into();
             let problem = NodeProblem { reason, message: "remedy".into() };
@@ -75,8 +78,8 @@ mod tests {
             let note = format!("{reason:?}: remedy");
             let degraded = Some(WorkerReason::WorkerDegraded);
             let expected = [
-                of(WorkerState::Running, degraded, &note),
-                of(WorkerState::Pending, starting, &format!("is starting; {note}")),
+                worker_health(WorkerState::Running, degraded, &note),
+                worker_health(WorkerState::Pending, starting, &format!("is starting; {note}")),
             ];
             assert!(health.into_values().eq(expected), "{reason:?}");
         }

@@ -59,11 +59,11 @@ impl Agent {
             AgentEvent::StepDone { worker, outcome, spec } => {
                 self.on_step_done(&worker, outcome, spec, now);
             }
-            AgentEvent::LocalModel { key, content_key, found } => {
-                self.artifacts.models.on_event(&key, &content_key, found);
+            AgentEvent::LocalModel { key, content_key, event } => {
+                self.artifacts.models.on_event(&key, &content_key, event);
             }
-            AgentEvent::Download { source, found } => {
-                self.artifacts.downloads.on_event(&source, found);
+            AgentEvent::Download { source, event } => {
+                self.artifacts.downloads.on_event(&source, event);
             }
             AgentEvent::Content(event) => self.on_content(event),
             AgentEvent::ProbeDone { key, version, run, answer } => {
@@ -111,8 +111,8 @@ impl Agent {
             EngineEvent::ImagesCollected(result) => {
                 self.images.on_collected(result, &mut self.store);
             }
-            EngineEvent::ImagePull { image, found } => {
-                self.artifacts.images.on_event(&image, found);
+            EngineEvent::ImagePull { image, event } => {
+                self.artifacts.images.on_event(&image, event);
             }
         }
     }

@@ -340,9 +340,9 @@ fn log(id: &TaskId, before: &TaskInstance, after: &TaskInstance) {
         info!(task = id.0, state = ?after.record.state, "training task changed");
     }
     let problem = |task: &TaskInstance| task.problem.clone().or(task.record.problem.clone());
-    if let Some(found) = problem(after)
-        && problem(before).as_ref() != Some(&found)
+    if let Some(current) = problem(after)
+        && problem(before).as_ref() != Some(&current)
     {
-        warn!(task = id.0, reason = ?found.reason, problem = found.message, "training task");
+        warn!(task = id.0, reason = ?current.reason, problem = current.message, "training task");
     }
 }

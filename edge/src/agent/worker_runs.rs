@@ -45,7 +45,7 @@ impl WorkerPool {
             let facts = WorkerRunFacts {
                 policy: wanted.restart_policy(),
                 spec_hash: &container.identity.spec_hash,
-                reported: ReportedStatus::of(self.counts.status(&wanted.uid, name)),
+                reported: ReportedStatus::parse(self.counts.status(&wanted.uid, name)),
                 is_interrupted: is_rebooted || containers.is_interrupted(&container.id),
             };
             let before = run.and_then(|run| run.finished.clone());

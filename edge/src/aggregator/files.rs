@@ -42,8 +42,8 @@ pub fn prepare(directory: &Path, user: u32, agent: u32) -> Result<TlsKey, KeyErr
 fn give(path: &Path, user: u32) -> io::Result<()> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    let found = file.metadata()?;
-    if !found.is_dir() && found.nlink() != 1 {
+    let metadata = file.metadata()?;
+    if !metadata.is_dir() && metadata.nlink() != 1 {
         return Err(io::Error::other("it has a second name; remove the file"));
     }
     fchown(&file, Some(user), Some(user))

@@ -140,9 +140,9 @@ impl AggregatorRun {
     /// Whether a container is that of this specification and key, or another one of the aggregator.
     fn claim(&self, labels: &HashMap<String, String>, own: (&ContainerSpec, &KeyPin)) -> Claim {
         let TrainingNode { context, instance, .. } = &self.node;
-        match AggregatorIdentity::of(labels) {
-            Some(found) if found.uid == self.uid && found.is_of(context, instance) => {
-                let is_current = found.is_current(own, context, instance);
+        match AggregatorIdentity::from_labels(labels) {
+            Some(identity) if identity.uid == self.uid && identity.is_of(context, instance) => {
+                let is_current = identity.is_current(own, context, instance);
                 if is_current { Claim::Current } else { Claim::Outdated }
             }
             _ => Claim::Foreign,
@@ -169,8 +169,9 @@ impl AggregatorRun {
     async fn remove(self) {
         let mut failures = 0;
         loop {
-            let is_own =
-                |found: &FoundContainer| uid_of(&self.node, found).as_ref() == Some(&self.uid);
+            let is_own = |container: &FoundContainer| {
+                uid_of(&self.node, container).as_ref() == Some(&self.uid)
+            };
             let removed = self.node.supervisor.remove_unwanted(&labels(), is_own).await;
             let directory = self.directory();
             let removed = match removed {
@@ -202,13 +203,13 @@ pub fn labels() -> [String; 1] {
 }
 
 /// The UID of an aggregator of this node; `None` for another container.
-pub fn uid_of(node: &TrainingNode, found: &FoundContainer) -> Option<String> {
-    let identity = AggregatorIdentity::of(&found.labels)?;
+pub fn uid_of(node: &TrainingNode, container: &FoundContainer) -> Option<String> {
+    let identity = AggregatorIdentity::from_labels(&container.labels)?;
     identity.is_of(&node.context, &node.instance).then_some(identity.uid)
 }
 
-fn engine(found: Problem) -> AggregatorProblem {
-    problem(&format!("{:?}", found.reason), found.message)
+fn engine(failure: Problem) -> AggregatorProblem {
+    problem(&format!("{:?}", failure.reason), failure.message)
 }
 
 fn problem(reason: &str, detail: String) -> AggregatorProblem {

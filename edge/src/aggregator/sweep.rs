@@ -16,8 +16,9 @@ use crate::{event::AgentEvent, training::job::TrainingNode};
 /// Removes all aggregators except these, and reports the end.
 pub fn sweep(node: TrainingNode, known: BTreeSet<String>) {
     tokio::spawn(async move {
-        let is_unknown =
-            |found: &FoundContainer| uid_of(&node, found).is_some_and(|uid| !known.contains(&uid));
+        let is_unknown = |container: &FoundContainer| {
+            uid_of(&node, container).is_some_and(|uid| !known.contains(&uid))
+        };
         let labels = labels();
         node.supervisor
             .sweep(&labels, is_unknown, |failures, problem| {

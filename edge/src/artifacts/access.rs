@@ -12,8 +12,8 @@ pub const SEARCH: u32 = 0o1;
 /// Whether a process of this user has the permissions `needed` of a file. It has the group of the
 /// same number, no other groups and no capabilities, as the containers of the agent. A file with an
 /// access control list counts as permitted: the list may say so.
-pub fn permits(path: &Path, found: &Metadata, user: u32, needed: u32) -> bool {
-    by_mode((found.mode(), found.uid(), found.gid()), user, needed)
+pub fn permits(path: &Path, metadata: &Metadata, user: u32, needed: u32) -> bool {
+    by_mode((metadata.mode(), metadata.uid(), metadata.gid()), user, needed)
         || rustix::fs::getxattr_query(path, "system.posix_acl_access").is_ok()
 }
 
@@ -47,8 +47,8 @@ mod tests {
             (0o744, 0, 0, READ | SEARCH, false),
             (0o755, 0, 0, READ | WRITE | SEARCH, false),
         ] {
-            let found = by_mode((mode, owner, group), 65_532, needed);
-            assert_eq!(found, expected, "{mode:o} of {owner}:{group}");
+            let is_permitted = by_mode((mode, owner, group), 65_532, needed);
+            assert_eq!(is_permitted, expected, "{mode:o} of {owner}:{group}");
         }
         // Root in a container has no capabilities.
         assert!(!by_mode((0o600, 65_532, 65_532), 0, READ));

@@ -119,8 +119,8 @@ impl Downloads {
         let (sender, progress) = watch::channel(FetchProgress::default());
         // To find a local file without a digest its path is accessed, which may block: the task does
         // that.
-        let found = if want.is_found_by_path() { None } else { self.store.find(&want) };
-        if let Some(artifact) = found {
+        let stored = if want.is_found_by_path() { None } else { self.store.find(&want) };
+        if let Some(artifact) = stored {
             let local_artifact = local_artifact(&artifact, &want);
             return DownloadEntry {
                 task: None,
@@ -143,9 +143,9 @@ impl Downloads {
 
     /// Records an event of a download task.
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-    pub fn on_event(&mut self, source: &ArtifactSource, found: DownloadEvent) {
+    pub fn on_event(&mut self, source: &ArtifactSource, event: DownloadEvent) {
         let (Some(entry), Ok(want)) = (self.entries.get_mut(source), want(source)) else { return };
-        match found {
+        match event {
             DownloadEvent::Progressed => {
                 if let Some((peers, digest)) = self.peers.as_ref().zip(want.sha256()) {
                     peers.set_received(digest, entry.progress.borrow().received);
@@ -345,9 +345,9 @@ impl DownloadTask {
         }
     }
 
-    async fn send(&self, found: DownloadEvent) {
+    async fn send(&self, event: DownloadEvent) {
         // The receiver is dropped only when the process exits.
-        let _ = self.events.send(AgentEvent::Download { source: self.source.clone(), found }).await;
+        let _ = self.events.send(AgentEvent::Download { source: self.source.clone(), event }).await;
     }
 }
 

@@ -23,7 +23,7 @@ pub async fn check(
     context: &NodeContext,
 ) -> Result<Option<PathBuf>, String> {
     may_be_mounted(path, context)?;
-    let dirs = context.allowed.of(path_use);
+    let dirs = context.allowed.for_use(path_use);
     // The directories above the path come first, so that a file system that does not answer blocks
     // only the paths in it.
     let (above, others): (Vec<&PathBuf>, Vec<&PathBuf>) =

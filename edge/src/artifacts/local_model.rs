@@ -50,7 +50,7 @@ impl LocalModelWatch {
             let state = tokio::fs::metadata(&self.path)
                 .await
                 .ok()
-                .and_then(|found| Some((found.len(), found.modified().ok()?)));
+                .and_then(|metadata| Some((metadata.len(), metadata.modified().ok()?)));
             if checked != Some(state) {
                 checked = Some(state);
                 match self.check().await {
@@ -62,12 +62,12 @@ impl LocalModelWatch {
         }
     }
 
-    async fn send(&self, found: LocalModelEvent) {
+    async fn send(&self, event: LocalModelEvent) {
         let content_key = self.wanted.content_key.clone();
         // The receiver is dropped only when the process exits.
         let _ = self
             .events
-            .send(AgentEvent::LocalModel { key: self.key.clone(), content_key, found })
+            .send(AgentEvent::LocalModel { key: self.key.clone(), content_key, event })
             .await;
     }
 
@@ -88,13 +88,13 @@ impl LocalModelWatch {
     /// Checks the digest. Returns the size of the model in bytes if it is one file.
     async fn check(&self) -> Result<Option<u64>, Error> {
         let on_disk = |source| Error::File { path: self.path.clone(), source };
-        let found = tokio::fs::metadata(&self.path).await.map_err(on_disk)?;
-        if !found.is_file() && !found.is_dir() {
+        let metadata = tokio::fs::metadata(&self.path).await.map_err(on_disk)?;
+        if !metadata.is_file() && !metadata.is_dir() {
             // Reading a device or a pipe may never end, and a socket is no model.
             let source = io::Error::other("is neither a file nor a directory");
             return Err(on_disk(source));
         }
-        let bytes = found.is_file().then_some(found.len());
+        let bytes = metadata.is_file().then_some(metadata.len());
         let Some(expected) = &self.wanted.sha256 else { return Ok(bytes) };
         let file = self.path.clone();
         let reading = spawn_blocking(move || sha256_of(&file));

@@ -39,7 +39,7 @@ struct ModelEntry {
     wanted: WantedModel,
     task: Option<AbortHandle>,
     /// The result of the last check of a local path; `None` before the first one.
-    found: Option<LocalModelEvent>,
+    last_check: Option<LocalModelEvent>,
 }
 
 impl Models {
@@ -122,7 +122,7 @@ impl Models {
             }
             Ok(ModelSource::Remote(_)) | Err(_) => None,
         };
-        let entry = ModelEntry { wanted: wanted.clone(), task, found: None };
+        let entry = ModelEntry { wanted: wanted.clone(), task, last_check: None };
         self.entries.insert(key.clone(), entry);
     }
 
@@ -142,11 +142,11 @@ impl Models {
     }
 
     /// Records the check of a local path, unless the Model has changed since.
-    pub fn on_event(&mut self, key: &ObjectKey, content_key: &str, found: LocalModelEvent) {
+    pub fn on_event(&mut self, key: &ObjectKey, content_key: &str, event: LocalModelEvent) {
         if let Some(entry) =
             self.entries.get_mut(key).filter(|entry| entry.wanted.content_key == content_key)
         {
-            entry.found = Some(found);
+            entry.last_check = Some(event);
         }
     }
 
@@ -209,14 +209,14 @@ impl ModelEntry {
         };
         if usable.is_some() {
             let artifact = remote.and_then(|source| downloads.artifact(source));
-            let found = match &self.found {
+            let checked_bytes = match &self.last_check {
                 Some(LocalModelEvent::Ready { bytes }) => *bytes,
                 Some(LocalModelEvent::Problem(_)) | None => None,
             };
             presence.state = PresenceState::Present;
             let digest = artifact.map(|artifact| artifact.digest.to_string());
             presence.sha256 = digest.or_else(|| self.wanted.sha256.clone());
-            presence.bytes = artifact.map(|artifact| artifact.bytes).or(found);
+            presence.bytes = artifact.map(|artifact| artifact.bytes).or(checked_bytes);
             presence.source = artifact.map(|artifact| {
                 artifact.peer.clone().map_or(DownloadSource::Origin, DownloadSource::Peer)
             });
@@ -236,7 +236,7 @@ impl ModelEntry {
     ) -> (Option<LocalArtifact>, Option<Problem>, bool) {
         let downloading =
             |message| Some(Problem { reason: WorkerReason::ModelDownloading, message });
-        match (&self.wanted.source, &self.found) {
+        match (&self.wanted.source, &self.last_check) {
             (Err(why), _) => {
                 let message = format!("{key}: {why}");
                 (None, Some(Problem { reason: WorkerReason::ModelUnavailable, message }), true)

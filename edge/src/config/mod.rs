@@ -323,16 +323,16 @@ mod tests {
 
     #[test]
     fn peers_get_no_models_that_are_shared_in_namespaces() {
-        let of = |extra: &[&str]| {
+        let configured = |extra: &[&str]| {
             let given = [&["--model-sharing", "namespace"], extra].concat();
             let config = parse(&given).unwrap();
             assert!(config.policy.per_namespace);
             config.peers
         };
-        assert_eq!(of(&[]), None);
-        let peers = of(&["--peers", "--peers-listen", "10.0.0.1"]).unwrap();
+        assert_eq!(configured(&[]), None);
+        let peers = configured(&["--peers", "--peers-listen", "10.0.0.1"]).unwrap();
         assert!(!peers.shares_models && peers.withholds_models);
-        let source = of(&["--allow-replicate", "--peers-listen", "10.0.0.1"]).unwrap();
+        let source = configured(&["--allow-replicate", "--peers-listen", "10.0.0.1"]).unwrap();
         assert!(source.allows_replicas && !source.withholds_models);
         let default = parse(&["--peers"]).unwrap();
         assert!(!default.policy.per_namespace && !default.peers.unwrap().withholds_models);

@@ -21,7 +21,7 @@ use crate::artifacts::access::{READ, SEARCH, WRITE, permits};
 /// The reason as text, to follow the path in a message.
 pub fn prepare(path: &Path, context: &NodeContext) -> Result<PathBuf, String> {
     may_be_mounted(path, context)?;
-    let dirs = context.allowed.of(PathUse::Capture);
+    let dirs = context.allowed.for_use(PathUse::Capture);
     context.allowed.check(PathUse::Capture, path, dirs)?;
     let mut problem = "is outside the allowed directories".to_owned();
     // Of several allowed ones, one may be on a disk that is absent now.
@@ -61,18 +61,18 @@ fn create(dir: &Path, below: &Path) -> Result<PathBuf, String> {
 /// Whether the gateway can write the directory, or gets it from the agent.
 fn is_writable(dir: &Path, context: &NodeContext) -> Result<(), String> {
     let user = context.gateway_user;
-    let found = fs::metadata(dir).map_err(|error| format!("cannot be used: {error}"))?;
-    if permits(dir, &found, user, READ | WRITE | SEARCH) {
+    let metadata = fs::metadata(dir).map_err(|error| format!("cannot be used: {error}"))?;
+    if permits(dir, &metadata, user, READ | WRITE | SEARCH) {
         return Ok(());
     }
     let is_read_only = rustix::fs::statvfs(dir)
-        .is_ok_and(|found| found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
-    if found.uid() == context.agent_user && !is_read_only {
+        .is_ok_and(|state| state.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY));
+    if metadata.uid() == context.agent_user && !is_read_only {
         return Ok(());
     }
     Err(format!(
         "belongs to user {}, and the gateway runs as user {user}, which cannot write it; make {user} its owner, or remove it",
-        found.uid()
+        metadata.uid()
     ))
 }
 
@@ -105,8 +105,8 @@ mod tests {
 
         let created = prepare(&root.join("hard/a/b"), &context).unwrap();
         assert_eq!(created, root.join("hard/a/b"));
-        let found = fs::metadata(&created).unwrap();
-        assert_eq!((found.permissions().mode() & 0o777, found.uid()), (0o700, own));
+        let metadata = fs::metadata(&created).unwrap();
+        assert_eq!((metadata.permissions().mode() & 0o777, metadata.uid()), (0o700, own));
         assert!(
             prepare(&created, &context).is_ok() && prepare(&root.join("hard"), &context).is_ok()
         );

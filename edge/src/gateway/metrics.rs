@@ -200,10 +200,11 @@ mod tests {
 
         let page = get(address, "/metrics").await;
         assert!(page.starts_with("HTTP/1.1 200 OK\r\n") && page.contains(OPEN_METRICS), "{page}");
-        let of = |name: &str| format!("namespace=\"shop\",worker=\"{name}\",service=\"{name}\"");
-        assert!(page.contains(&format!("\nthreshold{{{}}} 0.5\n", of("a"))), "{page}");
+        let labels =
+            |name: &str| format!("namespace=\"shop\",worker=\"{name}\",service=\"{name}\"");
+        assert!(page.contains(&format!("\nthreshold{{{}}} 0.5\n", labels("a"))), "{page}");
         for (name, is_up) in [("a", 1), ("b", 0), ("absent", 0)] {
-            let sample = format!("\nneptune_edge_gateway_up{{{}}} {is_up}\n", of(name));
+            let sample = format!("\nneptune_edge_gateway_up{{{}}} {is_up}\n", labels(name));
             assert!(page.contains(&sample), "{sample} is not in {page}");
         }
         assert!(page.contains("\nnode_total 1\n") && page.ends_with("\n# EOF\n"), "{page}");

@@ -62,11 +62,11 @@ fn give_dir(dir: &Path, (from, to): (u32, u32), is_ours: impl Fn(&str) -> bool) 
 
 /// A file with another name elsewhere is left: it may be one of somebody else.
 fn give_file(path: &Path, (from, to): (u32, u32)) -> io::Result<()> {
-    let found = match fs::symlink_metadata(path) {
+    let metadata = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        found => found?,
+        result => result?,
     };
-    if found.is_file() && found.uid() == from && found.nlink() == 1 {
+    if metadata.is_file() && metadata.uid() == from && metadata.nlink() == 1 {
         lchown(path, Some(to), Some(to))?;
     }
     Ok(())

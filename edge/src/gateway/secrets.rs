@@ -56,7 +56,7 @@ pub fn read(dir: &Path, name: &str) -> Result<Vec<u8>, String> {
 /// It cannot be written.
 pub fn replace(path: &Path, content: &[u8], mode: u32, group: Option<u32>) -> io::Result<bool> {
     let has_group =
-        group.is_none_or(|group| fs::metadata(path).is_ok_and(|found| found.gid() == group));
+        group.is_none_or(|group| fs::metadata(path).is_ok_and(|metadata| metadata.gid() == group));
     if has_group && fs::read(path).is_ok_and(|before| before == content) {
         return Ok(false);
     }

@@ -155,11 +155,11 @@ fn write_files(
 
 fn create_dir(path: &Path, mode: u32, group: Option<u32>) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(mode).create(path)?;
-    let found = fs::metadata(path)?;
-    if group.is_some_and(|group| found.gid() != group) {
+    let metadata = fs::metadata(path)?;
+    if group.is_some_and(|group| metadata.gid() != group) {
         chown(path, None, group)?;
     }
-    if found.permissions().mode() & 0o777 == mode {
+    if metadata.permissions().mode() & 0o777 == mode {
         return Ok(());
     }
     fs::set_permissions(path, Permissions::from_mode(mode))
@@ -322,9 +322,9 @@ mod tests {
         let (dir, copy) = (node.dir().secrets(), node.dir().secrets().join("llm"));
         let modes = || {
             [&dir, &copy].map(|path| {
-                let found = fs::metadata(path).unwrap();
-                assert_eq!(found.uid(), shared);
-                (found.permissions().mode() & 0o777, found.gid())
+                let metadata = fs::metadata(path).unwrap();
+                assert_eq!(metadata.uid(), shared);
+                (metadata.permissions().mode() & 0o777, metadata.gid())
             })
         };
         node.write(None);

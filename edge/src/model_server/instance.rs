@@ -99,7 +99,7 @@ impl ModelServerInstance {
     }
 
     fn source(&self, serving: &ModelServer) -> Option<ArtifactSource> {
-        Some(ArtifactSource::of(&self.namespace, serving.model.as_ref()?))
+        Some(ArtifactSource::from_model(&self.namespace, serving.model.as_ref()?))
     }
 
     fn model<'a>(

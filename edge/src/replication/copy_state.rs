@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    fn of(outcome: &SyncOutcome, seconds: u64, is_complete: bool) -> ReplicaReport {
+    fn report_with(outcome: &SyncOutcome, seconds: u64, is_complete: bool) -> ReplicaReport {
         let digest = Digest::of_bytes(b"x");
         let generation = Generation { number: 3, root: digest, manifest: digest, bytes: 9 };
         report(&CopyFacts {
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn copy_is_in_sync_while_it_is_a_few_seconds_behind() {
         let brief = |outcome, seconds, is_complete| {
-            let report = of(&outcome, seconds, is_complete);
+            let report = report_with(&outcome, seconds, is_complete);
             (report.state, report.bytes_behind, report.seconds)
         };
         let equal = || SyncOutcome::Equal { is_new: true };
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(brief(SyncOutcome::Behind, 9, false), (ReplicaState::Syncing, 7, 5));
         let offline = SyncOutcome::Unreachable("why".to_owned());
         assert_eq!(brief(offline, 3601, true), (ReplicaState::Offline, 7, 3600));
-        let failed = of(&SyncOutcome::Failed("why".to_owned()), 0, true);
+        let failed = report_with(&SyncOutcome::Failed("why".to_owned()), 0, true);
         assert_eq!((failed.state, &*failed.message), (ReplicaState::Failed, "why"));
         assert_eq!(failed.generation.map(|it| it.number), Some(3));
     }

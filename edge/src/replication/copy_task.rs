@@ -31,7 +31,7 @@ pub struct CopyTask {
     pub key: ObjectKey,
     /// The name of the dataset among peers.
     pub name: Digest,
-    pub of: ReplicaOf,
+    pub source: ReplicaOf,
     pub data: PathBuf,
     pub state_dir: PathBuf,
     /// Bytes of the file system that stay free.
@@ -112,7 +112,7 @@ impl CopyTask {
             None => {
                 let (data, state, reserve) =
                     (self.data.clone(), self.state_dir.clone(), self.reserve);
-                let deletions = match self.of.deletions {
+                let deletions = match self.source.deletions {
                     ReplicaDeletions::Follow => Deletions::Follow,
                     ReplicaDeletions::Keep => Deletions::Keep,
                 };
@@ -139,7 +139,7 @@ impl CopyTask {
 
     /// Asks the source for its newest generation.
     async fn ask(&self, memory: &mut Memory) -> Result<DatasetDescription, String> {
-        let node = &self.of.node;
+        let node = &self.source.node;
         let key = self.peers.key().ok_or("the node has no key yet")?;
         let peer = self.peers.roster().borrow().get(node).cloned();
         let peer = peer.ok_or_else(|| {
@@ -202,7 +202,7 @@ impl CopyTask {
         let before = replica.description().cloned();
         let mut ticks = interval(PROGRESS_INTERVAL);
         ticks.tick().await;
-        let sync = replica.sync(connection, &self.of.node, described);
+        let sync = replica.sync(connection, &self.source.node, described);
         tokio::pin!(sync);
         let done = loop {
             tokio::select! {

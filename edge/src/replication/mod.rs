@@ -76,7 +76,7 @@ struct Offer {
 /// A copy on this node.
 struct Copy {
     uid: String,
-    of: ReplicaOf,
+    source: ReplicaOf,
     view: CopyView,
     recheck: Arc<Notify>,
     task: AbortHandle,
@@ -117,13 +117,13 @@ impl Replication {
         }
         self.copies.retain(|key, copy| {
             let wanted = wanted.get(key);
-            wanted.is_some_and(|it| it.uid == copy.uid && source_of(it) == Some(&copy.of))
+            wanted.is_some_and(|it| it.uid == copy.uid && source_of(it) == Some(&copy.source))
         });
         for (key, wanted) in wanted {
-            if let (Some(of), Some(peers)) = (source_of(wanted), &self.settings.peers)
+            if let (Some(source), Some(peers)) = (source_of(wanted), &self.settings.peers)
                 && !self.copies.contains_key(key)
             {
-                let copy = self.start_copy(key, &wanted.uid, of.clone(), peers.clone());
+                let copy = self.start_copy(key, &wanted.uid, source.clone(), peers.clone());
                 self.copies.insert(key.clone(), copy);
             }
         }
@@ -192,15 +192,15 @@ impl Replication {
     pub fn add_to(&self, key: &ObjectKey, wanted: &WantedDataset, report: &mut DatasetReport) {
         let offered = self.offers.get(key).and_then(|offer| offer.offered.borrow().clone());
         report.generation = offered.map(|(_, generation)| wire_generation(&generation));
-        report.replica = source_of(wanted).map(|of| Box::new(self.replica_report(key, of)));
+        report.replica = source_of(wanted).map(|source| Box::new(self.replica_report(key, source)));
     }
 
-    fn replica_report(&self, key: &ObjectKey, of: &ReplicaOf) -> ReplicaReport {
+    fn replica_report(&self, key: &ObjectKey, source: &ReplicaOf) -> ReplicaReport {
         let copy = self.copies.get(key);
         let reported = copy.and_then(|copy| copy.view.state.borrow().report.clone());
         reported.unwrap_or_else(|| {
             let (state, message) = match copy {
-                Some(_) => (ReplicaState::Syncing, format!("connecting to node {}", of.node)),
+                Some(_) => (ReplicaState::Syncing, format!("connecting to node {}", source.node)),
                 None => (
                     ReplicaState::Failed,
                     "the agent does not connect to other nodes; start it with --peers".to_owned(),
@@ -255,14 +255,20 @@ impl Replication {
         }
     }
 
-    fn start_copy(&self, key: &ObjectKey, uid: &str, of: ReplicaOf, peers: PeerService) -> Copy {
+    fn start_copy(
+        &self,
+        key: &ObjectKey,
+        uid: &str,
+        source: ReplicaOf,
+        peers: PeerService,
+    ) -> Copy {
         let (sender, state) = watch::channel(CopyState::default());
         let (progress, counters) = watch::channel(Arc::default());
         let recheck = Arc::<Notify>::default();
         let task = CopyTask {
             key: key.clone(),
             name: name(uid),
-            of: of.clone(),
+            source: source.clone(),
             data: self.dirs.copy(uid),
             state_dir: self.dirs.copy_state(uid),
             reserve: self.settings.reserve,
@@ -274,14 +280,14 @@ impl Replication {
         };
         let task = tokio::spawn(task.run()).abort_handle();
         let view = CopyView { state, progress: counters };
-        Copy { uid: uid.to_owned(), of, view, recheck, task }
+        Copy { uid: uid.to_owned(), source, view, recheck, task }
     }
 }
 
 /// Returns the source of a copy; `None` if the dataset is not one.
 fn source_of(wanted: &WantedDataset) -> Option<&ReplicaOf> {
     match &wanted.source {
-        Ok(DataSource::Replica(of)) => Some(of),
+        Ok(DataSource::Replica(source)) => Some(source),
         _ => None,
     }
 }

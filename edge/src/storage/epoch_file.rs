@@ -34,7 +34,7 @@ impl EpochFile {
 
     /// Creates the file while there is space. Survives a power failure, so that the space is its own.
     pub fn reserve(&self) -> io::Result<()> {
-        if fs::metadata(&self.0).is_ok_and(|found| found.len() == BYTES as u64) {
+        if fs::metadata(&self.0).is_ok_and(|metadata| metadata.len() == BYTES as u64) {
             return Ok(());
         }
         durable::replace(&self.0, &[b' '; BYTES], Access::OWNER, Survives::PowerLoss)
@@ -43,11 +43,11 @@ impl EpochFile {
     /// The last epoch that a start after this one used; its own if none did.
     pub fn newest(&self, stored: &AgentIdentity) -> u64 {
         let text = fs::read(&self.0).unwrap_or_default();
-        let found: Option<UnsavedEpoch> = serde_json::from_slice(text.trim_ascii()).ok();
-        let found = found
+        let unsaved: Option<UnsavedEpoch> = serde_json::from_slice(text.trim_ascii()).ok();
+        let used = unsaved
             .filter(|it| it.instance == stored.instance.0 && it.stored == stored.epoch)
             .map(|it| it.used);
-        found.unwrap_or(stored.epoch).max(stored.epoch)
+        used.unwrap_or(stored.epoch).max(stored.epoch)
     }
 
     /// Records an epoch that the database could not store.

@@ -47,8 +47,8 @@ impl StorageHealth {
     }
 
     /// Records the file that the database's path has now.
-    pub fn set_file(&mut self, opened: Option<FileId>, found: Option<FileId>) {
-        self.is_lost = opened.is_some() && opened != found;
+    pub fn set_file(&mut self, opened: Option<FileId>, current: Option<FileId>) {
+        self.is_lost = opened.is_some() && opened != current;
     }
 
     pub fn set_reserve(&mut self, exists: bool) {
@@ -106,17 +106,20 @@ fn failed(dir: &Path, reason: NodeProblemReason, why: &str) -> String {
 }
 
 /// What an error of the database means, with the state of its file system.
-pub fn reason_of(error: &rusqlite::Error, found: Option<FileSystemState>) -> NodeProblemReason {
+pub fn reason_of(
+    error: &rusqlite::Error,
+    file_system: Option<FileSystemState>,
+) -> NodeProblemReason {
     let Some(error) = error.sqlite_error() else { return NodeProblemReason::StorageFailed };
     let is_io_error =
         matches!(error.code, ffi::ErrorCode::SystemIoFailure | ffi::ErrorCode::CannotOpen);
     match error.code {
         ffi::ErrorCode::DiskFull => NodeProblemReason::DiskFull,
         // The kernel makes a file system read-only after a disk error.
-        _ if is_io_error && found.is_some_and(|found| found.is_read_only) => {
+        _ if is_io_error && file_system.is_some_and(|state| state.is_read_only) => {
             NodeProblemReason::DataDirectoryReadOnly
         }
-        _ if is_io_error && found.is_some_and(|found| found.free < FULL_BELOW_BYTES) => {
+        _ if is_io_error && file_system.is_some_and(|state| state.free < FULL_BELOW_BYTES) => {
             NodeProblemReason::DiskFull
         }
         ffi::ErrorCode::ReadOnly if error.extended_code == ffi::SQLITE_READONLY_DBMOVED => {
@@ -140,7 +143,7 @@ mod tests {
     fn each_error_of_the_database_has_a_reason() {
         let with = |free, is_read_only| Some(FileSystemState { free, is_read_only });
         let (plenty, full, read_only) = (with(1 << 30, false), with(0, false), with(0, true));
-        for (code, found, expected) in [
+        for (code, file_system, expected) in [
             (ffi::SQLITE_FULL, plenty, NodeProblemReason::DiskFull),
             (ffi::SQLITE_IOERR_SHMSIZE, full, NodeProblemReason::DiskFull),
             (ffi::SQLITE_CANTOPEN, full, NodeProblemReason::DiskFull),
@@ -152,7 +155,7 @@ mod tests {
             (ffi::SQLITE_READONLY_DBMOVED, plenty, NodeProblemReason::DataDirectoryLost),
             (ffi::SQLITE_CORRUPT, full, NodeProblemReason::StorageFailed),
         ] {
-            assert_eq!(reason_of(&error(code), found), expected, "{code}");
+            assert_eq!(reason_of(&error(code), file_system), expected, "{code}");
         }
         let other = rusqlite::Error::InvalidQuery;
         assert_eq!(reason_of(&other, full), NodeProblemReason::StorageFailed);
@@ -174,8 +177,8 @@ mod tests {
         let file = |inode| Some(FileId { device: 1, inode });
         health.set_file(file(7), file(7));
         assert_eq!(health.problem().unwrap().reason, read_only);
-        for found in [file(8), None] {
-            health.set_file(file(7), found);
+        for current in [file(8), None] {
+            health.set_file(file(7), current);
             let problem = health.problem().unwrap();
             assert_eq!(problem.reason, NodeProblemReason::DataDirectoryLost);
             assert!(problem.message.contains("restart the agent"));

@@ -106,8 +106,8 @@ impl Store {
         let connection = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY);
         let connection = connection.map_err(|error| damaged(&path, error.into()))?;
         match schema::check(&connection, &path) {
-            Ok(found) if found > schema::LAYOUT => {
-                Err(Error::NewerStore { path, found, known: schema::LAYOUT })
+            Ok(layout) if layout > schema::LAYOUT => {
+                Err(Error::NewerStore { path, layout, known: schema::LAYOUT })
             }
             Ok(_) => {
                 let (reserve, health) = (SpaceReserve::new(dir), StorageHealth::new(dir, true));
@@ -288,6 +288,6 @@ fn damaged(path: &Path, error: Error) -> Error {
 
 /// The file at this path; `None` if there is none.
 fn file_id(path: &Path) -> Option<FileId> {
-    let found = fs::metadata(path).ok()?;
-    Some(FileId { device: found.dev(), inode: found.ino() })
+    let metadata = fs::metadata(path).ok()?;
+    Some(FileId { device: metadata.dev(), inode: metadata.ino() })
 }

@@ -43,13 +43,13 @@ impl Store {
 
     /// Returns the stored identity of the last start; `None` in a new database.
     fn identity(&self) -> Result<Option<AgentIdentity>, Error> {
-        let found = self.connection.query_row(
+        let stored = self.connection.query_row(
             "SELECT instance.value, epoch.value FROM meta AS instance, meta AS epoch
              WHERE instance.name = 'instance' AND epoch.name = 'epoch'",
             [],
             |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)),
         );
-        let identity = found.optional()?.map(|(instance, epoch)| AgentIdentity {
+        let identity = stored.optional()?.map(|(instance, epoch)| AgentIdentity {
             instance: AgentInstance(instance),
             epoch: epoch.cast_unsigned(),
         });

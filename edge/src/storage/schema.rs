@@ -75,9 +75,9 @@ pub fn prepare(connection: &Connection, path: &Path, locking: Locking) -> Result
     connection.execute_batch(
         "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-512; PRAGMA wal_autocheckpoint=0;",
     )?;
-    let found = check(connection, path)?;
-    match UPGRADES.get(found as usize..) {
-        None => Err(Error::NewerStore { path: path.to_owned(), found, known: LAYOUT }),
+    let layout = check(connection, path)?;
+    match UPGRADES.get(layout as usize..) {
+        None => Err(Error::NewerStore { path: path.to_owned(), layout, known: LAYOUT }),
         Some([]) => Ok(()),
         Some(missing) => {
             let missing = missing.concat();

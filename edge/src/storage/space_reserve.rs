@@ -31,7 +31,7 @@ impl SpaceReserve {
     }
 
     pub fn exists(&self) -> bool {
-        fs::metadata(&self.path).is_ok_and(|found| found.len() >= RESERVE_BYTES)
+        fs::metadata(&self.path).is_ok_and(|metadata| metadata.len() >= RESERVE_BYTES)
     }
 
     /// Frees the space. Returns whether there was a reserve.
@@ -73,8 +73,8 @@ pub fn file_system(dir: &Path) -> Option<FileSystemState> {
 }
 
 fn free_bytes(dir: &Path) -> Option<u64> {
-    let found = statvfs(dir).ok()?;
-    Some(found.f_bavail.saturating_mul(found.f_frsize))
+    let statistics = statvfs(dir).ok()?;
+    Some(statistics.f_bavail.saturating_mul(statistics.f_frsize))
 }
 
 /// Whether the kernel refuses to create files: its flags do not show a file system that it made

@@ -101,12 +101,14 @@ impl TrainingNode {
     /// Removes the containers of a task.
     async fn remove_containers(&self, task: &TaskId) -> Result<(), Problem> {
         let is_of_task = |identity: &TrainingIdentity| identity.task == *task;
-        self.supervisor.remove_unwanted(&labels(), |found| self.has(found, is_of_task)).await
+        self.supervisor
+            .remove_unwanted(&labels(), |container| self.has(container, is_of_task))
+            .await
     }
 
     /// Whether it is a training container of this node, and this of it is true.
-    fn has(&self, found: &FoundContainer, is: impl Fn(&TrainingIdentity) -> bool) -> bool {
-        TrainingIdentity::of(&found.labels)
+    fn has(&self, container: &FoundContainer, is: impl Fn(&TrainingIdentity) -> bool) -> bool {
+        TrainingIdentity::from_labels(&container.labels)
             .is_some_and(|identity| identity.is_of(&self.context, &self.instance) && is(&identity))
     }
 
@@ -149,7 +151,7 @@ impl TrainingNode {
             let is_unknown = |it: &TrainingIdentity| !(known.contains(&it.task) && self.owns(it));
             let labels = labels();
             self.supervisor
-                .sweep(&labels, |found| self.has(found, is_unknown), on_failed_sweep)
+                .sweep(&labels, |container| self.has(container, is_unknown), on_failed_sweep)
                 .await;
             let _ = self.events.send(AgentEvent::TrainingSwept(SweepState::Containers)).await;
         });

@@ -43,6 +43,6 @@ impl TaskFiles {
     }
 
     fn has_other_boot(&self, boot: &str) -> bool {
-        fs::read_to_string(self.dir.join("boot")).is_ok_and(|found| found != boot)
+        fs::read_to_string(self.dir.join("boot")).is_ok_and(|content| content != boot)
     }
 }

@@ -130,7 +130,7 @@ mod tests {
             "neptune_edge_training_updates_total{result=\"refused\"} 1",
             "neptune_edge_training_updates_total{result=\"failed\"} 0",
         ] {
-            assert!(page.lines().any(|found| found == line), "{line} is not in {page}");
+            assert!(page.lines().any(|other| other == line), "{line} is not in {page}");
         }
     }
 }

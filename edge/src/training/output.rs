@@ -133,12 +133,12 @@ impl TaskFiles {
                     return Ok(None);
                 }
                 // Of the link itself.
-                let Ok(found) = entry.path().symlink_metadata() else { continue };
-                if found.is_dir() {
+                let Ok(metadata) = entry.path().symlink_metadata() else { continue };
+                if metadata.is_dir() {
                     pending.push(entry.path());
                 } else {
-                    let space = found.blocks().saturating_mul(512);
-                    bytes = bytes.saturating_add(found.len().max(space));
+                    let space = metadata.blocks().saturating_mul(512);
+                    bytes = bytes.saturating_add(metadata.len().max(space));
                 }
             }
         }
@@ -183,12 +183,12 @@ impl TaskFiles {
     }
 
     fn weights(&self, dir: &File, expected: &Expected) -> Result<OutputWeights, VerifyProblem> {
-        let mut found = Vec::new();
+        let mut files = Vec::new();
         for name in WEIGHTS {
-            found.extend(self.open(dir, name)?.map(|file| (name, file)));
+            files.extend(self.open(dir, name)?.map(|file| (name, file)));
         }
-        let (name, file) = match found.len() {
-            1 => found.remove(0),
+        let (name, file) = match files.len() {
+            1 => files.remove(0),
             0 => {
                 return Err(missing(
                     "the program wrote neither weights.npz nor weights.safetensors into OUTPUT_DIR",
@@ -248,8 +248,8 @@ impl TaskFiles {
             }
             Err(error) => return Err(self.unreadable(&error.into())),
         };
-        let found = file.metadata().map_err(|error| self.unreadable(&error))?;
-        if !found.is_file() {
+        let metadata = file.metadata().map_err(|error| self.unreadable(&error))?;
+        if !metadata.is_file() {
             return Err(missing(&format!("{name} is not a plain file")));
         }
         Ok(Some(file))

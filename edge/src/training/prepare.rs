@@ -111,7 +111,7 @@ async fn check_paths(job: &TaskJob) -> Result<(), TaskProblem> {
 }
 
 async fn is_file(path: &Path) -> bool {
-    fs::metadata(path).await.is_ok_and(|found| found.is_file())
+    fs::metadata(path).await.is_ok_and(|metadata| metadata.is_file())
 }
 
 async fn check_dataset(job: &TaskJob, inputs: &container::TaskInputs) -> Result<(), TaskProblem> {
@@ -127,8 +127,8 @@ async fn check_dataset(job: &TaskJob, inputs: &container::TaskInputs) -> Result<
     let Ok(format) = inputs.format.parse() else { return Ok(()) };
     let user = container::user(&job.wanted, &job.node.context);
     let dataset = path.clone();
-    let found = spawn_blocking(move || readable::first_unreadable(&dataset, format, user)).await;
-    match found.expect("reading permissions does not panic") {
+    let result = spawn_blocking(move || readable::first_unreadable(&dataset, format, user)).await;
+    match result.expect("reading permissions does not panic") {
         Ok(None) => Ok(()),
         Ok(Some(unreadable)) => Err(problem(unreadable.message(user))),
         Err(_) => Err(problem("no longer exists on the node; retrying".to_owned())),

@@ -48,16 +48,16 @@ pub fn first_unreadable(
     format: DatasetFormat,
     user: u32,
 ) -> io::Result<Option<Unreadable>> {
-    let found = fs::metadata(path)?;
-    let unreadable = |path: &Path, found: &fs::Metadata, needed| {
-        let hidden = Unreadable { path: path.to_owned(), owner: found.uid() };
-        (!permits(path, found, user, needed)).then_some(hidden)
+    let metadata = fs::metadata(path)?;
+    let unreadable = |path: &Path, metadata: &fs::Metadata, needed| {
+        let hidden = Unreadable { path: path.to_owned(), owner: metadata.uid() };
+        (!permits(path, metadata, user, needed)).then_some(hidden)
     };
-    if !found.is_dir() {
-        return Ok(unreadable(path, &found, READ));
+    if !metadata.is_dir() {
+        return Ok(unreadable(path, &metadata, READ));
     }
     // Directories, each with the one above it, or itself, that hides its files.
-    let mut pending = vec![(path.to_owned(), unreadable(path, &found, READ | SEARCH))];
+    let mut pending = vec![(path.to_owned(), unreadable(path, &metadata, READ | SEARCH))];
     let mut left = MAX_ENTRIES;
     while let Some((dir, hidden_by)) = pending.pop() {
         for entry in fs::read_dir(&dir)? {
@@ -74,9 +74,9 @@ pub fn first_unreadable(
                 let by = hidden().or_else(|| unreadable(&path, &link, READ | SEARCH));
                 pending.push((path, by));
             } else if format.has_file_name(&path)
-                && let Ok(found) = fs::metadata(&path)
-                && found.is_file()
-                && let Some(first) = hidden().or_else(|| unreadable(&path, &found, READ))
+                && let Ok(metadata) = fs::metadata(&path)
+                && metadata.is_file()
+                && let Some(first) = hidden().or_else(|| unreadable(&path, &metadata, READ))
             {
                 return Ok(Some(first));
             }
@@ -137,14 +137,14 @@ mod tests {
 
     #[test]
     fn message_names_user_path_and_remedy() {
-        let found = Unreadable { path: "/data/hard/samples-1.jsonl".into(), owner: 998 };
+        let unreadable = Unreadable { path: "/data/hard/samples-1.jsonl".into(), owner: 998 };
         assert_eq!(
-            found.message(65_532),
+            unreadable.message(65_532),
             "is not readable for user 65532, as whom the program runs: /data/hard/samples-1.jsonl \
              belongs to user 998 and is closed to others; change its owner or mode, or set \
              workerSpec.securityContext.runAsUser: 998; retrying"
         );
-        let of_root = Unreadable { owner: 0, ..found };
+        let of_root = Unreadable { owner: 0, ..unreadable };
         assert!(!of_root.message(65_532).contains("runAsUser"));
     }
 }

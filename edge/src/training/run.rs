@@ -73,7 +73,7 @@ async fn begin(job: &TaskJob) -> Result<Begun, RunOutcome> {
 
 /// Whether a container is that of this task, or another one of its name or of the task.
 fn claim(job: &TaskJob, labels: &HashMap<String, String>) -> Claim {
-    let Some(identity) = TrainingIdentity::of(labels) else { return Claim::Foreign };
+    let Some(identity) = TrainingIdentity::from_labels(labels) else { return Claim::Foreign };
     let TrainingNode { context, instance, .. } = &job.node;
     let is_node = identity.node == context.node.as_str();
     let is_task = identity.task == job.wanted.task.id;
@@ -257,7 +257,7 @@ async fn failed(
     let (dir, reserve) = (job.files.dir.clone(), FULL_BELOW_BYTES);
     let free = spawn_blocking(move || rustix::fs::statvfs(&dir)).await;
     let free = free.expect("a system call does not panic");
-    let is_full = free.is_ok_and(|found| found.f_bavail.saturating_mul(found.f_frsize) < reserve);
+    let is_full = free.is_ok_and(|state| state.f_bavail.saturating_mul(state.f_frsize) < reserve);
     if is_full {
         return RunOutcome::Failed(TaskProblem::new(
             TrainingReason::DiskFull,

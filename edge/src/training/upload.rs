@@ -166,22 +166,22 @@ mod tests {
 
     #[test]
     fn answers_end_the_upload_or_repeat_it() {
-        let of = |status: u16, reason: &str| {
+        let answered = |status: u16, reason: &str| {
             answer(StatusCode::from_u16(status).expect("it is a status"), &problem(reason), "o")
         };
         let refused = |reason, message: &str| {
             Answer::End(Verdict::Refused { reason, message: message.to_owned() })
         };
         for status in [200, 201, 204] {
-            assert_eq!(of(status, ""), Answer::Continue);
+            assert_eq!(answered(status, ""), Answer::Continue);
         }
         let mismatch = Some(TrainingReason::ShapeMismatch);
-        assert_eq!(of(422, "ShapeMismatch"), refused(mismatch, "ShapeMismatch: why"));
+        assert_eq!(answered(422, "ShapeMismatch"), refused(mismatch, "ShapeMismatch: why"));
         let newer = Some(TrainingReason::Unknown);
-        assert_eq!(of(422, "OfTheFuture"), refused(newer, "OfTheFuture: why"));
-        assert_eq!(of(410, "RoundClosed"), refused(None, "RoundClosed: why"));
-        assert_eq!(of(409, "RunEnded"), refused(None, "RunEnded: why"));
-        assert_eq!(of(409, "OtherUpdateAccepted"), Answer::End(Verdict::Accepted));
+        assert_eq!(answered(422, "OfTheFuture"), refused(newer, "OfTheFuture: why"));
+        assert_eq!(answered(410, "RoundClosed"), refused(None, "RoundClosed: why"));
+        assert_eq!(answered(409, "RunEnded"), refused(None, "RunEnded: why"));
+        assert_eq!(answered(409, "OtherUpdateAccepted"), Answer::End(Verdict::Accepted));
         for (status, reason) in [
             ((403, "x"), TrainingReason::NodeNotTrusted),
             ((404, "x"), TrainingReason::AggregatorUnreachable),
@@ -190,7 +190,7 @@ mod tests {
             ((503, "x"), TrainingReason::AggregatorUnreachable),
             ((507, "x"), TrainingReason::DiskFull),
         ] {
-            let Answer::Retry(problem) = of(status.0, status.1) else {
+            let Answer::Retry(problem) = answered(status.0, status.1) else {
                 unreachable!("{status:?} is retried")
             };
             assert_eq!(problem.reason, reason, "{status:?}");

@@ -91,6 +91,6 @@ impl PeriodicCheck {
 
 /// Number of bytes that an unprivileged process can still write.
 fn free_bytes(dir: &Path) -> io::Result<u64> {
-    let found = statvfs(dir)?;
-    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    let stats = statvfs(dir)?;
+    Ok(stats.f_bavail.saturating_mul(stats.f_frsize))
 }

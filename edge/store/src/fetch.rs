@@ -180,8 +180,8 @@ impl FetchTask {
 
     async fn find(&self) -> Option<Artifact> {
         let (inventory, request) = (Arc::clone(&self.inventory), self.request.clone());
-        let found = spawn_blocking(move || inventory.find(&request)).await;
-        found.expect("reading the store does not panic")
+        let result = spawn_blocking(move || inventory.find(&request)).await;
+        result.expect("reading the store does not panic")
     }
 
     async fn attempt(&mut self) -> Result<Artifact, ModelError> {

@@ -36,7 +36,7 @@ pub async fn ask(
             result = &mut fetching => return result.map_err(io_error),
             () = tokio::time::sleep(REPORT_INTERVAL) => {}
         }
-        let now = tokio::fs::metadata(&partial).await.map_or(0, |found| found.len());
+        let now = tokio::fs::metadata(&partial).await.map_or(0, |metadata| metadata.len());
         let since = received.replace(now).unwrap_or(now);
         let bytes_per_second = now.saturating_sub(since) / REPORT_INTERVAL.as_secs();
         progress.send_if_modified(|progress| {

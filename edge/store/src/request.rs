@@ -26,7 +26,7 @@ pub(crate) enum Packaging {
 }
 
 impl Packaging {
-    fn of(path: &str) -> Self {
+    fn from_path(path: &str) -> Self {
         let path = path.to_ascii_lowercase();
         for (end, packaging) in [
             (".tar", Self::Tar),
@@ -57,7 +57,7 @@ impl ArtifactRequest {
     /// The text is not the location of an artifact.
     pub fn parse(url: &str, sha256: Option<Digest>) -> Result<Self, LocationError> {
         let location = ArtifactLocation::parse(url)?;
-        let packaging = Packaging::of(location.path());
+        let packaging = Packaging::from_path(location.path());
         Ok(Self { location, sha256, packaging, namespace: None })
     }
 

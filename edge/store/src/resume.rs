@@ -194,21 +194,21 @@ mod tests {
     fn only_a_strong_validator_is_used() {
         let (old, now) =
             (Some("Sat, 21 Nov 2026 08:00:00 GMT"), Some("Sat, 21 Nov 2026 08:00:01 GMT"));
-        let of = |etag, last_modified, date| {
+        let validator_with = |etag, last_modified, date| {
             validator(&ResponseHead { etag, last_modified, date, ..ResponseHead::default() })
         };
-        assert_eq!(of(Some("\"x\""), old, now), Some(Validator::ETag("\"x\"".into())));
+        assert_eq!(validator_with(Some("\"x\""), old, now), Some(Validator::ETag("\"x\"".into())));
         assert_eq!(
-            of(None, old, now),
+            validator_with(None, old, now),
             Some(Validator::LastModified(old.unwrap_or_default().into()))
         );
         for weak in [
-            of(Some("W/\"x\""), old, now),
-            of(Some("\"\""), None, None),
-            of(Some("x"), None, None),
-            of(None, now, now),
-            of(None, old, None),
-            of(None, Some("yesterday"), now),
+            validator_with(Some("W/\"x\""), old, now),
+            validator_with(Some("\"\""), None, None),
+            validator_with(Some("x"), None, None),
+            validator_with(None, now, now),
+            validator_with(None, old, None),
+            validator_with(None, Some("yesterday"), now),
         ] {
             assert_eq!(weak, None);
         }

@@ -171,13 +171,13 @@ impl Cloud {
         let mut changed = self.changed.subscribe();
         let waiting = timeout(TIMEOUT, async {
             loop {
-                if let Some(found) = self.inspect(&probe) {
-                    return found;
+                if let Some(value) = self.inspect(&probe) {
+                    return value;
                 }
                 changed.changed().await.unwrap();
             }
         });
-        let Ok(found) = waiting.await else {
+        let Ok(value) = waiting.await else {
             panic!(
                 "timed out waiting for: {what}; {}; {:?}; the last messages were {:#?}",
                 self.inspect(|received| received.last_post.clone()),
@@ -185,7 +185,7 @@ impl Cloud {
                 self.inspect(|received| received.last.clone())
             )
         };
-        found
+        value
     }
 
     /// Waits until the node has confirmed the desired state.

@@ -42,7 +42,7 @@ pub struct LoadResult<T> {
 
 impl<T: PartialEq + Send + 'static> Load<T> {
     /// Sends requests with `ask`.
-    pub fn of<F>(ask: impl Fn() -> F + Send + 'static) -> Self
+    pub fn start<F>(ask: impl Fn() -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<T, String>> + Send + 'static,
     {

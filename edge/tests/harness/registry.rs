@@ -27,11 +27,12 @@ pub struct Registry {
 
 impl Registry {
     /// Takes over these images, by repository: they are on the engine only after a pull.
-    pub async fn of(images: impl IntoIterator<Item = (&str, BusyboxImage)>) -> Self {
+    pub async fn public(images: impl IntoIterator<Item = (&str, BusyboxImage)>) -> Self {
         Self::serve(images, None).await
     }
 
-    /// Starts a registry like [`Registry::of`], for clients with this header `Authorization` only.
+    /// Starts a registry like [`Registry::public`], for clients with this header `Authorization`
+    /// only.
     pub async fn private(
         images: impl IntoIterator<Item = (&str, BusyboxImage)>,
         authorization: &'static str,

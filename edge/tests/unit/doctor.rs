@@ -194,10 +194,10 @@ fn assert_finding(change: impl FnOnce(&mut DoctorFacts), level: Level, seen: &st
     let mut facts = healthy();
     change(&mut facts);
     let findings = assess(&facts);
-    let found = findings.iter().find(|finding| finding.seen.contains(seen));
-    let found = found.unwrap_or_else(|| panic!("{seen} is not in {findings:#?}"));
-    assert_eq!(found.level, level, "{found:?}");
-    let others = findings.iter().filter(|finding| *finding != found);
+    let matching = findings.iter().find(|finding| finding.seen.contains(seen));
+    let matching = matching.unwrap_or_else(|| panic!("{seen} is not in {findings:#?}"));
+    assert_eq!(matching.level, level, "{matching:?}");
+    let others = findings.iter().filter(|finding| *finding != matching);
     assert_eq!(others.filter(|finding| finding.level != Level::Ok).count(), 0, "{findings:#?}");
 }
 
@@ -504,9 +504,9 @@ fn deleted_data_directory_of_a_running_agent_is_named() {
     };
     assert_eq!(finding(&facts).level, Level::Ok);
     facts.data.state = Ok(DataState::Absent { can_create: Ok(()) });
-    let found = finding(&facts);
-    assert_eq!(found.level, Level::Error);
-    assert!(format!("{found:?}").contains("restart the agent"), "{found:?}");
+    let reported = finding(&facts);
+    assert_eq!(reported.level, Level::Error);
+    assert!(format!("{reported:?}").contains("restart the agent"), "{reported:?}");
     facts.data.state = Ok(DataState::Present {
         owner: 998,
         can_write: Ok(()),

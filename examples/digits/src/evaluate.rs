@@ -28,7 +28,7 @@ pub fn is_hard(rule: &mut Rule, probabilities: &[f64]) -> bool {
 /// The result of joint inference on `samples` if the cloud worker answers every call.
 pub fn evaluate(samples: &[Sample], small: &Model, big: &Model, rule: &mut Rule) -> Evaluation {
     let outputs: Vec<_> =
-        samples.iter().map(|sample| SampleOutputs::of(sample, small, big)).collect();
+        samples.iter().map(|sample| SampleOutputs::compute(sample, small, big)).collect();
     evaluate_outputs(&outputs, rule)
 }
 
@@ -41,7 +41,7 @@ pub struct SampleOutputs {
 }
 
 impl SampleOutputs {
-    pub fn of(sample: &Sample, small: &Model, big: &Model) -> Self {
+    pub fn compute(sample: &Sample, small: &Model, big: &Model) -> Self {
         let right = |probabilities: &[f64]| label(probabilities) == sample.label;
         let edge = small.infer(&sample.pixels);
         Self { edge_right: right(&edge), cloud_right: right(&big.infer(&sample.pixels)), edge }

@@ -24,7 +24,7 @@ fn evaluate(settings: &EvaluateSettings) -> anyhow::Result<()> {
         Split::Test => ("held-out", samples::held_out()),
     };
     let outputs: Vec<_> =
-        samples.iter().map(|sample| SampleOutputs::of(sample, &small, &big)).collect();
+        samples.iter().map(|sample| SampleOutputs::compute(sample, &small, &big)).collect();
     println!("{} {name} samples", samples.len());
     if settings.sweep {
         return sweep(&outputs);

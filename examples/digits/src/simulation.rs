@@ -79,7 +79,8 @@ impl Outputs {
                 .map(|json| Model::parse(json).expect("the shipped models are tested"));
         let output = |pixels: &Pixels, sample: &Sample| {
             let (edge, cloud) = (small.infer(pixels), big.infer(pixels));
-            let confidence = ClassSignal::CrossEntropy.of(&edge, ClassScores::Probabilities);
+            let confidence =
+                ClassSignal::CrossEntropy.confidence(&edge, ClassScores::Probabilities);
             Output {
                 label: sample.label,
                 confidence: confidence.expect("a softmax gives probabilities"),

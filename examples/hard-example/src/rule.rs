@@ -85,7 +85,7 @@ impl Rule {
 
     /// Whether the big model is asked about this sample. Never fails: invalid outputs are not hard.
     pub fn is_hard(&mut self, prediction: &Prediction<'_>) -> bool {
-        let boxes = |signal: BoxSignal| signal.of(&scores(prediction.boxes)?);
+        let boxes = |signal: BoxSignal| signal.confidence(&scores(prediction.boxes)?);
         let (confidence, threshold) = match &mut self.0 {
             Kind::Ibt { threshold_img, threshold_box } => {
                 (boxes(BoxSignal::Ibt { threshold_box: *threshold_box }), *threshold_img)
@@ -94,7 +94,7 @@ impl Rule {
             Kind::CrossEntropy { threshold } => {
                 let probabilities = prediction.probabilities;
                 let signal = ClassSignal::CrossEntropy;
-                (signal.of(probabilities, ClassScores::Probabilities), *threshold)
+                (signal.confidence(probabilities, ClassScores::Probabilities), *threshold)
             }
             Kind::Random { ratio, generator } => return generator.uniform() < *ratio,
             Kind::CloudOnly => return true,

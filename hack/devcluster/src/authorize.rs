@@ -147,9 +147,9 @@ fn check(store: &Store, user: &User, attributes: &Attributes<'_>) -> Result<(), 
             _ => store.list(CLUSTER_ROLES, Some("")),
         };
         list(binding, "subjects").iter().any(|subject| user.is(subject))
-            && roles.any(|found| {
-                role["name"] == object::name(found)
-                    && list(found, "rules").iter().any(|rule| attributes.is_covered(rule))
+            && roles.any(|candidate| {
+                role["name"] == object::name(candidate)
+                    && list(candidate, "rules").iter().any(|rule| attributes.is_covered(rule))
             })
     };
     if bindings.any(covers) { Ok(()) } else { Err(refusal(user, attributes)) }

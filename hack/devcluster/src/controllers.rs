@@ -124,7 +124,7 @@ fn delete_all(state: &mut State, storage: &str, namespace: Option<&str>, now: Ti
 /// Removes an object, or marks it as deleted while it has finalizers.
 fn delete(state: &mut State, storage: &str, current: &Value, now: Timestamp) {
     if object::finalizers(current).is_empty() {
-        state.remove(storage, &ObjectKey::of(current));
+        state.remove(storage, &ObjectKey::from_object(current));
     } else if !object::is_deleting(current) {
         let mut value = current.clone();
         set_meta(&mut value, "deletionTimestamp", Some(object::stamp(now).into()));
@@ -140,7 +140,7 @@ fn delete(state: &mut State, storage: &str, current: &Value, now: Timestamp) {
 /// finalizer.
 fn finish(state: &mut State, storage: &str, value: Value) {
     if object::finalizers(&value).is_empty() {
-        state.remove(storage, &ObjectKey::of(&value));
+        state.remove(storage, &ObjectKey::from_object(&value));
     } else {
         state.put(storage, value);
     }

@@ -246,12 +246,12 @@ fn unbounded_rules<'a>(
     schema_path: &'a str,
 ) -> impl Iterator<Item = FieldError> + use<'a> {
     let own_path = join(version_path, "schema.openAPIV3Schema");
-    neptune_cel_cost::unbounded(definition).into_iter().map(move |found| {
-        let field = found.field.replacen(&own_path, schema_path, 1);
+    neptune_cel_cost::unbounded(definition).into_iter().map(move |problem| {
+        let field = problem.field.replacen(&own_path, schema_path, 1);
         let what = field.rsplit('.').next().unwrap_or_default();
         let detail = format!(
             "estimated {what} cost exceeds budget by factor of more than 100x (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared): {}",
-            found.reason
+            problem.reason
         );
         FieldError::forbidden(&field, &detail)
     })

@@ -15,7 +15,7 @@ impl ObjectKey {
         Self { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    pub fn of(object: &Value) -> Self {
+    pub fn from_object(object: &Value) -> Self {
         Self::new(meta_str(object, "namespace"), meta_str(object, "name"))
     }
 }

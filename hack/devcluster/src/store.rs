@@ -78,7 +78,7 @@ impl Store {
         let mut objects = self.objects.get(storage).cloned().unwrap_or_default();
         let later: Vec<_> = self.since(version)?.collect();
         for change in later.into_iter().rev().filter(|change| *change.storage == *storage) {
-            let key = ObjectKey::of(&change.object);
+            let key = ObjectKey::from_object(&change.object);
             match &change.previous {
                 Some(previous) => objects.insert(key, previous.clone()),
                 None => objects.remove(&key),
@@ -104,7 +104,7 @@ impl Store {
             .objects
             .entry(storage.clone())
             .or_default()
-            .insert(ObjectKey::of(&value), value.clone());
+            .insert(ObjectKey::from_object(&value), value.clone());
         let kind = if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
         self.record(Change {
             version: self.version,

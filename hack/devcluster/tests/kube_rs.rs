@@ -282,8 +282,8 @@ async fn invalid_options_are_refused() {
         ("resourceVersion=x", 400, r#"strconv.ParseUint: parsing "x": invalid syntax"#),
     ] {
         let request = axum::http::Request::get(format!("{path}?{query}")).body(Vec::new()).unwrap();
-        let (found, _, message) = refusal(client.request::<Value>(request).await);
-        assert_eq!(found, code, "{message}");
+        let (status, _, message) = refusal(client.request::<Value>(request).await);
+        assert_eq!(status, code, "{message}");
         assert!(message.ends_with(expected), "{message}");
     }
     let orphan = widgets(&client).delete("a", &DeleteParams::orphan()).await;

@@ -58,12 +58,12 @@ impl Pace {
         if scale > 0.0 && scale <= 100.0 { Ok(Self(scale)) } else { Err(Error::Scale(scale)) }
     }
 
-    fn of(self, time: Duration) -> Duration {
+    fn scaled(self, time: Duration) -> Duration {
         time.mul_f64(self.0)
     }
 
     fn of_range(self, range: &RangeInclusive<Duration>) -> RangeInclusive<Duration> {
-        self.of(*range.start())..=self.of(*range.end())
+        self.scaled(*range.start())..=self.scaled(*range.end())
     }
 
     pub fn answer(self) -> RangeInclusive<Duration> {
@@ -71,7 +71,7 @@ impl Pace {
     }
 
     pub fn retry_interval(self) -> Duration {
-        self.of(RETRY_INTERVAL)
+        self.scaled(RETRY_INTERVAL)
     }
 
     pub fn transit(self) -> RangeInclusive<Duration> {
@@ -79,11 +79,11 @@ impl Pace {
     }
 
     pub fn session_timeout(self) -> Duration {
-        self.of(SESSION_TIMEOUT)
+        self.scaled(SESSION_TIMEOUT)
     }
 
     pub fn max_delay(self) -> Duration {
-        self.of(MAX_DELAY)
+        self.scaled(MAX_DELAY)
     }
 
     pub fn reconnect(self) -> RangeInclusive<Duration> {
@@ -91,15 +91,15 @@ impl Pace {
     }
 
     pub fn cloudcore_down(self) -> Duration {
-        self.of(CLOUDCORE_DOWN)
+        self.scaled(CLOUDCORE_DOWN)
     }
 
     pub fn broker_retry_interval(self) -> Duration {
-        self.of(BROKER_RETRY_INTERVAL)
+        self.scaled(BROKER_RETRY_INTERVAL)
     }
 
     pub fn rule_retry_delays(self) -> [Duration; 3] {
-        RULE_RETRY_DELAYS.map(|time| self.of(time))
+        RULE_RETRY_DELAYS.map(|time| self.scaled(time))
     }
 
     /// Messages per second of real time.

@@ -70,6 +70,9 @@ pub const IDENTIFIERS: &[&str] = &[
     "wake",
 ];
 
+/// Whole names of functions, variables and fields in Rust that name nothing.
+pub const EMPTY_NAMES: &[&str] = &["found", "of"];
+
 /// Phrases that are wrong everywhere.
 pub const PHRASES: &[&str] = &[
     "an agent who",
@@ -153,11 +156,9 @@ pub fn is_checked(path: &str) -> bool {
 /// The words of the vocabulary in a file, by line.
 pub fn findings(file: &TextFile) -> Vec<Finding> {
     let characters: Vec<char> = file.text.chars().collect();
-    let kinds = if crate::extension(&file.path) == "rs" {
-        Source::new(&file.text).kinds
-    } else {
-        vec![Kind::Comment; characters.len()]
-    };
+    let is_rust = crate::extension(&file.path) == "rs";
+    let kinds =
+        if is_rust { Source::new(&file.text).kinds } else { vec![Kind::Comment; characters.len()] };
     let (mut findings, mut begin) = (Vec::new(), 0);
     for (index, line) in file.text.split('\n').enumerate() {
         let end = begin + line.chars().count();
@@ -176,6 +177,11 @@ pub fn findings(file: &TextFile) -> Vec<Finding> {
                 add(word);
             }
         }
+        for name in EMPTY_NAMES {
+            if is_rust && has_name(&characters[begin..end], &kinds[begin..end], name) {
+                add(name);
+            }
+        }
         for phrase in PHRASES {
             let parts: Vec<&str> = phrase.split(' ').collect();
             if words.windows(parts.len()).any(|texts| texts.iter().map(|(text, _)| text).eq(&parts))
@@ -186,6 +192,15 @@ pub fn findings(file: &TextFile) -> Vec<Finding> {
         begin = end + 1;
     }
     findings
+}
+
+/// Whether a line of Rust has the whole identifier `name`. `option::of` is a strategy of proptest.
+fn has_name(characters: &[char], kinds: &[Kind], name: &str) -> bool {
+    let code: String = (characters.iter().zip(kinds))
+        .map(|(&c, &kind)| if kind == Kind::Code { c } else { ' ' })
+        .collect();
+    let code = code.replace("option::of", "");
+    code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|identifier| identifier == name)
 }
 
 /// The words of a line in lower case, with what each belongs to.
@@ -236,6 +251,19 @@ mod tests {
             [(2, "bed"), (2, "look")]
         );
         assert_eq!(words("a.md", "say it, look it up, and wait for ever"), [(1, "for ever")]);
+    }
+
+    #[test]
+    fn whole_names_that_name_nothing_are_listed() {
+        assert_eq!(
+            words(
+                "a.rs",
+                "let found = Label::of(\"of\"); // found one of two\nlet s = option::of(a);"
+            ),
+            [(1, "found"), (1, "of")]
+        );
+        assert_eq!(words("a.rs", "let found_at = url_of(is_found);"), []);
+        assert_eq!(words("a.sh", "found=$(first of two)"), []);
     }
 
     #[test]

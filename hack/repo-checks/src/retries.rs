@@ -48,14 +48,14 @@ mod tests {
             default-filter = \"kind(lib) + binary(/^(crds|rounds)$/)\"\n";
         let text = "#[test]\nfn plain() {}\nproptest! {\n    #[test]\n    fn named(x in 0..2) {}\n    \
             #[test]\n    fn missing(x in 0..2) {}\n}\n#[test]\nfn later() {}\n";
-        let found = |path: &str| {
+        let problems = |path: &str| {
             repeated(&TextFile { path: path.to_owned(), text: text.to_owned() }, configuration)
         };
-        assert_eq!(found("edge/tests/agent/a.rs"), ["edge/tests/agent/a.rs: missing"]);
-        assert_eq!(found("edge/tests/agent.rs"), ["edge/tests/agent.rs: missing"]);
+        assert_eq!(problems("edge/tests/agent/a.rs"), ["edge/tests/agent/a.rs: missing"]);
+        assert_eq!(problems("edge/tests/agent.rs"), ["edge/tests/agent.rs: missing"]);
         for path in ["edge/tests/rounds.rs", "edge/tests/crds/a.rs", "edge/src/tests/a.rs", "a.rs"]
         {
-            assert_eq!(found(path), [""; 0], "{path}");
+            assert_eq!(problems(path), [""; 0], "{path}");
         }
     }
 }

@@ -136,8 +136,8 @@ fn pure_crates_depend_on_no_runtime_client_or_log() {
 #[test]
 fn no_file_is_too_long() {
     let files = tracked_files(|path| extension(path) == "rs");
-    let found: Vec<String> = files.iter().filter_map(length::too_long).collect();
-    fail_with(&found, "split the file by what it decides");
+    let problems: Vec<String> = files.iter().filter_map(length::too_long).collect();
+    fail_with(&problems, "split the file by what it decides");
 }
 
 #[test]
@@ -186,9 +186,9 @@ fn documented_behaviour_has_tests_that_exist() {
     let tests: BTreeSet<String> = code.flat_map(|code| test_functions(&code)).collect();
     let pages = tracked_files(|path| documented::PAGES.contains(&path));
     assert!(tests.len() > 2_000 && pages.len() == documented::PAGES.len());
-    let found: Vec<String> =
+    let problems: Vec<String> =
         pages.iter().flat_map(|page| documented::problems(page, &tests)).collect();
-    fail_with(&found, "name in the section Tests of the page the test of the row, or a reason");
+    fail_with(&problems, "name in the section Tests of the page the test of the row, or a reason");
 }
 
 /// The most files of each walk, in the order of the page.

@@ -169,7 +169,7 @@ mod tests {
 
     fn request(backoff_limit: u32) -> RunRequest {
         let mut request = crate::run::tests::request(&["a", "b"]);
-        let server = ContentHash::of(&"server");
+        let server = ContentHash::compute(&"server");
         request.settings.initial = None;
         request.settings.session = Some(SessionSettings { server, backoff_limit });
         request.session_host = Some("h".to_owned());

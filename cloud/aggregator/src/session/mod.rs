@@ -179,7 +179,7 @@ pub fn watch(
     let result = if code == 0 {
         let base = aggregator.run().and_then(|it| it.base.clone());
         match import(aggregator, files, attempt, base.as_ref())? {
-            Ok(found) => Ok(imported.insert(found).0.clone()),
+            Ok(output) => Ok(imported.insert(output).0.clone()),
             Err(problem) => Err(problem),
         }
     } else {
@@ -203,14 +203,14 @@ fn import(
     attempt: SessionAttempt,
     base: Option<&ContentReference>,
 ) -> Result<Result<Imported, Problem>, Error> {
-    let mut found = Vec::new();
+    let mut outputs = Vec::new();
     for name in WEIGHTS {
         let file = files.output(attempt, name).map_err(Error::file(name))?;
-        found.extend(file.map(|file| (name, file)));
+        outputs.extend(file.map(|file| (name, file)));
     }
     let missing = |text: String| Ok(Err(Problem::new("OutputMissing", text)));
-    let (name, file) = match found.len() {
-        1 => found.remove(0),
+    let (name, file) = match outputs.len() {
+        1 => outputs.remove(0),
         0 => {
             let text =
                 "the server wrote neither weights.npz nor weights.safetensors into OUTPUT_DIR";

@@ -109,7 +109,7 @@ async fn connections_without_a_known_key_take_no_place_of_a_node() {
     }
     assert_eq!(refused, 12, "128 clients without a known key have a place");
     let refusals = server.aggregator.metrics().refusals();
-    assert_eq!(refusals.of("aggregator", Refusal::AnonymousFull), 12);
+    assert_eq!(refusals.total("aggregator", Refusal::AnonymousFull), 12);
     assert!(server.aggregator.metrics().text().contains(
         "neptune_aggregator_refused_connections_total{server=\"aggregator\",cause=\"anonymous_full\"} 12"
     ));

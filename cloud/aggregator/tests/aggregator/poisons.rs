@@ -62,11 +62,11 @@ async fn run(attack: impl AsyncFn(Attack<'_>)) -> RunStatus {
         nodes[node_of(task)].train(task).await;
     }
     let second = controller.wait_for_round(2).await.tasks;
-    let of = |tasks: &[RunTask], worker: &str| {
+    let task_of = |tasks: &[RunTask], worker: &str| {
         tasks.iter().find(|it| it.worker == worker).unwrap().clone()
     };
-    let task = of(&second, BAD);
-    let (last, other) = (of(&first, BAD), of(&second, "w7"));
+    let task = task_of(&second, BAD);
+    let (last, other) = (task_of(&first, BAD), task_of(&second, "w7"));
     attack(Attack { node: &nodes[4], task: &task, last: &last, other: &other }).await;
     for task in second.iter().filter(|it| it.worker != BAD) {
         nodes[node_of(task)].train(task).await;

@@ -30,7 +30,7 @@ impl Session {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let aggregator = Arc::new(Aggregator::open(directory.path()).unwrap());
-        let server = ContentHash::of(&"server");
+        let server = ContentHash::compute(&"server");
         let mut request: RunRequest = request(2, 3);
         request.settings.initial = None;
         request.settings.session = Some(SessionSettings { server, backoff_limit: 3 });
@@ -64,7 +64,7 @@ impl Session {
     }
 
     fn begin(&self) {
-        self.write("server", ContentHash::of(&"server").to_string().as_bytes());
+        self.write("server", ContentHash::compute(&"server").to_string().as_bytes());
         self.work();
     }
 }

@@ -46,9 +46,9 @@ fn replica_events(previous: &DatasetStatus, next: &DatasetStatus) -> Vec<ObjectE
         }
     }
     for replica in &next.replicas {
-        let of = |it: &&DatasetReplica| it.node == replica.node;
+        let is_same_node = |it: &&DatasetReplica| it.node == replica.node;
         // A new row may tell of changes that were reported before.
-        let Some(before) = previous.replicas.iter().find(of) else { continue };
+        let Some(before) = previous.replicas.iter().find(is_same_node) else { continue };
         if replica.changed > before.changed {
             let note = format!(
                 "node {}: files of the replica were changed on the node; the source's data replaced them",

@@ -292,7 +292,7 @@ mod tests {
         })
     }
 
-    fn of(copy: ReplicaObservation) -> ReplicaRows {
+    fn rows_for(copy: ReplicaObservation) -> ReplicaRows {
         let observed =
             ReplicasObservation { refusal: None, nodes: vec![copy], unusable: Vec::new() };
         rows(&DatasetStatus::default(), &observed, &source())
@@ -344,7 +344,7 @@ mod tests {
             (offline, Some(in_sync), (Offline, Reason::ReplicaOffline)),
         ] {
             let text = format!("{presence:?} {report:?}");
-            let rows = of(copy(presence, report.as_ref()));
+            let rows = rows_for(copy(presence, report.as_ref()));
             assert_eq!((rows.rows[0].state, rows.condition.1.reason), expected, "{text}");
             let is_in_sync = expected.0 == InSync;
             assert_eq!(rows.in_sync, if is_in_sync { "1/1" } else { "0/1" }, "{text}");
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn agent_without_peers_is_named_with_its_option() {
         let old = ReplicaObservation { has_peers: false, ..copy(Presence::Online, None) };
-        let rows = of(old);
+        let rows = rows_for(old);
         assert_eq!(rows.rows[0].state, DatasetReplicaState::Failed);
         assert!(rows.condition.1.message.contains("start it with --peers"), "{rows:?}");
     }
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn pair_without_room_is_named_with_the_limit() {
         let crowded = Some("hub".parse().unwrap());
-        let rows = of(ReplicaObservation { crowded, ..copy(Presence::Online, None) });
+        let rows = rows_for(ReplicaObservation { crowded, ..copy(Presence::Online, None) });
         assert_eq!(rows.rows[0].state, DatasetReplicaState::Failed);
         assert_eq!(rows.condition.1.reason, Reason::TooManyPartners);
         let message = &rows.condition.1.message;
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn numbers_stay_while_the_node_is_offline() {
-        let first = of(copy(Presence::Online, Some(&report("InSync", "aa", 10, 100))));
+        let first = rows_for(copy(Presence::Online, Some(&report("InSync", "aa", 10, 100))));
         let previous = DatasetStatus { replicas: first.rows, ..DatasetStatus::default() };
         let offline = Presence::Offline { since: Timestamp::UNIX_EPOCH };
         let observed = ReplicasObservation {

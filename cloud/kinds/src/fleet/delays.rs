@@ -88,7 +88,7 @@ impl Delays {
     }
 
     /// The seconds by which the node's batches are late, at least; `None` if they are not.
-    pub fn of(&self, node: &NodeName) -> Option<u32> {
+    pub fn delay(&self, node: &NodeName) -> Option<u32> {
         self.late.get(node).copied()
     }
 
@@ -132,7 +132,7 @@ mod tests {
             };
             let arrived = Timestamp::from_millisecond(second * 1000 + delay_ms).unwrap();
             self.delays.on_batch(&node, &batch, arrived);
-            self.delays.of(&node)
+            self.delays.delay(&node)
         }
     }
 

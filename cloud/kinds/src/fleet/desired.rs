@@ -231,7 +231,7 @@ impl FleetDesired {
     /// What no object requires leaves the nodes now.
     fn on_kind_complete(&mut self) {
         for (node, desired) in &mut self.nodes {
-            desired.found.objects.retain(|key| self.incomplete.protects(key));
+            desired.held.objects.retain(|key| self.incomplete.protects(key));
             self.backlog.add(node);
         }
     }

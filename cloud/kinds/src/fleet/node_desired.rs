@@ -27,7 +27,7 @@ pub struct NodeDesired {
     /// The source of the messages to the node; `None` before the first ones.
     pub source: Option<Source>,
     /// While kinds are incomplete: what the node has of them.
-    pub found: Found,
+    pub held: Found,
 }
 
 /// An object that a node should have.
@@ -118,9 +118,9 @@ impl NodeDesired {
         });
         let changed: BTreeMap<_, _> = changed.collect();
         let sync = due.sync.as_ref().map(|sync| &sync.0);
-        self.found.update(incomplete, sync, &changed);
+        self.held.update(incomplete, sync, &changed);
         let retained = self.retained.values().flatten();
-        let keep = retained.chain(&self.found.objects).cloned().collect();
+        let keep = retained.chain(&self.held.objects).cloned().collect();
         let source = self.source.get_or_insert_default();
         source.set_batch_seconds(batch_seconds);
         let mut messages = source.update(changed, keep, wall_ms);
@@ -131,11 +131,11 @@ impl NodeDesired {
             let (sync, notices) = *sync;
             messages.extend(source.answer(&sync, notices, wall_ms));
         }
-        if !incomplete.is_empty() && !self.found.has_synced {
+        if !incomplete.is_empty() && !self.held.has_synced {
             // The index would remove what the node has of the incomplete kinds.
-            self.found.owes_index = true;
+            self.held.owes_index = true;
             messages.retain(|message| !matches!(message, DownstreamMessage::Index(_)));
-        } else if std::mem::take(&mut self.found.owes_index) {
+        } else if std::mem::take(&mut self.held.owes_index) {
             messages.push(source.index());
         }
         newest_per_topic(messages)

@@ -71,7 +71,7 @@ impl NodeKeys {
     }
 
     /// The state of a node's key, by the one that its agent reports.
-    pub fn of(&self, node: &NodeName, reported: Option<&KeyPin>) -> NodeKey {
+    pub fn key(&self, node: &NodeName, reported: Option<&KeyPin>) -> NodeKey {
         let Some(reported) = reported else { return NodeKey::Missing };
         if !self.is_required {
             return NodeKey::Trusted(reported.clone());
@@ -171,7 +171,7 @@ mod tests {
             "the key of node edge0 changed from sha256:111111111111 to sha256:222222222222; the new key is accepted, because --require-known-keys is not set"
         );
         assert_eq!(record(&mut keys, 2), None, "reported once");
-        assert_eq!(keys.of(&node(), Some(&pin(2))), NodeKey::Trusted(pin(2)));
+        assert_eq!(keys.key(&node(), Some(&pin(2))), NodeKey::Trusted(pin(2)));
     }
 
     fn invalid() -> Arc<KeyEntries> {
@@ -184,7 +184,7 @@ mod tests {
         let mut keys = NodeKeys::new(true);
         keys.replace(invalid());
         assert_eq!(record(&mut keys, 1), None, "the entry stays");
-        let key = keys.of(&node(), Some(&pin(1)));
+        let key = keys.key(&node(), Some(&pin(1)));
         assert_eq!(key, NodeKey::Invalid("a typing error".to_owned()));
         assert_eq!(key.trusted(), None);
         keys.replace(Arc::default());
@@ -205,13 +205,13 @@ mod tests {
     #[test]
     fn changed_key_waits_if_known_keys_are_required() {
         let mut keys = NodeKeys::new(true);
-        assert_eq!(keys.of(&node(), None), NodeKey::Missing);
-        assert_eq!(keys.of(&node(), Some(&pin(1))), NodeKey::Unrecorded);
+        assert_eq!(keys.key(&node(), None), NodeKey::Missing);
+        assert_eq!(keys.key(&node(), Some(&pin(1))), NodeKey::Unrecorded);
         record(&mut keys, 1);
         let note = record(&mut keys, 2).unwrap().unwrap();
         assert!(note.ends_with("before: kubectl neptune trust edge0"), "{note}");
         assert_eq!(record(&mut keys, 2), None, "reported once");
-        let waits = keys.of(&node(), Some(&pin(2)));
+        let waits = keys.key(&node(), Some(&pin(2)));
         assert_eq!(waits, NodeKey::Changed { trusted: pin(1), reported: pin(2) });
         assert_eq!(waits.trusted(), Some(&pin(1)));
         assert_eq!(record(&mut keys, 1), Some(None), "the trusted one is back");
@@ -223,7 +223,7 @@ mod tests {
         let keys = NodeKeys::new(true);
         let forged = KeyPin(format!("{} {}", pin(1).0, pin(2).0));
         assert_eq!(keys.change(&node(), &forged), None);
-        assert_eq!(keys.of(&node(), Some(&forged)).trusted(), None);
+        assert_eq!(keys.key(&node(), Some(&forged)).trusted(), None);
     }
 
     proptest! {
@@ -247,7 +247,7 @@ mod tests {
                     allowed.insert(waiting.clone());
                     record.trusted = waiting;
                 }
-                let key = keys.of(&node(), Some(&pin(reported)));
+                let key = keys.key(&node(), Some(&pin(reported)));
                 if let Some(used) = key.trusted() {
                     prop_assert!(allowed.contains(used));
                 }

@@ -85,7 +85,7 @@ impl Partners {
     }
 
     /// The partners of a node, of the pairs that count.
-    pub fn of(&self, node: &NodeName) -> impl Iterator<Item = &NodeName> {
+    pub fn partners(&self, node: &NodeName) -> impl Iterator<Item = &NodeName> {
         let needed = self.needed.get(node).into_iter().flatten().map(|(partner, _)| partner);
         needed
             .filter(|partner| !self.excluded.contains(&ordered(node.clone(), (*partner).clone())))
@@ -185,7 +185,7 @@ mod tests {
     }
 
     fn names(partners: &Partners, name: &str) -> Vec<String> {
-        partners.of(&node(name)).map(ToString::to_string).collect()
+        partners.partners(&node(name)).map(ToString::to_string).collect()
     }
 
     #[test]
@@ -242,15 +242,15 @@ mod tests {
                 partners.update();
             }
             for a in (0..7).map(name) {
-                let of_a: Vec<_> = partners.of(&a).collect();
+                let of_a: Vec<_> = partners.partners(&a).collect();
                 prop_assert!(of_a.len() <= 2);
                 for b in (0..7).map(name).filter(|b| *b != a) {
                     let counts = of_a.contains(&&b);
-                    prop_assert_eq!(counts, partners.of(&b).any(|it| *it == a));
+                    prop_assert_eq!(counts, partners.partners(&b).any(|it| *it == a));
                     let is_needed = partners.needed.get(&a).is_some_and(|it| it.contains_key(&b));
                     prop_assert_eq!(is_needed && !counts, partners.crowded(&a, &b).is_some());
                     if is_needed && !counts {
-                        let is_full = of_a.len() == 2 || partners.of(&b).count() == 2;
+                        let is_full = of_a.len() == 2 || partners.partners(&b).count() == 2;
                         prop_assert!(is_full);
                     }
                 }

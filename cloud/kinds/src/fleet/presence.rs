@@ -228,7 +228,7 @@ impl Nodes {
         now: Timestamp,
     ) -> bool {
         let Some(known) = self.nodes.get_mut(node) else { return true };
-        let same = known.earlier.as_ref().filter(|(of, at, _)| of == instance && *at == epoch);
+        let same = known.earlier.as_ref().filter(|(held, at, _)| held == instance && *at == epoch);
         let half = SignedDuration::from_secs(i64::from(known.heartbeat)) / 2;
         let Some((_, _, since)) = same else {
             known.earlier = Some((instance.clone(), epoch, now));

@@ -63,8 +63,8 @@ impl Reports {
 
     /// Drops the reports of starts of an instance on a node after this one.
     pub fn drop_newer(&mut self, node: &NodeName, instance: &AgentInstance, epoch: u64) {
-        for ((_, of), reports) in &mut self.0 {
-            if of == node {
+        for ((_, reporter), reports) in &mut self.0 {
+            if reporter == node {
                 reports.retain(|held, report| held != instance || report.epoch <= epoch);
             }
         }

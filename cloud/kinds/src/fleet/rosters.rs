@@ -50,7 +50,7 @@ impl Rosters {
         let zone_before = before.and_then(shared_zone).map(str::to_owned);
         let zone_after = facts.as_ref().and_then(shared_zone).map(str::to_owned);
         self.changed.insert(node.clone());
-        self.changed.extend(self.partners.of(node).cloned());
+        self.changed.extend(self.partners.partners(node).cloned());
         if let Some(zone) = &zone_before {
             // Those that lose it, or see another address.
             self.changed.extend(self.neighbours(zone, node, MAX_NEIGHBOURS / 2));
@@ -116,7 +116,7 @@ impl Rosters {
             Some(zone) => self.neighbours(zone, node, MAX_NEIGHBOURS / 2),
             None => BTreeSet::new(),
         };
-        let partners: BTreeSet<_> = self.partners.of(node).cloned().collect();
+        let partners: BTreeSet<_> = self.partners.partners(node).cloned().collect();
         let peers = neighbours.union(&partners).filter_map(|peer| {
             let PeerFacts { pin, endpoint, .. } = self.nodes.get(peer)?;
             Some(RosterPeer {

@@ -161,7 +161,7 @@ impl FleetState {
 
     /// The seconds by which a node's messages are late, at least; `None` if they are not.
     pub fn delay(&self, node: &NodeName) -> Option<u32> {
-        self.delays.of(node)
+        self.delays.delay(node)
     }
 
     /// Processes a report on an object that exists. Its counters count whenever they come; its
@@ -311,7 +311,7 @@ impl FleetState {
 
     /// The state of a node's key.
     pub fn node_key(&self, node: &NodeName) -> NodeKey {
-        self.keys.of(node, self.nodes.key_pin(node))
+        self.keys.key(node, self.nodes.key_pin(node))
     }
 
     /// The key by which others know a node: aggregators, and the other nodes of its site.

@@ -115,21 +115,23 @@ mod tests {
         match validate(&model, &facts) {
             Ok(valid) => Ok(valid.version.unwrap()),
             Err(findings) => {
-                let of = |finding: &Finding| format!("{}: {}", finding.reason, finding.message);
-                Err(findings.iter().map(of).collect::<Vec<_>>().join("\n"))
+                let describe =
+                    |finding: &Finding| format!("{}: {}", finding.reason, finding.message);
+                Err(findings.iter().map(describe).collect::<Vec<_>>().join("\n"))
             }
         }
     }
 
     #[test]
     fn version_is_the_prefix_of_the_digest_as_the_server_accepts_it() {
-        let of = |framework: &str| served(framework, Some(source("http://h/m.onnx", Some(DIGEST))));
-        let numeric = of("tensorflow").unwrap();
+        let with_framework =
+            |framework: &str| served(framework, Some(source("http://h/m.onnx", Some(DIGEST))));
+        let numeric = with_framework("tensorflow").unwrap();
         assert_eq!(numeric.version, "49419197767600");
         assert_eq!(numeric.version, 0x2cf2_4dba_5fb0_u64.to_string());
         assert_eq!(numeric.url, "http://h/m.onnx");
         assert_eq!(numeric.sha256, Some(DIGEST.to_ascii_lowercase()));
-        assert_eq!(of("llamacpp").unwrap().version, "2cf24dba5fb0");
+        assert_eq!(with_framework("llamacpp").unwrap().version, "2cf24dba5fb0");
         assert_eq!(named(&"0".repeat(64), true), "1");
         let path = served("tensorflow", Some(source("/model/small", Some(DIGEST)))).unwrap();
         assert_eq!(path.url, "file:///model/small");

@@ -221,13 +221,13 @@ fn replicas(replicas: Option<i32>, findings: &mut Vec<Finding>) -> Option<i32> {
 
 fn service_type(type_: Option<&str>, findings: &mut Vec<Finding>) -> Option<&'static str> {
     let requested = type_.filter(|type_| !type_.is_empty()).unwrap_or(SERVICE_TYPES[0]);
-    let found = SERVICE_TYPES.into_iter().find(|known| *known == requested);
-    if found.is_none() {
+    let chosen = SERVICE_TYPES.into_iter().find(|known| *known == requested);
+    if chosen.is_none() {
         let known = SERVICE_TYPES.join(", ");
         let message = format!("spec.serviceType {requested:?} must be one of {known}");
         findings.push(Finding::new(Reason::ServiceTypeInvalid, message));
     }
-    found
+    chosen
 }
 
 #[cfg(test)]

@@ -137,14 +137,14 @@ mod tests {
     #[test]
     fn arguments_arrive_on_a_node_and_in_a_pod_as_they_are() {
         let args = ["$(SERVING_PORT)", "$$"];
-        let of = |mut model: InferenceModel| {
+        let plan_with_args = |mut model: InferenceModel| {
             model.spec.server = Some(ServerOverrides {
                 args: args.map(str::to_owned).into(),
                 ..Default::default()
             });
             planned(&model, &fixtures::facts())
         };
-        let plan = of(fixtures::model());
+        let plan = plan_with_args(fixtures::model());
         assert!(
             task(&plan)
                 .serving
@@ -154,7 +154,7 @@ mod tests {
                 .args
                 .ends_with(&args.map(str::to_owned))
         );
-        let objects = of(fixtures::cloud_model()).objects.unwrap();
+        let objects = plan_with_args(fixtures::cloud_model()).objects.unwrap();
         let pod = objects.deployment.spec.unwrap().template.spec.unwrap();
         assert!(expanded(&pod.containers[0]).1.ends_with(&args.map(str::to_owned)));
     }

@@ -238,8 +238,8 @@ fn server<'a>(
             return None;
         }
     };
-    let found = frameworks.server(framework);
-    if found.is_none() {
+    let server = frameworks.server(framework);
+    if server.is_none() {
         findings.push(Finding::new(
             Reason::FrameworkUnknown,
             format!(
@@ -248,7 +248,7 @@ fn server<'a>(
             ),
         ));
     }
-    found
+    server
 }
 
 fn health(

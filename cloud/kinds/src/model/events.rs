@@ -86,17 +86,20 @@ mod tests {
             status.nodes[0].rejected_peers = rejected.iter().map(ToString::to_string).collect();
             status
         };
-        let of = |previous: &ModelStatus, next: &ModelStatus| events(previous, next);
+        let events_between = |previous: &ModelStatus, next: &ModelStatus| events(previous, next);
         let (none, one) = (status(&[], Some("ab")), status(&["b"], Some("ab")));
-        let seen = of(&none, &one);
+        let seen = events_between(&none, &one);
         assert_eq!(seen.len(), 1);
         assert_eq!(seen[0].reason, PEER_SERVED_WRONG_CONTENT);
         assert!(
             seen[0].note.starts_with("node a: peer b sent other bytes than those of sha256 ab")
         );
-        assert_eq!(of(&one, &one).len(), 0);
-        assert_eq!(of(&one, &status(&["b", "c"], Some("ab"))).len(), 1);
+        assert_eq!(events_between(&one, &one).len(), 0);
+        assert_eq!(events_between(&one, &status(&["b", "c"], Some("ab"))).len(), 1);
         let downloading = status(&["b"], None);
-        assert_eq!((of(&none, &downloading).len(), of(&downloading, &one).len()), (0, 1));
+        assert_eq!(
+            (events_between(&none, &downloading).len(), events_between(&downloading, &one).len()),
+            (0, 1)
+        );
     }
 }

@@ -208,9 +208,9 @@ mod tests {
                 })
                 .collect();
             let with = |has: bool| {
-                let of =
+                let matches =
                     move |(_, state): &&(NodeName, RowState)| (*state == RowState::Present) == has;
-                states.iter().filter(of).map(|(node, _)| node)
+                states.iter().filter(matches).map(|(node, _)| node)
             };
             let placed = with(true).filter(|node| self.placed.contains(node));
             let missing: Vec<_> = with(false).take(LIMIT).cloned().collect();

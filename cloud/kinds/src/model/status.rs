@@ -515,8 +515,8 @@ mod tests {
     }
 
     fn brief(status: &ModelStatus, type_: &str) -> String {
-        let found = status.conditions.iter().find(|condition| condition.type_ == type_);
-        found.map_or_else(|| "-".to_owned(), |c| format!("{} {}", c.status, c.reason))
+        let condition = status.conditions.iter().find(|condition| condition.type_ == type_);
+        condition.map_or_else(|| "-".to_owned(), |c| format!("{} {}", c.status, c.reason))
     }
 
     fn accuracy(status: &ModelStatus) -> (&str, i64) {
@@ -559,7 +559,7 @@ mod tests {
 
     #[test]
     fn digest_of_the_spec_decides_what_is_current() {
-        let of = |sum: String| {
+        let node_with = |sum: String| {
             let nodes = vec![node("a", Some(presence(PresenceState::Present)))];
             let status = next(
                 &ModelStatus::default(),
@@ -567,9 +567,9 @@ mod tests {
             );
             status.nodes[0].clone()
         };
-        let listed = of("ab".repeat(32));
+        let listed = node_with("ab".repeat(32));
         assert_eq!((listed.state, listed.bytes), (ModelNodeState::Present, Some(7)));
-        assert_eq!(of("cd".repeat(32)).state, ModelNodeState::Outdated);
+        assert_eq!(node_with("cd".repeat(32)).state, ModelNodeState::Outdated);
     }
 
     #[test]
@@ -664,19 +664,21 @@ mod tests {
             placement: Some(placement),
             ..observed(nodes)
         };
-        let of = |observed| next(&ModelStatus::default(), observed);
+        let status_of = |observed| next(&ModelStatus::default(), observed);
         let present = Some(PresenceState::Present);
         let all = lists(
             vec![placed("a", present), placed("b", present)],
             PlacementObservation::default(),
         );
-        let status = of(all);
+        let status = status_of(all);
         assert_eq!(status.placed.as_deref(), Some("2/2"));
         assert_eq!(brief(&status, READY), "True ModelPresent");
         let user = node("user", Some(presence(PresenceState::Present)));
         let loading = placed("b", Some(PresenceState::Downloading));
-        let status =
-            of(lists(vec![placed("a", present), loading, user], PlacementObservation::default()));
+        let status = status_of(lists(
+            vec![placed("a", present), loading, user],
+            PlacementObservation::default(),
+        ));
         assert_eq!(
             (status.placed.as_deref(), status.present_on.as_deref()),
             (Some("1/2"), Some("2/3"))
@@ -685,16 +687,16 @@ mod tests {
 
         let gone = ("gone".to_owned(), Finding::missing_node("gone", "spec.placement.nodeNames"));
         let unusable = PlacementObservation { unusable: vec![gone], nothing: None };
-        let status = of(lists(vec![placed("a", present)], unusable));
+        let status = status_of(lists(vec![placed("a", present)], unusable));
         assert_eq!(status.placed.as_deref(), Some("1/2"));
         assert_eq!(brief(&status, READY), "False NodeNotFound");
         assert_eq!(&*status.nodes[0].node, "gone");
         let nothing = Some(Finding::new(Reason::NodeNotFound, "no edge node has the labels"));
         let nothing = PlacementObservation { unusable: Vec::new(), nothing };
-        let status = of(lists(vec![], nothing));
+        let status = status_of(lists(vec![], nothing));
         assert_eq!(status.placed.as_deref(), Some("0/0"));
         assert_eq!(brief(&status, READY), "False NodeNotFound");
-        assert_eq!(of(observed(vec![])).placed, None);
+        assert_eq!(status_of(observed(vec![])).placed, None);
     }
 
     #[test]

@@ -95,9 +95,9 @@ mod tests {
         assert_eq!(absence::missing(&next, &facts.datasets), ["digits-a"]);
         let unavailable =
             |facts: &TrainingFacts| absence::unavailable(&current(&next), &facts.datasets);
-        let found = unavailable(&facts);
-        assert_eq!(found.keys().collect::<Vec<_>>(), ["a"]);
-        assert_eq!(found["a"].reason, "DatasetNotFound");
+        let problems = unavailable(&facts);
+        assert_eq!(problems.keys().collect::<Vec<_>>(), ["a"]);
+        assert_eq!(problems["a"].reason, "DatasetNotFound");
         let (name, created) = dataset("digits-a", "edge0", &[]);
         facts.datasets.insert(name, created);
         assert_eq!(unavailable(&facts), BTreeMap::new(), "not counted yet");

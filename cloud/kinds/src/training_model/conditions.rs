@@ -90,7 +90,7 @@ fn active(model: &TrainingModel, next: &TrainingModelStatus) -> Finding {
         }
         _ => format!("run {run}: waiting for the first weights"),
     };
-    let current = CurrentRun::of(next);
+    let current = CurrentRun::from_status(next);
     if current.is_some_and(|current| current.frozen.spec != spec_hash(&model.spec)) {
         message.push_str("; the running run keeps its settings; the next run takes the new ones");
     }
@@ -108,7 +108,7 @@ fn degraded(
     inputs: &StatusInputs<TrainingObservation>,
 ) -> Option<Finding> {
     let observed = &inputs.observed;
-    let current = CurrentRun::of(next);
+    let current = CurrentRun::from_status(next);
     let active = current.as_ref().filter(|current| !current.is_over);
     let state = observed.state.as_deref().filter(|state| Some(i64::from(state.run)) == next.run);
     let of_spec = || match &observed.next {

@@ -96,7 +96,7 @@ fn started(previous: &TrainingModelStatus, next: &TrainingModelStatus) -> Object
 
 /// The weights that a repeated run begins with.
 fn repeated_with(previous: &TrainingModelStatus, next: &TrainingModelStatus) -> String {
-    let initial = |status| CurrentRun::of(status)?.frozen.settings.initial;
+    let initial = |status| CurrentRun::from_status(status)?.frozen.settings.initial;
     let (first, now): (Option<InitialWeights>, _) = (initial(previous), initial(next));
     match now {
         Some(now) if first.is_none_or(|first| first.sha256 != now.sha256) => format!(
@@ -121,8 +121,8 @@ fn is_new(row: &TrainingWorkerStatus, before: &[TrainingWorkerStatus]) -> bool {
 
 /// The condition, if it is True.
 fn degraded(status: &TrainingModelStatus) -> Option<&Condition> {
-    let found = status.conditions.iter().find(|condition| condition.type_ == DEGRADED);
-    found.filter(|condition| condition.status == "True")
+    let condition = status.conditions.iter().find(|condition| condition.type_ == DEGRADED);
+    condition.filter(|condition| condition.status == "True")
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ pub fn spec_hash(spec: &TrainingModelSpec) -> ContentHash {
         aggregation.on_too_few_workers = None;
     }
     spec.aggregation = spec.aggregation.filter(|it| *it != Aggregation::default());
-    ContentHash::of(&spec)
+    ContentHash::compute(&spec)
 }
 
 impl FrozenRun {
@@ -110,7 +110,7 @@ impl FrozenRun {
 
 impl CurrentRun {
     /// The run of a status; `None` without one, or with settings of another version of Neptune.
-    pub fn of(status: &TrainingModelStatus) -> Option<Self> {
+    pub fn from_status(status: &TrainingModelStatus) -> Option<Self> {
         let number = u32::try_from(status.run?).ok().filter(|number| *number > 0)?;
         let frozen = serde_json::from_str(status.run_settings.as_deref()?).ok()?;
         let last = status.last_run.as_ref().filter(|last| last.run == i64::from(number));
@@ -172,7 +172,7 @@ impl FrozenSession {
 
     /// Returns the hash that identifies the container.
     pub fn hash(&self) -> ContentHash {
-        ContentHash::of(self)
+        ContentHash::compute(self)
     }
 }
 

@@ -33,7 +33,7 @@ pub struct AggregatorNode {
 /// The node of the aggregator: that of the current or last run, whose weights are there, or else
 /// that of the spec. `None` for a Deployment.
 pub fn placement(model: &TrainingModel) -> Option<NodeName> {
-    match model.status.as_ref().and_then(CurrentRun::of) {
+    match model.status.as_ref().and_then(CurrentRun::from_status) {
         Some(current) => current.frozen.aggregator_node,
         None => spec_node(model)?.parse().ok(),
     }
@@ -199,7 +199,7 @@ mod tests {
             }),
             ..AggregatorReport::default()
         };
-        for (found, address, reason, text) in [
+        for (aggregator, address, reason, text) in [
             (AggregatorNode { exists: false, ..node() }, Some(""), Reason::NodeNotFound, "edge0"),
             (AggregatorNode { agent, ..node() }, Some(""), Reason::NodeOffline, "waits"),
             (
@@ -222,7 +222,7 @@ mod tests {
                 "aggregator on node edge0: no image",
             ),
         ] {
-            let finding = problem(&found, address).unwrap();
+            let finding = problem(&aggregator, address).unwrap();
             assert_eq!(finding.reason, reason);
             assert!(finding.message.contains(text), "{}", finding.message);
         }

@@ -373,7 +373,7 @@ mod tests {
         let (model, frozen) = (fixtures::model(), frozen());
         let run = current(&frozen);
         let open = state(1, RunPhase::Open);
-        let of = |current: &CurrentRun, command| {
+        let step_on = |current: &CurrentRun, command| {
             let command = Some(command);
             match step(&StepInputs {
                 command,
@@ -385,12 +385,12 @@ mod tests {
         };
         let mut over = run.clone();
         over.is_over = true;
-        assert_eq!(of(&run, RunCommand::Stop(1)), "Stopped");
-        assert_eq!(of(&run, RunCommand::Restart(1)), "Stopped");
-        assert_eq!(of(&run, RunCommand::Restart(2)), "Active", "of another run");
-        assert_eq!(of(&over, RunCommand::Stop(1)), "Idle");
-        assert_eq!(of(&over, RunCommand::Restart(1)), "Start");
-        assert_eq!(of(&over, RunCommand::Restart(0)), "Idle");
+        assert_eq!(step_on(&run, RunCommand::Stop(1)), "Stopped");
+        assert_eq!(step_on(&run, RunCommand::Restart(1)), "Stopped");
+        assert_eq!(step_on(&run, RunCommand::Restart(2)), "Active", "of another run");
+        assert_eq!(step_on(&over, RunCommand::Stop(1)), "Idle");
+        assert_eq!(step_on(&over, RunCommand::Restart(1)), "Start");
+        assert_eq!(step_on(&over, RunCommand::Restart(0)), "Idle");
     }
 
     #[test]
@@ -522,12 +522,12 @@ mod tests {
                 now: at(now),
                 ..inputs(&model, current.as_ref(), Some(&next), None)
             };
-            let found = match step(&inputs) {
+            let outcome = match step(&inputs) {
                 Step::Start { repeated: false, .. } => "start".to_owned(),
                 Step::Idle(finding) => finding.reason.to_string(),
                 other => unreachable!("{case}: {other:?}"),
             };
-            assert_eq!(found, expected, "{case}");
+            assert_eq!(outcome, expected, "{case}");
         }
     }
 

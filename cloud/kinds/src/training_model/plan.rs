@@ -92,7 +92,7 @@ fn session_server(valid: &ValidTrainingModel) -> Option<SessionServer> {
 
 /// The objects that nodes retain while the spec is invalid: without a run they have none.
 pub fn retained(model: &TrainingModel, key: &ObjectKey) -> Retained {
-    let current = model.status.as_ref().and_then(CurrentRun::of);
+    let current = model.status.as_ref().and_then(CurrentRun::from_status);
     let active = current.filter(|current| !current.is_over);
     active.map(|current| objects_of(&current, key)).unwrap_or_default()
 }
@@ -129,14 +129,14 @@ fn contents(
     node: &NodeName,
     aggregator: &AggregatorEndpoint,
 ) -> BTreeMap<ObjectKey, ObjectContent> {
-    let own = datasets(current).filter(|(of, _)| *of == node);
+    let own = datasets(current).filter(|(owner, _)| *owner == node);
     let mut contents: BTreeMap<_, _> = own
         .filter_map(|(_, name)| {
-            let found = valid.datasets.get(name.as_str())?;
+            let object = valid.datasets.get(name.as_str())?;
             let key = dataset::object_key(&valid.key, name.clone());
-            let content = dataset::content(found, &key, node);
+            let content = dataset::content(object, &key, node);
             // A Dataset that was moved is another node's.
-            dataset::is_on(found, node.as_str()).then_some((key, content))
+            dataset::is_on(object, node.as_str()).then_some((key, content))
         })
         .collect();
     let training = TrainingContent {
@@ -216,17 +216,17 @@ mod tests {
         let valid = valid(Some(current(&frozen())), Some(state(1, RunPhase::Open)));
         let plan = plan(&model, &valid, "");
         assert_eq!((plan.retained, plan.requirements.len()), (None, 3));
-        let of = |node: &str| &plan.requirements[&node.parse::<NodeName>().unwrap()];
+        let required = |node: &str| &plan.requirements[&node.parse::<NodeName>().unwrap()];
         let brief = |node: &str| {
-            let content = &of(node)[&valid.key];
+            let content = &required(node)[&valid.key];
             let training = content.training.as_ref().unwrap();
             let tasks: Vec<_> = training.tasks.iter().map(|task| task.id.0.clone()).collect();
-            (tasks.join(" "), of(node).len())
+            (tasks.join(" "), required(node).len())
         };
         assert_eq!(brief("edge0"), ("t-a".to_owned(), 3), "the Dataset of the evaluation, too");
         assert_eq!(brief("edge1"), ("t-b".to_owned(), 2));
         assert_eq!(brief("edge2"), (String::new(), 2), "it waits for the next round");
-        let content = of("edge0")[&valid.key].training.clone().unwrap();
+        let content = required("edge0")[&valid.key].training.clone().unwrap();
         assert_eq!(content.aggregator.url, "https://192.0.2.7:30418");
         assert!(content.tasks[0].container.as_str().starts_with("digits-a-"));
         assert!(plan.objects.is_some());

@@ -92,7 +92,7 @@ pub fn container(
 /// The hash of all that a result depends on beside its inputs.
 pub fn workload(container: &TrainingContainer) -> ContentHash {
     let ContainerProgram { image, command, args, env, .. } = &container.program;
-    ContentHash::of(&(image, command, args, env, &container.script))
+    ContentHash::compute(&(image, command, args, env, &container.script))
 }
 
 /// Image and command; and the arguments, if an engine brings the program.
@@ -127,7 +127,7 @@ fn start(
     let type_ = worker.framework_type.as_deref().filter(|type_| !type_.is_empty());
     let type_ = type_.unwrap_or(CONTAINER);
     let version = worker.framework_version.as_deref().unwrap_or_default();
-    let Some(found) = frameworks.find(type_, version) else {
+    let Some(framework) = frameworks.find(type_, version) else {
         let message = format!(
             "spec.workerSpec.frameworkType {type_:?} is not one of {}; correct it or add it to ConfigMap neptune-frameworks",
             frameworks.known()
@@ -135,14 +135,14 @@ fn start(
         findings.push(Finding::new(Reason::FrameworkUnknown, message));
         return None;
     };
-    let Some(image) = given.or(found.image) else {
+    let Some(image) = given.or(framework.image) else {
         let message = format!(
             "spec.workerSpec.image is missing; set it because framework {type_:?} has no default image"
         );
         findings.push(Finding::new(Reason::ImageRequired, message));
         return None;
     };
-    Some((image, found.command, None))
+    Some((image, framework.command, None))
 }
 
 fn script(script: Option<&ScriptSpec>, findings: &mut Vec<Finding>) -> Option<TrainingScript> {

@@ -20,7 +20,7 @@ impl Indexed for TrainingModel {
         let initial = spec.initial_weights.iter().filter_map(|it| it.model.as_ref());
         let output = spec.output.iter().map(|output| &output.model);
         let models = initial.chain(output).map(|model| uses(Resource::Models, &model.name));
-        let current = self.status.as_ref().and_then(CurrentRun::of);
+        let current = self.status.as_ref().and_then(CurrentRun::from_status);
         let of_run = current.iter().flat_map(|current| current.frozen.datasets());
         let datasets: BTreeSet<&str> =
             used_datasets(self).chain(of_run.map(ObjectName::as_str)).collect();

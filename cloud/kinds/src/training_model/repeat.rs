@@ -28,16 +28,17 @@ pub fn repeated(current: &CurrentRun, origins: Origins<'_>) -> Result<FrozenRun,
         evaluation.present = None;
     }
     let first = frozen.settings.initial.clone();
-    let found = |sha256: &str| {
+    let outside_copy = |sha256: &str| {
         let mut known = first.iter().chain(origins.models);
         known.find(|it| it.sha256 == sha256 && is_outside(it, origins.aggregator)).cloned()
     };
-    if let Some(base) = origins.base.and_then(found) {
+    if let Some(base) = origins.base.and_then(outside_copy) {
         frozen.settings.initial = Some(base);
         return Ok(frozen);
     }
     let Some(first) = &first else { return Ok(frozen) };
-    frozen.settings.initial = Some(found(&first.sha256).ok_or_else(|| lost(current, first))?);
+    frozen.settings.initial =
+        Some(outside_copy(&first.sha256).ok_or_else(|| lost(current, first))?);
     Ok(frozen)
 }
 
@@ -102,13 +103,17 @@ mod tests {
         let first = weights("https://h/w.npz", "a");
         let own = weights("http://192.0.2.7:8418/v1/content/b", "b");
         let copy = weights("http://h/copy.npz", "b");
-        let of = |base, models: &[_]| initial(Some(first.clone()), base, models).unwrap();
-        assert_eq!(of("a", &[]), Some(first.clone()), "round 1");
-        assert_eq!(of("b", &[]), Some(first.clone()), "nobody has the weights of the round");
-        assert_eq!(of("b", std::slice::from_ref(&own)), Some(first.clone()), "lost too");
-        assert_eq!(of("b", &[own, copy.clone()]), Some(copy));
+        let initial_with = |base, models: &[_]| initial(Some(first.clone()), base, models).unwrap();
+        assert_eq!(initial_with("a", &[]), Some(first.clone()), "round 1");
+        assert_eq!(
+            initial_with("b", &[]),
+            Some(first.clone()),
+            "nobody has the weights of the round"
+        );
+        assert_eq!(initial_with("b", std::slice::from_ref(&own)), Some(first.clone()), "lost too");
+        assert_eq!(initial_with("b", &[own, copy.clone()]), Some(copy));
         let longer = weights("http://192.0.2.7:84181/x", "b");
-        assert_eq!(of("b", std::slice::from_ref(&longer)), Some(longer), "another port");
+        assert_eq!(initial_with("b", std::slice::from_ref(&longer)), Some(longer), "another port");
         assert_eq!(initial(None, "b", &[]).unwrap(), None, "the first worker makes them");
     }
 
@@ -116,8 +121,8 @@ mod tests {
     fn first_weights_of_the_lost_volume_need_a_copy() {
         let own = weights("http://192.0.2.7:8418/v1/content/a", "a");
         let copy = weights("https://h/a.npz", "a");
-        let found = initial(Some(own.clone()), "b", std::slice::from_ref(&copy)).unwrap();
-        assert_eq!(found, Some(copy));
+        let chosen = initial(Some(own.clone()), "b", std::slice::from_ref(&copy)).unwrap();
+        assert_eq!(chosen, Some(copy));
         let lost = initial(Some(own.clone()), "b", &[own]).unwrap_err();
         assert_eq!(lost.reason, Reason::ContentLost);
         assert!(lost.message.contains("run 3 began"), "{}", lost.message);

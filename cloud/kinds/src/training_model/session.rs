@@ -84,7 +84,7 @@ pub fn worker_program(
 
 /// The port of the server: of the current run, or else of the spec. `None` without an engine.
 pub fn port(model: &TrainingModel, frameworks: Option<&Frameworks>) -> Option<u16> {
-    let current = model.status.as_ref().and_then(CurrentRun::of);
+    let current = model.status.as_ref().and_then(CurrentRun::from_status);
     if let Some(current) = current {
         return current.frozen.session.map(|session| session.port);
     }
@@ -335,8 +335,9 @@ mod tests {
             ),
         ] {
             let findings = check(&model(change), &facts()).unwrap_err();
-            let found = findings.iter().find(|it| it.reason == reason && it.message.contains(text));
-            assert!(found.is_some(), "{text}: {findings:#?}");
+            let finding =
+                findings.iter().find(|it| it.reason == reason && it.message.contains(text));
+            assert!(finding.is_some(), "{text}: {findings:#?}");
         }
     }
 

@@ -193,7 +193,7 @@ pub fn initial(
     let (url, sha256) = match (&weights.url, &weights.model) {
         (Some(url), None) => (url.clone(), weights.sha256sum.clone()),
         (None, Some(reference)) => {
-            let Some(found) = &facts.initial_model else {
+            let Some(initial) = &facts.initial_model else {
                 let output = model.spec.output.as_ref().map(|output| &output.model.name);
                 // The first run makes the weights that later runs go on from.
                 if output == Some(&reference.name) {
@@ -208,7 +208,7 @@ pub fn initial(
                 ));
                 return None;
             };
-            (found.spec.model_url.clone(), found.spec.sha256sum.clone())
+            (initial.spec.model_url.clone(), initial.spec.sha256sum.clone())
         }
         (Some(_), Some(_)) => {
             let message = "give initialWeights.url or initialWeights.model, not both";

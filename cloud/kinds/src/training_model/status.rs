@@ -42,7 +42,7 @@ pub fn next(
     let uid = model.metadata.uid.as_deref().unwrap_or_default();
     // An aggregator without a run has no uid.
     let state = observed.state.as_deref().filter(|state| state.run == 0 || state.uid == uid);
-    let current = CurrentRun::of(previous);
+    let current = CurrentRun::from_status(previous);
     let step = step(&StepInputs {
         spec: &model.spec,
         current: current.as_ref(),
@@ -176,7 +176,7 @@ fn progress(
 /// The metric of the evaluation: of the best weights, and after the run of those that the output Model
 /// has.
 fn metric(next: &TrainingModelStatus) -> Option<String> {
-    let current = CurrentRun::of(next)?;
+    let current = CurrentRun::from_status(next)?;
     let name = &current.frozen.settings.evaluation.as_ref()?.metric;
     let metrics = match &next.output {
         Some(output) if current.is_over => &output.measured.as_ref()?.metrics,
@@ -350,8 +350,8 @@ mod tests {
     }
 
     fn condition(status: &TrainingModelStatus, type_: &str) -> String {
-        let found = status.conditions.iter().find(|it| it.type_ == type_).unwrap();
-        format!("{} {}", found.status, found.reason)
+        let condition = status.conditions.iter().find(|it| it.type_ == type_).unwrap();
+        format!("{} {}", condition.status, condition.reason)
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub fn validate(
 ) -> Result<ValidTrainingModel, Vec<Finding>> {
     let mut findings = Vec::new();
     let Some((key, metadata)) = identity(model, &mut findings) else { return Err(findings) };
-    let current = model.status.as_ref().and_then(CurrentRun::of);
+    let current = model.status.as_ref().and_then(CurrentRun::from_status);
     let next = check(model, facts);
     let next = match next {
         Err(findings) if current.is_none() => return Err(findings),
@@ -370,8 +370,8 @@ mod tests {
             let mut facts = fixtures::facts();
             of_facts(&mut facts);
             let findings = validate(&with(&change()), &facts).map(|_| ()).unwrap_err();
-            let found = findings.iter().find(|finding| finding.reason == *reason);
-            let message = &found.unwrap_or_else(|| unreachable!("{case}: {findings:#?}")).message;
+            let finding = findings.iter().find(|finding| finding.reason == *reason);
+            let message = &finding.unwrap_or_else(|| unreachable!("{case}: {findings:#?}")).message;
             assert!(message.contains(text), "{case}: {message}");
         }
     }

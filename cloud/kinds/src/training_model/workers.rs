@@ -124,8 +124,8 @@ pub fn dataset<'a>(
     facts: &'a TrainingFacts,
     findings: &mut Vec<Finding>,
 ) -> Option<&'a Arc<Dataset>> {
-    let found = facts.datasets.get(name);
-    if found.is_none() {
+    let dataset = facts.datasets.get(name);
+    if dataset.is_none() {
         let namespace = model.metadata.namespace.as_deref().unwrap_or_default();
         findings.push(Finding::missing_object(
             Reason::DatasetNotFound,
@@ -135,7 +135,7 @@ pub fn dataset<'a>(
             field,
         ));
     }
-    found
+    dataset
 }
 
 /// Whether a node that `field` names exists and has an agent.

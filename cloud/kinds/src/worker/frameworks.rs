@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     fn image(table: &Frameworks, framework: &str, version: &str) -> Option<String> {
-        table.find(framework, version).and_then(|found| found.image)
+        table.find(framework, version).and_then(|entry| entry.image)
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub struct Age(Option<Timestamp>, Option<String>);
 
 impl Age {
     /// Takes the age from the metadata of an object.
-    pub fn of(metadata: &ObjectMeta) -> Self {
+    pub fn from_metadata(metadata: &ObjectMeta) -> Self {
         let created = metadata.creation_timestamp.as_ref();
         Self(created.map(|time| time.0), metadata.uid.clone())
     }
@@ -73,7 +73,7 @@ impl NodePort {
             port,
             used_for,
             object: object(metadata),
-            age: Age::of(metadata),
+            age: Age::from_metadata(metadata),
             owner: controllers.next().map(|owner| owner.uid.clone()),
             server: None,
         }
@@ -162,8 +162,8 @@ pub fn model_nodes(model: &InferenceModel) -> Vec<String> {
 pub fn of_model(model: &InferenceModel) -> Vec<NodePort> {
     let nodes = model_nodes(model);
     let on = |node: &String| {
-        let of = |port| NodePort::new(&model.metadata, PortUse::ModelServer, node, port);
-        model_ports(model).map(of).collect::<Vec<_>>()
+        let node_port = |port| NodePort::new(&model.metadata, PortUse::ModelServer, node, port);
+        model_ports(model).map(node_port).collect::<Vec<_>>()
     };
     nodes.iter().flat_map(on).collect()
 }
@@ -180,11 +180,11 @@ pub fn of_gateway(service: &JointInferenceService) -> Vec<NodePort> {
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
     let server = edge.inference_model.as_ref().map(|model| format!("{namespace}/{}", model.name));
     let on = |node: &String| {
-        let of = |port| NodePort {
+        let node_port = |port| NodePort {
             server: server.clone(),
             ..NodePort::new(&service.metadata, PortUse::Gateway, node, port)
         };
-        gateway_ports(&settings).map(of).collect::<Vec<_>>()
+        gateway_ports(&settings).map(node_port).collect::<Vec<_>>()
     };
     nodes.flat_map(on).collect()
 }
@@ -200,7 +200,7 @@ pub fn of_cloud_workers(
     used: &[NodePort],
 ) -> Vec<NodePort> {
     let mut services: Vec<_> =
-        services.iter().map(|service| (Age::of(&service.metadata), *service)).collect();
+        services.iter().map(|service| (Age::from_metadata(&service.metadata), *service)).collect();
     services.sort_by(|(a, _), (b, _)| a.cmp(b));
     services.dedup_by(|(a, _), (b, _)| a == b);
     let mut used: Vec<_> = used.iter().filter(|used| used.node == node).collect();
@@ -232,9 +232,12 @@ pub fn moved_by<'a>(
     services: &[&'a JointInferenceService],
     used: &[NodePort],
 ) -> Vec<&'a JointInferenceService> {
-    let own = Age::of(&service.metadata);
-    let others: Vec<&JointInferenceService> =
-        services.iter().copied().filter(|other| Age::of(&other.metadata) != own).collect();
+    let own = Age::from_metadata(&service.metadata);
+    let others: Vec<&JointInferenceService> = services
+        .iter()
+        .copied()
+        .filter(|other| Age::from_metadata(&other.metadata) != own)
+        .collect();
     let of_others: Vec<NodePort> = used.iter().filter(|used| used.age != own).cloned().collect();
     let without = of_cloud_workers(node, &others, &of_others);
     let is_own_worker = has_cloud_worker_on(service, node);
@@ -246,7 +249,7 @@ pub fn moved_by<'a>(
         ports.iter().find(|port| port.age == *age).map(|port| port.port)
     };
     let is_moved = |other: &&'a JointInferenceService| {
-        let age = Age::of(&other.metadata);
+        let age = Age::from_metadata(&other.metadata);
         age != own && port(&with, &age) != port(&without, &age)
     };
     services.iter().copied().filter(is_moved).collect()
@@ -430,6 +433,6 @@ mod tests {
     #[test]
     fn services_of_one_second_are_ordered_by_uid() {
         let (a, b) = (service("a", 1), service("b", 1));
-        assert!(Age::of(&a.metadata) < Age::of(&b.metadata));
+        assert!(Age::from_metadata(&a.metadata) < Age::from_metadata(&b.metadata));
     }
 }

@@ -245,7 +245,7 @@ fn framework(
     let name = transformer.framework_type.as_deref().unwrap_or_default();
     let version = transformer.framework_version.as_deref().unwrap_or_default();
     let invalid = |message: String| Err(Finding::new(Reason::TransformerInvalid, message));
-    let Some(found) =
+    let Some(framework) =
         frameworks.find(name, version).filter(|framework| !framework.command.is_empty())
     else {
         return invalid(format!(
@@ -254,8 +254,8 @@ fn framework(
         ));
     };
     let is_versioned = |image: &String| !image.ends_with(':') && !image.ends_with(":-slim");
-    match image.or(found.image).filter(is_versioned) {
-        Some(image) => Ok((image, found.command)),
+    match image.or(framework.image).filter(is_versioned) {
+        Some(image) => Ok((image, framework.command)),
         None => invalid(format!(
             "{field}.image is missing; set it, or set frameworkVersion of a framework that has an image"
         )),

@@ -35,12 +35,12 @@ neptune_cloud_kinds::for_each_kind!(define_object!());
 
 /// Evaluates an expression for the [`Versions`] of an [`Object`] of any kind.
 macro_rules! with_object {
-    ($of:expr, $object:ident => $body:expr) => { neptune_cloud_kinds::for_each_kind!(with_object_body!($of, $object => $body)) };
+    ($value:expr, $object:ident => $body:expr) => { neptune_cloud_kinds::for_each_kind!(with_object_body!($value, $object => $body)) };
 }
 
 macro_rules! with_object_body {
-    ([$of:expr, $object:ident => $body:expr] $($kind:ident($resource:ident, $field:ident, $gauge:literal);)*) => {
-        match $of { $($crate::cache::Object::$kind($object) => $body),* }
+    ([$value:expr, $object:ident => $body:expr] $($kind:ident($resource:ident, $field:ident, $gauge:literal);)*) => {
+        match $value { $($crate::cache::Object::$kind($object) => $body),* }
     };
 }
 

@@ -16,8 +16,8 @@ impl Caches {
     pub fn framework_table(&self) -> Result<Arc<Frameworks>, String> {
         let config_map = self.frameworks.state().into_iter().next();
         let mut parsed = self.parsed_frameworks.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((of, table)) = &*parsed
-            && of.as_ref().map(Arc::as_ptr) == config_map.as_ref().map(Arc::as_ptr)
+        if let Some((source, table)) = &*parsed
+            && source.as_ref().map(Arc::as_ptr) == config_map.as_ref().map(Arc::as_ptr)
         {
             return table.clone();
         }

@@ -124,26 +124,26 @@ impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> 
             let count = |key: &IndexKey| index.by_key.get(key).map_or(0, BTreeSet::len);
             labels.iter().map(key).min_by_key(count)
         };
-        let mut found = rarest.map_or_else(Vec::new, |key| self.with_key(&key));
-        found.retain(|object| has_labels(object.meta(), labels));
-        found
+        let mut objects = rarest.map_or_else(Vec::new, |key| self.with_key(&key));
+        objects.retain(|object| has_labels(object.meta(), labels));
+        objects
     }
 
     /// The objects that a change of the agent of this node may affect. `versions` are the labels of
     /// its Node object.
     pub fn on_agent(&self, node: &str, versions: &[&Labels]) -> Vec<Arc<K>> {
-        let mut found = self.with_key(&IndexKey::Node(node.to_owned()));
-        found.extend(self.selecting(IndexKey::SelectsAgents, versions));
-        found
+        let mut objects = self.with_key(&IndexKey::Node(node.to_owned()));
+        objects.extend(self.selecting(IndexKey::SelectsAgents, versions));
+        objects
     }
 
     /// The objects that a change of this Node object may affect. `versions` are its labels before and
     /// after it.
     pub fn on_node(&self, node: &str, versions: &[&Labels]) -> Vec<Arc<K>> {
-        let mut found = self.on_agent(node, versions);
-        found.extend(self.selecting(IndexKey::SelectsNodes, versions));
-        found.extend(self.with_key(&IndexKey::EveryNodeObject));
-        found
+        let mut objects = self.on_agent(node, versions);
+        objects.extend(self.selecting(IndexKey::SelectsNodes, versions));
+        objects.extend(self.with_key(&IndexKey::EveryNodeObject));
+        objects
     }
 
     /// The objects whose labels select a node that has one of these sets of labels.
@@ -154,13 +154,13 @@ impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> 
     ) -> Vec<Arc<K>> {
         let pairs: BTreeSet<_> = versions.iter().copied().flatten().collect();
         let keys = pairs.into_iter().map(|(name, value)| key(name.clone(), value.clone()));
-        let mut found: Vec<_> = keys.flat_map(|key| self.with_key(&key)).collect();
-        found.retain(|object| {
+        let mut objects: Vec<_> = keys.flat_map(|key| self.with_key(&key)).collect();
+        objects.retain(|object| {
             let selector = object.selects_nodes();
             selector
                 .is_some_and(|selector| versions.iter().any(|labels| contains(labels, selector)))
         });
-        found
+        objects
     }
 
     /// Records an object that the cache has now.
@@ -266,8 +266,8 @@ mod tests {
         store
     }
 
-    fn names(found: &[Arc<InferenceModel>]) -> Vec<String> {
-        found.iter().map(|model| model.name_any()).collect()
+    fn names(models: &[Arc<InferenceModel>]) -> Vec<String> {
+        models.iter().map(|model| model.name_any()).collect()
     }
 
     #[test]
@@ -309,8 +309,8 @@ mod tests {
         let select = |pairs: &[(&str, &str)]| {
             let pairs = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
             let before = store.visited();
-            let found = store.with_labels("", &pairs.collect());
-            let names: Vec<_> = found.iter().map(|node| node.name_any()).collect();
+            let nodes = store.with_labels("", &pairs.collect());
+            let names: Vec<_> = nodes.iter().map(|node| node.name_any()).collect();
             (names.len(), names.first().cloned(), store.visited() - before)
         };
         assert_eq!(select(&[("edge", "yes"), ("site", "7")]), (10, Some("edge007".to_owned()), 10));

@@ -69,7 +69,7 @@ pub enum Failure {
 
 impl Failure {
     /// Classifies an error of a watch by its status code.
-    pub fn of(error: &watcher::Error) -> Self {
+    pub fn from_error(error: &watcher::Error) -> Self {
         if error.is_outage() {
             return Self::Outage;
         }
@@ -142,7 +142,7 @@ mod tests {
         let mut transitions = Vec::new();
         for _ in 0..times {
             assert!(!is_success(&Event::Init));
-            transitions.push(state.on_failure(Failure::of(&refused(code))));
+            transitions.push(state.on_failure(Failure::from_error(&refused(code))));
         }
         transitions.retain(|transition| *transition != Transition::None);
         transitions
@@ -178,12 +178,12 @@ mod tests {
             watcher::Error::WatchError(status()),
             watcher::Error::WatchStartFailed(kube::Error::Api(status())),
         ] {
-            let failure = Failure::of(&error);
+            let failure = Failure::from_error(&error);
             assert!(failure == Failure::Expired && failure.needs_list());
             assert_eq!(state.on_failure(failure), Transition::None);
         }
         assert_eq!(state.on_success(&Event::InitDone), Transition::None);
-        assert!(!Failure::of(&refused(503)).needs_list());
+        assert!(!Failure::from_error(&refused(503)).needs_list());
     }
 
     #[test]

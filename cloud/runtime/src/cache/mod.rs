@@ -162,10 +162,10 @@ impl Caches {
 
     /// Whether an object of that key and uid exists.
     pub fn contains(&self, key: &ObjectKey, uid: &str) -> bool {
-        let found = with_kind!(key.resource, K => {
+        let current_uid = with_kind!(key.resource, K => {
             K::cache(self).get(&reference::<K>(key)).and_then(|object| object.metadata.uid.clone())
         });
-        found.as_deref() == Some(uid)
+        current_uid.as_deref() == Some(uid)
     }
 
     /// The Pods of an owner that are not being deleted.
@@ -250,11 +250,11 @@ where
 }
 
 fn kind_of_owner(kind: &str) -> Option<Resource> {
-    let mut found = None;
+    let mut resource = None;
     each_kind!(K => {
         if K::kind(&()) == kind {
-            found = Some(K::RESOURCE);
+            resource = Some(K::RESOURCE);
         }
     });
-    found
+    resource
 }

@@ -113,7 +113,7 @@ async fn run<K: Watched>(
             }
             Err(error) => {
                 output.api_server.failed(&format!("watch {}", K::kind(&())), &error);
-                let failure = Failure::of(&error);
+                let failure = Failure::from_error(&error);
                 let transition = state.on_failure(failure);
                 log::<K>(transition, Some(&error));
                 output.listing.send_if_modified(|held| replace(held, state.listing()));

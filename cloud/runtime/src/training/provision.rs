@@ -19,8 +19,8 @@ pub async fn volume(
     volume: &PersistentVolumeClaim,
     controller: &ControllerIdentity,
 ) -> Result<Option<PersistentVolumeClaim>, Finding> {
-    let found = api(client, volume).get_opt(&volume.name_any()).await;
-    found.map_err(|error| match &error {
+    let existing = api(client, volume).get_opt(&volume.name_any()).await;
+    existing.map_err(|error| match &error {
         kube::Error::Api(status) if status.code == 403 => unbound(volume, controller),
         _ => failed("get", volume, error),
     })

@@ -28,12 +28,12 @@ pub async fn publish(
 ) -> Result<(), Finding> {
     let Publication { model, owner, .. } = publication;
     let api: Api<Model> = Api::namespaced(client.clone(), namespace);
-    let found = api.get_opt(model).await.map_err(|error| failed(model, &error))?;
-    if let Some(finding) = found.as_ref().and_then(|found| conflict(found, owner)) {
+    let existing = api.get_opt(model).await.map_err(|error| failed(model, &error))?;
+    if let Some(finding) = existing.as_ref().and_then(|existing| conflict(existing, owner)) {
         return Err(finding);
     }
     let params = PatchParams::apply(FIELD_MANAGER).force();
-    let patch = Patch::Apply(patch(found.as_ref(), publication));
+    let patch = Patch::Apply(patch(existing.as_ref(), publication));
     let patched = api.patch(model, &params, &patch).await.map_err(|error| failed(model, &error))?;
     tracing::info!(
         model,
@@ -45,7 +45,7 @@ pub async fn publish(
 }
 
 /// The version prevents a change of a Model that another `TrainingModel` takes meanwhile.
-fn patch(found: Option<&Model>, publication: &Publication) -> Value {
+fn patch(existing: Option<&Model>, publication: &Publication) -> Value {
     let Publication { model, owner, url, sha256, format } = publication;
     let mut patch = json!({
         "apiVersion": "edgeai.io/v1alpha1",
@@ -56,7 +56,7 @@ fn patch(found: Option<&Model>, publication: &Publication) -> Value {
     if let Some(format) = format {
         patch["spec"]["format"] = format.as_str().into();
     }
-    if let Some(version) = found.and_then(kube::ResourceExt::resource_version) {
+    if let Some(version) = existing.and_then(kube::ResourceExt::resource_version) {
         patch["metadata"]["resourceVersion"] = version.into();
     }
     patch

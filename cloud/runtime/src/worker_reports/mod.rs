@@ -189,8 +189,8 @@ impl Inner {
             refusal(StatusCode::FORBIDDEN, "wrong token, or the service does not exist")
         })?;
         let mut pods = self.caches.pods_of(&*service).into_iter();
-        let found = pods.find(|found| found.metadata.uid.as_deref() == Some(pod));
-        let pod = found.ok_or_else(|| {
+        let sender = pods.find(|it| it.metadata.uid.as_deref() == Some(pod));
+        let pod = sender.ok_or_else(|| {
             refusal(StatusCode::CONFLICT, "the service has no such Pod yet; try again")
         })?;
         Ok((service, pod))

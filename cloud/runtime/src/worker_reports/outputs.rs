@@ -65,18 +65,18 @@ mod tests {
             ..WorkerModel::default()
         };
         let [first, later] = [1, 2].map(|second| Timestamp::from_second(second).unwrap());
-        let of = |url: &str, held, now| of_model(&model, &reported(url), held, now).unwrap();
-        let own = of("/models/big/big.pb", None, first);
+        let output = |url: &str, held, now| of_model(&model, &reported(url), held, now).unwrap();
+        let own = output("/models/big/big.pb", None, first);
         assert_eq!((&*own.uid, &*own.format, own.metrics.len()), ("u", "pb", 1));
         assert!(own.url.contains("h/big.pb") && !own.url.contains("secret"), "{}", own.url);
-        assert_eq!(of("", None, first), own);
-        let trained = of("/out/trained.pb", Some(&own), later);
+        assert_eq!(output("", None, first), own);
+        let trained = output("/out/trained.pb", Some(&own), later);
         assert_eq!(
             (&*trained.url, &*trained.time),
             ("/out/trained.pb", "1970-01-01T00:00:02.000Z")
         );
         // The status is written only for new metrics, and those are newer.
-        assert_eq!(of("", Some(&own), later), own);
+        assert_eq!(output("", Some(&own), later), own);
         assert!(own.time < trained.time, "{} {}", own.time, trained.time);
     }
 }

@@ -84,9 +84,9 @@ pub fn of_inference_model(model: &InferenceModel, related: &RelatedObjects) -> P
     let mut advice = common_advice(model, status.observed_generation, &workers, related);
     // Problems first, then progress.
     let output = ["Degraded", "Progressing", "Ready"].iter().filter_map(|wanted| {
-        let found = status.conditions.iter().find(|condition| condition.type_ == *wanted)?;
-        let is_trouble = (found.status == "True") != (*wanted == "Ready");
-        (is_trouble && !found.message.is_empty()).then(|| found.message.clone())
+        let condition = status.conditions.iter().find(|condition| condition.type_ == *wanted)?;
+        let is_trouble = (condition.status == "True") != (*wanted == "Ready");
+        (is_trouble && !condition.message.is_empty()).then(|| condition.message.clone())
     });
     for message in output {
         if !advice.contains(&message) {
@@ -168,7 +168,7 @@ pub fn lines_of_nodes<'a>(
         }
         let node = related.nodes.iter().find(|node| node.name_any() == name);
         let conditions = node.and_then(|node| node.status.as_ref()?.conditions.as_ref());
-        let ready = conditions.into_iter().flatten().find(|found| found.type_ == "Ready");
+        let ready = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
         let absent = if node.is_some() { "Unknown" } else { "no such node" };
         lines.push(NodeLine {
             name: name.to_owned(),

@@ -57,13 +57,13 @@ pub struct Shares {
 
 impl Cascade {
     /// The gateway's part of a status.
-    pub fn of(status: &JointInferenceServiceStatus) -> Option<Self> {
+    pub fn from_status(status: &JointInferenceServiceStatus) -> Option<Self> {
         let gateway = status.gateway.clone()?;
         let problem = |problem: &neptune_api::GatewayProblemStatus| {
             format!("{}: {}: {}", problem.node, problem.reason, problem.message)
         };
         Some(Self {
-            shares: Shares::of(status),
+            shares: Shares::from_status(status),
             tiers: tiers(status),
             problems: gateway.problems.iter().map(problem).collect(),
             url: gateway.url,
@@ -138,10 +138,10 @@ fn tiers(status: &JointInferenceServiceStatus) -> Vec<Tier> {
 }
 
 impl Shares {
-    fn of(status: &JointInferenceServiceStatus) -> Self {
+    fn from_status(status: &JointInferenceServiceStatus) -> Self {
         let total = |key: &str| {
-            let found = status.metrics.iter().find(|metric| metric.key == key);
-            found.and_then(|metric| metric.value.parse().ok()).unwrap_or(0.0_f64)
+            let metric = status.metrics.iter().find(|metric| metric.key == key);
+            metric.and_then(|metric| metric.value.parse().ok()).unwrap_or(0.0_f64)
         };
         let all = total("inferenceNumber");
         let [cloud, fallback, over_budget, unjudged] =
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn shares_without_samples_are_unknown() {
-        let shares = Shares::of(&JointInferenceServiceStatus::default());
+        let shares = Shares::from_status(&JointInferenceServiceStatus::default());
         assert_eq!((shares.edge.as_str(), shares.unjudged.as_str()), ("-", "-"));
     }
 }

@@ -47,7 +47,7 @@ pub fn of_dataset(dataset: &Dataset, related: &RelatedObjects) -> Page {
             generation: status.generation,
             root: status.root,
             replicas_in_sync: status.replicas_in_sync,
-            replicas: status.replicas.iter().map(ReplicaLine::of).collect(),
+            replicas: status.replicas.iter().map(ReplicaLine::from_replica).collect(),
         }),
         ..of_ready("Dataset", dataset, ready, (lines, advice), related)
     }
@@ -72,7 +72,7 @@ impl DatasetLines {
 }
 
 impl ReplicaLine {
-    fn of(replica: &DatasetReplica) -> Self {
+    fn from_replica(replica: &DatasetReplica) -> Self {
         Self {
             node: replica.node.clone(),
             state: format!("{:?}", replica.state),

@@ -154,16 +154,16 @@ where
         list::<Deployment>(client, &namespace, &all),
         list::<Event>(client, &namespace, &about),
     )?;
-    let mut found = Vec::new();
+    let mut node_objects = Vec::new();
     for name in nodes {
-        found.extend(find(&Api::<Node>::all(client.clone()), name).await?);
+        node_objects.extend(find(&Api::<Node>::all(client.clone()), name).await?);
     }
     let is_own = |deployment: &Deployment| {
         deployment.owner_references().iter().any(|owner| owner.uid == uid)
     };
     Ok(RelatedObjects {
         models,
-        nodes: found,
+        nodes: node_objects,
         deployments: deployments.into_iter().filter(is_own).collect(),
         events,
         ..RelatedObjects::default()
@@ -177,7 +177,7 @@ where
 {
     match api.get_opt(name).await {
         Err(error) if is_forbidden(&error) => Ok(None),
-        found => found.map_err(Error::api(format!("get {} {name}", K::kind(&())))),
+        result => result.map_err(Error::api(format!("get {} {name}", K::kind(&())))),
     }
 }
 
@@ -188,10 +188,10 @@ where
         + Debug
         + DeserializeOwned,
 {
-    let found: Result<ObjectList<K>, _> =
+    let result: Result<ObjectList<K>, _> =
         Api::namespaced(client.clone(), namespace).list(which).await;
-    match found {
-        Ok(found) => Ok(found.items),
+    match result {
+        Ok(list) => Ok(list.items),
         Err(error) if is_forbidden(&error) => Ok(Vec::new()),
         Err(error) => Err(Error::api(format!("list {}", K::plural(&())))(error)),
     }

@@ -41,7 +41,7 @@ pub fn of_model(model: &Model, related: &RelatedObjects) -> Page {
             metrics: status.metrics.iter().map(|it| format!("{} {}", it.key, it.value)).collect(),
             present_on: status.present_on,
             placed: status.placed,
-            nodes: status.nodes.iter().map(FileLine::of).collect(),
+            nodes: status.nodes.iter().map(FileLine::from_node).collect(),
         }),
         ..of_ready("Model", model, ready, (lines, advice), related)
     }
@@ -80,7 +80,7 @@ impl ModelLines {
 }
 
 impl FileLine {
-    fn of(node: &ModelNode) -> Self {
+    fn from_node(node: &ModelNode) -> Self {
         Self {
             node: node.node.clone(),
             state: match &node.reason {

@@ -29,8 +29,8 @@ pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> 
     advice.extend(advice_on_cloud_service(service, related));
     advice.extend(model_advice(related, &workers));
     let metric = |key: &str| {
-        let found = status.metrics.iter().find(|metric| metric.key == key);
-        or_none(found.map(|metric| metric.value.as_str()))
+        let entry = status.metrics.iter().find(|metric| metric.key == key);
+        or_none(entry.map(|metric| metric.value.as_str()))
     };
     let counted = (!status.metrics.is_empty()).then(|| Counted {
         inferences: metric("inferenceNumber"),
@@ -41,7 +41,7 @@ pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> 
             .iter()
             .find(|it| it.key == "fallbackNumber")
             .map(|it| it.value.clone()),
-        reports: status.reports.iter().map(Report::of).collect(),
+        reports: status.reports.iter().map(Report::from_counters).collect(),
     });
     Page {
         kind: "JointInferenceService",
@@ -55,7 +55,7 @@ pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> 
         nodes: node_lines(&workers, related),
         workers,
         counted,
-        cascade: Cascade::of(&status),
+        cascade: Cascade::from_status(&status),
         events: event_lines(related),
         advice,
         ..Page::default()
@@ -78,7 +78,7 @@ fn state(condition: Option<&JisCondition>) -> String {
 }
 
 impl Report {
-    fn of(report: &neptune_api::AgentCounters) -> Self {
+    fn from_counters(report: &neptune_api::AgentCounters) -> Self {
         Self {
             node: report.node.clone(),
             inferences: report.counters.inference_number,

@@ -43,7 +43,7 @@ pub struct Line {
 
 impl Training {
     /// The training part of a status.
-    pub fn of(status: &TrainingModelStatus) -> Option<Self> {
+    pub fn from_status(status: &TrainingModelStatus) -> Option<Self> {
         let run = status.run?;
         let rounds = status.history.iter().filter(|round| round.run == run);
         let lines: Vec<_> = rounds.clone().map(round_line).collect();

@@ -50,7 +50,7 @@ pub fn of_training(model: &TrainingModel, related: &RelatedObjects) -> Page {
         message: or_none(main.map(|condition| condition.message.as_str())),
         nodes: node_lines(&workers, related),
         workers,
-        training: Training::of(&status),
+        training: Training::from_status(&status),
         events: event_lines(related),
         advice,
         ..Page::default()

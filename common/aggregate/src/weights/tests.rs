@@ -139,7 +139,7 @@ fn values_of_a_tensor_are_read_in_whole_up_to_the_maximum() {
 #[test]
 fn member_of_an_archive_has_to_be_plain_and_within_the_file() {
     let array = [&super::npy::header("|u1", false, &[592])[..], &[1; 500]].concat();
-    let of = |changes: &[(usize, &[u8])]| {
+    let refusal = |changes: &[(usize, &[u8])]| {
         open(&patched(archive(&["a.npy"], &array), b"PK\x01\x02", changes)).unwrap_err().to_string()
     };
     let size = |size: u32| size.to_le_bytes();
@@ -153,17 +153,17 @@ fn member_of_an_archive_has_to_be_plain_and_within_the_file() {
         (&[(20, &size(720)), (24, &size(720))], "\"a.npy\" ends behind the file"),
         (&[(10, &[8, 0]), (20, &size(1)), (24, &size(1033))], "\"a.npy\" inflates beyond 1032:1"),
     ] {
-        let error = of(changes);
+        let error = refusal(changes);
         assert!(error.contains(problem), "{error}");
     }
-    let most = of(&[(10, &[8, 0]), (20, &size(1)), (24, &size(1032))]);
+    let most = refusal(&[(10, &[8, 0]), (20, &size(1)), (24, &size(1032))]);
     assert!(!most.contains("inflates beyond"), "{most}");
 }
 
 #[test]
 fn directory_of_an_archive_is_within_the_file_and_its_limit() {
     let array = [&super::npy::header("|u1", false, &[500])[..], &[1; 500]].concat();
-    let of = |at: usize, bytes: &[u8]| {
+    let refusal = |at: usize, bytes: &[u8]| {
         let file = patched(archive(&["a.npy"], &array), b"PK\x05\x06", &[(at, bytes)]);
         open(&file).unwrap_err().to_string()
     };
@@ -179,7 +179,7 @@ fn directory_of_an_archive_is_within_the_file_and_its_limit() {
         (12, &50_u32.to_le_bytes(), "is cut off"),
         (12, &45_u32.to_le_bytes(), "is cut off"),
     ] {
-        let error = of(at, bytes);
+        let error = refusal(at, bytes);
         assert!(error.contains(problem), "{problem}: {error}");
     }
 }
@@ -187,13 +187,13 @@ fn directory_of_an_archive_is_within_the_file_and_its_limit() {
 #[test]
 fn longest_header_of_safetensors_is_read() {
     let tensor = r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
-    let of = |length: usize| {
+    let open_padded = |length: usize| {
         let header = format!("{tensor}{}", " ".repeat(length - tensor.len()));
         open(&[&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[7]].concat())
     };
     let limit = usize::try_from(MAX_HEADER).unwrap();
-    assert_eq!(data(&of(limit).unwrap(), "a"), [7]);
-    let error = of(limit + 1).unwrap_err();
+    assert_eq!(data(&open_padded(limit).unwrap(), "a"), [7]);
+    let error = open_padded(limit + 1).unwrap_err();
     assert!(matches!(error, WeightsError::TooLarge { value: 1_048_577, .. }), "{error}");
 }
 

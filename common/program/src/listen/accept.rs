@@ -294,12 +294,12 @@ mod tests {
         }
         // The newest is refused, and none of those before.
         closed(connect(address).await).await;
-        assert_eq!(refusals.of("echo", Refusal::PendingFull), 1);
+        assert_eq!(refusals.total("echo", Refusal::PendingFull), 1);
         assert_eq!(ask(&mut served, b'b').await, Some(b'b'), "a place is no pending connection");
         for stream in silent {
             closed(stream).await;
         }
-        assert_eq!(refusals.of("echo", Refusal::Unidentified), LIMITS.pending as u64);
+        assert_eq!(refusals.total("echo", Refusal::Unidentified), LIMITS.pending as u64);
         assert_eq!(ask(&mut connect(address).await, b'c').await, Some(b'c'));
     }
 
@@ -322,8 +322,12 @@ mod tests {
             served.push(stream);
         }
         assert_eq!(ask(&mut connect(address).await, b'a').await, None);
-        assert_eq!(refusals.of("echo", Refusal::AddressFull), 0, "this machine has no such limit");
-        assert_eq!(refusals.of("echo", Refusal::AnonymousFull), 1);
+        assert_eq!(
+            refusals.total("echo", Refusal::AddressFull),
+            0,
+            "this machine has no such limit"
+        );
+        assert_eq!(refusals.total("echo", Refusal::AnonymousFull), 1);
         for stream in &mut served {
             assert_eq!(ask(stream, b'b').await, Some(b'b'));
         }
@@ -350,7 +354,7 @@ mod tests {
             answered += 1;
         }
         assert!(answered > 10, "{answered}");
-        assert_eq!(refusals.of("echo", Refusal::PendingFull), 0);
+        assert_eq!(refusals.total("echo", Refusal::PendingFull), 0);
     }
 
     /// The loop does not run on the threads of the connections, as in a program whose main function
@@ -377,7 +381,7 @@ mod tests {
             }
         };
         drop(run(&listener, &gate, taken, echo).await);
-        assert_eq!(refusals.of("echo", Refusal::PendingFull), 0);
+        assert_eq!(refusals.total("echo", Refusal::PendingFull), 0);
     }
 
     #[tokio::test]

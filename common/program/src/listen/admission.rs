@@ -133,7 +133,7 @@ impl Admission {
     /// Why it is refused.
     pub fn enter(&mut self, source: Option<Source>) -> Result<Duration, Refusal> {
         let limits = &self.limits;
-        let of_source = source.map_or(0, |source| self.pending.of(&source));
+        let of_source = source.map_or(0, |source| self.pending.count(&source));
         if of_source >= limits.pending_per_address {
             return Err(Refusal::AddressPending);
         }
@@ -159,7 +159,7 @@ impl Admission {
         let limits = &self.limits;
         let stage = match identity {
             Identity::Anonymous => {
-                let of_source = source.map_or(0, |source| self.anonymous.of(&source));
+                let of_source = source.map_or(0, |source| self.anonymous.count(&source));
                 if of_source >= limits.anonymous_per_address {
                     return Err(Refusal::AddressFull);
                 }
@@ -171,7 +171,7 @@ impl Admission {
             }
             Identity::Known(name) => {
                 let name = name.to_owned();
-                if self.known.of(&name) >= limits.per_identity {
+                if self.known.count(&name) >= limits.per_identity {
                     return Err(Refusal::IdentityFull);
                 }
                 if self.known.total >= limits.known {
@@ -214,7 +214,7 @@ impl<K: Ord> Counts<K> {
         Self { total: 0, by_key: BTreeMap::new() }
     }
 
-    fn of(&self, key: &K) -> usize {
+    fn count(&self, key: &K) -> usize {
         self.by_key.get(key).copied().unwrap_or_default()
     }
 
@@ -259,7 +259,7 @@ mod tests {
     /// A machine; 0 is this one.
     fn source(number: u8) -> Option<Source> {
         let ip = if number == 0 { [127, 0, 0, 1] } else { [10, 0, 0, number] };
-        Source::of(Peer::Address((ip, 1).into()))
+        Source::from_peer(Peer::Address((ip, 1).into()))
     }
 
     #[test]

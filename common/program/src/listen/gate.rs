@@ -57,7 +57,7 @@ impl Gate {
     }
 
     pub(super) fn enter(&self, peer: Peer) -> Result<(Entry, Duration), Refusal> {
-        let source = Source::of(peer);
+        let source = Source::from_peer(peer);
         let time = self.lock().enter(source)?;
         let stage = Mutex::new(Stage::Pending);
         Ok((Entry(Arc::new(Connection { gate: self.clone(), source, stage })), time))
@@ -69,7 +69,7 @@ impl Gate {
 
     /// The refusals of each cause so far.
     pub(super) fn counts(&self) -> [u64; Refusal::ALL.len()] {
-        Refusal::ALL.map(|cause| self.0.refusals.of(self.0.server, cause))
+        Refusal::ALL.map(|cause| self.0.refusals.total(self.0.server, cause))
     }
 
     fn lock(&self) -> MutexGuard<'_, Admission> {

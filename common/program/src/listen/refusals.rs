@@ -40,7 +40,7 @@ impl Refusals {
     }
 
     /// Connections that a server refused for this cause.
-    pub fn of(&self, server: &'static str, cause: Refusal) -> u64 {
+    pub fn total(&self, server: &'static str, cause: Refusal) -> u64 {
         self.0.get_or_create(&ByCause { server, cause }).get()
     }
 

@@ -31,7 +31,7 @@ pub struct Source(IpAddr);
 impl Source {
     /// `None` for clients on this machine: all of them have the same address, so that a limit of the
     /// address would let one of them lock out the others.
-    pub fn of(peer: Peer) -> Option<Self> {
+    pub fn from_peer(peer: Peer) -> Option<Self> {
         let Peer::Address(address) = peer else { return None };
         let ip = address.ip().to_canonical();
         match ip {
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     fn source(address: &str) -> Option<Source> {
-        Source::of(Peer::Address(address.parse().unwrap()))
+        Source::from_peer(Peer::Address(address.parse().unwrap()))
     }
 
     #[test]
@@ -59,7 +59,7 @@ mod tests {
         for address in ["127.0.0.1:1", "127.1.2.3:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             assert_eq!(source(address), None, "{address}");
         }
-        assert_eq!(Source::of(Peer::Local), None);
+        assert_eq!(Source::from_peer(Peer::Local), None);
     }
 
     #[test]

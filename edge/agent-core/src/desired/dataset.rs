@@ -83,7 +83,7 @@ pub fn wanted_dataset(content: &ObjectContent, hash: &ContentHash) -> WantedData
         format: dataset.format.trim().to_owned(),
         replicas: dataset.replicas.iter().cloned().collect(),
         source: match &dataset.replica_of {
-            Some(of) => Ok(DataSource::Replica(of.clone())),
+            Some(replica) => Ok(DataSource::Replica(replica.clone())),
             None => source(&content.metadata.namespace, dataset.url.trim()),
         },
         counting: counting(dataset),
@@ -139,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    fn of(dataset: &Value) -> WantedDataset {
+    fn wanted_from(dataset: &Value) -> WantedDataset {
         let content: ObjectContent = serde_json::from_value(json!({
             "apiVersion": "v", "kind": "k", "dataset": dataset,
             "metadata": {"namespace": "d", "name": "n", "uid": "u"},
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn data_url_is_remote_or_local_or_refused_with_the_field() {
-        let source = |url: &str| of(&json!({"url": url})).source;
+        let source = |url: &str| wanted_from(&json!({"url": url})).source;
         for url in ["/code/data", "file:///code/data"] {
             assert_eq!(source(url), Ok(DataSource::Local("/code/data".into())), "{url}");
         }
@@ -168,26 +168,26 @@ mod tests {
 
     #[test]
     fn replica_has_its_source_in_place_of_a_path() {
-        let wanted = of(&json!({
+        let wanted = wanted_from(&json!({
             "url": "", "format": "jsonl", "replicaOf": {"node": "edge0", "deletions": "Follow"},
         }));
         let Ok(DataSource::Replica(of_node)) = wanted.source else { unreachable!() };
         assert_eq!(of_node.node.as_str(), "edge0");
         assert!(wanted.counting.is_ok());
-        let source = of(&json!({"url": "/d", "format": "csv", "replicas": ["edge1"]}));
+        let source = wanted_from(&json!({"url": "/d", "format": "csv", "replicas": ["edge1"]}));
         assert_eq!(source.replicas.len(), 1);
     }
 
     #[test]
     fn dataset_without_typed_content_is_refused() {
-        let wanted = of(&Value::Null);
+        let wanted = wanted_from(&Value::Null);
         assert_eq!(wanted.source.unwrap_err().message, NO_CONTENT);
         assert_eq!(wanted.counting.unwrap_err().reason, DatasetReason::DataUrlInvalid);
     }
 
     #[test]
     fn options_come_from_the_spec_or_from_the_format() {
-        let counting = |spec: Value| of(&spec).counting;
+        let counting = |spec: Value| wanted_from(&spec).counting;
         assert_eq!(
             counting(json!({"format": "csv"})),
             Ok((DatasetFormat::Csv, FormatOptions::default()))

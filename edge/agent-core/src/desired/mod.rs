@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn older_object_keeps_the_name_of_its_worker() {
-        let of = |created: Value, namespace: &str| {
+        let object = |created: Value, namespace: &str| {
             json!({
                 "metadata": {"namespace": namespace, "name": "s", "uid": "u", "created": created},
                 "workers": [{"name": "w", "role": "edge", "image": "i", "model": "m"}],
@@ -246,8 +246,8 @@ mod tests {
             (&new, &json!(null), "b/jointinferenceservices/s"),
         ] {
             let desired = from_replica(&replica(&[
-                ("a/jointinferenceservices/s", of(first.clone(), "a")),
-                ("b/jointinferenceservices/s", of(second.clone(), "b")),
+                ("a/jointinferenceservices/s", object(first.clone(), "a")),
+                ("b/jointinferenceservices/s", object(second.clone(), "b")),
             ]));
             assert_eq!(desired.workers[&"w".parse().unwrap()].owner.to_string(), expected);
             assert_eq!(desired.clashes.len(), 1);
@@ -262,32 +262,35 @@ mod tests {
             {"name": "x", "role": "edge", "image": "i", "model": "m"},
         ]});
         let desired = from_replica(&replica(&[("d/jointinferenceservices/s", content)]));
-        let of = |name: &str| &desired.workers[&name.parse().unwrap()];
-        assert_eq!((&of("w").model, of("w").restart_policy()), (&None, RestartPolicy::Always));
-        assert_eq!(of("x").restart_policy(), RestartPolicy::OnFailure);
+        let worker = |name: &str| &desired.workers[&name.parse().unwrap()];
+        assert_eq!(
+            (&worker("w").model, worker("w").restart_policy()),
+            (&None, RestartPolicy::Always)
+        );
+        assert_eq!(worker("x").restart_policy(), RestartPolicy::OnFailure);
     }
 
     #[test]
     fn model_url_is_remote_or_local_or_invalid_with_the_field() {
-        let of = |spec: Value| {
+        let model_from = |spec: Value| {
             from_replica(&replica(&[("d/models/m", json!({"model": spec}))]))
                 .models
                 .pop_first()
                 .unwrap()
                 .1
         };
-        let http = of(json!({"url": "https://h/m.bin", "sha256": "AB".repeat(32)}));
+        let http = model_from(json!({"url": "https://h/m.bin", "sha256": "AB".repeat(32)}));
         let remote = |url: &str, sha256| {
             let namespace = "d".parse().unwrap();
             ModelSource::Remote(ArtifactSource { namespace, url: url.into(), sha256 })
         };
         assert_eq!(http.source, Ok(remote("https://h/m.bin", Some("ab".repeat(32)))));
-        let s3 = of(json!({"url": "s3://bucket/m"}));
+        let s3 = model_from(json!({"url": "s3://bucket/m"}));
         assert_eq!(s3.source, Ok(remote("s3://bucket/m", None)));
         assert_eq!(http.sha256, Some("ab".repeat(32)));
         for url in ["/models/m.bin", "file:///models/m.bin"] {
             assert_eq!(
-                of(json!({"url": url})).source,
+                model_from(json!({"url": url})).source,
                 Ok(ModelSource::Local("/models/m.bin".into()))
             );
         }
@@ -300,9 +303,12 @@ mod tests {
             (json!({"url": "m.bin"}), "spec.modelUrl"),
             (json!({"url": "/m", "sha256": "12"}), "spec.sha256sum"),
         ] {
-            let why = of(spec.clone()).source.unwrap_err();
+            let why = model_from(spec.clone()).source.unwrap_err();
             assert!(why.contains(field), "{spec}: {why}");
         }
-        assert_ne!(of(json!({"url": "/a"})).content_key, of(json!({"url": "/b"})).content_key);
+        assert_ne!(
+            model_from(json!({"url": "/a"})).content_key,
+            model_from(json!({"url": "/b"})).content_key
+        );
     }
 }

@@ -37,7 +37,7 @@ pub fn wanted_model(content: &ObjectContent) -> WantedModel {
     let url = model.map_or("", |model| model.url.trim()).to_owned();
     let sha256 = model.and_then(|model| model.sha256.as_deref()).unwrap_or_default();
     let sha256 = sha256.trim().to_ascii_lowercase();
-    let content_key = ContentHash::of(&[&url, &sha256]).to_string();
+    let content_key = ContentHash::compute(&[&url, &sha256]).to_string();
     let is_digest = sha256.len() == 64 && sha256.bytes().all(|byte| byte.is_ascii_hexdigit());
     let digest = is_digest.then(|| sha256.clone());
     let source = if model.is_none() {

@@ -23,7 +23,7 @@ pub enum PathUse {
 
 impl AllowedDirs {
     /// The directories for one use.
-    pub fn of(&self, path_use: PathUse) -> &[PathBuf] {
+    pub fn for_use(&self, path_use: PathUse) -> &[PathBuf] {
         match path_use {
             PathUse::Model => &self.models,
             PathUse::Scripts => &self.scripts,
@@ -40,7 +40,7 @@ impl AllowedDirs {
         if dirs.iter().any(|dir| path.starts_with(dir)) {
             return Ok(());
         }
-        let allowed = match self.of(path_use) {
+        let allowed = match self.for_use(path_use) {
             [] => "none".to_owned(),
             dirs => dirs.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(", "),
         };

@@ -20,7 +20,7 @@ pub struct ArtifactSource {
 
 impl ArtifactSource {
     /// The source of a served model.
-    pub fn of(namespace: &Namespace, model: &ServedModel) -> Self {
+    pub fn from_model(namespace: &Namespace, model: &ServedModel) -> Self {
         let (namespace, url) = (namespace.clone(), model.url.clone());
         Self { namespace, url, sha256: model.sha256.clone() }
     }

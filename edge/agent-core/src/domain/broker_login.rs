@@ -20,7 +20,7 @@ pub struct BrokerLogin {
 pub struct PasswordDigest([u8; 32]);
 
 impl PasswordDigest {
-    pub fn of(password: impl AsRef<[u8]>) -> Self {
+    pub fn compute(password: impl AsRef<[u8]>) -> Self {
         Self(Sha256::digest(password).into())
     }
 }
@@ -72,11 +72,11 @@ mod tests {
 
     #[test]
     fn digest_round_trips_as_text() {
-        let digest = PasswordDigest::of("abc");
+        let digest = PasswordDigest::compute("abc");
         let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(digest.to_string(), text);
         assert_eq!(text.parse(), Ok(digest));
-        assert_ne!(digest, PasswordDigest::of("abd"));
+        assert_ne!(digest, PasswordDigest::compute("abd"));
         for invalid in ["", "ba78", &text[1..], &format!("{}xy", &text[2..])] {
             assert_eq!(invalid.parse::<PasswordDigest>(), Err(InvalidDigest), "{invalid:?}");
         }

@@ -207,7 +207,7 @@ impl ContainerSpec {
 
     /// The hash that the container carries as a label.
     pub fn hash(&self) -> ContentHash {
-        ContentHash::of(self)
+        ContentHash::compute(self)
     }
 }
 

@@ -107,7 +107,7 @@ impl ContainerIdentity {
     }
 
     /// Parses the labels. `None` for a container of another node, or one that no agent created.
-    pub fn of(labels: &HashMap<String, String>, node: &NodeName) -> Option<Self> {
+    pub fn from_labels(labels: &HashMap<String, String>, node: &NodeName) -> Option<Self> {
         let label = |name: &str| labels.get(name);
         if label(MANAGED.0).map(String::as_str) != Some(MANAGED.1)
             || label(NODE)?.as_str() != node.as_str()
@@ -132,7 +132,7 @@ pub fn former_node<'a, S: BuildHasher>(
     instance: &AgentInstance,
     former: &'a BTreeSet<NodeName>,
 ) -> Option<&'a NodeName> {
-    let has = |name: &str, value: &str| labels.get(name).is_some_and(|found| found == value);
+    let has = |name: &str, value: &str| labels.get(name).is_some_and(|label| label == value);
     let is_ours = has(MANAGED.0, MANAGED.1) && has(INSTANCE, &instance.0);
     former.iter().find(|node| is_ours && has(NODE, node.as_str()))
 }
@@ -162,23 +162,23 @@ pub mod tests {
     fn labels_round_trip_only_on_their_node() {
         let identity = container_identity();
         let mut labels = identity.labels();
-        assert_eq!(ContainerIdentity::of(&labels, &identity.node), Some(identity.clone()));
-        assert_eq!(ContainerIdentity::of(&labels, &"edge1".parse().unwrap()), None);
+        assert_eq!(ContainerIdentity::from_labels(&labels, &identity.node), Some(identity.clone()));
+        assert_eq!(ContainerIdentity::from_labels(&labels, &"edge1".parse().unwrap()), None);
         labels.remove(MANAGED.0);
-        assert_eq!(ContainerIdentity::of(&labels, &identity.node), None);
+        assert_eq!(ContainerIdentity::from_labels(&labels, &identity.node), None);
     }
 
     #[test]
     fn container_of_former_node_is_one_of_the_same_data_directory() {
         let identity = container_identity();
         let labels = identity.labels();
-        let of = |nodes: &[&str], instance: &AgentInstance| {
+        let former_among = |nodes: &[&str], instance: &AgentInstance| {
             let former = nodes.iter().map(|node| node.parse().unwrap()).collect();
             former_node(&labels, instance, &former).cloned()
         };
         let node = identity.node.as_str();
-        assert_eq!(of(&["other", node], &identity.instance), Some(identity.node.clone()));
-        assert_eq!(of(&["other"], &identity.instance), None);
-        assert_eq!(of(&[node], &AgentInstance("another data directory".into())), None);
+        assert_eq!(former_among(&["other", node], &identity.instance), Some(identity.node.clone()));
+        assert_eq!(former_among(&["other"], &identity.instance), None);
+        assert_eq!(former_among(&[node], &AgentInstance("another data directory".into())), None);
     }
 }

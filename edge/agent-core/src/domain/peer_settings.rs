@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn listener_on_all_addresses_reports_the_address_of_the_node() {
-        let of = |listen: Option<&str>, address| {
+        let addresses = |listen: Option<&str>, address| {
             let listen = listen.map(|text| text.parse().unwrap());
             let settings = PeerSettings {
                 shares_models: true,
@@ -60,11 +60,11 @@ mod tests {
             settings.endpoint(address).map(|it| it.addresses)
         };
         let one = |text: &str| Some(vec![text.to_owned()]);
-        assert_eq!(of(None, None), Some(vec![]));
-        assert_eq!(of(Some("10.0.0.1:8417"), None), one("10.0.0.1:8417"));
-        assert_eq!(of(Some("0.0.0.0:9"), Some("10.0.0.2")), one("10.0.0.2:9"));
-        assert_eq!(of(Some("[::]:9"), Some("fd00::2")), one("[fd00::2]:9"));
-        assert_eq!(of(Some("0.0.0.0:9"), Some("edge0.example")), None);
-        assert_eq!(of(Some("0.0.0.0:9"), None), None);
+        assert_eq!(addresses(None, None), Some(vec![]));
+        assert_eq!(addresses(Some("10.0.0.1:8417"), None), one("10.0.0.1:8417"));
+        assert_eq!(addresses(Some("0.0.0.0:9"), Some("10.0.0.2")), one("10.0.0.2:9"));
+        assert_eq!(addresses(Some("[::]:9"), Some("fd00::2")), one("[fd00::2]:9"));
+        assert_eq!(addresses(Some("0.0.0.0:9"), Some("edge0.example")), None);
+        assert_eq!(addresses(Some("0.0.0.0:9"), None), None);
     }
 }

@@ -96,7 +96,7 @@ impl ServedVersion {
     /// The port on which its transformer listens, if it has one.
     pub fn listen_port(&self) -> Option<u16> {
         let proxy = self.serving.transformer.as_ref()?.proxy.as_ref();
-        Some(proxy.map_or(self.serving.port, |proxy| self.slot.of(proxy.ports)))
+        Some(proxy.map_or(self.serving.port, |proxy| self.slot.select(proxy.ports)))
     }
 
     /// The port of the server: that of the endpoint, unless a transformer listens there.
@@ -126,7 +126,7 @@ pub fn versions_dir(uid: &str, data_dir: &Path) -> PathBuf {
 
 /// Computes [`ServedVersion::id`] of a specification. A switch on hold does not change the ID.
 pub fn id(serving: &ModelServer) -> String {
-    ContentHash::of(&ModelServer { hold: false, ..serving.clone() }).to_string()
+    ContentHash::compute(&ModelServer { hold: false, ..serving.clone() }).to_string()
 }
 
 /// Returns [`ServedVersion::server_port`] of a specification.

@@ -48,7 +48,7 @@ impl Slot {
     }
 
     /// Which of two values is that of this place.
-    pub fn of<T>(self, [first, second]: [T; 2]) -> T {
+    pub fn select<T>(self, [first, second]: [T; 2]) -> T {
         match self {
             Self::First => first,
             Self::Second => second,

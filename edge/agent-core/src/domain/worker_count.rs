@@ -71,7 +71,7 @@ pub enum ReportedStatus {
 
 impl ReportedStatus {
     /// Reads the `status` of a worker's message.
-    pub fn of(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         match text.trim() {
             text if text.eq_ignore_ascii_case("completed") => Self::Completed,
             text if text.eq_ignore_ascii_case("failed") => Self::Failed,

@@ -94,10 +94,10 @@ mod tests {
         let path = Path::new("/data/hard");
         let inputs = WorkerInputs { capture: Some(path), ..WorkerInputs::default() };
         let context = node_context();
-        let found = resolve_worker(&wanted_gateway(), inputs, &context).container;
-        let capture = found.spec.directories.last().unwrap();
+        let gateway = resolve_worker(&wanted_gateway(), inputs, &context).container;
+        let capture = gateway.spec.directories.last().unwrap();
         assert_eq!((&*capture.source, &*capture.target), (path, CAPTURE_DIR));
-        assert!(capture.writable && found.hash != container(|_| (), &context).hash);
+        assert!(capture.writable && gateway.hash != container(|_| (), &context).hash);
     }
 
     #[test]

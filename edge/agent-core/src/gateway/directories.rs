@@ -22,7 +22,7 @@ pub const CAPTURE_DIR: &str = "/var/lib/neptune-capture";
 /// The directory of a gateway. A recreated object of the same name has another UID, and with it
 /// another directory.
 pub fn gateway_dir(wanted: &WantedWorker, context: &NodeContext) -> GatewayDir {
-    let id = ContentHash::of(&(&wanted.uid, &wanted.worker.name));
+    let id = ContentHash::compute(&(&wanted.uid, &wanted.worker.name));
     GatewayDir(context.data_dir.join(GATEWAYS_DIR).join(&id.as_str()[..16]))
 }
 

@@ -61,7 +61,7 @@ pub fn config_content(
 /// The name of the copy of certificate authorities. Other content has another name, so that the
 /// configuration changes with it and the gateway reads it again.
 pub fn ca_copy_name(content: &[u8]) -> String {
-    let hash = ContentHash::of(&String::from_utf8_lossy(content));
+    let hash = ContentHash::compute(&String::from_utf8_lossy(content));
     format!(".ca-{}.pem", &hash.as_str()[..16])
 }
 

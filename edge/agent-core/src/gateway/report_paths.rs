@@ -66,8 +66,8 @@ mod tests {
             let problem =
                 GatewayProblem { reason: GatewayProblemReason::CloudRefusesToken, message: text };
             let report = GatewayReport { problems: vec![problem], ..GatewayReport::default() };
-            let found = on_node(&report, &spec, Path::new("/srv/secrets"));
-            assert_eq!(found.problems[0].message, shown);
+            let reported = on_node(&report, &spec, Path::new("/srv/secrets"));
+            assert_eq!(reported.problems[0].message, shown);
         }
     }
 }

@@ -261,15 +261,15 @@ mod tests {
         assert_eq!(spec.env["MODEL_URL"], "/models/m/4/m.onnx");
         assert_eq!(replaced.health_path().unwrap(), "/v/4");
 
-        let of = |version| {
+        let container = |version| {
             let version = served_version(version, "watch");
             server_container(&version, "uid", Some(&local_artifact(None)), &node_context())
         };
-        assert_eq!(of("4").hash(), of("3").hash(), "one container for all versions");
-        let mount = of("4").model.unwrap();
+        assert_eq!(container("4").hash(), container("3").hash(), "one container for all versions");
+        let mount = container("4").model.unwrap();
         assert_eq!(mount.source, Path::new("/var/lib/neptune/serving/uid/1"));
         assert_eq!(
-            (mount.target.as_str(), of("4").env["MODEL_URL"].as_str()),
+            (mount.target.as_str(), container("4").env["MODEL_URL"].as_str()),
             ("/models/m", "/models/m")
         );
     }
@@ -336,14 +336,15 @@ mod tests {
         for network in [None, Some("bridge")] {
             let network = network.map(str::to_owned);
             let context = NodeContext { network, ..node_context() };
-            let of = |image, version, slot| {
+            let slot_containers = |image, version, slot| {
                 let mut serving = proxied(image, version, "watch");
                 serving.transformer.as_mut().unwrap().program.args =
                     vec!["--http_port={port}".into()];
                 let version = ServedVersion::new(&serving, 1).in_slot(slot);
                 version_containers(&version, "uid", Some(&local_artifact(None)), &context)
             };
-            let (first, second) = (of("t", "4", Slot::First), of("u", "4", Slot::Second));
+            let (first, second) =
+                (slot_containers("t", "4", Slot::First), slot_containers("u", "4", Slot::Second));
             assert!(first.can_coexist(&second) && !first.can_coexist(&first));
             for (containers, port) in [(&first, "13502"), (&second, "13503")] {
                 let spec = &containers.transformer.as_ref().unwrap().spec;

@@ -535,14 +535,14 @@ mod tests {
             let kept = kept.filter(|kept| last.can_coexist(kept));
             let [server] = engine.named(ServerPart::Server)[..] else { unreachable!("one server") };
             for part in ServerPart::ALL {
-                let found = engine.named(part);
+                let containers = engine.named(part);
                 let wanted = last.part(part).or_else(|| kept?.part(part));
-                proptest::prop_assert_eq!(found.len(), usize::from(wanted.is_some()));
-                for (found, wanted) in found.iter().zip(wanted) {
+                proptest::prop_assert_eq!(containers.len(), usize::from(wanted.is_some()));
+                for (container, wanted) in containers.iter().zip(wanted) {
                     let is_server = part == ServerPart::Server;
                     let beside = beside(wanted, &server.id, &engine.context);
                     let hash = if is_server { &wanted.hash } else { &beside.hash };
-                    proptest::prop_assert!(found.is_alive() && found.has_spec(hash));
+                    proptest::prop_assert!(container.is_alive() && container.has_spec(hash));
                 }
             }
         }
@@ -555,13 +555,15 @@ mod tests {
             events in proptest::collection::vec((0..4usize, proptest::bool::ANY, 0..4usize), 1..16),
         ) {
             let network = on_network.then_some("bridge");
-            let of = |number: usize, slot| pair(Some(["t1", "t2", "t3", "t4"][number]), Some(slot), network);
+            let numbered = |number: usize, slot| {
+                pair(Some(["t1", "t2", "t3", "t4"][number]), Some(slot), network)
+            };
             let mut engine = Engine::new(network);
-            let (mut good, mut slot) = (of(0, Slot::First), Slot::First);
+            let (mut good, mut slot) = (numbered(0, Slot::First), Slot::First);
             engine.settle(&good, None);
             let forever = Instant::now() + Duration::from_secs(3600);
             for (number, passes, turns) in events {
-                let next = of(number, slot.other());
+                let next = numbered(number, slot.other());
                 // The previous trial is over.
                 engine.draining = None;
                 for _ in 0..turns {

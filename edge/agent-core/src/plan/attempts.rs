@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     fn spec(name: &str) -> ContentHash {
-        ContentHash::of(&name)
+        ContentHash::compute(&name)
     }
 
     fn failed(reason: WorkerReason) -> StepOutcome {

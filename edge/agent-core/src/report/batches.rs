@@ -108,7 +108,7 @@ impl Batches {
 
     /// Queues a message; it replaces a queued one of its topic. The payload is JSON, or empty.
     pub fn put(&mut self, topic: String, payload: &[u8], is_retained: bool) {
-        let payload = Payload::of(payload).expect("messages are JSON");
+        let payload = Payload::parse(payload).expect("messages are JSON");
         self.position += 1;
         let mut position = self.position;
         if let Some(before) = self.queued.get(&topic) {

@@ -74,7 +74,7 @@ pub struct TrainingIdentity {
 
 impl TrainingIdentity {
     /// Parses the labels. `None` for another container.
-    pub fn of(labels: &HashMap<String, String>) -> Option<Self> {
+    pub fn from_labels(labels: &HashMap<String, String>) -> Option<Self> {
         Some(Self {
             node: labels.get(NODE)?.clone(),
             instance: labels.get(INSTANCE)?.clone(),
@@ -221,9 +221,9 @@ fn replaced(arg: &str, values: &[(&str, &str, String)]) -> String {
     while let Some(at) = rest.find('{') {
         text.push_str(&rest[..at]);
         rest = &rest[at..];
-        let found = values.iter().find(|(placeholder, ..)| rest.starts_with(placeholder));
+        let matched = values.iter().find(|(placeholder, ..)| rest.starts_with(placeholder));
         let (length, value) =
-            found.map_or((1, "{"), |(placeholder, _, value)| (placeholder.len(), value));
+            matched.map_or((1, "{"), |(placeholder, _, value)| (placeholder.len(), value));
         text.push_str(value);
         rest = &rest[length..];
     }
@@ -433,13 +433,16 @@ mod tests {
         let (wanted, context) = (wanted(|_| {}), node_context());
         let own = AgentInstance("here".into());
         let labels = labels(&wanted, &context, &own);
-        let identity = TrainingIdentity::of(&labels).unwrap();
+        let identity = TrainingIdentity::from_labels(&labels).unwrap();
         assert_eq!(identity.task, wanted.task.id);
         assert!(identity.is_of(&context, &AgentInstance("an earlier directory".into())));
         let renamed = NodeContext { node: "edge1".parse().unwrap(), ..node_context() };
         assert!(identity.is_of(&renamed, &own));
         assert!(!identity.is_of(&renamed, &AgentInstance("another agent".into())));
-        assert_eq!(ContainerIdentity::of(&labels, &context.node), None);
-        assert_eq!(TrainingIdentity::of(&crate::fixtures::container_identity().labels()), None);
+        assert_eq!(ContainerIdentity::from_labels(&labels, &context.node), None);
+        assert_eq!(
+            TrainingIdentity::from_labels(&crate::fixtures::container_identity().labels()),
+            None
+        );
     }
 }

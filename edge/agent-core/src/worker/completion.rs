@@ -167,7 +167,7 @@ mod tests {
             ("completed/failed/running", ReportedStatus::Running),
             ("", ReportedStatus::Running),
         ] {
-            assert_eq!(ReportedStatus::of(text), expected, "{text}");
+            assert_eq!(ReportedStatus::parse(text), expected, "{text}");
         }
     }
 }

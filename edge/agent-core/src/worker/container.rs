@@ -56,7 +56,7 @@ pub fn resolve_workers<'a>(
     context: &NodeContext,
 ) -> RunnableWorkers<'a> {
     let resolved = desired.workers.iter().map(|(name, wanted)| {
-        let worker = inputs.of(wanted, desired).map(|inputs_of_worker| RunnableWorker {
+        let worker = inputs.for_worker(wanted, desired).map(|inputs_of_worker| RunnableWorker {
             model_problem: inputs.model_problem(wanted),
             ..resolve_worker(wanted, inputs_of_worker, context)
         });
@@ -192,7 +192,7 @@ pub fn reloadable_version(
     // The store names files by the digest of their content, so that the path identifies the
     // content.
     let identity = [model.path.to_string_lossy(), model.file.as_deref().unwrap_or_default().into()];
-    can_reload.then(|| ContentHash::of(&identity).as_str()[..16].to_owned())
+    can_reload.then(|| ContentHash::compute(&identity).as_str()[..16].to_owned())
 }
 
 /// The node's directory of a worker's versions.
@@ -240,16 +240,16 @@ pub mod tests {
         };
         let node = NodeContext { defaults: strict, ..node_context() };
         let (key, model) = (model_key(), local_file("/m/1"));
-        let of = |change: fn(&mut WantedWorker)| {
+        let changed_spec = |change: fn(&mut WantedWorker)| {
             let mut wanted = wanted_worker();
             change(&mut wanted);
             let inputs = WorkerInputs { model: Some((&key, &model)), ..WorkerInputs::default() };
             resolve_worker(&wanted, inputs, &node).container.spec
         };
-        let spec = of(|_| ());
+        let spec = changed_spec(|_| ());
         assert_eq!((spec.user, spec.writable_root, spec.init), (Some(1000), false, true));
         assert_eq!((spec.memory_bytes, spec.cpu_millis), (Some(1 << 30), Some(5)));
-        let spec = of(|wanted| {
+        let spec = changed_spec(|wanted| {
             wanted.worker.program.rights.run_as_user = Some(0);
             wanted.worker.program.rights.read_only_root = Some(false);
             wanted.worker.program.resources.memory_bytes = Some(7);
@@ -294,9 +294,11 @@ pub mod tests {
     fn new_model_version_keeps_container_of_reloading_worker() {
         let mut wanted = wanted_worker();
         wanted.worker.model_update = neptune_wire::WorkerUpdateMode::Reload;
-        let of = |path: &str| spec_with(&wanted, &local_file(path));
-        let (a, b) =
-            (of("/var/lib/neptune/models/sha256/a/m"), of("/var/lib/neptune/models/sha256/b/m"));
+        let spec = |path: &str| spec_with(&wanted, &local_file(path));
+        let (a, b) = (
+            spec("/var/lib/neptune/models/sha256/a/m"),
+            spec("/var/lib/neptune/models/sha256/b/m"),
+        );
         assert_eq!(a.hash(), b.hash());
         let start = |spec: &ContainerSpec| spec.start.clone().unwrap();
         assert_ne!(start(&a).model_url, start(&b).model_url);
@@ -305,7 +307,7 @@ pub mod tests {
         assert_eq!(mount.source, Path::new("/var/lib/neptune/workers/uid/s-w-1"));
         assert_eq!(mount.target, "/models/m");
         assert_eq!(a.env["WORKER_RELOAD_TOPIC"], "neptune/workers/s-w-1/reload");
-        let local = of("/model/m");
+        let local = spec("/model/m");
         assert_eq!((local.start, &*local.env["MODEL_URL"]), (None, "/models/m/m"));
     }
 

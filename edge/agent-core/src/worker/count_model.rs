@@ -292,7 +292,7 @@ impl World {
     }
 
     fn total(&self, uid: &str) -> Counters {
-        let of_uid = self.counted.iter().filter(|((of, _), _)| of == uid);
+        let of_uid = self.counted.iter().filter(|((object_uid, _), _)| object_uid == uid);
         of_uid.fold(Counters::default(), |sum, (_, counters)| sum.plus(*counters))
     }
 

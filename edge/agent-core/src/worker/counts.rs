@@ -79,7 +79,7 @@ impl Counts {
             if count.first_start.is_empty() {
                 start.clone_into(&mut count.first_start);
             }
-            let others = self.counts.iter().filter(|((of, _), _)| of == uid);
+            let others = self.counts.iter().filter(|((object_uid, _), _)| object_uid == uid);
             let others = others.filter(|(known, _)| **known != key);
             let total = others.fold(count.tally.total(), |sum, (_, it)| sum.plus(it.tally.total()));
             if !total.are_possible() {
@@ -177,7 +177,7 @@ impl Counts {
 
     /// The newest report of an object's workers on each model.
     pub fn models(&self, uid: &str) -> Vec<ModelOutput> {
-        let counts = self.counts.iter().filter(|((of, _), _)| of == uid);
+        let counts = self.counts.iter().filter(|((object_uid, _), _)| object_uid == uid);
         model_reports::newest(counts.flat_map(|(_, count)| &count.models))
     }
 
@@ -211,7 +211,7 @@ impl Counts {
 
     /// The object of this UID left the node before the last message of its worker.
     pub fn set_departed(&mut self, uid: &str) {
-        self.depart(|of, _| of == uid);
+        self.depart(|object_uid, _| object_uid == uid);
     }
 
     /// Marks counts as departed. Returns whether any counters were.
@@ -292,7 +292,7 @@ impl Counts {
     /// The sum over all workers that the object of this UID ever had on this node.
     pub fn total(&self, uid: &str) -> CountTotal {
         let mut total = CountTotal::default();
-        for (_, count) in self.counts.iter().filter(|((of, _), _)| of == uid) {
+        for (_, count) in self.counts.iter().filter(|((object_uid, _), _)| object_uid == uid) {
             total.has_counted |= !count.tally.runs.is_empty();
             total.counters = total.counters.plus(count.tally.total());
             let start = &count.first_start;

@@ -48,7 +48,7 @@ pub struct MissingInput {
 
 impl<'a> NodeInputs<'a> {
     /// The inputs of a worker, if all are on the node.
-    pub fn of(
+    pub fn for_worker(
         &self,
         wanted: &'a WantedWorker,
         desired: &'a Desired,

@@ -66,7 +66,7 @@ pub fn plan_workers(
                 let progress = Progress {
                     attempts,
                     reload: reloads.get(name),
-                    reported: ReportedStatus::of(counts.status(&wanted.uid, name)),
+                    reported: ReportedStatus::parse(counts.status(&wanted.uid, name)),
                     finished: counts
                         .finished(&wanted.uid, name)
                         .filter(|run| worker.container.hash.as_str() == run.spec_hash),
@@ -656,7 +656,7 @@ mod tests {
     #[test]
     fn changed_worker_does_not_wait_for_old_backoff() {
         let (mut node, now) = (node(), Instant::now());
-        node.attempts().set_target(&neptune_wire::ContentHash::of(&"old spec"));
+        node.attempts().set_target(&neptune_wire::ContentHash::compute(&"old spec"));
         node.attempts().done(refused(), None, 1, now, 0);
         assert!(!starts(&node.plan(now)));
         node.attempts().set_target(&hash());

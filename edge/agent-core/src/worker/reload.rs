@@ -261,18 +261,18 @@ mod tests {
     #[test]
     fn only_downloaded_model_has_version_and_it_depends_on_content() {
         let (wanted, context) = (reloading(), node_context());
-        let of = |path: &str, file: &str| {
+        let version = |path: &str, file: &str| {
             reloadable_version(
                 &wanted,
                 &LocalArtifact { path: path.into(), file: Some(file.into()) },
                 &context,
             )
         };
-        let name = of("/var/lib/neptune/models/sha256/ab/m", "m.pb").unwrap();
+        let name = version("/var/lib/neptune/models/sha256/ab/m", "m.pb").unwrap();
         assert_eq!(name.len(), 16);
-        assert_ne!(of("/var/lib/neptune/models/sha256/cd/m", "m.pb").unwrap(), name);
-        assert_ne!(of("/var/lib/neptune/models/sha256/ab/m", "n.pb").unwrap(), name);
-        assert_eq!(of("/model/m.pb", "m.pb"), None);
+        assert_ne!(version("/var/lib/neptune/models/sha256/cd/m", "m.pb").unwrap(), name);
+        assert_ne!(version("/var/lib/neptune/models/sha256/ab/m", "n.pb").unwrap(), name);
+        assert_eq!(version("/model/m.pb", "m.pb"), None);
         assert_eq!(reloadable_version(&crate::fixtures::wanted_worker(), &model(), &context), None);
         let unsafe_uid = WantedWorker { uid: "../x".into(), ..reloading() };
         assert_eq!(reloadable_version(&unsafe_uid, &model(), &context), None);

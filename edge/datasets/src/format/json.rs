@@ -28,7 +28,8 @@ pub(crate) struct Json {
     /// The string at depth 1 that may be the key of a member, truncated.
     key: Vec<u8>,
     /// Whether the configured member was found.
-    found: bool,
+    #[serde(rename = "found")]
+    is_found: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,7 +139,7 @@ impl Json {
             }
             JsonPosition::Wanted if byte == b'[' => {
                 self.depth += 1;
-                (self.found, self.samples) = (true, 0);
+                (self.is_found, self.samples) = (true, 0);
                 self.position = JsonPosition::Array { depth: self.depth, pending: false };
                 return Ok(());
             }
@@ -200,7 +201,7 @@ impl Json {
         }
         self.position = JsonPosition::Done;
         match &self.member {
-            Some(member) if !self.found => {
+            Some(member) if !self.is_found => {
                 Err(DatasetError::NoSuchMember { member: member.clone() })
             }
             _ => Ok(()),

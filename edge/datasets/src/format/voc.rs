@@ -88,7 +88,7 @@ fn malformed(reason: &str) -> DatasetError {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Result<Vec<String>, String> {
+    fn parsed(text: &str) -> Result<Vec<String>, String> {
         classes(text.as_bytes()).map_err(|error| error.to_string())
     }
 
@@ -101,10 +101,10 @@ mod tests {
               <object><name>R&amp;D &#65;</name></object><object><name><![CDATA[a<b]]></name></object>
             </annotation>"#;
         assert_eq!(
-            of(text),
+            parsed(text),
             Ok(vec!["helmet".into(), "person".into(), "R&D A".into(), "a<b".into()])
         );
-        assert_eq!(of("<annotation/>"), Ok(vec![]));
+        assert_eq!(parsed("<annotation/>"), Ok(vec![]));
     }
 
     #[test]
@@ -114,11 +114,13 @@ mod tests {
             ("<html></html>", "xml: root element is <html>, expected <annotation>"),
             ("<annotation><object>", "xml: file ends before the root element is closed"),
         ] {
-            assert_eq!(of(text), Err(reason.to_owned()), "{text:?}");
+            assert_eq!(parsed(text), Err(reason.to_owned()), "{text:?}");
         }
-        assert!(of("<annotation></object></annotation>").is_err());
-        assert!(of("<annotation><object><name>&nothing;</name></object></annotation>").is_err());
-        assert!(of(&"<annotation>".repeat(100)).is_err());
+        assert!(parsed("<annotation></object></annotation>").is_err());
+        assert!(
+            parsed("<annotation><object><name>&nothing;</name></object></annotation>").is_err()
+        );
+        assert!(parsed(&"<annotation>".repeat(100)).is_err());
         assert!(classes(b"<annotation>\xff</annotation>").is_err());
     }
 }

@@ -58,9 +58,9 @@ impl Supervisor {
 
     /// All containers with these labels, of all nodes.
     pub(crate) async fn labelled(&self, labels: &[String]) -> Result<Vec<FoundContainer>, Problem> {
-        let found = self.docker.socket().list(labels).await;
-        let found = found.map_err(|error| self.docker.problem(&error))?.into_iter();
-        let container = found.map(|summary| FoundContainer {
+        let summaries = self.docker.socket().list(labels).await;
+        let summaries = summaries.map_err(|error| self.docker.problem(&error))?.into_iter();
+        let container = summaries.map(|summary| FoundContainer {
             id: summary.id,
             labels: summary.labels.unwrap_or_default(),
         });

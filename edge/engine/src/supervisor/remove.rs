@@ -56,8 +56,8 @@ impl Supervisor {
         is_unwanted: impl Fn(&FoundContainer) -> bool,
     ) -> Result<(), Problem> {
         let mut removed = Ok(());
-        for found in self.labelled(labels).await?.into_iter().filter(is_unwanted) {
-            if let Err(problem) = self.remove(&[found.id]).await {
+        for container in self.labelled(labels).await?.into_iter().filter(is_unwanted) {
+            if let Err(problem) = self.remove(&[container.id]).await {
                 removed = Err(problem);
             }
         }

@@ -75,7 +75,7 @@ impl Supervisor {
     async fn of_this_agent(&self, own: &ContainerIdentity) -> Result<Vec<String>, DockerError> {
         let listed = self.docker.socket().list(&labels_of(&own.node)).await?;
         let is_own = |labels: HashMap<String, String>| {
-            let identity = ContainerIdentity::of(&labels, &own.node);
+            let identity = ContainerIdentity::from_labels(&labels, &own.node);
             identity.is_some_and(|it| it.worker == own.worker && it.instance == own.instance)
         };
         let own = listed

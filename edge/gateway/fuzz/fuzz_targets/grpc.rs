@@ -19,10 +19,10 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!([&prefix[..], &message[..]].concat(), request);
     }
     let [request, edge, cloud] = [request, edge, cloud].map(Payload::from);
-    if Target::of(&request.body).is_ok()
+    if Target::from_message(&request.body).is_ok()
         && let Ok(other) = renamed(&request, "other", false)
     {
-        let target = Target::of(&other.body).expect("it was read before");
+        let target = Target::from_message(&other.body).expect("it was read before");
         assert_eq!((&*target.model_name, &*target.model_version), ("other", ""));
     }
     for cloud_model in [None, Some("big")] {

@@ -19,17 +19,17 @@ const MAX: usize = 1 << 20;
 type Parsed = (Vec<u8>, Option<Event>);
 
 fn parsed<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Parsed> {
-    let (mut parser, mut found) = (Parser::new(MAX), Vec::new());
+    let (mut parser, mut frames) = (Parser::new(MAX), Vec::new());
     for piece in pieces {
         parser.push(piece);
         while let Some(frame) = parser.next_frame().expect("the input is shorter than the limit") {
-            found.push((frame.bytes.to_vec(), frame.event));
+            frames.push((frame.bytes.to_vec(), frame.event));
         }
     }
     while let Some(frame) = parser.finish().expect("the input is shorter than the limit") {
-        found.push((frame.bytes.to_vec(), frame.event));
+        frames.push((frame.bytes.to_vec(), frame.event));
     }
-    found
+    frames
 }
 
 fn passed(stream: &[u8], size: usize, is_stripped: bool) -> (Vec<u8>, Reply) {
@@ -77,5 +77,5 @@ fuzz_target!(|input: &[u8]| {
     if let Some(stripped) = without_logprobs(stream) {
         assert!(without_logprobs(&stripped).is_none(), "log-probabilities are left");
     }
-    let _ = Reply::of(stream).signal(&TokenSignal::Mean);
+    let _ = Reply::from_body(stream).signal(&TokenSignal::Mean);
 });

@@ -43,7 +43,7 @@ impl<'a> Servers<'a> {
     ///
     /// # Errors
     /// There is no cloud.
-    pub fn of(service: &'a Service) -> Result<Self, CalibrateError> {
+    pub fn from_service(service: &'a Service) -> Result<Self, CalibrateError> {
         let cloud = service.cloud.as_ref().ok_or(CalibrateError::NoCloud)?;
         Ok(Self { service, cloud })
     }
@@ -84,7 +84,10 @@ impl<'a> Servers<'a> {
                 path: cloud.0.to_owned(),
                 headers: json_headers(),
                 body: cloud.1.clone().into(),
-                deadline: Deadline::of(clock::now() + self.service.config.cloud_total(), None),
+                deadline: Deadline::earliest(
+                    clock::now() + self.service.config.cloud_total(),
+                    None,
+                ),
                 held: None,
             };
             let answer = self.cloud.call(&request).await;

@@ -135,10 +135,10 @@ mod tests {
             (&[usize::MAX, 2], None, 4, Err("--shape is")),
         ] {
             let model = model.map(|shape| input(shape).unwrap());
-            let found = shape(given, model.as_ref(), numbers);
+            let result = shape(given, model.as_ref(), numbers);
             match expected {
-                Ok(expected) => assert_eq!(found.unwrap(), expected),
-                Err(text) => assert!(found.clone().unwrap_err().contains(text), "{found:?}"),
+                Ok(expected) => assert_eq!(result.unwrap(), expected),
+                Err(text) => assert!(result.clone().unwrap_err().contains(text), "{result:?}"),
             }
         }
     }

@@ -93,7 +93,7 @@ pub fn judge_text(
             }
         })
     };
-    let [edge, cloud] = answers.each_ref().map(|payload| Reply::of(&payload.body));
+    let [edge, cloud] = answers.each_ref().map(|payload| Reply::from_body(&payload.body));
     let signal = match &service.rule {
         Rule::Tokens(signal) => edge.signal(signal),
         _ => Ok(clock::random()),

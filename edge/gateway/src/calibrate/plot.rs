@@ -43,7 +43,7 @@ struct Scale {
 
 impl Scale {
     /// A scale of accuracies with even steps, for all values of a summary.
-    fn of(summary: &Summary) -> Self {
+    fn from_summary(summary: &Summary) -> Self {
         let values = summary.curve.iter().map(|row| row.joint).chain([summary.edge, summary.cloud]);
         let (low, high) = values
             .fold((1.0_f64, 0.0_f64), |(low, high), Accuracy { low: from, high: to, .. }| {
@@ -67,7 +67,7 @@ impl Scale {
 
 /// The plot as a file.
 pub fn svg(summary: &Summary) -> String {
-    let scale = Scale::of(summary);
+    let scale = Scale::from_summary(summary);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\">\n\
          <title>{0}: correct answers by share of uploaded samples</title>\n\
@@ -92,7 +92,7 @@ pub fn svg(summary: &Summary) -> String {
     levels(&mut svg, &scale, summary);
     curves(&mut svg, &scale, summary);
     marker(&mut svg, &scale, &summary.for_upload_ratio.row);
-    if let Some(certain) = summary.for_accuracy.and_then(|found| found.certain) {
+    if let Some(certain) = summary.for_accuracy.and_then(|target| target.certain) {
         marker(&mut svg, &scale, &certain);
     }
     svg += "</svg>\n";

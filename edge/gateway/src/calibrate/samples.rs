@@ -186,8 +186,8 @@ mod tests {
             ("1.5, 7.0 ,-2\n", LabelColumn::Index(1), true),
             ("a,class,b\n1.5,7,-2\n", LabelColumn::Name("class".to_owned()), false),
         ] {
-            let found = rows(text.as_bytes(), b',', &reading(column, no_header)).unwrap();
-            assert_eq!(found, expected, "{text}");
+            let parsed = rows(text.as_bytes(), b',', &reading(column, no_header)).unwrap();
+            assert_eq!(parsed, expected, "{text}");
         }
         let mut named = reading(LabelColumn::Last, true);
         named.classes = ["cat", "dog"].map(str::to_owned).to_vec();
@@ -216,32 +216,32 @@ mod tests {
             ("1,2\n1,2,3\n", LabelColumn::Last, 2, "found record with 3 fields"),
             ("nan,2\n", LabelColumn::Last, 1, "field 1 is \"nan\""),
         ] {
-            let found = rows(text.as_bytes(), b',', &reading(column, true)).unwrap_err();
-            assert_eq!(found.line, line, "{text}");
-            assert!(found.reason.contains(reason), "{text}: {}", found.reason);
+            let error = rows(text.as_bytes(), b',', &reading(column, true)).unwrap_err();
+            assert_eq!(error.line, line, "{text}");
+            assert!(error.reason.contains(reason), "{text}: {}", error.reason);
         }
         let named = reading(LabelColumn::Name("y".to_owned()), false);
-        let found = rows(b"a,b\n1,2\n", b',', &named).unwrap_err();
-        assert!(found.reason.contains("the header has no column \"y\""), "{}", found.reason);
+        let error = rows(b"a,b\n1,2\n", b',', &named).unwrap_err();
+        assert!(error.reason.contains("the header has no column \"y\""), "{}", error.reason);
     }
 
     #[test]
     fn questions_have_one_or_several_answers() {
-        let found = questions(
+        let parsed = questions(
             "{\"question\":\"a?\",\"answers\":[\"b\",\"c\"]}\n\n{\"messages\":[{\"role\":\"system\"}],\"answer\":\"d\"}\n",
         )
         .unwrap();
-        assert_eq!(found[0].messages, json!([{"role": "user", "content": "a?"}]));
-        assert_eq!((found[0].answers.len(), &*found[1].answers[0]), (2, "d"));
+        assert_eq!(parsed[0].messages, json!([{"role": "user", "content": "a?"}]));
+        assert_eq!((parsed[0].answers.len(), &*parsed[1].answers[0]), (2, "d"));
         for (text, line, reason) in [
             ("{\"question\":\"a\"}", 1, "there is no answer"),
             ("\n{\"answer\":\"a\"}", 2, "give either question"),
             ("{\"question\":\"a\",\"messages\":[],\"answer\":\"a\"}", 1, "give either question"),
             ("x", 1, "expected value"),
         ] {
-            let found = questions(text).unwrap_err();
-            assert_eq!(found.line, line, "{text}");
-            assert!(found.reason.contains(reason), "{}", found.reason);
+            let error = questions(text).unwrap_err();
+            assert_eq!(error.line, line, "{text}");
+            assert!(error.reason.contains(reason), "{}", error.reason);
         }
     }
 

@@ -88,9 +88,9 @@ pub struct ForAccuracy {
 }
 
 impl From<Proportion> for Accuracy {
-    fn from(found: Proportion) -> Self {
-        let interval = found.interval();
-        Self { value: found.share(), low: interval.low, high: interval.high }
+    fn from(proportion: Proportion) -> Self {
+        let interval = proportion.interval();
+        Self { value: proportion.share(), low: interval.low, high: interval.high }
     }
 }
 
@@ -107,21 +107,29 @@ impl From<Point> for Row {
 
 impl Summary {
     /// Summarises a calibration of a service.
-    pub fn new(service: &Service, found: &Calibration, ratio: f64, accuracy: Option<f64>) -> Self {
-        let points = found.points();
+    pub fn new(
+        service: &Service,
+        calibration: &Calibration,
+        ratio: f64,
+        accuracy: Option<f64>,
+    ) -> Self {
+        let points = calibration.points();
         let mut rows: Vec<Point> =
-            (0..=ROWS).map(|row| found.at_ratio(f64::from(row) / f64::from(ROWS))).collect();
+            (0..=ROWS).map(|row| calibration.at_ratio(f64::from(row) / f64::from(ROWS))).collect();
         rows.dedup_by_key(|point| point.uploads);
         Self {
             service: service.config.service.clone(),
             signal: signal(&service.rule),
-            samples: found.samples(),
-            unjudged: found.unjudged(),
-            edge: found.edge().into(),
-            cloud: found.cloud().into(),
+            samples: calibration.samples(),
+            unjudged: calibration.unjudged(),
+            edge: calibration.edge().into(),
+            cloud: calibration.cloud().into(),
             table: rows.into_iter().map(Row::from).collect(),
-            for_upload_ratio: ForUploadRatio { demanded: ratio, row: found.at_ratio(ratio).into() },
-            for_accuracy: accuracy.map(|accuracy| for_accuracy(found, accuracy)),
+            for_upload_ratio: ForUploadRatio {
+                demanded: ratio,
+                row: calibration.at_ratio(ratio).into(),
+            },
+            for_accuracy: accuracy.map(|accuracy| for_accuracy(calibration, accuracy)),
             curve: points.into_iter().map(Row::from).collect(),
         }
     }
@@ -152,8 +160,8 @@ impl Summary {
         }
         line("cloud only", 1.0, self.cloud, None);
         text += &self.recommended_ratio();
-        if let Some(found) = &self.for_accuracy {
-            text += &self.recommended_accuracy(found);
+        if let Some(target) = &self.for_accuracy {
+            text += &self.recommended_accuracy(target);
         }
         text
     }
@@ -170,9 +178,9 @@ impl Summary {
         )
     }
 
-    fn recommended_accuracy(&self, found: &ForAccuracy) -> String {
-        let demanded = percent(found.demanded);
-        let mut text = match (found.certain, found.lower_bound) {
+    fn recommended_accuracy(&self, target: &ForAccuracy) -> String {
+        let demanded = percent(target.demanded);
+        let mut text = match (target.certain, target.lower_bound) {
             (Some(row), Some(bound)) => format!(
                 "\nAt least {demanded} correct, with a certainty of 95 %: {} uploaded, {} correct, at least {}.\n\
                  \x20 Set threshold to {}, or goal.uploadRatio to {:.2}.\n",
@@ -189,7 +197,7 @@ impl Summary {
                 percent(self.cloud.value),
             ),
         };
-        let on_these = found.on_these_samples.map_or_else(
+        let on_these = target.on_these_samples.map_or_else(
             || "no threshold reaches it".to_owned(),
             |row| {
                 format!(
@@ -204,13 +212,13 @@ impl Summary {
     }
 }
 
-fn for_accuracy(found: &Calibration, accuracy: f64) -> ForAccuracy {
-    let certain = found.certain(accuracy, ERROR);
+fn for_accuracy(calibration: &Calibration, accuracy: f64) -> ForAccuracy {
+    let certain = calibration.certain(accuracy, ERROR);
     ForAccuracy {
         demanded: accuracy,
         certain: certain.map(|Certain { point, .. }| point.into()),
         lower_bound: certain.map(|certain| certain.lower_bound),
-        on_these_samples: found.reaching(accuracy).map(Row::from),
+        on_these_samples: calibration.reaching(accuracy).map(Row::from),
     }
 }
 

@@ -58,7 +58,7 @@ fn replace(
     let depth = depth.checked_sub(1)?;
     match value.get().as_bytes().first()? {
         b'{' => {
-            let mut object = Object::of(value)?;
+            let mut object = Object::from_raw(value)?;
             if object.names().eq(["b64"]) {
                 let text: String = object.get("b64")?;
                 return Some(raw(&json!({"file": file(&STANDARD.decode(text).ok()?, files)?})));
@@ -175,9 +175,9 @@ mod tests {
             r#"{{"model":"m","n":1.10,"messages":[{{"role":"user","content":[{{"type":"text","text":"data:x,y"}},{{"type":"image_url","image_url":{{"url":"{image}","detail":"low"}}}},{{"image_url":"{image}"}}]}}],"instances":[[1.50],{{"file":"{other}"}},{{"b64":"AAAA"}}]}}"#
         );
         assert_eq!(written, expected);
-        let mut found: Vec<_> = references(written.as_bytes()).collect();
-        found.dedup();
-        assert_eq!(found, names);
+        let mut referenced: Vec<_> = references(written.as_bytes()).collect();
+        referenced.dedup();
+        assert_eq!(referenced, names);
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Images {
         let (path, bytes) = (self.directory.join(&file.name), file.content.len() as u64);
         // Somebody else may have removed it.
         let is_present = self.index.contains(&file.name)
-            && fs::symlink_metadata(&path).is_ok_and(|found| found.len() == bytes);
+            && fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.len() == bytes);
         if !is_present {
             self.write(&path, file)?;
         }

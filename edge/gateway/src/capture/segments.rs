@@ -83,10 +83,10 @@ pub struct TooLarge;
 
 impl Segments {
     /// The segments that a directory has. The newest one is open.
-    pub fn new(bounds: Bounds, mut found: Vec<Segment>) -> Self {
-        found.sort_unstable_by_key(|segment| segment.id);
-        let last_id = found.last().map_or(0, |segment| segment.id);
-        Self { bounds, is_open: !found.is_empty(), all: found.into(), last_id }
+    pub fn new(bounds: Bounds, mut segments: Vec<Segment>) -> Self {
+        segments.sort_unstable_by_key(|segment| segment.id);
+        let last_id = segments.last().map_or(0, |segment| segment.id);
+        Self { bounds, is_open: !segments.is_empty(), all: segments.into(), last_id }
     }
 
     /// The place of a record of this size, with its files of binary values. `now` are milliseconds since 1970.
@@ -241,8 +241,8 @@ mod tests {
             let mut now = 1_000_u64;
             for (index, (bytes, passed)) in records.into_iter().enumerate() {
                 if restarts.contains(&index) {
-                    let found = segments.iter().copied().collect();
-                    segments = Segments::new(bounds, found);
+                    let kept = segments.iter().copied().collect();
+                    segments = Segments::new(bounds, kept);
                 }
                 // The clock may jump back.
                 now = now.saturating_add_signed(passed);

@@ -72,7 +72,7 @@ impl Store {
         })?;
         let mut images = Found::list(directory)?;
         let is_read = bounds.max_samples > 0 || !images.is_empty();
-        let (mut found, mut moved, mut ids) = (Vec::new(), Vec::new(), ids(directory)?);
+        let (mut stored, mut moved, mut ids) = (Vec::new(), Vec::new(), ids(directory)?);
         ids.sort_unstable();
         for id in ids {
             let path = directory.join(file_name(id));
@@ -80,9 +80,9 @@ impl Store {
             let refer = |name: &str| moved.extend(images.refer(name, id));
             let samples = if is_read { read_lines(&path, refer)? } else { 0 };
             let samples = if bounds.max_samples > 0 { samples } else { 0 };
-            found.push(Segment { id, bytes, images: 0, samples });
+            stored.push(Segment { id, bytes, images: 0, samples });
         }
-        let mut segments = Segments::new(bounds, found);
+        let mut segments = Segments::new(bounds, stored);
         for moved in moved {
             segments.moved(moved);
         }
@@ -195,9 +195,9 @@ impl Store {
     /// # Errors
     /// The directory is gone.
     pub fn refresh(&mut self) -> io::Result<()> {
-        let found = ids(&self.directory)?;
+        let present = ids(&self.directory)?;
         let known: Vec<u64> = self.segments.iter().map(|segment| segment.id).collect();
-        for id in known.into_iter().filter(|id| !found.contains(id)) {
+        for id in known.into_iter().filter(|id| !present.contains(id)) {
             self.forget(id)?;
         }
         Ok(())
@@ -211,11 +211,11 @@ impl Store {
 
 /// The segments in a directory, in no order.
 fn ids(directory: &Path) -> io::Result<Vec<u64>> {
-    let mut found = Vec::new();
+    let mut ids = Vec::new();
     for entry in fs::read_dir(directory)? {
-        found.extend(entry?.file_name().to_str().and_then(id_of));
+        ids.extend(entry?.file_name().to_str().and_then(id_of));
     }
-    Ok(found)
+    Ok(ids)
 }
 
 /// Cuts a file after its last complete record. Returns its length.
@@ -247,12 +247,12 @@ fn repair(path: &Path) -> io::Result<u64> {
 
 /// The number of records of a repaired file. `refer` gets the names of the files to which they refer.
 fn read_lines(path: &Path, mut refer: impl FnMut(&str)) -> io::Result<u64> {
-    let mut found = 0;
+    let mut records = 0;
     for line in BufReader::new(File::open(path)?).split(b'\n') {
         references(&line?).for_each(&mut refer);
-        found += 1;
+        records += 1;
     }
-    Ok(found)
+    Ok(records)
 }
 
 #[cfg(test)]
@@ -265,10 +265,10 @@ mod tests {
     const BOUNDS: Bounds = Bounds { max_bytes: 8_000, max_samples: 0 };
 
     fn content(directory: &Path) -> String {
-        let mut found = ids(directory).unwrap();
-        found.sort_unstable();
+        let mut ids = ids(directory).unwrap();
+        ids.sort_unstable();
         let read = |id: u64| fs::read_to_string(directory.join(file_name(id))).unwrap();
-        found.into_iter().map(read).collect()
+        ids.into_iter().map(read).collect()
     }
 
     #[test]
@@ -381,9 +381,9 @@ mod tests {
             }
         }
         // Somebody takes all but the oldest segment.
-        let mut found = ids(folder.path()).unwrap();
-        found.sort_unstable();
-        for id in &found[1..] {
+        let mut segment_ids = ids(folder.path()).unwrap();
+        segment_ids.sort_unstable();
+        for id in &segment_ids[1..] {
             fs::remove_file(folder.path().join(file_name(*id))).unwrap();
         }
         store.refresh().unwrap();

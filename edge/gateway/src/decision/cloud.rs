@@ -152,6 +152,6 @@ impl Decisions {
     pub fn cloud_state(&self, now: Instant) -> CloudState {
         let is_refused = self.refusals.problem().is_some();
         let is_known = self.outages.is_known();
-        CloudState::of(&self.breaker, self.has_cloud, is_known, is_refused, now)
+        CloudState::from_breaker(&self.breaker, self.has_cloud, is_known, is_refused, now)
     }
 }

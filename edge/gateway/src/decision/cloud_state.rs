@@ -32,7 +32,7 @@ pub enum CloudState {
 }
 
 impl CloudState {
-    pub(super) fn of(
+    pub(super) fn from_breaker(
         breaker: &Breaker,
         has_cloud: bool,
         is_known: bool,

@@ -14,7 +14,7 @@ pub(super) struct ModelVersion {
 
 impl ModelVersion {
     /// The version that was saved.
-    pub(super) const fn of(known: Option<String>) -> Self {
+    pub(super) const fn new(known: Option<String>) -> Self {
         Self { known, other: None }
     }
 

@@ -69,7 +69,7 @@ async fn judge(
     is_extended: bool,
     (status, headers, body): (StatusCode, HeaderMap, Bytes),
 ) -> Answer {
-    let reply = Reply::of(&body);
+    let reply = Reply::from_body(&body);
     exchange.count_tokens(Side::Edge, &reply);
     let signal = exchange.signal(&reply);
     let deadline = exchange.client_deadline(completion.head);
@@ -104,7 +104,7 @@ async fn judge(
         exchange.capture_completion(completion, Some(&body), label, outcome, signal.ok());
     }
     let body = if let Some(cloud) = cloud_answer {
-        exchange.count_tokens(Side::Cloud, &Reply::of(&cloud));
+        exchange.count_tokens(Side::Cloud, &Reply::from_body(&cloud));
         cloud
     } else {
         let stripped = if is_extended { without_logprobs(&body) } else { None };

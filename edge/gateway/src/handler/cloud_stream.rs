@@ -116,7 +116,7 @@ pub async fn ask_stream(
     let answer = call.conclude(&mut permission, answer).ok_or(Unanswered::Failed)?;
     let (stream, first) = answer;
     Ok(OpenedStream {
-        upper: Upper::of(stream.headers()),
+        upper: Upper::from_headers(stream.headers()),
         stream,
         held: Some(first),
         has_ended: false,

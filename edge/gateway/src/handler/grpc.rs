@@ -112,7 +112,7 @@ async fn infer(exchange: &mut Exchange, head: &Parts, message: Bytes) -> Answer 
 /// Returns the model of a request, and its message for the edge without the suffix of the model's
 /// name that is the route pin.
 fn read(message: Bytes) -> Result<(Target, Payload), Malformed> {
-    let target = Target::of(&message)?;
+    let target = Target::from_message(&message)?;
     let payload = Payload::from(message);
     let payload = match unpinned(&target.model_name) {
         Some(model) => renamed(&payload, model, true)?,
@@ -135,15 +135,15 @@ pub fn edge_answer(
     if headers.contains_key(STATUS) {
         trailers.extend(std::mem::take(&mut headers));
     }
-    let Some(found) = Status::from_header_map(&trailers) else {
+    let Some(grpc_status) = Status::from_header_map(&trailers) else {
         return Err("its answer has no grpc-status".to_owned());
     };
-    match found.code() {
+    match grpc_status.code() {
         Code::Ok => match message(body) {
             Ok(message) => Ok((status, headers, message, trailers)),
             Err(problem) => Err(problem.to_string()),
         },
-        Code::Unavailable => Err(format!("UNAVAILABLE: {}", found.message())),
+        Code::Unavailable => Err(format!("UNAVAILABLE: {}", grpc_status.message())),
         code => {
             headers.extend(trailers);
             Ok((status_of(code), headers, Bytes::new(), HeaderMap::new()))

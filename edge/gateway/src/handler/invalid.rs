@@ -42,13 +42,13 @@ pub fn received(wire: Wire, payload: &Payload) -> String {
         };
     }
     let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok();
-    let found = match text.first() {
+    let description = match text.first() {
         _ if is_json => "JSON that is not an object",
         Some(b'<') => "HTML",
         Some(b'{') => "incomplete or malformed JSON",
         _ => "text that is not JSON",
     };
-    found.to_owned()
+    description.to_owned()
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub struct Verdict {
 
 impl Verdict {
     /// Describes the outcomes, and the least confidence.
-    pub fn of(outcomes: &[Outcome], signals: Option<&[Signal]>) -> Self {
+    pub fn from_outcomes(outcomes: &[Outcome], signals: Option<&[Signal]>) -> Self {
         let least = signals.and_then(least).and_then(Result::ok);
         Self {
             answered_by: listed(outcomes, |outcome| outcome.side()),
@@ -132,7 +132,7 @@ impl Exchange {
 
     /// Describes the outcomes of this request, in a chain with those of the gateways above.
     pub(super) fn verdict(&self, outcomes: &[Outcome], signals: Option<&[Signal]>) -> Verdict {
-        let verdict = Verdict::of(outcomes, signals);
+        let verdict = Verdict::from_outcomes(outcomes, signals);
         let config = &self.service.config;
         if config.id.is_none() {
             return verdict;
@@ -163,14 +163,14 @@ mod tests {
     fn rows_are_listed_unless_they_are_equal_or_many() {
         let (edge, cloud) = (Outcome::Edge(Decision::Easy), Outcome::Cloud(Decision::Hard));
         let signals = [Ok(0.9), Err(Unjudged::Empty), Ok(0.25)];
-        let verdict = Verdict::of(&[edge, cloud, Outcome::Fallback], Some(&signals));
+        let verdict = Verdict::from_outcomes(&[edge, cloud, Outcome::Fallback], Some(&signals));
         assert_eq!(verdict.answered_by, "edge,cloud,edge");
         assert_eq!(verdict.decision, "easy,hard,fallback");
         assert_eq!(verdict.confidence.as_deref(), Some("0.2500"));
-        assert_eq!(Verdict::of(&[edge; 300], None).answered_by, "edge");
+        assert_eq!(Verdict::from_outcomes(&[edge; 300], None).answered_by, "edge");
         let mut many = vec![edge; 300];
         many[7] = cloud;
-        assert_eq!(Verdict::of(&many, None).answered_by, "mixed");
+        assert_eq!(Verdict::from_outcomes(&many, None).answered_by, "mixed");
         assert_eq!(least(&[Err(Unjudged::Empty)]), Some(Err(Unjudged::Empty)));
     }
 }

@@ -29,7 +29,7 @@ pub async fn route(exchange: &mut Exchange, request: Request<Incoming>) -> Answe
         let text = "shared memory of Triton is not supported";
         return exchange.error(StatusCode::NOT_IMPLEMENTED, text);
     }
-    let task = Task::of(exchange.service.protocol(), &head.method, &path);
+    let task = Task::from_request(exchange.service.protocol(), &head.method, &path);
     let is_decided = match &task {
         Some(Task::Tensors { model, .. }) => {
             exchange.service.decides(unpinned(model).unwrap_or(model))

@@ -19,7 +19,7 @@ pub async fn compare(gateway: Arc<Gateway>) {
         // Waiting in the queue takes nothing from the time of the answer.
         shadow.request.headers.insert(PURPOSE, SHADOW);
         let total = clock::now() + shadow.service.config.cloud_total();
-        shadow.request.deadline = Deadline::of(total, None);
+        shadow.request.deadline = Deadline::earliest(total, None);
         let (agreed, answer) = agreements(&gateway, &shadow).await;
         if let (Some(sample), Some(capture)) = (shadow.sample.take(), gateway.capture()) {
             capture.push(sample.answered(answer));

@@ -211,7 +211,7 @@ impl Exchange {
         for row in hard.chosen() {
             outcomes[*row] = Outcome::Cloud(Decision::Hard);
         }
-        let answered_by = Verdict::of(&outcomes, None).answered_by().to_owned();
+        let answered_by = Verdict::from_outcomes(&outcomes, None).answered_by().to_owned();
         let uploaded = self.upload(request, judged, &hard).await;
         let merged = uploaded.as_ref().ok().and_then(|cloud| {
             if judged.is_whole {

@@ -34,7 +34,7 @@ impl Form<'_> {
     /// The body for the cloud with all rows. A message that cannot be read stays as it is.
     pub fn whole_body(self, payload: &Payload) -> Payload {
         let Self::Grpc { cloud_model } = self else { return payload.clone() };
-        let renamed = grpc::Target::of(&payload.body).and_then(|target| {
+        let renamed = grpc::Target::from_message(&payload.body).and_then(|target| {
             grpc::renamed(payload, cloud_model.unwrap_or(&target.model_name), false)
         });
         renamed.unwrap_or_else(|_| payload.clone())
@@ -340,7 +340,7 @@ mod tests {
                 }
             }
             let _ = without_logprobs(&edge.body);
-            let _ = Reply::of(&edge.body).signal(&neptune_cascade::tokens::TokenSignal::Mean);
+            let _ = Reply::from_body(&edge.body).signal(&neptune_cascade::tokens::TokenSignal::Mean);
             for kind in [Kind::Chat, Kind::Text] {
                 let request = Request::parse(kind, &body.body);
                 let mean = neptune_cascade::tokens::TokenSignal::Mean;

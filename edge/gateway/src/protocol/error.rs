@@ -49,13 +49,14 @@ pub enum Malformed {
     },
     /// The body has binary data that belong to no input.
     #[error(
-        "the inputs have {used} bytes of binary data, but {found} bytes follow the JSON of the body"
+        "the inputs have {used} bytes of binary data, but {actual} bytes follow the \
+         JSON of the body"
     )]
     Long {
         /// Bytes of all inputs.
         used: usize,
         /// Bytes after the JSON.
-        found: usize,
+        actual: usize,
     },
     /// An input has its data twice: as JSON and as binary data.
     #[error("input {0:?} has data and a binary_data_size; give one of them")]

@@ -24,7 +24,7 @@ impl<'a> Object<'a> {
     }
 
     /// Parses a value as an object; `None` if it is none.
-    pub fn of(value: &'a RawValue) -> Option<Self> {
+    pub fn from_raw(value: &'a RawValue) -> Option<Self> {
         serde_json::from_str(value.get()).ok()
     }
 

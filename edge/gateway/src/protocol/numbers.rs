@@ -24,15 +24,15 @@ pub fn elements(value: &RawValue) -> Option<Vec<&RawValue>> {
 
 /// The elements of nested lists in order.
 pub fn leaves(value: &RawValue) -> Vec<&RawValue> {
-    fn collect<'a>(value: &'a RawValue, depth: usize, found: &mut Vec<&'a RawValue>) {
+    fn collect<'a>(value: &'a RawValue, depth: usize, leaves: &mut Vec<&'a RawValue>) {
         match elements(value).filter(|_| value.get().starts_with('[') && depth < MAX_DEPTH) {
-            Some(list) => list.into_iter().for_each(|value| collect(value, depth + 1, found)),
-            None => found.push(value),
+            Some(list) => list.into_iter().for_each(|value| collect(value, depth + 1, leaves)),
+            None => leaves.push(value),
         }
     }
-    let mut found = Vec::new();
-    collect(value, 0, &mut found);
-    found
+    let mut leaves = Vec::new();
+    collect(value, 0, &mut leaves);
+    leaves
 }
 
 /// More than tensors have.
@@ -91,9 +91,9 @@ mod tests {
     #[test]
     fn numbers_of_nested_lists_are_in_order() {
         let nested = raw(&serde_json::json!([[1, -2], [[0.5], null]]));
-        let found = flat(&nested).unwrap_or_default();
-        assert_eq!(found[..3], [1.0, -2.0, 0.5]);
-        assert!(found[3].is_nan());
+        let numbers = flat(&nested).unwrap_or_default();
+        assert_eq!(numbers[..3], [1.0, -2.0, 0.5]);
+        assert!(numbers[3].is_nan());
         assert_eq!(flat(&raw("text")), None);
         let texts: Vec<_> = leaves(&nested).into_iter().map(RawValue::get).collect();
         assert_eq!(texts, ["1", "-2", "0.5", "null"]);

@@ -27,7 +27,7 @@ pub enum Task<'a> {
 
 impl<'a> Task<'a> {
     /// The request, if it is one that is decided.
-    pub fn of(protocol: Protocol, method: &Method, path: &'a str) -> Option<Self> {
+    pub fn from_request(protocol: Protocol, method: &Method, path: &'a str) -> Option<Self> {
         if method != Method::POST {
             return None;
         }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     fn model(protocol: Protocol, path: &str) -> Option<(&str, bool)> {
-        match Task::of(protocol, &Method::POST, path)? {
+        match Task::from_request(protocol, &Method::POST, path)? {
             Task::Tensors { model, is_versioned, .. } => Some((model, is_versioned)),
             _ => None,
         }
@@ -167,17 +167,17 @@ mod tests {
         ] {
             assert_eq!(model(protocol, path), expected, "{path}");
         }
-        assert_eq!(Task::of(Protocol::Oip, &Method::GET, "/v2/models/m/infer"), None);
+        assert_eq!(Task::from_request(Protocol::Oip, &Method::GET, "/v2/models/m/infer"), None);
     }
 
     #[test]
     fn cloud_gets_its_own_model_without_the_edges_version() {
         let path = "/v2/models/small/versions/3/infer";
-        let task = Task::of(Protocol::Oip, &Method::POST, path).unwrap();
+        let task = Task::from_request(Protocol::Oip, &Method::POST, path).unwrap();
         assert_eq!(task.path(Protocol::Oip, "small"), path);
         assert_eq!(task.cloud_path(Protocol::Oip, "big"), "/v2/models/big/infer");
         let path = "/v1/models/small/versions/3:predict";
-        let task = Task::of(Protocol::Tfserving, &Method::POST, path).unwrap();
+        let task = Task::from_request(Protocol::Tfserving, &Method::POST, path).unwrap();
         assert_eq!(task.cloud_path(Protocol::Tfserving, "big"), "/v1/models/big:predict");
     }
 

@@ -43,8 +43,8 @@ pub fn shape(tensor: &[i64], row: Option<usize>) -> Vec<i64> {
 
 /// The elements of one row; all elements without one, or if the list has no such row.
 pub fn part<'a, T>(list: &'a [T], rows: Option<&Rows>, row: Option<usize>) -> &'a [T] {
-    let found = row.zip(rows).and_then(|(row, rows)| list.get(rows.range(row)));
-    found.filter(|found| !found.is_empty()).unwrap_or(list)
+    let elements = row.zip(rows).and_then(|(row, rows)| list.get(rows.range(row)));
+    elements.filter(|elements| !elements.is_empty()).unwrap_or(list)
 }
 
 /// Writes `{"<member>":[tensor, ...]}`. `None` if the values of a type have no form in JSON.

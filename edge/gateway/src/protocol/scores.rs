@@ -58,8 +58,8 @@ impl Scores {
         let signal = |row: &Option<Row>| match (rule, row) {
             (Rule::Random, _) => Ok(random()),
             (Rule::Constant, _) => Ok(0.0),
-            (Rule::Classes(signal, scores), Some(row)) => signal.of(&row.numbers, *scores),
-            (Rule::Boxes(signal), Some(row)) => signal.of(&boxes::scores(&row.boxes())?),
+            (Rule::Classes(signal, scores), Some(row)) => signal.confidence(&row.numbers, *scores),
+            (Rule::Boxes(signal), Some(row)) => signal.confidence(&boxes::scores(&row.boxes())?),
             (Rule::Tokens(_), _) | (_, None) => Err(Unjudged::Missing),
         };
         self.rows.iter().map(signal).collect()

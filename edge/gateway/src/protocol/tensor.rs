@@ -19,7 +19,7 @@ pub fn rows(
     shape: &[i64],
     data: &[u8],
 ) -> Result<Option<Rows>, Malformed> {
-    let Some(element) = Element::of(datatype) else { return Ok(None) };
+    let Some(element) = Element::from_datatype(datatype) else { return Ok(None) };
     match Rows::binary(data, shape, element) {
         Ok(rows) => Ok(Some(rows)),
         Err(RowsError::Shape(_)) => Ok(None),
@@ -47,7 +47,7 @@ pub fn numbers(datatype: &str, data: &[u8]) -> Option<Vec<f64>> {
         "FP64" => |bytes| f64::from_le_bytes(array(bytes)),
         _ => return None,
     };
-    let Some(Element::Fixed(size)) = Element::of(datatype) else { return None };
+    let Some(Element::Fixed(size)) = Element::from_datatype(datatype) else { return None };
     let chunks = data.chunks_exact(size);
     chunks.remainder().is_empty().then(|| chunks.map(number).collect())
 }
@@ -102,14 +102,14 @@ pub fn described(name: &str, datatype: &str, shape: &[i64]) -> String {
 /// The elements of `BYTES` without their lengths; `None` if the lengths do not fit.
 pub fn texts(data: &[u8]) -> Option<Vec<&[u8]>> {
     let mut rest = data;
-    let mut found = Vec::new();
+    let mut texts = Vec::new();
     while let Some((length, after)) = rest.split_first_chunk::<4>() {
         let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
         let (text, after) = after.split_at_checked(length)?;
-        found.push(text);
+        texts.push(text);
         rest = after;
     }
-    rest.is_empty().then_some(found)
+    rest.is_empty().then_some(texts)
 }
 
 /// Appends an element of `BYTES`; `None` if it is too long for its length.

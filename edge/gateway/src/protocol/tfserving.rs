@@ -114,7 +114,7 @@ impl<'a> Request<'a> {
 
 /// The rows of the column form: a list, or an object of lists.
 fn column<'a>(outputs: &'a RawValue, output: Option<&str>) -> Option<Vec<&'a RawValue>> {
-    match Object::of(outputs) {
+    match Object::from_raw(outputs) {
         None => numbers::elements(outputs),
         Some(object) => {
             if let Some(name) = output {
@@ -130,7 +130,7 @@ fn column<'a>(outputs: &'a RawValue, output: Option<&str>) -> Option<Vec<&'a Raw
 
 /// A prediction, or in the row form one of its named outputs.
 fn row(value: &RawValue, output: Option<&str>, is_row: bool) -> Option<Row> {
-    let object = Object::of(value).filter(|_| is_row);
+    let object = Object::from_raw(value).filter(|_| is_row);
     let value = match &object {
         None => value,
         Some(object) => match output {
@@ -155,7 +155,7 @@ fn described(prediction: &RawValue) -> String {
         let list = if value.get().starts_with('[') { numbers::elements(value) } else { None };
         list.map_or_else(String::new, |list| format!("[{}]", list.len()))
     };
-    match Object::of(prediction) {
+    match Object::from_raw(prediction) {
         None => format!("predictions {}", shape(prediction)).trim_end().to_owned(),
         Some(object) => {
             let mut outputs: Vec<String> = object

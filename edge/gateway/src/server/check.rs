@@ -184,28 +184,29 @@ mod tests {
 
     #[test]
     fn only_http_1_1_needs_a_host() {
-        let of = |version| {
+        let checked = |version| {
             check_request(&head("GET", "/", version, &[]), Some(&AllowedHosts::default()))
         };
-        assert_eq!(of(Version::HTTP_11), Err(RequestError::NoHost));
-        assert_eq!((of(Version::HTTP_10), of(Version::HTTP_2)), (Ok(()), Ok(())));
+        assert_eq!(checked(Version::HTTP_11), Err(RequestError::NoHost));
+        assert_eq!((checked(Version::HTTP_10), checked(Version::HTTP_2)), (Ok(()), Ok(())));
     }
 
     #[test]
     fn chunked_is_the_only_transfer_coding() {
-        let of = |value| {
+        let accepts = |value| {
             let headers = [("host", "a"), ("transfer-encoding", value)];
             check_request(&head("POST", "/", Version::HTTP_11, &headers), None).is_ok()
         };
-        assert!(of("chunked") && of("Chunked "));
-        assert!(!of("gzip, chunked") && !of("chunked, chunked") && !of("identity"));
+        assert!(accepts("chunked") && accepts("Chunked "));
+        assert!(!accepts("gzip, chunked") && !accepts("chunked, chunked") && !accepts("identity"));
     }
 
     #[test]
     fn identity_is_no_content_coding() {
-        let of = |text: &'static str| has_content_coding(&[&HeaderValue::from_static(text)]);
-        assert!(!of("identity") && !of("Identity, identity") && !of(""));
-        assert!(of("gzip") && of("identity, br"));
+        let has_coding =
+            |text: &'static str| has_content_coding(&[&HeaderValue::from_static(text)]);
+        assert!(!has_coding("identity") && !has_coding("Identity, identity") && !has_coding(""));
+        assert!(has_coding("gzip") && has_coding("identity, br"));
         assert!(!has_content_coding(&[]));
     }
 }

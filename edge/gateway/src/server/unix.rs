@@ -38,7 +38,7 @@ const LIMITS: Limits = Limits {
 /// Another process listens on it, something else is at the path, or it cannot be created.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
     match fs::symlink_metadata(path) {
-        Ok(found) if !found.file_type().is_socket() => {
+        Ok(metadata) if !metadata.file_type().is_socket() => {
             return Err(io::Error::new(ErrorKind::AlreadyExists, "it is not a socket"));
         }
         Ok(_) if UnixStream::connect(path).is_ok() => return Err(ErrorKind::AddrInUse.into()),

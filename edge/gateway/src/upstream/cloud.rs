@@ -185,7 +185,7 @@ impl CloudClient {
             request.hold(body.len(), chunk.len())?;
             body.extend_from_slice(&chunk);
         }
-        let upper = Upper::of(stream.headers());
+        let upper = Upper::from_headers(stream.headers());
         Payload::new(stream.headers(), body.freeze())
             .map(|payload| CloudAnswer { payload, upper })
             .map_err(|error| CloudError::Invalid { received: error.to_string() })
@@ -328,8 +328,10 @@ fn certificates(path: &Path) -> Result<Vec<Certificate>, Error> {
     let failed = |reason: String| Error::Cloud(format!("CA file {}: {reason}", path.display()));
     let pem = fs::read(path).map_err(|error| failed(error.to_string()))?;
     match Certificate::from_pem_bundle(&pem) {
-        Ok(found) if found.is_empty() => Err(failed("it contains no certificate".to_owned())),
-        Ok(found) => Ok(found),
+        Ok(certificates) if certificates.is_empty() => {
+            Err(failed("it contains no certificate".to_owned()))
+        }
+        Ok(certificates) => Ok(certificates),
         Err(error) => Err(failed(causes(&error))),
     }
 }

@@ -220,7 +220,7 @@ async fn read(
         Some(status) if status.code() == Code::Ok => message(bytes.freeze())
             .map(|message: Bytes| CloudAnswer {
                 payload: Payload::from(message),
-                upper: Upper::of(&head.headers),
+                upper: Upper::from_headers(&head.headers),
             })
             .map_err(|error| CloudError::Invalid { received: error.to_string() }),
         Some(status) => Err(of_status(&status, token)),
@@ -273,7 +273,7 @@ mod tests {
             (Code::NotFound, None, false),
             (Code::Unimplemented, None, false),
         ] {
-            let found = match of_status(&Status::new(code, ""), None) {
+            let actual = match of_status(&Status::new(code, ""), None) {
                 CloudError::Failed { failure, is_repeatable, .. } => (Some(failure), is_repeatable),
                 CloudError::Refused { status, .. } => {
                     assert_ne!(status, StatusCode::OK);
@@ -281,7 +281,7 @@ mod tests {
                 }
                 other => unreachable!("{other}"),
             };
-            assert_eq!(found, (failure, is_repeatable), "{code:?}");
+            assert_eq!(actual, (failure, is_repeatable), "{code:?}");
         }
     }
 }

@@ -13,7 +13,7 @@ pub struct Deadline {
 
 impl Deadline {
     /// The earlier one of the configuration's and the client's.
-    pub fn of(configured: Instant, client: Option<Instant>) -> Self {
+    pub fn earliest(configured: Instant, client: Option<Instant>) -> Self {
         match client {
             Some(client) if client < configured => Self { at: client, is_clients: true },
             _ => Self { at: configured, is_clients: false },

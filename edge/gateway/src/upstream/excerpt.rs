@@ -96,7 +96,7 @@ fn without_token<'a>(text: &'a str, token: Option<&str>) -> Cow<'a, str> {
 /// Removes what looks like a key, and the passwords of URLs.
 fn without_keys(text: &str) -> String {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '+' | '*');
-    let (mut found, mut rest) = (String::with_capacity(text.len()), text);
+    let (mut redacted, mut rest) = (String::with_capacity(text.len()), text);
     // How many words ago a key was named.
     let mut named = usize::MAX;
     while let Some(begin) = rest.find(is_part) {
@@ -107,15 +107,15 @@ fn without_keys(text: &str) -> String {
         let is_long = word.len() >= MIN_KEY;
         let is_key =
             is_long && (KEYS.iter().any(|key| word.starts_with(key)) || (named <= 1 && has_digit));
-        found.push_str(between);
-        found.push_str(if is_key || is_password { REDACTED } else { word });
+        redacted.push_str(between);
+        redacted.push_str(if is_key || is_password { REDACTED } else { word });
         let lower = word.to_lowercase();
         let is_name = KEY_NAMES.iter().any(|name| lower.ends_with(name));
         named = if is_name { 0 } else { named.saturating_add(1) };
         rest = &rest[end..];
     }
-    found.push_str(rest);
-    found
+    redacted.push_str(rest);
+    redacted
 }
 
 #[cfg(test)]

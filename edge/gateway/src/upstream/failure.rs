@@ -130,29 +130,29 @@ mod tests {
             (404, None, None, false),
         ] {
             let status = StatusCode::from_u16(status).unwrap_or_default();
-            let found = match classified(status, pause, "") {
+            let actual = match classified(status, pause, "") {
                 CloudError::Failed { failure, is_repeatable, .. } => (Some(failure), is_repeatable),
                 other => {
                     assert!(matches!(other, CloudError::Refused { .. }), "{other:?}");
                     (None, false)
                 }
             };
-            assert_eq!(found, (failure, is_repeatable), "{status}");
+            assert_eq!(actual, (failure, is_repeatable), "{status}");
         }
     }
 
     #[test]
     fn only_a_gateway_reports_what_is_no_failure() {
         let mut headers = HeaderMap::new();
-        let of =
+        let of_504 =
             |headers: &HeaderMap| classified_with(StatusCode::GATEWAY_TIMEOUT, headers, "late");
-        assert!(matches!(of(&headers), CloudError::Failed { failure: Failure::NoAnswer, .. }));
+        assert!(matches!(of_504(&headers), CloudError::Failed { failure: Failure::NoAnswer, .. }));
         headers.insert(DECISION, DEADLINE);
-        assert_eq!(of(&headers), out_of_time("504 Gateway Timeout: late"));
+        assert_eq!(of_504(&headers), out_of_time("504 Gateway Timeout: late"));
         let of_502 = |headers: &HeaderMap| classified_with(StatusCode::BAD_GATEWAY, headers, "");
         assert!(matches!(of_502(&headers), CloudError::Failed { .. }));
         headers.insert(DECISION, TOO_LARGE);
         assert!(matches!(of_502(&headers), CloudError::Refused { .. }));
-        assert!(matches!(of(&headers), CloudError::Failed { .. }));
+        assert!(matches!(of_504(&headers), CloudError::Failed { .. }));
     }
 }

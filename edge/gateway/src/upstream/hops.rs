@@ -43,7 +43,7 @@ impl Hops {
     ///
     /// # Errors
     /// The request came back, or passed too many gateways.
-    pub fn of(headers: &HeaderMap, own: Option<&str>) -> Result<Self, HopsError> {
+    pub fn from_headers(headers: &HeaderMap, own: Option<&str>) -> Result<Self, HopsError> {
         let texts = headers.get_all(VIA).iter().filter_map(|value| value.to_str().ok());
         let via: Vec<String> = texts
             .flat_map(|text| text.split(','))
@@ -86,12 +86,12 @@ mod tests {
         let mut headers = HeaderMap::new();
         for number in 0..=MAX_HOPS {
             let own = format!("id{number}");
-            let hops = Hops::of(&headers, Some(&own)).unwrap();
+            let hops = Hops::from_headers(&headers, Some(&own)).unwrap();
             hops.describe(Some(&own), &mut headers);
-            let error = Hops::of(&headers, Some(&own)).unwrap_err();
+            let error = Hops::from_headers(&headers, Some(&own)).unwrap_err();
             assert!(matches!(error, HopsError::Loop(_)), "{error}");
         }
-        let error = Hops::of(&headers, Some("last")).unwrap_err();
+        let error = Hops::from_headers(&headers, Some("last")).unwrap_err();
         assert_eq!(error, HopsError::TooMany(MAX_HOPS + 1));
     }
 
@@ -102,12 +102,12 @@ mod tests {
         assert!(headers.is_empty());
         headers.append(VIA, HeaderValue::from_static("a, b"));
         headers.append(VIA, HeaderValue::from_static("c"));
-        let hops = Hops::of(&headers, None).unwrap();
+        let hops = Hops::from_headers(&headers, None).unwrap();
         let mut next = HeaderMap::new();
         hops.describe(None, &mut next);
         assert_eq!(next[VIA], "a,b,c");
         assert!(!hops.is_shadow);
         headers.insert(PURPOSE, SHADOW);
-        assert!(Hops::of(&headers, None).unwrap().is_shadow);
+        assert!(Hops::from_headers(&headers, None).unwrap().is_shadow);
     }
 }

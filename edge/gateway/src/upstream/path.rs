@@ -41,7 +41,7 @@ pub struct UpperSample<'a> {
 
 impl Upper {
     /// Reads the headers of an answer. A path in another form counts as none.
-    pub fn of(headers: &HeaderMap) -> Self {
+    pub fn from_headers(headers: &HeaderMap) -> Self {
         let path = headers.get(PATH).and_then(|path| path.to_str().ok());
         let path = path.filter(|path| path.len() <= MAX_BYTES && parse(path).is_some());
         let is_away = headers.get(UPPER).is_some_and(|upper| upper == AWAY);
@@ -69,7 +69,7 @@ impl Upper {
 
 impl<'a> UpperSample<'a> {
     /// Parses the path of a sample.
-    fn of(path: &'a str) -> Option<Self> {
+    fn parse(path: &'a str) -> Option<Self> {
         let mut sample = Self { path, distance: 0, has_fallen_back: true };
         let mut is_passed_on = false;
         for (tier, entry) in path.split(',').enumerate() {
@@ -102,7 +102,7 @@ fn parse(text: &str) -> Option<Vec<(UpperSample<'_>, usize)>> {
             Some((path, times)) => (path, times.parse().ok().filter(|times| *times > 0)?),
             None => (group, 1),
         };
-        Some((UpperSample::of(path)?, times))
+        Some((UpperSample::parse(path)?, times))
     };
     text.split(SEPARATOR).map(group).collect()
 }
@@ -166,7 +166,7 @@ mod tests {
     fn upper(path: &str) -> Upper {
         let mut headers = HeaderMap::new();
         headers.insert(PATH, HeaderValue::from_str(path).unwrap());
-        Upper::of(&headers)
+        Upper::from_headers(&headers)
     }
 
     fn text(samples: &[(&'static str, Option<UpperSample<'_>>)]) -> String {
@@ -241,7 +241,7 @@ mod tests {
     fn away_is_read() {
         let mut headers = HeaderMap::new();
         headers.insert(UPPER, AWAY);
-        assert!(Upper::of(&headers).is_away && !upper("box=easy").is_away);
+        assert!(Upper::from_headers(&headers).is_away && !upper("box=easy").is_away);
     }
 
     proptest! {
@@ -255,7 +255,7 @@ mod tests {
             let of_box = header("box", above.iter().take(hard).map(|one| (*one, None)));
             let mut headers = HeaderMap::new();
             headers.extend(of_box.map(|path| (PATH, path)));
-            let upper = Upper::of(&headers);
+            let upper = Upper::from_headers(&headers);
             let mut sent = upper.samples(hard).into_iter();
             let samples = decisions.iter().map(|one| (*one, if *one == "hard" { sent.next() } else { None }));
             let text = header("cam", samples).unwrap();

@@ -88,23 +88,23 @@ async fn digits_have_the_accuracies_of_the_example() {
         "--svg",
         plot.to_str().unwrap(),
     ];
-    let found = summary(&calibrate(folder.path(), &config, &arguments).await);
+    let result = summary(&calibrate(folder.path(), &config, &arguments).await);
     // The numbers of `digits evaluate`, which needs no network.
-    assert_eq!((&found["samples"], &found["unjudged"]), (&json!(600), &json!(0)));
-    assert!((number(&found["edge"]["value"]) - 0.8933).abs() < 1e-4, "{}", found["edge"]);
-    assert!((number(&found["cloud"]["value"]) - 0.9817).abs() < 1e-4, "{}", found["cloud"]);
-    let row = &found["forUploadRatio"]["row"];
+    assert_eq!((&result["samples"], &result["unjudged"]), (&json!(600), &json!(0)));
+    assert!((number(&result["edge"]["value"]) - 0.8933).abs() < 1e-4, "{}", result["edge"]);
+    assert!((number(&result["cloud"]["value"]) - 0.9817).abs() < 1e-4, "{}", result["cloud"]);
+    let row = &result["forUploadRatio"]["row"];
     let uploaded = number(&row["uploadRatio"]);
     assert!((0.195..=0.2).contains(&uploaded), "{row}");
     assert!(number(&row["joint"]["value"]) >= 0.95, "{row}");
     assert!((number(&row["random"]) - (0.8933 + 0.0884 * uploaded)).abs() < 1e-3, "{row}");
-    let accuracy = &found["forAccuracy"];
+    let accuracy = &result["forAccuracy"];
     let (certain, sample) = (&accuracy["certain"], &accuracy["onTheseSamples"]);
     assert!(number(&accuracy["lowerBound"]) >= 0.95, "{accuracy}");
     assert!(number(&certain["uploadRatio"]) > number(&sample["uploadRatio"]), "{accuracy}");
     assert!(number(&sample["joint"]["value"]) >= 0.95, "{accuracy}");
-    let table = found["table"].as_array().unwrap();
-    assert_eq!((&table[0]["uploadRatio"], &table[0]["joint"]), (&json!(0.0), &found["edge"]));
+    let table = result["table"].as_array().unwrap();
+    assert_eq!((&table[0]["uploadRatio"], &table[0]["joint"]), (&json!(0.0), &result["edge"]));
     assert!(table.len() == 21, "{}", table.len());
 
     let svg = fs::read_to_string(plot).unwrap();
@@ -115,7 +115,7 @@ async fn digits_have_the_accuracies_of_the_example() {
             quick_xml::events::Event::Start(element) | quick_xml::events::Event::Empty(element) => {
                 elements.push(element.name().as_ref().to_owned());
             }
-            quick_xml::events::Event::Text(found) => texts += &found,
+            quick_xml::events::Event::Text(text) => texts += &text,
             quick_xml::events::Event::Eof => break,
             _ => {}
         }
@@ -212,10 +212,10 @@ async fn language_models_are_compared_by_expected_answers() {
     let (config, data) =
         language_model(folder.path(), &edge.address.to_string(), &cloud.address.to_string());
     let arguments = ["--data", &data, "--output=json", "--upload-ratio=0.4", "--accuracy=0.7"];
-    let found = summary(&calibrate(folder.path(), &config, &arguments).await);
-    assert_eq!((&found["edge"]["value"], &found["cloud"]["value"]), (&json!(0.5), &json!(1.0)));
+    let result = summary(&calibrate(folder.path(), &config, &arguments).await);
+    assert_eq!((&result["edge"]["value"], &result["cloud"]["value"]), (&json!(0.5), &json!(1.0)));
     // The 40 least sure ones, all of which were wrong.
-    let row = &found["forUploadRatio"]["row"];
+    let row = &result["forUploadRatio"]["row"];
     assert_eq!((&row["uploadRatio"], &row["joint"]["value"]), (&json!(0.4), &json!(0.9)));
     assert!((number(&row["random"]) - 0.7).abs() < 1e-9, "{row}");
     // Above the confidence of question 39, and up to that of question 40.

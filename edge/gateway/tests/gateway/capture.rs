@@ -25,10 +25,10 @@ use crate::{
 /// The segments of a directory, in order.
 fn segments(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten();
-    let mut found: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    found.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
-    found.sort();
-    found
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+    paths.sort();
+    paths
 }
 
 /// The records of a directory. Each has to be complete.
@@ -53,7 +53,7 @@ async fn capturing(changes: Value) -> (Server, Server, Setup, tempfile::TempDir)
 
 /// The first class's probability of each record's row, its decision and its label.
 fn described(records: &[Value]) -> Vec<(f64, &str, Option<u64>)> {
-    let of = |record: &'_ Value| {
+    let sample = |record: &'_ Value| {
         let input = &record["request"]["inputs"][0];
         assert_eq!(input["shape"], json!([1, 2]), "{record}");
         let row = input["data"].as_array().unwrap();
@@ -65,7 +65,7 @@ fn described(records: &[Value]) -> Vec<(f64, &str, Option<u64>)> {
         let names = ["hard", "easy", "fallback", "pinned", "edge-down", "over-budget"];
         names.into_iter().find(|known| *known == name).unwrap()
     };
-    let described = records.iter().map(of);
+    let described = records.iter().map(sample);
     described.map(|(first, decision, label)| (first, known(decision), label)).collect()
 }
 
@@ -103,8 +103,8 @@ async fn all_samples_are_recorded_once_and_shadows_with_the_cloud() {
     setup.until("the records", |status| status["capture"]["captured"] == 4).await;
     setup.stop().await;
     let records = records(folder.path());
-    let mut found = described(&records);
-    found.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let mut samples = described(&records);
+    samples.sort_by(|one, other| one.0.total_cmp(&other.0));
     let shadow = Some(1);
     let expected = [
         (0.6, "hard", Some(1)),
@@ -112,7 +112,7 @@ async fn all_samples_are_recorded_once_and_shadows_with_the_cloud() {
         (0.9, "easy", shadow),
         (0.95, "easy", shadow),
     ];
-    assert_eq!(found, expected);
+    assert_eq!(samples, expected);
 }
 
 #[tokio::test]

@@ -64,7 +64,7 @@ async fn three_tiers_answer_each_sample_once_within_its_deadline() {
         "neptune_gateway_tier_samples_total{tier=\"middle\",decision=\"hard\"} 1",
         "neptune_gateway_tier_samples_total{tier=\"middle\",decision=\"fallback\"} 1",
     ] {
-        assert!(page.text().lines().any(|found| found == line), "{line} in {}", page.text());
+        assert!(page.text().lines().any(|other| other == line), "{line} in {}", page.text());
     }
 }
 
@@ -199,13 +199,13 @@ async fn path_deadline_and_loop_work_over_grpc() {
     let sure = |first: f32| if first > 0.6 { 0.95 } else { first };
     let near = GrpcServer::start(move |request| grpc_server::model("small", request, sure)).await;
     let top = GrpcServer::start(grpc_server::cloud_model).await;
-    let of = |id: &str, model: &str| {
+    let config = |id: &str, model: &str| {
         json!({"id": id, "service": id, "cloud": {"modelName": model},
             "hardExample": {"maxUploadRatio": 1}})
     };
-    let middle = grpc_server::setup(near.address, top.address, of("middle", "big")).await;
+    let middle = grpc_server::setup(near.address, top.address, config("middle", "big")).await;
     let address = middle.running().grpc_address.unwrap();
-    let low = grpc_server::setup(edge.address, address, of("low", "small")).await;
+    let low = grpc_server::setup(edge.address, address, config("low", "small")).await;
     let request = grpc_server::rows(&[0.875, 0.5, 0.625], true);
     let limit = [("grpc-timeout", "3000m")];
     let answer = grpc_server::infer(&low, &limit, request.clone()).await.unwrap();

@@ -57,8 +57,8 @@ async fn broken_cloud_fails_no_request_and_is_left_alone() {
         ("503 with a pause", 1..=1, || Script::RetryAfter(StatusCode::SERVICE_UNAVAILABLE, 60)),
         ("401", 1..=1, || status(401, "{}")),
     ] {
-        let found = every_request_is_answered(what, script).await;
-        assert!(calls.contains(&found), "{what}: {found} calls");
+        let received = every_request_is_answered(what, script).await;
+        assert!(calls.contains(&received), "{what}: {received} calls");
     }
 }
 

@@ -25,6 +25,6 @@ fn messages_are_those_of_the_proto_file() {
     if std::env::var_os(WRITE).is_some() {
         fs::write(&committed, &generated).unwrap();
     }
-    let found = fs::read_to_string(&committed).unwrap_or_default();
-    assert!(found == generated, "{} differs; run the test with {WRITE}=1", committed.display());
+    let content = fs::read_to_string(&committed).unwrap_or_default();
+    assert!(content == generated, "{} differs; run the test with {WRITE}=1", committed.display());
 }

@@ -43,8 +43,8 @@ async fn broken_cloud_fails_no_request_and_is_left_alone() {
             assert_eq!(decision(&answer), parts("edge", "fallback,easy"), "{what} {request}");
             assert!(begin.elapsed() < BOUND, "{what} {request}: {:?}", begin.elapsed());
         }
-        let found = cloud.received().len();
-        assert!(calls.contains(&found), "{what}: {found} calls");
+        let received = cloud.received().len();
+        assert!(calls.contains(&received), "{what}: {received} calls");
     }
 }
 

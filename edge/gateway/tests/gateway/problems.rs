@@ -50,8 +50,8 @@ async fn cloud_of_another_form_is_named_with_what_was_expected_and_came() {
             assert_eq!(reasons(&setup).await, [""; 0], "after {call} calls");
             assert_eq!(setup.post(INFER, rows(&[0.6])).await.decision(), ("edge", "fallback"));
         }
-        let found = problems(&setup).await;
-        let [(reason, message)] = &found[..] else { panic!("{found:?}") };
+        let reported = problems(&setup).await;
+        let [(reason, message)] = &reported[..] else { panic!("{reported:?}") };
         let url = format!("http://{}/v2/models/big/infer", cloud.address);
         let expected = format!(
             "{url} answers in another form than the protocol: expected a JSON object with outputs, \
@@ -95,8 +95,8 @@ async fn answers_with_other_rows_are_a_problem_although_the_cloud_works() {
     for _ in 0..3 {
         assert_eq!(setup.post(INFER, rows(&[0.6, 0.9])).await.decision().0, "edge");
     }
-    let found = problems(&setup).await;
-    let [(reason, message)] = &found[..] else { panic!("{found:?}") };
+    let reported = problems(&setup).await;
+    let [(reason, message)] = &reported[..] else { panic!("{reported:?}") };
     let begin = format!("the answers of http://{} do not fit the edge's: ", cloud.address);
     assert!(reason == "CloudAnswerInvalid" && message.starts_with(&begin), "{message}");
     assert_eq!(setup.status().await["cloud"], "Reachable");
@@ -108,8 +108,8 @@ async fn edge_that_is_down_is_reported_also_if_clients_get_errors() {
     for changes in [json!({"onEdgeFailure": "Error"}), json!({})] {
         let setup = Setup::start(edge, None, changes).await;
         assert_eq!(setup.post(INFER, rows(&[0.9])).await.status, 503);
-        let found = problems(&setup).await;
-        let [(reason, message)] = &found[..] else { panic!("{found:?}") };
+        let reported = problems(&setup).await;
+        let [(reason, message)] = &reported[..] else { panic!("{reported:?}") };
         assert_eq!(reason, "ModelServerDown");
         assert!(message.contains(&edge.to_string()), "{message}");
     }
@@ -135,8 +135,8 @@ async fn grpc_of_the_edge_is_down_by_its_own_address() {
     let (edge, cloud) = (dead_address(), GrpcServer::start(|_| GrpcScript::Never).await);
     let setup = grpc_setup(edge, cloud.address, json!({"onEdgeFailure": "Error"})).await;
     infer(&setup, &[], grpc_rows(&[0.9], true)).await.unwrap_err();
-    let found = problems(&setup).await;
-    let [(reason, message)] = &found[..] else { panic!("{found:?}") };
+    let reported = problems(&setup).await;
+    let [(reason, message)] = &reported[..] else { panic!("{reported:?}") };
     assert_eq!(reason, "ModelServerDown");
     assert!(message.contains(&edge.to_string()), "{message}");
 }
@@ -149,8 +149,8 @@ async fn message_of_another_form_over_grpc_is_a_problem() {
     for _ in 0..3 {
         infer(&setup, &[], grpc_rows(&[0.5], true)).await.unwrap();
     }
-    let found = problems(&setup).await;
-    let [(reason, message)] = &found[..] else { panic!("{found:?}") };
+    let reported = problems(&setup).await;
+    let [(reason, message)] = &reported[..] else { panic!("{reported:?}") };
     let expected = format!(
         "http://{}/inference.GRPCInferenceService/ModelInfer answers in another form than the \
          protocol: expected a ModelInferResponse with outputs",
@@ -166,8 +166,8 @@ async fn invalid_change_of_the_configuration_is_a_problem_until_it_is_corrected(
     setup.reconfigure(json!({"hardExample": {"threshold": 2}}));
     let has_problem = |status: &Value| !status["problems"].as_array().unwrap().is_empty();
     setup.until("the problem", has_problem).await;
-    let found = problems(&setup).await;
-    let [(reason, message)] = &found[..] else { panic!("{found:?}") };
+    let reported = problems(&setup).await;
+    let [(reason, message)] = &reported[..] else { panic!("{reported:?}") };
     assert_eq!(reason, "ConfigurationInvalid");
     let field = "not used: hardExample.threshold is 2; it has to be from 0 to 1; the one before";
     assert!(message.contains(field), "{message}");

@@ -79,7 +79,7 @@ pub fn judge(
         let mut text = String::new();
         all.write(&mut text);
         let _ = write!(table, "{:<20}{}", "all", &text[20..]);
-        let ratio = |of| ratio(&all.before, &all.during, of);
+        let ratio = |quantile| ratio(&all.before, &all.during, quantile);
         if sizes.is_long() && (ratio(0.5) > 1.25 || ratio(0.99) > 1.5) {
             problems.push(format!(
                 "easy samples became slower: p50 {:.2}, p99 {:.2} times",
@@ -198,13 +198,13 @@ impl Line {
             problems.push(format!("{name}: {} streams were cut, {permitted} permitted", self.cut));
         }
         if self.before.is_empty() || self.during.len() < 10 {
-            let found = (self.before.len(), self.during.len());
-            problems.push(format!("{name}: too few easy samples to compare: {found:?}"));
+            let counts = (self.before.len(), self.during.len());
+            problems.push(format!("{name}: too few easy samples to compare: {counts:?}"));
         }
         // A sample that waits for the cloud waits for a timeout.
-        let (found, bound) = (quantile(&self.during, 0.9), quantile(&self.before, 0.9) + ROOM);
-        if found > bound {
-            problems.push(format!("{name}: easy samples waited: p90 {found:?} above {bound:?}"));
+        let (p90, bound) = (quantile(&self.during, 0.9), quantile(&self.before, 0.9) + ROOM);
+        if p90 > bound {
+            problems.push(format!("{name}: easy samples waited: p90 {p90:?} above {bound:?}"));
         }
     }
 }

@@ -81,8 +81,8 @@ mod tests {
         let peers = [peer("a", "1"), peer("b", "2"), peer("b", "3"), peer("c", "2")];
         let roster = Roster::new(&me, peers);
         assert_eq!(roster.nodes().map(NodeName::as_str).collect::<Vec<_>>(), ["b"]);
-        let found = roster.by_pin(&KeyPin("2".to_owned())).unwrap();
-        assert_eq!((found.node.as_str(), found.addresses.len()), ("b", MAX_ADDRESSES));
+        let member = roster.by_pin(&KeyPin("2".to_owned())).unwrap();
+        assert_eq!((member.node.as_str(), member.addresses.len()), ("b", MAX_ADDRESSES));
         assert_eq!(roster.by_pin(&KeyPin("3".to_owned())), None);
     }
 

@@ -90,8 +90,8 @@ fn origins(
         if own.is_some_and(|own| own.blocks.get(index) == Some(digest)) {
             return BlockOrigin::Local(path.clone(), index);
         }
-        let found = places.get(digest);
-        found.map_or(BlockOrigin::Source, |(path, at)| BlockOrigin::Local((*path).clone(), *at))
+        let place = places.get(digest);
+        place.map_or(BlockOrigin::Source, |(path, at)| BlockOrigin::Local((*path).clone(), *at))
     });
     blocks.collect()
 }

@@ -88,8 +88,8 @@ pub fn last_line_end(path: &Path, end: u64) -> io::Result<u64> {
         let start = end.saturating_sub(PIECE as u64);
         let size = usize::try_from(end - start).unwrap_or(PIECE);
         file.read_exact_at(&mut piece[..size], start)?;
-        if let Some(found) = piece[..size].iter().rposition(|byte| *byte == b'\n') {
-            return Ok(start + found as u64 + 1);
+        if let Some(position) = piece[..size].iter().rposition(|byte| *byte == b'\n') {
+            return Ok(start + position as u64 + 1);
         }
         end = start;
     }
@@ -111,6 +111,6 @@ pub fn write_at(path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
 
 /// The space that is free on the file system of a path, in bytes.
 pub fn free_space(path: &Path) -> io::Result<u64> {
-    let found = rustix::fs::statvfs(path)?;
-    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    let stats = rustix::fs::statvfs(path)?;
+    Ok(stats.f_bavail.saturating_mul(stats.f_frsize))
 }

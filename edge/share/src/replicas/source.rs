@@ -74,9 +74,9 @@ impl SourceData {
         }
     }
 
-    fn path(&self, of: &RelativePath) -> PathBuf {
+    fn path(&self, file: &RelativePath) -> PathBuf {
         match self {
-            Self::Directory(root) => of.below(root),
+            Self::Directory(root) => file.below(root),
             Self::File(path, _) => path.clone(),
         }
     }

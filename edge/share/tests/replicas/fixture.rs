@@ -130,7 +130,7 @@ pub fn name() -> Digest {
 
 /// The files below a directory, with their digests.
 pub fn files(directory: &Path) -> BTreeSet<(PathBuf, Digest)> {
-    let mut found = BTreeSet::new();
+    let mut entries = BTreeSet::new();
     let mut directories = vec![directory.to_owned()];
     while let Some(next) = directories.pop() {
         for entry in std::fs::read_dir(next).unwrap() {
@@ -139,11 +139,11 @@ pub fn files(directory: &Path) -> BTreeSet<(PathBuf, Digest)> {
                 directories.push(path);
             } else {
                 let digest = Digest::of_bytes(&std::fs::read(&path).unwrap());
-                found.insert((path.strip_prefix(directory).unwrap().to_owned(), digest));
+                entries.insert((path.strip_prefix(directory).unwrap().to_owned(), digest));
             }
         }
     }
-    found
+    entries
 }
 
 /// Forwards connections, and counts what the source sends.

@@ -96,8 +96,9 @@ impl DatasetEntry {
         });
         // The stored counts of the same data keep their time. They are not read from the watch,
         // which may have counted again by now and whose result has no time yet.
-        let known =
-            initial.as_ref().filter(|state| spec.as_ref().is_some_and(|of| state.belongs_to(of)));
+        let known = initial
+            .as_ref()
+            .filter(|state| spec.as_ref().is_some_and(|dataset| state.belongs_to(dataset)));
         let changed_at = &self.record.changed_at;
         self.counted = known.map(|state| (state.counts().clone(), changed_at.clone()));
         let reports = spec.map(|spec| {
@@ -204,8 +205,8 @@ impl DatasetEntry {
     fn download_progress(&self, downloads: &Downloads) -> (DatasetState, Option<DatasetProblem>) {
         let source = match &self.wanted.source {
             Ok(DataSource::Remote(source)) => source,
-            Ok(DataSource::Replica(of)) => {
-                let message = format!("copying from node {}", of.node);
+            Ok(DataSource::Replica(source)) => {
+                let message = format!("copying from node {}", source.node);
                 let problem = DatasetProblem::new(DatasetReason::DatasetDownloading, message);
                 return (DatasetState::Counting, Some(problem));
             }

@@ -73,7 +73,7 @@ async fn report_or_end(reports: &mut Option<latest::Receiver<CountReport>>) -> b
 /// What workers mount: the path with all symbolic links resolved, under the file name of the spec.
 fn locate(path: &Path, policy: &PathPolicy) -> Result<LocalArtifact, DatasetError> {
     let real = policy.resolve(path)?;
-    let is_file = fs::metadata(&real).is_ok_and(|found| found.is_file());
+    let is_file = fs::metadata(&real).is_ok_and(|metadata| metadata.is_file());
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
     Ok(LocalArtifact { path: real, file: name.filter(|_| is_file) })
 }

@@ -176,8 +176,8 @@ fn cloud(CloudLinkFacts { url, filter, is_by_event_bus, answer }: &CloudLinkFact
 fn certificates(file: &CertificateFile, now: Timestamp) -> Finding {
     const CHECK: &str = "certificates";
     let path = file.path.display();
-    let found = match &file.certificates {
-        Ok(found) => found,
+    let certificates = match &file.certificates {
+        Ok(certificates) => certificates,
         Err(why) => {
             return Finding::error(
                 CHECK,
@@ -188,9 +188,9 @@ fn certificates(file: &CertificateFile, now: Timestamp) -> Finding {
     };
     // One valid certificate of a bundle is enough: assess the one that is valid for longest.
     let Some(best) =
-        found.iter().filter(|one| one.not_before <= now).max_by_key(|one| one.not_after)
+        certificates.iter().filter(|one| one.not_before <= now).max_by_key(|one| one.not_after)
     else {
-        return match found.first() {
+        return match certificates.first() {
             None => Finding::error(
                 CHECK,
                 format!("{} {path} contains no PEM certificate", file.flag),
@@ -203,11 +203,11 @@ fn certificates(file: &CertificateFile, now: Timestamp) -> Finding {
             ),
         };
     };
-    let seen = match found.as_slice() {
+    let seen = match certificates.as_slice() {
         [_] => format!("{path}: {}", best.subject),
         _ => format!(
             "{path}: {} certificates; the last one to expire, {},",
-            found.len(),
+            certificates.len(),
             best.subject
         ),
     };

@@ -186,20 +186,20 @@ mod tests {
             })
         };
         let not_found = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
-        let found = answer(Protocol::Http, not_found).await;
-        assert_eq!(found, Ok(Answer::Http(404)), "the examples serve no /");
-        let found = answer(Protocol::Http, b"SSH-2.0-OpenSSH_9.2\r\n").await;
-        assert_eq!(found, Err(CallError::NotHttp));
+        let result = answer(Protocol::Http, not_found).await;
+        assert_eq!(result, Ok(Answer::Http(404)), "the examples serve no /");
+        let result = answer(Protocol::Http, b"SSH-2.0-OpenSSH_9.2\r\n").await;
+        assert_eq!(result, Err(CallError::NotHttp));
         assert_eq!(answer(Protocol::Grpc, not_found).await, Err(CallError::NotGrpc));
         let settings = b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64";
         assert_eq!(answer(Protocol::Grpc, settings).await, Ok(Answer::Grpc));
-        let found = called(Protocol::Http, async |stream| drop(stream)).await;
-        assert_eq!(found, Err(CallError::Closed));
+        let result = called(Protocol::Http, async |stream| drop(stream)).await;
+        assert_eq!(result, Err(CallError::Closed));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
-        let found = to(address, Protocol::Http).run().await.result;
-        assert_eq!(found, Err(CallError::Refused));
+        let result = to(address, Protocol::Http).run().await.result;
+        assert_eq!(result, Err(CallError::Refused));
     }
 
     #[tokio::test]

@@ -114,8 +114,8 @@ mod tests {
             ("http://", None),
             ("host:5000", None),
         ] {
-            let found = parts(url, false).map(|(host, port, _)| (host, port));
-            assert_eq!(found, host.map(|(host, port)| (host, Some(port))), "{url}");
+            let parsed = parts(url, false).map(|(host, port, _)| (host, port));
+            assert_eq!(parsed, host.map(|(host, port)| (host, Some(port))), "{url}");
         }
     }
 

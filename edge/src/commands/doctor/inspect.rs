@@ -33,7 +33,7 @@ use crate::{
 /// The data directory, and the stored desired state.
 pub fn data(path: &Path) -> (Checked<DataState>, Option<Replica>) {
     let owner = match fs::metadata(path) {
-        Ok(found) if found.is_dir() => found.uid(),
+        Ok(metadata) if metadata.is_dir() => metadata.uid(),
         Ok(_) => return (Err("it is not a directory".to_owned()), None),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let can_create = access(nearest(path), Access::WRITE_OK | Access::EXEC_OK);
@@ -64,8 +64,8 @@ pub fn key_pin(data_dir: &Path) -> Checked<Option<String>> {
 
 /// The directory of secrets and its files. Their content is not read.
 pub fn secret_dir(path: &Path) -> Checked<Option<SecretDir>> {
-    let found = match fs::metadata(path) {
-        Ok(found) if found.is_dir() => found,
+    let directory = match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => metadata,
         Ok(_) => return Err("it is not a directory".to_owned()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
@@ -75,18 +75,18 @@ pub fn secret_dir(path: &Path) -> Checked<Option<SecretDir>> {
         let entry = entry.map_err(|error| error.to_string())?;
         let name = entry.file_name().to_string_lossy().into_owned();
         // Links are followed: a mounted Secret consists of them.
-        let Ok(found) = fs::metadata(entry.path()) else { continue };
-        if found.is_file() && !name.starts_with('.') {
+        let Ok(metadata) = fs::metadata(entry.path()) else { continue };
+        if metadata.is_file() && !name.starts_with('.') {
             let is_readable = access(entry.path(), Access::READ_OK).is_ok();
-            files.push(SecretFile { name, access: secret_access(&found), is_readable });
+            files.push(SecretFile { name, access: secret_access(&metadata), is_readable });
         }
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(Some(SecretDir { access: secret_access(&found), files }))
+    Ok(Some(SecretDir { access: secret_access(&directory), files }))
 }
 
-fn secret_access(found: &fs::Metadata) -> SecretAccess {
-    SecretAccess { owner: found.uid(), mode: found.mode() & 0o7777 }
+fn secret_access(metadata: &fs::Metadata) -> SecretAccess {
+    SecretAccess { owner: metadata.uid(), mode: metadata.mode() & 0o7777 }
 }
 
 /// Checks whether the agent could read a secret.
@@ -132,8 +132,8 @@ fn database(dir: &Path) -> (DatabaseState, Option<Replica>) {
             return (DatabaseState::Absent, None);
         }
         // Left empty by a power cut after its creation: the agent initializes it.
-        Ok(found) if found.len() == 0 => return (DatabaseState::Absent, None),
-        found => found.and_then(|found| found.modified()).ok(),
+        Ok(metadata) if metadata.len() == 0 => return (DatabaseState::Absent, None),
+        result => result.and_then(|metadata| metadata.modified()).ok(),
     };
     let read = |store: Store| Ok((store.replica()?, store.problems()?));
     match Store::read_only(dir).and_then(read) {
@@ -205,8 +205,8 @@ pub async fn is_synchronized() -> Option<bool> {
 
 /// The addresses of a host, as this machine's programs get them.
 pub async fn addresses(host: &str) -> Checked<Vec<std::net::IpAddr>> {
-    let found = tokio::net::lookup_host((host, 0)).await.map_err(|error| error.to_string())?;
-    let mut addresses: Vec<_> = found.map(|address| address.ip()).collect();
+    let resolved = tokio::net::lookup_host((host, 0)).await.map_err(|error| error.to_string())?;
+    let mut addresses: Vec<_> = resolved.map(|address| address.ip()).collect();
     addresses.sort_unstable();
     addresses.dedup();
     if addresses.is_empty() { Err("the host has no address".to_owned()) } else { Ok(addresses) }
@@ -249,9 +249,9 @@ mod tests {
         };
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), format!("{}\n{}", pem("first", 2031), pem("second", 2032))).unwrap();
-        let found = certificates(&file.path().to_owned()).unwrap();
+        let parsed = certificates(&file.path().to_owned()).unwrap();
         let shown: Vec<_> =
-            found.iter().map(|one| format!("{} {:.0}", one.subject, one.not_after)).collect();
+            parsed.iter().map(|one| format!("{} {:.0}", one.subject, one.not_after)).collect();
         assert_eq!(shown, ["CN=first 2031-01-02T00:00:00Z", "CN=second 2032-01-02T00:00:00Z"]);
         fs::write(file.path(), "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n")
             .unwrap();

@@ -196,8 +196,8 @@ async fn secret_dir(
             Ok((inspect::secret_dir(&path), needed))
         }
     });
-    let found = pending.check("secrets", inspected).await;
-    let (state, needed) = found.unwrap_or_else(|why| (Err(why), Vec::new()));
+    let checked = pending.check("secrets", inspected).await;
+    let (state, needed) = checked.unwrap_or_else(|why| (Err(why), Vec::new()));
     SecretDirFacts { path, state, needed }
 }
 

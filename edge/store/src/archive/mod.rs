@@ -250,7 +250,7 @@ pub fn unzip(
     limits: ArchiveLimits,
     mut tree: TreeWriter,
 ) -> Result<UnpackedTree, ModelError> {
-    let packed = raw.metadata().map_or(0, |found| found.len());
+    let packed = raw.metadata().map_or(0, |metadata| metadata.len());
     let budget = Rc::new(Cell::new(Some(MAX_ZIP_DIRECTORY_BYTES)));
     let file = LimitedFile { file: BufReader::new(raw), budget: Rc::clone(&budget) };
     let mut archive = open_zip(file, &budget).map_err(|reason| tree.invalid(b"", &reason))?;

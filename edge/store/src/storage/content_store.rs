@@ -87,11 +87,11 @@ impl ContentStore {
         let dir = self.dir_of(key).join(packaging.directory_name());
         let meta: ArtifactMeta = json::read(&dir.join("meta.json"))?;
         let model = dir.join("model");
-        let found = fs::symlink_metadata(&model).ok()?;
+        let metadata = fs::symlink_metadata(&model).ok()?;
         // A truncated or replaced file is not the verified artifact.
         let is_valid = match packaging {
-            Packaging::Plain => found.is_file() && found.len() == meta.size,
-            _ => found.is_dir(),
+            Packaging::Plain => metadata.is_file() && metadata.len() == meta.size,
+            _ => metadata.is_dir(),
         };
         is_valid.then_some((model, meta))
     }
@@ -104,8 +104,8 @@ impl ContentStore {
         }
         let (_, meta) = self.find(key, Packaging::Tar)?;
         let archive = self.dir_of(key).join(Packaging::Tar.directory_name()).join("archive");
-        let found = fs::symlink_metadata(&archive).ok()?;
-        (found.is_file() && found.len() == meta.bytes).then_some((archive, meta.bytes))
+        let metadata = fs::symlink_metadata(&archive).ok()?;
+        (metadata.is_file() && metadata.len() == meta.bytes).then_some((archive, meta.bytes))
     }
 
     /// Moves what is stored of this content to the trash. Returns the path that remains to be removed.

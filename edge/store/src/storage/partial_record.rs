@@ -69,7 +69,7 @@ pub fn recover(dir: &Path, request: Digest) -> io::Result<(PartialVersion, u64)>
     let raw = dir.join("raw");
     let known: Option<PartialVersion> = json::read(&dir.join("version.json"));
     if let Some(version) = known.filter(|version| version.request == request) {
-        let mut length = fs::metadata(&raw).map_or(0, |found| found.len());
+        let mut length = fs::metadata(&raw).map_or(0, |metadata| metadata.len());
         if version.boot != boot {
             let synced: Option<SyncedLength> = json::read(&dir.join("synced.json"));
             length = length.min(synced.map_or(0, |synced| synced.bytes));

@@ -142,8 +142,8 @@ fn certificates(path: &Path) -> Result<Vec<Certificate>, ModelError> {
     let failed = |reason: String| ModelError::CaFile { path: path.to_owned(), reason };
     let pem = fs::read(path).map_err(|error| failed(error.to_string()))?;
     match Certificate::from_pem_bundle(&pem) {
-        Ok(found) if found.is_empty() => Err(failed("file contains no certificate".to_owned())),
-        Ok(found) => Ok(found),
+        Ok(bundle) if bundle.is_empty() => Err(failed("file contains no certificate".to_owned())),
+        Ok(bundle) => Ok(bundle),
         Err(error) => Err(failed(causes(&error.without_url()))),
     }
 }
@@ -191,10 +191,10 @@ impl Resolve for CheckedResolver {
         Box::pin(async move {
             let mut accepted: Vec<SocketAddr> = Vec::new();
             let mut refused = None;
-            for found in tokio::net::lookup_host((host.as_str(), 0)).await? {
-                let address = found.ip();
+            for resolved in tokio::net::lookup_host((host.as_str(), 0)).await? {
+                let address = resolved.ip();
                 match refused_kind(address, &host, &allowed) {
-                    None => accepted.push(found),
+                    None => accepted.push(resolved),
                     Some(kind) => {
                         refused = Some(RefusedAddress { host: host.clone(), address, kind });
                     }

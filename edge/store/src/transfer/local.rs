@@ -54,13 +54,18 @@ pub fn open(path: &Path, roots: &[PathBuf]) -> Result<LocalFile, ModelError> {
     let file = openat2(CWD, &real, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
         .map_err(|error| io_error(error.into()))?;
     let file = File::from(file);
-    let found = file.metadata().map_err(io_error)?;
-    if !found.is_file() {
+    let metadata = file.metadata().map_err(io_error)?;
+    if !metadata.is_file() {
         return Err(refused("not a regular file; pack a directory into an archive"));
     }
-    let validator =
-        format!("{}:{}:{}.{:09}", found.ino(), found.len(), found.mtime(), found.mtime_nsec());
-    Ok(LocalFile { file, length: found.len(), validator: Validator::File(validator) })
+    let validator = format!(
+        "{}:{}:{}.{:09}",
+        metadata.ino(),
+        metadata.len(),
+        metadata.mtime(),
+        metadata.mtime_nsec()
+    );
+    Ok(LocalFile { file, length: metadata.len(), validator: Validator::File(validator) })
 }
 
 /// Appends the missing bytes until the download is complete.

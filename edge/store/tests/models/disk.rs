@@ -24,7 +24,7 @@ use crate::{
 
 #[tokio::test]
 async fn download_that_does_not_fit_fails_before_it_starts() {
-    let server = Server::of(noise(500_000, 40)).await;
+    let server = Server::serve_file(noise(500_000, 40)).await;
     let free = u64::MAX / 2;
     let fixture = StoreFixture::with(StorePolicy { reserve_bytes: free, ..policy() });
     let request = ArtifactRequest::parse(&format!("{}/m", server.url), None).unwrap();
@@ -77,9 +77,9 @@ async fn file_size_limit_is_reported_and_the_download_resumed() {
         let store = ModelStore::open(dir.path(), policy()).unwrap();
         let request = ArtifactRequest::parse(&url, Some(digest)).unwrap();
         assert!(store.find(&request).is_none(), "{at}");
-        let found =
+        let artifact =
             store.ensure(&request, &watch::channel(FetchProgress::default()).0).await.unwrap();
-        let model = if end == "bin" { found.path } else { found.path.join("w") };
+        let model = if end == "bin" { artifact.path } else { artifact.path.join("w") };
         assert_eq!(fs::read(model).unwrap(), weights, "{at}");
         assert_eq!(server.spans()[1].0, (blocks * 512) as u64, "{at}: resumed where the limit was");
     }

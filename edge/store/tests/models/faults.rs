@@ -30,10 +30,10 @@ async fn interrupted_download_resumes_at_any_offset() {
         .await;
         let fixture = StoreFixture::new();
         let urls: Vec<String> = (1..20).map(|cut| format!("{}/{cut}.{end}", server.url)).collect();
-        for found in join_all(urls.iter().map(|url| fixture.fetch(url, None))).await {
-            let found = found.unwrap();
-            assert_eq!(found.digest, Digest::of_bytes(&body));
-            let model = if end == "bin" { found.path } else { found.path.join("m") };
+        for result in join_all(urls.iter().map(|url| fixture.fetch(url, None))).await {
+            let artifact = result.unwrap();
+            assert_eq!(artifact.digest, Digest::of_bytes(&body));
+            let model = if end == "bin" { artifact.path } else { artifact.path.join("m") };
             assert_eq!(fs::read(model).unwrap(), plain);
         }
         assert_eq!(server.requests(), 2 * urls.len(), "{end}: {:?}", server.spans());
@@ -116,8 +116,8 @@ async fn versions_are_never_mixed() {
     ];
     join_all(cases.map(|(what, (server, versions), expected, requests)| async move {
         let fixture = StoreFixture::new();
-        let found = fixture.fetch(&format!("{}/m", server.url), None).await.unwrap();
-        assert_eq!(fs::read(found.path).unwrap(), versions[expected], "{what}");
+        let artifact = fixture.fetch(&format!("{}/m", server.url), None).await.unwrap();
+        assert_eq!(fs::read(artifact.path).unwrap(), versions[expected], "{what}");
         assert_eq!(server.requests(), requests, "{what}");
         let second_request = server.seen.lock().unwrap()[1].clone();
         assert_eq!(
@@ -130,8 +130,8 @@ async fn versions_are_never_mixed() {
     let (server, versions) = interrupted(move |_, _, two| part(two, &c)).await;
     let fixture = StoreFixture::new();
     let digest = Digest::of_bytes(&versions[1]);
-    let found = fixture.fetch(&format!("{}/m", server.url), Some(digest)).await.unwrap();
-    assert_eq!((found.digest, server.requests()), (digest, 3));
+    let artifact = fixture.fetch(&format!("{}/m", server.url), Some(digest)).await.unwrap();
+    assert_eq!((artifact.digest, server.requests()), (digest, 3));
 }
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn slow_server_does_not_block_other_fetches() {
         ..Reply::default()
     })
     .await;
-    let fast = Server::of(noise(4 << 20, 7)).await;
+    let fast = Server::serve_file(noise(4 << 20, 7)).await;
     let fixture =
         StoreFixture::with(StorePolicy { stall_timeout: Duration::from_secs(3), ..policy() });
     let (sender, progress) = watch::channel(FetchProgress::default());
@@ -305,8 +305,8 @@ async fn truncated_chunked_body_is_detected() {
     .await;
     let fixture = StoreFixture::new();
     for (name, requests) in [("cut", 2), ("whole", 3)] {
-        let found = fixture.fetch(&format!("{}/{name}", server.url), None).await.unwrap();
-        assert_eq!(fs::read(found.path).unwrap(), body, "{name}");
+        let artifact = fixture.fetch(&format!("{}/{name}", server.url), None).await.unwrap();
+        assert_eq!(fs::read(artifact.path).unwrap(), body, "{name}");
         assert_eq!(server.requests(), requests, "{name}");
     }
 }

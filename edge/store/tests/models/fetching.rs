@@ -14,14 +14,14 @@ use crate::{
 async fn plain_file_is_stored_read_only_with_and_without_digest() {
     let body = noise(3 << 20, 1);
     let digest = Digest::of_bytes(&body);
-    let server = Server::of(body.clone()).await;
+    let server = Server::serve_file(body.clone()).await;
     let fixture = StoreFixture::new();
-    let found = fixture.fetch(&format!("{}/m.onnx", server.url), Some(digest)).await.unwrap();
-    assert_eq!((found.digest, found.bytes), (digest, body.len() as u64));
-    assert_eq!(fs::read(&found.path).unwrap(), body);
-    assert_eq!(fs::metadata(&found.path).unwrap().permissions().mode() & 0o777, 0o444);
+    let artifact = fixture.fetch(&format!("{}/m.onnx", server.url), Some(digest)).await.unwrap();
+    assert_eq!((artifact.digest, artifact.bytes), (digest, body.len() as u64));
+    assert_eq!(fs::read(&artifact.path).unwrap(), body);
+    assert_eq!(fs::metadata(&artifact.path).unwrap().permissions().mode() & 0o777, 0o444);
     let again = fixture.fetch(&format!("{}/other.onnx", server.url), Some(digest)).await.unwrap();
-    assert_eq!((again.path, server.requests()), (found.path, 1));
+    assert_eq!((again.path, server.requests()), (artifact.path, 1));
 
     for _ in 0..2 {
         let unsure = fixture.fetch(&format!("{}/m.onnx", server.url), None).await.unwrap();
@@ -62,14 +62,14 @@ async fn every_packaging_unpacks_to_the_same_tree() {
         ("zip", zipped),
     ] {
         let digest = Digest::of_bytes(&body);
-        let server = Server::of(body).await;
+        let server = Server::serve_file(body).await;
         let fixture = StoreFixture::new();
         let url = format!("{}/m.{end}?token=x", server.url);
-        let found =
+        let artifact =
             fixture.fetch(&url, Some(digest)).await.unwrap_or_else(|e| panic!("{end}: {e}"));
-        assert_eq!(fs::read(found.path.join("model/1/weights.bin")).unwrap(), weights, "{end}");
-        assert_eq!(fs::read(found.path.join("model/config.txt")).unwrap(), b"hello", "{end}");
-        assert_eq!(crate::fixture::files(&found.path).len(), 3, "{end}");
+        assert_eq!(fs::read(artifact.path.join("model/1/weights.bin")).unwrap(), weights, "{end}");
+        assert_eq!(fs::read(artifact.path.join("model/config.txt")).unwrap(), b"hello", "{end}");
+        assert_eq!(crate::fixture::files(&artifact.path).len(), 3, "{end}");
         let partial = fs::read_dir(fixture.root().join("partial")).unwrap().count();
         assert_eq!(partial, 0, "{end}: no leftovers");
     }
@@ -89,19 +89,22 @@ async fn local_file_is_read_only_from_allowed_directories() {
     let fixture = StoreFixture::with(StorePolicy { file_roots: vec![allowed.clone()], ..policy() });
     let path = |name: &str| allowed.join(name).display().to_string();
 
-    let found = fixture.fetch(&path("m.bin"), None).await.unwrap();
-    assert_eq!(fs::read(&found.path).unwrap(), b"one");
+    let artifact = fixture.fetch(&path("m.bin"), None).await.unwrap();
+    assert_eq!(fs::read(&artifact.path).unwrap(), b"one");
     assert_eq!(
         fixture.fetch(&format!("file://{}", path("m.bin")), None).await.unwrap().digest,
-        found.digest
+        artifact.digest
     );
-    assert_eq!(fixture.fetch(&path("in"), Some(found.digest)).await.unwrap().digest, found.digest);
+    assert_eq!(
+        fixture.fetch(&path("in"), Some(artifact.digest)).await.unwrap().digest,
+        artifact.digest
+    );
     let unpacked = fixture.fetch(&path("m.tar"), None).await.unwrap();
     assert_eq!(fs::read(unpacked.path.join("a")).unwrap(), b"x");
     fs::write(allowed.join("m.bin"), b"two, longer").unwrap();
     let changed = fixture.fetch(&path("m.bin"), None).await.unwrap();
     assert_eq!(fs::read(changed.path).unwrap(), b"two, longer");
-    assert_eq!(fs::read(&found.path).unwrap(), b"one", "a returned artifact does not change");
+    assert_eq!(fs::read(&artifact.path).unwrap(), b"one", "a returned artifact does not change");
 
     rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -202,17 +205,17 @@ async fn archives_of_gnu_tar_are_unpacked_in_every_format() {
             .status()
             .unwrap();
         assert!(made.success());
-        let found = fixture.fetch(archive.to_str().unwrap(), None).await.unwrap();
+        let artifact = fixture.fetch(archive.to_str().unwrap(), None).await.unwrap();
         let same = std::process::Command::new("diff")
-            .args(["-r".as_ref(), source.as_os_str(), found.path.as_os_str()])
+            .args(["-r".as_ref(), source.as_os_str(), artifact.path.as_os_str()])
             .status()
             .unwrap();
         assert!(same.success(), "{format}");
     }
     let commented = [pax(b'g', &[("comment", "0123")]), file("a", b"x")];
     fs::write(allowed.join("git.tar"), tar(&commented)).unwrap();
-    let found = fixture.fetch(allowed.join("git.tar").to_str().unwrap(), None).await.unwrap();
-    assert_eq!(fs::read(found.path.join("a")).unwrap(), b"x");
+    let artifact = fixture.fetch(allowed.join("git.tar").to_str().unwrap(), None).await.unwrap();
+    assert_eq!(fs::read(artifact.path.join("a")).unwrap(), b"x");
 }
 
 #[tokio::test]
@@ -220,10 +223,10 @@ async fn single_directory_at_the_top_of_an_archive_is_kept() {
     let archives =
         [("m.tar", tar(&[file("top/a", b"x")])), ("m.zip", zip(&[member("top/a", b"x")]))];
     for (name, archive) in archives {
-        let server = Server::of(archive).await;
+        let server = Server::serve_file(archive).await;
         let fixture = StoreFixture::new();
-        let found = fixture.fetch(&format!("{}/{name}", server.url), None).await.unwrap();
-        assert_eq!(fs::read(found.path.join("top/a")).unwrap(), b"x", "{name}");
-        assert!(!found.path.join("a").exists(), "{name}");
+        let artifact = fixture.fetch(&format!("{}/{name}", server.url), None).await.unwrap();
+        assert_eq!(fs::read(artifact.path.join("top/a")).unwrap(), b"x", "{name}");
+        assert!(!artifact.path.join("a").exists(), "{name}");
     }
 }

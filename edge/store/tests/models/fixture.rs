@@ -61,16 +61,16 @@ impl StoreFixture {
 
 /// All files below `dir`.
 pub fn files(dir: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() && !path.is_symlink() {
-            found.extend(files(&path));
+            paths.extend(files(&path));
         } else {
-            found.push(path);
+            paths.push(path);
         }
     }
-    found
+    paths
 }
 
 /// Incompressible bytes, the same for the same seed.

@@ -299,7 +299,7 @@ async fn hostile_archives_are_refused_and_leave_no_files() {
         let path = allowed.join(format!("{at}.{end}"));
         std::fs::write(&path, body).unwrap();
         match fixture.fetch(path.to_str().unwrap(), None).await {
-            Ok(found) => wrong.push(format!("{what} is accepted: {:?}", files(&found.path))),
+            Ok(artifact) => wrong.push(format!("{what} is accepted: {:?}", files(&artifact.path))),
             Err(error) => {
                 let is_right = matches!(*error, ModelError::InvalidArchive { .. })
                     && error.class() == ModelErrorClass::Permanent

@@ -100,7 +100,8 @@ async fn after_power_failure(synced: Option<u64>, damage: bool) -> (Vec<(u64, u6
     let fixture = StoreFixture::new();
     let url = format!("{}/m", server.url);
     let is_there = || {
-        let whole = |path: &Path| fs::metadata(path).is_ok_and(|found| found.len() == 200_000);
+        let whole =
+            |path: &Path| fs::metadata(path).is_ok_and(|metadata| metadata.len() == 200_000);
         files(&fixture.root()).iter().any(|path| path.ends_with("raw") && whole(path))
     };
     tokio::select! {
@@ -135,8 +136,8 @@ async fn after_power_failure(synced: Option<u64>, damage: bool) -> (Vec<(u64, u6
         }
     };
     let fixture = StoreFixture { dir, store };
-    let found = fixture.fetch(&url, None).await.unwrap();
-    (server.spans(), fs::read(found.path).unwrap() == body)
+    let artifact = fixture.fetch(&url, None).await.unwrap();
+    (server.spans(), fs::read(artifact.path).unwrap() == body)
 }
 
 #[tokio::test]

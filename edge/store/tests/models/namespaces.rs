@@ -82,20 +82,20 @@ async fn concurrent_fetch_of_another_namespace_is_not_joined() {
 
 #[tokio::test]
 async fn url_without_digest_is_fetched_for_each_namespace() {
-    let server = Server::of(Bytes::from_static(BODY)).await;
+    let server = Server::serve_file(Bytes::from_static(BODY)).await;
     let url = format!("{}/m", server.url);
     let fixture = StoreFixture::with(scoped());
-    let of = |namespace| request(namespace, &url, None);
-    ensure(&fixture.store, &of("a")).await.unwrap();
-    assert!(fixture.store.find(&of("a")).is_some());
-    assert!(fixture.store.find(&of("b")).is_none());
-    ensure(&fixture.store, &of("b")).await.unwrap();
+    let in_namespace = |namespace| request(namespace, &url, None);
+    ensure(&fixture.store, &in_namespace("a")).await.unwrap();
+    assert!(fixture.store.find(&in_namespace("a")).is_some());
+    assert!(fixture.store.find(&in_namespace("b")).is_none());
+    ensure(&fixture.store, &in_namespace("b")).await.unwrap();
     assert_eq!(server.requests(), 2);
 }
 
 #[tokio::test]
 async fn peers_are_asked_only_for_shared_files() {
-    let server = Server::of(Bytes::from_static(BODY)).await;
+    let server = Server::serve_file(Bytes::from_static(BODY)).await;
     let (asked, mut questions) = mpsc::unbounded_channel();
     let peers = PeerFetch::new(move |request| {
         asked.send(request.digest).unwrap();
@@ -120,11 +120,12 @@ fn stored(root: &Path) -> BTreeSet<ContentKey> {
 
 #[tokio::test]
 async fn files_of_the_other_setting_are_not_used_and_collected() {
-    let server = Server::of(Bytes::from_static(BODY)).await;
+    let server = Server::serve_file(Bytes::from_static(BODY)).await;
     let url = format!("{}/m.bin", server.url);
     let digest = Digest::of_bytes(BODY);
     let shared = ContentKey::shared(digest);
-    let of = |namespace: &str| ContentKey { digest, namespace: Some(namespace.parse().unwrap()) };
+    let key_in =
+        |namespace: &str| ContentKey { digest, namespace: Some(namespace.parse().unwrap()) };
     let dir = tempfile::tempdir().unwrap();
     let open = |policy| ModelStore::open(dir.path(), policy).unwrap();
 
@@ -140,12 +141,12 @@ async fn files_of_the_other_setting_are_not_used_and_collected() {
     }
     // A container may still use a shared file.
     store.collect_garbage(&[shared.clone()].into(), 9).unwrap();
-    assert_eq!(stored(dir.path()), [shared, of("a"), of("b")].into());
+    assert_eq!(stored(dir.path()), [shared, key_in("a"), key_in("b")].into());
     assert!(store.contents().unwrap().len() == 1, "only what is shared is for peers");
     store.collect_garbage(&BTreeSet::new(), 9).unwrap();
-    assert_eq!(stored(dir.path()), [of("a"), of("b")].into(), "no number of them is kept");
-    store.collect_garbage(&[of("b")].into(), 0).unwrap();
-    assert_eq!(stored(dir.path()), [of("b")].into());
+    assert_eq!(stored(dir.path()), [key_in("a"), key_in("b")].into(), "no number of them is kept");
+    store.collect_garbage(&[key_in("b")].into(), 0).unwrap();
+    assert_eq!(stored(dir.path()), [key_in("b")].into());
     drop(store);
 
     let store = open(policy());
@@ -164,7 +165,7 @@ async fn peers_are_asked_for_models_with_a_digest_and_get_archives_that_arrived_
     });
     let archive = tar(&[file("a", BODY)]);
     let digest = Digest::of_bytes(&archive);
-    let server = Server::of(archive).await;
+    let server = Server::serve_file(archive).await;
     let url = format!("{}/m.tar", server.url);
     for (with_peers, given) in [(true, Some(digest)), (true, None), (false, Some(digest))] {
         let peers = with_peers.then(|| peers.clone());

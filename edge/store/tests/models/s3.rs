@@ -104,11 +104,11 @@ async fn signed_object_is_fetched_and_resumed_by_etag() {
     })
     .await;
     let fixture = fixture(&server.url, SECRET, Some("session/token==".into()));
-    let found = fixture.fetch("s3://models/same/a b+1.bin", None).await.unwrap();
-    assert_eq!(found.digest, Digest::of_bytes(&one));
+    let artifact = fixture.fetch("s3://models/same/a b+1.bin", None).await.unwrap();
+    assert_eq!(artifact.digest, Digest::of_bytes(&one));
     assert_eq!(server.spans()[..2], [(0, 50_000), (50_000, 150_000)]);
-    let found = fixture.fetch("s3://models/other.bin", None).await.unwrap();
-    assert_eq!(found.digest, Digest::of_bytes(&two), "a changed object is downloaded again");
+    let artifact = fixture.fetch("s3://models/other.bin", None).await.unwrap();
+    assert_eq!(artifact.digest, Digest::of_bytes(&two), "a changed object is downloaded again");
     let error = fixture.fetch("s3://models/none", None).await.unwrap_err();
     assert!(error.to_string().contains("404 (NoSuchKey)"), "{error}");
 }

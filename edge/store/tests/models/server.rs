@@ -114,7 +114,7 @@ impl Server {
     }
 
     /// Serves one file under every path.
-    pub async fn of(body: impl Into<Bytes>) -> Self {
+    pub async fn serve_file(body: impl Into<Bytes>) -> Self {
         let body = body.into();
         Self::start(move |request| ranged(request, &body, "\"1\"")).await
     }

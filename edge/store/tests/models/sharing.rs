@@ -28,10 +28,10 @@ async fn concurrent_requests_for_one_digest_share_a_download() {
         async move {
             let (sender, progress) = watch::channel(FetchProgress::default());
             let request = ArtifactRequest::parse(&url, Some(digest)).unwrap();
-            let found = store.ensure(&request, &sender).await.unwrap();
+            let artifact = store.ensure(&request, &sender).await.unwrap();
             let progress = progress.borrow().clone();
             assert_eq!((progress.received, progress.phase), (300_000, FetchPhase::Finishing));
-            found.path
+            artifact.path
         }
     });
     let paths: BTreeSet<_> = join_all(fetches).await.into_iter().collect();
@@ -43,7 +43,7 @@ async fn unusable_url_of_one_caller_does_not_block_another() {
     let body = noise(300_000, 13);
     let digest = Digest::of_bytes(&body);
     let body = Bytes::from(body);
-    let good = Server::of(body.clone()).await;
+    let good = Server::serve_file(body.clone()).await;
     let bad = Server::start(move |request| match request.path.as_str() {
         "/absent" => Reply::status(404),
         "/wrong" => ranged(request, &Bytes::from_static(b"another file"), "\"1\""),
@@ -59,12 +59,12 @@ async fn unusable_url_of_one_caller_does_not_block_another() {
             async move {
                 let (sender, _) = watch::channel(FetchProgress::default());
                 let request = ArtifactRequest::parse(&url, Some(digest)).unwrap();
-                store.ensure(&request, &sender).await.map(|found| found.bytes)
+                store.ensure(&request, &sender).await.map(|artifact| artifact.bytes)
             }
         };
         let both = futures::future::join(fetch(dead), fetch(working));
-        let found = tokio::time::timeout(Duration::from_secs(20), both).await;
-        let (first, second) = found.unwrap_or_else(|_| panic!("{path} blocks the working URL"));
+        let results = tokio::time::timeout(Duration::from_secs(20), both).await;
+        let (first, second) = results.unwrap_or_else(|_| panic!("{path} blocks the working URL"));
         assert_eq!((first.unwrap(), second.unwrap()), (300_000, 300_000), "{path}");
     }
 }
@@ -73,7 +73,7 @@ async fn unusable_url_of_one_caller_does_not_block_another() {
 async fn url_that_is_added_during_the_backoff_is_tried_at_once() {
     let body = noise(1_000, 14);
     let digest = Digest::of_bytes(&body);
-    let good = Server::of(Bytes::from(body)).await;
+    let good = Server::serve_file(Bytes::from(body)).await;
     let bad = Server::start(|_| Reply::status(503)).await;
     let fixture = StoreFixture::new();
     let (sender, mut progress) = watch::channel(FetchProgress::default());
@@ -85,9 +85,9 @@ async fn url_that_is_added_during_the_backoff_is_tried_at_once() {
         progress.changed().await.unwrap();
     }
     let url = format!("{}/m", good.url);
-    let found = fixture.fetch(&url, Some(digest));
-    let found = tokio::time::timeout(Duration::from_millis(500), found).await;
-    assert_eq!(found.unwrap().unwrap().bytes, 1_000);
+    let fetch = fixture.fetch(&url, Some(digest));
+    let result = tokio::time::timeout(Duration::from_millis(500), fetch).await;
+    assert_eq!(result.unwrap().unwrap().bytes, 1_000);
     assert!(first.await.unwrap());
 }
 
@@ -95,26 +95,26 @@ async fn url_that_is_added_during_the_backoff_is_tried_at_once() {
 async fn content_of_several_urls_is_stored_once() {
     for form in ["bin", "tar"] {
         let body = Bytes::from(tar(&[file("m", &noise(300_000, 12))]));
-        let server = Server::of(body).await;
+        let server = Server::serve_file(body).await;
         let fixture = StoreFixture::new();
         let fetches = (0..24).map(|at| {
             let (fixture, url) = (&fixture, format!("{}/{at}.{form}", server.url));
             async move {
-                let found = fixture.fetch(&url, None).await.unwrap();
-                let inode = fs::metadata(&found.path).unwrap().ino();
-                (found, inode)
+                let artifact = fixture.fetch(&url, None).await.unwrap();
+                let inode = fs::metadata(&artifact.path).unwrap().ino();
+                (artifact, inode)
             }
         });
-        let found = join_all(fetches).await;
-        assert_eq!(server.requests(), found.len(), "{form}: fetched once for each URL");
-        for (artifact, inode) in &found {
+        let artifacts = join_all(fetches).await;
+        assert_eq!(server.requests(), artifacts.len(), "{form}: fetched once for each URL");
+        for (artifact, inode) in &artifacts {
             assert_eq!(
                 fs::metadata(&artifact.path).unwrap().ino(),
                 *inode,
                 "replaced while in use"
             );
         }
-        assert!(found.iter().all(|(artifact, _)| artifact.path == found[0].0.path));
+        assert!(artifacts.iter().all(|(artifact, _)| artifact.path == artifacts[0].0.path));
     }
 }
 
@@ -139,8 +139,8 @@ async fn cancelled_caller_does_not_stop_others_and_bytes_are_kept() {
     };
     tokio::join!(received_more_than(200_000), received_more_than(400_000));
     assert_eq!(server.requests(), 1);
-    let found = fixture.fetch(&format!("{}/m", server.url), Some(digest)).await.unwrap();
-    assert_eq!(found.digest, digest);
+    let artifact = fixture.fetch(&format!("{}/m", server.url), Some(digest)).await.unwrap();
+    assert_eq!(artifact.digest, digest);
     let spans = server.spans();
     assert_eq!(spans.len(), 2);
     assert!(spans[1].0 >= 400_000, "{spans:?}");
@@ -162,10 +162,10 @@ async fn garbage_collection_keeps_newest_kept_and_used_artifacts() {
     for at in 0..6u8 {
         let path = allowed.join(format!("{at}"));
         fs::write(&path, vec![at; 100]).unwrap();
-        let found = fixture.fetch(path.to_str().unwrap(), None).await.unwrap();
-        digests.push(found.digest);
+        let artifact = fixture.fetch(path.to_str().unwrap(), None).await.unwrap();
+        digests.push(artifact.digest);
         if at == 1 {
-            in_use = Some(found);
+            in_use = Some(artifact);
         }
         // The order has a resolution of one millisecond.
         tokio::time::sleep(Duration::from_millis(3)).await;

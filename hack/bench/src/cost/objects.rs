@@ -54,9 +54,9 @@ pub async fn create_others(client: &Client, count: u32, servers: u32, trainings:
             .await;
     }
     for at in 0..trainings {
-        let worker = |of: u32| {
-            let set = (at * 2 + of) % sets;
-            json!({"name": format!("w{of}"), "nodeName": node(set), "dataset": {"name": format!("set-{set}")}})
+        let worker = |number: u32| {
+            let set = (at * 2 + number) % sets;
+            json!({"name": format!("w{number}"), "nodeName": node(set), "dataset": {"name": format!("set-{set}")}})
         };
         let spec = json!({"workerSpec": {"frameworkType": "python", "frameworkVersion": "3.12"},
             "script": {"url": "http://127.0.0.1/t.tar.gz", "sha256sum": "ab".repeat(32), "bootFile": "t.py"},

@@ -39,7 +39,7 @@ fn systemd_accepts_the_unit_and_refuses_a_misspelled_one() {
 #[test]
 fn unit_starts_after_docker_without_depending_on_it() {
     let unit = text(UNIT);
-    let has = |line: &str| unit.lines().any(|found| found == line);
+    let has = |line: &str| unit.lines().any(|it| it == line);
     assert!(has("Wants=docker.service network-online.target"));
     assert!(has("ExecStart=/usr/bin/neptune-edge run"));
     for directive in ["Requires=", "BindsTo=", "PartOf="] {

@@ -96,8 +96,8 @@ fn check_rules(
     if rules.peek().is_none() {
         return;
     }
-    let this = value::of(node.value, schema);
-    let old = node.old.map(|old| value::of(old, schema));
+    let this = value::from_json(node.value, schema);
+    let old = node.old.map(|old| value::from_json(old, schema));
     for rule in rules {
         let transition = rule.is_transition();
         if if transition { old.is_none() } else { unchanged } {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::schema::Schema;
 
 /// Numbers are integers unless the schema has `type: number`; fields without a schema are left out.
-pub fn of(value: &Value, schema: Schema<'_>) -> CelValue {
+pub fn from_json(value: &Value, schema: Schema<'_>) -> CelValue {
     match value {
         Value::Null => CelValue::Null,
         Value::Bool(flag) => CelValue::Bool(*flag),
@@ -20,13 +20,13 @@ pub fn of(value: &Value, schema: Schema<'_>) -> CelValue {
             _ => CelValue::Float(number.as_f64().unwrap_or_default()),
         },
         Value::Array(items) => {
-            let convert = |item| schema.items().map(|items| of(item, items));
+            let convert = |item| schema.items().map(|items| from_json(item, items));
             CelValue::List(Arc::new(items.iter().filter_map(convert).collect()))
         }
         Value::Object(fields) => {
             let convert = |(name, value): (&String, &Value)| {
                 let key = Key::String(Arc::new(name.clone()));
-                Some((key, of(value, schema.field(name)?)))
+                Some((key, from_json(value, schema.field(name)?)))
             };
             let map: HashMap<Key, CelValue> = fields.iter().filter_map(convert).collect();
             CelValue::Map(Map { map: Arc::new(map) })

@@ -36,7 +36,7 @@ pub fn insert(state: &mut State, call: &Call, mut value: Value) -> Result<Value,
     if *resource.storage == *crd::STORAGE {
         value["status"] = crd::initial_status(&value);
     }
-    let key = ObjectKey::of(&value);
+    let key = ObjectKey::from_object(&value);
     if let Some(existing) = state.store.get(&resource.storage, &key) {
         let error = ApiError::already_exists(resource.as_plural(), &key.name);
         return Err(if object::is_deleting(&existing) {

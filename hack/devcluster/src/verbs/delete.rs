@@ -97,7 +97,7 @@ fn delete_one(
         value["status"] = crd::terminating(current, crd::Deletion::Pending, &now);
     }
     let waits = !object::finalizers(&value).is_empty() || plural == "namespaces";
-    let key = ObjectKey::of(current);
+    let key = ObjectKey::from_object(current);
     if !waits {
         if options.dry_run {
             return Ok(None);

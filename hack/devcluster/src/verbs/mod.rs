@@ -124,7 +124,7 @@ impl Call {
         if self.options.dry_run()? {
             return Ok(value);
         }
-        let key = ObjectKey::of(&value);
+        let key = ObjectKey::from_object(&value);
         let removed = object::is_deleting(&value)
             && object::finalizers(&value).is_empty()
             && self.resource.plural != "namespaces";

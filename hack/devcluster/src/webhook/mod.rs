@@ -95,7 +95,7 @@ fn begin(
     state.services = addresses;
     let result = result?;
     let object = if is_delete { Value::Null } else { result.body.clone() };
-    let key = if is_delete { call.key() } else { ObjectKey::of(&object) };
+    let key = if is_delete { call.key() } else { ObjectKey::from_object(&object) };
     let old = state.store.get(&call.resource.storage, &key);
     let old = old.map_or(Value::Null, |old| call.resource.in_version(&old));
     let write = Write {

@@ -40,14 +40,14 @@ impl Fleet {
         condition: impl Condition<JointInferenceService>,
     ) -> Option<JointInferenceService> {
         let waiting = await_condition(self.services(), name, condition);
-        let Ok(found) = tokio::time::timeout(TIMEOUT, waiting).await else {
+        let Ok(result) = tokio::time::timeout(TIMEOUT, waiting).await else {
             let seen = self.services().get_opt(name).await;
             panic!(
                 "timed out waiting for {name}: {what}; the last version was: {seen:#?}\n{}",
                 self.containers()
             );
         };
-        found.unwrap()
+        result.unwrap()
     }
 
     /// Waits until an `InferenceModel`'s status matches, and returns it. `matches` sees every
@@ -92,14 +92,14 @@ impl Fleet {
         let objects: Api<K> = Api::namespaced(self.cluster.client(), &self.namespace);
         let condition = |object: Option<&K>| object.and_then(K::status).is_some_and(&matches);
         let waiting = await_condition(objects.clone(), name, condition);
-        let Ok(found) = tokio::time::timeout(TIMEOUT, waiting).await else {
+        let Ok(result) = tokio::time::timeout(TIMEOUT, waiting).await else {
             let seen = objects.get_opt(name).await;
             panic!(
                 "timed out waiting for {name}: {what}; the last version was: {seen:#?}\n{}",
                 self.containers()
             );
         };
-        let status = found.unwrap().and_then(|object| object.status().cloned());
+        let status = result.unwrap().and_then(|object| object.status().cloned());
         status.expect("the condition saw a status")
     }
 

@@ -141,7 +141,7 @@ impl Clients {
         let answer = self.edge.infer(&pixels).await.unwrap();
         let labels = answer.classifications.iter().zip(&tests);
         let edge = labels.filter(|(answered, test)| answered.label == test.label).count();
-        let share = |part, of| number(part) / number(of);
+        let share = |part, whole| number(part) / number(whole);
         Window {
             edge_accuracy: share(edge, tests.len()),
             joint_accuracy: share(right, WINDOW),

@@ -200,7 +200,7 @@ async fn damaged_copy_of_a_peer_is_not_used_and_is_replaced() {
     })
     .await;
     eventually("the damaged copy to be replaced", || {
-        fs::read(&copy).is_ok_and(|found| found == content)
+        fs::read(&copy).is_ok_and(|held| held == content)
     })
     .await;
 }

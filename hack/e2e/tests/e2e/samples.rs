@@ -58,7 +58,7 @@ impl Drop for HostDir {
 struct Tag(&'static str);
 
 impl Tag {
-    fn of(image: &str, name: &'static str) -> Self {
+    fn new(image: &str, name: &'static str) -> Self {
         assert!(try_docker(&["image", "inspect", name]).is_err(), "{name} exists on this machine");
         docker(&["tag", image, name]);
         Self(name)
@@ -108,7 +108,7 @@ async fn samples_of_the_documents_reach_counted_and_running() {
     fs::write(code.path().join("data/a.txt"), "1.jpg\n2.jpg\n3.jpg\n").unwrap();
     fs::write(code.path().join("data/more/b.txt"), "4.jpg\n5.jpg").unwrap();
     fs::copy(code.path().join("models/small.json"), model.path().join("frozen.pb")).unwrap();
-    let _tag = Tag::of(LOCAL, IMAGE);
+    let _tag = Tag::new(LOCAL, IMAGE);
 
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::devcluster(dir.path()).await;

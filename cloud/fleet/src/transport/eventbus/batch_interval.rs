@@ -27,8 +27,9 @@ mod tests {
             let interval = batch_seconds(nodes.try_into().unwrap_or(usize::MAX), rate);
             assert!(nodes <= rate * interval, "{nodes} nodes at {rate} per second");
         }
-        let of = [0, 1, 30, 31, 150, 300, 600, 900, 100_000].map(|nodes| batch_seconds(nodes, 30));
-        assert_eq!(of, [1, 1, 1, 2, 5, 10, 20, 30, 30]);
+        let intervals =
+            [0, 1, 30, 31, 150, 300, 600, 900, 100_000].map(|nodes| batch_seconds(nodes, 30));
+        assert_eq!(intervals, [1, 1, 1, 2, 5, 10, 20, 30, 30]);
         assert_eq!(batch_seconds(30, 0), 30, "as at 1 per second");
     }
 }

@@ -45,8 +45,8 @@ impl Orders {
     /// Whether a newer one of that kind arrived before. If not, records this one as the newest.
     pub fn is_late(&mut self, node: &NodeName, batch: &Batch, kind: OrderKind) -> bool {
         let instances = self.0.entry(node.clone()).or_default();
-        let found = instances.iter().position(|(instance, _)| *instance == batch.instance);
-        let at = found.unwrap_or_else(|| {
+        let position = instances.iter().position(|(instance, _)| *instance == batch.instance);
+        let at = position.unwrap_or_else(|| {
             if instances.len() == MAX_INSTANCES {
                 instances.pop_front();
             }

@@ -127,13 +127,13 @@ mod tests {
         #[test]
         fn loops_are_found_in_random_graphs(next in prop::collection::vec(prop::option::of(0_usize..12), 12)) {
             let name = |at: usize| format!("s{at}");
-            let after = |of: &str| {
-                let at: usize = of.trim_start_matches('s').parse().ok()?;
+            let after = |service: &str| {
+                let at: usize = service.trim_start_matches('s').parse().ok()?;
                 next[at].map(name)
             };
             for first in 0..12 {
                 let names = follow_chain(&name(first), after);
-                let found = loop_text(&names, after(&names[names.len() - 1]).as_deref());
+                let text = loop_text(&names, after(&names[names.len() - 1]).as_deref());
                 let mut at = next[first];
                 let mut returns = false;
                 for _ in 0..12 {
@@ -141,7 +141,7 @@ mod tests {
                     returns |= current == first;
                     at = next[current];
                 }
-                prop_assert_eq!(found.is_some(), returns, "{:?}", names);
+                prop_assert_eq!(text.is_some(), returns, "{:?}", names);
             }
         }
     }

@@ -16,7 +16,7 @@ pub fn endpoint(
         let message = format!("spec.cloudWorker.endpoint.{field} {value:?} {why}");
         findings.push(Finding::new(Reason::EndpointInvalid, message));
     };
-    if let Some(problem) = UrlProblem::of(&spec.url, false) {
+    if let Some(problem) = UrlProblem::of_rest(&spec.url, false) {
         invalid("url", &neptune_wire::redact(&spec.url), url_message(problem));
     }
     match &spec.grpc_url {

@@ -202,9 +202,9 @@ fn gateway_calls_the_cloud_of_each_form() {
 #[test]
 fn gateway_of_grpc_calls_the_cloud_of_each_form() {
     let (mut s, mut f) = fixtures::classifier();
-    let found = config(&s, &f);
-    assert_eq!(found["grpcListen"], "127.0.0.1:8082");
-    assert_eq!(found["cloud"]["grpcUrl"], "https://models.example:8001");
+    let gateway = config(&s, &f);
+    assert_eq!(gateway["grpcListen"], "127.0.0.1:8082");
+    assert_eq!(gateway["cloud"]["grpcUrl"], "https://models.example:8001");
     cloud_inference_model(&mut s, &mut f, "triton");
     Arc::make_mut(f.gateway.cloud_server.as_mut().unwrap()).spec.grpc_port = Some(9002);
     let url = config(&s, &f)["cloud"]["grpcUrl"].as_str().unwrap().to_owned();

@@ -131,16 +131,16 @@ mod tests {
     ) -> (Option<ResolvedCapture>, Vec<(Reason, String)>) {
         let mut findings = Vec::new();
         let nodes = ["edge0".parse().unwrap()];
-        let found = resolve_capture(&service(capture), &nodes, dataset, &mut findings);
-        (found, findings.into_iter().map(|it| (it.reason, it.message)).collect())
+        let result = resolve_capture(&service(capture), &nodes, dataset, &mut findings);
+        (result, findings.into_iter().map(|it| (it.reason, it.message)).collect())
     }
 
     #[test]
     fn settings_are_those_of_the_gateway() {
-        let (found, findings) = resolved(hard(), Some(&dataset(|_| {})));
-        let found = found.unwrap();
-        assert_eq!((findings.len(), &*found.directory), (0, "/code/data/hard"));
-        assert_eq!(found.config, CaptureConfig::default());
+        let (target, findings) = resolved(hard(), Some(&dataset(|_| {})));
+        let target = target.unwrap();
+        assert_eq!((findings.len(), &*target.directory), (0, "/code/data/hard"));
+        assert_eq!(target.config, CaptureConfig::default());
         let capture = Capture {
             max_bytes: Some("64Mi".to_owned()),
             max_samples: Some(1000),
@@ -151,7 +151,7 @@ mod tests {
             pinned: Some(true),
             ..hard()
         };
-        let (found, findings) = resolved(capture, Some(&dataset(|_| {})));
+        let (target, findings) = resolved(capture, Some(&dataset(|_| {})));
         assert_eq!(findings.len(), 0);
         let expected = CaptureConfig {
             max_bytes: 64 << 20,
@@ -162,7 +162,7 @@ mod tests {
             pinned: true,
             ..CaptureConfig::default()
         };
-        assert_eq!(found.unwrap().config, expected);
+        assert_eq!(target.unwrap().config, expected);
     }
 
     #[test]
@@ -187,8 +187,8 @@ mod tests {
             ),
         ] {
             let (_, findings) = resolved(hard(), dataset.as_ref());
-            let [(found, text)] = &findings[..] else { unreachable!("{findings:?}") };
-            assert_eq!(*found, reason);
+            let [(actual, text)] = &findings[..] else { unreachable!("{findings:?}") };
+            assert_eq!(*actual, reason);
             assert!(text.contains(message), "{text}");
         }
     }

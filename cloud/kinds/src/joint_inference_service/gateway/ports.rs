@@ -25,8 +25,8 @@ pub fn check_ports(
         return;
     }
     for (field, _) in port_fields(&gateway) {
-        let on_nodes = |(of, taken): &(&str, &NodePort)| {
-            *of == field && nodes.iter().any(|node| node.as_str() == taken.node)
+        let on_nodes = |(used_field, taken): &(&str, &NodePort)| {
+            *used_field == field && nodes.iter().any(|node| node.as_str() == taken.node)
         };
         if let Some((_, taken)) = taken_ports(service, used).into_iter().find(on_nodes) {
             let message = format!(
@@ -44,7 +44,7 @@ pub fn taken_ports<'a>(
     service: &JointInferenceService,
     used: &'a [NodePort],
 ) -> Vec<(&'static str, &'a NodePort)> {
-    let age = Age::of(&service.metadata);
+    let age = Age::from_metadata(&service.metadata);
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
     let named = service.spec.edge_worker.inference_model.as_ref();
     let named = named.map(|model| format!("{namespace}/{}", model.name));

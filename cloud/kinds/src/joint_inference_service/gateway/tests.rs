@@ -207,9 +207,9 @@ fn gateway_of_a_chain_has_an_identity_and_time_for_the_next_one() {
     let (mut s, mut f) = (fixtures::assistant(), fixtures::assistant_facts());
     other_service(&mut s, &mut f, Some(|_| {}));
     s.metadata.uid = Some("0a1b2c3d-4e5f-6789-abcd-ef0123456789".to_owned());
-    let found = config(&s, &f);
-    assert_eq!(found["id"], "0a1b2c3d4e5f");
-    assert_eq!(found["timeouts"], serde_json::json!({"cloudFirstByte": "2m"}));
+    let gateway = config(&s, &f);
+    assert_eq!(gateway["id"], "0a1b2c3d4e5f");
+    assert_eq!(gateway["timeouts"], serde_json::json!({"cloudFirstByte": "2m"}));
     cloud_inference_model(&mut s, &mut f, "vllm");
     s.spec.cloud_worker.service = None;
     let alone = config(&s, &f);
@@ -254,9 +254,9 @@ fn url_of_the_gateway_is_known_for_one_node() {
     s.spec.gateway = Some(Box::new(Gateway { expose: Some(true), ..Gateway::default() }));
     assert_eq!(url(&s, &f).unwrap(), "http://192.0.2.10:8080");
     let service_url = |s: &JointInferenceService, f: &ServiceFacts| address(s, f).service_url;
-    let found = service_url(&s, &f).unwrap();
-    assert!(found.starts_with("http://assistant-edge-"), "{found}");
-    assert!(found.ends_with(".default.svc.cluster.local:8080"), "{found}");
+    let exposed_url = service_url(&s, &f).unwrap();
+    assert!(exposed_url.starts_with("http://assistant-edge-"), "{exposed_url}");
+    assert!(exposed_url.ends_with(".default.svc.cluster.local:8080"), "{exposed_url}");
     f.edge_node = Some(fixtures::node("edge0", &[("node-role.kubernetes.io/edge", "")]));
     assert_eq!(url(&s, &f), None, "its address is not known");
     assert_eq!(service_url(&s, &f), None, "the Service has no address");

@@ -469,11 +469,11 @@ mod tests {
     /// A candidate whose metric has one of three data, of which one is unknown.
     fn any_data((number, (metric, data, updated)): (usize, (f64, u8, i64))) -> Candidate {
         let name = format!("m{number}");
-        let of = match data {
+        let base = match data {
             0 => candidate(&name, metric),
             data => measured_with(&name, metric, &data.to_string()),
         };
-        Candidate { updated: Some(at(updated)), ..of }
+        Candidate { updated: Some(at(updated)), ..base }
     }
 
     /// Uniform numbers from -1 to 1 (splitmix64). Faster than strategies for a million steps.
@@ -526,10 +526,10 @@ mod tests {
             let name = format!("m{current}");
             let known = Current { name: &name, since: at(0) };
             let choice = choose_model(&models, Some(known), &accuracy(), at(10_000)).unwrap();
-            let of = |name: &str| models.iter().find(|it| it.name == name);
-            let chosen = of(&choice.name).unwrap();
+            let by_name = |name: &str| models.iter().find(|it| it.name == name);
+            let chosen = by_name(&choice.name).unwrap();
             if let Some((SelectionCause::Better, _)) = choice.switch {
-                let before = of(&name).unwrap();
+                let before = by_name(&name).unwrap();
                 prop_assert_eq!(identity(chosen), identity(before));
                 prop_assert!(chosen.metric > before.metric);
             }

@@ -43,7 +43,7 @@ pub fn node_ports(
     let of_other: Vec<u16> =
         existing(other, facts).into_iter().flat_map(ports::model_ports).collect();
     let existing = existing(role, facts);
-    let age = existing.map(|existing| Age::of(&existing.metadata)).unwrap_or_default();
+    let age = existing.map(|existing| Age::from_metadata(&existing.metadata)).unwrap_or_default();
     let is_lost = |port: &u16| {
         used.iter().any(|used| used.port == *port && used.age < age)
             || (role == Role::Cloud && of_other.contains(port))

@@ -85,11 +85,11 @@ mod tests {
     #[test]
     fn version_changes_with_the_file_and_not_with_other_parts_of_the_model() {
         let service = fixtures::assistant();
-        let of = |model: &Model, existing: Option<&InferenceModel>| {
+        let version_of = |model: &Model, existing: Option<&InferenceModel>| {
             version(&service, Role::Edge, model, existing)
         };
         let first = model(|_| ());
-        assert_eq!(of(&first, None), "3");
+        assert_eq!(version_of(&first, None), "3");
         let spec = InferenceModelSpec {
             manifest: vec![InferenceModelFile {
                 version: Some("2".to_owned()),
@@ -99,16 +99,16 @@ mod tests {
             ..InferenceModelSpec::default()
         };
         let existing = InferenceModel::new("assistant-edge", spec);
-        assert_eq!(of(&first, Some(&existing)), "2", "only the placement changed");
+        assert_eq!(version_of(&first, Some(&existing)), "2", "only the placement changed");
         let other = model(|model| model.spec.sha256sum = Some("ab".repeat(32)));
-        assert_eq!(of(&other, Some(&existing)), "3");
+        assert_eq!(version_of(&other, Some(&existing)), "3");
         let other = model(|model| model.spec.model_url = "http://h/other.gguf".to_owned());
-        assert_eq!(of(&other, Some(&existing)), "3");
+        assert_eq!(version_of(&other, Some(&existing)), "3");
         let another = model(|model| {
             model.spec.model_url = "http://h/another.gguf".to_owned();
             model.metadata.generation = Some(1);
         });
-        assert_eq!(of(&another, Some(&existing)), "3", "above the version that is served");
+        assert_eq!(version_of(&another, Some(&existing)), "3", "above the version that is served");
     }
 
     #[test]
@@ -123,21 +123,25 @@ mod tests {
         });
         assert_eq!(served_name(&service), service.metadata.name);
         let first = model(|_| ());
-        let of = |model: &Model| version(&service, Role::Edge, model, None);
-        assert_eq!(of(&first), file_version(&first));
-        assert!(of(&first).parse::<i64>().is_ok_and(|number| number > 0), "{}", of(&first));
+        let version_of = |model: &Model| version(&service, Role::Edge, model, None);
+        assert_eq!(version_of(&first), file_version(&first));
+        assert!(
+            version_of(&first).parse::<i64>().is_ok_and(|number| number > 0),
+            "{}",
+            version_of(&first)
+        );
         let placed = model(|model| {
             model.spec.placement = Some(Box::default());
             model.metadata.generation = Some(9);
         });
-        assert_eq!(of(&placed), of(&first));
+        assert_eq!(version_of(&placed), version_of(&first));
         let others = [
             model(|model| model.metadata.uid = Some("another".to_owned())),
             model(|model| model.spec.model_url.push('x')),
             model(|model| model.spec.sha256sum = Some("cd".repeat(32))),
         ];
         for other in others {
-            assert_ne!(of(&other), of(&first));
+            assert_ne!(version_of(&other), version_of(&first));
         }
     }
 }

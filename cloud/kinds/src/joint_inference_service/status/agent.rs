@@ -212,7 +212,7 @@ mod tests {
             node: &"edge0".parse().unwrap(),
             agent: AgentState { presence, settled },
             report,
-            published: Some(&ContentHash::of(&"this spec")),
+            published: Some(&ContentHash::compute(&"this spec")),
             connected: true,
             delay,
         })
@@ -321,15 +321,15 @@ mod tests {
 
     #[test]
     fn report_on_an_earlier_spec_is_not_the_state_of_this_one() {
-        let of = |spec: Option<&str>, state: &str| {
-            let hash = spec.map(|spec| ContentHash::of(&spec));
+        let brief_for = |spec: Option<&str>, state: &str| {
+            let hash = spec.map(|spec| ContentHash::compute(&spec));
             let report = StatusReport { hash, ..report("w", state, "") };
             brief_worker(&by_agent(Presence::Online, true, Some(&report)))
         };
-        assert_eq!(of(Some("this spec"), "Running").0, "running");
-        assert_eq!(of(None, "Running").0, "running", "an agent of an earlier version");
+        assert_eq!(brief_for(Some("this spec"), "Running").0, "running");
+        assert_eq!(brief_for(None, "Running").0, "running", "an agent of an earlier version");
         for state in ["Running", "Failed"] {
-            let (brief, message) = of(Some("an earlier spec"), state);
+            let (brief, message) = brief_for(Some("an earlier spec"), state);
             assert_eq!(brief, "waiting", "{state}");
             assert!(message.contains("node edge0 has an earlier version of the spec"), "{message}");
         }
@@ -340,12 +340,12 @@ mod tests {
         let rejected = r#", "rejected": {"count": 12, "reason": "not JSON"}"#;
         let report = report("w", "Running", rejected);
         let refused = RefusedCounters { count: 2, reason: "impossible".to_owned() };
-        let found = rejected_reports(&"edge0".parse().unwrap(), Some(&report), Some(&refused));
+        let listed = rejected_reports(&"edge0".parse().unwrap(), Some(&report), Some(&refused));
         let brief = |it: &RejectedReports| {
             format!("{} {:?} {} {}", it.node, it.worker.as_deref(), it.count, it.reason)
         };
         assert_eq!(
-            found.iter().map(brief).collect::<Vec<_>>(),
+            listed.iter().map(brief).collect::<Vec<_>>(),
             [r#"edge0 Some("w") 12 not JSON"#, "edge0 None 2 impossible"]
         );
     }

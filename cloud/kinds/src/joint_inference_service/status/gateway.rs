@@ -44,7 +44,7 @@ pub fn next_gateway(
         return Some(Box::new(GatewayStatus { url, service_url, ..(**before).clone() }));
     }
     let gateways: Vec<Gateway<'_>> =
-        observed.edges.iter().filter_map(|edge| Gateway::of(edge, reports)).collect();
+        observed.edges.iter().filter_map(|edge| Gateway::from_edge(edge, reports)).collect();
     let GatewayAddress { url, grpc_url, service_url, protocol } = match &observed.gateway_address {
         Some(address) => address.clone(),
         None if gateways.is_empty() => return None,
@@ -119,7 +119,7 @@ struct Gateway<'a> {
 }
 
 impl<'a> Gateway<'a> {
-    fn of(edge: &'a EdgeObservation, reports: &[AgentCounters]) -> Option<Self> {
+    fn from_edge(edge: &'a EdgeObservation, reports: &[AgentCounters]) -> Option<Self> {
         let of_node = reports.iter().filter(|report| report.node == edge.node);
         let shadows =
             of_node.map(|report| report.counters.shadow_number).fold(0, u64::saturating_add);
@@ -131,9 +131,9 @@ impl<'a> Gateway<'a> {
 /// The value of all gateways, if it is the same.
 fn common<T: PartialEq>(
     gateways: &[Gateway<'_>],
-    of: impl Fn(&GatewayReport) -> Option<T>,
+    field: impl Fn(&GatewayReport) -> Option<T>,
 ) -> Option<T> {
-    let mut values = gateways.iter().map(|gateway| of(gateway.report));
+    let mut values = gateways.iter().map(|gateway| field(gateway.report));
     let first = values.next()?;
     values.all(|value| value == first).then_some(first)?
 }
@@ -141,18 +141,21 @@ fn common<T: PartialEq>(
 /// The mean of a figure, weighted by the number of compared samples.
 fn weighted(
     gateways: &[Gateway<'_>],
-    of: impl Fn(&GatewayReport) -> Option<Figure>,
+    figure: impl Fn(&GatewayReport) -> Option<Figure>,
 ) -> Option<Figure> {
     average(gateways.iter().filter_map(|gateway| {
         #[expect(clippy::cast_precision_loss, reason = "a weight")]
         let weight = gateway.shadows.max(1) as f64;
-        Some((of(gateway.report)?.get(), weight))
+        Some((figure(gateway.report)?.get(), weight))
     }))
 }
 
 /// The mean of a figure.
-fn mean(gateways: &[Gateway<'_>], of: impl Fn(&GatewayReport) -> Option<Figure>) -> Option<Figure> {
-    average(gateways.iter().filter_map(|gateway| Some((of(gateway.report)?.get(), 1.0))))
+fn mean(
+    gateways: &[Gateway<'_>],
+    figure: impl Fn(&GatewayReport) -> Option<Figure>,
+) -> Option<Figure> {
+    average(gateways.iter().filter_map(|gateway| Some((figure(gateway.report)?.get(), 1.0))))
 }
 
 fn average(values: impl Iterator<Item = (f64, f64)>) -> Option<Figure> {

@@ -38,7 +38,7 @@ pub fn observe(
 ) -> ModelObservation {
     let generation = model.metadata.generation;
     let (mut rows, changes) = context.object_state(model, |state| state.memory.take(generation));
-    let file = File::of(model);
+    let file = File::from_model(model);
     let unread = update(&mut rows, changes, key, &placed.nodes, context);
     let reports = Reports { model, key, file: &file, context };
     // Not one lock for all: reports of nodes must not wait for it.
@@ -106,7 +106,7 @@ struct File {
 }
 
 impl File {
-    fn of(model: &Model) -> Self {
+    fn from_model(model: &Model) -> Self {
         Self {
             url: model.spec.model_url.trim().to_owned(),
             sha256: model.spec.sha256sum.as_ref().map(|sum| sum.trim().to_ascii_lowercase()),

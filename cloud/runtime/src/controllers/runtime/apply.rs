@@ -66,7 +66,7 @@ pub async fn apply_service<O: Kind>(
     let store = context.caches().services.store();
     Ok(match apply_one(context.client(), owner, Some(store), service).await? {
         ObjectOutcome::Done(applied) => Some(Applied {
-            desired: ContentHash::of(service),
+            desired: ContentHash::compute(service),
             versions: vec![version(applied.object.meta())],
         }),
         ObjectOutcome::NameTaken(_) => None,
@@ -95,7 +95,7 @@ pub async fn apply<O: Kind>(
     if objects.is_none() && *others == OwnedObjects::default() {
         return Ok(WorkloadOutcome::Done { applied: None, created: None });
     }
-    let desired = ContentHash::of(&(
+    let desired = ContentHash::compute(&(
         objects.map(|objects| (&objects.deployment, &objects.service)),
         others.exposed.as_ref().map(|exposed| (&exposed.service, &exposed.endpoints)),
         &others.models,
@@ -166,7 +166,7 @@ fn cached_versions(
 
 /// Whether `object` is what was applied, and its cached version, if any, the applied one.
 fn is_still<K: Serialize>(before: &Applied, object: &K, cached: Option<String>) -> bool {
-    before.desired == ContentHash::of(object) && is_unchanged(&[cached], &before.versions)
+    before.desired == ContentHash::compute(object) && is_unchanged(&[cached], &before.versions)
 }
 
 /// Whether no cached object is another one than that which was applied. An object that is not
@@ -223,7 +223,7 @@ where
             .get_opt(&name)
             .await
             .map_err(Error::api(format!("get {object}")))?
-            .map(|found| found.meta().clone()),
+            .map(|it| it.meta().clone()),
     };
     let params = PatchParams::apply(FIELD_MANAGER);
     let mut desired = desired.clone();

@@ -258,8 +258,8 @@ enum Step {
 
 /// Waits until the cache has the spec of the object. A reconcile may have changed its status since.
 async fn with_generation_of(context: &Context, expected: &Dataset) -> Arc<Dataset> {
-    let is_expected = |found: &Arc<Dataset>| {
-        found.uid() == expected.uid() && found.meta().generation == expected.meta().generation
+    let is_expected = |cached: &Arc<Dataset>| {
+        cached.uid() == expected.uid() && cached.meta().generation == expected.meta().generation
     };
     loop {
         let cached = context.caches().get::<Dataset>("default", &expected.name_any());

@@ -99,7 +99,7 @@ impl WriteBudget {
         let (rate, has_token) = (self.rate, self.tokens >= self.needed(class));
         let line = self.line(class);
         let until = match ticket {
-            Some(Ticket(of, until)) if of == class => until,
+            Some(Ticket(earlier, until)) if earlier == class => until,
             _ if line.waiting.is_empty() && has_token => {
                 self.tokens -= tokens(cost(bytes));
                 return Ok(());

@@ -78,7 +78,7 @@ fn datasets(
     namespace: &str,
     caches: &Caches,
 ) -> BTreeMap<String, Arc<Dataset>> {
-    let current = model.status.as_ref().and_then(CurrentRun::of);
+    let current = model.status.as_ref().and_then(CurrentRun::from_status);
     let of_run = current.iter().flat_map(|current| current.frozen.datasets());
     let named = used_datasets(model).chain(of_run.map(ObjectName::as_str));
     let named = named.filter_map(|name| caches.get::<Dataset>(namespace, name));

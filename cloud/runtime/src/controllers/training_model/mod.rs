@@ -67,9 +67,9 @@ impl Controller for TrainingModel {
         let (namespace, name) = (self.namespace().unwrap_or_default(), self.name_any());
         let (notified, own) = (context.clone(), uid.to_owned());
         let notify = move || {
-            let found = notified.caches().get::<Self>(&namespace, &name);
-            match found.filter(|found| found.metadata.uid.as_deref() == Some(&*own)) {
-                Some(found) => notified.enqueue(&*found),
+            let model = notified.caches().get::<Self>(&namespace, &name);
+            match model.filter(|model| model.metadata.uid.as_deref() == Some(&*own)) {
+                Some(model) => notified.enqueue(&*model),
                 // It was deleted during a gap of the watch.
                 None => notified.aggregators().forget(&own),
             }

@@ -46,7 +46,7 @@ pub fn observe(
     let output = output.and_then(model_named);
     let initial = model.spec.initial_weights.as_ref().and_then(|weights| weights.model.as_ref());
     let initial = initial.and_then(|reference| model_named(&reference.name));
-    let current = model.status.as_ref().and_then(CurrentRun::of);
+    let current = model.status.as_ref().and_then(CurrentRun::from_status);
     let active = current.iter().filter(|current| !current.is_over);
     let fleet = context.fleet();
     let nodes = active.flat_map(|current| current.frozen.nodes()).map(|node| {
@@ -120,7 +120,7 @@ pub fn aggregator_task(
 ) -> AggregatorTask {
     let uid = model.metadata.uid.as_deref().unwrap_or_default();
     let status = model.status.clone().unwrap_or_default();
-    let current = CurrentRun::of(&status);
+    let current = CurrentRun::from_status(&status);
     let view = context.aggregators().view(uid);
     let state = view.state.as_deref().filter(|state| state.run == 0 || state.uid == uid);
     let (keys, tasks, is_settled) = {
@@ -190,7 +190,7 @@ fn reported(
     let (fleet, now) = (context.fleet(), context.fleet_now());
     let report = fleet.report(node, key, &valid.metadata.uid);
     let report = report.and_then(|report| report.aggregator.as_deref()).cloned();
-    let found = AggregatorNode {
+    let aggregator = AggregatorNode {
         name: node.clone(),
         exists: context.caches().node(node.as_str()).is_some(),
         agent: fleet.agent(node, now),
@@ -198,7 +198,7 @@ fn reported(
         report: report.clone(),
     };
     ReportedAggregator {
-        problem: on_node::problem(&found, valid.aggregator.address.as_deref()),
+        problem: on_node::problem(&aggregator, valid.aggregator.address.as_deref()),
         report: report.unwrap_or_default(),
     }
 }

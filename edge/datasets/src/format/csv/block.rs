@@ -42,7 +42,7 @@ fn count_blocks<S: Simd>(
     delimiter: u8,
 ) -> (u64, CsvPosition) {
     let mut records = 0;
-    let mut start = BlockStart::of(at);
+    let mut start = BlockStart::from_position(at);
     for block in blocks {
         if let Some((ends, next)) = count_block(simd, block, start, delimiter) {
             records += ends;
@@ -50,7 +50,7 @@ fn count_blocks<S: Simd>(
         } else {
             let (ends, at) = count_bytewise(block, start.at(), delimiter);
             records += ends;
-            start = BlockStart::of(at);
+            start = BlockStart::from_position(at);
         }
     }
     (records, start.at())
@@ -71,7 +71,7 @@ struct BlockStart {
 }
 
 impl BlockStart {
-    fn of(at: CsvPosition) -> Self {
+    fn from_position(at: CsvPosition) -> Self {
         Self {
             within: if at == CsvPosition::Quoted { u64::MAX } else { 0 },
             after_break: u64::from(at == CsvPosition::RecordStart),
@@ -183,9 +183,9 @@ mod tests {
     fn block_with_a_literal_quote_is_not_counted_by_bits() {
         let mut block = [b'a'; BLOCK];
         (block[10], block[20]) = (b'"', b'\n');
-        let counted = |block| dispatch!(Level::new(), simd => count_block(simd, &block, BlockStart::of(CsvPosition::RecordStart), b','));
+        let counted = |block| dispatch!(Level::new(), simd => count_block(simd, &block, BlockStart::from_position(CsvPosition::RecordStart), b','));
         assert_eq!(counted(block), None);
         block[9] = b',';
-        assert_eq!(counted(block), Some((0, BlockStart::of(CsvPosition::Quoted))));
+        assert_eq!(counted(block), Some((0, BlockStart::from_position(CsvPosition::Quoted))));
     }
 }

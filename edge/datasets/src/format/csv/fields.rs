@@ -61,11 +61,11 @@ impl LabelColumn {
     }
 
     pub(super) fn find(&mut self, names: &[String]) -> Result<(), DatasetError> {
-        let found = match &self.wanted {
+        let position = match &self.wanted {
             CsvColumn::Index(index) => (*index < names.len()).then_some(*index),
             CsvColumn::Name(wanted) => names.iter().position(|name| name == wanted),
         };
-        self.index = found.ok_or_else(|| DatasetError::NoSuchColumn {
+        self.index = position.ok_or_else(|| DatasetError::NoSuchColumn {
             column: match &self.wanted {
                 CsvColumn::Index(index) => index.to_string(),
                 CsvColumn::Name(name) => format!("{name:?}"),

@@ -186,7 +186,7 @@ impl Director {
         let Exchange { gateway, service, answers, .. } = &self.exchange;
         // Keeping the edge's stream back takes nothing from the cloud's time.
         let total = clock::now() + service.config.cloud_total();
-        self.cloud.deadline = Deadline::of(total, self.client_deadline);
+        self.cloud.deadline = Deadline::earliest(total, self.client_deadline);
         // Then a stream that breaks leaves the fallback.
         let is_held = service.config.streaming == Streaming::Buffer;
         let ask = async {

@@ -96,7 +96,7 @@ pub struct Reply {
 
 impl Reply {
     /// Reads the answer in a body.
-    pub fn of(body: &[u8]) -> Self {
+    pub fn from_body(body: &[u8]) -> Self {
         let mut reply = Self::default();
         reply.add(body);
         reply
@@ -153,7 +153,7 @@ impl Reply {
         let tokens = self.of_text().iter().zip(&tops);
         let tokens: Vec<Token<'_>> =
             tokens.map(|(token, top)| Token { logprob: token.logprob, top }).collect();
-        signal.of(&tokens)
+        signal.confidence(&tokens)
     }
 
     /// The tokens that make up the text; all of them if the text cannot be found in them.
@@ -211,7 +211,7 @@ pub fn is_answer(body: &[u8]) -> bool {
 
 /// Returns the text of an answer; `None` if the body is not one.
 pub fn text(body: &[u8]) -> Option<String> {
-    is_answer(body).then(|| Reply::of(body).text)
+    is_answer(body).then(|| Reply::from_body(body).text)
 }
 
 #[cfg(test)]
@@ -232,7 +232,7 @@ mod tests {
     }
 
     fn mean(body: &[u8]) -> Signal {
-        Reply::of(body).signal(&TokenSignal::Mean)
+        Reply::from_body(body).signal(&TokenSignal::Mean)
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
         let body = json!({"choices": [{"message": {"content": "Yes"}, "finish_reason": "length",
             "logprobs": {"content": [yes]}}]});
         let choice = TokenSignal::Choice(vec!["yes".to_owned(), "no".to_owned()]);
-        let confidence = Reply::of(body.to_string().as_bytes()).signal(&choice).unwrap();
+        let confidence = Reply::from_body(body.to_string().as_bytes()).signal(&choice).unwrap();
         assert!((confidence - 0.75).abs() < 1e-9, "{confidence}");
     }
 
@@ -274,13 +274,13 @@ mod tests {
             "top_logprobs": [{"a": (0.6_f64).ln(), "x": (0.2_f64).ln()}, {"b": (0.6_f64).ln(), "y": (0.2_f64).ln()}]}}]});
         let body = body.to_string().into_bytes();
         assert!((mean(&body).unwrap() - 0.5).abs() < 1e-9);
-        let margin = Reply::of(&body).signal(&TokenSignal::Margin).unwrap();
+        let margin = Reply::from_body(&body).signal(&TokenSignal::Margin).unwrap();
         assert!((margin - 0.4).abs() < 1e-9);
     }
 
     #[test]
     fn parts_of_a_stream_are_the_whole_answer() {
-        let whole = Reply::of(&chat("Paris", &[("Par", 0.5), ("is", 0.25)], "stop"));
+        let whole = Reply::from_body(&chat("Paris", &[("Par", 0.5), ("is", 0.25)], "stop"));
         let mut streamed = Reply::default();
         for (token, p) in [("Par", 0.5_f64), ("is", 0.25)] {
             let part = json!({"choices": [{"index": 0, "delta": {"content": token},

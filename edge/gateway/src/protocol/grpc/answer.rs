@@ -46,11 +46,11 @@ impl Answer {
     /// The scores in the named output, or in the first that fits.
     pub fn scores(&self, output: Option<&str>, rows: usize) -> Scores {
         let mut outputs = self.message.outputs.iter();
-        let found = outputs.position(|candidate| match output {
+        let position = outputs.position(|candidate| match output {
             Some(name) => candidate.name == name,
             None => tensor::fits(&candidate.datatype, &candidate.shape),
         });
-        let scores = found.and_then(|index| {
+        let scores = position.and_then(|index| {
             let output = &self.message.outputs[index];
             let numbers = tensor::numbers(&output.datatype, &self.data(index)?)?;
             tensor::scores(&numbers, &output.shape, rows)
@@ -104,15 +104,17 @@ impl Answer {
     /// without contents is left out.
     pub fn tensors(&self, row: Option<usize>, rows: usize) -> Vec<TensorRow<'_>> {
         let tensor = |(index, output): (usize, &'_ InferOutputTensor)| {
-            let (data, of) = (self.data(index)?, &output.shape);
-            let row = row.filter(|_| of.first().is_some_and(|n| usize::try_from(*n) == Ok(rows)));
-            let element = Element::of(&output.datatype);
-            let found = element.and_then(|element| Rows::binary(&data, of, element).ok());
+            let (data, dimensions) = (self.data(index)?, &output.shape);
+            let row =
+                row.filter(|_| dimensions.first().is_some_and(|n| usize::try_from(*n) == Ok(rows)));
+            let element = Element::from_datatype(&output.datatype);
+            let binary_rows =
+                element.and_then(|element| Rows::binary(&data, dimensions, element).ok());
             Some(TensorRow {
                 name: output.name.clone().into(),
                 datatype: output.datatype.clone().into(),
-                shape: shape(of, row),
-                values: Values::Binary(part(&data, found.as_ref(), row).to_vec().into()),
+                shape: shape(dimensions, row),
+                values: Values::Binary(part(&data, binary_rows.as_ref(), row).to_vec().into()),
             })
         };
         self.message.outputs.iter().enumerate().filter_map(tensor).collect()
@@ -132,7 +134,7 @@ impl Answer {
         if output.datatype != other.datatype || output.shape.get(1..)? != other.shape.get(1..)? {
             return None;
         }
-        let element = Element::of(&output.datatype)?;
+        let element = Element::from_datatype(&output.datatype)?;
         let (edge, cloud) = (self.data(index)?, cloud.data(place)?);
         let merged = || {
             let edge_rows = Rows::binary(&edge, &output.shape, element)?;

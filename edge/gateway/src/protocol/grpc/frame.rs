@@ -12,12 +12,12 @@ pub enum FrameError {
     #[error("the message is compressed, without grpc-encoding")]
     Compressed,
     /// The length in the frame is not that of the message.
-    #[error("the message has {claimed} bytes by its frame, but {found} bytes follow")]
+    #[error("the message has {claimed} bytes by its frame, but {actual} bytes follow")]
     Length {
         /// Length of the message according to the frame, in bytes.
         claimed: u32,
         /// Number of bytes after the frame.
-        found: usize,
+        actual: usize,
     },
     /// The body ends within the frame.
     #[error("the body has {0} bytes; the frame of a message has 5")]
@@ -41,7 +41,7 @@ pub fn message(mut body: Bytes) -> Result<Bytes, FrameError> {
     let flag = body.get_u8();
     let claimed = body.get_u32();
     if usize::try_from(claimed) != Ok(body.len()) {
-        return Err(FrameError::Length { claimed, found: body.len() });
+        return Err(FrameError::Length { claimed, actual: body.len() });
     }
     if flag == 0 { Ok(body) } else { Err(FrameError::Compressed) }
 }

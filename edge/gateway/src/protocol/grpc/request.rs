@@ -47,7 +47,7 @@ impl Target {
     ///
     /// # Errors
     /// The message cannot be read.
-    pub fn of(message: &Bytes) -> Result<Self, Malformed> {
+    pub fn from_message(message: &Bytes) -> Result<Self, Malformed> {
         Self::decode(message.clone()).map_err(|error| Malformed::Message(error.to_string()))
     }
 }
@@ -181,7 +181,7 @@ fn raw_contents(message: &ModelInferRequest) -> Result<Option<Vec<Bytes>>, Malfo
     }
     let mut all = Vec::with_capacity(inputs.len());
     for input in inputs {
-        if neptune_cascade::rows::Element::of(&input.datatype).is_none() {
+        if neptune_cascade::rows::Element::from_datatype(&input.datatype).is_none() {
             return Ok(None);
         }
         let typed = input.contents.as_ref();

@@ -101,7 +101,7 @@ fn methods_are_known_by_their_path() {
 #[test]
 fn model_is_renamed_for_the_cloud_without_the_version() {
     let body = request(vec![input("x", "BOOL", &[2])], vec![vec![1, 0]]);
-    let target = Target::of(&body.body).unwrap();
+    let target = Target::from_message(&body.body).unwrap();
     assert_eq!((&*target.model_name, &*target.model_version), ("small", "3"));
     let part = Request::parse(&body, Some("p"), Some("big")).unwrap().unwrap();
     assert_eq!((part.rows(), part.added(), part.edge_body()), (2, None, None));
@@ -115,7 +115,7 @@ fn model_is_renamed_for_the_cloud_without_the_version() {
             (&[shape][..], data)
         );
     }
-    let pinned = Target::of(&renamed(&body, "other", true).unwrap().body).unwrap();
+    let pinned = Target::from_message(&renamed(&body, "other", true).unwrap().body).unwrap();
     assert_eq!((&*pinned.model_name, &*pinned.model_version), ("other", "3"));
 }
 
@@ -262,7 +262,7 @@ proptest! {
         let hard = Selection::new(&mask);
         let tensors = request(vec![input("x", datatype, &shape)], vec![data]);
         for payload in [Payload::from(bytes), answer(&tensors), tensors] {
-            let _ = (Target::of(&payload.body), renamed(&payload, "m", true));
+            let _ = (Target::from_message(&payload.body), renamed(&payload, "m", true));
             if let Ok(Some(request)) = Request::parse(&payload, Some("y"), None) {
                 let _ = (request.cloud_body(&hard), request.edge_body());
             }

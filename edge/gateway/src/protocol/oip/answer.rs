@@ -81,11 +81,11 @@ impl<'a> Answer<'a> {
 
     /// The scores in the named output, or in the first that fits.
     pub fn scores(&self, output: Option<&str>, rows: usize) -> Scores {
-        let found = self.outputs().iter().find(|candidate| match output {
+        let selected = self.outputs().iter().find(|candidate| match output {
             Some(name) => candidate.text("name") == name,
             None => tensor::fits(&candidate.text("datatype"), &candidate.shape()),
         });
-        let scores = found.and_then(|output| {
+        let scores = selected.and_then(|output| {
             tensor::scores(&output.numbers()?, &output.object.get::<Vec<i64>>("shape")?, rows)
         });
         scores.unwrap_or_else(|| Scores::missing(rows))
@@ -153,7 +153,7 @@ impl<'a> Answer<'a> {
             let datatype = output.text("datatype");
             let values = match output.binary {
                 Some(data) => {
-                    let element = Element::of(&datatype);
+                    let element = Element::from_datatype(&datatype);
                     let rows = element.and_then(|it| Rows::binary(data, &dimensions, it).ok());
                     Values::Binary(part(data, rows.as_ref(), row).into())
                 }
@@ -270,7 +270,7 @@ fn merge_binary(
     [edge_shape, cloud_shape]: [&[i64]; 2],
     selection: &Selection,
 ) -> Option<Result<Merged, RowsError>> {
-    let element = Element::of(datatype)?;
+    let element = Element::from_datatype(datatype)?;
     let merged = || {
         let edge_rows = Rows::binary(edge, edge_shape, element)?;
         let cloud_rows = Rows::binary(cloud, cloud_shape, element)?;

@@ -185,7 +185,7 @@ fn slices<'a>(inputs: &[Object<'_>], tail: &'a [u8]) -> Result<Vec<Option<&'a [u
     if rest.is_empty() {
         return Ok(slices);
     }
-    Err(Malformed::Long { used: tail.len() - rest.len(), found: tail.len() })
+    Err(Malformed::Long { used: tail.len() - rest.len(), actual: tail.len() })
 }
 
 /// Sets the size of binary data.

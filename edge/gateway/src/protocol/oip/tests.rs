@@ -60,8 +60,8 @@ fn rows_are_put_back_flat_or_nested() {
             let merged = edge.merge(&cloud, &selection, "edge,cloud,edge", None).unwrap();
             let merged = Object::parse(merged.json()).unwrap();
             let outputs: Vec<Object<'_>> = merged.get("outputs").unwrap();
-            let found = numbers::flat(outputs[0].raw("data").unwrap()).unwrap();
-            assert_eq!(found, [1.0, 2.0, 9.0, 9.0, 5.0, 6.0]);
+            let data = numbers::flat(outputs[0].raw("data").unwrap()).unwrap();
+            assert_eq!(data, [1.0, 2.0, 9.0, 9.0, 5.0, 6.0]);
             let parameters: Value = merged.get("parameters").unwrap();
             assert_eq!(parameters, json!({"neptune_answered_by": "edge,cloud,edge"}));
         }
@@ -276,8 +276,8 @@ fn merged_answer_keeps_the_form_of_the_edge() {
         assert_eq!(parsed(&merged), expected);
         let edge = Answer::parse(&edge_json).unwrap();
         let merged = edge.merge(&cloud, &hard, "edge,cloud", None).unwrap();
-        let found = parsed(&merged)["outputs"][0]["data"].to_string();
-        let numbers: String = found.chars().filter(|c| !"[]".contains(*c)).collect();
+        let data = parsed(&merged)["outputs"][0]["data"].to_string();
+        let numbers: String = data.chars().filter(|c| !"[]".contains(*c)).collect();
         assert_eq!((&*numbers, merged.is_binary()), ("1.0,2.0,8.0,9.0", false));
     }
     let other = binary(&output("FP64", &[1, 2], Err(16)), &[0; 16]);

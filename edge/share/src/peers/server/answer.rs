@@ -59,7 +59,7 @@ pub async fn answer(
         }
         Some(Route::Get(digest)) => {
             return match find(shared, &digest, &node) {
-                Ok(found) => content(shared, (pin, &node, meter), &request, &digest, found).await,
+                Ok(stored) => content(shared, (pin, &node, meter), &request, &digest, stored).await,
                 Err(availability) => absent(availability),
             };
         }

@@ -177,38 +177,41 @@ async fn each_state_of_edgemesh_has_its_cause() {
         ("relay away at the start", Names::Refuse, Proxy::Drops, &here),
     ];
     join_all(states.iter().map(async |(state, names, proxy, expected)| {
-        let found = findings(names, *proxy, true).await;
-        assert_eq!(found[0].level, Level::Error, "{state}: {found:?}");
+        let reported = findings(names, *proxy, true).await;
+        assert_eq!(reported[0].level, Level::Error, "{state}: {reported:?}");
         let help = format!("hard samples do not reach the cloud; {}", listed(expected));
-        assert_eq!(found[0].help.as_deref(), Some(&*help), "{state}: {found:?}");
+        assert_eq!(reported[0].help.as_deref(), Some(&*help), "{state}: {reported:?}");
         // The line about EdgeMesh does not contradict the one above.
         let is_here = expected[0] == C::AgentHangs || expected.contains(&C::AgentStarting);
-        assert_eq!(found[1].level == Level::Ok, !is_here, "{state}: {found:?}");
+        assert_eq!(reported[1].level == Level::Ok, !is_here, "{state}: {reported:?}");
     }))
     .await;
 }
 
 #[tokio::test]
 async fn label_of_the_service_is_named_where_edgemesh_knows_its_name() {
-    let found = findings(&Names::Know(CLUSTER_IP), Proxy::Drops, true).await;
-    let help = found[0].help.as_deref().unwrap();
+    let reported = findings(&Names::Know(CLUSTER_IP), Proxy::Drops, true).await;
+    let help = reported[0].help.as_deref().unwrap();
     assert!(help.contains("(1) EdgeMesh has no rule for the Service: remove the label"), "{help}");
 }
 
 #[tokio::test]
 async fn answer_of_an_address_that_the_service_had_before_is_a_warning() {
-    let found = findings(&Names::Know(OTHER_IP), Proxy::Answers, true).await;
-    assert_eq!(found[0].level, Level::Warning);
-    assert!(found[0].seen.ends_with("but EdgeMesh answers 10.96.0.8"), "{found:?}");
-    let found = findings(&Names::Know(CLUSTER_IP), Proxy::Answers, true).await;
-    assert_eq!((found.len(), found[0].level), (1, Level::Ok), "{found:?}");
+    let reported = findings(&Names::Know(OTHER_IP), Proxy::Answers, true).await;
+    assert_eq!(reported[0].level, Level::Warning);
+    assert!(reported[0].seen.ends_with("but EdgeMesh answers 10.96.0.8"), "{reported:?}");
+    let reported = findings(&Names::Know(CLUSTER_IP), Proxy::Answers, true).await;
+    assert_eq!((reported.len(), reported[0].level), (1, Level::Ok), "{reported:?}");
 }
 
 #[tokio::test]
 async fn silent_name_server_of_containers_is_the_agent_of_this_node() {
-    let found = findings(&Names::Silent, Proxy::Hangs, false).await;
-    assert!(found[0].seen.ends_with("127.0.0.1 does not answer within 2 s"), "{found:?}");
-    assert!(found.iter().all(|it| it.help.as_deref().unwrap().contains("edgemesh-agent hangs")));
-    let found = findings(&Names::Know(CLUSTER_IP), Proxy::Answers, false).await;
-    assert!(found[0].seen.contains("answers HTTP 404"), "the name server's address: {found:?}");
+    let reported = findings(&Names::Silent, Proxy::Hangs, false).await;
+    assert!(reported[0].seen.ends_with("127.0.0.1 does not answer within 2 s"), "{reported:?}");
+    assert!(reported.iter().all(|it| it.help.as_deref().unwrap().contains("edgemesh-agent hangs")));
+    let reported = findings(&Names::Know(CLUSTER_IP), Proxy::Answers, false).await;
+    assert!(
+        reported[0].seen.contains("answers HTTP 404"),
+        "the name server's address: {reported:?}"
+    );
 }

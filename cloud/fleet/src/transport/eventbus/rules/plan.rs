@@ -218,7 +218,7 @@ fn name_for(node: &NodeName) -> String {
     if plain.len() < MAX_PLAIN_NAME {
         return plain;
     }
-    let hash = ContentHash::of(&node).to_string();
+    let hash = ContentHash::compute(&node).to_string();
     let digits: String = hash.chars().filter(char::is_ascii_hexdigit).rev().collect();
     let head = plain[..200].trim_end_matches(['.', '-']);
     let mut name = format!("{head}-{digits}");

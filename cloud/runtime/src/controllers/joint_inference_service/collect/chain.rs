@@ -143,13 +143,13 @@ pub fn enqueue_total(
     context: &Context,
 ) {
     let is_same_tier = |before: &&JointInferenceService| {
-        let tier = |of| (other_name(of).map(str::to_owned), upload_goal(of));
+        let tier = |service| (other_name(service).map(str::to_owned), upload_goal(service));
         tier(before) == tier(now)
     };
     let caches = context.caches();
-    let last = |of: &JointInferenceService| {
-        other_name(of)?;
-        last_of_chain(of, caches).filter(|last| total_upload_goal(last).is_some())
+    let last = |service: &JointInferenceService| {
+        other_name(service)?;
+        last_of_chain(service, caches).filter(|last| total_upload_goal(last).is_some())
     };
     if let Some(before) = before.filter(is_same_tier) {
         if counters(before) != counters(now)

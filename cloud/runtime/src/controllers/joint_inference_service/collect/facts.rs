@@ -100,7 +100,7 @@ fn cloud_service(
 fn port(service: &JointInferenceService, caches: &Caches) -> u16 {
     let node = service.spec.cloud_worker.node_name.clone().unwrap_or_default();
     let ports = caches.node_ports(&[node].into());
-    let age = Age::of(&service.metadata);
+    let age = Age::from_metadata(&service.metadata);
     let own = |port: &&NodePort| port.used_for == PortUse::CloudWorker && port.age == age;
     ports.iter().find(own).map_or(0, |port| port.port)
 }
