@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    AgentInstance, ContentHash, Delete, Index, IndexEntry, Insert, ObjectContent, ObjectKey,
-    Revision, Sync,
+    AgentInstance, ContentHash, Delete, Index, IndexEntry, Insert, NodeName, ObjectContent,
+    ObjectKey, Revision, Sync, Topic, TopicPrefix, decode,
 };
 
 /// The objects of a node, as the downstream messages describe them. Reordered messages cannot
@@ -50,6 +50,15 @@ pub enum ReplicaChange {
     Index,
 }
 
+/// Why a message changed nothing although it is not late.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RejectedMessage {
+    /// The index is older than the one of this node: a sync informs the cloud.
+    OlderIndex,
+    /// The message is not valid, or not for this node, for this reason.
+    Invalid(String),
+}
+
 impl Replica {
     /// Restores a replica from stored state.
     pub fn restore(
@@ -74,6 +83,54 @@ impl Replica {
     /// Returns the newest index.
     pub fn index(&self) -> &Index {
         &self.index
+    }
+
+    /// Applies a message of a downstream topic of `node`. Late messages and the clears of retained
+    /// ones change nothing.
+    ///
+    /// # Errors
+    /// [`RejectedMessage`]; the replica is unchanged.
+    pub fn receive(
+        &mut self,
+        topic: &str,
+        payload: &[u8],
+        node: &NodeName,
+        prefix: &TopicPrefix,
+    ) -> Result<Vec<ReplicaChange>, RejectedMessage> {
+        fn invalid(error: impl std::fmt::Display) -> RejectedMessage {
+            RejectedMessage::Invalid(error.to_string())
+        }
+        match Topic::parse(prefix, topic).map_err(invalid)? {
+            Topic::Insert(to, key) if to == *node => {
+                if payload.is_empty() {
+                    // The retained message was cleared; a delete or an index carries the change.
+                    return Ok(Vec::new());
+                }
+                let insert: Insert = decode(payload).map_err(invalid)?;
+                let metadata = &insert.content.metadata;
+                if (&metadata.namespace, &metadata.name) != (&key.namespace, &key.name) {
+                    return Err(invalid(
+                        "metadata.namespace and metadata.name do not match the topic",
+                    ));
+                }
+                Ok(self.insert(&key, insert).into_iter().collect())
+            }
+            Topic::Delete(to, key) if to == *node => {
+                let delete: Delete = decode(payload).map_err(invalid)?;
+                Ok(self.delete(&key, &delete).into_iter().collect())
+            }
+            Topic::Index(to) if to == *node => {
+                if payload.is_empty() {
+                    return Ok(Vec::new());
+                }
+                let index: Index = decode(payload).map_err(invalid)?;
+                if index.revision < self.index.revision {
+                    return Err(RejectedMessage::OlderIndex);
+                }
+                Ok(self.index_received(index))
+            }
+            _ => Err(invalid("not a downstream topic of this node")),
+        }
     }
 
     /// Applies an insert. Returns `None` for a late one, which changes nothing.

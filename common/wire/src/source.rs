@@ -9,8 +9,8 @@ use std::{
 use serde::{Serialize, Serializer};
 
 use crate::{
-    AgentStart, ContentHash, Delete, Index, IndexEntry, Insert, ObjectContent, ObjectKey, Revision,
-    RevisionClock, SortedMap, Sync,
+    AgentStart, ContentHash, Delete, Index, IndexEntry, Insert, NodeName, ObjectContent, ObjectKey,
+    Revision, RevisionClock, SortedMap, Sync, Topic, encode,
 };
 
 /// Maximum number of delete messages in the answer to a sync.
@@ -25,6 +25,17 @@ pub enum DownstreamMessage {
     Delete(ObjectKey, Delete),
     /// Published on the index topic, retained.
     Index(Index),
+}
+
+impl DownstreamMessage {
+    /// The topic and the payload of the message to a node.
+    pub fn encode(&self, node: &NodeName) -> (Topic, Vec<u8>) {
+        match self {
+            Self::Insert(key, insert) => (Topic::Insert(node.clone(), key.clone()), encode(insert)),
+            Self::Delete(key, delete) => (Topic::Delete(node.clone(), key.clone()), encode(delete)),
+            Self::Index(index) => (Topic::Index(node.clone()), encode(index)),
+        }
+    }
 }
 
 /// The content of an object with its hash, as JSON text: a fraction of the memory of a parsed

@@ -8,10 +8,7 @@ use neptune_wire::{PeerRoster, Replica, Resource, Revision};
 use crate::{
     Error,
     config::Config,
-    storage::{
-        Store,
-        receive::{ReceiveOutcome, receive},
-    },
+    storage::{Store, replica::ReceiveOutcome},
 };
 
 /// The objects that the cloud sent, and the desired state derived from them.
@@ -59,6 +56,6 @@ impl DesiredState {
         config: &Config,
         store: &mut Store,
     ) -> Result<ReceiveOutcome, Error> {
-        receive(message, &config.node, &config.prefix, &mut self.replica, store)
+        store.receive(message, &config.node, &config.prefix, &mut self.replica)
     }
 }

@@ -11,11 +11,11 @@ use neptune_edge_engine::event::EngineEvent;
 use neptune_link::{LinkEvent, Message};
 use neptune_program::random::{random, unique_id};
 use neptune_share::peers::ContentEvent;
-use neptune_wire::{WorkerName, WorkerReason};
+use neptune_wire::{WorkerName, WorkerReason, replica::RejectedMessage};
 use tracing::{debug, error, warn};
 
 use super::{Agent, worker_pool::NodeView};
-use crate::{Error, event::AgentEvent, storage::receive::ReceiveOutcome};
+use crate::{Error, event::AgentEvent, storage::replica::ReceiveOutcome};
 
 impl Agent {
     /// # Errors
@@ -130,8 +130,10 @@ impl Agent {
                 self.apply_desired_state();
             }
             Ok(ReceiveOutcome::Known) => {}
-            Ok(ReceiveOutcome::OlderIndex) => self.cloud.resync.request(),
-            Ok(ReceiveOutcome::Rejected(why)) => {
+            Ok(ReceiveOutcome::Rejected(RejectedMessage::OlderIndex)) => {
+                self.cloud.resync.request();
+            }
+            Ok(ReceiveOutcome::Rejected(RejectedMessage::Invalid(why))) => {
                 self.dropped.add_from_cloud(&message.topic, &why);
                 return Ok(());
             }

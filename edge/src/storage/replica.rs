@@ -1,17 +1,54 @@
-//! Stores the desired state: each change of the wire's `Replica`, and the pending status clears.
+//! Stores the desired state: each change that a message of the cloud makes to the wire's `Replica`
+//! before it takes effect, and the pending status clears.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use neptune_link::Message;
 use neptune_wire::{
-    Index, Insert, ObjectKey, Replica, Revision, decode, encode,
-    replica::{ReplicaChange, StoredObject},
+    Index, Insert, NodeName, ObjectKey, Replica, Revision, TopicPrefix, decode, encode,
+    replica::{RejectedMessage, ReplicaChange, StoredObject},
 };
 use rusqlite::{OptionalExtension as _, Transaction, params};
 use tracing::warn;
 
 use crate::{Error, storage::Store};
 
+/// What a message of the cloud changed.
+#[derive(Debug, PartialEq)]
+pub enum ReceiveOutcome {
+    /// These changes are in the replica and in the database.
+    Changed(Vec<ReplicaChange>),
+    /// The message changed nothing.
+    Known,
+    /// The message was dropped.
+    Rejected(RejectedMessage),
+}
+
 impl Store {
+    /// Applies a message to the replica and to the database.
+    ///
+    /// # Errors
+    /// The database cannot be written. The replica is then unchanged.
+    pub fn receive(
+        &mut self,
+        message: &Message,
+        node: &NodeName,
+        prefix: &TopicPrefix,
+        replica: &mut Replica,
+    ) -> Result<ReceiveOutcome, Error> {
+        let before = replica.clone();
+        let changes = match replica.receive(&message.topic, &message.payload, node, prefix) {
+            Ok(changes) if changes.is_empty() => return Ok(ReceiveOutcome::Known),
+            Ok(changes) => changes,
+            Err(rejected) => return Ok(ReceiveOutcome::Rejected(rejected)),
+        };
+        if let Err(error) = self.apply(replica, &changes, &message.payload) {
+            *replica = before;
+            return Err(error);
+        }
+        Ok(ReceiveOutcome::Changed(changes))
+    }
+
     /// The stored objects and index. An object that this version cannot read stays in the database
     /// and is omitted here: the node then lacks an object of its index, and the cloud sends it
     /// again.

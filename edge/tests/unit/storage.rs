@@ -15,11 +15,7 @@ use neptune_agent_core::domain::{
 };
 use neptune_edge::{
     Error,
-    storage::{
-        Store,
-        dataset_record::DatasetRecord,
-        receive::{ReceiveOutcome, receive},
-    },
+    storage::{Store, dataset_record::DatasetRecord, replica::ReceiveOutcome},
 };
 use neptune_link::Message;
 use neptune_wire::{
@@ -56,7 +52,7 @@ fn insert(name: u8, revision: u64, value: u8) -> Insert {
 }
 
 fn receive_one(message: &Message, replica: &mut Replica, store: &mut Store) -> ReceiveOutcome {
-    receive(message, &NODE.parse().unwrap(), &TopicPrefix::default(), replica, store).unwrap()
+    store.receive(message, &NODE.parse().unwrap(), &TopicPrefix::default(), replica).unwrap()
 }
 
 fn downstream_message() -> impl Strategy<Value = Message> {

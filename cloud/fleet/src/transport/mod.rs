@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::Store;
 use neptune_cloud_kinds::kubernetes::nodes::NodeReadiness;
 use neptune_link::{LinkError, Message};
-use neptune_wire::{Batch, NodeName, Sync, Topic, encode, source::DownstreamMessage};
+use neptune_wire::{Batch, NodeName, Sync, source::DownstreamMessage};
 use tokio::sync::mpsc;
 
 use eventbus::Arrival;
@@ -194,18 +194,5 @@ impl TransportEvents {
             Self::Mqtt(events) => events.next().await,
             Self::EventBus(events) => events.recv().await.map(|(event, _room)| event),
         }
-    }
-}
-
-/// The topic and the payload of a message for a node.
-fn encode_message(node: &NodeName, message: &DownstreamMessage) -> (Topic, Vec<u8>) {
-    match message {
-        DownstreamMessage::Insert(key, insert) => {
-            (Topic::Insert(node.clone(), key.clone()), encode(insert))
-        }
-        DownstreamMessage::Delete(key, delete) => {
-            (Topic::Delete(node.clone(), key.clone()), encode(delete))
-        }
-        DownstreamMessage::Index(index) => (Topic::Index(node.clone()), encode(index)),
     }
 }

@@ -47,7 +47,7 @@ use crate::{
     error::Error,
     token_key::TokenKey,
     transport::{
-        Refused, Transport, TransportEvent, TransportEvents, encode_message,
+        Refused, Transport, TransportEvent, TransportEvents,
         eventbus::{
             fleet_rate::{FleetRate, RateChange},
             outbox::QueuedMessage,
@@ -193,7 +193,7 @@ impl EventBus {
         node: &NodeName,
         message: &DownstreamMessage,
     ) -> Result<(), Refused> {
-        let (topic, payload) = encode_message(node, message);
+        let (topic, payload) = message.encode(node);
         let topic = topic.under(&self.0.settings.prefix);
         if payload.len() > MAX_MESSAGE_BYTES {
             let size = payload.len();

@@ -18,7 +18,7 @@ use futures::FutureExt as _;
 use tokio::sync::{Notify, watch};
 
 use crate::transport::{
-    Refused, Transport, TransportEvent, TransportEvents, encode_message,
+    Refused, Transport, TransportEvent, TransportEvents,
     mqtt::{fair::FairQueue, unregistered_nodes::UnregisteredNodes},
 };
 
@@ -98,7 +98,7 @@ impl Mqtt {
             // If it fails, the index deletes the object on the node.
             let _ = self.publish_topic(&retained, Vec::new(), true);
         }
-        let (topic, payload) = encode_message(node, message);
+        let (topic, payload) = message.encode(node);
         self.publish_topic(&topic, payload, !matches!(message, DownstreamMessage::Delete(..)))
     }
 
