@@ -11,7 +11,7 @@
 //! | `backoff`, `domain` | nothing |
 //! | `flood` | nothing |
 //! | `aggregator`, `desired`, `image_gc`, `name_contest`, `observer`, `report`, `supervision` | `domain` |
-//! | `gateway`, `plan` | `domain`, `desired` |
+//! | `downloads`, `gateway`, `plan` | `domain`, `desired` |
 //! | `training` | `domain`, `desired`, `supervision` |
 //! | `model_server` | `domain`, `plan` |
 //! | `worker` | `domain`, `desired`, `plan`, `gateway` |
@@ -22,6 +22,7 @@ pub mod aggregator;
 pub mod backoff;
 pub mod desired;
 pub mod domain;
+pub mod downloads;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixtures;
 pub mod flood;

@@ -8,6 +8,7 @@
 
 mod containers;
 mod doctor;
+mod downloads;
 mod fetch;
 mod models;
 mod peers;
@@ -20,6 +21,7 @@ use neptune_program::logs::LogFlags;
 pub use self::{
     containers::{ContainerArgs, ImageGcArgs},
     doctor::DoctorArgs,
+    downloads::DownloadArgs,
     fetch::FetchArgs,
     models::{ModelArgs, ModelSharing},
     peers::PeerArgs,

@@ -8,7 +8,9 @@ use std::{
 use clap::Args;
 use neptune_program::BrokerFlags;
 
-use super::{ContainerArgs, ImageGcArgs, ModelArgs, ModelSharing, PeerArgs, Transport};
+use super::{
+    ContainerArgs, DownloadArgs, ImageGcArgs, ModelArgs, ModelSharing, PeerArgs, Transport,
+};
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -143,6 +145,8 @@ pub struct RunArgs {
     pub image_gc: ImageGcArgs,
     #[command(flatten)]
     pub models: ModelArgs,
+    #[command(flatten)]
+    pub downloads: DownloadArgs,
     #[command(flatten)]
     pub peers: PeerArgs,
 }

@@ -86,9 +86,7 @@ pub fn peers(args: &PeerArgs, sharing: ModelSharing) -> Result<Option<PeerSettin
         let problem = format!("{} is less than {minimum} bytes per second", args.peer_rate);
         return Err(invalid("--peer-rate", problem, "increase it, or omit --peers-listen"));
     }
-    // A variable that is set and empty counts as not set.
-    let text = args.peers_listen.as_deref().filter(|text| !text.is_empty());
-    let listen = text.map(|text| {
+    let listen = given(args.peers_listen.as_ref()).map(|text| {
         let with_port = || Some(SocketAddr::new(text.parse().ok()?, PEER_PORT));
         let address = text.parse().ok().or_else(with_port);
         address.filter(|it: &SocketAddr| it.port() != 0).ok_or_else(|| {
@@ -113,6 +111,11 @@ pub fn peers(args: &PeerArgs, sharing: ModelSharing) -> Result<Option<PeerSettin
         listen,
         bytes_per_second: args.peer_rate,
     }))
+}
+
+/// The value of an option. A variable that is set and empty counts as not set.
+pub fn given(value: Option<&String>) -> Option<&str> {
+    value.map(String::as_str).filter(|text| !text.is_empty())
 }
 
 pub fn heartbeat(seconds: Option<u32>, is_event_bus: bool) -> Result<Duration, Error> {

@@ -1,5 +1,6 @@
 //! Validates the command line, and converts it to the configuration.
 
+mod downloads;
 mod flags;
 
 use std::{
@@ -20,6 +21,7 @@ use neptune_agent_core::domain::{
     node_context::WorkerBroker, peer_settings::PeerSettings, pulled_image::ImageGcLimits,
 };
 
+use self::downloads::download_limits;
 use self::flags::{
     absolute, advertised_address, broker, check_ca_file, container_defaults, data_dir,
     docker_socket, heartbeat, image_gc, invalid, local_listen, name_servers, node_name, peers,
@@ -118,6 +120,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         captures: absolute("--allow-capture-dir", &args.allow_capture_dir)?,
     };
     let worker_network = worker_network(&args.containers.worker_network, embedded, &local_url)?;
+    let limits = download_limits(&args.downloads)?;
     check_ca_file(&mqtt_url, &local_url, args.broker.mqtt_ca_file.is_some())?;
     Ok(Config {
         node,
@@ -142,6 +145,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         worker_network,
         policy: StorePolicy {
             per_namespace: args.model_sharing == ModelSharing::Namespace,
+            bytes_per_second: limits.bytes_per_second,
             ..policy(&args.models)?
         },
         keep_unused: args.keep_unused,
@@ -297,6 +301,8 @@ mod tests {
             ["--peers-listen", "10.0.0.1:0"],
             ["--peers-listen", "10.0.0.1"],
             ["--peer-rate", "262143"],
+            ["--download-rate", "63KiB"],
+            ["--download-rate", "fast"],
             ["--secret-dir", "/"],
         ] {
             let error = parse(&extra).unwrap_err();

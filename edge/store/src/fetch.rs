@@ -295,8 +295,8 @@ impl FetchTask {
             self.connector = Some(created.await.expect("creating a client does not panic")?);
         }
         let connector = self.connector.as_ref().expect("created above");
-        let received = &self.inventory.origin_bytes;
-        http::download(connector, &object, partial, (&self.progress, received)).await
+        let meter = (&self.progress, &self.inventory.origin);
+        http::download(connector, &object, partial, meter).await
     }
 
     /// Verifies the digest, and moves the artifact to the content store.

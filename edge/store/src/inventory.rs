@@ -6,7 +6,7 @@ use std::{
     fs::{self, File},
     io,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicU64},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::{Duration, SystemTime},
 };
 
@@ -17,6 +17,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::{
     AllowedAddress, ContentKey, Digest, ModelError, StorePolicy,
+    origin_meter::OriginMeter,
     request::{ArtifactRequest, Packaging},
     storage::content_store::{ContentStore, remove_all},
     transfer::local,
@@ -51,8 +52,7 @@ pub struct Inventory {
     pub content: ContentStore,
     partial_locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     in_use: Mutex<HashMap<ContentKey, Weak<Mutex<()>>>>,
-    /// Bytes that servers sent.
-    pub origin_bytes: AtomicU64,
+    pub origin: OriginMeter,
     /// Locked while the store is open.
     _lock: File,
 }
@@ -70,10 +70,10 @@ impl Inventory {
             content: ContentStore::open(&dir)?,
             dir,
             allowed_addresses: policy.allowed_addresses.clone().into(),
+            origin: OriginMeter::new(policy.bytes_per_second),
             policy,
             partial_locks: Mutex::default(),
             in_use: Mutex::default(),
-            origin_bytes: AtomicU64::new(0),
             _lock: lock,
         };
         inventory.remove_leftovers()?;

@@ -28,6 +28,7 @@ mod disk_reserve;
 mod error;
 mod fetch;
 mod inventory;
+mod origin_meter;
 mod peer_download;
 mod peer_fetch;
 mod policy;

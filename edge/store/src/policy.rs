@@ -23,6 +23,9 @@ pub struct StorePolicy {
     /// A server that sends nothing for this time is considered unavailable. Does not limit the
     /// duration of a download. Default: 30 s.
     pub stall_timeout: Duration,
+    /// Bytes per second of all downloads from servers together, not from other nodes. Default: no
+    /// limit.
+    pub bytes_per_second: Option<u64>,
     /// Whether each namespace has files of its own: one that another namespace fetched is not used,
     /// and other nodes are not asked. Default: false.
     pub per_namespace: bool,
@@ -41,6 +44,7 @@ impl Default for StorePolicy {
             s3: S3Config::default(),
             ca_file: None,
             stall_timeout: Duration::from_secs(30),
+            bytes_per_second: None,
             per_namespace: false,
             peers: None,
         }

@@ -6,7 +6,7 @@ use std::{
     fs::{self, File, TryLockError},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, Mutex},
 };
 
 use futures::{
@@ -212,7 +212,7 @@ impl ModelStore {
 
     /// Bytes that servers sent to this process.
     pub fn origin_bytes(&self) -> u64 {
-        self.inventory.origin_bytes.load(Ordering::Relaxed)
+        self.inventory.origin.received()
     }
 
     fn io_error(&self, source: io::Error) -> ModelError {

@@ -1,5 +1,5 @@
-//! Limits of a transfer: the rate of all uploads, and the speed below which the other side is too
-//! slow. Pure: the caller passes the time.
+//! Limits of a transfer: those of all uploads, and the speed below which the other side is too slow.
+//! Pure: the caller passes the time.
 
 use std::time::{Duration, Instant};
 
@@ -21,32 +21,8 @@ pub const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// [`IDLE_TIMEOUT`], after which the server closes it.
 pub const MAX_IDLE: Duration = Duration::from_secs(8);
 
-/// What a bucket that was idle gives at once, as time at its rate.
-const BURST: Duration = Duration::from_millis(250);
-
-/// A rate that all uploads share.
-#[derive(Debug)]
-pub struct RateBucket {
-    bytes_per_second: u64,
-    /// Time at which everything that was taken is paid for.
-    paid_at: Instant,
-}
-
-impl RateBucket {
-    /// Returns a bucket with a rate of at least [`MIN_RATE`].
-    pub fn new(bytes_per_second: u64, now: Instant) -> Self {
-        Self { bytes_per_second: bytes_per_second.max(MIN_RATE), paid_at: now }
-    }
-
-    /// Takes `bytes`. Returns how long to wait before they may be sent.
-    pub fn take(&mut self, bytes: u64, now: Instant) -> Duration {
-        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);
-        let cost = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        let earliest = now.checked_sub(BURST).unwrap_or(now);
-        self.paid_at = self.paid_at.max(earliest) + cost;
-        self.paid_at.saturating_duration_since(now)
-    }
-}
+/// What uploads may send at once after a pause, as time at their rate.
+pub const BURST: Duration = Duration::from_millis(250);
 
 /// Why a transfer is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,45 +71,7 @@ impl SpeedWatch {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
-    use proptest::prelude::*;
-
     use super::*;
-
-    proptest! {
-        #[test]
-        fn bucket_never_exceeds_rate_and_burst(
-            rate in MIN_RATE..1_000_000_000,
-            steps in prop::collection::vec((1..200_000_u64, 0..400_u64), 1..200),
-        ) {
-            let start = Instant::now();
-            let (mut now, mut sent) = (start, 0_u64);
-            let mut bucket = RateBucket::new(rate, start);
-            for (bytes, pause) in steps {
-                now += bucket.take(bytes, now);
-                sent += bytes;
-                let time = (now - start + BURST).as_micros();
-                let allowed = time * u128::from(rate) / 1_000_000 + 1_000;
-                prop_assert!(u128::from(sent) <= allowed, "{sent} of {allowed}");
-                now += Duration::from_millis(pause);
-            }
-        }
-
-        #[test]
-        fn bucket_delays_a_constant_demand_no_longer_than_its_rate(
-            rate in MIN_RATE..1_000_000_000,
-            steps in prop::collection::vec(1..200_000_u64, 1..200),
-        ) {
-            let start = Instant::now();
-            let (mut now, mut sent) = (start, 0_u64);
-            let mut bucket = RateBucket::new(rate, start);
-            for bytes in steps {
-                now += bucket.take(bytes, now);
-                sent += bytes;
-            }
-            let needed = u128::from(sent) * 1_000_000 / u128::from(rate) + 1_000;
-            prop_assert!((now - start).as_micros() <= needed, "{:?} for {sent}", now - start);
-        }
-    }
 
     #[test]
     fn transfer_at_the_floor_continues_and_a_slower_one_ends() {

@@ -11,8 +11,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use neptune_share::peers::limits::RateBucket;
-use neptune_transfer::Digest;
+use neptune_share::peers::limits::BURST;
+use neptune_transfer::{Digest, rate::RateBucket};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -45,7 +45,7 @@ impl Origin {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let sent = Arc::<AtomicU64>::default();
-        let uplink = Arc::new(Mutex::new(RateBucket::new(rate, Instant::now())));
+        let uplink = Arc::new(Mutex::new(RateBucket::new(rate, BURST, Instant::now())));
         let counter = Arc::clone(&sent);
         let ended = Arc::<Mutex<Option<Instant>>>::default();
         let end = Arc::clone(&ended);

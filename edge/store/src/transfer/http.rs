@@ -1,10 +1,7 @@
 //! Downloads the missing bytes of a partial download over http(s), including S3, and reports the
 //! progress.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Instant,
-};
+use std::time::Instant;
 
 use neptune_program::causes;
 use neptune_transfer::range::from_offset;
@@ -20,6 +17,7 @@ use tokio::sync::watch;
 use super::connector::Connector;
 use crate::{
     FetchProgress, ModelError,
+    origin_meter::OriginMeter,
     progress::TransferRate,
     resume::{ResponseAction, ResponseHead, decide},
     storage::partial::PartialDownload,
@@ -38,12 +36,12 @@ pub struct HttpObject {
 }
 
 /// Sends one request, and appends the response until the download is complete. Counts the bytes in
-/// `received`.
+/// `meter`, and keeps its rate.
 pub async fn download(
     connector: &Connector,
     object: &HttpObject,
     partial: &mut PartialDownload,
-    (progress, received): (&watch::Sender<FetchProgress>, &AtomicU64),
+    (progress, meter): (&watch::Sender<FetchProgress>, &OriginMeter),
 ) -> Result<(), ModelError> {
     let range = partial.range_request();
     let mut headers = object.signature.clone().unwrap_or_default();
@@ -80,7 +78,7 @@ pub async fn download(
         ResponseAction::Fail => return Err(status_error(connector, object, response).await),
     }
     partial.check_disk_space()?;
-    receive_body(connector, object, response, partial, (progress, received)).await
+    receive_body(connector, object, response, partial, (progress, meter)).await
 }
 
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
@@ -89,7 +87,7 @@ async fn receive_body(
     object: &HttpObject,
     mut response: Response,
     partial: &mut PartialDownload,
-    (progress, received): (&watch::Sender<FetchProgress>, &AtomicU64),
+    (progress, meter): (&watch::Sender<FetchProgress>, &OriginMeter),
 ) -> Result<(), ModelError> {
     let mut rate = TransferRate::new(Instant::now());
     report(progress, partial, 0);
@@ -110,9 +108,8 @@ async fn receive_body(
         let next =
             next.map_err(|error| interrupted(object, partial, causes(&error.without_url())))?;
         let Some(chunk) = next else { break };
-        stalled_at = Instant::now() + connector.stall_timeout;
         let more = chunk.len() as u64;
-        received.fetch_add(more, Ordering::Relaxed);
+        let wait = meter.count(more);
         if partial.total().is_some_and(|total| partial.received() + more > total) {
             partial.restart(None, None).await?;
             let reason = "server sent more bytes than announced".to_owned();
@@ -122,6 +119,9 @@ async fn receive_body(
         if let Some(per_second) = rate.add(more, Instant::now()) {
             report(progress, partial, per_second);
         }
+        // What arrives meanwhile stays in the buffer of the connection, which slows the server.
+        tokio::time::sleep(wait).await;
+        stalled_at = Instant::now() + connector.stall_timeout;
     }
     match partial.total() {
         Some(total) if partial.received() < total => {

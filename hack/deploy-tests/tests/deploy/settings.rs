@@ -27,7 +27,7 @@ fn options(program: &str, files: &[&str]) -> String {
 fn agents_settings_file_lists_every_option_of_run() {
     let file = text("build/systemd/edge.env");
     assert!(file.lines().all(|line| line.is_empty() || line.starts_with('#')), "all is commented");
-    let run = options("edge", &["mod", "run", "containers", "models", "peers"]);
+    let run = options("edge", &["mod", "run", "containers", "downloads", "models", "peers"]);
     assert_eq!(
         variables(&file),
         variables(&run),
@@ -38,7 +38,10 @@ fn agents_settings_file_lists_every_option_of_run() {
 #[test]
 fn manifests_set_only_variables_that_the_programs_read() {
     let cloud = options("cloud", &["mod", "run"]);
-    let edge = options("edge", &["mod", "run", "containers", "models", "peers", "fetch", "doctor"]);
+    let edge = options(
+        "edge",
+        &["mod", "run", "containers", "downloads", "models", "peers", "fetch", "doctor"],
+    );
     let known = &variables(&cloud) | &variables(&edge);
     for overlay in OVERLAYS {
         let shown = serde_json::to_string(&objects(overlay)).unwrap();

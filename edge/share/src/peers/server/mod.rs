@@ -14,6 +14,7 @@ use std::{
 
 use neptune_pinned_tls::{TlsKey, server_config};
 use neptune_program::listen::{self, Gate, Limits, Refusals, Shares};
+use neptune_transfer::rate::RateBucket;
 use neptune_wire::KeyPin;
 use tokio::{
     net::{TcpListener, TcpSocket},
@@ -24,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::peers::{
     Roster,
     content::ContentSource,
-    limits::{MAX_UPLOADS, MAX_UPLOADS_PER_MEMBER, RateBucket},
+    limits::{BURST, MAX_UPLOADS, MAX_UPLOADS_PER_MEMBER, MIN_RATE},
     roster::MAX_MEMBERS,
 };
 
@@ -79,7 +80,11 @@ impl PeerServer {
             roster,
             sources,
             uploads: Shares::new(MAX_UPLOADS, MAX_UPLOADS_PER_MEMBER),
-            rate: Mutex::new(RateBucket::new(bytes_per_second, Instant::now())),
+            rate: Mutex::new(RateBucket::new(
+                bytes_per_second.max(MIN_RATE),
+                BURST,
+                Instant::now(),
+            )),
             refused: Arc::default(),
         };
         Self { shared: Arc::new(shared), refusals: Refusals::default() }
