@@ -8,4 +8,28 @@ pub struct DownloadArgs {
     /// 2MiB. Content from other nodes and images are not limited. Default: no limit.
     #[arg(long, env = "NEPTUNE_DOWNLOAD_RATE", value_name = "BYTES")]
     pub download_rate: Option<String>,
+    /// HTTP proxy of downloads from URLs: http://[user[:password]@]host:port. The agent then resolves
+    /// the proxy's name only. Not used for brokers, other nodes and the engine. Default: HTTPS_PROXY.
+    #[arg(long, env = "NEPTUNE_DOWNLOAD_PROXY", value_name = "URL", hide_env_values = true)]
+    pub download_proxy: Option<String>,
+    /// Hosts that downloads reach without the proxy: names, suffixes of names, addresses and networks,
+    /// separated by commas; `*` for all. Default: NO_PROXY.
+    #[arg(long, env = "NEPTUNE_NO_PROXY", value_name = "HOSTS")]
+    pub no_proxy: Option<String>,
+}
+
+impl DownloadArgs {
+    /// Uses the proxy and the exceptions of the usual variables where the options are not given.
+    #[must_use]
+    pub fn or_environment(self, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let either = |option: Option<String>, [upper, lower]: [&str; 2]| {
+            option.filter(|value| !value.is_empty()).or_else(|| set(upper)).or_else(|| set(lower))
+        };
+        Self {
+            download_proxy: either(self.download_proxy, ["HTTPS_PROXY", "https_proxy"]),
+            no_proxy: either(self.no_proxy, ["NO_PROXY", "no_proxy"]),
+            ..self
+        }
+    }
 }

@@ -150,3 +150,11 @@ pub struct RunArgs {
     #[command(flatten)]
     pub peers: PeerArgs,
 }
+
+impl RunArgs {
+    /// Uses the usual variables of other programs where options are not given.
+    #[must_use]
+    pub fn or_environment(self, variable: impl Fn(&str) -> Option<String>) -> Self {
+        Self { downloads: self.downloads.or_environment(variable), ..self }
+    }
+}

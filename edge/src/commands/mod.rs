@@ -34,7 +34,7 @@ pub fn run(cli: Cli) -> ExitCode {
 async fn execute(command: Command) -> Result<ExitCode, Error> {
     match command {
         Command::Run(args) => {
-            let config = config::config(*args)?;
+            let config = config::config(args.or_environment(variable))?;
             let policy = neptune_store::StorePolicy { s3: s3_from_environment()?, ..config.policy };
             let config = Config { policy, ..config };
             // The future holds the whole state of the agent.
@@ -51,4 +51,9 @@ async fn execute(command: Command) -> Result<ExitCode, Error> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The value of an environment variable, if it is text.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }

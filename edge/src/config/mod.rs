@@ -146,6 +146,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         policy: StorePolicy {
             per_namespace: args.model_sharing == ModelSharing::Namespace,
             bytes_per_second: limits.bytes_per_second,
+            proxy: limits.proxy,
             ..policy(&args.models)?
         },
         keep_unused: args.keep_unused,
@@ -303,6 +304,8 @@ mod tests {
             ["--peer-rate", "262143"],
             ["--download-rate", "63KiB"],
             ["--download-rate", "fast"],
+            ["--download-proxy", "https://proxy:3128"],
+            ["--download-proxy", "socks5://u:secret@proxy:1080"],
             ["--secret-dir", "/"],
         ] {
             let error = parse(&extra).unwrap_err();

@@ -290,7 +290,8 @@ impl FetchTask {
             let inventory = Arc::clone(&self.inventory);
             let created = spawn_blocking(move || {
                 let Inventory { allowed_addresses, policy, .. } = &*inventory;
-                Connector::new(allowed_addresses, policy.ca_file.as_deref(), policy.stall_timeout)
+                let (ca_file, proxy) = (policy.ca_file.as_deref(), policy.proxy.as_ref());
+                Connector::new(allowed_addresses, ca_file, proxy, policy.stall_timeout)
             });
             self.connector = Some(created.await.expect("creating a client does not panic")?);
         }

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use crate::{AllowedAddress, ArchiveLimits, PeerFetch, S3Config};
+use crate::{AllowedAddress, ArchiveLimits, DownloadProxy, PeerFetch, S3Config};
 
 /// What a store may fetch, and how much.
 #[derive(Debug, Clone)]
@@ -20,6 +20,9 @@ pub struct StorePolicy {
     pub s3: S3Config,
     /// File with PEM certificates of authorities to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
+    /// The proxy of downloads from servers. Default: none; the proxies of the environment are not
+    /// used.
+    pub proxy: Option<DownloadProxy>,
     /// A server that sends nothing for this time is considered unavailable. Does not limit the
     /// duration of a download. Default: 30 s.
     pub stall_timeout: Duration,
@@ -43,6 +46,7 @@ impl Default for StorePolicy {
             file_roots: Vec::new(),
             s3: S3Config::default(),
             ca_file: None,
+            proxy: None,
             stall_timeout: Duration::from_secs(30),
             bytes_per_second: None,
             per_namespace: false,

@@ -70,6 +70,7 @@ fn healthy() -> DoctorFacts {
         },
         withholds_models: false,
         peers: None,
+        download_proxy: None,
         cloud: CloudLinkFacts {
             url: "mqtts://edge0:***@broker.example.org:30883".into(),
             filter: "neptune/edge0/downstream/#".into(),
@@ -217,6 +218,13 @@ fn address_for_peers_is_checked_with_and_without_an_agent() {
     assert_finding(peers(Ok(true), false), Level::Error, "10.0.0.7:8417 is in use");
     let missing = || Err("Cannot assign requested address".to_owned());
     assert_finding(peers(missing(), true), Level::Error, "cannot fetch from 10.0.0.7:8417");
+}
+
+#[test]
+fn proxy_of_downloads_is_named() {
+    let proxy = |facts: &mut DoctorFacts| facts.download_proxy = Some("http://proxy:3128/".into());
+    let seen = "through proxy http://proxy:3128/, except the hosts of --no-proxy";
+    assert_finding(proxy, Level::Ok, seen);
 }
 
 #[test]

@@ -39,6 +39,7 @@ pub fn assess(facts: &DoctorFacts) -> Vec<Finding> {
     findings.push(local(&facts.local));
     findings.extend(facts.withholds_models.then(model_sharing));
     findings.extend(facts.peers.iter().map(|it| peers(it, &facts.data)));
+    findings.extend(facts.download_proxy.as_deref().map(downloads));
     findings.extend(agent(&facts.data));
     findings.extend(facts.certificates.iter().map(|file| certificates(file, facts.now)));
     // A doctor of root may check an agent of another user, which owns its data.
@@ -91,6 +92,10 @@ fn clock(facts: &DoctorFacts) -> Finding {
 fn after(now: Timestamp, time: Duration) -> Timestamp {
     let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
     now.saturating_add(time).unwrap_or(Timestamp::MAX)
+}
+
+fn downloads(proxy: &str) -> Finding {
+    Finding::ok("downloads", format!("through proxy {proxy}, except the hosts of --no-proxy"))
 }
 
 fn model_sharing() -> Finding {

@@ -36,6 +36,8 @@ pub struct DoctorFacts {
     pub withholds_models: bool,
     /// `None` if other nodes cannot fetch from this one.
     pub peers: Option<PeerListenFacts>,
+    /// The proxy of downloads, without its password; `None` without one.
+    pub download_proxy: Option<String>,
     pub cloud: CloudLinkFacts,
     /// Whether the machine's clock is synchronized; `None` if unknown.
     pub is_synchronized: Option<bool>,

@@ -31,6 +31,7 @@ use neptune_agent_core::domain::listen_address::reachable;
 use neptune_edge_broker::read_observer_url;
 use neptune_edge_engine::{docker::Docker, registry_config};
 use neptune_link::{BrokerUrl, LinkError};
+use neptune_store::DownloadProxy;
 use tokio::{task::spawn_blocking, time::timeout};
 
 use crate::{
@@ -47,6 +48,7 @@ use crate::{
         },
         report::Finding,
     },
+    commands::variable,
     config::{Config, EDGE_MESH_DNS, config},
     links::{cloud_options, local_options},
 };
@@ -60,7 +62,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// Checks the node, prints the findings to standard output, and returns whether there are no
 /// errors.
 pub async fn doctor(args: DoctorArgs) -> bool {
-    let findings = match config(args.run) {
+    let findings = match config(args.run.or_environment(variable)) {
         Ok(config) => assess::assess(&Box::pin(collect(&config, &args.resolve)).await),
         Err(error) => vec![invalid_settings(error)],
     };
@@ -131,6 +133,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             local,
             withholds_models: config.peers.is_some_and(|peers| peers.withholds_models),
             peers,
+            download_proxy: config.policy.proxy.as_ref().map(DownloadProxy::shown),
             cloud: CloudLinkFacts {
                 url: config.mqtt_url.to_string(),
                 filter: config.prefix.downstream_filter(&config.node),

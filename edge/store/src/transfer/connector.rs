@@ -1,6 +1,9 @@
 //! Connects to servers and sends http(s) requests. It resolves host names itself, and connects only
 //! to addresses that `address_policy` allows, also after each redirect. The checked address is the
 //! one it connects to.
+//!
+//! With a proxy, the client connects to the proxy only, and resolves and checks no other name: https
+//! passes through it in a tunnel (`CONNECT`), and http as a request for the whole URL.
 
 use std::{
     error::Error as StdError,
@@ -14,15 +17,16 @@ use std::{
 use neptune_program::{causes, chain};
 use neptune_sources::redacted;
 use reqwest::{
-    Certificate, Client, Response, StatusCode, Url,
+    Certificate, Client, Proxy, Response, StatusCode, Url,
     dns::{Addrs, Name, Resolve, Resolving},
     header::{HeaderMap, LOCATION},
     redirect,
 };
 
 use crate::{
-    ModelError,
+    DownloadProxy, ModelError,
     address_policy::{AllowedAddress, refused_kind},
+    proxy::bare_host,
 };
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,17 +36,18 @@ const MAX_REDIRECTS: usize = 5;
 pub struct Connector {
     client: Client,
     allowed: Arc<[AllowedAddress]>,
+    proxy: Option<DownloadProxy>,
     /// Maximum time without data from the server, after which the attempt fails.
     pub stall_timeout: Duration,
 }
 
 impl Connector {
     /// Trusts the authorities of the system (`SSL_CERT_FILE` replaces them) and those in `ca_file`.
-    /// Ignores the proxies of the environment, because they would resolve host names themselves.
-    /// Blocking.
+    /// Ignores the proxies of the environment. Blocking.
     pub fn new(
         allowed: &Arc<[AllowedAddress]>,
         ca_file: Option<&Path>,
+        proxy: Option<&DownloadProxy>,
         stall_timeout: Duration,
     ) -> Result<Self, ModelError> {
         // Fails if the process already has a provider, which is then used.
@@ -50,14 +55,20 @@ impl Connector {
         let extra = ca_file.map(certificates).transpose()?.unwrap_or_default();
         #[expect(clippy::disallowed_methods, reason = "the one HTTP client of the store")]
         let builder = || {
-            Client::builder()
+            let builder = Client::builder()
                 .user_agent(concat!("neptune-models/", env!("CARGO_PKG_VERSION")))
                 .connect_timeout(CONNECT_TIMEOUT)
                 .redirect(redirect::Policy::none())
                 .no_proxy()
                 .http1_only()
                 .dns_resolver(CheckedResolver { allowed: Arc::clone(allowed) })
-                .pool_max_idle_per_host(0)
+                .pool_max_idle_per_host(0);
+            match proxy.cloned() {
+                Some(proxy) => builder.proxy(Proxy::custom(move |url| {
+                    proxy.covers(url).then(|| proxy.url().clone())
+                })),
+                None => builder,
+            }
         };
         let client = builder().tls_certs_merge(extra.clone()).build();
         // A machine without system authorities can still use http and the authorities in `ca_file`.
@@ -68,7 +79,8 @@ impl Connector {
                     reason: causes(&error.without_url()),
                 }
             })?;
-        Ok(Self { client, allowed: Arc::clone(allowed), stall_timeout })
+        let proxy = proxy.cloned();
+        Ok(Self { client, allowed: Arc::clone(allowed), proxy, stall_timeout })
     }
 
     /// Sends a GET request. Returns the response of the last server after redirects, which may have
@@ -98,33 +110,46 @@ impl Connector {
     }
 
     async fn send(&self, url: &Url, headers: HeaderMap) -> Result<Response, ModelError> {
-        self.check_ip_host(url)?;
+        self.check_ip_host(url, url)?;
+        let proxy = self.proxy.as_ref().filter(|proxy| proxy.covers(url));
+        if let Some(proxy) = proxy {
+            self.check_ip_host(proxy.url(), url)?;
+        }
+        let unreachable = |reason: String| {
+            let reason = match proxy {
+                Some(proxy) => format!("proxy {}: {reason}", proxy.shown()),
+                None => reason,
+            };
+            ModelError::Unreachable { url: redacted(url), reason }
+        };
         let request = self.client.get(url.clone()).headers(headers).send();
         let response = tokio::time::timeout(self.stall_timeout, request)
             .await
             .map_err(|_| self.stalled(&redacted(url)))?;
-        response.map_err(|error| match find_refused(&error) {
+        let response = response.map_err(|error| match find_refused(&error) {
             Some(RefusedAddress { host, address, kind }) => ModelError::AddressRefused {
                 url: redacted(url),
                 host: host.clone(),
                 address: *address,
                 kind,
             },
-            None => {
-                ModelError::Unreachable { url: redacted(url), reason: causes(&error.without_url()) }
-            }
-        })
+            None => unreachable(causes(&error.without_url())),
+        })?;
+        if proxy.is_some() && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED {
+            let reason = "HTTP 407; give the proxy's user and password in --download-proxy";
+            return Err(unreachable(reason.to_owned()));
+        }
+        Ok(response)
     }
 
     pub fn stalled(&self, url: &str) -> ModelError {
         ModelError::Stalled { url: url.to_owned(), seconds: self.stall_timeout.as_secs() }
     }
 
-    /// Checks a URL whose host is an IP address, because the resolver does not see it. The URL
-    /// parser has normalized all spellings.
-    fn check_ip_host(&self, url: &Url) -> Result<(), ModelError> {
-        let host = url.host_str().unwrap_or_default();
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
+    /// Checks a server whose host is an IP address, because the resolver does not see it. The URL
+    /// parser has normalized all spellings. `url` is that of the download.
+    fn check_ip_host(&self, server: &Url, url: &Url) -> Result<(), ModelError> {
+        let bare = bare_host(server);
         let Ok(address) = bare.parse::<IpAddr>() else { return Ok(()) };
         match refused_kind(address, bare, &self.allowed) {
             None => Ok(()),
@@ -236,7 +261,7 @@ mod tests {
 
     #[tokio::test]
     async fn failed_call_is_named_by_its_causes_without_the_url() {
-        let connector = Connector::new(&Arc::from([]), None, Duration::from_secs(5)).unwrap();
+        let connector = Connector::new(&Arc::from([]), None, None, Duration::from_secs(5)).unwrap();
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let url: Url = format!("http://{closed}/m?signature=secret").parse().unwrap();
         let error = connector.client.get(url.clone()).send().await.unwrap_err();

@@ -10,6 +10,7 @@ mod hostile_archives;
 mod hostile_urls;
 mod killed;
 mod namespaces;
+mod proxies;
 mod rate;
 mod s3;
 mod server;

@@ -21,15 +21,15 @@ use tokio::sync::watch;
 
 use crate::fixture::{StoreFixture, policy};
 
-/// Serves one model under every path. Writes the certificate of its authority to `ca`.
-fn serve(ca: &Path) -> String {
+/// Serves one model under every path, as `host`. Writes the certificate of its authority to `ca`.
+pub fn serve(ca: &Path, host: &str) -> String {
     let authority_key = KeyPair::generate().unwrap();
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     fs::write(ca, authority.self_signed(&authority_key).unwrap().pem()).unwrap();
     let key = KeyPair::generate().unwrap();
     let issuer = Issuer::new(authority, authority_key);
-    let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let certificate = CertificateParams::new(vec![host.to_owned()]).unwrap();
     let certificate = certificate.signed_by(&key, &issuer).unwrap();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -60,7 +60,7 @@ fn serve(ca: &Path) -> String {
 async fn private_authority_is_trusted_if_configured() {
     let dir = tempfile::tempdir().unwrap();
     let ca = dir.path().join("ca.pem");
-    let url = format!("{}/m", serve(&ca));
+    let url = format!("{}/m", serve(&ca, "localhost"));
     let allowed = vec!["localhost".parse().unwrap()];
     let trusting =
         StorePolicy { ca_file: Some(ca.clone()), allowed_addresses: allowed.clone(), ..policy() };
