@@ -16,6 +16,7 @@ use neptune_agent_core::{
         node_context::{DOWNLOADS_DIR, GATEWAYS_DIR, NONROOT, NodeContext},
         peer_settings::WITHHELD,
     },
+    downloads::DownloadGate,
     flood::FloodWatch,
     report::{batches::Batches, reporter::Reporter},
     worker::counts::Counts,
@@ -298,11 +299,13 @@ fn artifacts(
     let shared = peers.filter(|_| config.peers.is_some_and(|it| it.shares_models));
     let shared = shared.map(|peers| Arc::clone(peers.models()));
     let policy = StorePolicy { peers: shared.clone().map(peer_fetch), ..config.policy.clone() };
+    let has_windows = !config.download_windows.is_empty();
+    let gate = if has_windows { DownloadGate::undecided() } else { DownloadGate::Open };
     let downloads = ModelStore::open(&config.data_dir.join(DOWNLOADS_DIR), policy)?;
     Ok(NodeArtifacts {
         models: Models::new(store, Arc::clone(context), events.clone())?,
         datasets: Datasets::new(data_policy, replication, events.clone()),
-        downloads: Downloads::new(downloads, events.clone(), config.keep_unused, shared),
+        downloads: Downloads::new(downloads, events.clone(), config.keep_unused, (shared, gate)),
         images: ImagePulls::new(Arc::clone(docker), events.clone()),
     })
 }

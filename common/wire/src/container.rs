@@ -89,6 +89,8 @@ pub enum WorkerReason {
     ModelNotReceived,
     /// The model is being downloaded to the node.
     ModelDownloading,
+    /// The download waits for the hours in which the node may download (`--download-window`).
+    DownloadWindow,
     /// The model cannot be downloaded: its server is unreachable or refuses the request.
     ModelUnavailable,
     /// The model does not fit on the disk of the node beside the reserve.

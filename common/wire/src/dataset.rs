@@ -164,6 +164,8 @@ pub enum DatasetReason {
     Counting,
     /// The data is being downloaded to the node.
     DatasetDownloading,
+    /// The download waits for the hours in which the node may download (`--download-window`).
+    DownloadWindow,
     /// The data cannot be downloaded from its URL.
     DatasetUnavailable,
     /// `dataUrl` is not a valid address.

@@ -142,7 +142,8 @@ pub struct ModelServerReport {
     /// Human-readable: the current state, and what the user can do.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What prevents the update, if it needs attention while the agent retries.
+    /// What prevents the update, if it needs attention while the agent retries, or is a window of
+    /// downloads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<WorkerReason>,
     /// The version to which a failed update is rolled back.

@@ -418,10 +418,11 @@ fn current_version_keeps_running_until_target_is_on_the_node() {
 }
 
 #[test]
-fn only_full_disk_is_reported_as_trouble() {
+fn only_a_full_disk_and_a_window_are_reported_as_trouble() {
     let mut simulation = simulation(&[("3", Behavior::Healthy)], "3");
     for (reason, expected) in [
         (WorkerReason::DiskFull, Some(WorkerReason::DiskFull)),
+        (WorkerReason::DownloadWindow, Some(WorkerReason::DownloadWindow)),
         (WorkerReason::ModelUnavailable, None),
     ] {
         let DownloadState::Downloading { progress, .. } = downloading() else { unreachable!() };

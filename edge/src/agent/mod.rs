@@ -21,6 +21,7 @@ mod aggregators;
 mod cloud_session;
 mod containers;
 mod desired_state;
+mod download_gate;
 mod dropped;
 pub mod executor;
 mod gateways;
@@ -243,6 +244,7 @@ impl Agent {
     fn plan(&mut self, now: Instant) -> NodePlan {
         self.schedule.is_plan_stale = false;
         self.refresh_artifacts();
+        let gate_at = self.gate_downloads(now);
         let context = Arc::clone(&self.containers.executor.context);
         let DesiredState { replica, desired } = &self.desired;
         let NodeArtifacts { models, datasets, downloads, images } = &mut self.artifacts;
@@ -286,7 +288,7 @@ impl Agent {
         plan_workers(&mut plan, &facts, &resolved, &reloads, &self.workers.counts, now);
         self.servers.plan(&mut plan, &facts, &self.artifacts.downloads, now);
         self.gateways.set_wanted(desired, &self.servers, &context);
-        if let Some(at) = decide_at {
+        for at in [decide_at, gate_at].into_iter().flatten() {
             plan.schedule(at);
         }
         plan

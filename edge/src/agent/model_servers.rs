@@ -81,6 +81,11 @@ impl ModelServers {
         self.instances.get(key)
     }
 
+    /// The rollout of each server.
+    pub fn rollouts(&self) -> impl Iterator<Item = (&ObjectKey, &RolloutState)> {
+        self.instances.iter().map(|(key, server)| (key, &server.rollout))
+    }
+
     /// The models and images of the targets, and the models of the versions to which a server may
     /// return.
     pub fn needs(&self, desired: &Desired) -> ServerNeeds {

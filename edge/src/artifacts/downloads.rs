@@ -5,22 +5,21 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use jiff::Timestamp;
 use neptune_agent_core::{
-    backoff::DOWNLOAD_RETRY,
     domain::{
         artifact::{ArtifactSource, DownloadState, LocalArtifact},
         problem::Problem,
     },
+    downloads::DownloadGate,
 };
-use neptune_program::random::random;
 use neptune_store::{
-    Artifact, ArtifactRequest, ContentKey, Digest, FetchProgress, ModelError, ModelStore,
+    Artifact, ArtifactRequest, ContentKey, Digest, FetchPhase, FetchProgress, ModelError,
+    ModelStore,
 };
-use neptune_wire::{DownloadProgress, NodeName, WorkerReason};
+use neptune_wire::{DownloadProgress, NodeName, WorkerReason, redact};
 use tokio::{
     sync::{mpsc, watch},
     task::{AbortHandle, spawn_blocking},
@@ -28,13 +27,10 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    artifacts::request::want,
+    artifacts::{download_task::DownloadTask, request::want},
     event::{AgentEvent, DownloadEvent},
     peers::ModelContents,
 };
-
-/// Minimum time between two progress events of a download.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The downloads of this node, finished and in progress.
 pub struct Downloads {
@@ -47,9 +43,12 @@ pub struct Downloads {
     gc_used: Option<BTreeSet<ContentKey>>,
     /// What peers see of the store; `None` if there are none.
     peers: Option<Arc<ModelContents>>,
+    /// Which downloads may run now.
+    gate: DownloadGate,
 }
 
 struct DownloadEntry {
+    /// `None` if the artifact was on the node already, and while the download may not run.
     task: Option<AbortHandle>,
     state: DownloadEntryState,
     progress: watch::Receiver<FetchProgress>,
@@ -70,10 +69,10 @@ impl Downloads {
         store: ModelStore,
         events: mpsc::Sender<AgentEvent>,
         keep_unused: usize,
-        peers: Option<Arc<ModelContents>>,
+        (peers, gate): (Option<Arc<ModelContents>>, DownloadGate),
     ) -> Self {
         let entries = BTreeMap::new();
-        let downloads = Self { store, events, entries, keep_unused, gc_used: None, peers };
+        let downloads = Self { store, events, entries, keep_unused, gc_used: None, peers, gate };
         downloads.offer_contents();
         downloads
     }
@@ -101,11 +100,7 @@ impl Downloads {
             }
             is_wanted
         });
-        if let Some(peers) = self.peers.as_ref().filter(|_| !ended.is_empty()) {
-            // Another URL or namespace may still want the content.
-            let wanted: BTreeSet<_> = self.entries.keys().filter_map(digest_of).collect();
-            ended.difference(&wanted).for_each(|digest| peers.set_ended(*digest));
-        }
+        self.end_at_peers(&ended);
         for source in sources {
             if !self.entries.contains_key(source)
                 && let Ok(want) = want(source)
@@ -115,8 +110,48 @@ impl Downloads {
         }
     }
 
+    /// Sets which downloads may run now: starts them, and stops the others, whose received bytes stay.
+    /// Returns whether the state of a download changed.
+    pub fn set_gate(&mut self, gate: DownloadGate) -> bool {
+        let is_other_problem = gate.problem() != self.gate.problem();
+        self.gate = gate;
+        let mut ended = BTreeSet::new();
+        let mut starting = Vec::new();
+        for (source, entry) in &mut self.entries {
+            let may_run = self.gate.admits(source);
+            match (&entry.task, &entry.state) {
+                (_, DownloadEntryState::Present(..)) => {}
+                (None, _) if may_run => starting.push(source.clone()),
+                (Some(task), _) if !may_run && !entry.is_received() => {
+                    info!(url = redact(&source.url), "download stopped until its window");
+                    task.abort();
+                    entry.task = None;
+                    ended.extend(digest_of(source));
+                }
+                _ => {}
+            }
+        }
+        self.end_at_peers(&ended);
+        for source in &starting {
+            if let Ok(want) = want(source) {
+                let (task, progress) = self.start(source, want);
+                if let Some(entry) = self.entries.get_mut(source) {
+                    (entry.task, entry.progress) = (Some(task), progress);
+                }
+            }
+        }
+        is_other_problem || !ended.is_empty() || !starting.is_empty()
+    }
+
+    /// Peers no longer wait for these contents, unless another URL or namespace still downloads them.
+    fn end_at_peers(&self, ended: &BTreeSet<Digest>) {
+        let Some(peers) = self.peers.as_ref().filter(|_| !ended.is_empty()) else { return };
+        let running = self.entries.iter().filter(|(_, entry)| !entry.is_waiting());
+        let wanted: BTreeSet<_> = running.filter_map(|(source, _)| digest_of(source)).collect();
+        ended.difference(&wanted).for_each(|digest| peers.set_ended(*digest));
+    }
+
     fn add(&self, source: &ArtifactSource, want: ArtifactRequest) -> DownloadEntry {
-        let (sender, progress) = watch::channel(FetchProgress::default());
         // To find a local file without a digest its path is accessed, which may block: the task does
         // that.
         let stored = if want.is_found_by_path() { None } else { self.store.find(&want) };
@@ -125,9 +160,24 @@ impl Downloads {
             return DownloadEntry {
                 task: None,
                 state: DownloadEntryState::Present(artifact, local_artifact),
-                progress,
+                progress: watch::channel(FetchProgress::default()).1,
             };
         }
+        let (task, progress) = if self.gate.admits(source) {
+            let (task, progress) = self.start(source, want);
+            (Some(task), progress)
+        } else {
+            (None, watch::channel(FetchProgress::default()).1)
+        };
+        DownloadEntry { task, state: DownloadEntryState::Pending, progress }
+    }
+
+    fn start(
+        &self,
+        source: &ArtifactSource,
+        want: ArtifactRequest,
+    ) -> (AbortHandle, watch::Receiver<FetchProgress>) {
+        let (sender, progress) = watch::channel(FetchProgress::default());
         if let Some((peers, digest)) = self.peers.as_ref().zip(want.sha256()) {
             peers.set_wanted(digest);
         }
@@ -137,8 +187,7 @@ impl Downloads {
             store: self.store.clone(),
             events: self.events.clone(),
         };
-        let task = tokio::spawn(task.run(sender)).abort_handle();
-        DownloadEntry { task: Some(task), state: DownloadEntryState::Pending, progress }
+        (tokio::spawn(task.run(sender)).abort_handle(), progress)
     }
 
     /// Records an event of a download task.
@@ -236,11 +285,15 @@ impl Downloads {
                 }
                 DownloadEntryState::Pending => {
                     let progress = progress(entry);
-                    let last_problem = progress.last_error.as_deref().map(problem);
-                    DownloadState::Downloading {
-                        progress: wire_progress(&progress),
-                        problem: last_problem,
+                    let problem = match &entry.task {
+                        Some(_) => progress.last_error.as_deref().map(problem),
+                        None => self.gate.problem(),
+                    };
+                    let mut progress = wire_progress(&progress);
+                    if entry.task.is_none() {
+                        progress.bytes_per_second = 0;
                     }
+                    DownloadState::Downloading { progress, problem }
                 }
             },
         }
@@ -271,6 +324,18 @@ impl Downloads {
                 offer_contents(&store, &peers);
             }
         });
+    }
+}
+
+impl DownloadEntry {
+    /// Whether the download may not run yet.
+    fn is_waiting(&self) -> bool {
+        self.task.is_none() && !matches!(self.state, DownloadEntryState::Present(..))
+    }
+
+    /// Whether all bytes are here, so that the rest needs no server.
+    fn is_received(&self) -> bool {
+        self.progress.borrow().phase == FetchPhase::Finishing
     }
 }
 
@@ -311,93 +376,5 @@ fn problem(error: &ModelError) -> Problem {
     Problem { reason, message: error.to_string() }
 }
 
-/// Downloads one artifact, and retries until it is complete.
-struct DownloadTask {
-    source: ArtifactSource,
-    want: ArtifactRequest,
-    store: ModelStore,
-    events: mpsc::Sender<AgentEvent>,
-}
-
-impl DownloadTask {
-    async fn run(self, sender: watch::Sender<FetchProgress>) {
-        let mut failures = 0;
-        let mut progress = sender.subscribe();
-        loop {
-            let result = {
-                let fetching = self.store.ensure(&self.want, &sender);
-                tokio::pin!(fetching);
-                loop {
-                    tokio::select! {
-                        result = &mut fetching => break result,
-                        () = progressed(&mut progress) => self.send(DownloadEvent::Progressed).await,
-                    }
-                }
-            };
-            match result {
-                Ok(artifact) => return self.send(DownloadEvent::Ready(artifact)).await,
-                Err(error) => {
-                    self.send(DownloadEvent::Failed(error)).await;
-                    failures += 1;
-                    tokio::time::sleep(DOWNLOAD_RETRY.delay(failures, random())).await;
-                }
-            }
-        }
-    }
-
-    async fn send(&self, event: DownloadEvent) {
-        // The receiver is dropped only when the process exits.
-        let _ = self.events.send(AgentEvent::Download { source: self.source.clone(), event }).await;
-    }
-}
-
-/// Resolves after progress was made, at most once per [`PROGRESS_INTERVAL`].
-async fn progressed(progress: &mut watch::Receiver<FetchProgress>) {
-    // Its sender lives as long as the task.
-    let _ = progress.changed().await;
-    tokio::time::sleep(PROGRESS_INTERVAL).await;
-}
-
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use std::{sync::mpsc as std_mpsc, thread};
-
-    use neptune_store::StorePolicy;
-
-    use super::*;
-    use crate::fixtures::HungDir;
-
-    #[test]
-    fn hung_file_system_does_not_block_the_loop() {
-        let Some(hung) = HungDir::mount() else {
-            eprintln!("skipped: cannot mount a file system");
-            return;
-        };
-        let data = tempfile::tempdir().unwrap();
-        let policy =
-            StorePolicy { file_roots: vec![hung.dir.path().into()], ..StorePolicy::default() };
-        let store = ModelStore::open(data.path(), policy).unwrap();
-        let url = format!("file://{}/m", hung.dir.path().display());
-        let (done, is_done) = std_mpsc::channel();
-        thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let runtime = runtime.unwrap();
-            let state = runtime.block_on(async {
-                let (events, _events) = mpsc::channel(1);
-                let mut downloads = Downloads::new(store, events, 0, None);
-                let source = ArtifactSource { namespace: "d".parse().unwrap(), url, sha256: None };
-                downloads.set_sources(&[source.clone()].into());
-                // The task of the download has started.
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                downloads.state(&source)
-            });
-            done.send(state).unwrap();
-            runtime.shutdown_background();
-        });
-        let state = is_done.recv_timeout(Duration::from_secs(5));
-        drop(hung);
-        let state = state.expect("the loop is blocked");
-        assert!(matches!(state, DownloadState::Downloading { problem: None, .. }), "{state:?}");
-    }
-}
+mod tests;

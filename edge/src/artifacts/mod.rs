@@ -3,6 +3,7 @@
 
 pub mod access;
 pub mod datasets;
+pub mod download_task;
 pub mod downloads;
 pub mod host_path;
 pub mod local_model;

@@ -8,6 +8,12 @@ pub struct DownloadArgs {
     /// 2MiB. Content from other nodes and images are not limited. Default: no limit.
     #[arg(long, env = "NEPTUNE_DOWNLOAD_RATE", value_name = "BYTES")]
     pub download_rate: Option<String>,
+    /// Hours of the day, in the node's local time, in which updates of running workers and model
+    /// servers, placed Models and Datasets that are only counted are downloaded from URLs. What is
+    /// missing to start a worker is downloaded at once. Several are separated by commas. Default:
+    /// always.
+    #[arg(long, env = "NEPTUNE_DOWNLOAD_WINDOW", value_name = "HH:MM-HH:MM")]
+    pub download_window: Option<String>,
     /// HTTP proxy of downloads from URLs: http://[user[:password]@]host:port. The agent then resolves
     /// the proxy's name only. Not used for brokers, other nodes and the engine. Default: HTTPS_PROXY.
     #[arg(long, env = "NEPTUNE_DOWNLOAD_PROXY", value_name = "URL", hide_env_values = true)]

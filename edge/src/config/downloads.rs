@@ -1,6 +1,6 @@
 //! Validates the options of downloads. Pure.
 
-use neptune_agent_core::downloads::parse_rate;
+use neptune_agent_core::downloads::{DownloadWindows, parse_rate};
 use neptune_store::DownloadProxy;
 
 use super::flags::{given, invalid};
@@ -10,6 +10,8 @@ use crate::{Error, cli::DownloadArgs};
 pub struct DownloadLimits {
     /// The rate of all downloads; `None` without a limit.
     pub bytes_per_second: Option<u64>,
+    /// The hours in which downloads may run that nothing waits for.
+    pub windows: DownloadWindows,
     /// The proxy of all downloads; `None` without one.
     pub proxy: Option<DownloadProxy>,
 }
@@ -29,7 +31,15 @@ pub fn download_limits(args: &DownloadArgs) -> Result<DownloadLimits, Error> {
         let remedy = "use http://HOST:PORT, or --no-proxy '*' for no proxy; without the option HTTPS_PROXY is used";
         DownloadProxy::new(url, bypassed).map_err(|error| invalid("--download-proxy", error, remedy))
     });
-    Ok(DownloadLimits { bytes_per_second: rate.transpose()?, proxy: proxy.transpose()? })
+    let windows = given(args.download_window.as_ref()).map(|text| {
+        let remedy = "use hours of the day such as 01:00-05:00 or 22:00-05:00,12:00-13:00";
+        text.parse::<DownloadWindows>().map_err(|error| invalid("--download-window", error, remedy))
+    });
+    Ok(DownloadLimits {
+        bytes_per_second: rate.transpose()?,
+        windows: windows.transpose()?.unwrap_or_default(),
+        proxy: proxy.transpose()?,
+    })
 }
 
 #[cfg(test)]
@@ -40,6 +50,7 @@ mod tests {
     fn args(proxy: Option<&str>, bypassed: Option<&str>) -> DownloadArgs {
         DownloadArgs {
             download_rate: None,
+            download_window: None,
             download_proxy: proxy.map(str::to_owned),
             no_proxy: bypassed.map(str::to_owned),
         }

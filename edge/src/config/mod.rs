@@ -16,9 +16,12 @@ use neptune_store::{AllowedAddress, S3Config, StorePolicy};
 use neptune_wire::{Namespace, NodeName, TopicPrefix};
 
 pub use self::flags::EDGE_MESH_DNS;
-use neptune_agent_core::domain::{
-    allowed_dirs::AllowedDirs, container::ContainerDefaults, listen_address::reachable,
-    node_context::WorkerBroker, peer_settings::PeerSettings, pulled_image::ImageGcLimits,
+use neptune_agent_core::{
+    domain::{
+        allowed_dirs::AllowedDirs, container::ContainerDefaults, listen_address::reachable,
+        node_context::WorkerBroker, peer_settings::PeerSettings, pulled_image::ImageGcLimits,
+    },
+    downloads::DownloadWindows,
 };
 
 use self::downloads::download_limits;
@@ -70,6 +73,8 @@ pub struct Config {
     pub worker_network: Option<String>,
     /// The limits and allowed sources of downloads.
     pub policy: StorePolicy,
+    /// The hours in which downloads may run that nothing waits for.
+    pub download_windows: DownloadWindows,
     /// Number of unused downloads to keep for offline rollback.
     pub keep_unused: usize,
     /// The limits that decide when unused images are removed.
@@ -149,6 +154,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
             proxy: limits.proxy,
             ..policy(&args.models)?
         },
+        download_windows: limits.windows,
         keep_unused: args.keep_unused,
         image_gc: image_gc(&args.image_gc)?,
         allowed,
@@ -304,6 +310,7 @@ mod tests {
             ["--peer-rate", "262143"],
             ["--download-rate", "63KiB"],
             ["--download-rate", "fast"],
+            ["--download-window", "1-5"],
             ["--download-proxy", "https://proxy:3128"],
             ["--download-proxy", "socks5://u:secret@proxy:1080"],
             ["--secret-dir", "/"],

@@ -9,9 +9,9 @@ use neptune_edge::commands::doctor::{
     facts::{
         Answer, CallError, CallFacts, CertificateFacts, CertificateFile, Checked, CloudLinkFacts,
         CloudWorkerFacts, DataDirFacts, DataState, DatabaseState, DiskFacts, DoctorFacts,
-        EdgeMeshFacts, EngineFacts, LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts,
-        NameAnswer, NeededSecret, Network, NetworkFacts, PeerListenFacts, RegistryFacts,
-        SecretAccess, SecretDir, SecretDirFacts, SecretFile,
+        DownloadFacts, EdgeMeshFacts, EngineFacts, LocalBrokerAccess, LocalBrokerAnswer,
+        LocalBrokerFacts, NameAnswer, NeededSecret, Network, NetworkFacts, PeerListenFacts,
+        RegistryFacts, SecretAccess, SecretDir, SecretDirFacts, SecretFile,
     },
     report::{Level, has_errors, json, text},
 };
@@ -70,7 +70,7 @@ fn healthy() -> DoctorFacts {
         },
         withholds_models: false,
         peers: None,
-        download_proxy: None,
+        downloads: DownloadFacts::default(),
         cloud: CloudLinkFacts {
             url: "mqtts://edge0:***@broker.example.org:30883".into(),
             filter: "neptune/edge0/downstream/#".into(),
@@ -221,10 +221,20 @@ fn address_for_peers_is_checked_with_and_without_an_agent() {
 }
 
 #[test]
-fn proxy_of_downloads_is_named() {
-    let proxy = |facts: &mut DoctorFacts| facts.download_proxy = Some("http://proxy:3128/".into());
-    let seen = "through proxy http://proxy:3128/, except the hosts of --no-proxy";
-    assert_finding(proxy, Level::Ok, seen);
+fn proxy_and_hours_of_downloads_are_named() {
+    let proxy = "through proxy http://proxy:3128/, except the hosts of --no-proxy";
+    let window = "updates at 01:00-05:00; it is 14:03 CET (+01:00) now";
+    for (with_proxy, with_window, seen) in [
+        (true, false, proxy.to_owned()),
+        (false, true, window.to_owned()),
+        (true, true, format!("{proxy}; {window}")),
+    ] {
+        let downloads = DownloadFacts {
+            proxy: with_proxy.then(|| "http://proxy:3128/".into()),
+            window: with_window.then(|| ("01:00-05:00".into(), "14:03 CET (+01:00)".into())),
+        };
+        assert_finding(|facts| facts.downloads = downloads, Level::Ok, &seen);
+    }
 }
 
 #[test]

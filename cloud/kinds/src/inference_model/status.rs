@@ -314,6 +314,11 @@ mod tests {
                 InProgress,
                 "False DiskFull, False, True DiskFull",
             ),
+            (
+                reported(Some("3"), InProgress, Reason::DownloadWindow),
+                InProgress,
+                "True Serving, True, False Serving",
+            ),
             (pending(Reason::AwaitingAgent), Pending, "False AwaitingAgent, True, False Serving"),
             (
                 pending(Reason::AgentNotSeen),

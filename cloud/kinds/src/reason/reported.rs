@@ -20,7 +20,7 @@ macro_rules! reported {
 
 reported! {
     WorkerReason {
-        Starting, ModelNotReceived, ModelDownloading, ModelUnavailable, DiskFull,
+        Starting, ModelNotReceived, ModelDownloading, DownloadWindow, ModelUnavailable, DiskFull,
         ModelDigestMismatch, ImageMissing, ScriptMissing, DatasetNotReceived, DatasetDownloading,
         DatasetUnavailable, DockerUnavailable, ContainerRefused, PortInUse, CrashLoopBackOff,
         OutOfMemory, Completed, WorkerFailed, WorkerDegraded
@@ -38,7 +38,7 @@ reported! {
         DiskFull, AggregatorUnreachable, NodeNotTrusted
     } else TrainingFailed;
     DatasetReason {
-        Counting, DatasetDownloading, DatasetUnavailable, DataUrlInvalid, UnknownFormat,
+        Counting, DatasetDownloading, DownloadWindow, DatasetUnavailable, DataUrlInvalid, UnknownFormat,
         DatasetOptionInvalid, PathMissing, PermissionDenied, OutsideAllowedDirectories,
         WrongKindOfPath, DatasetUnreadable, DataMalformed
     } else DatasetNotCounted;

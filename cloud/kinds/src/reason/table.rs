@@ -43,6 +43,8 @@ reasons! {
         SomeNodesNotReady: Problem => Running,
         /// The node is downloading the model.
         ModelDownloading: Progress => Pending,
+        /// The download waits for the hours in which the node may download.
+        DownloadWindow: Progress => Pending,
         /// The model cannot be downloaded or read.
         ModelUnavailable: Problem => Failed,
         /// The digest of the download differs from the one in the spec.

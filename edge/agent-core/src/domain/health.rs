@@ -52,6 +52,7 @@ pub fn is_transient(reason: WorkerReason) -> bool {
         reason,
         WorkerReason::Starting
             | WorkerReason::ModelDownloading
+            | WorkerReason::DownloadWindow
             | WorkerReason::ModelNotReceived
             | WorkerReason::DatasetDownloading
             | WorkerReason::DatasetNotReceived

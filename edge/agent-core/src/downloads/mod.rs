@@ -1,5 +1,14 @@
-//! How fast downloads from URLs may run: the values of the agent's options.
+//! When downloads from URLs may run, and how fast: the values of the agent's options, and which
+//! downloads do not wait for a window. Pure.
 
+mod gate;
 mod rate;
+mod urgency;
+mod window;
 
-pub use self::rate::{InvalidRate, MIN_DOWNLOAD_RATE, parse_rate};
+pub use self::{
+    gate::DownloadGate,
+    rate::{InvalidRate, MIN_DOWNLOAD_RATE, parse_rate},
+    urgency::{NodeInUse, urgent_sources},
+    window::{DownloadWindows, InvalidWindow, WindowState},
+};

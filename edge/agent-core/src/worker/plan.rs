@@ -785,6 +785,11 @@ mod tests {
             ((WorkerState::Running, Some(WorkerReason::WorkerDegraded)), 0)
         );
         assert!(plan.health[&name()].message.contains("the model's problem"));
+        let waiting = availability(Some(MODEL), problem(WorkerReason::DownloadWindow), false);
+        node.models = [(model_key(), waiting)].into();
+        let plan = node.plan(now);
+        assert_eq!((health(&plan), plan.steps.len()), ((WorkerState::Running, None), 0));
+        assert!(plan.health[&name()].message.contains("the model's problem"));
     }
 
     #[test]

@@ -222,6 +222,12 @@ impl DatasetEntry {
                 let problem = DatasetProblem::new(DatasetReason::DatasetDownloading, message);
                 (DatasetState::Counting, Some(problem))
             }
+            DownloadState::Downloading { problem: Some(problem), .. }
+                if problem.reason == WorkerReason::DownloadWindow =>
+            {
+                let problem = DatasetProblem::new(DatasetReason::DownloadWindow, problem.message);
+                (DatasetState::Counting, Some(problem))
+            }
             DownloadState::Downloading { problem: Some(problem), .. } => {
                 (DatasetState::Counting, unavailable(problem.message))
             }

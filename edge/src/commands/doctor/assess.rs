@@ -11,7 +11,7 @@ use crate::commands::doctor::{
     engine::{engine, network, registries},
     facts::{
         CertificateFile, CloudLinkFacts, DataDirFacts, DataState, DatabaseState, DoctorFacts,
-        LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts, PeerListenFacts,
+        DownloadFacts, LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts, PeerListenFacts,
     },
     report::Finding,
     secrets::secrets,
@@ -39,7 +39,7 @@ pub fn assess(facts: &DoctorFacts) -> Vec<Finding> {
     findings.push(local(&facts.local));
     findings.extend(facts.withholds_models.then(model_sharing));
     findings.extend(facts.peers.iter().map(|it| peers(it, &facts.data)));
-    findings.extend(facts.download_proxy.as_deref().map(downloads));
+    findings.extend(downloads(&facts.downloads));
     findings.extend(agent(&facts.data));
     findings.extend(facts.certificates.iter().map(|file| certificates(file, facts.now)));
     // A doctor of root may check an agent of another user, which owns its data.
@@ -94,8 +94,14 @@ fn after(now: Timestamp, time: Duration) -> Timestamp {
     now.saturating_add(time).unwrap_or(Timestamp::MAX)
 }
 
-fn downloads(proxy: &str) -> Finding {
-    Finding::ok("downloads", format!("through proxy {proxy}, except the hosts of --no-proxy"))
+/// Names the settings of downloads; `None` without any.
+fn downloads(DownloadFacts { proxy, window }: &DownloadFacts) -> Option<Finding> {
+    let proxy = proxy.as_ref();
+    let proxy = proxy.map(|it| format!("through proxy {it}, except the hosts of --no-proxy"));
+    let window = window.as_ref();
+    let window = window.map(|(hours, now)| format!("updates at {hours}; it is {now} now"));
+    let seen: Vec<_> = proxy.into_iter().chain(window).collect();
+    (!seen.is_empty()).then(|| Finding::ok("downloads", seen.join("; ")))
 }
 
 fn model_sharing() -> Finding {

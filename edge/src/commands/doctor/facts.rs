@@ -36,8 +36,7 @@ pub struct DoctorFacts {
     pub withholds_models: bool,
     /// `None` if other nodes cannot fetch from this one.
     pub peers: Option<PeerListenFacts>,
-    /// The proxy of downloads, without its password; `None` without one.
-    pub download_proxy: Option<String>,
+    pub downloads: DownloadFacts,
     pub cloud: CloudLinkFacts,
     /// Whether the machine's clock is synchronized; `None` if unknown.
     pub is_synchronized: Option<bool>,
@@ -73,6 +72,15 @@ pub struct PeerListenFacts {
     pub listen: SocketAddr,
     /// Whether a program listens there; an error if none can.
     pub state: Checked<bool>,
+}
+
+/// The settings of downloads.
+#[derive(Debug, Clone, Default)]
+pub struct DownloadFacts {
+    /// The proxy, without its password; `None` without one.
+    pub proxy: Option<String>,
+    /// The hours of downloads, and the local time with its zone; `None` without hours.
+    pub window: Option<(String, String)>,
 }
 
 /// The file with the credentials for registries.

@@ -26,7 +26,7 @@ use std::{
 };
 
 use futures::future::join_all;
-use jiff::Timestamp;
+use jiff::{Timestamp, Zoned};
 use neptune_agent_core::domain::listen_address::reachable;
 use neptune_edge_broker::read_observer_url;
 use neptune_edge_engine::{docker::Docker, registry_config};
@@ -42,7 +42,7 @@ use crate::{
         cloud_path::{NameServers, follow},
         facts::{
             CertificateFile, Checked, CloudLinkFacts, CloudWorkerFacts, DataDirFacts, DataState,
-            DiskFacts, DoctorFacts, EdgeMeshFacts, EngineFacts, LocalBrokerAccess,
+            DiskFacts, DoctorFacts, DownloadFacts, EdgeMeshFacts, EngineFacts, LocalBrokerAccess,
             LocalBrokerAnswer, LocalBrokerFacts, NetworkFacts, PeerListenFacts, RegistryFacts,
             SecretDirFacts,
         },
@@ -133,7 +133,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             local,
             withholds_models: config.peers.is_some_and(|peers| peers.withholds_models),
             peers,
-            download_proxy: config.policy.proxy.as_ref().map(DownloadProxy::shown),
+            downloads: downloads(config),
             cloud: CloudLinkFacts {
                 url: config.mqtt_url.to_string(),
                 filter: config.prefix.downstream_filter(&config.node),
@@ -269,6 +269,16 @@ async fn peers(config: &Config, pending: &PendingChecks) -> Option<PeerListenFac
     let listen = config.peers?.listen?;
     let state = pending.check("peers", inspect::peer_listener(listen)).await;
     Some(PeerListenFacts { listen, state })
+}
+
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+fn downloads(config: &Config) -> DownloadFacts {
+    let local = || Zoned::now().strftime("%H:%M %Z (%:z)").to_string();
+    let windows = &config.download_windows;
+    DownloadFacts {
+        proxy: config.policy.proxy.as_ref().map(DownloadProxy::shown),
+        window: (!windows.is_empty()).then(|| (windows.to_string(), local())),
+    }
 }
 
 /// Returns a client ID of the doctor. It is not the agent's, so that a running agent keeps its

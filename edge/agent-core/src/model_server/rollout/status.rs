@@ -47,12 +47,14 @@ pub fn status(state: &RolloutState, target: &str, facts: &RolloutFacts<'_>) -> M
     }
 }
 
-/// The problem that a person has to solve: a full disk. Other download problems are transient.
+/// The problem that a person has to solve, or the time that the download waits for. Other download
+/// problems are transient.
 fn reported_problem(facts: &RolloutFacts<'_>) -> Option<WorkerReason> {
     let DownloadState::Downloading { problem: Some(problem), .. } = &facts.download else {
         return None;
     };
-    (problem.reason == WorkerReason::DiskFull).then_some(problem.reason)
+    matches!(problem.reason, WorkerReason::DiskFull | WorkerReason::DownloadWindow)
+        .then_some(problem.reason)
 }
 
 /// The version that answers now. A server that has the current and the last good version answers
