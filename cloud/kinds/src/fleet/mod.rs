@@ -15,6 +15,7 @@ mod partners;
 mod presence;
 mod reports;
 mod rosters;
+mod rows;
 mod state;
 
 pub use self::{
@@ -26,5 +27,6 @@ pub use self::{
     partners::{MAX_PARTNERS, PeerPair},
     presence::Presence,
     rosters::{PeerFacts, Rosters},
+    rows::{Counted, Rows},
     state::{Affected, FleetState},
 };

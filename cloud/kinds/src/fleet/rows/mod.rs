@@ -1,0 +1,280 @@
+//! What the agents counted for one object: a row per node and agent instance. A row has the numbers
+//! that the object's status has, and those that its agent reported since. Pure.
+
+mod listed;
+#[cfg(test)]
+mod tests;
+mod totals;
+
+use std::collections::{HashMap, HashSet};
+
+use neptune_api::{
+    AgentCounters, CounterTotals, JointInferenceService, JointInferenceServiceStatus,
+};
+use neptune_wire::{AgentInstance, Counters, NodeName};
+
+use self::{
+    listed::Listed,
+    totals::{counters_in, totals_in},
+};
+use super::counters::CounterReport;
+use crate::kubernetes::node_selector;
+
+/// Agent instances per node whose counters are not in the status yet. Only invented ones are more.
+const MAX_INSTANCES: usize = 16;
+
+/// Agents that a status lists although their node has a newer one. Of more, the oldest is folded.
+const MAX_REPLACED: usize = 16;
+
+/// Nodes that a status lists. Counters of a node that is no longer listed are folded, and its later
+/// reports do not count. All nodes that a selector places the edge worker on are listed.
+const MAX_NODES: usize = node_selector::MAX_NODES;
+
+/// The rows of one object.
+#[derive(Debug, Clone, Default)]
+pub struct Rows {
+    /// The version of the object whose status was loaded; `None` before.
+    version: Option<String>,
+    nodes: HashMap<String, Vec<Row>>,
+    /// The nodes that the status lists, the newest last.
+    listed: Vec<String>,
+    /// The counters of former rows.
+    folded: Counters,
+    /// The sum of `folded` and of all rows.
+    totals: Counters,
+    /// Number of reports.
+    clock: u64,
+    /// What the cached object states of nodes.
+    cached: Listed,
+    #[cfg(test)]
+    visits: tests::Visits,
+}
+
+/// What one agent instance of a node counted.
+#[derive(Debug, Clone)]
+struct Row {
+    instance: String,
+    /// What the status has, and its position there.
+    stored: Option<(usize, Numbers)>,
+    /// What was reported and is not in the status yet.
+    reported: Option<Reported>,
+}
+
+/// Counters, and the newest message that had them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Numbers {
+    /// The epoch, and the number of the message in it.
+    order: (u64, u64),
+    counters: Counters,
+}
+
+/// The numbers of reports since the last status.
+#[derive(Debug, Clone, Copy)]
+struct Reported {
+    numbers: Numbers,
+    /// When the first of the reports came, by the clock of the rows.
+    since: u64,
+    /// When the numbers changed last.
+    changed: u64,
+}
+
+/// The counters of a status.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// The nodes that have or had the edge worker, new ones last.
+    pub nodes: Vec<String>,
+    /// The counters of each agent.
+    pub reports: Vec<AgentCounters>,
+    /// The sum of the counters of former rows.
+    pub folded: Option<CounterTotals>,
+    /// The sum of all.
+    pub totals: Counters,
+    /// What was reported until then is included. [`Rows::acknowledge`] expects it.
+    pub clock: u64,
+}
+
+impl Numbers {
+    fn max(self, other: Self) -> Self {
+        Self { order: self.order.max(other.order), counters: self.counters.max(other.counters) }
+    }
+}
+
+impl Row {
+    /// The highest numbers, with reports that are not in the status yet.
+    fn numbers(&self) -> Numbers {
+        let reported = self.reported.as_ref().map(|reported| reported.numbers);
+        let stored = self.stored.as_ref().map(|(_, numbers)| *numbers);
+        stored.unwrap_or_default().max(reported.unwrap_or_default())
+    }
+
+    /// The place of the row in the next status. Rows that the status does not have yet follow the
+    /// others, in the order in which they were reported.
+    fn position(&self) -> (usize, u64) {
+        match (&self.stored, &self.reported) {
+            (Some((position, _)), _) => (*position, 0),
+            (None, reported) => (usize::MAX, reported.map_or(0, |reported| reported.since)),
+        }
+    }
+}
+
+impl Rows {
+    /// Adds the counters that an agent reports. Returns whether they are higher than known. Counters
+    /// of too many instances of a node are ignored: the node reports them again.
+    pub fn on_counters(&mut self, new: &CounterReport) -> bool {
+        self.clock += 1;
+        let clock = self.clock;
+        let numbers = Numbers { order: (new.epoch, new.seq), counters: new.counters };
+        let node = self.nodes.entry(new.node.to_string()).or_default();
+        #[cfg(test)]
+        self.visits.add(node.len());
+        let is_reported = |row: &&Row| row.reported.is_some();
+        let is_held = node.iter().filter(is_reported).any(|row| row.instance == new.instance.0);
+        if !is_held && node.iter().filter(is_reported).count() >= MAX_INSTANCES {
+            return false;
+        }
+        let row = row_of(node, &new.instance.0);
+        let is_new = row.stored.is_none() && row.reported.is_none();
+        let before = row.numbers();
+        row.reported = Some(match row.reported {
+            None => Reported { numbers, since: clock, changed: clock },
+            Some(held) => {
+                let highest = held.numbers.max(numbers);
+                let changed = if highest == held.numbers { held.changed } else { clock };
+                Reported { numbers: highest, changed, ..held }
+            }
+        });
+        let after = row.numbers().counters;
+        self.totals = self.totals.plus(after.minus(before.counters));
+        is_new || after != before.counters
+    }
+
+    /// Takes over the counters of a status, if it belongs to another version of the object than the
+    /// last one. What was reported and is not in a status yet stays.
+    pub fn load(&mut self, version: Option<&str>, status: Option<&JointInferenceServiceStatus>) {
+        if version.is_some() && self.version.as_deref() == version {
+            return;
+        }
+        self.version = version.map(str::to_owned);
+        self.nodes.values_mut().flatten().for_each(|row| row.stored = None);
+        self.listed = status.map(|status| status.nodes.clone()).unwrap_or_default();
+        let mut listed: HashSet<String> = self.listed.iter().cloned().collect();
+        for (position, report) in status.iter().flat_map(|status| &status.reports).enumerate() {
+            // Statuses of an earlier version list only nodes that reported.
+            if listed.insert(report.node.clone()) {
+                self.listed.push(report.node.clone());
+            }
+            let counters = counters_in(&report.counters);
+            let numbers = Numbers { order: (report.epoch, report.seq), counters };
+            let node = self.nodes.entry(report.node.clone()).or_default();
+            row_of(node, &report.instance).stored = Some((position, numbers));
+        }
+        let folded = status.and_then(|status| status.folded.as_ref());
+        self.folded = folded.map(counters_in).unwrap_or_default();
+        self.drop_empty();
+    }
+
+    /// The counters of the next status, with the edge worker on these nodes.
+    pub fn counted<'a>(&self, current: impl IntoIterator<Item = &'a str>) -> Counted {
+        let nodes = self.next_nodes(current.into_iter().collect());
+        let listed: HashSet<&str> = nodes.iter().map(String::as_str).collect();
+        // The counters of a node that had to leave the list are folded, and it reports in vain: it
+        // would count twice.
+        let is_full = nodes.len() >= MAX_NODES;
+        let (mut folded, mut totals) = (self.folded, self.totals);
+        let (mut rows, mut replaced) = (Vec::new(), Vec::new());
+        for (node, of_node) in &self.nodes {
+            #[cfg(test)]
+            self.visits.add(of_node.len());
+            if is_full && !listed.contains(node.as_str()) {
+                for row in of_node {
+                    let stored = row.stored.map_or_else(Counters::default, |it| it.1.counters);
+                    folded = folded.plus(stored);
+                    totals = totals.minus(row.numbers().counters.minus(stored));
+                }
+                continue;
+            }
+            let newest = of_node.iter().map(Row::position).max();
+            let positions = of_node.iter().map(Row::position);
+            replaced.extend(positions.filter(|position| Some(*position) < newest));
+            rows.extend(of_node.iter().map(|row| (row.position(), node, row)));
+        }
+        replaced.sort_unstable();
+        let excess = (replaced.len() + 1).saturating_sub(MAX_REPLACED);
+        rows.sort_unstable_by_key(|(position, ..)| *position);
+        let mut reports = Vec::new();
+        for (position, node, row) in rows {
+            let Numbers { order: (epoch, seq), counters } = row.numbers();
+            if replaced[..excess].binary_search(&position).is_ok() {
+                folded = folded.plus(counters);
+                continue;
+            }
+            let (node, instance) = (node.clone(), row.instance.clone());
+            let counters = totals_in(counters);
+            reports.push(AgentCounters { node, instance, epoch, seq, counters });
+        }
+        let folded = (!folded.are_zero()).then(|| totals_in(folded));
+        Counted { nodes, reports, folded, totals, clock: self.clock }
+    }
+
+    /// The status has what was counted until `clock`. What was reported since is kept.
+    pub fn acknowledge(&mut self, clock: u64) {
+        for row in self.nodes.values_mut().flatten() {
+            row.reported = row.reported.filter(|reported| reported.changed > clock);
+        }
+        self.drop_empty();
+    }
+
+    /// The nodes that have or had the edge worker, new ones last. Of too many, the oldest without the
+    /// worker leave.
+    fn next_nodes(&self, current: Vec<&str>) -> Vec<String> {
+        let is_current: HashSet<&str> = current.iter().copied().collect();
+        let mut listed: HashSet<&str> = self.listed.iter().map(String::as_str).collect();
+        let new = current.into_iter().filter(|node| listed.insert(node)).map(str::to_owned);
+        let mut nodes: Vec<String> = self.listed.iter().cloned().chain(new).collect();
+        let mut excess = nodes.len().saturating_sub(MAX_NODES);
+        nodes.retain(|node| {
+            let leaves = excess > 0 && !is_current.contains(node.as_str());
+            excess -= usize::from(leaves);
+            !leaves
+        });
+        nodes.drain(..excess);
+        nodes
+    }
+
+    /// Whether a node's counters count for the service: it has or had the edge worker.
+    pub fn may_count(&mut self, service: &JointInferenceService, node: &NodeName) -> bool {
+        self.cached.read(service).may_count(node)
+    }
+
+    /// The newest start of an agent that the status of the service has.
+    pub fn newest_epoch(
+        &mut self,
+        service: &JointInferenceService,
+        node: &NodeName,
+        instance: &AgentInstance,
+    ) -> Option<u64> {
+        self.cached.read(service).newest_epoch(node, instance)
+    }
+
+    /// Drops rows without numbers, and adds up the others.
+    fn drop_empty(&mut self) {
+        self.totals = self.folded;
+        self.nodes.retain(|_, rows| {
+            #[cfg(test)]
+            self.visits.add(rows.len());
+            rows.retain(|row| row.stored.is_some() || row.reported.is_some());
+            let numbers = rows.iter().map(|row| row.numbers().counters);
+            self.totals = numbers.fold(self.totals, Counters::plus);
+            !rows.is_empty()
+        });
+    }
+}
+
+/// The row of an instance of a node, which is created.
+fn row_of<'a>(node: &'a mut Vec<Row>, instance: &str) -> &'a mut Row {
+    let at = node.iter().position(|row| row.instance == instance).unwrap_or_else(|| {
+        node.push(Row { instance: instance.to_owned(), stored: None, reported: None });
+        node.len() - 1
+    });
+    &mut node[at]
+}
