@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::{
     finding::Finding,
-    fleet::{CounterReport, Generations, Requirements, Retained},
+    fleet::{Generations, Requirements, Retained},
     kubernetes::workloads::{KubernetesObjects, OwnedObjects},
     reason::Reason,
 };
@@ -91,8 +91,6 @@ pub struct StatusInputs<'a, O> {
     pub findings: &'a [Finding],
     /// The state that `observe` returned.
     pub observed: O,
-    /// Counters that are not in the status yet.
-    pub unreported: &'a [CounterReport],
     /// Whether every agent that matters had the time to report since the controller started: the
     /// time has passed, or the spec was valid since then.
     pub is_settled: bool,

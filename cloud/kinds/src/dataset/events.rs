@@ -112,7 +112,6 @@ mod tests {
                 generation: Some(1),
                 findings: &[],
                 observed: DatasetObservation { source, replicas: None },
-                unreported: &[],
                 is_settled: true,
                 now: Timestamp::UNIX_EPOCH,
             };

@@ -159,7 +159,6 @@ mod tests {
             generation: Some(1),
             findings: &[],
             observed: DatasetObservation { source, replicas: None },
-            unreported: &[],
             is_settled: true,
             now,
         }

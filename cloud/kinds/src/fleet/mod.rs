@@ -3,7 +3,6 @@
 mod backlog;
 mod cloud_workers;
 mod contents;
-mod counters;
 mod delays;
 mod desired;
 mod evaluations;
@@ -13,20 +12,21 @@ mod node_keys;
 pub mod observed;
 mod partners;
 mod presence;
+mod refused;
 mod reports;
 mod rosters;
-mod rows;
+pub mod rows;
 mod state;
 
 pub use self::{
     cloud_workers::CloudWorkerReport,
-    counters::{CounterReport, RefusedCounters, may_count},
     desired::{FleetDesired, Generations, Requirements, Retained},
     evaluations::Evaluation,
     node_keys::{KeyChange, NodeKey},
     partners::{MAX_PARTNERS, PeerPair},
     presence::Presence,
+    refused::RefusedCounters,
     rosters::{PeerFacts, Rosters},
-    rows::{Counted, Rows},
+    rows::{Counted, CounterReport},
     state::{Affected, FleetState},
 };

@@ -14,13 +14,14 @@ use neptune_wire::{
 
 use super::{
     cloud_workers::{CloudWorkerReport, CloudWorkerReports},
-    counters::{CounterReport, RefusedCounters, RefusedReports, UnreportedCounters},
     delays::Delays,
     evaluations::{Evaluation, Evaluations},
     node_keys::{KeyChange, NodeKey, NodeKeys},
     observed::AgentState,
     presence::{MessageOrder, NodeCounts, Nodes, Presence, offline_after},
+    refused::{RefusedCounters, RefusedReports},
     reports::{Place, Reports},
+    rows::{CounterReport, Rows},
 };
 use crate::kubernetes::node_keys::KeyEntries;
 
@@ -33,7 +34,8 @@ pub struct FleetState {
     delays: Delays,
     reports: Reports,
     refused: RefusedReports,
-    unreported: UnreportedCounters,
+    /// The counters of each object, by its uid.
+    rows: BTreeMap<String, Rows>,
     evaluations: Evaluations,
     cloud_workers: CloudWorkerReports,
     keys: NodeKeys,
@@ -71,7 +73,7 @@ impl FleetState {
             delays: Delays::default(),
             reports: Reports::default(),
             refused: RefusedReports::default(),
-            unreported: UnreportedCounters::default(),
+            rows: BTreeMap::new(),
             evaluations: Evaluations::default(),
             cloud_workers: CloudWorkerReports::default(),
             keys: NodeKeys::default(),
@@ -202,7 +204,8 @@ impl FleetState {
         counters: Counters,
     ) -> bool {
         let (node, instance) = (node.clone(), instance.clone());
-        self.unreported.add(uid, CounterReport { node, instance, epoch, seq, counters })
+        let report = CounterReport { node, instance, epoch, seq, counters };
+        self.rows(uid).on_counters(&report)
     }
 
     /// The counters of a node's report on an object were refused.
@@ -263,7 +266,7 @@ impl FleetState {
     pub fn forget(&mut self, key: &ObjectKey, uid: &str) {
         self.reports.forget(key, uid);
         self.refused.forget(key);
-        self.unreported.forget(uid);
+        self.rows.remove(uid);
         self.evaluations.forget(uid);
         self.cloud_workers.forget(uid);
     }
@@ -354,14 +357,12 @@ impl FleetState {
         self.evaluations.get(uid)
     }
 
-    /// The counters of an object that are not in its status.
-    pub fn unreported(&self, uid: &str) -> &[CounterReport] {
-        self.unreported.get(uid)
-    }
-
-    /// Records that these counters are in the object's status.
-    pub fn mark_reported(&mut self, uid: &str, reported: &[CounterReport]) {
-        self.unreported.mark_reported(uid, reported);
+    /// The counters of the service with this uid.
+    pub fn rows(&mut self, uid: &str) -> &mut Rows {
+        if !self.rows.contains_key(uid) {
+            self.rows.insert(uid.to_owned(), Rows::default());
+        }
+        self.rows.get_mut(uid).expect("it was inserted")
     }
 
     /// How many nodes are online and offline.
@@ -444,9 +445,9 @@ mod tests {
         format!("{}/{}/{}", report.instance.0, report.epoch, report.seq)
     }
 
-    fn counted(fleet: &FleetState) -> Vec<(&str, u64)> {
-        let unreported = fleet.unreported("uid").iter();
-        unreported.map(|c| (c.instance.0.as_str(), c.counters.inference)).collect()
+    fn counted(fleet: &FleetState) -> Vec<(String, u64)> {
+        let reports = fleet.clone().rows("uid").counted([]).reports.into_iter();
+        reports.map(|it| (it.instance, it.counters.inference_number)).collect()
     }
 
     #[test]
@@ -547,7 +548,7 @@ mod tests {
         let affected = fleet.on_status_report(&node(), &key(), report("a", 1, 9, 5), false, at(2));
         assert_eq!(affected, Affected::Object);
         assert!(matches!(fleet.presence(&node()), Presence::Offline { .. }));
-        assert_eq!(counted(&fleet), [("a", 5)], "its counters count");
+        assert_eq!(counted(&fleet), [("a".to_owned(), 5)], "its counters count");
     }
 
     #[test]
@@ -558,12 +559,12 @@ mod tests {
             fleet.on_status_report(&node(), &key(), report("a", 1, 6, 60), true, at(2)),
             Affected::None
         );
-        assert_eq!((held(&fleet), counted(&fleet)), ("a/1/7".into(), vec![("a", 70)]));
+        assert_eq!((held(&fleet), counted(&fleet)), ("a/1/7".into(), vec![("a".to_owned(), 70)]));
         fleet.on_status_report(&node(), &key(), report("a", 2, 1, 80), true, at(3));
-        assert_eq!((held(&fleet), counted(&fleet)), ("a/2/1".into(), vec![("a", 80)]));
+        assert_eq!((held(&fleet), counted(&fleet)), ("a/2/1".into(), vec![("a".to_owned(), 80)]));
         let late = fleet.on_status_report(&node(), &key(), report("a", 1, 8, 90), true, at(4));
         assert_eq!(late, Affected::Object, "late, and more was counted");
-        assert_eq!((held(&fleet), counted(&fleet)), ("a/2/1".into(), vec![("a", 90)]));
+        assert_eq!((held(&fleet), counted(&fleet)), ("a/2/1".into(), vec![("a".to_owned(), 90)]));
     }
 
     #[test]
@@ -575,7 +576,7 @@ mod tests {
         assert_eq!(held(&fleet), "b/1/1");
         fleet.on_status_report(&node(), &key(), report("a", 3, 6, 60), true, at(3));
         assert_eq!(held(&fleet), "b/1/1");
-        assert_eq!(counted(&fleet), [("a", 70), ("b", 5)]);
+        assert_eq!(counted(&fleet), [("a".to_owned(), 70), ("b".to_owned(), 5)]);
         assert_eq!(fleet.on_node_report(&node(), birth("a", 4), true, at(4)), Affected::Node);
         fleet.on_status_report(&node(), &key(), report("a", 4, 1, 71), true, at(4));
         assert_eq!(held(&fleet), "a/4/1", "the old directory came back");
@@ -635,16 +636,16 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_change_during_a_status_write_stay_unreported() {
+    fn counters_that_change_during_a_status_write_are_in_the_next_one() {
         let mut fleet = FleetState::new(at(0), 30);
         fleet.on_status_report(&node(), &key(), report("a", 1, 1, 10), true, at(1));
-        let written = fleet.unreported("uid").to_vec();
+        let written = fleet.rows("uid").counted([]);
         fleet.on_status_report(&node(), &key(), report("a", 1, 2, 20), true, at(2));
-        fleet.mark_reported("uid", &written);
-        assert_eq!(counted(&fleet), [("a", 20)]);
-        let written = fleet.unreported("uid").to_vec();
-        fleet.mark_reported("uid", &written);
-        assert!(fleet.unreported == UnreportedCounters::default());
+        fleet.rows("uid").acknowledge(written.clock);
+        assert_eq!(counted(&fleet), [("a".to_owned(), 20)]);
+        let written = fleet.rows("uid").counted([]);
+        fleet.rows("uid").acknowledge(written.clock);
+        assert_eq!(counted(&fleet), [], "the status has them");
     }
 
     fn output(second: i64, accuracy: &str) -> ModelOutput {
@@ -683,7 +684,7 @@ mod tests {
         let mut fleet = FleetState::new(at(0), 30);
         fleet.on_status_report(&node(), &key(), report("a", 1, 1, 10), true, at(1));
         fleet.forget(&key(), "uid");
-        assert!(fleet.reports.is_empty() && fleet.unreported == UnreportedCounters::default());
+        assert!(fleet.reports.is_empty() && fleet.rows.is_empty());
         fleet.on_status_report(&node(), &key(), report("a", 1, 2, 10), true, at(1));
         assert_eq!(fleet.on_status_cleared(&node(), &key()), Affected::Object);
         assert_eq!(fleet.on_status_cleared(&node(), &key()), Affected::None);

@@ -125,7 +125,6 @@ mod tests {
                 placed,
                 servers: Servers::One(server),
             },
-            unreported: &[],
             is_settled: true,
             now: Timestamp::UNIX_EPOCH,
         };

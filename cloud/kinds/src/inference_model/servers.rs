@@ -1,7 +1,7 @@
 //! The model servers of several nodes: their rows in the status, and their sum as if they were one
 //! server. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use neptune_api::{NodeServer, ServingProgress, TransitionStatus};
 use neptune_wire::DownloadProgress;
@@ -46,8 +46,9 @@ pub fn rows(
     servers: &[ServerOnNode],
     is_known_spec: bool,
 ) -> Vec<NodeServer> {
+    let before: HashMap<_, _> = previous.iter().map(|row| (row.node.as_str(), row)).collect();
     let row = |server: &ServerOnNode| {
-        let before = previous.iter().find(|row| row.node == server.node);
+        let before = before.get(server.node.as_str()).copied();
         match (&server.server, before) {
             // The controller started recently: a missing report means nothing.
             (Observed::Unknown(_), Some(before)) if is_known_spec => before.clone(),
@@ -237,7 +238,6 @@ mod tests {
                 placed: Some(Placed::default()),
                 servers: Servers::Each(servers.iter().map(server).collect()),
             },
-            unreported: &[],
             is_settled: true,
             now: Timestamp::UNIX_EPOCH,
         };

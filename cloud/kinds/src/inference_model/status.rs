@@ -252,7 +252,6 @@ mod tests {
             generation: Some(1),
             findings: &[],
             observed: ServerObservation { target, placed, servers: Servers::One(server) },
-            unreported: &[],
             is_settled: true,
             now: Timestamp::from_second(second).unwrap(),
         }

@@ -428,14 +428,7 @@ mod tests {
 
     fn inputs(observed: ModelObservation) -> StatusInputs<'static, ModelObservation> {
         let now = at(100);
-        StatusInputs {
-            generation: Some(1),
-            findings: &[],
-            observed,
-            unreported: &[],
-            is_settled: true,
-            now,
-        }
+        StatusInputs { generation: Some(1), findings: &[], observed, is_settled: true, now }
     }
 
     fn next(previous: &ModelStatus, observed: ModelObservation) -> ModelStatus {

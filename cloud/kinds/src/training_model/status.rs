@@ -342,7 +342,6 @@ mod tests {
             generation: Some(1),
             findings,
             observed,
-            unreported: &[],
             is_settled: true,
             now: at(second),
         };

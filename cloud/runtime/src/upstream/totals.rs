@@ -1,9 +1,9 @@
 //! Decides which totals of reports and syncs count, and which notices answer a sync.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use neptune_api::JointInferenceService;
-use neptune_cloud_kinds::{fleet::may_count, index_key::IndexKey};
+use neptune_cloud_kinds::index_key::IndexKey;
 use neptune_wire::{AgentStart, Counters, NodeName, ObjectKey, Resource, Sync};
 
 use super::{FleetChange, Upstream, rejection::Rejected};
@@ -60,7 +60,10 @@ impl Upstream {
         let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
         let service = self.caches.get::<JointInferenceService>(namespace, name);
         let is_service = key.resource == Resource::JointInferenceServices;
-        if is_service && service.is_some_and(|service| may_count(&service, node)) {
+        let may_count = |service: Arc<JointInferenceService>| {
+            self.fleet.lock().rows(uid(&service)).may_count(&service, node)
+        };
+        if is_service && service.is_some_and(may_count) {
             Ok(())
         } else {
             Err(Rejected::NeverHad { node: node.clone(), key: key.clone() })
@@ -71,14 +74,19 @@ impl Upstream {
     /// this controller restarts.
     pub(super) fn newer_start(&self, node: &NodeName, sync: &Sync) -> Option<AgentStart> {
         let instance = &sync.instance;
-        let known = self.fleet.lock().newest_epoch(node, instance);
         let services = JointInferenceService::cache(&self.caches);
         let keys = [IndexKey::Node(node.to_string()), IndexKey::ReportsOf(node.to_string())];
         let services: Vec<_> = keys.iter().flat_map(|key| services.with_key(key)).collect();
-        let reports =
-            services.iter().filter_map(|it| it.status.as_ref()).flat_map(|it| &it.reports);
-        let of_agent = reports.filter(|it| it.node == node.as_str() && it.instance == instance.0);
-        let newest = of_agent.map(|it| it.epoch).chain(known).max()?;
+        let mut fleet = self.fleet.lock();
+        let listed = services
+            .iter()
+            .filter_map(|service| fleet.rows(uid(service)).newest_epoch(service, node, instance));
+        let listed = listed.max();
+        let newest = fleet.newest_epoch(node, instance).max(listed)?;
         (newest > sync.epoch).then(|| AgentStart { instance: instance.clone(), epoch: newest })
     }
+}
+
+fn uid(service: &JointInferenceService) -> &str {
+    service.metadata.uid.as_deref().unwrap_or_default()
 }

@@ -1,6 +1,8 @@
 //! What the agents counted for one object: a row per node and agent instance. A row has the numbers
 //! that the object's status has, and those that its agent reported since. Pure.
 
+#[cfg(test)]
+mod from_scratch;
 mod listed;
 #[cfg(test)]
 mod tests;
@@ -13,22 +15,34 @@ use neptune_api::{
 };
 use neptune_wire::{AgentInstance, Counters, NodeName};
 
-use self::{
-    listed::Listed,
-    totals::{counters_in, totals_in},
-};
-use super::counters::CounterReport;
+use self::listed::Listed;
+pub use self::totals::{counters_in, totals_in};
 use crate::kubernetes::node_selector;
 
 /// Agent instances per node whose counters are not in the status yet. Only invented ones are more.
 const MAX_INSTANCES: usize = 16;
 
 /// Agents that a status lists although their node has a newer one. Of more, the oldest is folded.
-const MAX_REPLACED: usize = 16;
+pub const MAX_REPLACED: usize = 16;
 
 /// Nodes that a status lists. Counters of a node that is no longer listed are folded, and its later
 /// reports do not count. All nodes that a selector places the edge worker on are listed.
-const MAX_NODES: usize = node_selector::MAX_NODES;
+pub const MAX_NODES: usize = node_selector::MAX_NODES;
+
+/// What one agent instance counted for an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CounterReport {
+    /// The node that reports.
+    pub node: NodeName,
+    /// The agent instance that counted.
+    pub instance: AgentInstance,
+    /// The epoch of the newest message.
+    pub epoch: u64,
+    /// The number of the newest message in the epoch.
+    pub seq: u64,
+    /// The counters since the instance began to count.
+    pub counters: Counters,
+}
 
 /// The rows of one object.
 #[derive(Debug, Clone, Default)]
@@ -42,7 +56,7 @@ pub struct Rows {
     folded: Counters,
     /// The sum of `folded` and of all rows.
     totals: Counters,
-    /// Number of reports.
+    /// The number of reports so far, as a time.
     clock: u64,
     /// What the cached object states of nodes.
     cached: Listed,

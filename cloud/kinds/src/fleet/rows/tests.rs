@@ -6,17 +6,11 @@ use std::cell::Cell;
 use proptest::{collection::vec, prelude::*};
 use serde_json::json;
 
-use super::*;
-use crate::{
-    fleet::counters::{UnreportedCounters, may_count},
-    joint_inference_service::{
-        fixtures::service,
-        status::{
-            counters::{add_counts, nodes},
-            fixtures::selected,
-        },
-    },
+use super::{
+    from_scratch::{UnreportedCounters, add_counts, may_count, nodes},
+    *,
 };
+use crate::joint_inference_service::fixtures::service;
 
 /// Counts the rows that are read.
 #[derive(Debug, Clone, Default)]
@@ -32,12 +26,10 @@ impl Visits {
     }
 }
 
-const UID: &str = "uid";
-
 /// What happens to an object and its controller.
 #[derive(Debug, Clone)]
 enum Step {
-    /// An agent reports.
+    /// An agent reports what it counted.
     Report(CounterReport),
     /// The edge worker moves to these nodes.
     Place(Vec<String>),
@@ -47,7 +39,7 @@ enum Step {
     WriteElsewhere(Vec<CounterReport>),
     /// A person deletes the status.
     Wipe,
-    /// The controller restarts.
+    /// The controller restarts and has only the status.
     Restart,
 }
 
@@ -110,7 +102,7 @@ impl World {
 
     /// The counters of the next status from scratch.
     fn expected(&self, unreported: &[CounterReport]) -> Counted {
-        let nodes = nodes(self.status(), &selected(&self.placed).observed);
+        let nodes = nodes(self.status(), &self.placed);
         let (reports, folded, totals) = add_counts(self.status(), &nodes, unreported);
         Counted { nodes, reports, folded, totals, clock: 0 }
     }
@@ -136,7 +128,7 @@ impl World {
             return;
         }
         let before = self.rows.totals;
-        let was_new = self.unreported.add(UID, report.clone());
+        let was_new = self.unreported.add(report.clone());
         let is_higher = self.rows.on_counters(report);
         assert!(was_new || !is_higher);
         assert!(is_higher || self.rows.totals == before);
@@ -147,7 +139,7 @@ impl World {
             Step::Report(report) => self.report(&report),
             Step::Place(nodes) => self.placed = nodes,
             Step::Write { meanwhile, fails } => {
-                let reported = self.unreported.get(UID).to_vec();
+                let reported = self.unreported.get().to_vec();
                 let (next, counted) = (self.expected(&reported), self.counted());
                 for report in &meanwhile {
                     self.report(report);
@@ -167,16 +159,16 @@ impl World {
                 if !is_same {
                     self.store(next);
                 }
-                self.unreported.mark_reported(UID, &reported);
+                self.unreported.mark_reported(&reported);
                 self.rows.acknowledge(counted.clock);
             }
             Step::WriteElsewhere(mut reports) => {
                 reports.retain(|report| may_count(&self.service, &report.node));
                 let mut elsewhere = UnreportedCounters::default();
                 for report in reports {
-                    elsewhere.add(UID, report);
+                    elsewhere.add(report);
                 }
-                let next = self.expected(elsewhere.get(UID));
+                let next = self.expected(elsewhere.get());
                 self.store(next);
             }
             Step::Wipe => self.store(Counted::default()),
@@ -194,7 +186,7 @@ proptest! {
         let mut world = World::new();
         for step in steps {
             world.run(step.clone());
-            let expected = world.expected(world.unreported.get(UID));
+            let expected = world.expected(world.unreported.get());
             let counted = Counted { clock: 0, ..world.counted() };
             prop_assert_eq!(counted, expected, "{:?}", step);
         }

@@ -182,9 +182,8 @@ pub fn next_conditions(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::joint_inference_service::status::{
-        fixtures::{at, brief, failed, fresh, inputs, offline, selected, unknown, waiting},
-        next::next_status,
+    use crate::joint_inference_service::status::fixtures::{
+        at, brief, failed, fresh, inputs, next_status, offline, selected, unknown, waiting,
     };
 
     #[test]

@@ -1,113 +1,7 @@
-//! Adds the counts of agents to the totals of a service. Pure.
+//! The metrics of a service from the totals of its agents. Pure.
 
-use neptune_api::{AgentCounters, CounterTotals, JointInferenceServiceStatus, KeyValue};
+use neptune_api::KeyValue;
 use neptune_wire::Counters;
-
-use crate::{
-    fleet::CounterReport, joint_inference_service::status::observed::ServiceObservation,
-    kubernetes::node_selector,
-};
-
-/// Agents that a status lists although their node has a newer one. Of more, the oldest is folded.
-const MAX_REPLACED: usize = 16;
-
-/// Nodes that a status lists. Counters of a node that is no longer listed are folded, and its later
-/// reports do not count. All nodes that a selector places the edge worker on are listed.
-const MAX_NODES: usize = node_selector::MAX_NODES;
-
-/// Adds new counts to the totals: the sum, over the agents, of the highest numbers that each agent
-/// reported. Returns counts per agent, counts of earlier agents, and totals.
-pub fn add_counts(
-    previous: &JointInferenceServiceStatus,
-    nodes: &[String],
-    unreported: &[CounterReport],
-) -> (Vec<AgentCounters>, Option<CounterTotals>, Counters) {
-    let mut reports = previous.reports.clone();
-    // Earlier counters of a node that had to leave the list are folded: it would count twice.
-    let is_dropped =
-        |node: &str| nodes.len() >= MAX_NODES && !nodes.iter().any(|listed| listed == node);
-    let unreported = unreported.iter().filter(|report| !is_dropped(report.node.as_str()));
-    for CounterReport { node, instance, epoch, seq, counters } in unreported {
-        let is_same =
-            |report: &AgentCounters| report.node == node.as_str() && report.instance == instance.0;
-        let position = reports.iter().position(is_same).unwrap_or_else(|| {
-            let (node, instance) = (node.to_string(), instance.0.clone());
-            reports.push(AgentCounters { node, instance, ..AgentCounters::default() });
-            reports.len() - 1
-        });
-        let report = &mut reports[position];
-        (report.epoch, report.seq) = (report.epoch, report.seq).max((*epoch, *seq));
-        report.counters = totals_of(counters_of(&report.counters).max(*counters));
-    }
-    let mut folded = previous.folded.as_ref().map(counters_of).unwrap_or_default();
-    while let Some(position) = position_to_fold(&reports, is_dropped) {
-        folded = folded.plus(counters_of(&reports.remove(position).counters));
-    }
-    let totals = reports.iter().fold(folded, |sum, report| sum.plus(counters_of(&report.counters)));
-    let folded = (!folded.are_zero()).then(|| totals_of(folded));
-    (reports, folded, totals)
-}
-
-/// The counters of a status.
-fn counters_of(totals: &CounterTotals) -> Counters {
-    Counters {
-        inference: totals.inference_number,
-        hard: totals.hard_example_number,
-        fallback: totals.fallback_number,
-        decided_hard: totals.hard_number,
-        over_budget: totals.over_budget_number,
-        unjudged: totals.unjudged_number,
-        shadow: totals.shadow_number,
-        deadline: totals.deadline_number,
-        tiers: totals.tier_numbers.iter().copied().collect(),
-    }
-}
-
-/// The counters in the form of a status.
-fn totals_of(counters: Counters) -> CounterTotals {
-    CounterTotals {
-        inference_number: counters.inference,
-        hard_example_number: counters.hard,
-        fallback_number: counters.fallback,
-        hard_number: counters.decided_hard,
-        over_budget_number: counters.over_budget,
-        unjudged_number: counters.unjudged,
-        shadow_number: counters.shadow,
-        deadline_number: counters.deadline,
-        tier_numbers: counters.tiers.counts().to_vec(),
-    }
-}
-
-/// The agent whose counters are folded next: of a node that is no longer listed, or, of too many,
-/// one whose node has a newer one. Others are kept: the service may return to the node, which then
-/// continues its totals.
-fn position_to_fold(reports: &[AgentCounters], is_dropped: impl Fn(&str) -> bool) -> Option<usize> {
-    let has_newer = |position: usize| {
-        let node = &reports[position].node;
-        reports[position + 1..].iter().any(|newer| newer.node == *node)
-    };
-    let dropped = reports.iter().position(|report| is_dropped(&report.node));
-    let replaced: Vec<usize> = (0..reports.len()).filter(|at| has_newer(*at)).collect();
-    dropped.or_else(|| replaced.first().copied().filter(|_| replaced.len() >= MAX_REPLACED))
-}
-
-/// The nodes that have or had the edge worker, new ones last. Of too many, the oldest without the
-/// worker leave.
-pub fn nodes(previous: &JointInferenceServiceStatus, observed: &ServiceObservation) -> Vec<String> {
-    let is_current = |node: &str| observed.edges.iter().any(|edge| edge.node == node);
-    let mut nodes = previous.nodes.clone();
-    let reported = previous.reports.iter().map(|report| &report.node);
-    for node in reported.chain(observed.edges.iter().map(|edge| &edge.node)) {
-        if !nodes.contains(node) {
-            nodes.push(node.clone());
-        }
-    }
-    while nodes.len() > MAX_NODES {
-        let oldest = nodes.iter().position(|node| !is_current(node)).unwrap_or_default();
-        nodes.remove(oldest);
-    }
-    nodes
-}
 
 /// The metrics of the totals. Those of gateways are absent without a gateway that counted.
 pub fn metrics(totals: Counters, has_gateway: bool) -> Vec<KeyValue> {
@@ -130,21 +24,32 @@ pub fn metrics(totals: Counters, has_gateway: bool) -> Vec<KeyValue> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_api::JisConditionType;
+    use neptune_api::{JisConditionType, JointInferenceServiceStatus};
     use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
     use crate::{
         finding::Finding,
+        fleet::{
+            CounterReport,
+            rows::{MAX_NODES, MAX_REPLACED, Rows, totals_in},
+        },
         joint_inference_service::status::{
-            fixtures::{brief, fresh, inputs, metric, on, selected, unreported},
-            next::next_status,
+            fixtures::{
+                brief, counting, fresh, inputs, metric, next_status, on, selected, unreported,
+            },
             observed::ObservedWorker,
         },
         reason::Reason,
-        steps::StatusInputs,
     };
+
+    /// The totals of a status.
+    fn totals(status: &JointInferenceServiceStatus) -> Counters {
+        let mut rows = Rows::default();
+        rows.load(None, Some(status));
+        rows.counted([]).totals
+    }
 
     /// Counters of different primes: those of `small` in this order.
     fn primes(inference: u64, decided_hard: u64, small: &[u64]) -> Counters {
@@ -168,7 +73,7 @@ mod tests {
         ];
         let mut inputs = inputs([ObservedWorker::Running, ObservedWorker::Running], 0);
         inputs.observed.edges.push(on("edge1", ObservedWorker::Running));
-        let status = fresh(&StatusInputs { unreported: &unreported, ..inputs });
+        let status = fresh(&counting(&unreported, inputs));
         let metrics: Vec<_> =
             status.metrics.iter().map(|it| format!("{}={}", it.key, it.value)).collect();
         let expected = [
@@ -249,12 +154,11 @@ mod tests {
                     counters: if is_late { *before } else { *counted },
                     ..unreported(&format!("edge{node}"), &agent.to_string(), 0, 0)
                 };
-                status = next_status(&status, &StatusInputs { unreported: &[report], ..run.clone() });
+                status = next_status(&status, &counting(&[report], run.clone()));
                 // A new controller reads the status.
                 status = serde_json::from_value(serde_json::to_value(&status).unwrap()).unwrap();
-                let (reports, _, totals) = add_counts(&status, &status.nodes, &[]);
-                prop_assert_eq!(totals, expected);
-                prop_assert!(reports.len() < 3 + MAX_REPLACED);
+                prop_assert_eq!(totals(&status), expected);
+                prop_assert!(status.reports.len() < 3 + MAX_REPLACED);
             }
         }
     }
@@ -264,7 +168,7 @@ mod tests {
         let run = inputs([ObservedWorker::Running, ObservedWorker::Running], 1);
         let mut status = JointInferenceServiceStatus::default();
         let mut step = |counters: &[CounterReport]| {
-            status = next_status(&status, &StatusInputs { unreported: counters, ..run.clone() });
+            status = next_status(&status, &counting(counters, run.clone()));
             metric(&status).join(" ")
         };
         assert_eq!(step(&[]), "0 0 0");
@@ -287,7 +191,7 @@ mod tests {
         let empty = JointInferenceServiceStatus::default();
         // What a status has is not reported to the controller again: only new counts are.
         let step = |status: &JointInferenceServiceStatus, new: &[CounterReport]| {
-            next_status(status, &StatusInputs { unreported: new, ..run.clone() })
+            next_status(status, &counting(new, run.clone()))
         };
         let counted = step(&empty, &[unreported("edge0", "a", 100, 10)]);
         assert_eq!(metric(&counted), ["100", "10", "0.1"]);
@@ -304,7 +208,7 @@ mod tests {
         let step = |previous: &JointInferenceServiceStatus, node: &str, fallback| {
             let mut report = unreported(node, "a", 100, 10);
             report.counters.fallback = fallback;
-            next_status(previous, &StatusInputs { unreported: &[report], ..run.clone() })
+            next_status(previous, &counting(&[report], run.clone()))
         };
         let status = step(&JointInferenceServiceStatus::default(), "edge0", 5);
         assert_eq!(brief(&status), (JisConditionType::Running, "CloudUnreachable".to_owned()));
@@ -324,7 +228,7 @@ mod tests {
                 let counters = [unreported(&node, "a", 10 * round, 1)];
                 let mut run = inputs([ObservedWorker::Running, ObservedWorker::Running], 1);
                 run.observed.edges[0].node = node;
-                status = next_status(&status, &StatusInputs { unreported: &counters, ..run });
+                status = next_status(&status, &counting(&counters, run));
                 expected += 10;
                 assert_eq!(metric(&status)[0], expected.to_string(), "{n} {round}");
             }
@@ -364,8 +268,7 @@ mod tests {
                 .filter(|n| status.nodes.contains(&node(*n)))
                 .map(|n| unreported(&node(n), "a", tallies[n], 1))
                 .collect();
-            status =
-                next_status(&status, &StatusInputs { unreported: &reports, ..selected(&names) });
+            status = next_status(&status, &counting(&reports, selected(&names)));
             assert_eq!(metric(&status)[0], tallies.iter().sum::<u64>().to_string(), "{round}");
         }
         assert_eq!(status.reports.len(), 40);
@@ -379,14 +282,13 @@ mod tests {
         // The last node reports first.
         for n in (0..MAX_NODES).rev() {
             let reports = [count(n, 10)];
-            status =
-                next_status(&status, &StatusInputs { unreported: &reports, ..selected(&names) });
+            status = next_status(&status, &counting(&reports, selected(&names)));
         }
         // A new node takes the place of the first one, whose last report comes late.
         let mut moved = names[1..].to_vec();
         moved.push("new".to_owned());
         let reports = [count(0, 15), count(1, 20), unreported("new", "a", 1, 0)];
-        status = next_status(&status, &StatusInputs { unreported: &reports, ..selected(&moved) });
+        status = next_status(&status, &counting(&reports, selected(&moved)));
         assert_eq!(metric(&status)[0], (10 * MAX_NODES + 10 + 1).to_string());
         assert!(moved.iter().all(|node| status.nodes.contains(node)));
         assert_eq!(status.nodes.len(), MAX_NODES);
@@ -396,11 +298,10 @@ mod tests {
     fn replaced_agents_of_many_nodes_are_not_folded_at_once() {
         let names: Vec<_> = (0..20).map(|n| format!("edge{n}")).collect();
         let reports: Vec<_> = names.iter().map(|node| unreported(node, "a", 100, 0)).collect();
-        let mut status = fresh(&StatusInputs { unreported: &reports, ..selected(&names) });
+        let mut status = fresh(&counting(&reports, selected(&names)));
         for (instance, numbers) in [("b", 5), ("a", 101)] {
             let reports = [unreported("edge7", instance, numbers, 0)];
-            status =
-                next_status(&status, &StatusInputs { unreported: &reports, ..selected(&names) });
+            status = next_status(&status, &counting(&reports, selected(&names)));
         }
         assert_eq!(metric(&status)[0], "2006");
     }
@@ -412,15 +313,15 @@ mod tests {
         for n in 0..100 {
             let report = CounterReport { counters, ..unreported("edge0", &n.to_string(), 0, 0) };
             let run = inputs([ObservedWorker::Running, ObservedWorker::Running], n);
-            status = next_status(&status, &StatusInputs { unreported: &[report], ..run });
+            status = next_status(&status, &counting(&[report], run));
         }
         let listed = status.reports.len();
         assert!(listed <= 16, "{listed}");
         let sum =
             |number: usize| (0..number).fold(Counters::default(), |sum, _| sum.plus(counters));
-        assert!(status.reports.iter().all(|report| report.counters == totals_of(counters)));
-        assert_eq!(status.folded.as_ref(), Some(&totals_of(sum(100 - listed))));
-        assert_eq!(add_counts(&status, &status.nodes, &[]).2, sum(100));
+        assert!(status.reports.iter().all(|report| report.counters == totals_in(counters)));
+        assert_eq!(status.folded.as_ref(), Some(&totals_in(sum(100 - listed))));
+        assert_eq!(totals(&status), sum(100));
         assert_eq!(status.reports.last().unwrap().instance, "99");
     }
 

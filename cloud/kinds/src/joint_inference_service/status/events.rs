@@ -1,6 +1,8 @@
 //! The Kubernetes Events of a status change. A reconcile without a change has none. Pure.
 
-use neptune_api::{JisConditionType, JointInferenceServiceStatus, SelectionCause};
+use std::collections::HashSet;
+
+use neptune_api::{AgentCounters, JisConditionType, JointInferenceServiceStatus, SelectionCause};
 
 use crate::{reason::Reason, steps::ObjectEvent};
 
@@ -104,18 +106,18 @@ fn replaced<'a>(
     previous: &'a JointInferenceServiceStatus,
     next: &'a JointInferenceServiceStatus,
 ) -> impl Iterator<Item = &'a str> {
-    let is_known = |node: &str| previous.reports.iter().any(|report| report.node == node);
+    let agent = |report: &'a AgentCounters| (report.node.as_str(), report.instance.as_str());
+    let agents: HashSet<_> = previous.reports.iter().map(agent).collect();
+    let nodes: HashSet<_> = previous.reports.iter().map(|report| report.node.as_str()).collect();
     let new = next.reports.iter().filter(move |report| {
-        let mut before = previous.reports.iter();
-        is_known(&report.node)
-            && !before.any(|old| old.node == report.node && old.instance == report.instance)
+        nodes.contains(report.node.as_str()) && !agents.contains(&agent(report))
     });
     new.map(|report| report.node.as_str())
 }
 
 #[cfg(test)]
 mod tests {
-    use neptune_api::{AgentCounters, GatewayProblemStatus, GatewayStatus, JisCondition};
+    use neptune_api::{GatewayProblemStatus, GatewayStatus, JisCondition};
 
     use super::*;
 

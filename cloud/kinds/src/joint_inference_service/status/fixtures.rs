@@ -2,14 +2,17 @@
 #![allow(clippy::unwrap_used)]
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_api::{JisConditionType, JointInferenceServiceStatus};
+use neptune_api::{AgentCounters, JisConditionType, JointInferenceServiceStatus};
 use neptune_wire::{AgentInstance, Counters};
 
 use crate::{
     finding::Finding,
-    fleet::CounterReport,
+    fleet::{
+        Counted, CounterReport,
+        rows::{Rows, counters_in, totals_in},
+    },
     joint_inference_service::status::{
-        next::next_status,
+        next,
         observed::{EdgeObservation, ObservedWorker, ServiceObservation},
     },
     reason::Reason,
@@ -61,6 +64,7 @@ pub fn inputs(
         observed: ServiceObservation {
             tier_names: Vec::new(),
             total: None,
+            counted: Counted::default(),
             edges: vec![on("edge0", edge)],
             is_selected: false,
             cloud,
@@ -68,10 +72,47 @@ pub fn inputs(
             gateway_address: None,
             model: None,
         },
-        unreported: &[],
         is_settled: true,
         now: at(now),
     }
+}
+
+/// The same inputs after these reports.
+pub fn counting<'a>(
+    unreported: &[CounterReport],
+    mut inputs: StatusInputs<'a, ServiceObservation>,
+) -> StatusInputs<'a, ServiceObservation> {
+    let report = |report: &CounterReport| AgentCounters {
+        node: report.node.to_string(),
+        instance: report.instance.0.clone(),
+        epoch: report.epoch,
+        seq: report.seq,
+        counters: totals_in(report.counters),
+    };
+    inputs.observed.counted.reports = unreported.iter().map(report).collect();
+    inputs
+}
+
+/// The next status. The counters in the inputs are those that were reported since the previous one.
+pub fn next_status(
+    previous: &JointInferenceServiceStatus,
+    inputs: &StatusInputs<ServiceObservation>,
+) -> JointInferenceServiceStatus {
+    let mut rows = Rows::default();
+    rows.load(None, Some(previous));
+    for report in &inputs.observed.counted.reports {
+        rows.on_counters(&CounterReport {
+            node: report.node.parse().unwrap(),
+            instance: AgentInstance(report.instance.clone()),
+            epoch: report.epoch,
+            seq: report.seq,
+            counters: counters_in(&report.counters),
+        });
+    }
+    let mut inputs = inputs.clone();
+    let edges = inputs.observed.edges.iter();
+    inputs.observed.counted = rows.counted(edges.map(|edge| edge.node.as_str()));
+    next::next_status(previous, &inputs)
 }
 
 pub fn fresh(inputs: &StatusInputs<ServiceObservation>) -> JointInferenceServiceStatus {

@@ -1,5 +1,7 @@
 //! Computes the part of a service's status that its gateways report. Pure.
 
+use std::collections::HashMap;
+
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{
     AgentCounters, CaptureStatus, GatewayProblemStatus, GatewayStatus, JointInferenceServiceStatus,
@@ -43,8 +45,9 @@ pub fn next_gateway(
         let service_url = address.map_or(&before.service_url, |it| &it.service_url).clone();
         return Some(Box::new(GatewayStatus { url, service_url, ..(**before).clone() }));
     }
+    let shadows = shadows(reports);
     let gateways: Vec<Gateway<'_>> =
-        observed.edges.iter().filter_map(|edge| Gateway::from_edge(edge, reports)).collect();
+        observed.edges.iter().filter_map(|edge| Gateway::new(edge, &shadows)).collect();
     let GatewayAddress { url, grpc_url, service_url, protocol } = match &observed.gateway_address {
         Some(address) => address.clone(),
         None if gateways.is_empty() => return None,
@@ -119,13 +122,21 @@ struct Gateway<'a> {
 }
 
 impl<'a> Gateway<'a> {
-    fn from_edge(edge: &'a EdgeObservation, reports: &[AgentCounters]) -> Option<Self> {
-        let of_node = reports.iter().filter(|report| report.node == edge.node);
-        let shadows =
-            of_node.map(|report| report.counters.shadow_number).fold(0, u64::saturating_add);
+    fn new(edge: &'a EdgeObservation, shadows: &HashMap<&str, u64>) -> Option<Self> {
         let report = edge.gateway.as_deref()?;
+        let shadows = shadows.get(edge.node.as_str()).copied().unwrap_or_default();
         Some(Self { node: &edge.node, report, shadows })
     }
+}
+
+/// The compared samples of each node, of all its agents.
+fn shadows(reports: &[AgentCounters]) -> HashMap<&str, u64> {
+    let mut shadows = HashMap::new();
+    for report in reports {
+        let of_node: &mut u64 = shadows.entry(report.node.as_str()).or_default();
+        *of_node = of_node.saturating_add(report.counters.shadow_number);
+    }
+    shadows
 }
 
 /// The value of all gateways, if it is the same.
@@ -225,7 +236,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{finding::Finding, reason::Reason};
+    use crate::{finding::Finding, fleet::Counted, reason::Reason};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -253,6 +264,7 @@ mod tests {
         ServiceObservation {
             tier_names: Vec::new(),
             total: None,
+            counted: Counted::default(),
             edges: edges.into_iter().map(edge).collect(),
             is_selected: true,
             cloud: ObservedWorker::Running,

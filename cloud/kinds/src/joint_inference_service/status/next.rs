@@ -1,16 +1,19 @@
 //! Computes the next status of a service from its previous status, findings, observation and
 //! counters. Pure.
 
+use std::collections::HashMap;
+
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{EdgeWorkerStatus, JointInferenceServiceStatus, TotalUploadStatus};
 
 use crate::{
     finding::Finding,
+    fleet::Counted,
     joint_inference_service::{
         chain::{tiers::tier_statuses, total_upload::Held},
         status::{
             conditions::{has_run, next_condition, next_conditions, was_about_workers},
-            counters::{add_counts, metrics, nodes},
+            counters::metrics,
             gateway::{gateway_metrics, gateway_of_node, next_gateway, without_history},
             observed::{EdgeObservation, ObservedWorker, ServiceObservation},
         },
@@ -22,14 +25,13 @@ use crate::{
 /// Maximum length of a message in a row, in characters.
 const MAX_MESSAGE_CHARS: usize = 256;
 
-/// The next status. Totals never decrease: new counts are added to those of the previous status.
+/// The next status. The counters are those of the previous status with new counts added.
 #[must_use]
 pub fn next_status(
     previous: &JointInferenceServiceStatus,
     inputs: &StatusInputs<ServiceObservation>,
 ) -> JointInferenceServiceStatus {
-    let nodes = nodes(previous, &inputs.observed);
-    let (reports, folded, totals) = add_counts(previous, &nodes, inputs.unreported);
+    let Counted { nodes, reports, folded, totals, .. } = inputs.observed.counted.clone();
     let awaits_address = awaits_address(previous, inputs);
     let condition = next_condition(previous, inputs);
     let keeps_counts = has_unknown(inputs) && !previous.conditions.is_empty();
@@ -155,12 +157,14 @@ fn edge_workers(
     inputs: &StatusInputs<ServiceObservation>,
 ) -> Vec<EdgeWorkerStatus> {
     let is_known_spec = previous.observed_generation == inputs.generation;
+    let before = previous.edge_workers.iter().map(|row| (row.node.as_str(), row));
+    let before: HashMap<&str, &EdgeWorkerStatus> = before.collect();
     let row = |edge: &EdgeObservation| {
-        let before = previous.edge_workers.iter().find(|row| row.node == edge.node);
+        let before = before.get(edge.node.as_str());
         if let (ObservedWorker::Unknown(_), Some(before), true) =
             (&edge.worker, before, is_known_spec)
         {
-            return before.clone();
+            return (*before).clone();
         }
         let (state, finding) = match &edge.worker {
             ObservedWorker::Running => ("Running", None),
@@ -196,7 +200,8 @@ mod tests {
     use crate::{
         fleet::CounterReport,
         joint_inference_service::status::fixtures::{
-            at, brief, failed, fresh, inputs, metric, offline, selected, unknown, unreported,
+            at, brief, counting, failed, fresh, inputs, metric, next_status, offline, selected,
+            unknown, unreported,
         },
     };
 
@@ -230,9 +235,8 @@ mod tests {
         let restarted = StatusInputs {
             generation: Some(2),
             findings: &unknown_address,
-            unreported: &counters,
             is_settled: false,
-            ..inputs([unknown(), unknown()], 2)
+            ..counting(&counters, inputs([unknown(), unknown()], 2))
         };
         let after = next_status(&before, &restarted);
         assert_eq!(after.conditions, before.conditions);
@@ -256,10 +260,10 @@ mod tests {
         assert!(is_same_status(&status, &later), "only the heartbeat differs");
         assert_ne!(status, later);
         let counters = [unreported("edge0", "a", 5, 1)];
-        let more = next_status(&status, &StatusInputs { unreported: &counters, ..run(300) });
+        let more = next_status(&status, &counting(&counters, run(300)));
         assert!(!is_same_status(&status, &more));
         let again = [CounterReport { seq: 99, ..unreported("edge0", "a", 5, 1) }];
-        let again = next_status(&more, &StatusInputs { unreported: &again, ..run(301) });
+        let again = next_status(&more, &counting(&again, run(301)));
         assert!(is_same_status(&more, &again), "newer message with the same counts");
     }
 
@@ -301,7 +305,7 @@ mod tests {
         let time = |status: &JointInferenceServiceStatus| status.metrics_time.as_ref().unwrap().0;
         let status = fresh(&run(1));
         let counters = [unreported("edge0", "a", 10, 1)];
-        let counted = next_status(&status, &StatusInputs { unreported: &counters, ..run(5) });
+        let counted = next_status(&status, &counting(&counters, run(5)));
         let idle = next_status(&counted, &run(9));
         assert_eq!([time(&status), time(&counted), time(&idle)], [at(1), at(5), at(5)]);
     }

@@ -5,6 +5,7 @@ use neptune_wire::GatewayReport;
 
 use crate::{
     finding::Finding,
+    fleet::Counted,
     joint_inference_service::{chain::total_upload::Held, resolved::GatewayAddress},
 };
 
@@ -40,6 +41,8 @@ impl ObservedWorker {
 /// What is observed of a service.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServiceObservation {
+    /// The counters of the agents.
+    pub counted: Counted,
     /// The edge worker, on each of its nodes.
     pub edges: Vec<EdgeObservation>,
     /// Whether labels select the nodes of the edge worker.

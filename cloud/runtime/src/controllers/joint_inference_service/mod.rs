@@ -72,6 +72,11 @@ impl Controller for JointInferenceService {
         mark_node(self, node, context);
     }
 
+    fn on_status_stored(&self, observed: &ServiceObservation, context: &Context) {
+        let uid = self.metadata.uid.as_deref().unwrap_or_default();
+        context.fleet().rows(uid).acknowledge(observed.counted.clock);
+    }
+
     fn enqueue_by_status(&self, next: &JointInferenceServiceStatus, context: &Context) {
         let nodes = next.edge_workers.iter().map(|worker| worker.node.as_str());
         if !nodes.eq(placed_nodes(self)) {

@@ -35,6 +35,9 @@ pub trait Controller: Stateful {
         context.enqueue_unchanged(self);
     }
 
+    /// The API server has the status that was computed from this observation.
+    fn on_status_stored(&self, _observed: &Self::Observation, _context: &Context) {}
+
     /// Enqueues this object again if its plan follows from `next`, which replaced its status.
     fn enqueue_by_status(&self, _next: &Self::Status, _context: &Context) {}
 

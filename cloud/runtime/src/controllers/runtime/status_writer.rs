@@ -47,7 +47,6 @@ pub async fn write_status<K: Controller>(
     context: &Context,
 ) -> Result<Option<Duration>, Error> {
     let (started, now) = (Instant::now(), Timestamp::now());
-    let uid = object.uid().unwrap_or_default();
     let previous = object.status().cloned().unwrap_or_default();
     let is_new_spec = K::observed_generation(&previous) != object.meta().generation;
     let (computed, was_valid) =
@@ -56,10 +55,7 @@ pub async fn write_status<K: Controller>(
         return Ok(Some(pause));
     }
     let fleet_now = context.fleet_now();
-    let (unreported, settled_at) = {
-        let fleet = context.fleet();
-        (fleet.unreported(&uid).to_vec(), fleet.settled_at())
-    };
+    let settled_at = context.fleet().settled_at();
     // After that time a missing report is significant.
     let until_settled = settled_at.duration_since(fleet_now).try_into().ok();
     let is_settled = was_valid || until_settled.is_none_or(|pause: Duration| pause.is_zero());
@@ -67,7 +63,6 @@ pub async fn write_status<K: Controller>(
         generation: object.meta().generation,
         findings: &prepared.findings,
         observed: object.observe(key, prepared.placed.as_ref(), context, fleet_now),
-        unreported: &unreported,
         is_settled,
         now,
     };
@@ -77,7 +72,7 @@ pub async fn write_status<K: Controller>(
     let computed = Some((ended - started, ended));
     if is_same {
         context.object_state(object, |state| state.computed = computed);
-        context.fleet().mark_reported(&uid, &unreported);
+        object.on_status_stored(&inputs.observed, context);
         return Ok(until_settled);
     }
     let change = StatusChange::new::<K>(&previous, &next);
@@ -92,7 +87,7 @@ pub async fn write_status<K: Controller>(
         return Ok(Some(pause));
     }
     save(object, cached, &change, context).await?;
-    context.fleet().mark_reported(&uid, &unreported);
+    object.on_status_stored(&inputs.observed, context);
     for event in K::events(&previous, &next) {
         queue_event(object, event, context);
     }

@@ -6,6 +6,7 @@ use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use neptune_api::{InferenceModel, JointInferenceService, RejectedReports};
 use neptune_cloud_kinds::{
     finding::Finding,
+    fleet::{Counted, FleetState},
     joint_inference_service::{
         resolved::PlacedService,
         spec::{names::cloud_model_name, placement::placed_nodes},
@@ -19,11 +20,13 @@ use neptune_cloud_kinds::{
     reason::Reason,
     worker::names::worker_name,
 };
-use neptune_wire::{GatewayReport, NodeName, ObjectKey, Role};
+use neptune_wire::{
+    ContentHash, GatewayReport, NodeName, ObjectKey, Role, StatusReport, WorkerName,
+};
 
 use crate::controllers::{
     joint_inference_service::collect::chain::{current_total, tier_names},
-    runtime::Context,
+    runtime::{Context, NODES_PER_LOCK},
 };
 
 /// The state of the workers, and what was rejected of their reports. While the spec is invalid,
@@ -43,20 +46,15 @@ pub fn observation(
             None => placed_nodes(service).map(str::to_owned).collect(),
         },
     };
-    let by_agent =
-        |role, worker, node| agent_worker(service, key, context, now, (role, worker, node));
-    let edges = edge_nodes.iter().map(|node| EdgeObservation {
-        worker: by_agent(Role::Edge, &edge.name, node),
-        gateway: gateway(service, key, context, node),
-        node: node.clone(),
-    });
+    let workers = Workers { service, key, context, now };
+    let edges = workers.edges(&edge_nodes);
     let caches = context.caches();
     let cloud_node = cloud.node_name.as_deref().unwrap_or_default();
     let is_agent = caches.node(cloud_node).as_deref().is_some_and(is_agent_node);
     let cloud_worker = if cloud.worker_spec.is_none() {
         cloud_server(service, key, context)
     } else if is_agent {
-        by_agent(Role::Cloud, &cloud.name, cloud_node)
+        workers.on_cloud_node(cloud_node)
     } else {
         kubelet_worker(service, context)
     };
@@ -70,7 +68,8 @@ pub fn observation(
         _ => cloud_worker,
     };
     ServiceObservation {
-        edges: edges.collect(),
+        counted: counted(service, &edge_nodes, context),
+        edges,
         is_selected: edge.node_name.is_none(),
         cloud: cloud_worker,
         rejected: rejected(service, key, edge_nodes, context),
@@ -81,19 +80,88 @@ pub fn observation(
     }
 }
 
-/// What the gateway of a node reports.
-fn gateway(
-    service: &JointInferenceService,
-    key: &ObjectKey,
-    context: &Context,
-    node: &str,
-) -> Option<Box<GatewayReport>> {
-    let node = node.parse::<NodeName>().ok()?;
-    let name = &service.spec.edge_worker.name;
-    let worker = worker_name(key.namespace.as_str(), key.name.as_str(), Role::Edge, name);
-    let uid = service.metadata.uid.as_deref().unwrap_or_default();
-    let fleet = context.fleet();
-    fleet.report(&node, key, uid).and_then(|report| gateway_report(&worker, report))
+/// The counters of the service, with the edge worker on these nodes.
+fn counted(service: &JointInferenceService, nodes: &[String], context: &Context) -> Counted {
+    let mut fleet = context.fleet();
+    let rows = fleet.rows(service.metadata.uid.as_deref().unwrap_or_default());
+    rows.load(service.metadata.resource_version.as_deref(), service.status.as_ref());
+    rows.counted(nodes.iter().map(String::as_str))
+}
+
+/// Reads the state of workers that agents run.
+struct Workers<'a> {
+    service: &'a JointInferenceService,
+    key: &'a ObjectKey,
+    context: &'a Context,
+    now: Timestamp,
+}
+
+impl Workers<'_> {
+    /// The edge worker on each of these nodes.
+    fn edges(&self, nodes: &[String]) -> Vec<EdgeObservation> {
+        let name = &self.service.spec.edge_worker.name;
+        let mut edges = Vec::with_capacity(nodes.len());
+        // Not one lock for all: reports of nodes must not wait for it.
+        for nodes in nodes.chunks(NODES_PER_LOCK) {
+            let nodes: Vec<_> = nodes.iter().map(|node| (node, self.published(node))).collect();
+            let fleet = self.context.fleet();
+            edges.extend(nodes.into_iter().map(|(node, published)| EdgeObservation {
+                worker: self.by_agent(&fleet, (Role::Edge, name), node, published.as_ref()),
+                gateway: self.gateway(&fleet, name, node),
+                node: node.clone(),
+            }));
+        }
+        edges
+    }
+
+    /// The cloud worker on this node.
+    fn on_cloud_node(&self, node: &str) -> ObservedWorker {
+        let (name, published) = (&self.service.spec.cloud_worker.name, self.published(node));
+        self.by_agent(&self.context.fleet(), (Role::Cloud, name), node, published.as_ref())
+    }
+
+    fn published(&self, node: &str) -> Option<ContentHash> {
+        self.context.publisher().published_hash(&node.parse().ok()?, self.key)
+    }
+
+    fn worker_name(&self, role: Role, name: &str) -> WorkerName {
+        worker_name(self.key.namespace.as_str(), self.key.name.as_str(), role, name)
+    }
+
+    fn report<'a>(&self, fleet: &'a FleetState, node: &NodeName) -> Option<&'a StatusReport> {
+        let uid = self.service.metadata.uid.as_deref().unwrap_or_default();
+        fleet.report(node, self.key, uid)
+    }
+
+    fn by_agent(
+        &self,
+        fleet: &FleetState,
+        (role, name): (Role, &str),
+        node: &str,
+        published: Option<&ContentHash>,
+    ) -> ObservedWorker {
+        let Ok(node) = node.parse::<NodeName>() else {
+            // The finding of `validate` takes precedence.
+            let message = format!("node name {node:?} is invalid");
+            return ObservedWorker::Failed(Finding::new(Reason::NameInvalid, message));
+        };
+        of_agent(AgentWorker {
+            role,
+            worker: &self.worker_name(role, name),
+            node: &node,
+            agent: fleet.agent(&node, self.now),
+            report: self.report(fleet, &node),
+            published,
+            delay: fleet.delay(&node),
+            connected: self.context.publisher().transport().is_connected(),
+        })
+    }
+
+    /// What the gateway of a node reports.
+    fn gateway(&self, fleet: &FleetState, name: &str, node: &str) -> Option<Box<GatewayReport>> {
+        let report = self.report(fleet, &node.parse().ok()?)?;
+        gateway_report(&self.worker_name(Role::Edge, name), report)
+    }
 }
 
 /// What was rejected of the reports of the workers' nodes.
@@ -112,34 +180,6 @@ fn rejected(
         rejected_reports(&node, fleet.report(&node, key, uid), fleet.refused(&node, key))
     };
     nodes.flat_map(reports).collect()
-}
-
-fn agent_worker(
-    service: &JointInferenceService,
-    key: &ObjectKey,
-    context: &Context,
-    now: Timestamp,
-    (role, worker, node): (Role, &str, &str),
-) -> ObservedWorker {
-    let Ok(node) = node.parse::<NodeName>() else {
-        // The finding of `validate` takes precedence.
-        let message = format!("node name {node:?} is invalid");
-        return ObservedWorker::Failed(Finding::new(Reason::NameInvalid, message));
-    };
-    let worker = worker_name(key.namespace.as_str(), key.name.as_str(), role, worker);
-    let uid = service.metadata.uid.as_deref().unwrap_or_default();
-    let published = context.publisher().published_hash(&node, key);
-    let fleet = context.fleet();
-    of_agent(AgentWorker {
-        role,
-        worker: &worker,
-        node: &node,
-        agent: fleet.agent(&node, now),
-        report: fleet.report(&node, key, uid),
-        published: published.as_ref(),
-        delay: fleet.delay(&node),
-        connected: context.publisher().transport().is_connected(),
-    })
 }
 
 /// The model server in the cloud. What Neptune does not run counts as running: the gateway reports
