@@ -29,8 +29,12 @@ pub struct NodeRows {
     placed: Arc<[NodeName]>,
     /// The nodes that do not report the file.
     missing: BTreeSet<NodeName>,
-    /// The nodes of `missing` that report a failure.
+    /// The nodes of `missing` that are not offline.
+    lacking: BTreeSet<NodeName>,
+    /// The nodes of `lacking` that report a failure.
     failed: BTreeSet<NodeName>,
+    /// Number of nodes that are offline.
+    offline: usize,
     /// Nodes of the placement that report the file.
     placed_present: usize,
 }
@@ -42,6 +46,7 @@ struct Row {
     is_placed: bool,
     /// What the node reports; `None` before its first report.
     reported: Option<RowState>,
+    is_offline: bool,
 }
 
 /// The numbers of a status, and the nodes that it lists.
@@ -59,8 +64,25 @@ pub struct RowSummary {
     pub missing: Vec<NodeName>,
     /// The first nodes that have it, by name.
     pub has: Vec<NodeName>,
-    /// The first node that cannot get it.
-    pub failed: Option<NodeName>,
+    /// Nodes that are offline.
+    pub offline: usize,
+    /// Number of nodes that do not have it and are offline.
+    pub missing_offline: usize,
+    /// The first other node that cannot get it, or else that does not have it.
+    pub first: Option<NodeName>,
+}
+
+impl Row {
+    fn is_needed(&self) -> bool {
+        self.is_placed || self.services > 0
+    }
+
+    /// What the row adds to the nodes of the placement that have the file, and to those that are
+    /// offline.
+    fn numbers(&self) -> (usize, usize) {
+        let is_present = self.is_placed && self.reported == Some(RowState::Present);
+        (usize::from(is_present), usize::from(self.is_needed() && self.is_offline))
+    }
 }
 
 impl NodeRows {
@@ -97,14 +119,18 @@ impl NodeRows {
         new
     }
 
-    /// Sets what a node reports; `None` without a report. Nodes that do not need the model are
-    /// ignored. Returns whether it was something else before.
-    pub fn set_report(&mut self, node: &NodeName, reported: Option<RowState>) -> bool {
-        let Some(row) = self.rows.get(node).filter(|row| row.reported != reported) else {
-            return false;
-        };
+    /// Sets what a node reports, `None` without a report, and whether it is offline. Nodes that do not
+    /// need the model are ignored. Returns whether it was something else before.
+    pub fn set_report(
+        &mut self,
+        node: &NodeName,
+        reported: Option<RowState>,
+        is_offline: bool,
+    ) -> bool {
+        let is_new = |row: &&Row| (row.reported, row.is_offline) != (reported, is_offline);
+        let Some(row) = self.rows.get(node).filter(is_new) else { return false };
         debug_assert!(row.is_placed || row.services > 0, "an unused row is removed");
-        self.change(node, |row| row.reported = reported);
+        self.change(node, |row| (row.reported, row.is_offline) = (reported, is_offline));
         true
     }
 
@@ -135,28 +161,34 @@ impl NodeRows {
         let missing: Vec<_> =
             self.missing.iter().filter(|node| !has(node)).take(limit).cloned().collect();
         let room = limit - missing.len();
+        let is_offline = |node: &NodeName| self.rows.get(node).is_some_and(|row| row.is_offline);
         let failed = kept.iter().filter(|(_, state)| **state == RowState::Failed);
-        let failed = failed.map(|(node, _)| node).chain(self.failed.first());
+        let failed = failed.map(|(node, _)| node).filter(|node| !is_offline(node));
+        let failed = failed.chain(self.failed.first()).min();
+        let lacking = || self.lacking.iter().find(|node| !has(node));
+        let kept_offline = kept_present().filter(|(node, _)| is_offline(node)).count();
         RowSummary {
+            offline: self.offline,
+            missing_offline: self.missing.len() - self.lacking.len() - kept_offline,
+            first: failed.or_else(lacking).cloned(),
             wanted: self.rows.len(),
             present: self.rows.len() - self.missing.len() + kept_present().count(),
             placed: self.placed.len(),
             placed_present: self.placed_present + kept_placed,
             has: self.rows.keys().filter(|node| has(node)).take(room).cloned().collect(),
-            failed: failed.min().cloned(),
             missing,
         }
     }
 
     /// Changes a row, which is created, and removed when nothing needs it.
     fn change(&mut self, node: &NodeName, change: impl FnOnce(&mut Row)) {
-        let counts = |row: &Row| row.is_placed && row.reported == Some(RowState::Present);
         let row = self.rows.entry(node.clone()).or_default();
-        let before = counts(row);
+        let before = row.numbers();
         change(row);
-        self.placed_present = self.placed_present + usize::from(counts(row)) - usize::from(before);
-        let is_needed = row.is_placed || row.services > 0;
-        let reported = row.reported;
+        let after = row.numbers();
+        self.placed_present = self.placed_present + after.0 - before.0;
+        self.offline = self.offline + after.1 - before.1;
+        let (is_needed, reported, is_offline) = (row.is_needed(), row.reported, row.is_offline);
         let mut set = |set: fn(&mut Self) -> &mut BTreeSet<NodeName>, is_member: bool| {
             if is_member && is_needed {
                 set(self).insert(node.clone());
@@ -164,8 +196,10 @@ impl NodeRows {
                 set(self).remove(node);
             }
         };
-        set(|rows| &mut rows.missing, reported != Some(RowState::Present));
-        set(|rows| &mut rows.failed, reported == Some(RowState::Failed));
+        let is_missing = reported != Some(RowState::Present);
+        set(|rows| &mut rows.missing, is_missing);
+        set(|rows| &mut rows.lacking, is_missing && !is_offline);
+        set(|rows| &mut rows.failed, reported == Some(RowState::Failed) && !is_offline);
         if !is_needed {
             self.rows.remove(node);
         }
@@ -192,6 +226,7 @@ mod tests {
         services: BTreeMap<String, BTreeSet<NodeName>>,
         placed: BTreeSet<NodeName>,
         reports: BTreeMap<NodeName, RowState>,
+        offline: BTreeSet<NodeName>,
     }
 
     impl World {
@@ -213,6 +248,12 @@ mod tests {
                 states.iter().filter(matches).map(|(node, _)| node)
             };
             let placed = with(true).filter(|node| self.placed.contains(node));
+            let is_away = |node: &&NodeName| self.offline.contains(*node);
+            let first = |state: RowState| {
+                let mut reachable = states.iter().filter(|(node, _)| !self.offline.contains(node));
+                reachable.find(|(_, it)| *it == state).map(|(node, _)| node.clone())
+            };
+            let lacking = with(false).find(|node| !is_away(node)).cloned();
             let missing: Vec<_> = with(false).take(LIMIT).cloned().collect();
             RowSummary {
                 wanted: states.len(),
@@ -220,10 +261,9 @@ mod tests {
                 placed: self.placed.len(),
                 placed_present: placed.count(),
                 has: with(true).take(LIMIT - missing.len()).cloned().collect(),
-                failed: states
-                    .iter()
-                    .find(|(_, state)| *state == RowState::Failed)
-                    .map(|(node, _)| node.clone()),
+                offline: states.iter().filter(|(node, _)| self.offline.contains(node)).count(),
+                missing_offline: with(false).filter(is_away).count(),
+                first: first(RowState::Failed).or(lacking),
                 missing,
             }
         }
@@ -233,7 +273,7 @@ mod tests {
     enum Step {
         Service(u8, BTreeSet<NodeName>),
         Placed(BTreeSet<NodeName>),
-        Report(NodeName, Option<RowState>),
+        Report(NodeName, Option<RowState>, bool),
         /// The summary becomes the previous status.
         Write,
     }
@@ -250,7 +290,8 @@ mod tests {
         let step = prop_oneof![
             (0..4_u8, nodes()).prop_map(|(service, nodes)| Step::Service(service, nodes)),
             nodes().prop_map(Step::Placed),
-            (node(), state).prop_map(|(node, state)| Step::Report(node, state)),
+            (node(), state, any::<bool>())
+                .prop_map(|(node, state, is_offline)| Step::Report(node, state, is_offline)),
             any::<bool>().prop_map(|_| Step::Write),
         ];
         vec(step, 0..40)
@@ -274,7 +315,9 @@ mod tests {
                         world.placed = nodes;
                         rows.set_placed(&placed)
                     }
-                    Step::Report(node, state) => {
+                    Step::Report(node, state, is_offline) => {
+                        world.offline.remove(&node);
+                        world.offline.extend(Some(node.clone()).filter(|_| is_offline));
                         match state {
                             Some(state) => drop(world.reports.insert(node.clone(), state)),
                             None => drop(world.reports.remove(&node)),
@@ -285,14 +328,15 @@ mod tests {
                         let summary = world.summary(&previous);
                         let missing = summary.missing.iter().map(|node| (node, RowState::Missing));
                         let has = summary.has.iter().map(|node| (node, RowState::Present));
-                        let failed = summary.failed.iter().map(|node| (node, RowState::Failed));
+                        let failed = summary.first.iter().map(|node| (node, RowState::Failed));
                         let all = missing.chain(has).chain(failed);
                         previous = all.map(|(node, state)| (node.clone(), state)).collect();
                         Vec::new()
                     }
                 };
                 for node in new {
-                    rows.set_report(&node, world.reports.get(&node).copied());
+                    let is_offline = world.offline.contains(&node);
+                    rows.set_report(&node, world.reports.get(&node).copied(), is_offline);
                 }
                 prop_assert_eq!(rows.summary(previous.clone(), LIMIT), world.summary(&previous));
             }
@@ -307,12 +351,12 @@ mod tests {
         let node: NodeName = "n".parse().unwrap();
         rows.set_service("a", [node.clone()].into());
         rows.set_service("b", [node.clone()].into());
-        rows.set_report(&node, Some(RowState::Failed));
+        rows.set_report(&node, Some(RowState::Failed), true);
         rows.set_service("a", BTreeSet::new());
-        assert_eq!(rows.summary([], LIMIT).failed, Some(node.clone()));
+        assert_eq!(rows.summary([], LIMIT).missing_offline, 1);
         rows.set_service("b", BTreeSet::new());
         assert_eq!(rows.summary([], LIMIT), RowSummary::default());
         assert!(rows.rows.is_empty() && rows.services.is_empty());
-        assert!(!rows.set_report(&node, Some(RowState::Present)), "it is not needed");
+        assert!(!rows.set_report(&node, Some(RowState::Present), false), "it is not needed");
     }
 }

@@ -9,6 +9,7 @@ use neptune_wire::{ModelPresenceReport, NodeName, PresenceState, redact};
 
 use super::rows::{RowState, RowSummary};
 use crate::{
+    availability::problems,
     finding::Finding,
     fleet::{
         Evaluation,
@@ -19,7 +20,7 @@ use crate::{
     steps::StatusInputs,
 };
 
-/// Condition type: every node that uses the model has it.
+/// Condition type: every node that uses the model and is not offline has it.
 const READY: &str = "Ready";
 /// Condition type: the metrics belong to the file that the spec names.
 const EVALUATED: &str = "Evaluated";
@@ -95,8 +96,8 @@ pub fn next(previous: &ModelStatus, inputs: &StatusInputs<ModelObservation>) -> 
     let mut nodes = of_nodes(&rows.missing);
     let unusable: Vec<_> = observed.placement.iter().flat_map(|it| &it.unusable).collect();
     nodes.extend(unusable.iter().copied().map(self::unusable));
-    let failed = rows.failed.as_ref().map(|node| of_nodes(std::slice::from_ref(node)));
-    let first = failed.into_iter().flatten().next().or_else(|| nodes.first().cloned());
+    let first = of_nodes(rows.first.as_slice()).into_iter().next();
+    let first = first.or_else(|| unusable.first().map(|node| self::unusable(node)));
     nodes.extend(of_nodes(&rows.has));
     let (wanted, present) = (rows.wanted + unusable.len(), rows.present);
     let placed = observed.placement.as_ref();
@@ -275,7 +276,7 @@ fn missing_model(node: &NodeObservation, what: &str) -> Finding {
 }
 
 /// Status and finding of the condition Ready. `first` is the first node that cannot get the model, or
-/// else that does not have it.
+/// else that does not have it. Nodes that are offline are counted, and do not decide.
 fn ready(
     first: Option<ModelNode>,
     (present, wanted): (usize, usize),
@@ -296,7 +297,14 @@ fn ready(
     }
     let Some(first) = first else {
         let message = format!("{present} of {wanted} nodes have the model");
-        return ("True", finding(Reason::ModelPresent, &message));
+        let away = problems(observed.rows.missing_offline, []);
+        return match observed.rows.offline {
+            _ if away.is_empty() => ("True", finding(Reason::ModelPresent, &message)),
+            all if all == wanted => {
+                ("Unknown", finding(Reason::NodeOffline, &format!("{message}; {away}")))
+            }
+            _ => ("True", finding(Reason::SomeNodesNotReady, &format!("{message}; {away}"))),
+        };
     };
     let reason = first.reason.as_deref().and_then(|reason| reason.parse().ok());
     let why = first.message.as_deref().unwrap_or_default();
@@ -451,7 +459,8 @@ mod tests {
         for node in &observed.nodes {
             let url = &observed.model_url;
             let state = row_state(node.presence.as_deref(), url, observed.sha256.as_deref());
-            rows.set_report(&node.node, state);
+            let is_offline = matches!(node.agent.presence, Presence::Offline { .. });
+            rows.set_report(&node.node, state, is_offline);
         }
         observed.rows = rows.summary(kept_states(previous, inputs.generation), MAX_LISTED);
         observed.user_count = observed.users.len();
@@ -576,7 +585,7 @@ mod tests {
             brief(&next(&ModelStatus::default(), observed), READY)
         };
         let offline = Presence::Offline { since: at(1) };
-        assert_eq!(new(offline, true), "False NodeOffline");
+        assert_eq!(new(offline, true), "Unknown NodeOffline");
         assert_eq!(new(Presence::NeverSeen, true), "False AgentNotSeen");
         assert_eq!(new(Presence::NeverSeen, false), "False AwaitingAgent");
         let present = next(
@@ -588,6 +597,47 @@ mod tests {
         let changed = inputs(observed(vec![without_report(Presence::NeverSeen, true)]));
         let changed = StatusInputs { generation: Some(2), ..changed };
         assert_eq!(next_by(&present, changed).nodes[0].state, ModelNodeState::Unknown);
+    }
+
+    #[test]
+    fn model_is_ready_without_the_nodes_that_are_offline() {
+        use PresenceState::{Downloading, Failed, Present};
+        let offline = Presence::Offline { since: at(1) };
+        let away = |name: &str, report: Option<PresenceState>| NodeObservation {
+            agent: AgentState { presence: offline, settled: true },
+            ..node(name, report.map(presence))
+        };
+        let here = |name: &str, report: PresenceState| node(name, Some(presence(report)));
+        let ready = |nodes| {
+            let status = next(&ModelStatus::default(), observed(nodes));
+            let ready = status.conditions.iter().find(|condition| condition.type_ == READY);
+            let message = ready.unwrap().message.clone();
+            (brief(&status, READY), message)
+        };
+        for (nodes, expected, message) in [
+            (
+                vec![away("a", None), here("b", Present), away("c", Some(Failed))],
+                "True SomeNodesNotReady",
+                "1 of 3 nodes have the model; 2 nodes are offline",
+            ),
+            (
+                vec![away("a", Some(Present)), here("b", Present)],
+                "True ModelPresent",
+                "2 of 2 nodes have the model",
+            ),
+            (
+                vec![away("a", Some(Failed)), here("b", Downloading)],
+                "False ModelDownloading",
+                "0 of 2 nodes have the model; b: ModelDownloading",
+            ),
+            (
+                vec![away("a", Some(Present)), away("b", None)],
+                "Unknown NodeOffline",
+                "1 of 2 nodes have the model; 1 node is offline",
+            ),
+        ] {
+            assert_eq!(ready(nodes), (expected.to_owned(), message.to_owned()));
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use neptune_api::{
 
 use crate::{
     finding::Finding,
+    fleet::Presence,
     joint_inference_service::{
         facts::Selection,
         selection::{
@@ -31,8 +32,17 @@ const MAX_FAILED: usize = 16;
 pub struct LabelledModel {
     /// The Model object from the cache.
     pub model: Arc<Model>,
-    /// Whether every node of the worker has its file.
+    /// Whether its file is on the nodes of the worker, see [`is_on_nodes`].
     pub is_present: bool,
+}
+
+/// Whether a file is on the nodes of a worker, each with whether it reported the file last. Nodes
+/// that are offline may lack it, but not all nodes.
+pub fn is_on_nodes(nodes: impl IntoIterator<Item = (Presence, bool)>) -> bool {
+    let (has, lacks): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|(_, has)| *has);
+    let is_offline = |presence| matches!(presence, Presence::Offline { .. });
+    lacks.is_empty()
+        || !has.is_empty() && lacks.into_iter().all(|(presence, _)| is_offline(presence))
 }
 
 /// Chooses among these Models. `failure` is that of the model server that the service owns.
@@ -193,6 +203,24 @@ fn failed(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn offline_nodes_may_lack_the_file_of_a_better_model() {
+        let offline = Presence::Offline { since: Timestamp::UNIX_EPOCH };
+        let online = Presence::Online;
+        for (nodes, expected) in [
+            (vec![], true),
+            (vec![(online, true), (online, true)], true),
+            (vec![(online, true), (online, false)], false),
+            (vec![(online, true), (Presence::NeverSeen, false)], false),
+            (vec![(online, true), (offline, false)], true),
+            (vec![(offline, true), (offline, false)], true),
+            (vec![(offline, false), (offline, false)], false),
+            (vec![(offline, true), (online, false)], false),
+        ] {
+            assert_eq!(is_on_nodes(nodes.iter().copied()), expected, "{nodes:?}");
+        }
+    }
 
     #[test]
     fn choice_of_the_future_counts_as_made_now() {

@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use neptune_api::{JointInferenceService, Model, TrainingModel};
 use neptune_cloud_kinds::{
-    fleet::FleetState,
+    fleet::{FleetState, Presence},
     model::{
         memory::Changes,
         place::PlacedModel,
@@ -127,8 +127,14 @@ impl Reports<'_> {
     fn read(&self, rows: &mut NodeRows, nodes: &[NodeName]) {
         let fleet = self.context.fleet();
         for node in nodes {
-            rows.set_report(node, self.state(self.presence(node, &fleet)));
+            self.read_node(rows, node, &fleet);
         }
+    }
+
+    /// Reads the report of a node into its row. Returns whether it was another one before.
+    fn read_node(&self, rows: &mut NodeRows, node: &NodeName, fleet: &FleetState) -> bool {
+        let is_offline = matches!(fleet.presence(node), Presence::Offline { .. });
+        rows.set_report(node, self.state(self.presence(node, fleet)), is_offline)
     }
 
     /// The numbers of the rows, and the nodes that the status lists. Their rows are read at the same
@@ -139,11 +145,11 @@ impl Reports<'_> {
         loop {
             let kept = kept_states(&previous, self.model.metadata.generation);
             let summary = rows.summary(kept, MAX_LISTED);
-            let listed = summary.missing.iter().chain(&summary.has).chain(&summary.failed);
+            let listed = summary.missing.iter().chain(&summary.has).chain(&summary.first);
             let listed: BTreeSet<_> = listed.collect();
             let mut is_current = true;
             for node in &listed {
-                is_current &= !rows.set_report(node, self.state(self.presence(node, &fleet)));
+                is_current &= !self.read_node(rows, node, &fleet);
             }
             if !is_current {
                 continue;

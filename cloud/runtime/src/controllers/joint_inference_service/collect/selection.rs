@@ -7,7 +7,7 @@ use neptune_api::{InferenceModel, JointInferenceService, Model};
 use neptune_cloud_kinds::{
     joint_inference_service::{
         facts::Selection,
-        selection::selected::{LabelledModel, select},
+        selection::selected::{LabelledModel, is_on_nodes, select},
         spec::{names::owned_name, placement::placed_nodes},
     },
     kubernetes::identity::key,
@@ -43,7 +43,7 @@ fn nodes(service: &JointInferenceService) -> Vec<NodeName> {
     nodes.filter_map(|node| node.parse().ok()).collect()
 }
 
-/// Whether each of the nodes reports the model's file.
+/// Whether the model's file is on the nodes, as far as they are not offline.
 fn is_present(model: &Model, nodes: &[NodeName], context: &Context) -> bool {
     let (Some(key), uid) = (key(model), model.uid().unwrap_or_default()) else { return false };
     let fleet = context.fleet();
@@ -54,5 +54,5 @@ fn is_present(model: &Model, nodes: &[NodeName], context: &Context) -> bool {
         let report = fleet.report(node, &key, &uid);
         report.and_then(|report| report.model.as_deref()).is_some_and(is_current)
     };
-    nodes.iter().all(has)
+    is_on_nodes(nodes.iter().map(|node| (fleet.presence(node), has(node))))
 }
