@@ -60,7 +60,7 @@ impl Publisher {
         self.publish(|desired| desired.on_listed(resource, objects));
     }
 
-    /// Sets everything that an object requires. Returns why a node cannot get the object itself,
+    /// Sets everything that an object requires, and which nodes keep what they have of it. Returns why a node cannot get the object itself,
     /// for each such node, as far as known: [`Publisher::publish_next`] returns the object when
     /// that changes later.
     #[must_use]
@@ -70,9 +70,10 @@ impl Publisher {
         uid: &str,
         requirements: Requirements,
         generations: &Generations,
+        kept: &Retained,
     ) -> Vec<String> {
         let mut state = self.lock();
-        state.set(object, uid, requirements, generations);
+        state.set(object, uid, requirements, generations, kept);
         self.publish_waiting(&mut state);
         state.affected.remove(object);
         state.unsent.get(object).into_iter().flat_map(BTreeMap::values).cloned().collect()
@@ -206,9 +207,10 @@ impl PublisherState {
         uid: &str,
         requirements: Requirements,
         generations: &Generations,
+        kept: &Retained,
     ) {
         self.uids.insert(object.clone(), uid.to_owned());
-        self.desired.set(object, requirements, generations);
+        self.desired.set_and_keep(object, requirements, generations, kept);
     }
 
     fn retain(
@@ -292,8 +294,8 @@ mod tests {
     #[test]
     fn deletion_leaves_what_was_planned_under_another_uid() {
         let mut state = PublisherState::default();
-        state.set(&service(), "1", requirements(), &Generations::new());
-        state.set(&service(), "2", requirements(), &Generations::new());
+        state.set(&service(), "1", requirements(), &Generations::new(), &Retained::new());
+        state.set(&service(), "2", requirements(), &Generations::new(), &Retained::new());
         assert!(!state.remove(&service(), "1"), "it was processed late");
         assert_eq!(state.desired.objects(), [service()].into());
         assert!(state.remove(&service(), "2"));
@@ -313,7 +315,7 @@ mod tests {
         };
         let mut state = PublisherState::default();
         state.desired.begin_initial_sync(BTreeSet::new(), BTreeSet::new());
-        state.set(&service(), "1", requirements(), &Generations::new());
+        state.set(&service(), "1", requirements(), &Generations::new(), &Retained::new());
         state.retain(&service(), "1", &Retained::new(), &BTreeSet::new());
         assert!(state.desired.published_hash(&node, &service()).is_some(), "the same object");
         state.retain(&service(), "2", &Retained::new(), &BTreeSet::new());
@@ -333,7 +335,13 @@ mod tests {
         };
         let mut state = PublisherState::default();
         state.desired.begin_initial_sync(BTreeSet::new(), BTreeSet::new());
-        state.set(&service(), "1", nodes.iter().map(on).collect(), &Generations::new());
+        state.set(
+            &service(),
+            "1",
+            nodes.iter().map(on).collect(),
+            &Generations::new(),
+            &Retained::new(),
+        );
         while state.desired.next(1).is_some() {}
         let retained = nodes.iter().map(|node| (node.clone(), [service()].into())).collect();
         state.retain(&service(), "1", &retained, &[nodes[0].clone()].into());

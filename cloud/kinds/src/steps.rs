@@ -128,6 +128,8 @@ pub struct ObjectPlan {
     pub generations: Generations,
     /// What nodes retain instead, while the requirements cannot be planned.
     pub retained: Option<Retained>,
+    /// What nodes keep as it is for now, besides the requirements: these nodes have none.
+    pub kept: Retained,
     /// The Deployment and the Service; `None` if no workload runs in the cluster.
     pub objects: Option<KubernetesObjects>,
     /// Whether the objects in the API server stay as they are, because they cannot be planned.

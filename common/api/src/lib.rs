@@ -40,7 +40,7 @@ pub use joint_inference_service::{
     JointInferenceServiceSpec, JointInferenceServiceStatus, ModelReference, ModelSelector,
     ModelServer, ModelUpdate, NeverUpload, NodeGatewayStatus, NotComparedModel, RejectedReports,
     RestartPolicy, SelectedModel, SelectionCause, SelectionMode, TierAddress, TierStatus,
-    TotalUploadStatus, WorkerSpec,
+    TotalUploadStatus, ValueSource, WorkerParameter, WorkerSpec, WorkerVariable,
 };
 pub use key_value::{EnvironmentVariable, KeyValue};
 pub use model::{

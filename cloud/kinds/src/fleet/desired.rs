@@ -105,7 +105,19 @@ impl FleetDesired {
         requirements: Requirements,
         generations: &Generations,
     ) {
-        let mut touched = self.set_retained(object, &Retained::new());
+        self.set_and_keep(object, requirements, generations, &Retained::new());
+    }
+
+    /// The same. The nodes in `kept`, for which nothing is required, keep what they have of the
+    /// object, also if this controller never planned it.
+    pub fn set_and_keep(
+        &mut self,
+        object: &ObjectKey,
+        requirements: Requirements,
+        generations: &Generations,
+        kept: &Retained,
+    ) {
+        let mut touched = self.set_retained(object, kept);
         let mut now = Vec::new();
         for (node, contents) in requirements {
             for (key, content) in contents {
@@ -119,6 +131,10 @@ impl FleetDesired {
             }
         }
         let before = self.requirements.remove(object).unwrap_or_default();
+        if !kept.is_empty() {
+            now.extend(before.iter().filter(|(node, _)| kept.contains_key(node)).cloned());
+            now.sort();
+        }
         for (node, key) in before.iter().filter(|held| now.binary_search(held).is_err()) {
             self.drop_requirement(object, node, key);
             touched.insert(node.clone());
@@ -435,6 +451,30 @@ mod tests {
         desired.remove(&service("b"));
         assert_eq!(text(&next(&mut desired, 2)), ["on-b index 0", "on-a + a=3", "on-a index 2"]);
         assert!(!desired.has_next());
+    }
+
+    #[test]
+    fn node_that_is_kept_has_what_it_had_until_it_is_planned_again() {
+        let mut desired = synced();
+        let on_both = |value| {
+            let mut both = requirements("edge0", "a", value);
+            both.extend(requirements("edge1", "a", value));
+            both
+        };
+        desired.set(&service("a"), on_both(1), &Generations::new());
+        let _ = next(&mut desired, 1);
+        let kept: Retained = [(node("edge1"), [service("a")].into())].into();
+        let none = &Generations::new();
+        desired.set_and_keep(&service("a"), requirements("edge0", "a", 2), none, &kept);
+        let messages = text(&next(&mut desired, 2));
+        assert_eq!(messages, ["edge0 + a=2", "edge0 index 2"], "nothing for edge1");
+        desired.set(&service("a"), on_both(3), none);
+        let messages = text(&next(&mut desired, 3));
+        assert!(messages.contains(&"edge1 + a=3".to_owned()), "{messages:?}");
+        desired.set_and_keep(&service("a"), requirements("edge0", "a", 3), none, &kept);
+        desired.set(&service("a"), requirements("edge0", "a", 3), none);
+        let messages = text(&next(&mut desired, 4));
+        assert!(messages.contains(&"edge1 - a".to_owned()), "{messages:?}");
     }
 
     #[test]

@@ -7,13 +7,14 @@ use k8s_openapi::api::core::v1::Node;
 use neptune_api::{
     Dataset, InferenceModel, JointInferenceService, Model, SelectedModel, ServerProtocol,
 };
+use neptune_wire::NodeName;
 
 use crate::{
     finding::Finding,
     joint_inference_service::chain::total_upload::TotalUpload,
     kubernetes::{
-        node_selector::SelectedNodes, nodes::internal_address, pod_policy::PodPolicy,
-        report_access::ReportAccess,
+        labels::Labels, node_selector::SelectedNodes, nodes::internal_address,
+        pod_policy::PodPolicy, report_access::ReportAccess,
     },
     reason::Reason,
     worker::{frameworks::Frameworks, ports::NodePort},
@@ -144,6 +145,15 @@ impl ServiceFacts {
                 None
             }
         }
+    }
+
+    /// The labels of a node of the edge worker.
+    pub fn edge_labels(&self, node: &NodeName) -> &Labels {
+        static NONE: Labels = Labels::new();
+        let is_it = |it: &&Arc<Node>| it.metadata.name.as_deref() == Some(node.as_str());
+        let nodes = self.edge_node.iter().chain(&self.edge_selected.nodes);
+        let labels = { nodes }.find(is_it).and_then(|node| node.metadata.labels.as_ref());
+        labels.unwrap_or(&NONE)
     }
 
     /// The address of the cloud node, which an agent manages: that of its status, or else the one that

@@ -1,6 +1,9 @@
 //! Tests that each field of the spec has an effect.
 
-use neptune_api::{Goal, JointInferenceService, KeyValue, ModelReference, Transformer};
+use neptune_api::{
+    Goal, JointInferenceService, KeyValue, ModelReference, Transformer, ValueSource,
+    WorkerParameter,
+};
 
 use crate::{
     joint_inference_service::{facts::ServiceFacts, fixtures, plan::plan, validate::validate},
@@ -25,6 +28,8 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("cloudWorker.server.frameworkType", "another one does not serve the model of the sample"),
     ("cloudWorker.server.transformer.", "as that of the edge worker, with which samples have it"),
     ("cloudWorker.service.", "the service is looked up in the cluster"),
+    ("cloudWorker.workerSpec.env.[].valueFrom.", "values per node are refused there"),
+    ("cloudWorker.workerSpec.parameters.[].valueFrom.", "values per node are refused there"),
     ("edgeWorker.dataset.name", "the Dataset is looked up in the cluster"),
     ("edgeWorker.hardExampleAlgorithm.goal.totalUploadRatio", "the sample is not in a chain"),
     ("edgeWorker.inferenceModel.name", "the InferenceModel is looked up in the cluster"),
@@ -79,6 +84,18 @@ fn assistant_with_a_goal_of_agreement() -> (JointInferenceService, ServiceFacts)
     (service, assistant_facts())
 }
 
+/// A worker with a parameter from a label that its node has or lacks.
+fn service_with_a_value_per_node(labels: &[(&str, &str)]) -> (JointInferenceService, ServiceFacts) {
+    let (mut service, mut facts) = (fixtures::service(), fixtures::facts());
+    let program = service.spec.edge_worker.worker_spec.as_mut().expect("the sample has a worker");
+    let source = ValueSource { node_label: "line".to_owned(), optional: false };
+    program.parameters =
+        vec![WorkerParameter { key: "line".to_owned(), value: None, value_from: Some(source) }];
+    let edge = [("node-role.kubernetes.io/edge", "")];
+    facts.edge_node = Some(fixtures::node("edge0", &[&edge, labels].concat()));
+    (service, facts)
+}
+
 fn samples() -> Vec<(JointInferenceService, ServiceFacts)> {
     vec![
         (fixtures::service(), fixtures::facts()),
@@ -89,6 +106,8 @@ fn samples() -> Vec<(JointInferenceService, ServiceFacts)> {
         assistant_with_a_server_in_the_cloud(),
         assistant_with_a_goal_of_agreement(),
         fixtures::classifier(),
+        service_with_a_value_per_node(&[("line", "7")]),
+        service_with_a_value_per_node(&[]),
     ]
 }
 

@@ -47,9 +47,19 @@ pub fn plan(
         };
     }
     let mut tasks: BTreeMap<NodeName, Vec<PlannedWorker>> = BTreeMap::new();
+    let mut kept = Retained::new();
     let edge = edge_worker(service, valid);
     for node in valid.edge_nodes.iter().filter(|node| is_listed(service, node)) {
-        tasks.entry(node.clone()).or_default().push(edge.clone());
+        let mut planned = edge.clone();
+        match valid.node_values.get(node) {
+            Some(Err(_)) => {
+                kept.insert(node.clone(), own_keys(service, &valid.key));
+                continue;
+            }
+            Some(Ok(env)) => planned.0.program.env.extend(env.clone()),
+            None => {}
+        }
+        tasks.entry(node.clone()).or_default().push(planned);
     }
     let replan_after = valid.selection.as_ref().and_then(|selection| selection.replan_after);
     let mut plan =
@@ -72,6 +82,8 @@ pub fn plan(
             }
         }
     }
+    kept.retain(|node, _| !tasks.contains_key(node));
+    plan.kept = kept;
     plan.generations = generations(valid, &tasks);
     plan.requirements = tasks
         .into_iter()
@@ -123,6 +135,13 @@ pub fn retained(service: &JointInferenceService, key: &ObjectKey) -> Retained {
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     let nodes = placed_nodes(service).chain(edge.node_name.as_deref());
     let nodes = nodes.chain(cloud.node_name.as_deref()).map(str::parse::<NodeName>);
+    let objects = own_keys(service, key);
+    nodes.flatten().map(|node| (node, objects.clone())).collect()
+}
+
+/// The objects that a node may have for the service: its task, models and dataset.
+fn own_keys(service: &JointInferenceService, key: &ObjectKey) -> BTreeSet<ObjectKey> {
+    let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     let big = cloud.model.as_ref().map(|model| model.name.as_str());
     let models = used_edge_model(service).into_iter().chain(big);
     let models = models.filter_map(|name| name.parse::<ObjectName>().ok());
@@ -133,8 +152,7 @@ pub fn retained(service: &JointInferenceService, key: &ObjectKey) -> Retained {
     });
     let dataset = edge.dataset.as_ref().and_then(|dataset| dataset.name.parse().ok());
     let dataset = dataset.map(|name| dataset::object_key(key, name));
-    let objects: BTreeSet<_> = models.chain(dataset).chain([key.clone()]).collect();
-    nodes.flatten().map(|node| (node, objects.clone())).collect()
+    models.chain(dataset).chain([key.clone()]).collect()
 }
 
 /// The task with the workers of one node, and their models and dataset.
@@ -256,6 +274,37 @@ mod tests {
         let retained: Vec<_> =
             retained(&service, &key).into_keys().map(|node| node.to_string()).collect();
         assert_eq!(retained, ["e1", "e2", "solar-corona-cloud"]);
+    }
+
+    #[test]
+    fn each_node_gets_its_values_and_a_node_without_a_label_keeps_what_it_has() {
+        let (mut service, mut facts) = (fixtures::service(), fixtures::facts());
+        fixtures::select(&mut service, &mut facts, &["e1", "e2", "e3"]);
+        service.spec.edge_worker.placement = Some(Placement::All);
+        service.status = Some(fixtures::placed_on(&["e1", "e2", "e3"]));
+        let camera = serde_json::json!([
+            {"name": "CAMERA", "value": "rtsp://$(NODE_NAME)/"},
+            {"name": "LINE", "valueFrom": {"nodeLabel": "line"}},
+        ]);
+        let program = service.spec.edge_worker.worker_spec.as_mut().unwrap();
+        program.env = serde_json::from_value(camera).unwrap();
+        for (at, line) in ["7", "8"].into_iter().enumerate() {
+            let name = format!("e{}", at + 1);
+            let labels = [("node-role.kubernetes.io/edge", ""), ("line", line)];
+            facts.edge_selected.nodes[at] = fixtures::node(&name, &labels);
+        }
+        let plan = planned(&service, &facts);
+        for (node, line) in [("e1", "7"), ("e2", "8")] {
+            let env = &task(&plan, node).workers[0].program.env;
+            assert_eq!((&*env["CAMERA"], &*env["LINE"]), (&*format!("rtsp://{node}/"), line));
+            assert_eq!(env["SERVICE_NAME"], "helmet-detection-demo");
+        }
+        let e3 = "e3".parse().unwrap();
+        assert!(!plan.requirements.contains_key(&e3));
+        let kept: Vec<_> = plan.kept[&e3].iter().map(ToString::to_string).collect();
+        assert!(kept.contains(&"default/models/small-model".to_owned()), "{kept:?}");
+        assert!(kept.contains(&"default/jointinferenceservices/helmet-detection-demo".to_owned()));
+        assert_eq!(plan.kept.len(), 1);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::{
         facts::{CloudService, Selection},
     },
     kubernetes::report_access::ReportAccess,
+    worker::node_values::{MissingLabel, NodeValues},
 };
 
 /// The port of a cloud worker behind a Service.
@@ -34,6 +35,8 @@ pub struct ValidService {
     pub edge: EdgeSide,
     /// The nodes of the edge worker, at least one.
     pub edge_nodes: Vec<NodeName>,
+    /// The environment of the edge worker on each node, if it differs per node.
+    pub node_values: BTreeMap<NodeName, Result<BTreeMap<String, String>, MissingLabel>>,
     /// The choice of the edge worker's model, if labels select it.
     pub selection: Option<Selection>,
     /// The worker or server that answers hard samples.
@@ -117,6 +120,8 @@ pub struct ResolvedWorker {
     pub source: ArtifactAddress,
     /// What its container runs, without the variables that depend on the other side.
     pub program: ContainerProgram,
+    /// The parameters and variables, if some differ per node.
+    pub node_values: Option<NodeValues>,
     /// The scripts on the node; `None` if the image contains the program.
     pub scripts: Option<Scripts>,
 }
@@ -214,6 +219,8 @@ impl CloudTarget {
 pub struct PlacedService {
     /// The nodes of the edge worker.
     pub edge_nodes: Box<[NodeName]>,
+    /// The nodes that lack a label of which the edge worker needs the value.
+    pub missing_labels: BTreeMap<NodeName, MissingLabel>,
     /// The choice of the edge worker's model, if labels select it.
     pub model: Option<Box<SelectedModel>>,
     /// Where clients connect to its gateways; `None` without a gateway.
@@ -230,6 +237,10 @@ impl From<ValidService> for PlacedService {
         };
         let model = valid.selection.and_then(|selection| selection.status);
         let total = valid.total.map(Box::new);
-        Self { edge_nodes: valid.edge_nodes.into_boxed_slice(), model, gateway, total }
+        let missing_labels = valid.node_values.into_iter();
+        let missing_labels =
+            missing_labels.filter_map(|(node, values)| Some((node, values.err()?))).collect();
+        let edge_nodes = valid.edge_nodes.into_boxed_slice();
+        Self { edge_nodes, missing_labels, model, gateway, total }
     }
 }

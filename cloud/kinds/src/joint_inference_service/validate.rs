@@ -1,6 +1,8 @@
 //! Validates a service against the cluster and parses the inputs of its plan. The only step that
 //! rejects a spec; each finding names the field and the remedy. Pure.
 
+use std::collections::BTreeMap;
+
 use neptune_api::JointInferenceService;
 use neptune_wire::NodeName;
 
@@ -22,7 +24,7 @@ use crate::{
         },
     },
     kubernetes::identity::identity,
-    worker::program_text,
+    worker::{node_values::MissingLabel, program_text},
 };
 
 /// Checks a service against the facts.
@@ -56,16 +58,31 @@ pub fn validate(
     if !all.is_empty() {
         return Err(all);
     }
+    let node_values = node_values(&edge, &edge_nodes, facts);
     Ok(ValidService {
         key,
         metadata,
         edge,
         edge_nodes,
+        node_values,
         selection: facts.selection.clone(),
         cloud,
         dataset: facts.edge_dataset.clone(),
         total: facts.gateway.total.clone(),
     })
+}
+
+/// The environment of the edge worker on each node; empty if it is the same on all.
+fn node_values(
+    edge: &EdgeSide,
+    nodes: &[NodeName],
+    facts: &ServiceFacts,
+) -> BTreeMap<NodeName, Result<BTreeMap<String, String>, MissingLabel>> {
+    let EdgeSide::Worker(worker) = edge else { return BTreeMap::new() };
+    let Some(values) = &worker.node_values else { return BTreeMap::new() };
+    let on_node =
+        |node: &NodeName| (node.clone(), values.environment(node, facts.edge_labels(node)));
+    nodes.iter().map(on_node).collect()
 }
 
 /// Resolves what runs on the edge nodes and what answers hard samples. A worker of the cloud is

@@ -101,6 +101,12 @@ reasons! {
         ParameterInvalid: Obstacle => Failed,
         /// An environment variable is invalid, reserved or duplicate.
         EnvInvalid: Obstacle => Failed,
+        /// A value that differs per node contradicts another, is too long, or one of too many.
+        NodeValueInvalid: Obstacle => Failed,
+        /// A program other than an edge worker has a value that differs per node.
+        ValueNotPerNode: Obstacle => Failed,
+        /// The node lacks a label of which its worker needs the value.
+        NodeValueMissing: Problem => Pending,
         /// A limit is not a Kubernetes quantity above 0.
         ResourceInvalid: Obstacle => Failed,
         /// The edge or the cloud worker has none or several forms, or a field of another form.

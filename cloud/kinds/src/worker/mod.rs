@@ -4,6 +4,7 @@
 pub mod environment;
 pub mod frameworks;
 pub mod names;
+pub mod node_values;
 pub mod ports;
 pub mod program;
 pub mod program_text;

@@ -7,6 +7,7 @@ mod edge_worker;
 mod gateway;
 mod hard_example;
 mod model_server;
+mod node_value;
 mod references;
 mod rules;
 mod selected_model;
@@ -23,6 +24,7 @@ pub use self::{
     gateway::{Gateway, GatewayTimeouts, NeverUpload},
     hard_example::{Goal, HardExampleAlgorithm},
     model_server::ModelServer,
+    node_value::{ValueSource, WorkerParameter, WorkerVariable},
     references::{
         DatasetReference, EdgeModel, InferenceModelReference, JointInferenceServiceReference,
         ModelReference, ModelSelector, SelectionMode, TierAddress,

@@ -28,6 +28,16 @@ pub(crate) fn one_cloud_worker_kind() -> Rule {
         .message("give exactly one of workerSpec, server, inferenceModel, endpoint and service")
 }
 
+pub(crate) fn parameter_has_one_value() -> Rule {
+    Rule::new("has(self.value) != has(self.valueFrom)")
+        .message("give exactly one of value and valueFrom")
+}
+
+pub(crate) fn variable_has_one_value() -> Rule {
+    Rule::new("!(has(self.value) && has(self.valueFrom))")
+        .message("value and valueFrom are mutually exclusive; remove one")
+}
+
 fn model_required() -> Rule {
     Rule::new(format!("has(self.model) || !{}", any_of(&["workerSpec", "server"])))
         .field_path(".model")

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    EnvironmentVariable, KeyValue, ResourceRequirements, SecretReference, SecurityContext, schema,
+    ResourceRequirements, SecretReference, SecurityContext, WorkerParameter, WorkerVariable, schema,
 };
 
 /// WorkerSpec describes the program of a worker: a script that runs on a framework, or a program in
@@ -33,7 +33,7 @@ pub struct WorkerSpec {
     /// digits), and all of them in PARAMETERS, a JSON list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::unique_keys)]
-    pub parameters: Vec<KeyValue>,
+    pub parameters: Vec<WorkerParameter>,
     /// image is the container image, instead of that of the framework.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
@@ -45,7 +45,7 @@ pub struct WorkerSpec {
     /// variables that Neptune sets (such as SERVICE_NAME and MODEL_URL) cannot be set here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::unique_names)]
-    pub env: Vec<EnvironmentVariable>,
+    pub env: Vec<WorkerVariable>,
     /// restartPolicy is when the worker is started again after it exits. Always: after every exit.
     /// OnFailure: after an exit with another exit code than 0; with 0 the worker is completed.
     /// Never: not at all. A finished worker runs again when its container changes, such as its

@@ -19,6 +19,7 @@ use crate::{
     },
     kubernetes::nodes::is_agent_node,
     reason::Reason,
+    worker::node_values,
 };
 
 /// Resolves the references, the node and the runtime of the cloud worker; `None` with findings if it is
@@ -39,6 +40,9 @@ pub fn resolve_cloud_worker(
         model: facts.cloud_model.as_ref(),
     };
     let worker = resolve_worker(&input, service, facts, findings);
+    if worker.as_ref().is_some_and(|worker| worker.node_values.is_some()) {
+        findings.push(node_values::refused("spec.cloudWorker.workerSpec"));
+    }
     let runtime = cloud_runtime(facts, findings);
     if matches!(runtime, Some(CloudRuntime::Kubelet { .. })) {
         check_pod(spec, facts, findings);

@@ -156,7 +156,7 @@ fn host_path(name: &str, path: &str) -> Volume {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_api::{KeyValue, SecretReference, SecurityContext};
+    use neptune_api::{SecretReference, SecurityContext, WorkerParameter};
 
     use crate::{
         joint_inference_service::{
@@ -304,7 +304,7 @@ mod tests {
             service.spec.edge_worker.worker_spec.as_mut().unwrap(),
             service.spec.cloud_worker.worker_spec.as_mut().unwrap(),
         ] {
-            worker.parameters = vec![KeyValue::new("text", text)];
+            worker.parameters = vec![WorkerParameter::new("text", text)];
             worker.script_boot_file = "$$(A).py".to_owned();
         }
         let plan = planned(&service, &fixtures::facts());

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use neptune_api::{EnvironmentVariable, KeyValue, Placement};
+use neptune_api::{KeyValue, Placement, WorkerParameter, WorkerVariable};
 
 use crate::{
     joint_inference_service::{
@@ -138,8 +138,9 @@ fn env_takes_precedence_over_parameters_of_a_container() {
     worker.framework_type = "container".to_owned();
     worker.image = Some("digits:1".to_owned());
     worker.script_boot_file = "edge".to_owned();
-    worker.parameters.push(KeyValue::new("level", "1"));
-    worker.env = vec![EnvironmentVariable { name: "LEVEL".to_owned(), value: "2".to_owned() }];
+    worker.parameters.push(WorkerParameter::new("level", "1"));
+    let level = "2".to_owned();
+    worker.env = vec![WorkerVariable { name: "LEVEL".to_owned(), value: level, value_from: None }];
     let plan = planned(&service, &fixtures::facts());
     let worker = &task(&plan, "edge0").workers[0];
     assert_eq!(

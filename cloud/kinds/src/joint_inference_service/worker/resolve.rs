@@ -15,6 +15,7 @@ use crate::{
     reason::Reason,
     worker::{
         names::worker_name,
+        node_values::{NodeValues, common_parameters, common_variables},
         program::{self, ProgramFields},
         settings::parameters,
     },
@@ -55,17 +56,21 @@ pub fn resolve_worker(
     let model =
         resolve_model(&spec.field("model.name"), spec.model_name, spec.model, namespace, findings);
     let image_and_command = image_and_command(spec, facts, findings);
-    parameters(&spec.field("workerSpec.parameters"), &spec.worker.parameters, findings);
+    let (given, env) =
+        (common_parameters(&spec.worker.parameters), common_variables(&spec.worker.env));
+    parameters(&spec.field("workerSpec.parameters"), &given, findings);
     let context = spec.worker.security_context.as_ref();
     let fields = ProgramFields {
         field: &spec.field("workerSpec"),
-        parameters: Some(&spec.worker.parameters),
-        env: &spec.worker.env,
+        parameters: Some(&given),
+        env: &env,
         resources: spec.worker.resources.as_ref(),
         rights: context,
         ..ProgramFields::default()
     };
     let common = program::resolve(&fields, findings);
+    let (given, env) = (&spec.worker.parameters, &spec.worker.env);
+    let node_values = NodeValues::new(&spec.field("workerSpec"), given, env, findings);
     findings.extend(pod_security::check(&spec.field("workerSpec.securityContext"), context));
     secrets(spec, findings);
     if findings.len() > before {
@@ -74,7 +79,7 @@ pub fn resolve_worker(
     let ((model, source), (image, command)) = (model?, image_and_command?);
     let (args, scripts) = args_and_scripts(spec.worker, &command);
     let program = ContainerProgram { image, command, args, ..common };
-    Some(ResolvedWorker { name: name?, model, source, program, scripts })
+    Some(ResolvedWorker { name: name?, model, source, program, node_values, scripts })
 }
 
 /// The container name of the worker that `field` names.

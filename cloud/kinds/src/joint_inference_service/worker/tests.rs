@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use neptune_api::{
-    EnvironmentVariable, JointInferenceService, KeyValue, Limits, ResourceRequirements,
-    SecretReference, SecurityContext,
+    JointInferenceService, Limits, ResourceRequirements, SecretReference, SecurityContext,
+    ValueSource, WorkerParameter, WorkerVariable,
 };
 
 use crate::{
@@ -19,7 +19,7 @@ pub fn limit(service: &mut JointInferenceService, memory: &str) {
 }
 
 pub fn env(service: &mut JointInferenceService, name: &str) {
-    let variable = EnvironmentVariable { name: name.to_owned(), value: String::new() };
+    let variable = WorkerVariable { name: name.to_owned(), ..WorkerVariable::default() };
     cloud_program(service).env.push(variable);
 }
 
@@ -106,7 +106,7 @@ pub const WORKER_CASES: &[Case] = &[
         "duplicate parameter",
         |s, _| {
             let parameters = &mut edge_program(s).parameters;
-            parameters.push(KeyValue::new("nms_threshold", "0.7"));
+            parameters.push(WorkerParameter::new("nms_threshold", "0.7"));
         },
         Reason::ParameterDuplicate,
         "duplicate key \"nms_threshold\"",
@@ -115,14 +115,14 @@ pub const WORKER_CASES: &[Case] = &[
         "parameters of one variable",
         |s, _| {
             let parameters = &mut edge_program(s).parameters;
-            parameters.push(KeyValue::new("nms-threshold", "0.7"));
+            parameters.push(WorkerParameter::new("nms-threshold", "0.7"));
         },
         Reason::ParameterDuplicate,
         "both become the environment variable NMS_THRESHOLD",
     ),
     (
         "NUL in a parameter, which becomes a variable",
-        |s, _| edge_program(s).parameters.push(KeyValue::new("a", "b\0")),
+        |s, _| edge_program(s).parameters.push(WorkerParameter::new("a", "b\0")),
         Reason::TextInvalid,
         "spec.edgeWorker.workerSpec.parameters[1].value contains a NUL character",
     ),
@@ -150,6 +150,29 @@ pub const WORKER_CASES: &[Case] = &[
         },
         Reason::EnvInvalid,
         "\"A\" is a duplicate; remove one",
+    ),
+    (
+        "value and source of a value",
+        |s, _| {
+            let label = ValueSource { node_label: "line".to_owned(), optional: false };
+            let variable = WorkerVariable {
+                name: "A".to_owned(),
+                value: "b".to_owned(),
+                value_from: Some(label),
+            };
+            edge_program(s).env.push(variable);
+        },
+        Reason::NodeValueInvalid,
+        "spec.edgeWorker.workerSpec.env: \"A\" has both value and valueFrom; remove one",
+    ),
+    (
+        "value per node of the cloud worker",
+        |s, _| {
+            env(s, "A");
+            cloud_program(s).env[0].value = "$(NODE_NAME)".into();
+        },
+        Reason::ValueNotPerNode,
+        "spec.cloudWorker.workerSpec has values that differ per node",
     ),
     (
         "worker name",

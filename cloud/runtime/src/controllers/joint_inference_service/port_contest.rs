@@ -83,7 +83,13 @@ impl Cluster {
         match validate(&service, &facts) {
             Ok(valid) => {
                 let plan = plan::plan(&service, &valid, "fetch:test");
-                let unsent = self.publisher.set(&key, &uid, plan.requirements, &plan.generations);
+                let unsent = self.publisher.set(
+                    &key,
+                    &uid,
+                    plan.requirements,
+                    &plan.generations,
+                    &plan.kept,
+                );
                 assert!(unsent.is_empty());
                 self.planned.insert(number, *port);
                 Vec::new()

@@ -78,7 +78,7 @@ pub async fn execute<K: Controller>(
     } else {
         let mut generations = plan.generations;
         generations.extend(object.meta().generation.map(|own| (key.clone(), own)));
-        context.publisher().set(key, uid, plan.requirements, &generations)
+        context.publisher().set(key, uid, plan.requirements, &generations, &plan.kept)
     };
     let too_large = unsent.first().map(|why| {
         Finding::new(Reason::TaskTooLarge, format!("spec: {why}; {}", messages.shorten))

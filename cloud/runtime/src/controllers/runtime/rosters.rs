@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use kube::ResourceExt as _;
 use neptune_cloud_kinds::{
-    fleet::{Generations, PeerFacts},
+    fleet::{Generations, PeerFacts, Retained},
     kubernetes::{labels::ZONE_LABEL, nodes::label},
     with_kind,
 };
@@ -73,7 +73,8 @@ fn publish(context: &Context, node: &NodeName, roster: Option<PeerRoster>) {
         return;
     };
     let requirements = [(node.clone(), [(key.clone(), content(&key, roster))].into())].into();
-    for problem in context.publisher().set(&key, &uid, requirements, &Generations::new()) {
+    let (generations, kept) = (Generations::new(), Retained::new());
+    for problem in context.publisher().set(&key, &uid, requirements, &generations, &kept) {
         tracing::error!(%node, problem, "the roster of the node is not published");
     }
 }

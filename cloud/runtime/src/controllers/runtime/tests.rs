@@ -15,7 +15,7 @@ use neptune_api::Dataset;
 use neptune_cloud_fleet::{Fleet, Mqtt, Publisher};
 use neptune_cloud_kinds::{
     dataset::{content, fixtures},
-    fleet::{Generations, Requirements},
+    fleet::{Generations, Requirements, Retained},
     kubernetes::{
         identity::{ControllerIdentity, key},
         pod_policy::PodPolicy,
@@ -156,6 +156,12 @@ async fn report_changes_the_status_without_another_plan() {
     assert!(prepared(&context, &replanned).is_some());
 }
 
+/// Plans an object that requires nothing.
+fn plan_nothing(context: &Context, object: &ObjectKey) {
+    let (generations, kept) = (Generations::new(), Retained::new());
+    let _ = context.publisher().set(object, "uid", Requirements::new(), &generations, &kept);
+}
+
 #[tokio::test]
 async fn statuses_wait_until_every_object_is_planned() {
     let (context, datasets) = context().await;
@@ -168,7 +174,7 @@ async fn statuses_wait_until_every_object_is_planned() {
     let mut synced = Box::pin(context.publisher().synced());
     assert!(futures::poll!(&mut synced).is_pending(), "one object is not planned");
 
-    let _ = context.publisher().set(&other, "uid", Requirements::new(), &Generations::new());
+    plan_nothing(&context, &other);
     synced.await;
     context.defer_statuses(false);
     let reported = run(&context, &datasets).await;
@@ -221,7 +227,7 @@ async fn object_deleted_in_a_gap_of_the_watch_leaves_nothing() {
     run(&context, &datasets).await;
     assert!(!context.publisher().is_synced(), "one object was not planned");
     let gone: ObjectKey = "default/datasets/gone".parse().unwrap();
-    let _ = context.publisher().set(&gone, "uid", Requirements::new(), &Generations::new());
+    plan_nothing(&context, &gone);
     let (node, instance) = ("edge0".parse().unwrap(), AgentInstance("a".to_owned()));
     context.fleet().on_counters(&node, "uid", (&instance, (1, 1)), Counters::default());
 
