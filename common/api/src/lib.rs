@@ -11,6 +11,7 @@
 
 pub mod crdgen;
 pub mod dataset;
+pub mod edge_node;
 pub mod inference_model;
 pub mod joint_inference_service;
 mod key_value;
@@ -28,6 +29,7 @@ pub use dataset::{
     Dataset, DatasetDeletions, DatasetReplica, DatasetReplicaState, DatasetReplicas, DatasetSpec,
     DatasetStatus,
 };
+pub use edge_node::{EdgeNode, EdgeNodeCapacity, EdgeNodeProblem, EdgeNodeSpec, EdgeNodeStatus};
 pub use inference_model::{
     InferenceModel, InferenceModelFile, InferenceModelSpec, InferenceModelStatus, NodeServer,
     ServerOverrides, ServingFailure, ServingHealth, ServingProgress, TransitionStatus,

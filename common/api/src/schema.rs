@@ -21,6 +21,12 @@ pub(crate) const FILE_NAME: &str = "^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$";
 /// Pattern of a SHA-256 digest, as printed by sha256sum.
 pub(crate) const SHA256: &str = "^[0-9a-fA-F]{64}$";
 
+/// Pattern of the pin of a key: `sha256:` and 64 lower-case hex digits.
+pub(crate) const KEY_PIN: &str = "^sha256:[0-9a-f]{64}$";
+
+/// Length of the pin of a key, in characters.
+pub(crate) const KEY_PIN_LENGTH: usize = 71;
+
 /// Pattern of a share: a decimal from 0 to 1.
 pub(crate) const SHARE: &str = r"^(0(\.[0-9]+)?|1(\.0+)?)$";
 

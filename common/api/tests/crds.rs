@@ -55,6 +55,7 @@ fn names_are_as_documented() {
         names,
         [
             json!(["datasets.edgeai.io", "Dataset", "Namespaced", "v1alpha1", null]),
+            json!(["edgenodes.neptune.io", "EdgeNode", "Cluster", "v1alpha1", ["en"]]),
             json!(["inferencemodels.sedna.io", "InferenceModel", "Namespaced", "v1alpha1", ["im"]]),
             json!([
                 "jointinferenceservices.neptune.io",
@@ -157,6 +158,16 @@ fn printer_columns_are_as_documented() {
             json!(["Status", "string", r#".status.conditions[?(@.type=="Ready")].reason"#]),
             json!(["Replicas", "string", ".status.replicasInSync"]),
             json!(["Lag", "string", ".status.lag"]),
+            json!(["Age", "date", ".metadata.creationTimestamp"]),
+        ]
+    );
+    assert_eq!(
+        columns("edgenodes"),
+        [
+            json!(["Ready", "string", r#".status.conditions[?(@.type=="Ready")].status"#]),
+            json!(["Version", "string", ".status.agentVersion"]),
+            json!(["Engine", "string", ".status.engine"]),
+            json!(["Key", "string", r#".status.conditions[?(@.type=="KeyTrusted")].reason"#]),
             json!(["Age", "date", ".metadata.creationTimestamp"]),
         ]
     );
