@@ -36,6 +36,7 @@ async fn execute(command: Command) -> Result<ExitCode, Error> {
         Command::RecordMetrics(flags) => commands::record_metrics(flags).await?,
         Command::Training { command } => commands::training(command).await?,
         Command::Trust(flags) => commands::trust(flags).await?,
+        Command::Revoke(flags) => commands::revoke(flags).await?,
         Command::Status(flags) => commands::status(flags).await?,
     }
     Ok(ExitCode::SUCCESS)

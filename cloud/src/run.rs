@@ -222,9 +222,9 @@ async fn lead(
         let namespace = flags.namespace.clone();
         tasks.spawn(async move { runtime::run_all(&controllers).await });
         tasks.spawn(async move { runtime::publish_waiting(&publisher).await });
-        tasks.spawn(async move { runtime::record_node_keys(&recorder, &namespace).await });
+        tasks.spawn(async move { runtime::write_edge_nodes(&recorder, &namespace).await });
         tasks.spawn(async move {
-            let nodes = transport.caches().nodes.store();
+            let nodes = transport.caches().nodes.objects();
             transport.publisher().transport().run(transport.client(), nodes).await;
         });
         tasks.join_all().await;

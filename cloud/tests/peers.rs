@@ -6,11 +6,12 @@
 mod harness;
 
 use harness::{Agent, Harness, agent::pin};
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api,
-    api::{DeleteParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
+use neptune_api::EdgeNode;
 use neptune_wire::{ObjectContent, PeerEndpoint, PeerRoster, Replica};
 use serde_json::{Value, json};
 
@@ -78,24 +79,27 @@ async fn roster_follows_reports_labels_and_nodes_of_the_zone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invalid_pin_of_an_operator_is_reported_and_no_key_replaces_it() {
+async fn first_key_waits_until_it_is_trusted_if_known_keys_are_required() {
     let mut harness = Harness::without_controller().await;
     harness.node("edge0", labels("west")).await;
-    let typed = pin("a").0.replace("sha256:", "SHA256:");
-    let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "neptune-node-keys"}, "data": {"edge0": typed}});
-    let config_maps = harness.api::<ConfigMap>();
-    let config_map: ConfigMap = serde_json::from_value(config_map).unwrap();
-    config_maps.create(&PostParams::default(), &config_map).await.unwrap();
-    harness.start_controller_with(&["--namespace", "default", "--require-known-keys"]);
-    let mut agent = Agent::connect(&harness, "edge0", "attacker", 1).await;
+    harness.start_controller_with(&["--require-known-keys"]);
+    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
     agent.report_peers(sharing("10.0.0.1:8417"));
-    harness.event("NodeKeyInvalid").await;
-    assert_eq!(harness.logged("entry edge0 is invalid"), 1, "{}", harness.log());
-    let data = config_maps.get("neptune-node-keys").await.unwrap().data;
-    assert_eq!(data, config_map.data);
+    let keys = |object: &EdgeNode| {
+        let status = object.status.clone().unwrap_or_default();
+        (object.spec.trusted_key.clone(), status.trusted_key, status.reported_key)
+    };
+    let waits = (None, None, Some(pin("a").0));
+    harness.until_edge_node("edge0", "the key that waits", |it| keys(it) == waits).await;
+    harness.event("NodeKeyUnknown").await;
 
-    let trusted = pin("attacker").0;
-    harness.neptune(&["trust", "edge0", "--namespace", "default", "--pin", &trusted]);
+    let typed = pin("a").0.replace("sha256:", "SHA256:");
+    let typed = Patch::Merge(json!({"spec": {"trustedKey": typed}}));
+    let refused = harness.edge_nodes().patch("edge0", &PatchParams::default(), &typed).await;
+    assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 422));
+
+    harness.neptune(&["trust", "edge0"]);
     has_peers(&mut agent, "the roster of a known node", &[]).await;
+    let trusted = (Some(pin("a").0), None, None);
+    harness.until_edge_node("edge0", "no key that waits", |it| keys(it) == trusted).await;
 }

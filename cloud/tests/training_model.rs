@@ -270,6 +270,9 @@ async fn changed_key_waits_until_it_is_trusted() {
     let flags = ["--namespace", "default", "--require-known-keys"];
     let mut harness = Harness::without_controller().await;
     harness.start_controller_with(&flags);
+    for (node, instance) in [("edge0", "a"), ("edge1", "b")] {
+        harness.neptune(&["trust", node, "--pin", &pin(instance).0]);
+    }
     let mut run = Started::on(harness, |_| {}).await;
     run.files().initialized();
     run.has_round(1).await;
@@ -297,8 +300,8 @@ async fn changed_key_waits_until_it_is_trusted() {
     status(&run.harness, "both changed keys", both).await;
     assert_eq!(key_of(&run), Some(pin("a")));
 
-    run.harness.neptune(&["trust", "edge0", "--namespace", "default"]);
-    run.harness.neptune(&["trust", "edge1", "--namespace", "default", "--pin", &pin("d").0]);
+    run.harness.neptune(&["trust", "edge0"]);
+    run.harness.neptune(&["trust", "edge1", "--pin", &pin("d").0]);
     status(&run.harness, "trusted keys", |s| degraded(s).starts_with("False")).await;
     eventually_some("the new keys at the aggregator", async || {
         let nodes = run.files().request().unwrap().nodes;

@@ -274,7 +274,7 @@ async fn missing_or_invalid_references_are_warnings() {
         ),
         (
             sample(|s| s["spec"]["edgeWorker"]["nodeName"] = "edge1".into()),
-            "node \"edge1\" not found; correct spec.edgeWorker.nodeName or add the node to the cluster (did you mean \"edge0\"?)",
+            "node \"edge1\" not found: there is neither a Node nor an EdgeNode of that name; correct spec.edgeWorker.nodeName, create the EdgeNode, or join the machine with keadm (did you mean \"edge0\"?)",
         ),
         (
             sample(|s| s["spec"]["edgeWorker"]["nodeName"] = "solar-corona-cloud".into()),
@@ -286,7 +286,7 @@ async fn missing_or_invalid_references_are_warnings() {
         ),
         (
             served(|m| m["spec"]["nodeName"] = "edge7".into()),
-            "node \"edge7\" not found; correct spec.nodeName",
+            "node \"edge7\" not found: there is neither a Node nor an EdgeNode of that name; correct spec.nodeName",
         ),
         (
             served(|m| {

@@ -39,6 +39,8 @@ struct PublisherState {
     unsent: BTreeMap<ObjectKey, BTreeMap<NodeName, String>>,
     /// The objects for which that changed after their plan was set.
     affected: BTreeSet<ObjectKey>,
+    /// The nodes to which nothing is published.
+    revoked: BTreeSet<NodeName>,
 }
 
 impl Publisher {
@@ -125,6 +127,17 @@ impl Publisher {
         self.lock().desired.awaits(object)
     }
 
+    /// Sets whether nothing is published to a node. What is decided meanwhile is in the answer to the
+    /// next sync of the node.
+    pub fn set_revoked(&self, node: &NodeName, is_revoked: bool) {
+        let mut state = self.lock();
+        if is_revoked {
+            state.revoked.insert(node.clone());
+        } else {
+            state.revoked.remove(node);
+        }
+    }
+
     /// Publishes the index of a node that is online.
     pub fn on_node_online(&self, node: &NodeName) {
         self.publish(|desired| desired.on_node_online(node));
@@ -183,6 +196,9 @@ impl Publisher {
         while transport.has_room()
             && let Some((node, messages)) = state.desired.next(wall_ms())
         {
+            if state.revoked.contains(&node) {
+                continue;
+            }
             for message in messages {
                 let result = transport.publish(&node, &message);
                 state.on_published(&node, &message, result);

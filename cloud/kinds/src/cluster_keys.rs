@@ -5,14 +5,12 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, Node, Pod, Service},
 };
 use kube_core::ResourceExt as _;
+use neptune_api::EdgeNode;
 
 use crate::{
-    index_key::{IndexKey, Indexed, by_label, by_owner},
+    index_key::{IndexKey, Indexed, by_owner},
     kind::Kind as _,
-    kubernetes::{
-        labels::owner_annotation,
-        nodes::{internal_address, is_edge_node},
-    },
+    kubernetes::{labels::owner_annotation, node_view::NodeView},
 };
 
 impl Indexed for Deployment {
@@ -42,9 +40,25 @@ impl Indexed for Pod {
 
 impl Indexed for Node {
     fn index_keys(&self) -> Vec<IndexKey> {
-        let has_address = !is_edge_node(self) && internal_address(self).is_some();
+        // The views of the nodes have keys.
+        Vec::new()
+    }
+}
+
+impl Indexed for EdgeNode {
+    fn index_keys(&self) -> Vec<IndexKey> {
+        Vec::new()
+    }
+}
+
+impl Indexed for NodeView {
+    fn index_keys(&self) -> Vec<IndexKey> {
+        let has_address = !self.is_edge && self.internal_address.is_some();
         let address = has_address.then_some(IndexKey::CloudAddress);
-        by_label(&self.metadata).chain(address).collect()
+        let label = |(name, value): (&String, &String)| {
+            IndexKey::Label(String::new(), name.clone(), value.clone())
+        };
+        self.labels.iter().map(label).chain(address).collect()
     }
 }
 

@@ -53,10 +53,21 @@ impl Finding {
 
     /// Reports that `field` names a node that does not exist.
     pub fn missing_node(name: &str, field: &str) -> Self {
-        let message =
-            format!("node {name:?} not found; correct {field} or add the node to the cluster");
+        let message = format!(
+            "node {name:?} not found: there is neither a Node nor an EdgeNode of that name; correct {field}, create the EdgeNode, or join the machine with keadm"
+        );
         let missing = Missing { referent: Referent::Node, name: name.to_owned() };
         Self { missing: Some(missing), ..Self::new(Reason::NodeNotFound, message) }
+    }
+
+    /// Replaces the message about a node that does not exist by one about a node that is revoked.
+    #[must_use]
+    pub fn revoked_node(self) -> Self {
+        let name = self.missing.as_ref().map_or("", |missing| &*missing.name);
+        let message = format!(
+            "node {name:?} is revoked; name another node, or set spec.revoked of EdgeNode {name} to false"
+        );
+        Self { message, ..self }
     }
 
     /// Adds that the missing object cannot exist, because its CRD is missing.

@@ -13,7 +13,8 @@
 //! | `finding` | `reason` |
 //! | `availability` | nothing |
 //! | `kubernetes` | `kind`, `finding` |
-//! | `fleet`, `index_key`, `worker` | `kubernetes` |
+//! | `nodes`, `index_key`, `worker` | `kubernetes` |
+//! | `fleet` | these |
 //! | `port_contention`, `steps` | these |
 //! | `dataset`, `model` | these |
 //! | `inference_model`, `training_model`, `joint_inference_service` | these, and not each other |
@@ -38,6 +39,7 @@ pub mod kubernetes;
 #[cfg(test)]
 mod leaves;
 pub mod model;
+pub mod nodes;
 pub mod port_contention;
 pub mod reason;
 pub mod steps;

@@ -110,8 +110,10 @@ label_values! {
         UnknownObject = "unknown_object",
         /// The message names another node than its sender.
         OtherNode = "other_node",
-        /// The cluster has no such Node.
+        /// The cluster has neither a Node nor an `EdgeNode` of that name.
         UnknownNode = "unknown_node",
+        /// A person revoked the node.
+        Revoked = "revoked",
         /// The upstream token is missing or wrong.
         Token = "token",
         /// The payload is no batch: not UTF-8, not JSON, or truncated.

@@ -16,8 +16,9 @@ pub mod upstream;
 pub mod worker_reports;
 
 pub use self::{
-    controllers::runtime::{
-        Context, dispatch, publish_rosters, publish_waiting, record_node_keys, run_all, synced,
+    controllers::{
+        edge_nodes::write_edge_nodes,
+        runtime::{Context, dispatch, publish_rosters, publish_waiting, run_all, synced},
     },
     error::Error,
 };

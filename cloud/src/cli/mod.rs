@@ -7,11 +7,11 @@
     reason = "the comments are help texts for a terminal, not Markdown"
 )]
 
+mod nodes;
 mod record_metrics;
 mod run;
 mod status;
 mod training;
-mod trust;
 
 use std::path::PathBuf;
 
@@ -19,11 +19,11 @@ use clap::{Args, Parser, Subcommand};
 use neptune_program::logs::LogFlags;
 
 pub use self::{
+    nodes::{Revoke, Trust},
     record_metrics::{RecordMetrics, Side},
     run::{EventBus, MissingReferences, Run, Transport, WorkerReportFlags},
     status::{ObjectArgument, Output, Status},
     training::{ExportFormat, Training, TrainingCommand, TrainingExport},
-    trust::Trust,
 };
 
 /// Runs joint inference between cloud and edge from Kubernetes resources, over MQTT.
@@ -82,15 +82,25 @@ Examples:
         #[command(subcommand)]
         command: TrainingCommand,
     },
-    /// Trust the new key of a node, or the first key before the node connects.
+    /// Trust the key of a node that waits, or a key before the node connects.
     ///
-    /// With --require-known-keys a node's new key waits until it is trusted: the node cannot send
-    /// training results meanwhile. Compare the key with that of `neptune-edge doctor` on the node.
+    /// Writes the key to spec.trustedKey of the EdgeNode: from then on no other key of the node is
+    /// used. With --require-known-keys also its first key waits: the node cannot send training
+    /// results meanwhile. Compare the key with that of `neptune-edge doctor` on the node. It needs
+    /// the right to get, create and patch edgenodes.
     #[command(after_help = "\
 Examples:
   kubectl neptune trust edge0
   kubectl neptune trust edge0 --pin sha256:5f0c...")]
     Trust(Trust),
+    /// Exclude a node: its messages are dropped, nothing is published to it, and no worker is
+    /// placed on it.
+    ///
+    /// Sets spec.revoked of the EdgeNode. It needs the right to get, create and patch edgenodes.
+    #[command(after_help = "\
+Examples:
+  kubectl neptune revoke edge0")]
+    Revoke(Revoke),
     /// Record metrics of a Model that is served without code.
     ///
     /// Model servers report no metrics. This command writes what `neptune-gateway calibrate`

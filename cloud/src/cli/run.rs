@@ -118,9 +118,9 @@ pub struct Run {
     /// Allow Pods on control-plane nodes, for a cluster that has no other nodes.
     #[arg(long, env = "NEPTUNE_ALLOW_CONTROL_PLANE")]
     pub allow_control_plane: bool,
-    /// Use only keys of nodes that are recorded in the ConfigMap neptune-node-keys. The first key
-    /// of a node is recorded; another one waits for: neptune-cloud trust NODE. Default: a node's
-    /// new key replaces the recorded one, with the Event NodeKeyChanged.
+    /// Use only keys of nodes that are in spec.trustedKey of their EdgeNodes. Also the first key of a
+    /// node waits for: neptune-cloud trust NODE. Default: without spec.trustedKey the first key is
+    /// used, and a new key replaces it, with the Event NodeKeyChanged.
     #[arg(long, env = "NEPTUNE_REQUIRE_KNOWN_KEYS")]
     pub require_known_keys: bool,
     /// Address on which to serve the admission webhook over HTTPS, such as 0.0.0.0:9443. Default:

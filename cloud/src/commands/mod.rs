@@ -12,4 +12,4 @@ pub use crds::crds;
 pub use record_metrics::record_metrics;
 pub use status::status;
 pub use training::training;
-pub use trust::trust;
+pub use trust::{revoke, trust};

@@ -1,71 +1,78 @@
-//! The `trust` command: records the key of a node that the controller shall use.
+//! The `trust` and `revoke` commands: write what a person decides about a node to its `EdgeNode`.
 
 use std::io::Write as _;
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, ResourceExt as _};
-use neptune_cloud_kinds::kubernetes::node_keys::{KeyRecord, NODE_KEYS, parse};
-use neptune_cloud_runtime::kubernetes::save_node_keys::save;
+use neptune_api::{EdgeNode, EdgeNodeSpec};
+use neptune_cloud_kinds::nodes::keys::KeyRecord;
+use neptune_cloud_runtime::kubernetes::edge_node_writes::{create, get, patch_spec};
 use neptune_wire::{KeyPin, NodeName};
+use serde_json::{Value, json};
 
-use crate::{cli::Trust, commands::connect::connect, error::Error};
+use crate::{
+    cli::{ClusterFlags, Revoke, Trust},
+    commands::connect::connect,
+    error::Error,
+};
 
-/// Records the key of one node.
+/// Trusts the key of one node.
 ///
 /// # Errors
-/// No usable kubeconfig, no answer from the API server, or no key that waits.
+/// No usable kubeconfig, no answer from the API server, or no key that could be trusted.
 pub async fn trust(flags: Trust) -> Result<(), Error> {
-    let (client, _) = connect(&flags.cluster).await?;
-    let (namespace, node) = (&*flags.namespace, flags.node);
-    let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-    let step = format!("get ConfigMap {namespace}/{NODE_KEYS}");
-    let held = api.get_opt(NODE_KEYS).await.map_err(Error::api(step))?;
-    let mut entries = parse(held.as_ref());
-    let before = entries.records.remove(&node);
-    let before = match entries.invalid.remove(node.as_str()) {
-        Some(why) => Err(why),
-        None => Ok(before),
-    };
-    let record = decide(&node, before.as_ref(), flags.pin).map_err(Error::Trust)?;
-    let before = before.ok().flatten();
-    let text = match before.filter(|before| before.trusted != record.trusted) {
-        Some(before) => {
-            format!("node {node}: {} replaces {}\n", record.trusted.0, before.trusted.0)
-        }
-        None => format!("node {node}: {} is trusted\n", record.trusted.0),
-    };
-    let version = held.and_then(|held| held.resource_version());
-    save(&client, namespace, version.as_deref(), &[(node, record)].into()).await?;
+    let (node, pin) = (flags.node, flags.pin);
+    change(&flags.cluster, &node, |object| {
+        let record = object.map(KeyRecord::from_edge_node).unwrap_or_default();
+        let trusted = match &pin {
+            Some(pin) => pin,
+            None => record.to_trust(&node).map_err(Error::Trust)?,
+        };
+        Ok((json!({"trustedKey": trusted}), trust_text(&node, &record, trusted)))
+    })
+    .await
+}
+
+/// Excludes one node.
+///
+/// # Errors
+/// No usable kubeconfig, or no answer from the API server.
+pub async fn revoke(flags: Revoke) -> Result<(), Error> {
+    let node = flags.node;
+    let text = format!(
+        "node {node} is revoked; to use it again: kubectl patch edgenode {node} --type merge -p '{{\"spec\":{{\"revoked\":false}}}}'\n"
+    );
+    change(&flags.cluster, &node, |_| Ok((json!({"revoked": true}), text))).await
+}
+
+/// Changes the fields of the spec that `decide` returns, and prints its text. Without an `EdgeNode`
+/// one is created that does not make the name a node.
+async fn change(
+    cluster: &ClusterFlags,
+    node: &NodeName,
+    decide: impl FnOnce(Option<&EdgeNode>) -> Result<(Value, String), Error>,
+) -> Result<(), Error> {
+    let (client, _) = connect(cluster).await?;
+    let object = get(&client, node).await?;
+    let (fields, text) = decide(object.as_ref())?;
+    if let Some(object) = object {
+        patch_spec(&client, node, object.metadata.resource_version, fields).await?;
+    } else {
+        create(&client, node, absent_node(&fields)).await?;
+    }
     // A closed pipe is not an error.
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(())
 }
 
-/// The next record of a node. `before` is what is wrong with an invalid entry.
-fn decide(
-    node: &NodeName,
-    before: Result<&Option<KeyRecord>, &String>,
-    pin: Option<KeyPin>,
-) -> Result<KeyRecord, String> {
-    if let Some(trusted) = pin {
-        return Ok(KeyRecord { trusted, waiting: None });
-    }
-    let before = before.map_err(|why| {
-        format!(
-            "the entry of node {node} in ConfigMap {NODE_KEYS} is invalid: {why}; to replace it, add --pin"
-        )
-    })?;
-    let Some(before) = before else {
-        return Err(format!(
-            "no key of node {node} is recorded: the controller records it when the node connects; to record it before, add --pin"
-        ));
-    };
-    match &before.waiting {
-        Some(waiting) => Ok(KeyRecord { trusted: waiting.clone(), waiting: None }),
-        None => Err(format!(
-            "no key of node {node} waits: {} is trusted; to trust another key, add --pin",
-            before.trusted.0
-        )),
+/// The spec of a name that has no `EdgeNode`, with these fields.
+fn absent_node(fields: &Value) -> EdgeNodeSpec {
+    let trusted_key = fields["trustedKey"].as_str().map(str::to_owned);
+    EdgeNodeSpec { trusted_key, revoked: fields["revoked"] == true, requires_node: true }
+}
+
+fn trust_text(node: &NodeName, before: &KeyRecord, trusted: &KeyPin) -> String {
+    match before.trusted.as_ref().or(before.seen.as_ref()).filter(|before| *before != trusted) {
+        Some(before) => format!("node {node}: {} replaces {}\n", trusted.0, before.0),
+        None => format!("node {node}: {} is trusted\n", trusted.0),
     }
 }
 
@@ -79,20 +86,25 @@ mod tests {
     }
 
     #[test]
-    fn waiting_key_or_the_given_one_is_trusted() {
+    fn text_names_the_key_that_is_replaced() {
         let node: NodeName = "edge0".parse().unwrap();
-        let waiting = Some(KeyRecord { trusted: pin('a'), waiting: Some(pin('b')) });
-        let trusted = |digit| KeyRecord { trusted: pin(digit), waiting: None };
-        assert_eq!(decide(&node, Ok(&waiting), None), Ok(trusted('b')));
-        assert_eq!(decide(&node, Ok(&waiting), Some(pin('c'))), Ok(trusted('c')));
-        assert_eq!(decide(&node, Ok(&None), Some(pin('c'))), Ok(trusted('c')));
-        let error = decide(&node, Ok(&None), None).unwrap_err();
-        assert!(error.starts_with("no key of node edge0 is recorded"), "{error}");
-        let error = decide(&node, Ok(&Some(trusted('a'))), None).unwrap_err();
-        assert!(error.starts_with("no key of node edge0 waits"), "{error}");
-        let why = "is empty".to_owned();
-        let error = decide(&node, Err(&why), None).unwrap_err();
-        assert!(error.ends_with("is invalid: is empty; to replace it, add --pin"), "{error}");
-        assert_eq!(decide(&node, Err(&why), Some(pin('c'))), Ok(trusted('c')));
+        let text = |trusted: Option<KeyPin>, seen: Option<KeyPin>| {
+            trust_text(&node, &KeyRecord { trusted, seen, waiting: None }, &pin('b'))
+        };
+        let replaces = format!("node edge0: {} replaces {}\n", pin('b').0, pin('a').0);
+        assert_eq!(text(Some(pin('a')), None), replaces);
+        assert_eq!(text(None, Some(pin('a'))), replaces);
+        let is_trusted = format!("node edge0: {} is trusted\n", pin('b').0);
+        assert_eq!(text(None, Some(pin('b'))), is_trusted);
+        assert_eq!(text(None, None), is_trusted);
+    }
+
+    #[test]
+    fn edge_node_of_an_unknown_name_does_not_make_it_a_node() {
+        let spec = EdgeNodeSpec { requires_node: true, ..EdgeNodeSpec::default() };
+        let trusted = absent_node(&json!({"trustedKey": pin('a')}));
+        assert_eq!(trusted, EdgeNodeSpec { trusted_key: Some(pin('a').0), ..spec.clone() });
+        let revoked = absent_node(&json!({"revoked": true}));
+        assert_eq!(revoked, EdgeNodeSpec { revoked: true, ..spec });
     }
 }

@@ -26,7 +26,7 @@ use kube::{
     core::NamespaceResourceScope,
     runtime::wait::{await_condition, conditions::is_crd_established},
 };
-use neptune_api::{JointInferenceService, Model, crdgen};
+use neptune_api::{EdgeNode, JointInferenceService, Model, crdgen};
 use neptune_harness::{
     Broker, Cluster, Process, TIMEOUT,
     cluster::{KubectlOutput, impersonate, write_kubeconfig},
@@ -148,6 +148,35 @@ impl Harness {
             let node = Node { metadata, ..Node::default() };
             nodes.create(&PostParams::default(), &node).await.unwrap();
         }
+    }
+
+    /// Creates an `EdgeNode` with these labels and this spec.
+    pub async fn edge_node(&self, name: &str, labels: Value, spec: Value) {
+        let object = json!({"apiVersion": "neptune.io/v1alpha1", "kind": "EdgeNode",
+            "metadata": {"name": name, "labels": labels}, "spec": spec});
+        let object: EdgeNode = serde_json::from_value(object).unwrap();
+        self.edge_nodes().create(&PostParams::default(), &object).await.unwrap();
+    }
+
+    /// The `EdgeNodes` of the cluster.
+    pub fn edge_nodes(&self) -> Api<EdgeNode> {
+        Api::all(self.client.clone())
+    }
+
+    /// Waits until an `EdgeNode` matches, and returns it.
+    pub async fn until_edge_node(
+        &self,
+        name: &str,
+        what: &str,
+        matches: impl Fn(&EdgeNode) -> bool + Send + Sync,
+    ) -> EdgeNode {
+        let condition = |object: Option<&EdgeNode>| object.is_some_and(&matches);
+        let awaited = await_condition(self.edge_nodes(), name, condition);
+        if let Ok(object) = tokio::time::timeout(TIMEOUT, awaited).await {
+            return object.unwrap().unwrap();
+        }
+        let last = self.edge_nodes().get_opt(name).await.unwrap();
+        panic!("timed out waiting for: {what}; the last version was: {last:#?}\n{}", self.log())
     }
 
     /// Sets the address of a node.

@@ -14,6 +14,7 @@ pub mod language;
 pub mod length;
 pub mod listeners;
 pub mod markdown;
+pub mod node_type;
 mod paths;
 pub mod renames;
 pub mod retries;

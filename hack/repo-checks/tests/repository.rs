@@ -12,7 +12,7 @@ use repo_checks::{
     images::{missing_scripts, required_scripts},
     imports, is_within,
     language::{self, Exception, Finding},
-    length, listeners, markdown, renames, retries, root,
+    length, listeners, markdown, node_type, renames, retries, root,
     source::{Source, test_functions},
     tracked_files, tracked_paths, walks,
 };
@@ -146,6 +146,15 @@ fn only_one_file_gives_finished_files_their_names() {
     assert!(files.len() > 100 && fs::exists(root().join(renames::ALLOWED)).unwrap());
     let renaming: Vec<String> = files.iter().flat_map(renames::renames).collect();
     fail_with(&renaming, &format!("use replace, adopt or move_aside of {}", renames::ALLOWED));
+}
+
+#[test]
+fn only_the_view_of_nodes_uses_the_type_of_their_objects() {
+    let files = tracked_files(node_type::is_checked);
+    let exists = |path: &&str| fs::exists(root().join(path)).unwrap();
+    assert!(files.len() > 100 && node_type::ALLOWED.iter().all(exists));
+    let importing: Vec<String> = files.iter().flat_map(node_type::imports).collect();
+    fail_with(&importing, "use NodeView of cloud/kinds/src/kubernetes/node_view.rs");
 }
 
 #[test]

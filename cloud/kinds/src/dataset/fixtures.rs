@@ -1,8 +1,5 @@
 //! Test fixtures of the pure steps: the sample in a cluster that has its node.
 
-use std::sync::Arc;
-
-use k8s_openapi::api::core::v1::Node;
 use neptune_api::{Dataset, DatasetReplicas};
 
 use crate::dataset::validate::DatasetFacts;
@@ -18,7 +15,7 @@ pub fn dataset() -> Dataset {
 }
 
 pub fn facts() -> DatasetFacts {
-    DatasetFacts { node: Some(Arc::new(Node::default())), replicas: Vec::new() }
+    DatasetFacts { node: Some(crate::model::fixtures::node("edge0", true)), replicas: Vec::new() }
 }
 
 /// The sample with replicas on these nodes.

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use k8s_openapi::api::core::v1::Node;
 use neptune_api::Dataset;
 use neptune_wire::NodeName;
 
@@ -10,7 +9,7 @@ use crate::{
     finding::Finding,
     kubernetes::{
         labels::{EDGE_LABEL, RUNTIME_LABEL},
-        nodes::is_edge_node,
+        node_view::NodeView,
     },
     reason::Reason,
 };
@@ -49,7 +48,7 @@ pub fn check(dataset: &Dataset) -> Option<Finding> {
 }
 
 /// The nodes of a dataset. A node that cannot keep a copy prevents no other.
-pub fn place(source: NodeName, replicas: &[(String, Option<Arc<Node>>)]) -> PlacedDataset {
+pub fn place(source: NodeName, replicas: &[(String, Option<Arc<NodeView>>)]) -> PlacedDataset {
     let (mut nodes, mut unusable) = (BTreeSet::new(), Vec::new());
     for (name, node) in replicas {
         match usable(name, node.as_deref()) {
@@ -60,12 +59,12 @@ pub fn place(source: NodeName, replicas: &[(String, Option<Arc<Node>>)]) -> Plac
     PlacedDataset { source, replicas: nodes.into_iter().collect(), unusable }
 }
 
-fn usable(name: &str, node: Option<&Node>) -> Result<NodeName, Finding> {
+fn usable(name: &str, node: Option<&NodeView>) -> Result<NodeName, Finding> {
     let parsed = name
         .parse::<NodeName>()
         .map_err(|error| Finding::new(Reason::NameInvalid, format!("{FIELD}: {error}")))?;
     let node = node.ok_or_else(|| Finding::missing_node(name, FIELD))?;
-    if is_edge_node(node) {
+    if node.is_edge {
         return Ok(parsed);
     }
     let (label, value) = RUNTIME_LABEL;

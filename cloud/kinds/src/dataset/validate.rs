@@ -3,20 +3,23 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Node;
 use neptune_api::Dataset;
 use neptune_wire::{ArtifactAddress, NodeName, redact};
 
 use super::place::{self, PlacedDataset};
-use crate::{finding::Finding, kubernetes::identity::identity, reason::Reason};
+use crate::{
+    finding::Finding,
+    kubernetes::{identity::identity, node_view::NodeView},
+    reason::Reason,
+};
 
 /// The inputs of `validate` from the cluster.
 #[derive(Debug, Clone)]
 pub struct DatasetFacts {
     /// The node of `spec.nodeName`, if it exists.
-    pub node: Option<Arc<Node>>,
+    pub node: Option<Arc<NodeView>>,
     /// The nodes of `spec.replicas`; `None` for one that does not exist.
-    pub replicas: Vec<(String, Option<Arc<Node>>)>,
+    pub replicas: Vec<(String, Option<Arc<NodeView>>)>,
 }
 
 /// Validates a dataset. Returns its nodes.

@@ -8,7 +8,6 @@ mod desired;
 mod evaluations;
 mod incomplete;
 mod node_desired;
-mod node_keys;
 pub mod observed;
 mod partners;
 mod presence;
@@ -22,7 +21,6 @@ pub use self::{
     cloud_workers::CloudWorkerReport,
     desired::{FleetDesired, Generations, Requirements, Retained},
     evaluations::Evaluation,
-    node_keys::{KeyChange, NodeKey},
     partners::{MAX_PARTNERS, PeerPair},
     presence::Presence,
     refused::RefusedCounters,

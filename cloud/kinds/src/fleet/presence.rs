@@ -7,6 +7,8 @@
 //! Times are those of the fleet's monotonic clock, so a step of the wall clock expires no node. Each
 //! message costs the same for any number of nodes.
 
+mod agents;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::RangeInclusive,
@@ -14,6 +16,8 @@ use std::{
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use neptune_wire::{AgentInstance, KeyPin, NodeName, NodeReport, PeerEndpoint, SortedMap};
+
+use crate::nodes::status::AgentDetails;
 
 /// A node that misses this many heartbeats is offline: one may be lost, two may be late.
 const MAX_MISSED_HEARTBEATS: u32 = 3;
@@ -57,6 +61,7 @@ struct NodePresence {
     key_pin: Option<KeyPin>,
     peers: Option<PeerEndpoint>,
     runs: Runs,
+    details: Option<Box<AgentDetails>>,
 }
 
 /// What a node's agent can run beside workers.
@@ -117,6 +122,7 @@ impl Nodes {
         live: bool,
         now: Timestamp,
     ) -> bool {
+        let details = AgentDetails::from_report(&report);
         let NodeReport {
             instance,
             epoch,
@@ -149,8 +155,12 @@ impl Nodes {
         }
         let state = |known: &NodePresence| {
             let NodePresence { online, address, current, key_pin, peers, .. } = known;
-            let agent = (known.runs, key_pin.clone(), peers.clone());
-            (*online, address.clone(), current.clone(), agent)
+            (
+                *online,
+                address.clone(),
+                current.clone(),
+                (known.runs, key_pin.clone(), peers.clone()),
+            )
         };
         let before = known.map(state);
         let after = self.record(node, &instance, (epoch, 0), now, |entry| {
@@ -160,6 +170,7 @@ impl Nodes {
             }
             // A last will does not repeat the address, and the workers are still there.
             entry.address = address.or(entry.address.take());
+            entry.details = online.then(|| Box::new(details)).or(entry.details.take());
             // An agent that is online without a key is an earlier version.
             if online || key_pin.is_some() {
                 entry.key_pin = key_pin;
@@ -286,32 +297,6 @@ impl Nodes {
         }
     }
 
-    /// The address that a node's agent reports.
-    pub fn address(&self, node: &NodeName) -> Option<&str> {
-        self.nodes.get(node)?.address.as_deref()
-    }
-
-    /// Whether a node's agent runs aggregators.
-    pub fn runs_aggregators(&self, node: &NodeName) -> bool {
-        self.nodes.get(node).is_some_and(|known| known.runs.aggregators)
-    }
-
-    /// Whether a node's agent reports that it does not run sessions. An agent that is not seen yet
-    /// does not.
-    pub fn lacks_sessions(&self, node: &NodeName) -> bool {
-        self.nodes.get(node).is_some_and(|known| known.online && !known.runs.sessions)
-    }
-
-    /// The key that a node's agent reports.
-    pub fn key_pin(&self, node: &NodeName) -> Option<&KeyPin> {
-        self.nodes.get(node)?.key_pin.as_ref()
-    }
-
-    /// How a node's agent exchanges content with other nodes; `None` if it does not.
-    pub fn peers(&self, node: &NodeName) -> Option<&PeerEndpoint> {
-        self.nodes.get(node)?.peers.as_ref()
-    }
-
     /// How many nodes are online and offline.
     pub fn counts(&self) -> NodeCounts {
         let online = self.expiries.len();
@@ -361,6 +346,7 @@ impl Nodes {
             key_pin: None,
             peers: None,
             runs: Runs::default(),
+            details: None,
         });
         if entry.online {
             self.expiries.remove(&(entry.expires_at(), node.clone()));

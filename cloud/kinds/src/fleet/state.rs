@@ -1,29 +1,27 @@
 //! What the nodes report: presence, the newest status per object, counters and metrics that are not
 //! in a status yet. In memory only: retained messages and the agents' repetitions restore it. Pure.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+mod keys;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_wire::{
-    AgentInstance, Batch, Counters, KeyPin, ModelOutput, NodeName, NodeReport, ObjectKey,
-    PeerEndpoint, StatusReport,
+    AgentInstance, Batch, Counters, ModelOutput, NodeName, NodeReport, ObjectKey, PeerEndpoint,
+    StatusReport,
 };
 
 use super::{
     cloud_workers::{CloudWorkerReport, CloudWorkerReports},
     delays::Delays,
     evaluations::{Evaluation, Evaluations},
-    node_keys::{KeyChange, NodeKey, NodeKeys},
     observed::AgentState,
     presence::{MessageOrder, NodeCounts, Nodes, Presence, offline_after},
     refused::{RefusedCounters, RefusedReports},
     reports::{Place, Reports},
     rows::{CounterReport, Rows},
 };
-use crate::kubernetes::node_keys::KeyEntries;
+use crate::nodes::keys::KeyRecord;
 
 /// Everything that the nodes reported and that still matters.
 #[derive(Debug, Clone)]
@@ -38,9 +36,11 @@ pub struct FleetState {
     rows: BTreeMap<String, Rows>,
     evaluations: Evaluations,
     cloud_workers: CloudWorkerReports,
-    keys: NodeKeys,
-    /// What to record, of the nodes where that differs from the record.
-    key_changes: BTreeMap<NodeName, KeyChange>,
+    /// Whether a key is used only if a person trusts it.
+    requires_known_keys: bool,
+    keys: BTreeMap<NodeName, KeyRecord>,
+    /// The nodes of which what is in their `EdgeNode` may have changed.
+    changed_nodes: BTreeSet<NodeName>,
 }
 
 /// The objects that a message affects.
@@ -76,39 +76,9 @@ impl FleetState {
             rows: BTreeMap::new(),
             evaluations: Evaluations::default(),
             cloud_workers: CloudWorkerReports::default(),
-            keys: NodeKeys::default(),
-            key_changes: BTreeMap::new(),
-        }
-    }
-
-    /// Uses the key of a node only if it is recorded.
-    pub fn require_known_keys(&mut self) {
-        self.keys = NodeKeys::new(true);
-    }
-
-    /// Replaces the recorded keys. `changed` are the nodes whose entry changed.
-    pub fn set_key_entries(&mut self, entries: Arc<KeyEntries>, changed: &BTreeSet<NodeName>) {
-        self.keys.replace(entries);
-        for node in changed {
-            self.update_key_change(node);
-        }
-    }
-
-    /// The entries of the `ConfigMap` with the trusted keys of the nodes.
-    pub fn key_entries(&self) -> Arc<KeyEntries> {
-        Arc::clone(self.keys.entries())
-    }
-
-    /// Whether a key is used only if it is recorded.
-    pub fn requires_known_keys(&self) -> bool {
-        self.keys.is_required()
-    }
-
-    fn update_key_change(&mut self, node: &NodeName) {
-        let reported = self.nodes.key_pin(node);
-        match reported.and_then(|pin| self.keys.change(node, pin)) {
-            Some(change) => drop(self.key_changes.insert(node.clone(), change)),
-            None => drop(self.key_changes.remove(node)),
+            requires_known_keys: false,
+            keys: BTreeMap::new(),
+            changed_nodes: BTreeSet::new(),
         }
     }
 
@@ -123,14 +93,15 @@ impl FleetState {
     ) -> Affected {
         let (instance, epoch) = (report.instance.clone(), report.epoch);
         let before = self.nodes.newest_epoch(node, &instance);
+        let details = self.nodes.details(node).cloned();
         let changed = self.nodes.on_node_report(node, report, live, now);
         let was_reset = self.nodes.newest_epoch(node, &instance) < before;
         if was_reset {
             // Reports of starts that the connected agent does not know.
             self.reports.drop_newer(node, &instance, epoch);
         }
-        if changed {
-            self.update_key_change(node);
+        if changed || details.as_ref() != self.nodes.details(node) {
+            self.changed_nodes.insert(node.clone());
         }
         node_if(changed || was_reset)
     }
@@ -148,7 +119,11 @@ impl FleetState {
         }
         // The reports of the instance that sends messages are the ones that count.
         let is_other = self.nodes.current(node) != Some(instance);
-        node_if(self.nodes.on_sign_of_life(node, instance, (epoch, 0), now) || is_other)
+        let changed = self.nodes.on_sign_of_life(node, instance, (epoch, 0), now) || is_other;
+        if changed {
+            self.changed_nodes.insert(node.clone());
+        }
+        node_if(changed)
     }
 
     /// Measures how late a batch arrived that is not older than the node's newest.
@@ -191,6 +166,9 @@ impl FleetState {
         let order = (report.epoch, report.seq);
         let is_back = live && self.nodes.on_object_report(node, &report.instance, order, now);
         self.reports.insert(place, report, self.nodes.current(node));
+        if is_back {
+            self.changed_nodes.insert(node.clone());
+        }
         if is_back { Affected::Node } else { Affected::Object }
     }
 
@@ -275,7 +253,7 @@ impl FleetState {
     pub fn forget_node(&mut self, node: &NodeName) {
         self.nodes.forget(node);
         self.delays.forget(node);
-        self.key_changes.remove(node);
+        self.changed_nodes.insert(node.clone());
     }
 
     /// Returns the nodes whose heartbeats stopped and that were online until now.
@@ -284,6 +262,7 @@ impl FleetState {
         for node in &expired {
             self.delays.forget(node);
         }
+        self.changed_nodes.extend(expired.iter().cloned());
         expired
     }
 
@@ -310,21 +289,6 @@ impl FleetState {
     /// The address that a node's agent reports.
     pub fn address(&self, node: &NodeName) -> Option<&str> {
         self.nodes.address(node)
-    }
-
-    /// The state of a node's key.
-    pub fn node_key(&self, node: &NodeName) -> NodeKey {
-        self.keys.key(node, self.nodes.key_pin(node))
-    }
-
-    /// The key by which others know a node: aggregators, and the other nodes of its site.
-    pub fn trusted_pin(&self, node: &NodeName) -> Option<KeyPin> {
-        self.node_key(node).trusted().cloned()
-    }
-
-    /// What to record of the reported keys.
-    pub fn key_changes(&self) -> Vec<KeyChange> {
-        self.key_changes.values().cloned().collect()
     }
 
     /// How a node's agent exchanges content with other nodes; `None` if it does not.

@@ -3,14 +3,11 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::{
-    api::core::v1::{Node, NodeAddress, NodeStatus},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
 use neptune_api::{InferenceModel, TransitionStatus};
 use neptune_wire::DownloadProgress;
 use serde_json::json;
 
+use crate::kubernetes::node_view::{NodeView, node_view};
 use crate::{
     finding::Finding,
     fleet::observed::Observed,
@@ -109,23 +106,16 @@ pub fn used_port(node: &str, name: &str, port: u16) -> NodePort {
     of_model(&other).remove(0)
 }
 
-pub fn edge_node(name: &str) -> Arc<Node> {
+pub fn edge_node(name: &str) -> Arc<NodeView> {
     node(name, &[("node-role.kubernetes.io/edge", ""), ("kubernetes.io/hostname", name)])
 }
 
-pub fn node(name: &str, labels: &[(&str, &str)]) -> Arc<Node> {
-    let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let metadata = ObjectMeta {
-        name: Some(name.to_owned()),
-        labels: Some(labels.collect()),
-        ..ObjectMeta::default()
-    };
-    let address = NodeAddress { address: "192.0.2.7".to_owned(), type_: "InternalIP".to_owned() };
-    let status = NodeStatus { addresses: Some(vec![address]), ..NodeStatus::default() };
-    Arc::new(Node { metadata, status: Some(status), ..Node::default() })
+pub fn node(name: &str, labels: &[(&str, &str)]) -> Arc<NodeView> {
+    let view = node_view(name, labels);
+    Arc::new(NodeView { internal_address: Some("192.0.2.7".to_owned()), ..view })
 }
 
-pub fn selected(nodes: Vec<Arc<Node>>) -> SelectedNodes {
+pub fn selected(nodes: Vec<Arc<NodeView>>) -> SelectedNodes {
     SelectedNodes { nodes, ..SelectedNodes::default() }
 }
 

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Node;
 use neptune_api::{InferenceModel, Placement};
 use neptune_wire::NodeName;
 
@@ -11,9 +10,9 @@ use crate::{
     finding::Finding,
     inference_model::target::InferenceModelFacts,
     kubernetes::{
-        labels::{EDGE_LABEL, RUNTIME_LABEL, has_labels},
-        node_selector::{all, choose, edge_nodes, node_name, text},
-        nodes::{is_agent_node, is_edge_node},
+        labels::{EDGE_LABEL, RUNTIME_LABEL, contains},
+        node_selector::{all, choose, edge_nodes, text},
+        node_view::NodeView,
     },
     reason::Reason,
 };
@@ -88,7 +87,7 @@ pub fn place(
     let named = spec.node_name.as_deref().filter(|name| !name.is_empty());
     if let Some(name) = named {
         let node = named_node(name, facts, is_edge, findings)?;
-        let is_agent = is_edge || is_agent_node(node);
+        let is_agent = is_edge || node.runs_agent;
         let remarks = [
             mismatch(name, node, &spec.node_selector),
             without_effect(model),
@@ -96,7 +95,7 @@ pub fn place(
         ];
         let remark = remarks.into_iter().flatten().reduce(|all, next| format!("{all}; {next}"));
         if is_agent {
-            return Some((Place::Agent { node: node_name(node)? }, remark));
+            return Some((Place::Agent { node: node.name.clone() }, remark));
         }
         if let Some(finding) = facts.pod_policy.check_node("spec.nodeName", node) {
             findings.push(finding);
@@ -112,7 +111,7 @@ pub fn place(
         return None;
     }
     let selected = &facts.selected.nodes;
-    let by_agents = !selected.is_empty() && selected.iter().all(|node| is_agent_node(node));
+    let by_agents = !selected.is_empty() && selected.iter().all(|node| node.runs_agent);
     if is_edge || by_agents && !spec.node_selector.is_empty() {
         return Some((selected_place(model, facts, findings)?, one_per_node(model)));
     }
@@ -130,11 +129,11 @@ fn named_node<'a>(
     facts: &'a InferenceModelFacts,
     is_edge: bool,
     findings: &mut Vec<Finding>,
-) -> Option<&'a Node> {
+) -> Option<&'a NodeView> {
     let finding = if let Err(error) = name.parse::<NodeName>() {
         Finding::new(Reason::NameInvalid, format!("spec.nodeName: {error}"))
     } else if let Some(node) = &facts.named {
-        if !is_edge || is_edge_node(node) {
+        if !is_edge || node.is_edge {
             return Some(node);
         }
         Finding::new(
@@ -152,8 +151,8 @@ fn named_node<'a>(
 }
 
 /// The remark if `spec.nodeName` and `spec.nodeSelector` disagree: the name takes precedence.
-fn mismatch(name: &str, node: &Node, selector: &BTreeMap<String, String>) -> Option<String> {
-    (!has_labels(&node.metadata, selector)).then(|| {
+fn mismatch(name: &str, node: &NodeView, selector: &BTreeMap<String, String>) -> Option<String> {
+    (!contains(&node.labels, selector)).then(|| {
         let labels = text(selector);
         format!("spec.nodeName {name} takes precedence over spec.nodeSelector ({labels}), which this node does not match")
     })
@@ -196,7 +195,7 @@ fn selected_place(
 fn chosen(
     model: &InferenceModel,
     facts: &InferenceModelFacts,
-    nodes: &[&Node],
+    nodes: &[&NodeView],
 ) -> Option<NodeName> {
     let current = model.status.as_ref().and_then(|status| status.node.as_deref());
     let has_port = |node: &str| !facts.used_ports.iter().any(|used| used.node == node);

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Node;
 use neptune_api::{InferenceModel, InferenceModelStatus, Model};
 use neptune_wire::ServedModel;
 
 use crate::{
-    kubernetes::{node_selector::SelectedNodes, pod_policy::PodPolicy},
+    kubernetes::{node_selector::SelectedNodes, node_view::NodeView, pod_policy::PodPolicy},
     worker::{frameworks::Frameworks, ports::NodePort},
 };
 
@@ -18,7 +17,7 @@ pub const HOLD_ANNOTATION: &str = "edge.kubeedge.io/hold-upgrade";
 #[derive(Debug, Clone)]
 pub struct InferenceModelFacts {
     /// The node of `spec.nodeName`, if it exists.
-    pub named: Option<Arc<Node>>,
+    pub named: Option<Arc<NodeView>>,
     /// The nodes that match `spec.nodeSelector`, if no node is named.
     pub selected: SelectedNodes,
     /// The framework table, or the error of its `ConfigMap`.

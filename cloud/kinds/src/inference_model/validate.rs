@@ -464,7 +464,7 @@ mod tests {
             "no such node",
             |_, f| f.named = None,
             Reason::NodeNotFound,
-            "node \"precision-5820\" not found; correct spec.nodeName or add the node to the cluster",
+            "node \"precision-5820\" not found: there is neither a Node nor an EdgeNode of that name; correct spec.nodeName, create the EdgeNode, or join the machine with keadm",
         ),
         (
             "no edge node",

@@ -3,7 +3,6 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::Node;
 use neptune_api::{
     Dataset, InferenceModel, JointInferenceService, Model, SelectedModel, ServerProtocol,
 };
@@ -13,8 +12,8 @@ use crate::{
     finding::Finding,
     joint_inference_service::chain::total_upload::TotalUpload,
     kubernetes::{
-        labels::Labels, node_selector::SelectedNodes, nodes::internal_address,
-        pod_policy::PodPolicy, report_access::ReportAccess,
+        labels::Labels, node_selector::SelectedNodes, node_view::NodeView, pod_policy::PodPolicy,
+        report_access::ReportAccess,
     },
     reason::Reason,
     worker::{frameworks::Frameworks, ports::NodePort},
@@ -32,11 +31,11 @@ pub struct ServiceFacts {
     /// The Dataset that the edge worker reads.
     pub edge_dataset: Option<Arc<Dataset>>,
     /// The edge worker's node, if the spec names it.
-    pub edge_node: Option<Arc<Node>>,
+    pub edge_node: Option<Arc<NodeView>>,
     /// The nodes that match the edge worker's selector, if there is one.
     pub edge_selected: SelectedNodes,
     /// The Node that the cloud worker names.
-    pub cloud_node: Option<Arc<Node>>,
+    pub cloud_node: Option<Arc<NodeView>>,
     /// The framework table, or the error of its `ConfigMap`.
     pub frameworks: Result<Arc<Frameworks>, String>,
     /// The address that the cloud node's agent reports.
@@ -150,16 +149,17 @@ impl ServiceFacts {
     /// The labels of a node of the edge worker.
     pub fn edge_labels(&self, node: &NodeName) -> &Labels {
         static NONE: Labels = Labels::new();
-        let is_it = |it: &&Arc<Node>| it.metadata.name.as_deref() == Some(node.as_str());
-        let nodes = self.edge_node.iter().chain(&self.edge_selected.nodes);
-        let labels = { nodes }.find(is_it).and_then(|node| node.metadata.labels.as_ref());
-        labels.unwrap_or(&NONE)
+        let mut nodes = self.edge_node.iter().chain(&self.edge_selected.nodes);
+        nodes.find(|view| view.name == *node).map_or(&NONE, |view| &view.labels)
     }
 
     /// The address of the cloud node, which an agent manages: that of its status, or else the one that
     /// the agent reports.
     pub fn cloud_node_address(&self) -> Option<String> {
-        let internal = self.cloud_node.as_deref().and_then(internal_address);
-        internal.map(str::to_owned).or_else(|| self.agent_address.clone())
+        let reported = self.agent_address.as_deref();
+        self.cloud_node
+            .as_deref()
+            .map_or(reported, |node| node.address(reported))
+            .map(str::to_owned)
     }
 }

@@ -3,11 +3,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::{
-    api::core::v1::{Node, NodeAddress, NodeStatus},
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{
     Dataset, DatasetSpec, EdgeWorkerStatus, Endpoint, Gateway, InferenceModel, InferenceModelSpec,
     JointInferenceService, JointInferenceServiceStatus, Model, ModelServer, ModelSpec,
@@ -15,7 +11,11 @@ use neptune_api::{
 
 use crate::{
     joint_inference_service::facts::{CloudService, GatewayFacts, ServiceFacts},
-    kubernetes::{node_selector::SelectedNodes, pod_policy::PodPolicy},
+    kubernetes::{
+        node_selector::SelectedNodes,
+        node_view::{NodeView, node_view},
+        pod_policy::PodPolicy,
+    },
     worker::{
         frameworks::Frameworks,
         ports::{NodePort, of_model},
@@ -88,11 +88,9 @@ pub fn assistant_facts() -> ServiceFacts {
     }
 }
 
-fn edge_node_with_address(name: &str) -> Arc<Node> {
+fn edge_node_with_address(name: &str) -> Arc<NodeView> {
     let mut node = node(name, &[("node-role.kubernetes.io/edge", "")]);
-    let address = NodeAddress { address: "192.0.2.10".to_owned(), type_: "InternalIP".to_owned() };
-    let status = NodeStatus { addresses: Some(vec![address]), ..NodeStatus::default() };
-    Arc::make_mut(&mut node).status = Some(status);
+    Arc::make_mut(&mut node).internal_address = Some("192.0.2.10".to_owned());
     node
 }
 
@@ -136,9 +134,7 @@ pub fn facts() -> ServiceFacts {
 /// Returns [`facts`] with an agent on the cloud node.
 pub fn facts_with_agent() -> ServiceFacts {
     let mut node = node("solar-corona-cloud", &[("neptune.io/runtime", "agent")]);
-    let address = NodeAddress { address: "192.0.2.7".to_owned(), type_: "InternalIP".to_owned() };
-    let status = NodeStatus { addresses: Some(vec![address]), ..NodeStatus::default() };
-    Arc::make_mut(&mut node).status = Some(status);
+    Arc::make_mut(&mut node).internal_address = Some("192.0.2.7".to_owned());
     ServiceFacts { cloud_node: Some(node), ..facts() }
 }
 
@@ -164,14 +160,8 @@ pub fn placed_on(nodes: &[&str]) -> JointInferenceServiceStatus {
     }
 }
 
-pub fn node(name: &str, labels: &[(&str, &str)]) -> Arc<Node> {
-    let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let metadata = ObjectMeta {
-        name: Some(name.to_owned()),
-        labels: Some(labels.collect()),
-        ..ObjectMeta::default()
-    };
-    Arc::new(Node { metadata, ..Node::default() })
+pub fn node(name: &str, labels: &[(&str, &str)]) -> Arc<NodeView> {
+    Arc::new(node_view(name, labels))
 }
 
 pub fn model(name: &str, url: &str) -> Arc<Model> {

@@ -6,7 +6,6 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::api::core::v1::Node;
 use neptune_wire::NodeName;
 use sha2::{Digest as _, Sha256};
 
@@ -14,7 +13,8 @@ use crate::{
     finding::Finding,
     kubernetes::{
         labels::{EDGE_LABEL, RUNTIME_LABEL},
-        nodes::{NodeReadiness, is_edge_node, readiness},
+        node_view::NodeView,
+        nodes::NodeReadiness,
     },
     reason::Reason,
 };
@@ -29,7 +29,7 @@ const MAX_LISTED_NODES: usize = 5;
 #[derive(Debug, Clone, Default)]
 pub struct SelectedNodes {
     /// The nodes, sorted by name.
-    pub nodes: Vec<Arc<Node>>,
+    pub nodes: Vec<Arc<NodeView>>,
     /// The names of those whose agents are connected.
     pub online: BTreeSet<String>,
 }
@@ -40,9 +40,9 @@ pub fn edge_nodes<'a>(
     selector: &BTreeMap<String, String>,
     selected: &'a SelectedNodes,
     findings: &mut Vec<Finding>,
-) -> Option<Vec<&'a Node>> {
-    let (edge, other): (Vec<&Node>, Vec<&Node>) =
-        selected.nodes.iter().map(AsRef::as_ref).partition(|node| is_edge_node(node));
+) -> Option<Vec<&'a NodeView>> {
+    let (edge, other): (Vec<&NodeView>, Vec<&NodeView>) =
+        selected.nodes.iter().map(AsRef::as_ref).partition(|node| node.is_edge);
     if !edge.is_empty() {
         return Some(edge);
     }
@@ -65,7 +65,7 @@ pub fn edge_nodes<'a>(
 }
 
 /// All of the nodes, at most [`MAX_NODES`].
-pub fn all(field: &str, nodes: &[&Node], findings: &mut Vec<Finding>) -> Option<Vec<NodeName>> {
+pub fn all(field: &str, nodes: &[&NodeView], findings: &mut Vec<Finding>) -> Option<Vec<NodeName>> {
     if nodes.len() > MAX_NODES {
         let message = format!(
             "{field}: {} edge nodes match, and placement All supports {MAX_NODES}; use a narrower selector, and several objects for more nodes",
@@ -74,7 +74,7 @@ pub fn all(field: &str, nodes: &[&Node], findings: &mut Vec<Finding>) -> Option<
         findings.push(Finding::new(Reason::TooManyNodes, message));
         return None;
     }
-    Some(nodes.iter().filter_map(|node| node_name(node)).collect())
+    Some(nodes.iter().map(|node| node.name.clone()).collect())
 }
 
 /// One of the nodes: `current` if it is one of them, whether it is connected or not. Otherwise a
@@ -83,27 +83,20 @@ pub fn all(field: &str, nodes: &[&Node], findings: &mut Vec<Finding>) -> Option<
 /// the choice of few of them (rendezvous hashing).
 pub fn choose(
     uid: &str,
-    nodes: &[&Node],
+    nodes: &[&NodeView],
     current: Option<&str>,
     online: &BTreeSet<String>,
     is_usable: impl Fn(&str) -> bool,
 ) -> Option<NodeName> {
-    let name_of = |node: &Node| node.metadata.name.clone().unwrap_or_default();
-    let kept = nodes.iter().find(|node| node.metadata.name.as_deref() == current);
+    let kept = nodes.iter().find(|node| Some(node.name.as_str()) == current);
     let best = || {
         nodes.iter().max_by_key(|node| {
-            let name = name_of(node);
-            let is_ready = readiness(Some(node)) == NodeReadiness::Ready;
-            (is_usable(&name), online.contains(&name), is_ready, weight(uid, &name))
+            let name = node.name.as_str();
+            let is_ready = node.readiness == NodeReadiness::Ready;
+            (is_usable(name), online.contains(name), is_ready, weight(uid, name))
         })
     };
-    node_name(kept.or_else(best)?)
-}
-
-/// The name of a node in messages.
-pub fn node_name(node: &Node) -> Option<NodeName> {
-    // Node names in Kubernetes conform to RFC 1123, so this always parses.
-    node.metadata.name.as_deref()?.parse().ok()
+    kept.or_else(best).map(|node| node.name.clone())
 }
 
 /// The labels of a selector, for messages.
@@ -115,8 +108,8 @@ fn weight(uid: &str, node: &str) -> [u8; 32] {
     Sha256::digest(format!("{uid}/{node}")).into()
 }
 
-fn names(nodes: &[&Node]) -> String {
-    let mut names: Vec<_> = nodes.iter().filter_map(|node| node.metadata.name.as_deref()).collect();
+fn names(nodes: &[&NodeView]) -> String {
+    let mut names: Vec<_> = nodes.iter().map(|node| node.name.as_str()).collect();
     names.sort_unstable();
     let more = names.len().saturating_sub(MAX_LISTED_NODES);
     names.truncate(MAX_LISTED_NODES);
@@ -129,20 +122,17 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::collections::BTreeMap;
 
-    use serde_json::json;
-
     use super::*;
+    use crate::kubernetes::node_view::node_view;
 
-    fn node(name: &str, ready: &str) -> Node {
-        serde_json::from_value(json!({
-            "metadata": {"name": name, "labels": {"node-role.kubernetes.io/edge": ""}},
-            "status": {"conditions": [{"type": "Ready", "status": ready}]},
-        }))
-        .unwrap()
+    fn node(name: &str, ready: &str) -> NodeView {
+        let readiness =
+            if ready == "True" { NodeReadiness::Ready } else { NodeReadiness::NotReady };
+        NodeView { readiness, ..node_view(name, &[("node-role.kubernetes.io/edge", "")]) }
     }
 
-    fn chosen(uid: &str, nodes: &[Node], current: Option<&str>, online: &[&str]) -> String {
-        let nodes: Vec<&Node> = nodes.iter().collect();
+    fn chosen(uid: &str, nodes: &[NodeView], current: Option<&str>, online: &[&str]) -> String {
+        let nodes: Vec<&NodeView> = nodes.iter().collect();
         let online = online.iter().map(|name| (*name).to_owned()).collect();
         choose(uid, &nodes, current, &online, |_| true).unwrap().to_string()
     }
@@ -160,7 +150,7 @@ mod tests {
         for uid in ["a", "b", "c", "d", "e"] {
             assert_eq!(chosen(uid, &nodes, None, &[]), "e1", "ready");
             assert_eq!(chosen(uid, &nodes, None, &["e3"]), "e3", "connected");
-            let all: Vec<&Node> = nodes.iter().collect();
+            let all: Vec<&NodeView> = nodes.iter().collect();
             let online = ["e3".to_owned()].into();
             let usable = choose(uid, &all, None, &online, |name| name == "e2").unwrap();
             assert_eq!(usable.as_str(), "e2");
@@ -169,8 +159,8 @@ mod tests {
 
     #[test]
     fn objects_spread_over_the_nodes_and_a_new_node_takes_its_share() {
-        let mut nodes: Vec<Node> = (0..4).map(|n| node(&format!("e{n}"), "True")).collect();
-        let all = |nodes: &[Node]| -> Vec<String> {
+        let mut nodes: Vec<NodeView> = (0..4).map(|n| node(&format!("e{n}"), "True")).collect();
+        let all = |nodes: &[NodeView]| -> Vec<String> {
             (0..400).map(|uid| chosen(&uid.to_string(), nodes, None, &[])).collect()
         };
         let before = all(&nodes);

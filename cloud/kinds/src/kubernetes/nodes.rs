@@ -2,21 +2,17 @@
 
 use k8s_openapi::api::core::v1::Node;
 
-use crate::kubernetes::labels::{EDGE_LABEL, RUNTIME_LABEL};
+use crate::kubernetes::labels::{EDGE_LABEL, Labels, RUNTIME_LABEL};
 
-/// Whether a node's agent also runs cloud workers.
-pub fn is_agent_node(node: &Node) -> bool {
-    label(node, RUNTIME_LABEL.0) == Some(RUNTIME_LABEL.1)
+/// Whether a node with these labels has an agent that also runs cloud workers.
+pub fn is_agent_node(labels: &Labels) -> bool {
+    labels.get(RUNTIME_LABEL.0).is_some_and(|value| value == RUNTIME_LABEL.1)
 }
 
-/// Whether a node is an edge node: by `KubeEdge`'s label, or because an agent runs all its workers.
-pub fn is_edge_node(node: &Node) -> bool {
-    label(node, EDGE_LABEL).is_some() || is_agent_node(node)
-}
-
-/// Returns the value of a Node's label, if it has the label.
-pub fn label<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
-    node.metadata.labels.as_ref()?.get(name).map(String::as_str)
+/// Whether a node with these labels is an edge node: by `KubeEdge`'s label, or because an agent runs
+/// all its workers.
+pub fn is_edge_node(labels: &Labels) -> bool {
+    labels.contains_key(EDGE_LABEL) || is_agent_node(labels)
 }
 
 /// The address at which the cluster reaches a node.
@@ -38,8 +34,7 @@ pub enum NodeReadiness {
 }
 
 /// The readiness of a Node. A Node without a Ready condition counts as ready.
-pub fn readiness(node: Option<&Node>) -> NodeReadiness {
-    let Some(node) = node else { return NodeReadiness::Gone };
+pub fn readiness(node: &Node) -> NodeReadiness {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
     let ready = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
     if ready.is_none_or(|ready| ready.status == "True") {

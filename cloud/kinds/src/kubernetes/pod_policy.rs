@@ -3,13 +3,11 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use k8s_openapi::api::core::v1::Node;
-
 use crate::{
     finding::Finding,
     kubernetes::{
         labels::{CONTROL_PLANE_LABELS, RUNTIME_LABEL},
-        nodes::label,
+        node_view::NodeView,
     },
     reason::Reason,
 };
@@ -51,10 +49,10 @@ impl PodPolicy {
     }
 
     /// The finding if `field` names a control-plane node and the operator does not allow it.
-    pub fn check_node(&self, field: &str, node: &Node) -> Option<Finding> {
-        let is_control_plane = CONTROL_PLANE_LABELS.iter().any(|name| label(node, name).is_some());
+    pub fn check_node(&self, field: &str, node: &NodeView) -> Option<Finding> {
+        let is_control_plane = CONTROL_PLANE_LABELS.iter().any(|name| node.label(name).is_some());
         (is_control_plane && !self.allow_control_plane).then(|| {
-            let name = node.metadata.name.as_deref().unwrap_or_default();
+            let name = &node.name;
             let message = format!(
                 "{field}: node {name} is a control-plane node, on which no Pod may run; use another node, or start neptune-cloud with --allow-control-plane"
             );

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use neptune_api::{Model, ModelSpec};
 
-use crate::kubernetes::labels::EDGE_LABEL;
+use crate::kubernetes::{
+    labels::EDGE_LABEL,
+    node_view::{NodeView, node_view},
+};
 
 /// Returns the Model `default/small` with this spec.
 pub fn model(spec: ModelSpec) -> Model {
@@ -17,11 +19,7 @@ pub fn model(spec: ModelSpec) -> Model {
 }
 
 /// A node with or without the label of edge nodes.
-pub fn node(name: &str, is_edge: bool) -> Arc<Node> {
-    let labels = is_edge.then(|| [(EDGE_LABEL.to_owned(), String::new())].into());
-    let name = Some(name.to_owned());
-    Arc::new(Node {
-        metadata: ObjectMeta { name, labels, ..ObjectMeta::default() },
-        ..Node::default()
-    })
+pub fn node(name: &str, is_edge: bool) -> Arc<NodeView> {
+    let labels: &[_] = if is_edge { &[(EDGE_LABEL, "")] } else { &[] };
+    Arc::new(node_view(name, labels))
 }

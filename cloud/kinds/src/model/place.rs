@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Node;
 use neptune_api::{Model, ModelPlacement};
 use neptune_wire::NodeName;
 
@@ -12,7 +11,7 @@ use crate::{
     kubernetes::{
         labels::{EDGE_LABEL, RUNTIME_LABEL},
         node_selector::text,
-        nodes::is_edge_node,
+        node_view::NodeView,
     },
     reason::Reason,
 };
@@ -24,9 +23,9 @@ const MIN_HASH_DIGITS: usize = 40;
 #[derive(Debug, Clone, Default)]
 pub struct ModelFacts {
     /// The nodes of `nodeNames`; `None` for one that does not exist.
-    pub named: Vec<(String, Option<Arc<Node>>)>,
+    pub named: Vec<(String, Option<Arc<NodeView>>)>,
     /// The nodes that match `nodeSelector`, sorted by name.
-    pub selected: Vec<Arc<Node>>,
+    pub selected: Vec<Arc<NodeView>>,
 }
 
 /// The nodes of a placement.
@@ -66,9 +65,8 @@ pub fn place(model: &Model, facts: &ModelFacts) -> PlacedModel {
             Err(finding) => placed.unusable.push((name.clone(), finding)),
         }
     }
-    let edge = facts.selected.iter().filter(|node| is_edge_node(node));
-    let names = edge.filter_map(|node| node.metadata.name.as_deref()?.parse::<NodeName>().ok());
-    nodes.extend(names);
+    let edge = facts.selected.iter().filter(|node| node.is_edge);
+    nodes.extend(edge.map(|node| node.name.clone()));
     nodes.sort();
     nodes.dedup();
     placed.nodes = nodes.into();
@@ -82,13 +80,13 @@ pub fn place(model: &Model, facts: &ModelFacts) -> PlacedModel {
     placed
 }
 
-fn usable(name: &str, node: Option<&Node>) -> Result<NodeName, Finding> {
+fn usable(name: &str, node: Option<&NodeView>) -> Result<NodeName, Finding> {
     let field = "spec.placement.nodeNames";
     let parsed = name
         .parse::<NodeName>()
         .map_err(|error| Finding::new(Reason::NameInvalid, format!("{field}: {error}")))?;
     let node = node.ok_or_else(|| Finding::missing_node(name, field))?;
-    if is_edge_node(node) {
+    if node.is_edge {
         return Ok(parsed);
     }
     let (label, value) = RUNTIME_LABEL;

@@ -347,7 +347,7 @@ reasons! {
         NodeNotTrusted: Problem => Pending,
         /// A node reports another key than the trusted one.
         NodeKeyChanged: Problem => Pending,
-        /// The first key of a node is not recorded yet.
+        /// The first key of a node waits until a person trusts it.
         NodeKeyNotRecorded: Problem => Pending,
         /// The agent of a node is too old to train.
         AgentTooOld: Problem => Pending,

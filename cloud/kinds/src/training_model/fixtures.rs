@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use neptune_api::{Dataset, TrainingModel};
 use neptune_wire::{
     ContentReference, Metric, TaskId, TaskKind,
@@ -19,6 +19,7 @@ use super::{
     resolved::{AggregatorFacts, TrainingFacts},
     validate::check,
 };
+use crate::kubernetes::node_view::{NodeView, node_view};
 use crate::worker::frameworks::Frameworks;
 
 const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/trainingmodel.yaml");
@@ -34,12 +35,10 @@ pub fn model() -> TrainingModel {
     model
 }
 
-pub fn node(name: &str, labels: &[(&str, &str)]) -> (String, Arc<Node>) {
-    let mut all = serde_json::Map::new();
-    all.insert("node-role.kubernetes.io/edge".to_owned(), "".into());
-    all.extend(labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())));
-    let node = serde_json::from_value(json!({"metadata": {"name": name, "labels": all}}));
-    (name.to_owned(), Arc::new(node.expect("a Node")))
+pub fn node(name: &str, labels: &[(&str, &str)]) -> (String, Arc<NodeView>) {
+    let all: Vec<_> =
+        labels.iter().copied().chain([("node-role.kubernetes.io/edge", "")]).collect();
+    (name.to_owned(), Arc::new(node_view(name, &all)))
 }
 
 pub fn dataset(name: &str, node: &str, labels: &[(&str, &str)]) -> (String, Arc<Dataset>) {

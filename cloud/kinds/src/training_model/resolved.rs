@@ -3,7 +3,6 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::api::core::v1::Node;
 use neptune_api::{AggregatorServiceType, Dataset, Model};
 use neptune_wire::{
     KeyPin, NodeName, ObjectKey, ObjectMetadata, WorkerName,
@@ -11,7 +10,7 @@ use neptune_wire::{
 };
 
 use super::frozen::{CurrentRun, FrozenRun, FrozenSession};
-use crate::{finding::Finding, worker::frameworks::Frameworks};
+use crate::{finding::Finding, kubernetes::node_view::NodeView, worker::frameworks::Frameworks};
 
 /// The inputs of `validate` from the cluster.
 #[derive(Debug, Clone)]
@@ -19,7 +18,7 @@ pub struct TrainingFacts {
     /// The Datasets that the spec or the run names, or that labels select, by name.
     pub datasets: BTreeMap<String, Arc<Dataset>>,
     /// The Nodes of these Datasets, by name.
-    pub nodes: BTreeMap<String, Arc<Node>>,
+    pub nodes: BTreeMap<String, Arc<NodeView>>,
     /// The framework table, or the error of its `ConfigMap`.
     pub frameworks: Result<Arc<Frameworks>, String>,
     /// The Model of the first weights, if it exists.

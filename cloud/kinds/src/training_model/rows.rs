@@ -12,10 +12,10 @@ use super::request::reason;
 use crate::{
     finding::Finding,
     fleet::{
-        NodeKey, Presence,
+        Presence,
         observed::{AgentMessages, AgentState, missing_report},
     },
-    kubernetes::node_keys::NODE_KEYS,
+    nodes::keys::NodeKey,
     reason::Reason,
 };
 
@@ -192,16 +192,11 @@ fn of_key(name: &NodeName, key: &NodeKey) -> Option<Finding> {
                 "the agent of node {name} has no key: it is too old to train; upgrade neptune-edge on it"
             ),
         ),
-        NodeKey::Unrecorded => (
+        NodeKey::Unknown(reported) => (
             Reason::NodeKeyNotRecorded,
             format!(
-                "the first key of node {name} is not in ConfigMap {NODE_KEYS} yet; if this stays, see the log of the controller"
-            ),
-        ),
-        NodeKey::Invalid(why) => (
-            Reason::NodeKeyNotRecorded,
-            format!(
-                "the entry of node {name} in ConfigMap {NODE_KEYS} is invalid: {why}; no key of the node is used; correct the entry: kubectl neptune trust {name} --pin PIN"
+                "the key {} of node {name} is not trusted yet; its uploads wait until it is: kubectl neptune trust {name}",
+                reported.short()
             ),
         ),
         NodeKey::Changed { trusted, reported } => (

@@ -182,6 +182,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        kubernetes::node_view::node_view,
         reason::{Phase, ReasonGroup},
         training_model::fixtures::{self, at, dataset, frozen, node, with},
     };
@@ -196,13 +197,13 @@ mod tests {
             || json!({}),
             |f| drop(f.nodes.remove("edge0")),
             Reason::NodeNotFound,
-            "node \"edge0\" not found; correct spec.",
+            "node \"edge0\" not found: there is neither a Node nor an EdgeNode of that name; correct spec.",
         ),
         (
             "no agent",
             || json!({}),
             |f| {
-                f.nodes.insert("edge0".to_owned(), Arc::default());
+                f.nodes.insert("edge0".to_owned(), Arc::new(node_view("edge0", &[])));
             },
             Reason::NodeNotEdge,
             "label the node or use an edge node",

@@ -11,9 +11,8 @@ use crate::{
     dataset::is_on,
     finding::Finding,
     kubernetes::{
-        labels::{EDGE_LABEL, RUNTIME_LABEL, has_labels},
+        labels::{EDGE_LABEL, RUNTIME_LABEL, contains},
         node_selector::text,
-        nodes::is_edge_node,
     },
     reason::Reason,
 };
@@ -153,7 +152,7 @@ pub fn check_node(
         findings.push(Finding::missing_node(name, field));
         return false;
     };
-    if !is_edge_node(node) {
+    if !node.is_edge {
         let message = format!(
             "{field}: node {name} has neither the label {EDGE_LABEL} nor {}={}; label the node or use an edge node",
             RUNTIME_LABEL.0, RUNTIME_LABEL.1
@@ -170,7 +169,7 @@ fn is_placed(entry: &TrainingWorker, dataset: &Dataset, facts: &TrainingFacts) -
     match (&entry.node_name, &entry.node_selector) {
         (Some(name), _) => is_on(dataset, name),
         (None, Some(labels)) => facts.nodes.get(node).is_some_and(|node| {
-            is_edge_node(node) && !labels.is_empty() && has_labels(&node.metadata, labels)
+            node.is_edge && !labels.is_empty() && contains(&node.labels, labels)
         }),
         (None, None) => false,
     }

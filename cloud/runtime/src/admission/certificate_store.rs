@@ -31,8 +31,8 @@ use crate::{
         rotation::{CertificateSet, RotationPlan, RotationStep, plan},
         serving_certificate::{ServingCertificate, certified_key},
     },
-    controllers::runtime::FIELD_MANAGER,
     error::Error,
+    kubernetes::FIELD_MANAGER,
 };
 
 /// The Secret that replicas share. The manifest creates it, empty; this program may only update it.

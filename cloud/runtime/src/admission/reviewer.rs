@@ -12,6 +12,7 @@ use kube::{
         admission::{AdmissionRequest, AdmissionResponse},
     },
 };
+use neptune_api::EdgeNode;
 use neptune_cloud_kinds::{
     each_kind,
     finding::{Finding, Missing, Referent},
@@ -109,10 +110,13 @@ impl Reviewer {
         let client = self.context.client().clone();
         let lookup = async {
             match referent {
-                Referent::Object(resource) => Ok(with_kind!(*resource, K => {
+                Referent::Object(resource) => Ok::<_, kube::Error>(with_kind!(*resource, K => {
                     is_absent::<K>(Api::namespaced(client, namespace), name).await?
                 })),
-                Referent::Node => is_absent::<Node>(Api::all(client), name).await,
+                Referent::Node => {
+                    let has_node = !is_absent::<Node>(Api::all(client.clone()), name).await?;
+                    Ok(!has_node && is_absent::<EdgeNode>(Api::all(client), name).await?)
+                }
             }
         };
         match tokio::time::timeout(TIMEOUT, lookup).await {
@@ -136,7 +140,7 @@ impl Reviewer {
                 let here = |object: &K| object.namespace().as_deref() == Some(namespace);
                 names(&K::cache(caches).state_filter(here))
             }),
-            Referent::Node => names(&caches.nodes.state()),
+            Referent::Node => caches.nodes.names().into_iter().collect(),
         };
         nearest(&missing.name, names.iter().map(String::as_str)).map(str::to_owned)
     }

@@ -65,7 +65,7 @@ pub enum Change {
     Applied(Object),
     /// An object was deleted.
     Deleted(Object),
-    /// A node was created, changed or deleted.
+    /// The Node or the `EdgeNode` of a node was created, changed or deleted.
     Node(String),
     /// A Deployment, Service or Pod of this controller was created, changed or deleted.
     Workload {
@@ -80,8 +80,6 @@ pub enum Change {
     },
     /// The framework table was created, changed or deleted.
     Frameworks,
-    /// The trusted keys of the nodes were created, changed or deleted.
-    NodeKeys,
     /// A watch listed its objects, again or for the first time: any change may have been missed.
     Relisted,
     /// The CRD of a kind is missing.

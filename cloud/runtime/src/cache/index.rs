@@ -20,10 +20,12 @@ use tokio::sync::watch::Receiver;
 
 use super::{listing::Listing, visits::Visits};
 
-type ObjectId = Arc<(String, String)>;
+/// The namespace and the name of an object.
+pub type ObjectId = Arc<(String, String)>;
 
+/// The objects by their keys.
 #[derive(Debug, Default)]
-struct Index {
+pub struct Index {
     by_key: HashMap<Arc<IndexKey>, BTreeSet<ObjectId>>,
     /// The keys of each object. Thousands of objects may have the same key.
     keys: HashMap<ObjectId, Box<[Arc<IndexKey>]>>,
@@ -191,7 +193,18 @@ impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> 
 }
 
 impl Index {
-    fn set(&mut self, id: ObjectId, mut keys: Vec<IndexKey>, selectors: Vec<Vec<IndexKey>>) {
+    /// The objects with this key, sorted.
+    pub fn with_key(&self, key: &IndexKey) -> impl Iterator<Item = &ObjectId> {
+        self.by_key.get(key).into_iter().flatten()
+    }
+
+    /// The number of objects with this key.
+    pub fn count(&self, key: &IndexKey) -> usize {
+        self.by_key.get(key).map_or(0, BTreeSet::len)
+    }
+
+    /// Records the keys of an object; none if it does not exist any more.
+    pub fn set(&mut self, id: ObjectId, mut keys: Vec<IndexKey>, selectors: Vec<Vec<IndexKey>>) {
         let held = self.keys.get(&id).map(|held| &**held).unwrap_or_default();
         keys.extend(selectors.into_iter().filter_map(|selector| self.choose(held, selector)));
         keys.dedup();
@@ -230,9 +243,8 @@ impl Index {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::Node;
     use kube::runtime::{reflector::store::Writer, watcher};
-    use neptune_api::{InferenceModel, InferenceModelSpec, InferenceModelStatus};
+    use neptune_api::{InferenceModel, InferenceModelSpec, InferenceModelStatus, Model, ModelSpec};
 
     use super::*;
 
@@ -294,28 +306,30 @@ mod tests {
 
     #[test]
     fn objects_are_found_by_all_labels_through_the_rarest() {
-        let mut writer = Writer::<Node>::default();
+        let mut writer = Writer::<Model>::default();
         let (_listed, listing) = tokio::sync::watch::channel(Listing::default());
         let store = IndexedStore::new(writer.as_reader(), listing);
         for n in 0..100 {
-            let mut node = Node::default();
-            node.metadata.name = Some(format!("edge{n:03}"));
-            let labels = [("edge", "yes".to_owned()), ("site", (n % 10).to_string())];
+            let mut model = Model::new(&format!("model{n:03}"), ModelSpec::default());
+            let labels = [("task", "yes".to_owned()), ("site", (n % 10).to_string())];
             let labels = labels.into_iter().map(|(name, value)| (name.to_owned(), value));
-            node.metadata.labels = Some(labels.collect());
-            store.apply(&node);
-            writer.apply_watcher_event(&watcher::Event::Apply(node));
+            model.metadata.labels = Some(labels.collect());
+            store.apply(&model);
+            writer.apply_watcher_event(&watcher::Event::Apply(model));
         }
         let select = |pairs: &[(&str, &str)]| {
             let pairs = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
             let before = store.visited();
-            let nodes = store.with_labels("", &pairs.collect());
-            let names: Vec<_> = nodes.iter().map(|node| node.name_any()).collect();
+            let models = store.with_labels("", &pairs.collect());
+            let names: Vec<_> = models.iter().map(|model| model.name_any()).collect();
             (names.len(), names.first().cloned(), store.visited() - before)
         };
-        assert_eq!(select(&[("edge", "yes"), ("site", "7")]), (10, Some("edge007".to_owned()), 10));
-        assert_eq!(select(&[("edge", "yes")]), (100, Some("edge000".to_owned()), 100));
-        assert_eq!(select(&[("edge", "yes"), ("site", "x")]), (0, None, 0));
+        assert_eq!(
+            select(&[("task", "yes"), ("site", "7")]),
+            (10, Some("model007".to_owned()), 10)
+        );
+        assert_eq!(select(&[("task", "yes")]), (100, Some("model000".to_owned()), 100));
+        assert_eq!(select(&[("task", "yes"), ("site", "x")]), (0, None, 0));
         assert_eq!(select(&[]), (0, None, 0), "no labels select nothing");
     }
 

@@ -6,6 +6,7 @@ mod framework_table;
 mod index;
 mod listing;
 mod node_ports;
+mod node_views;
 mod service_address;
 mod visits;
 mod watch;
@@ -20,7 +21,7 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::{
         apps::v1::Deployment,
-        core::v1::{ConfigMap, Node, Pod, Service},
+        core::v1::{ConfigMap, Pod, Service},
     },
 };
 use kube::{
@@ -33,7 +34,7 @@ use neptune_cloud_kinds::{
     kind::{Kind, crd_name},
     kubernetes::{
         labels::{MANAGED_BY, owner_annotation},
-        node_keys::NODE_KEYS,
+        node_view::NodeView,
     },
     with_kind,
     worker::frameworks::CONFIG_MAP,
@@ -44,6 +45,7 @@ use serde::de::DeserializeOwned;
 pub use change::{Change, Object, Update};
 pub(crate) use change::{with_object, with_object_body};
 pub use index::IndexedStore;
+pub use node_views::NodeViews;
 use watch::watch;
 
 use crate::kubernetes::{outage::ApiServer, reference::reference};
@@ -60,8 +62,8 @@ macro_rules! define_caches {
         #[derive(Debug, Clone)]
         pub struct Caches {
             $($field: IndexedStore<neptune_api::$kind>,)*
-            /// The Node objects of the cluster.
-            pub nodes: IndexedStore<Node>,
+            /// The nodes of the cluster.
+            pub nodes: NodeViews,
             /// The Deployments of this controller.
             pub deployments: IndexedStore<Deployment>,
             /// The Services of this controller.
@@ -73,8 +75,6 @@ macro_rules! define_caches {
             pub api_server: Arc<ApiServer>,
             /// The framework table, if it exists.
             pub frameworks: IndexedStore<ConfigMap>,
-            /// The trusted keys of the nodes, if they exist.
-            pub node_keys: IndexedStore<ConfigMap>,
             /// The framework table as it was parsed last, until its `ConfigMap` changes.
             parsed_frameworks: Arc<Mutex<Option<framework_table::ParsedTable>>>,
         }
@@ -107,14 +107,11 @@ macro_rules! define_caches {
                     $($field: watch(scoped(client, only), all(), changes, |object: &neptune_api::$kind, update| {
                         Some(Change::of_object(object, update))
                     }),)*
-                    nodes: watch(Api::all(client.clone()), all(), changes, |node: &Node, _| {
-                        Some(Change::Node(node.name_any()))
-                    }),
+                    nodes: NodeViews::watch(client, changes),
                     deployments: watch_workloads(scoped(client, only), managed.clone(), changes),
                     services: watch_workloads(scoped(client, only), managed.clone(), changes),
                     pods: watch(scoped(client, only), managed, changes, |pod, _| on_pod(pod)),
-                    frameworks: watch(own.clone(), named(CONFIG_MAP), changes, |_, _| Some(Change::Frameworks)),
-                    node_keys: watch(own, named(NODE_KEYS), changes, |_, _| Some(Change::NodeKeys)),
+                    frameworks: watch(own, named(CONFIG_MAP), changes, |_, _| Some(Change::Frameworks)),
                     parsed_frameworks: Arc::default(),
                     api_server: Arc::clone(&api_server),
                 }
@@ -134,7 +131,6 @@ impl Caches {
         self.deployments.ready().await;
         self.services.ready().await;
         self.frameworks.ready().await;
-        self.node_keys.ready().await;
     }
 
     /// Whether all objects of a resource are known. Otherwise one that the cache lacks may exist.
@@ -152,7 +148,8 @@ impl Caches {
 
     /// The names of all missing CRDs.
     pub fn missing_crds(&self) -> Vec<String> {
-        Resource::ALL.iter().filter_map(|resource| self.missing_crd(*resource)).collect()
+        let of_kinds = Resource::ALL.iter().filter_map(|resource| self.missing_crd(*resource));
+        of_kinds.chain(self.nodes.missing_crd()).collect()
     }
 
     /// An object by its namespace and name.
@@ -182,12 +179,12 @@ impl Caches {
         owned(&self.deployments, owner).into_iter().next()
     }
 
-    /// A node by its name.
-    pub fn node(&self, name: &str) -> Option<Arc<Node>> {
-        self.nodes.get(&ObjectRef::new(name))
+    /// A node by its name; `None` if it does not exist or is revoked.
+    pub fn node(&self, name: &str) -> Option<Arc<NodeView>> {
+        self.nodes.get(name)
     }
 
-    /// Whether a Node of that name exists.
+    /// Whether a node of that name exists and is not revoked.
     pub fn has_node(&self, node: &NodeName) -> bool {
         self.node(node.as_str()).is_some()
     }

@@ -6,7 +6,6 @@ use std::{collections::BTreeSet, sync::Arc};
 use neptune_api::{InferenceModel, JointInferenceService};
 use neptune_cloud_kinds::{
     index_key::IndexKey,
-    kubernetes::nodes::is_agent_node,
     worker::ports::{NodePort, has_cloud_worker_on, of_cloud_workers, of_gateway, of_model},
 };
 
@@ -26,7 +25,7 @@ impl Caches {
         let of_gateways = services.iter().flat_map(|service| of_gateway(service));
         let mut ports: Vec<NodePort> =
             of_models.chain(of_gateways).filter(|port| port.node == node).collect();
-        if self.node(node).as_deref().is_some_and(is_agent_node) {
+        if self.node(node).as_deref().is_some_and(|node| node.runs_agent) {
             let on_node = services.iter().map(Arc::as_ref);
             let on_node: Vec<_> =
                 on_node.filter(|service| has_cloud_worker_on(service, node)).collect();

@@ -2,7 +2,6 @@
 
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::reflector::ObjectRef;
-use neptune_cloud_kinds::{index_key::IndexKey, kubernetes::nodes::internal_address};
 
 use super::Caches;
 
@@ -30,10 +29,10 @@ impl Caches {
     /// The address of a cloud node. A node port is open on every node; the first node by name is
     /// stable.
     fn node_address(&self, node: Option<&str>) -> Option<String> {
-        let name = match node {
-            Some(name) => name.to_owned(),
-            None => self.nodes.first_with_key(&IndexKey::CloudAddress, 1).0.pop()?,
+        let node = match node {
+            Some(name) => self.node(name)?,
+            None => self.nodes.first_cloud_address()?,
         };
-        internal_address(&*self.node(&name)?).map(str::to_owned)
+        node.internal_address.clone()
     }
 }

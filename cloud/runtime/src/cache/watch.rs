@@ -53,9 +53,18 @@ impl<K> Watched for K where
 pub fn watch<K: Watched>(
     api: Api<K>,
     config: watcher::Config,
-    (changes, api_server): (&UnboundedSender<Change>, &Arc<ApiServer>),
+    changes: (&UnboundedSender<Change>, &Arc<ApiServer>),
     change: impl Fn(&K, Update<K>) -> Option<Change> + Send + 'static,
 ) -> IndexedStore<K> {
+    let (store, watch) = prepare(changes);
+    watch.start(api, config, change, |_| {}, |_| {});
+    store
+}
+
+/// A watch that has not started, and its cache.
+pub fn prepare<K: Watched>(
+    (changes, api_server): (&UnboundedSender<Change>, &Arc<ApiServer>),
+) -> (IndexedStore<K>, PreparedWatch<K>) {
     let (store, writer) = reflector::store();
     let (sender, listing) = tokio::sync::watch::channel(Listing::default());
     let store = IndexedStore::new(store, listing);
@@ -66,8 +75,26 @@ pub fn watch<K: Watched>(
         changes: changes.clone(),
         api_server: Arc::clone(api_server),
     };
-    tokio::spawn(run(api, config, output, change));
-    store
+    (store, PreparedWatch(output))
+}
+
+/// A watch that has not started.
+pub struct PreparedWatch<K: Watched>(Output<K>);
+
+impl<K: Watched> PreparedWatch<K> {
+    /// Starts to watch. `stored` is called after the cache has the object, or without an object
+    /// after the cache has all of a list, and before the change is sent. `trim` drops what nobody
+    /// reads before an object is cached.
+    pub fn start(
+        self,
+        api: Api<K>,
+        config: watcher::Config,
+        change: impl Fn(&K, Update<K>) -> Option<Change> + Send + 'static,
+        stored: impl Fn(Option<&K>) + Send + 'static,
+        trim: fn(&mut K),
+    ) {
+        tokio::spawn(run(api, config, self.0, (change, stored), trim));
+    }
 }
 
 /// The stores, channels and gauges that a watch updates.
@@ -83,7 +110,8 @@ async fn run<K: Watched>(
     api: Api<K>,
     config: watcher::Config,
     mut output: Output<K>,
-    change: impl Fn(&K, Update<K>) -> Option<Change>,
+    (change, stored): (impl Fn(&K, Update<K>) -> Option<Change>, impl Fn(Option<&K>)),
+    trim: fn(&mut K),
 ) {
     let mut state = WatchState::default();
     // Not kube's own backoff: it takes the beginning of each list for a success.
@@ -91,13 +119,16 @@ async fn run<K: Watched>(
     let start = || {
         let events = watcher(api.clone(), config.clone());
         // Large, and not used here.
-        Box::pin(events.modify(|object| object.managed_fields_mut().clear()))
+        Box::pin(events.modify(move |object| {
+            object.managed_fields_mut().clear();
+            trim(object);
+        }))
     };
     let mut events = start();
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => {
-                let change = output.apply(&event, &change);
+                let change = output.apply(&event, &change, &stored);
                 if is_success(&event) {
                     retries.reset();
                     log::<K>(state.on_success(&event), None);
@@ -148,6 +179,7 @@ impl<K: Watched> Output<K> {
         &mut self,
         event: &watcher::Event<K>,
         change: &impl Fn(&K, Update<K>) -> Option<Change>,
+        stored: &impl Fn(Option<&K>),
     ) -> Option<Change> {
         let before = match event {
             watcher::Event::Apply(object) => self.store.get(&ObjectRef::from_obj(object)),
@@ -157,16 +189,19 @@ impl<K: Watched> Output<K> {
         match event {
             watcher::Event::Apply(object) => {
                 self.store.apply(object);
+                stored(Some(object));
                 change(object, Update::Applied { before })
             }
             watcher::Event::Delete(object) => {
                 self.store.delete(object);
+                stored(Some(object));
                 change(object, Update::Deleted)
             }
             // The objects of a list take effect together, with its end.
             watcher::Event::Init | watcher::Event::InitApply(_) => None,
             watcher::Event::InitDone => {
                 self.store.rebuild();
+                stored(None);
                 Some(Change::Relisted)
             }
         }

@@ -1,10 +1,13 @@
 //! How the controller uses the API server: its address, outages, the Lease of the leader, and the
 //! objects and settings that only this program reads.
 
+pub mod edge_node_writes;
 pub mod kubeconfig;
 pub mod leader_election;
 pub mod outage;
 pub mod pod_settings;
 pub mod reference;
 pub mod report_target;
-pub mod save_node_keys;
+
+/// The field manager of every write.
+pub const FIELD_MANAGER: &str = "neptune-cloud";

@@ -134,7 +134,7 @@ impl UpstreamHandler {
         }
     }
 
-    /// Checks that the Node is registered: the broker only authenticates it.
+    /// Checks that the node exists and is not revoked: the broker only authenticates it.
     fn on_published(&mut self, message: &Message) -> Result<(), Rejected> {
         let topic = Topic::parse(&self.upstream.prefix, &message.topic)?;
         let caches = &self.upstream.caches;
@@ -142,17 +142,30 @@ impl UpstreamHandler {
             self.upstream.publisher.transport().on_rejected(node);
             // If it was registered since the first check, the transport is not notified any more.
             if !caches.has_node(node) {
-                return Err(Rejected::UnknownNode { node: node.clone() });
+                return Err(self.unusable(node));
             }
         }
         let freshness = Freshness { is_live: !message.retain, is_late: false };
         self.on_message(&topic, &message.payload, freshness)
     }
 
+    /// Why no message of a node is processed that is revoked or does not exist.
+    fn unusable(&self, node: &NodeName) -> Rejected {
+        let node = node.clone();
+        if self.upstream.caches.nodes.is_revoked(node.as_str()) {
+            Rejected::Revoked { node }
+        } else {
+            Rejected::UnknownNode { node }
+        }
+    }
+
     /// The batch itself is the sign of life; its messages are processed one by one.
     fn on_batch(&mut self, from: &NodeName, batch: &Batch, arrived: Instant) {
         let upstream = &self.upstream;
         upstream.metrics.received(MessageKind::Batch);
+        if upstream.caches.nodes.is_revoked(from.as_str()) {
+            return self.reject(from.as_str(), "", &self.unusable(from));
+        }
         if let Err(rejected) = check_instance(&batch.instance) {
             return self.reject(from.as_str(), "", &rejected);
         }

@@ -16,6 +16,8 @@ pub enum Rejected {
     OtherNode { from: NodeName },
     #[error("Node {node} not found; its messages are processed when it is registered")]
     UnknownNode { node: NodeName },
+    #[error("node {node} is revoked; its messages are dropped")]
+    Revoked { node: NodeName },
     #[error(transparent)]
     Payload(#[from] DecodeError),
     #[error(transparent)]
@@ -38,6 +40,7 @@ impl Rejected {
             Self::TooLarge { .. } => Rejection::TooLarge,
             Self::OtherNode { .. } => Rejection::OtherNode,
             Self::UnknownNode { .. } => Rejection::UnknownNode,
+            Self::Revoked { .. } => Rejection::Revoked,
             Self::Payload(_) | Self::Output(_) | Self::Instance(_) => Rejection::Payload,
             Self::Impossible { .. } => Rejection::Impossible,
             Self::NeverHad { .. } => Rejection::NeverHad,

@@ -10,7 +10,7 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 use neptune_api::{
-    InferenceModel, InferenceModelStatus, JointInferenceService, Model, TransitionStatus,
+    EdgeNode, InferenceModel, InferenceModelStatus, JointInferenceService, Model, TransitionStatus,
 };
 use neptune_wire::TRANSFORMER_FAILED;
 
@@ -32,6 +32,8 @@ pub struct RelatedObjects {
     pub models: Vec<Model>,
     /// Nodes that the object references.
     pub nodes: Vec<Node>,
+    /// The `EdgeNodes` of nodes without a Node.
+    pub edge_nodes: Vec<EdgeNode>,
     /// Deployments that the object owns.
     pub deployments: Vec<Deployment>,
     /// `InferenceModels` in the same namespace, for a service.
@@ -166,17 +168,30 @@ pub fn lines_of_nodes<'a>(
         if lines.iter().any(|line| line.name == name) {
             continue;
         }
-        let node = related.nodes.iter().find(|node| node.name_any() == name);
-        let conditions = node.and_then(|node| node.status.as_ref()?.conditions.as_ref());
-        let ready = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
-        let absent = if node.is_some() { "Unknown" } else { "no such node" };
-        lines.push(NodeLine {
-            name: name.to_owned(),
-            ready: ready.map_or(absent, |ready| &ready.status).to_owned(),
-            last_seen: time(ready.and_then(|ready| ready.last_heartbeat_time.as_ref())),
-        });
+        lines.push(node_line(name, related));
     }
     lines
+}
+
+/// The row of a node: its readiness by the Node, or else by the `EdgeNode`.
+fn node_line(name: &str, related: &RelatedObjects) -> NodeLine {
+    let line = |ready: &str, last_seen: Option<&Time>| NodeLine {
+        name: name.to_owned(),
+        ready: ready.to_owned(),
+        last_seen: time(last_seen),
+    };
+    if let Some(node) = related.nodes.iter().find(|node| node.name_any() == name) {
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let ready = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
+        let last_seen = ready.and_then(|ready| ready.last_heartbeat_time.as_ref());
+        return line(ready.map_or("Unknown", |ready| &ready.status), last_seen);
+    }
+    let Some(edge_node) = related.edge_nodes.iter().find(|object| object.name_any() == name) else {
+        return line("no such node", None);
+    };
+    let conditions = edge_node.status.iter().flat_map(|status| &status.conditions);
+    let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
+    line(ready.map_or("Unknown", |ready| &ready.status), None)
 }
 
 /// Advice that applies to every kind with workers.

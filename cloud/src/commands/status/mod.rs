@@ -32,7 +32,7 @@ use kube::{
     Api, Client, Resource, ResourceExt as _,
     api::{ListParams, ObjectList},
 };
-use neptune_api::{Dataset, InferenceModel, JointInferenceService, Model, TrainingModel};
+use neptune_api::{Dataset, EdgeNode, InferenceModel, JointInferenceService, Model, TrainingModel};
 use serde::de::DeserializeOwned;
 
 use crate::{
@@ -154,9 +154,13 @@ where
         list::<Deployment>(client, &namespace, &all),
         list::<Event>(client, &namespace, &about),
     )?;
-    let mut node_objects = Vec::new();
+    let (mut node_objects, mut edge_nodes) = (Vec::new(), Vec::new());
     for name in nodes {
-        node_objects.extend(find(&Api::<Node>::all(client.clone()), name).await?);
+        if let Some(node) = find(&Api::<Node>::all(client.clone()), name).await? {
+            node_objects.push(node);
+        } else {
+            edge_nodes.extend(find(&Api::<EdgeNode>::all(client.clone()), name).await?);
+        }
     }
     let is_own = |deployment: &Deployment| {
         deployment.owner_references().iter().any(|owner| owner.uid == uid)
@@ -164,6 +168,7 @@ where
     Ok(RelatedObjects {
         models,
         nodes: node_objects,
+        edge_nodes,
         deployments: deployments.into_iter().filter(is_own).collect(),
         events,
         ..RelatedObjects::default()

@@ -11,7 +11,7 @@ use serde_json::Value;
 type Right = (&'static str, &'static str, &'static [&'static str]);
 
 /// The rights of the controller in all namespaces.
-const EVERYWHERE: [Right; 15] = [
+const EVERYWHERE: [Right; 17] = [
     // cache/mod.rs: `Caches::watch` follows all of them; a watcher lists, then watches.
     // admission/reviewer.rs gets, by name, what a copy does not have yet.
     ("neptune.io", "jointinferenceservices", &["get", "list", "watch"]),
@@ -19,6 +19,10 @@ const EVERYWHERE: [Right; 15] = [
     ("edgeai.io", "models", &["get", "list", "watch"]),
     ("edgeai.io", "datasets", &["get", "list", "watch"]),
     ("", "nodes", &["get", "list", "watch"]),
+    // cache/node_views.rs follows them; kubernetes/edge_node_writes.rs creates those of Nodes, and
+    // patches their statuses.
+    ("neptune.io", "edgenodes", &["get", "list", "watch", "create"]),
+    ("neptune.io", "edgenodes/status", &["patch"]),
     ("", "pods", &["list", "watch"]),
     // controllers/runtime/status_writer.rs: `save` patches a status with a merge patch. Only the
     // InferenceModels of services are created and changed.
@@ -53,12 +57,9 @@ const EVENTS: Right = ("events.k8s.io", "events", &["create", "patch"]);
 // cache/mod.rs: `Caches::watch` follows the one ConfigMap by a field selector on its name.
 const TABLE: (Right, &str) = (("", "configmaps", &["list", "watch"]), "neptune-frameworks");
 
-/// The keys of the nodes, in the same namespace. An empty name stands for any.
-// cache/mod.rs follows it; kubernetes/save_node_keys.rs creates it when it is missing, or patches it.
-const KEYS: [(Right, &str); 2] = [
-    (("", "configmaps", &["list", "watch", "patch"]), "neptune-node-keys"),
-    (("", "configmaps", &["create"]), ""),
-];
+/// The keys of the nodes of earlier versions, in the same namespace, of this name.
+// controllers/edge_nodes/migrate.rs gets it, and annotates it when its entries are in EdgeNodes.
+const KEYS: (Right, &str) = (("", "configmaps", &["get", "patch"]), "neptune-node-keys");
 
 /// The Lease of the leader, in the same namespace. An empty name stands for any.
 // kubernetes/leader_election.rs gets it, creates it when it is missing, and patches it.
@@ -99,15 +100,17 @@ const WEBHOOK: (Right, &str) = (
 );
 
 /// The files that call the API server. Another file may need another right above.
-const CALLERS: [&str; 12] = [
+const CALLERS: [&str; 14] = [
     "admission/certificate_store.rs",
     "admission/reviewer.rs",
     "cache/mod.rs",
+    "cache/node_views.rs",
+    "controllers/edge_nodes/migrate.rs",
     "controllers/runtime/apply.rs",
     "controllers/runtime/events.rs",
     "controllers/runtime/status_writer.rs",
+    "kubernetes/edge_node_writes.rs",
     "kubernetes/leader_election.rs",
-    "kubernetes/save_node_keys.rs",
     "training/controller_key.rs",
     "training/provision.rs",
     "training/publish.rs",
@@ -172,7 +175,7 @@ fn roles_allow_exactly_what_the_controller_calls() {
         assert_eq!(allowed(&objects, "ClusterRole", &["neptune-cloud"]), everywhere, "{overlay}");
         let training = allowed(&objects, "ClusterRole", &["neptune-training"]);
         assert_eq!(training, expand(&TRAINING, ""), "{overlay}");
-        let own = [TABLE, CERTIFICATE, CONTROLLER_KEY].into_iter().chain(LEASE).chain(KEYS);
+        let own = [TABLE, CERTIFICATE, CONTROLLER_KEY, KEYS].into_iter().chain(LEASE);
         let mut own: BTreeSet<_> = own.flat_map(|(right, name)| expand([&right], name)).collect();
         if overlay == "kubeedge" {
             own.append(&mut expand(&RULES, ""));

@@ -102,6 +102,17 @@ const TABLE: &[Row] = &[
         false,
     ),
     (&[CONTROLLER], "impersonate", "users serviceaccounts", &[ALL], false),
+    // EdgeNodes: who may patch them decides which keys are trusted.
+    (&[CONTROLLER], "get list watch create", "edgenodes.neptune.io", &[ALL], true),
+    (&[CONTROLLER], "patch", "edgenodes.neptune.io:status", &[ALL], true),
+    (&[CONTROLLER], "update patch delete", "edgenodes.neptune.io", &[ALL], false),
+    (
+        &[AGENT, STRANGER, VIEWER, EDITOR, OWNER],
+        "create update patch delete",
+        "edgenodes.neptune.io edgenodes.neptune.io:status",
+        &[ALL],
+        false,
+    ),
     // The agent, and a ServiceAccount that nobody gave anything.
     (&[AGENT, STRANGER], "get create patch", KINDS, &[ALL, SHOP], false),
     (&[AGENT, STRANGER], "patch", STATUSES, &[ALL, SHOP], false),

@@ -15,17 +15,19 @@ use tempfile::TempDir;
 const USER: &str = "system:serviceaccount:neptune-system:neptune-cloud";
 
 /// Rights that are granted and not used here.
-const NOT_SEEN: [&str; 17] = [
+const NOT_SEEN: [&str; 19] = [
     // A repeated Event is patched; every Event here is new.
     "events.k8s.io events patch",
-    // No agent is here that reports a key. cloud/tests/training_model.rs tests what is recorded.
-    " configmaps create",
+    // No agent is here, and no keys of an earlier version. cloud/tests/nodes.rs tests both.
+    "neptune.io edgenodes create",
+    "neptune.io edgenodes/status patch",
     " configmaps patch",
     // The webhook reads objects that the cache lacks. devcluster cannot reach a Service, so it is
     // not called here; cloud/tests/webhook.rs tests it.
     "edgeai.io datasets get",
     "edgeai.io models get",
     " nodes get",
+    "neptune.io edgenodes get",
     "neptune.io jointinferenceservices get",
     // No service here has a gateway. cloud/tests/without_code.rs tests what they own.
     "sedna.io inferencemodels get",

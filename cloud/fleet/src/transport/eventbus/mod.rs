@@ -28,7 +28,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::Node;
-use kube::runtime::reflector::Store;
+use kube::{ResourceExt as _, runtime::reflector::Store};
 use neptune_cloud_kinds::kubernetes::nodes::{NodeReadiness, is_edge_node};
 use neptune_cloud_metrics::{Metrics, PostOutcome, Rejection};
 use neptune_program::listen;
@@ -235,7 +235,7 @@ impl EventBus {
 
     fn count_nodes(&self, nodes: &Store<Node>) {
         let nodes = nodes.state();
-        let count = nodes.iter().filter(|node| is_edge_node(node)).count();
+        let count = nodes.iter().filter(|node| is_edge_node(node.labels())).count();
         self.0.nodes.store(count, Ordering::Relaxed);
     }
 

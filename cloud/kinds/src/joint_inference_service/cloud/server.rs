@@ -2,12 +2,10 @@
 
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::Node;
-
 use crate::{
     finding::Finding,
     joint_inference_service::{facts::ServiceFacts, resolved::ResolvedServer},
-    kubernetes::nodes::is_agent_node,
+    kubernetes::node_view::NodeView,
     reason::Reason,
 };
 
@@ -25,18 +23,17 @@ pub struct ServerAddress {
 pub fn server_address(
     facts: &ServiceFacts,
     server: &ResolvedServer,
-    node: Option<&Node>,
+    node: Option<&NodeView>,
     service_host: String,
     findings: &mut Vec<Finding>,
 ) -> Option<ServerAddress> {
     let gateway = &facts.gateway;
-    if let Some(node) = node.filter(|node| is_agent_node(node)) {
+    if let Some(node) = node.filter(|node| node.runs_agent) {
         let address = facts.cloud_node_address();
         if address.is_none() {
             let message = format!(
                 "InferenceModel {:?} has no address: node {} has no InternalIP in its status and its agent has not reported an address; start neptune-edge on the node",
-                server.name,
-                node.metadata.name.as_deref().unwrap_or_default()
+                server.name, node.name
             );
             findings.push(Finding::new(Reason::ServerAddressUnknown, message));
         }

@@ -17,7 +17,6 @@ use crate::{
             task::planned_worker,
         },
     },
-    kubernetes::nodes::is_agent_node,
     reason::Reason,
     worker::node_values,
 };
@@ -52,7 +51,7 @@ pub fn resolve_cloud_worker(
 
 fn cloud_runtime(facts: &ServiceFacts, findings: &mut Vec<Finding>) -> Option<CloudRuntime> {
     let node = facts.cloud_node.as_ref()?;
-    if !is_agent_node(node) {
+    if !node.runs_agent {
         return Some(CloudRuntime::Kubelet {
             cluster_domain: facts.cluster_domain.clone(),
             service: facts.service,
@@ -66,7 +65,7 @@ fn cloud_runtime(facts: &ServiceFacts, findings: &mut Vec<Finding>) -> Option<Cl
                 Reason::CloudAddressUnknown,
                 format!(
                     "spec.cloudWorker.nodeName: node {} has no InternalIP in its status and its agent has not reported an address; start neptune-edge on the node",
-                    node.metadata.name.as_deref().unwrap_or_default()
+                    node.name
                 ),
             ));
     None

@@ -123,7 +123,7 @@ fn edge_worker_has_the_full_service_name_and_its_address() {
 #[test]
 fn ipv6_address_has_brackets_only_in_the_url() {
     let mut facts = fixtures::facts_with_agent();
-    std::sync::Arc::make_mut(facts.cloud_node.as_mut().unwrap()).status = None;
+    std::sync::Arc::make_mut(facts.cloud_node.as_mut().unwrap()).internal_address = None;
     facts.agent_address = Some("2001:db8::7".to_owned());
     let plan = planned(&fixtures::service(), &facts);
     let edge = &task(&plan, "edge0").workers[0];

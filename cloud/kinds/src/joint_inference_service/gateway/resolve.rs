@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Node;
 use neptune_api::{JointInferenceService, ServerProtocol};
 use neptune_gateway_config::{Config, Goal};
 use neptune_wire::{NodeName, Role};
@@ -25,7 +24,7 @@ use crate::{
         },
         worker::resolve::resolve_name,
     },
-    kubernetes::nodes::internal_address,
+    kubernetes::node_view::NodeView,
     reason::Reason,
     worker::ports,
 };
@@ -144,12 +143,13 @@ fn protocol(
 }
 
 fn addresses(nodes: &[NodeName], facts: &ServiceFacts) -> Vec<(NodeName, String)> {
-    let known: Vec<&Arc<Node>> = facts.edge_node.iter().chain(&facts.edge_selected.nodes).collect();
+    let known: Vec<&Arc<NodeView>> =
+        facts.edge_node.iter().chain(&facts.edge_selected.nodes).collect();
     let address = |name: &NodeName| {
-        let has_name = |node: &&&Arc<Node>| node.metadata.name.as_deref() == Some(name.as_str());
-        let internal = known.iter().find(has_name).and_then(|node| internal_address(node));
+        let node = known.iter().find(|node| node.name == *name);
         let reported = facts.gateway.edge_addresses.get(name.as_str()).map(String::as_str);
-        Some((name.clone(), internal.or(reported)?.to_owned()))
+        let address = node.map_or(reported, |node| node.address(reported))?;
+        Some((name.clone(), address.to_owned()))
     };
     nodes.iter().filter_map(address).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_core::Resource as _;
 use neptune_api::{
     InferenceModel, InferenceModelFile, InferenceModelSpec, JointInferenceService, Model,
@@ -26,7 +26,7 @@ use crate::{
         },
     },
     kubernetes::{
-        identity::is_owned, labels::MANAGED_BY, nodes::is_agent_node, pod_security, quantities,
+        identity::is_owned, labels::MANAGED_BY, node_view::NodeView, pod_security, quantities,
     },
     reason::Reason,
     worker::serving_runtimes::{GRPC_PORT, Server, ServerPorts},
@@ -37,7 +37,7 @@ pub enum ServerPlace<'a> {
     /// The server runs on each of the nodes of the edge worker.
     Edge(&'a [NodeName]),
     /// The server runs in the cloud, on this node, or on one that the scheduler chooses.
-    Cloud(Option<&'a Node>),
+    Cloud(Option<&'a NodeView>),
 }
 
 impl ServerPlace<'_> {
@@ -45,7 +45,7 @@ impl ServerPlace<'_> {
     fn is_pod(&self) -> bool {
         match self {
             Self::Edge(_) => false,
-            Self::Cloud(node) => !node.is_some_and(is_agent_node),
+            Self::Cloud(node) => !node.is_some_and(|node| node.runs_agent),
         }
     }
 }
@@ -140,9 +140,7 @@ fn server_ports(
         ServerPlace::Edge(nodes) => {
             of_node(&nodes.iter().map(NodeName::as_str).collect::<Vec<_>>())
         }
-        ServerPlace::Cloud(Some(node)) if is_agent_node(node) => {
-            of_node(&[node.metadata.name.as_deref().unwrap_or_default()])
-        }
+        ServerPlace::Cloud(Some(node)) if node.runs_agent => of_node(&[node.name.as_str()]),
         ServerPlace::Cloud(_) => ServerPorts { rest: SERVICE_PORT, grpc: Some(SERVICE_GRPC_PORT) },
     };
     let wants_grpc = gateway_settings(service).grpc_port.is_some();
@@ -183,9 +181,7 @@ fn spec(
     let (layer, node_name, selected) = match place {
         ServerPlace::Edge(_) if by_labels => ("edge", None, true),
         ServerPlace::Edge(nodes) => ("edge", nodes.first().map(ToString::to_string), false),
-        ServerPlace::Cloud(node) => {
-            ("cloud", node.and_then(|node| node.metadata.name.clone()), false)
-        }
+        ServerPlace::Cloud(node) => ("cloud", node.map(|node| node.name.to_string()), false),
     };
     InferenceModelSpec {
         deploy_to_layer: layer.to_owned(),

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Node;
 use neptune_api::{Dataset, JointInferenceService, Placement};
 use neptune_wire::NodeName;
 
@@ -13,7 +12,7 @@ use crate::{
     kubernetes::{
         labels::{EDGE_LABEL, RUNTIME_LABEL},
         node_selector::{SelectedNodes, all, choose, edge_nodes},
-        nodes::is_edge_node,
+        node_view::NodeView,
     },
     reason::Reason,
 };
@@ -98,21 +97,20 @@ fn selected_nodes(
 
 /// The nodes on which the worker can read its dataset: the one with the data, or else those with a
 /// copy. All nodes if there is none, which `validate` reports.
-fn with_data<'a>(nodes: Vec<&'a Node>, dataset: Option<&Dataset>) -> Vec<&'a Node> {
+fn with_data<'a>(nodes: Vec<&'a NodeView>, dataset: Option<&Dataset>) -> Vec<&'a NodeView> {
     let Some(dataset) = dataset else { return nodes };
-    let name = |node: &Node| node.metadata.name.clone().unwrap_or_default();
-    if let Some(source) = nodes.iter().find(|node| name(node) == dataset.spec.node_name) {
+    if let Some(source) = nodes.iter().find(|node| node.name.as_str() == dataset.spec.node_name) {
         return vec![*source];
     }
     let copies: Vec<_> =
-        nodes.iter().filter(|node| dataset::is_on(dataset, &name(node))).copied().collect();
+        nodes.iter().filter(|node| dataset::is_on(dataset, node.name.as_str())).copied().collect();
     if copies.is_empty() { nodes } else { copies }
 }
 
 fn named_node(
     field: &str,
     name: &str,
-    node: Option<&Arc<Node>>,
+    node: Option<&Arc<NodeView>>,
     findings: &mut Vec<Finding>,
 ) -> Option<NodeName> {
     let finding = match (name.parse::<NodeName>(), node) {
@@ -124,8 +122,13 @@ fn named_node(
     None
 }
 
-fn is_edge(field: &str, name: &NodeName, node: Option<&Node>, findings: &mut Vec<Finding>) -> bool {
-    let is_edge = node.is_some_and(is_edge_node);
+fn is_edge(
+    field: &str,
+    name: &NodeName,
+    node: Option<&NodeView>,
+    findings: &mut Vec<Finding>,
+) -> bool {
+    let is_edge = node.is_some_and(|node| node.is_edge);
     if !is_edge {
         findings.push(Finding::new(
             Reason::NodeNotEdge,

@@ -83,7 +83,7 @@ pub const SPEC_CASES: &[Case] = &[
         "edge node missing",
         |_, f| f.edge_node = None,
         Reason::NodeNotFound,
-        "node \"edge0\" not found; correct spec.edgeWorker.nodeName",
+        "node \"edge0\" not found: there is neither a Node nor an EdgeNode of that name; correct spec.edgeWorker.nodeName",
     ),
     (
         "cloud node missing",

@@ -50,7 +50,7 @@ fn source(model: &InferenceModel, caches: &Caches) -> Option<Arc<Model>> {
 /// of the model yields to it.
 fn used_ports(model: &InferenceModel, selected: &SelectedNodes, caches: &Caches) -> Vec<NodePort> {
     let named = model.spec.node_name.iter().filter(|name| !name.is_empty()).cloned();
-    let nodes = named.chain(selected.nodes.iter().map(|node| node.name_any())).collect();
+    let nodes = named.chain(selected.nodes.iter().map(|node| node.name.to_string())).collect();
     let (age, own) = (Age::from_metadata(&model.metadata), ports::object(&model.metadata));
     let wanted: Vec<u16> = ports::model_ports(model).collect();
     let mut used = caches.node_ports(&nodes);

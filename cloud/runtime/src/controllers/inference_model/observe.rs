@@ -17,11 +17,7 @@ use neptune_cloud_kinds::{
         target::{hold, target},
         validate::ValidInferenceModel,
     },
-    kubernetes::{
-        node_selector::text,
-        nodes::{in_url, internal_address},
-        workloads,
-    },
+    kubernetes::{node_selector::text, nodes::in_url, workloads},
     reason::Reason,
 };
 use neptune_wire::{NodeName, ObjectKey};
@@ -79,10 +75,7 @@ fn placed(model: &InferenceModel, valid: &ValidInferenceModel, context: &Context
 
 /// The URL of the server that the agent of a node runs.
 fn agent_url(node: &NodeName, valid: &ValidInferenceModel, context: &Context) -> Option<String> {
-    let host = context.caches().node(node.as_str());
-    let address = host.as_deref().and_then(internal_address).map(str::to_owned);
-    let address = address.or_else(|| context.fleet().address(node).map(str::to_owned));
-    address.map(|address| format!("http://{}:{}", in_url(&address), valid.port))
+    context.node_address(node).map(|address| format!("http://{}:{}", in_url(&address), valid.port))
 }
 
 /// The URL of the Service: its address outside the cluster if it has one, or else its full DNS name,

@@ -17,7 +17,6 @@ use neptune_cloud_kinds::{
         },
         status::observed::ServiceObservation,
     },
-    kubernetes::nodes::is_agent_node,
     model::{is_selected, used_edge_model, uses_differ},
     port_contention::OccupiedPorts,
     worker::ports,
@@ -165,7 +164,7 @@ fn enqueue_port_neighbours(service: &JointInferenceService, context: &Context) {
     nodes.dedup();
     let caches = context.caches();
     for node in nodes {
-        if !caches.node(&node).as_deref().is_some_and(is_agent_node) {
+        if !caches.node(&node).as_deref().is_some_and(|node| node.runs_agent) {
             continue;
         }
         let on_node = on_cloud_node(&node, caches);

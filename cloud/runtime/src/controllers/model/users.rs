@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use neptune_api::{InferenceModel, JointInferenceService, Model};
 use neptune_cloud_kinds::{
     index_key::IndexKey,
-    kubernetes::nodes::is_agent_node,
     model::users::{entry, models, nodes, selects, used},
 };
 use neptune_wire::{NodeName, Resource};
@@ -38,7 +37,8 @@ pub fn used_on(
     model: &str,
     context: &Context,
 ) -> BTreeSet<NodeName> {
-    let is_agent = |name: &str| context.caches().node(name).as_deref().is_some_and(is_agent_node);
+    let is_agent =
+        |name: &str| context.caches().node(name).as_deref().is_some_and(|node| node.runs_agent);
     nodes(service, model, is_agent).filter_map(|node| node.parse().ok()).collect()
 }
 

@@ -28,13 +28,11 @@ use super::{context::Context, state::Applied};
 use crate::{
     cache::{Cached as _, IndexedStore, owned},
     error::Error,
+    kubernetes::FIELD_MANAGER,
 };
 
 /// The pause after a rejection that no watch event resolves: a name in use, an exceeded quota.
 pub const REJECTED_RETRY: Duration = Duration::from_secs(30);
-
-/// The field manager of every write.
-pub const FIELD_MANAGER: &str = "neptune-cloud";
 
 /// The outcome of applying a workload with [`apply`].
 #[derive(Debug)]

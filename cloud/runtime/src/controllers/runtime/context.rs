@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt as _, runtime::reflector::ObjectRef};
 use neptune_cloud_fleet::{Fleet, Publisher, nodes_by_state};
 use neptune_cloud_kinds::{
@@ -20,9 +20,9 @@ use neptune_cloud_kinds::{
     index_key::IndexKey,
     kubernetes::{
         identity::key,
-        labels::{Labels, has_labels},
+        labels::{Labels, contains},
         node_selector::SelectedNodes,
-        nodes::is_edge_node,
+        node_view::NodeView,
         pod_policy::PodPolicy,
     },
 };
@@ -151,25 +151,31 @@ impl Context {
     }
 
     /// The nodes that match a selector, sorted by name. None without labels.
-    pub fn matching_nodes(&self, selector: &Labels) -> Vec<Arc<Node>> {
-        self.caches().nodes.with_labels("", selector)
+    pub fn matching_nodes(&self, selector: &Labels) -> Vec<Arc<NodeView>> {
+        self.caches().nodes.matching(selector)
+    }
+
+    /// The address at which the cluster reaches a node.
+    pub fn node_address(&self, node: &NodeName) -> Option<String> {
+        let view = self.caches().node(node.as_str());
+        let fleet = self.fleet();
+        let reported = fleet.address(node);
+        view.as_ref().map_or(reported, |view| view.address(reported)).map(str::to_owned)
     }
 
     /// The nodes that match a selector, and which of their agents are connected. Only the edge node
     /// `kept` if it still matches: then no other one is chosen.
     pub fn selected_nodes(&self, selector: &Labels, kept: Option<&str>) -> SelectedNodes {
         let kept = kept.and_then(|name| self.caches().node(name));
-        let kept = kept.filter(|node| is_edge_node(node) && has_labels(&node.metadata, selector));
+        let kept = kept.filter(|node| node.is_edge && contains(&node.labels, selector));
         let nodes = kept.map_or_else(|| self.matching_nodes(selector), |node| vec![node]);
-        let names: Vec<_> = nodes.iter().map(|node| node.name_any()).collect();
+        let names: Vec<_> = nodes.iter().map(|node| node.name.clone()).collect();
         let mut online = BTreeSet::new();
         // Not one lock for all: reports of nodes must not wait for it.
         for names in names.chunks(NODES_PER_LOCK) {
             let fleet = self.fleet();
-            let is_online = |name: &&String| {
-                name.parse().is_ok_and(|node| fleet.presence(&node) == Presence::Online)
-            };
-            online.extend(names.iter().filter(is_online).cloned());
+            let is_online = |name: &&NodeName| fleet.presence(name) == Presence::Online;
+            online.extend(names.iter().filter(is_online).map(ToString::to_string));
         }
         SelectedNodes { nodes, online }
     }
@@ -199,6 +205,14 @@ impl Context {
     ) -> Result<(), Duration> {
         let mut budget = self.0.write_budget.lock().unwrap_or_else(PoisonError::into_inner);
         state.pace.take(class, bytes, &mut budget, Instant::now())
+    }
+
+    /// Takes the permission to write a status of this size that nothing waits for. Returns whether
+    /// the other writes leave room for it.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+    pub fn take_spare_write(&self, bytes: usize) -> bool {
+        let mut budget = self.0.write_budget.lock().unwrap_or_else(PoisonError::into_inner);
+        budget.take_spare(bytes, Instant::now())
     }
 
     /// Notified when the key of a node, or what is recorded of it, may have changed.
@@ -306,16 +320,22 @@ impl Context {
         each_kind!(K => self.enqueue_where(|_: &K| true));
     }
 
-    /// Adds to each finding about a missing object that its CRD is missing, if it is.
+    /// Adds to each finding about a missing object that its CRD is missing, or that a person revoked
+    /// the node, if that is so.
     pub fn explain(&self, findings: Vec<Finding>) -> Vec<Finding> {
-        let explain = |finding: Finding| {
-            let Some(Missing { referent: Referent::Object(resource), .. }) = finding.missing else {
-                return finding;
-            };
-            match self.caches().missing_crd(resource) {
-                Some(crd) => finding.without_crd(&crd),
-                None => finding,
+        let explain = |finding: Finding| match &finding.missing {
+            Some(Missing { referent: Referent::Object(resource), .. }) => {
+                match self.caches().missing_crd(*resource) {
+                    Some(crd) => finding.without_crd(&crd),
+                    None => finding,
+                }
             }
+            Some(Missing { referent: Referent::Node, name })
+                if self.caches().nodes.is_revoked(name) =>
+            {
+                finding.revoked_node()
+            }
+            _ => finding,
         };
         findings.into_iter().map(explain).collect()
     }

@@ -1,7 +1,6 @@
 //! The steps of a controller that read the caches and the fleet, one implementation per kind.
 
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt as _;
 use neptune_cloud_kinds::{each_kind, finding::Finding, kubernetes::labels::Labels};
 use neptune_wire::{NodeName, ObjectKey};
 
@@ -78,7 +77,7 @@ impl Context {
     pub fn enqueue_node(&self, node: &NodeName) {
         let cached = self.caches().node(node.as_str());
         let without = Labels::new();
-        let labels = cached.as_deref().map_or(&without, |node| node.labels());
+        let labels = cached.as_deref().map_or(&without, |node| &node.labels);
         each_kind!(K => {
             for object in K::cache(self.caches()).on_agent(node.as_str(), &[labels]) {
                 object.enqueue_by_agent(node, self);

@@ -4,15 +4,12 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 use k8s_openapi::{
-    api::{
-        core::v1::{Node, ObjectReference},
-        events::v1::Event,
-    },
+    api::{core::v1::ObjectReference, events::v1::Event},
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
     jiff::Timestamp,
 };
 use kube::{
-    Api, Resource as _, ResourceExt as _,
+    Api, ResourceExt as _,
     api::{Patch, PatchParams, PostParams},
 };
 use neptune_cloud_kinds::steps::ObjectEvent;
@@ -20,11 +17,11 @@ use serde_json::json;
 use tokio::time::{error::Elapsed, timeout};
 
 use super::{
-    apply::FIELD_MANAGER,
     context::Context,
     recent_events::digest,
     state::{ObjectState, Stateful},
 };
+use crate::kubernetes::FIELD_MANAGER;
 
 /// The maximum length of the note of an Event in Kubernetes, in bytes.
 const MAX_NOTE: usize = 1024;
@@ -96,14 +93,21 @@ fn log_failure(written: Result<kube::Result<Event>, Elapsed>, reason: &str, cont
     }
 }
 
-/// Publishes an Event about a Node. A failure is only logged.
+/// Publishes an Event about a node, or another object without a controller of its own. A failure is
+/// only logged.
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-pub async fn publish_node_event(node: &Node, event: ObjectEvent, context: &Context) {
+pub async fn publish_event_about(
+    regarding: ObjectReference,
+    event: ObjectEvent,
+    context: &Context,
+) {
     let now = Timestamp::now();
-    let name = format!("{}.{:x}", node.name_any(), now.as_nanosecond());
-    let api: Api<Event> = Api::namespaced(context.client().clone(), NODE_EVENTS);
+    let name =
+        format!("{}.{:x}", regarding.name.as_deref().unwrap_or_default(), now.as_nanosecond());
+    let namespace = regarding.namespace.clone().unwrap_or_else(|| NODE_EVENTS.to_owned());
+    let api: Api<Event> = Api::namespaced(context.client().clone(), &namespace);
     let reason = event.reason.clone();
-    let event = to_kubernetes(event, name, NODE_EVENTS.to_owned(), node.object_ref(&()), now);
+    let event = to_kubernetes(event, name, namespace, regarding, now);
     let written = timeout(WRITE_TIME, api.create(&PostParams::default(), &event)).await;
     log_failure(written, &reason, context);
 }

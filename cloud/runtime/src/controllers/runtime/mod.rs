@@ -24,10 +24,10 @@ mod triggers;
 mod write_budget;
 
 pub use self::{
-    apply::FIELD_MANAGER,
     context::{Context, NODES_PER_LOCK},
     controller::{Cause, Controller},
-    node_keys::record_node_keys,
+    events::publish_event_about,
+    merge_patch::merge_patch,
     queue::{publish_waiting, run_all},
     rosters::publish_rosters,
     triggers::{dispatch, synced},

@@ -3,10 +3,9 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use kube::ResourceExt as _;
 use neptune_cloud_kinds::{
     fleet::{Generations, PeerFacts, Retained},
-    kubernetes::{labels::ZONE_LABEL, nodes::label},
+    kubernetes::labels::ZONE_LABEL,
     with_kind,
 };
 use neptune_wire::{NodeName, ObjectContent, ObjectKey, ObjectMetadata, PeerEndpoint, PeerRoster};
@@ -26,7 +25,7 @@ impl Context {
             let fleet = self.fleet();
             let endpoint = fleet.peers(node)?;
             Some(PeerFacts {
-                zone: label(&cached, ZONE_LABEL).filter(|it| !it.is_empty()).map(str::to_owned),
+                zone: cached.label(ZONE_LABEL).filter(|it| !it.is_empty()).map(str::to_owned),
                 pin: fleet.trusted_pin(node)?,
                 endpoint: valid(endpoint),
             })
@@ -37,8 +36,8 @@ impl Context {
     /// Any node may have been changed or deleted.
     pub fn update_peers(&self) {
         let known: BTreeSet<_> = self.rosters().lock().nodes().cloned().collect();
-        let existing = self.caches().nodes.state();
-        let existing = existing.iter().filter_map(|node| node.name_any().parse().ok());
+        let existing = self.caches().nodes.names();
+        let existing = existing.iter().filter_map(|name| name.parse().ok());
         for node in known.into_iter().chain(existing).collect::<BTreeSet<NodeName>>() {
             self.update_peer(&node);
         }

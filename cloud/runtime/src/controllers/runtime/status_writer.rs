@@ -17,14 +17,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    apply::FIELD_MANAGER,
     context::Context,
     controller::Controller,
     events::queue_event,
     merge_patch::merge_patch,
     state::{LastWrite, Prepared},
 };
-use crate::error::Error;
+use crate::{error::Error, kubernetes::FIELD_MANAGER};
 
 /// A status whose computation takes longer than this is computed less often, for example that of a
 /// service with many nodes.

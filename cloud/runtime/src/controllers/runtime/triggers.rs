@@ -13,11 +13,10 @@ use futures::{
     channel::mpsc::UnboundedReceiver,
     future::{Either, select},
 };
-use k8s_openapi::api::core::v1::Node;
 use kube::{Resource as _, ResourceExt as _};
 use neptune_cloud_kinds::{
     each_kind,
-    kubernetes::nodes::{internal_address, readiness},
+    kubernetes::{node_view::NodeView, nodes::NodeReadiness},
     with_kind,
 };
 
@@ -81,11 +80,11 @@ pub fn synced(changes: &mut UnboundedReceiver<Change>) {
 /// Each node at its last update, shared with the cache. A kubelet updates its node every few seconds,
 /// and most of these updates change neither its labels nor its address.
 #[derive(Default)]
-struct KnownNodes(HashMap<String, Arc<Node>>);
+struct KnownNodes(HashMap<String, Arc<NodeView>>);
 
 impl KnownNodes {
     /// The node of a change, as it was before.
-    fn before(&self, change: &Change) -> Option<Arc<Node>> {
+    fn before(&self, change: &Change) -> Option<Arc<NodeView>> {
         match change {
             Change::Node(name) => self.0.get(name).cloned(),
             _ => None,
@@ -97,6 +96,7 @@ impl KnownNodes {
         match change {
             Change::Node(name) => {
                 update_readiness(name, context);
+                context.load_node_key(name);
                 self.update(name, context)
             }
             // A node may have been deleted and recreated without a watch event.
@@ -110,8 +110,7 @@ impl KnownNodes {
 
     fn update_all(&mut self, context: &Context) {
         let known = std::mem::take(&mut self.0).into_keys();
-        let existing = context.caches().nodes.state();
-        let all: BTreeSet<_> = known.chain(existing.iter().map(|n| n.name_any())).collect();
+        let all: BTreeSet<_> = known.chain(context.caches().nodes.names()).collect();
         for name in &all {
             update_readiness(name, context);
             self.update(name, context);
@@ -126,11 +125,8 @@ impl KnownNodes {
             }
             return true;
         };
-        let is_same = |before: &Node| {
-            before.labels() == node.labels() && internal_address(before) == internal_address(&node)
-        };
         if let Some(known) = self.0.get_mut(name) {
-            let is_relevant = !is_same(known);
+            let is_relevant = !known.has_same_effect(&node);
             *known = node;
             return is_relevant;
         }
@@ -142,12 +138,13 @@ impl KnownNodes {
 fn update_readiness(name: &str, context: &Context) {
     if let Ok(node) = name.parse() {
         let cached = context.caches().node(name);
-        context.publisher().transport().set_readiness(&node, readiness(cached.as_deref()));
+        let readiness = cached.map_or(NodeReadiness::Gone, |view| view.readiness);
+        context.publisher().transport().set_readiness(&node, readiness);
     }
 }
 
 /// `before` is the node of the change as it was before.
-pub(super) fn on_change(change: Change, before: Option<&Node>, context: &Context) {
+pub(super) fn on_change(change: Change, before: Option<&NodeView>, context: &Context) {
     match change {
         Change::Applied(object) => with_object!(object, versions => {
             on_applied(&versions.now, versions.before.as_deref(), context);
@@ -170,7 +167,6 @@ pub(super) fn on_change(change: Change, before: Option<&Node>, context: &Context
         }
         // With a missing CRD the status of what refers to its objects names it.
         Change::Frameworks | Change::KindMissing => context.enqueue_all(),
-        Change::NodeKeys => context.load_node_keys(),
         Change::Relisted => {
             context.load_node_keys();
             context.publisher().transport().on_nodes_changed();
@@ -219,9 +215,10 @@ fn is_own_write<K: Controller>(object: &K, before: Option<&K>, context: &Context
     context.object_state(object, |state| state.is_own_write(version, is_same))
 }
 
-fn on_node_changed<K: Controller>(node: &str, before: Option<&Node>, context: &Context) {
+fn on_node_changed<K: Controller>(node: &str, before: Option<&NodeView>, context: &Context) {
     let now = context.caches().node(node);
-    let versions: Vec<_> = before.into_iter().chain(now.as_deref()).map(Node::labels).collect();
+    let versions: Vec<_> =
+        before.into_iter().chain(now.as_deref()).map(|node| &*node.labels).collect();
     for object in K::cache(context.caches()).on_node(node, &versions) {
         context.enqueue(&*object);
         object.enqueue_related(Cause::Node, context);

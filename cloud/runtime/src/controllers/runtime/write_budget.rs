@@ -5,6 +5,7 @@
 //! |---|---|
 //! | state: a condition, or a new spec | a token of the bucket, down to the last one |
 //! | counters: everything else | one second per 4 KiB since the last write, and a token above the reserve |
+//! | presence of nodes, in `EdgeNodes` | three quarters of the tokens are there, and no other write waits |
 //!
 //! etcd stores the whole object at each write, so a write takes a token per 4 KiB of the object. It
 //! may take more than there are: then the next one waits longer.
@@ -21,6 +22,9 @@ const BURST_SECONDS: f64 = 2.0;
 
 /// The share of the burst that counters leave to changes of state.
 const RESERVE: f64 = 0.5;
+
+/// The share of the burst that the statuses of nodes leave to the other writes.
+const SPARE: f64 = 0.75;
 
 /// The bytes of an object that a token pays for.
 const TOKEN_BYTES: usize = 4096;
@@ -115,6 +119,19 @@ impl WriteBudget {
         }
         let ahead = tokens(until - line.admitted);
         Err((Ticket(class, until), Duration::from_secs_f64(ahead / rate)))
+    }
+
+    /// Takes the tokens for an object of this size whose write nothing waits for. Returns whether
+    /// there are more than the other classes may need.
+    pub fn take_spare(&mut self, bytes: usize, now: Instant) -> bool {
+        self.refill(now);
+        let burst = self.rate * BURST_SECONDS;
+        let is_idle = self.states.waiting.is_empty() && self.counters.waiting.is_empty();
+        if !is_idle || self.tokens < (1.0 + burst * SPARE).min(burst) {
+            return false;
+        }
+        self.tokens -= tokens(cost(bytes));
+        true
     }
 
     /// Adds the tokens since the last call, and admits deferred writes: states first.
@@ -294,6 +311,29 @@ mod tests {
         assert!(most <= Some(3), "every object has its turn: {most:?}");
         let none = objects.iter().filter(|(_, _, count)| *count == 0).count();
         assert_eq!(none, 0, "objects that were never written");
+    }
+
+    #[test]
+    fn presence_of_nodes_is_written_only_while_no_other_write_waits() {
+        let start = Instant::now();
+        for rate in [1, 100] {
+            let mut budget = WriteBudget::new(rate, start);
+            let mut spare = 0;
+            while budget.take_spare(SMALL, start) {
+                spare += 1;
+            }
+            assert!((1..=rate).contains(&spare), "{spare} of {rate}");
+            let mut pace = WritePace::default();
+            assert_eq!(pace.take(WriteClass::State, SMALL, &mut budget, start), Ok(()));
+        }
+        let mut budget = WriteBudget::new(10, start);
+        let counters = |budget: &mut WriteBudget| {
+            WritePace::default().take(WriteClass::Counters, SMALL, budget, start)
+        };
+        while counters(&mut budget).is_ok() {}
+        assert!(!budget.take_spare(SMALL, start), "counters wait");
+        let later = start + Duration::from_mins(1);
+        assert!(budget.take_spare(SMALL, later), "they had their turn");
     }
 
     #[test]

@@ -144,7 +144,7 @@ async fn reconcile_rules(
 ) -> RulesState {
     bus.count_nodes(nodes);
     let nodes = nodes.state();
-    let edge = nodes.iter().filter(|node| is_edge_node(node));
+    let edge = nodes.iter().filter(|node| is_edge_node(node.labels()));
     let key = bus.tokens().current().cloned();
     let names = edge.filter_map(|node| node.name_any().parse().ok());
     let desired_rules = desired_rules(&bus.0.settings, key.as_ref(), names);

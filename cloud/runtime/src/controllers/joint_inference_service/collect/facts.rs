@@ -10,7 +10,7 @@ use neptune_cloud_kinds::{
         facts::{CloudService, ServiceFacts},
         spec::placement::placed_nodes,
     },
-    kubernetes::{node_selector::SelectedNodes, nodes::is_agent_node},
+    kubernetes::node_selector::SelectedNodes,
     worker::{
         names::worker_name,
         ports::{Age, NodePort, PortUse, has_cloud_worker_on},
@@ -39,7 +39,7 @@ pub fn collect_facts(service: &JointInferenceService, context: &Context) -> Serv
     };
     let cloud_name = spec.cloud_worker.node_name.as_deref();
     let cloud_node = cloud_name.and_then(|name| caches.node(name));
-    let by_agent = cloud_node.as_deref().is_some_and(is_agent_node);
+    let by_agent = cloud_node.as_deref().is_some_and(|node| node.runs_agent);
     let cloud_name = cloud_name.and_then(|name| name.parse::<NodeName>().ok());
     let dataset = spec.edge_worker.dataset.as_ref();
     let edge_node = spec.edge_worker.node_name.as_deref().and_then(|name| caches.node(name));

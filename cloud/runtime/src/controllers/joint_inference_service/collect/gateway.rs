@@ -7,7 +7,6 @@ use std::{
     sync::Arc,
 };
 
-use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use neptune_api::{Dataset, InferenceModel, JointInferenceService, ServerProtocol, TierAddress};
 use neptune_cloud_kinds::{
@@ -21,13 +20,13 @@ use neptune_cloud_kinds::{
             placement::placed_nodes,
         },
     },
-    kubernetes::nodes::{internal_address, is_agent_node},
+    kubernetes::node_view::NodeView,
     worker::{
         names::{server_name, worker_name},
         ports::{NodePort, model_nodes},
     },
 };
-use neptune_wire::{NodeName, Role};
+use neptune_wire::Role;
 
 use crate::{
     cache::Caches,
@@ -44,7 +43,7 @@ use crate::{
 /// `edge_nodes` are the nodes that may get the edge worker.
 pub fn gateway_facts<'a>(
     service: &JointInferenceService,
-    edge_nodes: impl Iterator<Item = &'a Arc<Node>> + Clone,
+    edge_nodes: impl Iterator<Item = &'a Arc<NodeView>> + Clone,
     context: &Context,
 ) -> GatewayFacts {
     if !has_gateway(service) {
@@ -75,13 +74,12 @@ pub fn gateway_facts<'a>(
 }
 
 fn reported_addresses<'a>(
-    nodes: impl Iterator<Item = &'a Arc<Node>>,
+    nodes: impl Iterator<Item = &'a Arc<NodeView>>,
     context: &Context,
 ) -> BTreeMap<String, String> {
     let fleet = context.fleet();
-    let address = |node: &Arc<Node>| {
-        let name: NodeName = node.metadata.name.as_deref()?.parse().ok()?;
-        fleet.address(&name).map(|address| (name.to_string(), address.to_owned()))
+    let address = |node: &Arc<NodeView>| {
+        fleet.address(&node.name).map(|address| (node.name.to_string(), address.to_owned()))
     };
     nodes.filter_map(address).collect()
 }
@@ -92,18 +90,13 @@ fn agent_node(model: &InferenceModel, caches: &Caches) -> Option<String> {
         .spec
         .node_name
         .clone()
-        .filter(|name| caches.node(name).as_deref().is_some_and(is_agent_node));
+        .filter(|name| caches.node(name).as_deref().is_some_and(|node| node.runs_agent));
     model_nodes(model).into_iter().next().or(named)
 }
 
-/// The address of a node: that in its status, or else that which its agent reports.
+/// The address of a node.
 fn address(node: &str, context: &Context) -> Option<String> {
-    let object = context.caches().node(node);
-    let internal = object.as_deref().and_then(internal_address).map(str::to_owned);
-    internal.or_else(|| {
-        let name: NodeName = node.parse().ok()?;
-        context.fleet().address(&name).map(str::to_owned)
-    })
+    context.node_address(&node.parse().ok()?)
 }
 
 fn other(service: &JointInferenceService, context: &Context) -> Option<OtherService> {
@@ -173,14 +166,14 @@ fn edge_model(
 /// that it owns.
 fn ports<'a>(
     service: &JointInferenceService,
-    edge_nodes: impl Iterator<Item = &'a Arc<Node>>,
+    edge_nodes: impl Iterator<Item = &'a Arc<NodeView>>,
     caches: &Caches,
 ) -> Vec<NodePort> {
     let edge = &service.spec.edge_worker;
     let named = edge.node_name.iter().chain(&service.spec.cloud_worker.node_name).cloned();
     let placed = placed_nodes(service).map(str::to_owned);
     let mut nodes: BTreeSet<String> = named.chain(placed).collect();
-    nodes.extend(edge_nodes.map(|node| node.name_any()));
+    nodes.extend(edge_nodes.map(|node| node.name.to_string()));
     let mut ports = caches.node_ports(&nodes);
     ports.retain(|port| port.owner.is_none() || port.owner != service.metadata.uid);
     ports

@@ -16,7 +16,6 @@ use neptune_cloud_kinds::{
             observed::{EdgeObservation, ObservedWorker, ServiceObservation},
         },
     },
-    kubernetes::nodes::is_agent_node,
     reason::Reason,
     worker::names::worker_name,
 };
@@ -50,7 +49,7 @@ pub fn observation(
     let edges = workers.edges(&edge_nodes);
     let caches = context.caches();
     let cloud_node = cloud.node_name.as_deref().unwrap_or_default();
-    let is_agent = caches.node(cloud_node).as_deref().is_some_and(is_agent_node);
+    let is_agent = caches.node(cloud_node).as_deref().is_some_and(|node| node.runs_agent);
     let cloud_worker = if cloud.worker_spec.is_none() {
         cloud_server(service, key, context)
     } else if is_agent {

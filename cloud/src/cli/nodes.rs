@@ -1,4 +1,4 @@
-//! The flags of `trust`.
+//! The flags of `trust` and `revoke`.
 
 use clap::Args;
 use neptune_wire::{KeyPin, NodeName};
@@ -11,18 +11,21 @@ pub struct Trust {
     /// Name of the node.
     #[arg(value_name = "NODE")]
     pub node: NodeName,
-    /// Pin of the key, as `neptune-edge doctor` shows it on the node. Default: the key that waits.
+    /// Pin of the key, as `neptune-edge doctor` shows it on the node. Default: the key that waits,
+    /// or the one that the controller saw first.
     #[arg(long, value_name = "PIN", env = "NEPTUNE_PIN", value_parser = key_pin)]
     pub pin: Option<KeyPin>,
-    /// Namespace of the controller.
-    #[arg(
-        short,
-        long,
-        value_name = "NAME",
-        env = "NEPTUNE_NAMESPACE",
-        default_value = "neptune-system"
-    )]
-    pub namespace: String,
+    /// Kubeconfig and context of the API server.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
+}
+
+/// The flags of `revoke`.
+#[derive(Debug, Args)]
+pub struct Revoke {
+    /// Name of the node.
+    #[arg(value_name = "NODE")]
+    pub node: NodeName,
     /// Kubeconfig and context of the API server.
     #[command(flatten)]
     pub cluster: ClusterFlags,

@@ -1,0 +1,6 @@
+//! What the controller keeps about nodes in their `EdgeNodes`: the keys that are used, and what the
+//! agents report. Pure.
+
+pub mod keys;
+pub mod migration;
+pub mod status;
