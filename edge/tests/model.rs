@@ -18,6 +18,7 @@ use harness::{
     Agent, Broker, BusyboxImage, Cloud, FileServer, IDLE, MqttClient, WorkerClient, docker,
     eventually, login_of, service, unique,
 };
+use jiff::Zoned;
 use neptune_wire::{
     ModelReload, NodeReport, PeerRoster, Phase, PresenceState, StatusReport, Topic, TopicPrefix,
     WorkerReason, decode,
@@ -62,6 +63,44 @@ async fn observe(agent: &Agent, topic: &Topic) -> MqttClient {
     let (user, password) = login_of(&agent.observer_url());
     let filter = topic.under(&TopicPrefix::default());
     MqttClient::connect_as(agent.local_port, Some((&user, &password)), &[&filter]).await
+}
+
+/// A window that opens in about half a day: the local time at which it does, and the flag's value.
+#[expect(clippy::disallowed_methods, reason = "the agent reads the clock too")]
+fn distant_window() -> (String, String) {
+    let hour = (Zoned::now().hour() + 12) % 24;
+    (format!("{hour:02}:00"), format!("{hour:02}:00-{hour:02}:30"))
+}
+
+#[tokio::test]
+async fn only_what_a_worker_needs_to_start_is_downloaded_outside_of_the_window() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
+    let mut agent = Agent::new(&broker.url());
+    let (opens, window) = distant_window();
+    agent.extra = vec!["--download-window".into(), window];
+    agent.start();
+    let cloud = Cloud::connect(&agent);
+    let files = FileServer::serve(b"hello").await;
+    cloud.insert(MODEL, &model(&files, HELLO));
+    let waits = |report: &StatusReport| {
+        report.model.as_ref().is_some_and(|model| {
+            model.state == PresenceState::Downloading
+                && model.reason == Some(WorkerReason::DownloadWindow)
+                && model.message.contains(&opens)
+        })
+    };
+    cloud.status(MODEL, "waiting for the window", waits).await;
+    cloud.insert(SERVICE, &service(&unique("w"), &image.0, IDLE));
+    cloud.status(MODEL, "present", is(PresenceState::Present)).await;
+    cloud.status(SERVICE, "running", runs).await;
+
+    files.change(b"hello, world");
+    cloud.insert(MODEL, &model(&files, WORLD));
+    cloud.status(MODEL, "waiting for the window", waits).await;
+    let waits = |report: &StatusReport| {
+        runs(report) && report.workers.iter().any(|worker| worker.message.contains(&opens))
+    };
+    cloud.status(SERVICE, "running with the previous version", waits).await;
 }
 
 #[tokio::test]

@@ -6,7 +6,8 @@ use ipnet::IpNet;
 use neptune_sources::redacted;
 use reqwest::Url;
 
-/// An HTTP proxy, and the hosts that are reached without it. Its `Debug` output contains no password.
+/// An HTTP proxy, and the hosts that are reached without it. Its `Debug` output contains no
+/// password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DownloadProxy {
     url: Url,

@@ -38,9 +38,9 @@ reported! {
         DiskFull, AggregatorUnreachable, NodeNotTrusted
     } else TrainingFailed;
     DatasetReason {
-        Counting, DatasetDownloading, DownloadWindow, DatasetUnavailable, DataUrlInvalid, UnknownFormat,
-        DatasetOptionInvalid, PathMissing, PermissionDenied, OutsideAllowedDirectories,
-        WrongKindOfPath, DatasetUnreadable, DataMalformed
+        Counting, DatasetDownloading, DownloadWindow, DatasetUnavailable, DataUrlInvalid,
+        UnknownFormat, DatasetOptionInvalid, PathMissing, PermissionDenied,
+        OutsideAllowedDirectories, WrongKindOfPath, DatasetUnreadable, DataMalformed
     } else DatasetNotCounted;
 }
 

@@ -24,8 +24,8 @@ pub struct NodeInUse<'a> {
 
 /// The sources without which a worker, a model server or a training task cannot run.
 ///
-/// The others wait: updates of what runs with an earlier version, models that are only placed on the
-/// node, and datasets that are only counted.
+/// The others wait: updates of what runs with an earlier version, models that are only placed on
+/// the node, and datasets that are only counted.
 pub fn urgent_sources(desired: &Desired, node: &NodeInUse<'_>) -> BTreeSet<ArtifactSource> {
     let waiting = || desired.workers.values().filter(|worker| !(node.is_running)(worker));
     let models = waiting().filter_map(|worker| model(desired, node, worker.model.as_ref()?));
@@ -53,7 +53,8 @@ fn dataset(desired: &Desired, node: &NodeInUse<'_>, key: &ObjectKey) -> Option<A
     }
 }
 
-/// The versions that a server runs or returns to, and its target if no version has passed its trial.
+/// The versions that a server runs or returns to, and its target if no version has passed its
+/// trial.
 fn server(desired: &Desired, node: &NodeInUse<'_>, key: &ObjectKey) -> Vec<ArtifactSource> {
     let rollout = node.rollouts.get(key);
     let has_good = rollout.is_some_and(|rollout| rollout.last_good.is_some());
