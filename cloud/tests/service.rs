@@ -15,8 +15,8 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::Service};
 use kube::{ResourceExt as _, api::PostParams};
 use neptune_api::JointInferenceService;
 use neptune_wire::{
-    AgentInstance, Counters, DepartedTotals, Replica, Resource, Role, Sync, Topic, WorkerReason,
-    WorkerState, encode, replica::ReplicaChange,
+    AgentInstance, Counters, DepartedTotals, ObjectContent, Replica, Resource, Role, Sync, Topic,
+    WorkerReason, WorkerState, encode, replica::ReplicaChange,
 };
 use serde_json::json;
 
@@ -160,6 +160,69 @@ async fn edge_worker_on_all_matching_nodes_is_counted_on_each() {
         rows.map(|row| (&*row.node, &*row.state)).eq([("edge0", "Running"), ("edge1", "Running")])
     };
     harness.until(SERVICE, "a row per node", rows).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_node_gets_its_values_and_a_node_without_the_label_keeps_its_task() {
+    let harness = Harness::start().await;
+    harness.models().await;
+    let labels =
+        |line: &str| json!({"node-role.kubernetes.io/edge": "", "area": "n", "line": line});
+    harness.node("edge0", labels("7")).await;
+    let without = json!({"node-role.kubernetes.io/edge": "", "area": "n"});
+    harness.node("edge1", without.clone()).await;
+    let mut first = Agent::connect(&harness, "edge0", "a", 1).await;
+    let mut second = Agent::connect(&harness, "edge1", "b", 1).await;
+    let mut sample = sample();
+    let edge = &mut sample.spec.edge_worker;
+    (edge.node_name, edge.placement) = (None, Some(neptune_api::Placement::All));
+    edge.node_selector = [("area".to_owned(), "n".to_owned())].into();
+    let env = json!([
+        {"name": "CAMERA", "value": "rtsp://$(NODE_NAME)/1"},
+        {"name": "LINE", "valueFrom": {"nodeLabel": "line"}},
+    ]);
+    edge.worker_spec.as_mut().unwrap().env = serde_json::from_value(env).unwrap();
+    harness.apply(sample).await;
+    let values = |task: &ObjectContent| {
+        let env = worker(task, Role::Edge).program.env;
+        (env["CAMERA"].clone(), env["LINE"].clone())
+    };
+    let task = first.task().await;
+    assert_eq!(values(&task), ("rtsp://edge0/1".to_owned(), "7".to_owned()));
+    first.report_running(&task, Some((10, 1)));
+    let row = |node: &str, state: &str, text: &str| {
+        let (node, state, text) = (node.to_owned(), state.to_owned(), text.to_owned());
+        move |service: &JointInferenceService| {
+            let mut rows = service.status.iter().flat_map(|status| &status.edge_workers);
+            rows.any(|row| {
+                let message = row.message.as_deref().unwrap_or_default();
+                row.node == node && row.state == state && message.contains(&text)
+            })
+        }
+    };
+    let missing = "label line is not set on node edge1 (kubectl label";
+    harness.until(SERVICE, "the missing label", row("edge1", "Pending", missing)).await;
+    assert!(second.replica.objects().is_empty(), "nothing runs without its value");
+
+    harness.node("edge1", labels("8")).await;
+    let task = second.task().await;
+    assert_eq!(values(&task), ("rtsp://edge1/1".to_owned(), "8".to_owned()));
+    second.report_running(&task, Some((5, 0)));
+    harness.until(SERVICE, "both", row("edge1", "Running", "")).await;
+    // The label is removed: the node keeps what it has, and the others notice nothing.
+    harness.node("edge1", without).await;
+    harness.until(SERVICE, "the removed label", row("edge1", "Pending", missing)).await;
+    assert_eq!(values(&second.task().await), values(&task));
+    let before = first.replica.objects()[&key()].revision;
+    harness.node("edge1", labels("9")).await;
+    let is_new = |replica: &Replica| {
+        let object = replica.objects().get(&key());
+        object.is_some_and(|object| values(&object.content).1 == "9")
+    };
+    second.until("the new value", is_new).await;
+    first.sync();
+    first.task().await;
+    assert_eq!(first.replica.objects()[&key()].revision, before, "its task is unchanged");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,10 @@ use neptune_api::{EnvironmentVariable, KeyValue, ValueSource, WorkerParameter, W
 use neptune_wire::NodeName;
 
 use crate::{
-    finding::Finding, kubernetes::labels::Labels, reason::Reason, worker::environment::environment,
+    finding::Finding,
+    kubernetes::{labels::Labels, node_view::NodeSource},
+    reason::Reason,
+    worker::environment::environment,
 };
 
 /// Maximum number of parameters and variables of a worker that differ per node.
@@ -131,10 +134,14 @@ impl NodeValues {
 }
 
 impl MissingLabel {
-    /// What is wrong on this node, and the remedy. `resource` is where the label may be set.
-    pub fn message(&self, node: &NodeName, resource: &str) -> String {
+    /// What is wrong on this node, and the remedy. `source` is what can have the label.
+    pub fn finding(&self, node: &NodeName, source: Option<NodeSource>) -> Finding {
+        let resource = if source == Some(NodeSource::Node) { "node" } else { "edgenode" };
         let key = &self.key;
-        format!("label {key} is not set on node {node} (kubectl label {resource} {node} {key}=...)")
+        let message = format!(
+            "label {key} is not set on node {node} (kubectl label {resource} {node} {key}=...)"
+        );
+        Finding::new(Reason::NodeValueMissing, message)
     }
 }
 
@@ -211,10 +218,16 @@ mod tests {
         let b = on("shop-2", &[("line", "8")]).unwrap();
         assert_eq!((&*b["CAMERA"], &*b["LINE"], b.get("ZONE")), ("rtsp://shop-2", "8", None));
         let missing = on("shop-3", &[]).unwrap_err();
-        assert_eq!(
-            missing.message(&"shop-3".parse().unwrap(), "edgenode"),
-            "label line is not set on node shop-3 (kubectl label edgenode shop-3 line=...)"
-        );
+        for (source, resource) in [
+            (Some(NodeSource::Node), "node"),
+            (Some(NodeSource::Both), "edgenode"),
+            (Some(NodeSource::EdgeNode), "edgenode"),
+        ] {
+            let finding = missing.finding(&"shop-3".parse().unwrap(), source);
+            let command = format!("kubectl label {resource} shop-3 line=...");
+            let expected = format!("label line is not set on node shop-3 ({command})");
+            assert_eq!((finding.reason, finding.message), (Reason::NodeValueMissing, expected));
+        }
     }
 
     #[test]

@@ -36,6 +36,14 @@ impl ObservedWorker {
     pub fn is_active(&self) -> bool {
         matches!(self, Self::Running | Self::Updating(_) | Self::Degraded(_))
     }
+
+    /// The node lacks a label of which the worker needs the value, and keeps what it runs. An offline
+    /// node cannot run anything else anyway.
+    pub fn without_label(&mut self, missing: Finding) {
+        if !matches!(self, Self::Offline(_)) {
+            *self = Self::Waiting(missing);
+        }
+    }
 }
 
 /// What is observed of a service.
