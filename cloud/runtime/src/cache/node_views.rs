@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures::channel::mpsc::UnboundedSender;
-use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use k8s_openapi::api::core::v1::{Node, NodeStatus, ObjectReference};
 use kube::{
     Api, Client, Resource as _, ResourceExt,
     runtime::{
@@ -201,12 +201,145 @@ impl NodeViews {
     }
 }
 
-/// Drops the parts of a Node that nobody reads and that are large.
+/// Drops the parts of a Node that nobody reads: most of its bytes.
 fn drop_unused(node: &mut Node) {
-    node.spec = None;
-    if let Some(status) = &mut node.status {
-        status.images = None;
-        status.volumes_in_use = None;
-        status.volumes_attached = None;
+    (node.spec, node.metadata.annotations) = (None, None);
+    if let Some(status) = node.status.take() {
+        let mut conditions = status.conditions;
+        if let Some(conditions) = &mut conditions {
+            conditions.retain(|condition| condition.type_ == "Ready");
+        }
+        let addresses = status.addresses;
+        node.status = Some(NodeStatus { addresses, conditions, ..NodeStatus::default() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use kube::runtime::reflector::store::Writer;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cache::listing::Listing;
+
+    struct Cluster {
+        nodes: Writer<Node>,
+        edge_nodes: Writer<EdgeNode>,
+        views: NodeViews,
+    }
+
+    impl Cluster {
+        fn new() -> Self {
+            let (nodes, edge_nodes) = (Writer::<Node>::default(), Writer::<EdgeNode>::default());
+            let (_listed, listing) = tokio::sync::watch::channel(Listing::default());
+            let views = NodeViews {
+                nodes: IndexedStore::new(nodes.as_reader(), listing.clone()),
+                edge_nodes: IndexedStore::new(edge_nodes.as_reader(), listing),
+                views: Arc::default(),
+                visits: Visits::default(),
+            };
+            Self { nodes, edge_nodes, views }
+        }
+
+        fn node(&mut self, name: &str, labels: &Value) {
+            let node = object(json!({"metadata": {"name": name, "labels": labels}}));
+            self.nodes.apply_watcher_event(&watcher::Event::Apply(node));
+            self.views.update(Some(name.to_owned()));
+        }
+
+        fn edge_node(&mut self, name: &str, labels: &Value, spec: &Value) {
+            let edge_node = object(json!({
+                "apiVersion": "neptune.io/v1alpha1", "kind": "EdgeNode", "spec": spec,
+                "metadata": {"name": name, "labels": labels},
+            }));
+            self.edge_nodes.apply_watcher_event(&watcher::Event::Apply(edge_node));
+            self.views.update(Some(name.to_owned()));
+        }
+
+        /// The names of the nodes with these labels, and how many nodes were visited for that.
+        fn matching(&self, labels: &[(&str, &str)]) -> (Vec<String>, usize) {
+            let before = self.views.visited();
+            let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+            let nodes = self.views.matching(&labels.collect());
+            let names = nodes.iter().map(|node| node.name.to_string()).collect();
+            (names, self.views.visited() - before)
+        }
+    }
+
+    fn object<K: DeserializeOwned>(object: Value) -> K {
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn nodes_are_selected_by_the_labels_of_both_objects_through_the_rarest() {
+        let mut cluster = Cluster::new();
+        for n in 0..30 {
+            let labels = json!({"edge": "yes", "site": (n % 10).to_string()});
+            cluster.node(&format!("edge{n:02}"), &labels);
+        }
+        let site = [("edge", "yes"), ("site", "7")];
+        let of_site = names(&["edge07", "edge17", "edge27"]);
+        assert_eq!(cluster.matching(&site), (of_site, 3));
+        assert_eq!(cluster.matching(&[]), (Vec::new(), 0), "no labels select nothing");
+        cluster.edge_node("edge07", &json!({"site": "8"}), &json!({}));
+        cluster.edge_node("shop", &json!({"site": "7", "edge": "yes"}), &json!({}));
+        assert_eq!(cluster.matching(&site).0, names(&["edge17", "edge27", "shop"]));
+    }
+
+    #[test]
+    fn revoked_node_does_not_exist_and_has_its_keys() {
+        let mut cluster = Cluster::new();
+        cluster.node("edge0", &json!({"edge": "yes"}));
+        assert_eq!(cluster.views.keys("edge0"), None);
+        let spec = json!({"revoked": true, "trustedKey": "sha256:1"});
+        cluster.edge_node("edge0", &json!({}), &spec);
+        assert!(cluster.views.get("edge0").is_none() && cluster.views.is_revoked("edge0"));
+        assert_eq!(cluster.matching(&[("edge", "yes")]).0, [""; 0]);
+        assert!(cluster.views.keys("edge0").unwrap().trusted.is_some());
+        cluster.edge_node("edge0", &json!({}), &json!({}));
+        assert!(cluster.views.get("edge0").is_some() && !cluster.views.is_revoked("edge0"));
+    }
+
+    #[test]
+    fn list_without_a_node_forgets_it() {
+        let mut cluster = Cluster::new();
+        cluster.node("edge0", &json!({"edge": "yes"}));
+        cluster.node("edge1", &json!({"edge": "yes"}));
+        cluster.nodes.apply_watcher_event(&watcher::Event::Init);
+        let node = object(json!({"metadata": {"name": "edge1", "labels": {"edge": "yes"}}}));
+        cluster.nodes.apply_watcher_event(&watcher::Event::InitApply(node));
+        cluster.nodes.apply_watcher_event(&watcher::Event::InitDone);
+        cluster.views.update(None);
+        assert_eq!(cluster.views.names(), ["edge1".to_owned()].into());
+        assert_eq!(cluster.matching(&[("edge", "yes")]).0, names(&["edge1"]));
+    }
+
+    #[test]
+    fn cached_node_has_only_what_views_need() {
+        let mut node: Node = object(json!({
+            "metadata": {"name": "edge0", "labels": {"a": "b"}, "annotations": {"c": "d"}},
+            "spec": {"podCIDR": "10.0.0.0/24"},
+            "status": {
+                "images": [{"names": ["a"]}],
+                "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+                "conditions": [{"type": "DiskPressure", "status": "False"},
+                    {"type": "Ready", "status": "False"}],
+            },
+        }));
+        let view = NodeView::new("edge0", Some(&node), None);
+        drop_unused(&mut node);
+        assert_eq!(NodeView::new("edge0", Some(&node), None), view);
+        let kept = serde_json::to_string(&node).unwrap();
+        assert!(
+            ["podCIDR", "images", "DiskPressure", "annotations"]
+                .iter()
+                .all(|it| !kept.contains(it))
+        );
     }
 }

@@ -34,6 +34,9 @@ use crate::{
 /// The pause between two writes: at most 35 per second, which are 64 KiB.
 const PAUSE: Duration = Duration::from_millis(28);
 
+/// The size of an `EdgeNode` that a write is charged for.
+const BYTES: usize = 1800;
+
 /// The pause after a write that was refused because the object changed, or while other writes
 /// precede it.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -149,16 +152,16 @@ impl Writer<'_> {
     /// Writes the next status that is due. Returns whether there was one.
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     async fn write_next(&mut self) -> bool {
-        let Some(node) = self.pace.pop(Instant::now()) else { return false };
+        let Some((node, kind)) = self.pace.pop(Instant::now()) else { return false };
+        if kind == Difference::Rest && !self.context.take_spare_write(BYTES) {
+            self.pace.defer_rest(Instant::now() + AGAIN);
+            self.pace.defer(&node, Instant::now());
+            return false;
+        }
         let Some(desired) = self.desired(&node) else {
             self.pace.observe(&node, None, Instant::now());
             return false;
         };
-        let bytes = serde_json::to_string(&desired.next).map_or(0, |text| text.len());
-        if desired.difference == Difference::Rest && !self.context.take_spare_write(bytes) {
-            self.pace.defer(&node, Instant::now() + AGAIN);
-            return false;
-        }
         match self.write(&node, &desired).await {
             Ok(()) => {
                 self.is_failing = false;

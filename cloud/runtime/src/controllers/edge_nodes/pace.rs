@@ -24,12 +24,18 @@ const KEYS_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct StatusPace {
     waiting: HashMap<NodeName, Waiting>,
-    due: BTreeSet<(Instant, NodeName)>,
+    /// The nodes whose keys changed, by the time at which they may be written.
+    keys: BTreeSet<(Instant, NodeName)>,
+    /// The nodes of which only the rest changed, likewise.
+    rest: BTreeSet<(Instant, NodeName)>,
+    /// Until when other writes precede those without keys.
+    rest_after: Option<Instant>,
     written: HashMap<NodeName, Instant>,
 }
 
 #[derive(Debug)]
 struct Waiting {
+    kind: Difference,
     status: EdgeNodeStatus,
     since: Instant,
     due: Instant,
@@ -54,30 +60,51 @@ impl StatusPace {
         };
         let next_write = self.written.get(node).map(|written| *written + interval);
         let due = next_write.map_or(since + lasts, |at| at.max(since + lasts));
-        self.due.insert((due, node.clone()));
-        self.waiting.insert(node.clone(), Waiting { status, since, due });
+        self.line(kind).insert((due, node.clone()));
+        self.waiting.insert(node.clone(), Waiting { kind, status, since, due });
     }
 
-    /// Returns a node whose status is due. It waits until [`StatusPace::written`],
+    /// Returns a node whose status is due, keys first. It waits until [`StatusPace::written`],
     /// [`StatusPace::defer`] or the next observation.
-    pub fn pop(&mut self, now: Instant) -> Option<NodeName> {
-        if self.next_due()? > now {
+    pub fn pop(&mut self, now: Instant) -> Option<(NodeName, Difference)> {
+        let is_due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
+        let kind = if is_due(first(&self.keys)) {
+            Difference::Keys
+        } else if is_due(self.first_rest()) {
+            Difference::Rest
+        } else {
             return None;
-        }
-        self.due.pop_first().map(|(_, node)| node)
+        };
+        self.line(kind).pop_first().map(|(_, node)| (node, kind))
     }
 
     /// When the next status is due.
     pub fn next_due(&self) -> Option<Instant> {
-        self.due.first().map(|(due, _)| *due)
+        first(&self.keys).into_iter().chain(self.first_rest()).min()
     }
 
     /// The status of a node cannot be written before this time.
     pub fn defer(&mut self, node: &NodeName, until: Instant) {
-        if let Some(waiting) = self.waiting.get_mut(node) {
-            self.due.remove(&(waiting.due, node.clone()));
-            waiting.due = until;
-            self.due.insert((until, node.clone()));
+        if let Some(waiting) = self.remove(node) {
+            self.line(waiting.kind).insert((until, node.clone()));
+            self.waiting.insert(node.clone(), Waiting { due: until, ..waiting });
+        }
+    }
+
+    /// Until this time, only keys are written.
+    pub fn defer_rest(&mut self, until: Instant) {
+        self.rest_after = Some(until);
+    }
+
+    fn first_rest(&self) -> Option<Instant> {
+        let due = first(&self.rest)?;
+        Some(self.rest_after.map_or(due, |after| after.max(due)))
+    }
+
+    fn line(&mut self, kind: Difference) -> &mut BTreeSet<(Instant, NodeName)> {
+        match kind {
+            Difference::Keys => &mut self.keys,
+            Difference::Rest => &mut self.rest,
         }
     }
 
@@ -90,9 +117,13 @@ impl StatusPace {
 
     fn remove(&mut self, node: &NodeName) -> Option<Waiting> {
         let waiting = self.waiting.remove(node)?;
-        self.due.remove(&(waiting.due, node.clone()));
+        self.line(waiting.kind).remove(&(waiting.due, node.clone()));
         Some(waiting)
     }
+}
+
+fn first(line: &BTreeSet<(Instant, NodeName)>) -> Option<Instant> {
+    line.first().map(|(due, _)| *due)
 }
 
 #[cfg(test)]
@@ -120,7 +151,7 @@ mod tests {
         pace.observe(&node(), Some(rest(false)), start);
         pace.observe(&node(), Some(rest(false)), start + 9 * SECOND);
         assert_eq!(pace.pop(start + 9 * SECOND), None);
-        assert_eq!(pace.pop(start + 10 * SECOND), Some(node()));
+        assert_eq!(pace.pop(start + 10 * SECOND), Some((node(), Difference::Rest)));
         pace.observe(&node(), Some(rest(false)), start);
         pace.observe(&node(), None, start + 9 * SECOND);
         assert_eq!(pace.next_due(), None);
@@ -144,19 +175,32 @@ mod tests {
         assert_eq!(pace.next_due(), Some(start + SECOND));
         let mut other = StatusPace::default();
         other.observe(&node(), Some((Difference::Keys, status(true))), start);
-        assert_eq!(other.pop(start), Some(node()));
+        assert_eq!(other.pop(start), Some((node(), Difference::Keys)));
+    }
+
+    #[test]
+    fn keys_do_not_wait_for_the_rest() {
+        let (mut pace, start) = (StatusPace::default(), Instant::now());
+        let other: NodeName = "edge1".parse().unwrap();
+        pace.observe(&other, Some(rest(false)), start);
+        let now = start + 20 * SECOND;
+        pace.observe(&node(), Some((Difference::Keys, status(true))), now);
+        assert_eq!(pace.pop(now), Some((node(), Difference::Keys)));
+        pace.defer_rest(now + SECOND);
+        assert_eq!((pace.pop(now), pace.next_due()), (None, Some(now + SECOND)));
+        assert_eq!(pace.pop(now + SECOND), Some((other, Difference::Rest)));
     }
 
     #[test]
     fn deferred_status_stays_and_a_written_one_goes() {
         let (mut pace, start) = (StatusPace::default(), Instant::now());
         pace.observe(&node(), Some((Difference::Keys, status(true))), start);
-        assert_eq!(pace.pop(start), Some(node()));
+        assert_eq!(pace.pop(start), Some((node(), Difference::Keys)));
         pace.defer(&node(), start + SECOND);
         assert_eq!((pace.pop(start), pace.next_due()), (None, Some(start + SECOND)));
         pace.written(&node(), start);
         assert_eq!(pace.next_due(), None);
-        assert!(pace.waiting.is_empty() && pace.due.is_empty());
+        assert!(pace.waiting.is_empty() && pace.keys.is_empty());
         pace.written(&"edge1".parse().unwrap(), start + 2 * INTERVAL);
         assert_eq!(pace.written.len(), 1, "an old time is forgotten");
     }
