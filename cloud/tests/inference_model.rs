@@ -123,10 +123,7 @@ async fn sample_model_is_served_switched_rolled_back_and_deleted() {
     let uid = model.uid().unwrap();
     let waiting = status(&harness, "NodeNotFound", |s| ready(s) == "False NodeNotFound").await;
     assert!(is(&waiting, TransitionStatus::Pending));
-    assert!(
-        condition(&waiting, "Degraded").1.contains("add the node to the cluster"),
-        "{waiting:?}"
-    );
+    assert!(condition(&waiting, "Degraded").1.contains("create the EdgeNode"), "{waiting:?}");
 
     harness.node(NODE, edge()).await;
     harness.node_address(NODE, "192.0.2.7").await;
