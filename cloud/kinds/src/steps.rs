@@ -128,7 +128,7 @@ pub struct ObjectPlan {
     pub generations: Generations,
     /// What nodes retain instead, while the requirements cannot be planned.
     pub retained: Option<Retained>,
-    /// What nodes keep as it is for now, besides the requirements: these nodes have none.
+    /// What nodes keep unchanged. The plan has no requirements for these nodes.
     pub kept: Retained,
     /// The Deployment and the Service; `None` if no workload runs in the cluster.
     pub objects: Option<KubernetesObjects>,
