@@ -28,8 +28,9 @@ impl Manifest {
     }
 }
 
-/// The kinds of the definitions in `crds`: the collection of each kind and group.
-pub struct Kinds(BTreeMap<(String, String), String>);
+/// The kinds of the definitions in `crds`: the collection of each kind and group, and whether it is in
+/// a namespace.
+pub struct Kinds(BTreeMap<(String, String), (String, bool)>);
 
 impl Kinds {
     pub fn new(definitions: &[Value]) -> Self {
@@ -37,10 +38,11 @@ impl Kinds {
         let own = definitions.iter().map(|definition| {
             let spec = &definition["spec"];
             let key = (text(&spec["group"]), text(&spec["names"]["kind"]));
-            (key, text(&spec["names"]["plural"]))
+            (key, (text(&spec["names"]["plural"]), spec["scope"] == "Namespaced"))
         });
-        let group = "apiextensions.k8s.io".to_owned();
-        let definition = ((group, "CustomResourceDefinition".to_owned()), String::new());
+        let (group, kind) = ("apiextensions.k8s.io", "CustomResourceDefinition");
+        let definition = ("customresourcedefinitions".to_owned(), false);
+        let definition = ((group.to_owned(), kind.to_owned()), definition);
         Self(own.chain([definition]).collect())
     }
 
@@ -49,9 +51,9 @@ impl Kinds {
         let version = object["apiVersion"].as_str()?;
         let (group, _) = version.split_once('/')?;
         let key = (group.to_owned(), object["kind"].as_str()?.to_owned());
-        let plural = self.0.get(&key)?;
-        if plural.is_empty() {
-            return Some(format!("/apis/{version}/customresourcedefinitions"));
+        let (plural, is_namespaced) = self.0.get(&key)?;
+        if !is_namespaced {
+            return Some(format!("/apis/{version}/{plural}"));
         }
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
         Some(format!("/apis/{version}/namespaces/{namespace}/{plural}"))
