@@ -327,10 +327,12 @@ impl Drop for Fleet {
             node.agent.kill();
             docker::remove_node_containers(&node.name);
         }
-        // An external cluster outlives the test.
-        let nodes = self.nodes.iter().map(|node| ("node", &node.name));
-        for (kind, name) in std::iter::once(("namespace", &self.namespace)).chain(nodes) {
-            let args = ["delete", kind, name, "--wait=false", "--ignore-not-found"];
+        // An external cluster outlives the test. A controller creates the EdgeNode of a Node.
+        let objects =
+            |node: &FleetNode| [("node", node.name.clone()), ("edgenode", node.name.clone())];
+        let nodes = self.nodes.iter().flat_map(objects);
+        for (kind, name) in std::iter::once(("namespace", self.namespace.clone())).chain(nodes) {
+            let args = ["delete", kind, &name, "--wait=false", "--ignore-not-found"];
             let _ = self.cluster.kubectl_command().args(args).output();
         }
     }
