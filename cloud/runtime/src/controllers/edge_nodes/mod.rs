@@ -31,7 +31,7 @@ use crate::{
     kubernetes::edge_node_writes::{create, patch_status},
 };
 
-/// The pause between two writes: at most 35 per second, which are 64 KiB.
+/// The pause after each write: at most 35 per second, which are 64 KiB. A new `EdgeNode` is two.
 const PAUSE: Duration = Duration::from_millis(28);
 
 /// The size of an `EdgeNode` that a write is charged for.
@@ -51,8 +51,9 @@ pub async fn write_edge_nodes(context: &Context, namespace: &str) {
         Writer { context, pace: StatusPace::default(), is_failing: false, awaits_settling: true };
     loop {
         writer.observe_changed();
-        if writer.write_next().await {
-            tokio::time::sleep(PAUSE).await;
+        let count = writer.write_next().await;
+        if count > 0 {
+            tokio::time::sleep(PAUSE * count).await;
         } else {
             tokio::select! {
                 () = context.key_reports().notified() => {}
@@ -149,19 +150,20 @@ impl Writer<'_> {
         Some(Desired { object, difference, previous, next, key_change })
     }
 
-    /// Writes the next status that is due. Returns whether there was one.
+    /// Writes the next status that is due. Returns the number of writes; 0 if none is due.
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
-    async fn write_next(&mut self) -> bool {
-        let Some((node, kind)) = self.pace.pop(Instant::now()) else { return false };
+    async fn write_next(&mut self) -> u32 {
+        let Some((node, kind)) = self.pace.pop(Instant::now()) else { return 0 };
         if kind == Difference::Rest && !self.context.take_spare_write(BYTES) {
             self.pace.defer_rest(Instant::now() + AGAIN);
             self.pace.defer(&node, Instant::now());
-            return false;
+            return 0;
         }
         let Some(desired) = self.desired(&node) else {
             self.pace.observe(&node, None, Instant::now());
-            return false;
+            return 0;
         };
+        let count = if desired.object.is_some() { 1 } else { 2 };
         match self.write(&node, &desired).await {
             Ok(()) => {
                 self.is_failing = false;
@@ -179,7 +181,7 @@ impl Writer<'_> {
                 self.pace.defer(&node, Instant::now() + RETRY);
             }
         }
-        true
+        count
     }
 
     async fn write(&self, node: &NodeName, desired: &Desired) -> Result<(), Error> {
