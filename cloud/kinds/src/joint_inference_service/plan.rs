@@ -50,15 +50,19 @@ pub fn plan(
     let mut kept = Retained::new();
     let edge = edge_worker(service, valid);
     for node in valid.edge_nodes.iter().filter(|node| is_listed(service, node)) {
-        let mut planned = edge.clone();
-        match valid.node_values.get(node) {
+        let env = match valid.node_values.get(node) {
             Some(Err(_)) => {
                 kept.insert(node.clone(), own_keys(service, &valid.key));
                 continue;
             }
-            Some(Ok(env)) => planned.0.program.env.extend(env.clone()),
-            None => {}
-        }
+            values => values.and_then(|values| values.as_ref().ok()),
+        };
+        let mut planned = edge.clone();
+        planned
+            .0
+            .program
+            .env
+            .extend(env.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
         tasks.entry(node.clone()).or_default().push(planned);
     }
     let replan_after = valid.selection.as_ref().and_then(|selection| selection.replan_after);
@@ -285,6 +289,7 @@ mod tests {
         let camera = serde_json::json!([
             {"name": "CAMERA", "value": "rtsp://$(NODE_NAME)/"},
             {"name": "LINE", "valueFrom": {"nodeLabel": "line"}},
+            {"name": "ZONE", "valueFrom": {"nodeLabel": "zone", "optional": true}},
         ]);
         let program = service.spec.edge_worker.worker_spec.as_mut().unwrap();
         program.env = serde_json::from_value(camera).unwrap();
@@ -298,6 +303,7 @@ mod tests {
             let env = &task(&plan, node).workers[0].program.env;
             assert_eq!((&*env["CAMERA"], &*env["LINE"]), (&*format!("rtsp://{node}/"), line));
             assert_eq!(env["SERVICE_NAME"], "helmet-detection-demo");
+            assert_eq!((env["NMS_THRESHOLD"].as_str(), env.get("ZONE")), ("0.6", None));
         }
         let e3 = "e3".parse().unwrap();
         assert!(!plan.requirements.contains_key(&e3));

@@ -78,7 +78,11 @@ pub fn resolve_worker(
     }
     let ((model, source), (image, command)) = (model?, image_and_command?);
     let (args, scripts) = args_and_scripts(spec.worker, &command);
-    let program = ContainerProgram { image, command, args, ..common };
+    let mut program = ContainerProgram { image, command, args, ..common };
+    if node_values.is_some() {
+        // Each node has its own.
+        program.env.clear();
+    }
     Some(ResolvedWorker { name: name?, model, source, program, node_values, scripts })
 }
 
