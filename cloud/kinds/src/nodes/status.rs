@@ -8,6 +8,7 @@ use neptune_api::{EdgeNodeCapacity, EdgeNodeProblem, EdgeNodeStatus};
 use neptune_wire::{Capacity, KeyPin, NodeProblem, NodeReport};
 
 use super::keys::NodeKey;
+use crate::kubernetes::conditions::condition_with_reason;
 
 /// The maximum number of problems in a status.
 const MAX_PROBLEMS: usize = 8;
@@ -73,8 +74,7 @@ pub fn next_status(
     now: Timestamp,
 ) -> EdgeNodeStatus {
     let mut next = previous.clone();
-    let online = observed.online.filter(|_| !observed.is_revoked);
-    let online = if observed.is_revoked { Some(false) } else { online };
+    let online = if observed.is_revoked { Some(false) } else { observed.online };
     if let Some(online) = online
         && previous.online != Some(online)
     {
@@ -100,18 +100,8 @@ pub fn next_status(
     (next.trusted_key, next.reported_key) = (pin(&observed.seen), pin(&observed.waiting));
     let ready = ready(&next, observed.is_revoked);
     let key = key_trusted(&observed.key, previous);
-    let condition = |type_: &str, (status, reason, message): (&str, String, String)| {
-        let before = previous.conditions.iter().find(|condition| condition.type_ == type_);
-        let since = before.filter(|before| before.status == status);
-        Condition {
-            type_: type_.to_owned(),
-            status: status.to_owned(),
-            reason,
-            message,
-            last_transition_time: since.map_or(Time(now), |it| it.last_transition_time.clone()),
-            observed_generation: generation,
-        }
-    };
+    let condition =
+        |type_, state| condition_with_reason(&previous.conditions, type_, state, generation, now);
     next.conditions = vec![condition("Ready", ready)];
     next.conditions.extend(key.map(|key| condition("KeyTrusted", key)));
     next
