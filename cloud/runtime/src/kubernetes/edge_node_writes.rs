@@ -23,8 +23,7 @@ pub async fn get(client: &Client, node: &NodeName) -> Result<Option<EdgeNode>, E
 /// Creates the `EdgeNode` of a node.
 ///
 /// # Errors
-/// The API server rejects the request, with [`neptune_cloud_kinds::error_class::Class::Conflict`] if the `EdgeNode`
-/// exists.
+/// The API server rejects the request, with the class `Conflict` if the `EdgeNode` exists.
 pub async fn create(
     client: &Client,
     node: &NodeName,
@@ -39,8 +38,7 @@ pub async fn create(
 /// Changes these fields of the spec, if the `EdgeNode` still has this resource version.
 ///
 /// # Errors
-/// The API server rejects the request, with [`neptune_cloud_kinds::error_class::Class::Conflict`] if the `EdgeNode`
-/// changed meanwhile.
+/// The API server rejects the request, with the class `Conflict` if the `EdgeNode` changed meanwhile.
 pub async fn patch_spec(
     client: &Client,
     node: &NodeName,
@@ -57,8 +55,7 @@ pub async fn patch_spec(
 /// stands for any.
 ///
 /// # Errors
-/// The API server rejects the request, with [`neptune_cloud_kinds::error_class::Class::Conflict`] if the `EdgeNode`
-/// changed meanwhile.
+/// The API server rejects the request, with the class `Conflict` if the `EdgeNode` changed meanwhile.
 pub async fn patch_status(
     client: &Client,
     node: &NodeName,

@@ -37,8 +37,8 @@ pub async fn migrate(context: &Context, namespace: &str) {
 async fn attempt(context: &Context, namespace: &str) -> Result<(), Error> {
     let (client, nodes) = (context.client(), &context.caches().nodes);
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let step = || format!("ConfigMap {namespace}/{NODE_KEYS}");
-    let config_map = api.get_opt(NODE_KEYS).await.map_err(Error::api(format!("get {}", step())))?;
+    let source = format!("ConfigMap {namespace}/{NODE_KEYS}");
+    let config_map = api.get_opt(NODE_KEYS).await.map_err(Error::api(format!("get {source}")))?;
     let is_required = context.fleet().requires_known_keys();
     let steps = steps(
         config_map.as_ref(),
@@ -64,8 +64,8 @@ async fn attempt(context: &Context, namespace: &str) -> Result<(), Error> {
                 let patch = json!({"metadata": {"annotations": {MIGRATED: "true"}}});
                 let patched =
                     api.patch(NODE_KEYS, &PatchParams::default(), &Patch::Merge(&patch)).await;
-                patched.map_err(Error::api(format!("annotate {}", step())))?;
-                tracing::info!("the keys of nodes were migrated from {} to EdgeNodes", step());
+                patched.map_err(Error::api(format!("annotate {source}")))?;
+                tracing::info!("the keys of nodes were migrated from {source} to EdgeNodes");
             }
         }
     }

@@ -48,11 +48,12 @@ pub fn observation(
     let workers = Workers { service, key, context, now };
     let mut edges = workers.edges(&edge_nodes);
     let caches = context.caches();
-    let missing_labels = placed.map(|placed| &placed.missing_labels);
-    for (node, missing) in missing_labels.into_iter().flatten() {
-        let Some(edge) = edges.iter_mut().find(|edge| edge.node == node.as_str()) else { continue };
-        let source = caches.node(node.as_str()).map(|view| view.source);
-        edge.worker.without_label(missing.finding(node, source));
+    if let Some(placed) = placed {
+        for (edge, node) in edges.iter_mut().zip(&placed.edge_nodes) {
+            let Some(missing) = placed.missing_labels.get(node) else { continue };
+            let source = caches.node(&edge.node).map(|view| view.source);
+            edge.worker.without_label(missing.finding(node, source));
+        }
     }
     let cloud_node = cloud.node_name.as_deref().unwrap_or_default();
     let is_agent = caches.node(cloud_node).as_deref().is_some_and(|node| node.runs_agent);
