@@ -162,12 +162,7 @@ async fn node_whose_worker_moves_while_statuses_fail_still_counts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn status_conflict_is_reconciled_again() {
     let harness = Harness::start().await;
-    harness.models().await;
-    harness.apply_sample().await;
-    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
-    let task = agent.task().await;
-    agent.report_running(&task, Some((10, 1)));
-    harness.status("counters", |s| s.inference == 10).await;
+    let (mut agent, task) = harness.counting_agent().await;
 
     // Another controller counted more, for an agent instance that this one does not know.
     harness.faulty_api.fail("PATCH", "/status", 409);

@@ -76,12 +76,7 @@ async fn node_whose_agent_connects_gets_an_edge_node_with_its_key() {
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_of_a_revoked_node_are_dropped_until_it_is_restored() {
     let harness = Harness::start().await;
-    harness.models().await;
-    harness.apply_sample().await;
-    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
-    let task = agent.task().await;
-    agent.report_running(&task, Some((10, 1)));
-    harness.status("counters", |s| s.inference == 10).await;
+    let (mut agent, task) = harness.counting_agent().await;
     assert_eq!(harness.metric(REVOKED).await, 0);
 
     harness.neptune(&["revoke", "edge0"]);

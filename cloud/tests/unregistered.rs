@@ -22,12 +22,7 @@ async fn until_refused(harness: &Harness, times: u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_of_an_unregistered_node_count_once_registered() {
     let harness = Harness::start().await;
-    harness.models().await;
-    harness.apply_sample().await;
-    let mut agent = Agent::connect(&harness, "edge0", "a", 1).await;
-    let task = agent.task().await;
-    agent.report_running(&task, Some((10, 1)));
-    harness.status("counters", |s| s.inference == 10).await;
+    let (mut agent, task) = harness.counting_agent().await;
     assert_eq!(harness.metric(REFUSED).await, 0);
 
     let nodes: Api<Node> = Api::all(harness.client.clone());

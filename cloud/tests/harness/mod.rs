@@ -34,6 +34,7 @@ use neptune_harness::{
     workspace::run,
 };
 pub use neptune_harness::{free_port, within};
+use neptune_wire::ObjectContent;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 pub use status::Status;
@@ -203,6 +204,18 @@ impl Harness {
     /// Creates the sample, unchanged.
     pub async fn apply_sample(&self) -> JointInferenceService {
         self.apply(sample()).await
+    }
+
+    /// Applies the Models and the sample; `edge0` runs it and has reported 10 inferences, 1 of them
+    /// hard, which the status has. Returns the agent and its task.
+    pub async fn counting_agent(&self) -> (Agent, ObjectContent) {
+        self.models().await;
+        self.apply_sample().await;
+        let mut agent = Agent::connect(self, "edge0", "a", 1).await;
+        let task = agent.task().await;
+        agent.report_running(&task, Some((10, 1)));
+        self.status("counters", |s| s.inference == 10).await;
+        (agent, task)
     }
 
     /// Creates a service in its namespace.
