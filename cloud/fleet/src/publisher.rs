@@ -7,7 +7,7 @@ use std::{
 };
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_cloud_kinds::fleet::{FleetDesired, Generations, Requirements, Retained};
+use neptune_cloud_kinds::fleet::{FleetDesired, PendingPlan, Retained};
 use neptune_wire::{
     ContentHash, NodeName, ObjectKey, Resource, Sync, SyncNotices, source::DownstreamMessage,
 };
@@ -62,23 +62,22 @@ impl Publisher {
         self.publish(|desired| desired.on_listed(resource, objects));
     }
 
-    /// Sets everything that an object requires, and which nodes keep what they have of it. Returns why a node cannot get the object itself,
-    /// for each such node, as far as known: [`Publisher::publish_next`] returns the object when
-    /// that changes later.
+    /// Brings the plan of an object into effect, in parts: the messages of other nodes never wait for
+    /// all nodes of the object. Returns why a node cannot get the object itself, if that is known:
+    /// [`Publisher::publish_next`] returns the object when that changes later.
     #[must_use]
-    pub fn set(
-        &self,
-        object: &ObjectKey,
-        uid: &str,
-        requirements: Requirements,
-        generations: &Generations,
-        kept: &Retained,
-    ) -> Vec<String> {
-        let mut state = self.lock();
-        state.set(object, uid, requirements, generations, kept);
-        self.publish_waiting(&mut state);
-        state.affected.remove(object);
-        state.unsent.get(object).into_iter().flat_map(BTreeMap::values).cloned().collect()
+    pub fn set(&self, object: &ObjectKey, uid: &str, mut plan: PendingPlan) -> Option<String> {
+        loop {
+            let mut state = self.lock();
+            let is_complete = state.apply(object, uid, &mut plan);
+            self.publish_waiting(&mut state);
+            if is_complete {
+                state.affected.remove(object);
+                return state.unsent.get(object)?.values().next().cloned();
+            }
+            drop(state);
+            std::thread::yield_now();
+        }
     }
 
     /// An object cannot be planned: its nodes retain what they have of it, except for the nodes
@@ -87,7 +86,7 @@ impl Publisher {
         &self,
         object: &ObjectKey,
         uid: &str,
-        retained: &Retained,
+        retained: Retained,
         yielded: &BTreeSet<NodeName>,
     ) {
         let mut state = self.lock();
@@ -110,11 +109,11 @@ impl Publisher {
         self.lock().desired.published_hash(node, object)
     }
 
-    /// The objects that were planned, whose plan is retained, or that are awaited, with the uid
-    /// under which they were planned.
-    pub fn objects(&self) -> BTreeMap<ObjectKey, String> {
+    /// The objects of a resource that were planned, whose plan is retained, or that are awaited, with
+    /// the uid under which they were planned.
+    pub fn objects(&self, resource: Resource) -> BTreeMap<ObjectKey, String> {
         let state = self.lock();
-        let objects = state.desired.objects().into_iter();
+        let objects = state.desired.objects(resource).into_iter();
         let with_uid = |key: ObjectKey| {
             let uid = state.uids.get(&key).cloned().unwrap_or_default();
             (key, uid)
@@ -217,23 +216,19 @@ impl Publisher {
 }
 
 impl PublisherState {
-    fn set(
-        &mut self,
-        object: &ObjectKey,
-        uid: &str,
-        requirements: Requirements,
-        generations: &Generations,
-        kept: &Retained,
-    ) {
-        self.uids.insert(object.clone(), uid.to_owned());
-        self.desired.set_and_keep(object, requirements, generations, kept);
+    /// Brings the next part of a plan into effect. Returns whether that was the last one.
+    fn apply(&mut self, object: &ObjectKey, uid: &str, plan: &mut PendingPlan) -> bool {
+        if self.uids.get(object).is_none_or(|planned| planned != uid) {
+            self.uids.insert(object.clone(), uid.to_owned());
+        }
+        self.desired.apply(plan)
     }
 
     fn retain(
         &mut self,
         object: &ObjectKey,
         uid: &str,
-        retained: &Retained,
+        mut retained: Retained,
         yielded: &BTreeSet<NodeName>,
     ) {
         let before = self.uids.insert(object.clone(), uid.to_owned());
@@ -241,7 +236,6 @@ impl PublisherState {
             // Nodes have nothing of this object yet.
             self.desired.remove(object);
         }
-        let mut retained = retained.clone();
         retained.retain(|node, _| !yielded.contains(node));
         self.desired.retain(object, &retained);
         self.desired.withdraw(object, yielded);
@@ -297,25 +291,36 @@ fn wall_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use neptune_cloud_kinds::fleet::{Generations, Requirements, encode_contents};
+
     use super::*;
+
+    impl PublisherState {
+        fn set(&mut self, object: &ObjectKey, uid: &str, plan: Requirements) {
+            let (generations, kept) = (Generations::new(), Retained::new());
+            let mut plan = PendingPlan::new(object.clone(), plan, generations, kept);
+            while !self.apply(object, uid, &mut plan) {}
+        }
+    }
 
     fn service() -> ObjectKey {
         "default/jointinferenceservices/a".parse().unwrap()
     }
 
     fn requirements() -> Requirements {
-        [("edge0".parse().unwrap(), BTreeMap::new())].into()
+        [("edge0".parse().unwrap(), encode_contents(BTreeMap::new()))].into()
     }
 
     #[test]
     fn deletion_leaves_what_was_planned_under_another_uid() {
         let mut state = PublisherState::default();
-        state.set(&service(), "1", requirements(), &Generations::new(), &Retained::new());
-        state.set(&service(), "2", requirements(), &Generations::new(), &Retained::new());
+        state.set(&service(), "1", requirements());
+        state.set(&service(), "2", requirements());
         assert!(!state.remove(&service(), "1"), "it was processed late");
-        assert_eq!(state.desired.objects(), [service()].into());
+        let services = |state: &PublisherState| state.desired.objects(service().resource);
+        assert_eq!(services(&state), [service()].into());
         assert!(state.remove(&service(), "2"));
-        assert!(state.desired.objects().is_empty() && state.uids.is_empty());
+        assert!(services(&state).is_empty() && state.uids.is_empty());
         assert!(state.remove(&service(), "2"), "nothing is planned");
     }
 
@@ -327,14 +332,15 @@ mod tests {
             "metadata": {"namespace": "default", "name": "a", "uid": "1"},
         }));
         let requirements = || -> Requirements {
-            [(node.clone(), [(service(), content.as_ref().cloned().unwrap())].into())].into()
+            let contents = [(service(), content.as_ref().cloned().unwrap())].into();
+            [(node.clone(), encode_contents(contents))].into()
         };
         let mut state = PublisherState::default();
         state.desired.begin_initial_sync(BTreeSet::new(), BTreeSet::new());
-        state.set(&service(), "1", requirements(), &Generations::new(), &Retained::new());
-        state.retain(&service(), "1", &Retained::new(), &BTreeSet::new());
+        state.set(&service(), "1", requirements());
+        state.retain(&service(), "1", Retained::new(), &BTreeSet::new());
         assert!(state.desired.published_hash(&node, &service()).is_some(), "the same object");
-        state.retain(&service(), "2", &Retained::new(), &BTreeSet::new());
+        state.retain(&service(), "2", Retained::new(), &BTreeSet::new());
         assert!(state.desired.published_hash(&node, &service()).is_none());
         assert!(!state.remove(&service(), "1"));
     }
@@ -347,20 +353,16 @@ mod tests {
         }));
         let nodes: [NodeName; 2] = ["edge0", "edge1"].map(|name| name.parse().unwrap());
         let on = |node: &NodeName| {
-            (node.clone(), [(service(), content.as_ref().cloned().unwrap())].into())
+            let contents = [(service(), content.as_ref().cloned().unwrap())].into();
+            (node.clone(), encode_contents(contents))
         };
         let mut state = PublisherState::default();
         state.desired.begin_initial_sync(BTreeSet::new(), BTreeSet::new());
-        state.set(
-            &service(),
-            "1",
-            nodes.iter().map(on).collect(),
-            &Generations::new(),
-            &Retained::new(),
-        );
+        state.set(&service(), "1", nodes.iter().map(on).collect());
         while state.desired.next(1).is_some() {}
-        let retained = nodes.iter().map(|node| (node.clone(), [service()].into())).collect();
-        state.retain(&service(), "1", &retained, &[nodes[0].clone()].into());
+        let keys = Arc::new([service()].into());
+        let retained = nodes.iter().map(|node| (node.clone(), Arc::clone(&keys))).collect();
+        state.retain(&service(), "1", retained, &[nodes[0].clone()].into());
         while state.desired.next(2).is_some() {}
         let has = |node: &NodeName| state.desired.published_hash(node, &service()).is_some();
         assert_eq!(nodes.each_ref().map(has), [false, true]);

@@ -41,7 +41,7 @@ fn assert_plan<K: Steps + Resource>(object: &K, facts: &K::Facts, file: &str) {
     let pods = plan.objects.map(|objects| objects.deployment.spec.unwrap().template);
     let messages = plan.requirements.iter().map(|(node, contents)| {
         let contents = contents.iter().map(|(key, content)| {
-            let mut content = serde_json::to_value(content).unwrap();
+            let mut content = serde_json::to_value(content.content()).unwrap();
             // It is the object's, and is not read.
             content.as_object_mut().unwrap().remove("spec");
             (key.to_string(), content)

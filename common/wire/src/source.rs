@@ -6,11 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use serde::{Serialize, Serializer};
-
 use crate::{
     AgentStart, ContentHash, Delete, Index, IndexEntry, Insert, NodeName, ObjectContent, ObjectKey,
-    Revision, RevisionClock, SortedMap, Sync, Topic, encode,
+    Revision, RevisionClock, SCHEMA_VERSION, SortedMap, Sync, Topic, encode,
 };
 
 /// Maximum number of delete messages in the answer to a sync.
@@ -31,7 +29,9 @@ impl DownstreamMessage {
     /// The topic and the payload of the message to a node.
     pub fn encode(&self, node: &NodeName) -> (Topic, Vec<u8>) {
         match self {
-            Self::Insert(key, insert) => (Topic::Insert(node.clone(), key.clone()), encode(insert)),
+            Self::Insert(key, insert) => {
+                (Topic::Insert(node.clone(), key.clone()), insert.payload())
+            }
             Self::Delete(key, delete) => (Topic::Delete(node.clone(), key.clone()), encode(delete)),
             Self::Index(index) => (Topic::Index(node.clone()), encode(index)),
         }
@@ -46,24 +46,35 @@ pub struct EncodedContent(Arc<Encoded>);
 #[derive(Debug, PartialEq)]
 struct Encoded {
     hash: ContentHash,
+    uid: Box<str>,
     json: Box<str>,
 }
 
 impl EncodedContent {
     /// Encodes a content and computes its hash.
     pub fn new(content: &ObjectContent) -> Self {
-        let encoded = Encoded { hash: content.hash(), json: json(content).into_boxed_str() };
-        Self(Arc::new(encoded))
+        let (uid, json) = (&*content.metadata.uid, json(content).into_boxed_str());
+        Self(Arc::new(Encoded { hash: content.hash(), uid: uid.into(), json }))
     }
 
-    /// Whether the text is that of `content`.
-    pub fn is(&self, content: &ObjectContent) -> bool {
-        *self.0.json == *json(content)
+    /// Whether the contents are equal: the same text in memory, or else texts with one hash.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.hash == other.0.hash
     }
 
     /// Returns the hash of the content.
     pub fn hash(&self) -> &ContentHash {
         &self.0.hash
+    }
+
+    /// Returns the uid of the object.
+    pub fn uid(&self) -> &str {
+        &self.0.uid
+    }
+
+    /// Whether both are the same text in memory.
+    pub fn is_shared_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Returns the content, parsed from its text.
@@ -94,9 +105,20 @@ impl From<EncodedInsert> for Insert {
     }
 }
 
-impl Serialize for EncodedInsert {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Insert::from(self.clone()).serialize(serializer)
+impl EncodedInsert {
+    /// The payload of the [`Insert`], with the shared text of the content as it is: thousands of
+    /// nodes get the same content, and only the revision differs.
+    pub fn payload(&self) -> Vec<u8> {
+        let Self { revision, content } = self;
+        let hash = content.hash();
+        let fields = content.0.json.strip_prefix('{').expect("a content is a JSON object");
+        let text = format!(
+            r#"{{"schemaVersion":{SCHEMA_VERSION},"revision":{},"hash":"{hash}",{fields}"#,
+            revision.0
+        );
+        let mut payload = text.into_bytes();
+        payload.shrink_to_fit();
+        payload
     }
 }
 
@@ -321,6 +343,33 @@ mod tests {
         }))
         .unwrap();
         (format!("default/models/{name}").parse().unwrap(), content)
+    }
+
+    #[test]
+    fn payload_with_the_shared_text_equals_that_of_the_whole_message() {
+        let spec = json!({"modelUrl": "{\"a\": \"é\\n\"}", "b": {"y": 1.5, "x": [1, null]}});
+        for (spec, revision) in [(spec, u64::MAX), (json!(null), 0), (json!({}), 7)] {
+            let (_, mut content) = content("a", 1);
+            content.spec = spec;
+            content.model = Some(Box::new(crate::ModelContent {
+                url: "http://h/{a}".to_owned(),
+                format: "pb".to_owned(),
+                sha256: None,
+            }));
+            let content = EncodedContent::new(&content);
+            let insert = EncodedInsert { revision: Revision(revision), content };
+            let payload = insert.payload();
+            let expected = encode(&Insert::from(insert));
+            assert_eq!(String::from_utf8(payload), String::from_utf8(expected));
+        }
+    }
+
+    #[test]
+    fn contents_are_equal_by_their_text_in_memory_or_by_their_hash() {
+        let encoded = |value| EncodedContent::new(&content("a", value).1);
+        let one = encoded(1);
+        assert!(one.is_same(&one.clone()) && one.is_same(&encoded(1)));
+        assert!(!one.is_same(&encoded(2)));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The plan of a dataset: its node gets the object as it is in the API, and each replica gets it
 //! without the address of the data. Pure.
 
+use std::sync::Arc;
+
 use neptune_api::{Dataset, DatasetDeletions, DatasetSpec};
 use neptune_wire::{
     DatasetContent, NodeName, ObjectContent, ObjectKey, ObjectName, ReplicaDeletions, ReplicaOf,
@@ -9,7 +11,7 @@ use neptune_wire::{
 
 use super::place::{self, PlacedDataset};
 use crate::{
-    fleet::Retained,
+    fleet::{Retained, encode_contents},
     kubernetes::identity::{self, key, shared_metadata},
     steps::ObjectPlan,
 };
@@ -25,7 +27,7 @@ pub fn plan(dataset: &Dataset, placed: &PlacedDataset) -> ObjectPlan {
     let nodes = placed.replicas.iter().chain([&placed.source]);
     let requirements = nodes.map(|node| {
         let contents = [(key.clone(), content(dataset, &key, node))].into();
-        (node.clone(), contents)
+        (node.clone(), encode_contents(contents))
     });
     ObjectPlan { requirements: requirements.collect(), ..ObjectPlan::default() }
 }
@@ -66,7 +68,8 @@ pub fn content(dataset: &Dataset, key: &ObjectKey, node: &NodeName) -> ObjectCon
 pub fn retained(dataset: &Dataset, key: &ObjectKey) -> Retained {
     let names = place::names(dataset).iter().chain([&dataset.spec.node_name]);
     let nodes = names.filter_map(|name| name.parse::<NodeName>().ok());
-    nodes.map(|node| (node, [key.clone()].into())).collect()
+    let keys = Arc::new([key.clone()].into());
+    nodes.map(|node| (node, Arc::clone(&keys))).collect()
 }
 
 #[cfg(test)]
@@ -90,7 +93,7 @@ mod tests {
             })
         );
         let retained = retained(&fixtures::dataset(), &key);
-        assert_eq!(retained, [(node, [key].into())].into());
+        assert_eq!(retained, [(node, Arc::new([key].into()))].into());
     }
 
     #[test]
@@ -106,7 +109,8 @@ mod tests {
         let plan = plan(&dataset, &placed);
         assert_eq!(plan.requirements.keys().collect::<Vec<_>>(), nodes.iter().collect::<Vec<_>>());
         let sent = |node: &NodeName| {
-            serde_json::to_value(plan.requirements[node][&key].dataset.as_ref()).unwrap()
+            let content = plan.requirements[node][&key].content();
+            serde_json::to_value(content.dataset).unwrap()
         };
         assert_eq!(
             sent(&nodes[0]),
@@ -120,7 +124,7 @@ mod tests {
         let fewer = fixtures::replicated(&["edge1"]);
         assert_eq!(
             content(&fewer, &key, &nodes[1]).hash(),
-            plan.requirements[&nodes[1]][&key].hash()
+            *plan.requirements[&nodes[1]][&key].hash()
         );
         assert_eq!(retained(&dataset, &key).len(), 3);
     }

@@ -19,7 +19,8 @@ mod state;
 
 pub use self::{
     cloud_workers::CloudWorkerReport,
-    desired::{FleetDesired, Generations, Requirements, Retained},
+    contents::{NodeContents, encode_contents},
+    desired::{FleetDesired, Generations, Requirements, Retained, pending::PendingPlan},
     evaluations::Evaluation,
     partners::{MAX_PARTNERS, PeerPair},
     presence::Presence,

@@ -3,16 +3,15 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     mem::discriminant,
+    sync::Arc,
 };
 
 use neptune_wire::{
-    ContentHash, EncodedContent, ObjectContent, ObjectKey, SortedMap, Source,
-    source::DownstreamMessage,
+    ContentHash, EncodedContent, ObjectKey, SortedMap, Source, source::DownstreamMessage,
 };
 
 use super::{
     backlog::Due,
-    contents::Contents,
     incomplete::{Found, Incomplete},
 };
 
@@ -21,7 +20,7 @@ use super::{
 pub struct NodeDesired {
     pub objects: SortedMap<ObjectKey, Requested>,
     /// What the node keeps as it is, by the object that cannot be planned now.
-    pub retained: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    pub retained: BTreeMap<ObjectKey, Arc<BTreeSet<ObjectKey>>>,
     /// The objects that changed since the last message was decided.
     changed: BTreeSet<ObjectKey>,
     /// The source of the messages to the node; `None` before the first ones.
@@ -46,13 +45,11 @@ impl Requested {
     fn is_newer_for_others(
         &self,
         object: &ObjectKey,
-        content: &ObjectContent,
+        content: &EncodedContent,
         generation: Option<i64>,
     ) -> bool {
         let is_earlier = self.generation.zip(generation).is_some_and(|(held, new)| new < held);
-        is_earlier
-            && self.by.iter().any(|by| by != object)
-            && self.content.content().metadata.uid == content.metadata.uid
+        is_earlier && self.by.iter().any(|by| by != object) && self.content.uid() == content.uid()
     }
 }
 
@@ -62,11 +59,10 @@ impl NodeDesired {
         &mut self,
         object: &ObjectKey,
         key: &ObjectKey,
-        (content, generation): (&ObjectContent, Option<i64>),
-        contents: &mut Contents,
+        (content, generation): (&EncodedContent, Option<i64>),
     ) -> bool {
         let Some(requested) = self.objects.get_mut(key) else {
-            let (content, by) = (contents.intern(content), vec![object.clone()]);
+            let (content, by) = (content.clone(), vec![object.clone()]);
             self.objects.insert(key.clone(), Requested { content, generation, by });
             self.changed.insert(key.clone());
             return true;
@@ -78,9 +74,9 @@ impl NodeDesired {
             return false;
         }
         requested.generation = generation;
-        let differs = !requested.content.is(content);
+        let differs = !requested.content.is_same(content);
         if differs {
-            requested.content = contents.intern(content);
+            requested.content = content.clone();
             self.changed.insert(key.clone());
         }
         differs
@@ -119,7 +115,7 @@ impl NodeDesired {
         let changed: BTreeMap<_, _> = changed.collect();
         let sync = due.sync.as_ref().map(|sync| &sync.0);
         self.held.update(incomplete, sync, &changed);
-        let retained = self.retained.values().flatten();
+        let retained = self.retained.values().flat_map(|keys| &**keys);
         let keep = retained.chain(&self.held.objects).cloned().collect();
         let source = self.source.get_or_insert_default();
         source.set_batch_seconds(batch_seconds);

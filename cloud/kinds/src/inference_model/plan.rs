@@ -1,11 +1,12 @@
 //! The plan of a valid model: a task for the agent of a node, or a Deployment with a Service. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use neptune_api::InferenceModel;
-use neptune_wire::{ModelServer, NodeName, ObjectContent, ObjectKey};
+use neptune_wire::{ModelServer, ObjectContent, ObjectKey};
 
 use crate::{
+    fleet::{Retained, encode_contents},
     inference_model::{place::Place, target::nodes_of, validate::ValidInferenceModel, workload},
     kubernetes::identity,
     steps::ObjectPlan,
@@ -16,9 +17,9 @@ pub fn plan(model: &InferenceModel, valid: &ValidInferenceModel, fetch_image: &s
     match &valid.place {
         Place::Agent { .. } | Place::EachAgent { .. } if valid.is_stopped => ObjectPlan::default(),
         Place::Agent { .. } | Place::EachAgent { .. } => {
-            let contents: BTreeMap<_, _> = [(valid.key.clone(), content(model, valid))].into();
+            let contents = encode_contents([(valid.key.clone(), content(model, valid))].into());
             let nodes = valid.place.nodes().iter();
-            let requirements = nodes.map(|node| (node.clone(), contents.clone())).collect();
+            let requirements = nodes.map(|node| (node.clone(), Arc::clone(&contents))).collect();
             ObjectPlan { requirements, ..ObjectPlan::default() }
         }
         Place::Cluster { .. } => {
@@ -29,13 +30,11 @@ pub fn plan(model: &InferenceModel, valid: &ValidInferenceModel, fetch_image: &s
 }
 
 /// The objects that nodes retain while the model is invalid.
-pub fn retained(
-    model: &InferenceModel,
-    key: &ObjectKey,
-) -> BTreeMap<NodeName, BTreeSet<ObjectKey>> {
+pub fn retained(model: &InferenceModel, key: &ObjectKey) -> Retained {
     let before = model.status.iter().flat_map(nodes_of);
     let nodes = before.chain(model.spec.node_name.as_deref());
-    nodes.filter_map(|node| node.parse().ok()).map(|node| (node, [key.clone()].into())).collect()
+    let keys = Arc::new([key.clone()].into());
+    nodes.filter_map(|node| node.parse().ok()).map(|node| (node, Arc::clone(&keys))).collect()
 }
 
 fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent {
@@ -62,7 +61,7 @@ fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent
 mod tests {
     #![allow(clippy::unwrap_used)]
     use neptune_api::{InferenceModelStatus, Placement, ServerOverrides, ServingHealth};
-    use neptune_wire::ServerUpdateMode;
+    use neptune_wire::{NodeName, ServerUpdateMode};
     use serde_json::{Value, json};
 
     use super::*;
@@ -80,7 +79,7 @@ mod tests {
         plan(model, &validate(model, facts).unwrap(), "neptune-edge:test")
     }
 
-    fn task(plan: &ObjectPlan) -> &ObjectContent {
+    fn task(plan: &ObjectPlan) -> ObjectContent {
         let [(node, contents)] = &plan.requirements.iter().collect::<Vec<_>>()[..] else {
             unreachable!("one node")
         };
@@ -89,7 +88,11 @@ mod tests {
             unreachable!("one object")
         };
         assert_eq!(key.to_string(), "default/inferencemodels/facialexpression");
-        content
+        content.content()
+    }
+
+    fn server(plan: &ObjectPlan) -> ModelServer {
+        *task(plan).serving.unwrap()
     }
 
     #[test]
@@ -145,15 +148,7 @@ mod tests {
             planned(&model, &fixtures::facts())
         };
         let plan = plan_with_args(fixtures::model());
-        assert!(
-            task(&plan)
-                .serving
-                .as_deref()
-                .unwrap()
-                .program
-                .args
-                .ends_with(&args.map(str::to_owned))
-        );
+        assert!(server(&plan).program.args.ends_with(&args.map(str::to_owned)));
         let objects = plan_with_args(fixtures::cloud_model()).objects.unwrap();
         let pod = objects.deployment.spec.unwrap().template.spec.unwrap();
         assert!(expanded(&pod.containers[0]).1.ends_with(&args.map(str::to_owned)));
@@ -168,7 +163,7 @@ mod tests {
         }))
         .unwrap();
         let plan = planned(&model, &fixtures::facts());
-        let serving = task(&plan).serving.as_deref().unwrap();
+        let serving = server(&plan);
         assert_eq!(serving.program.image, "mirror/serving:1");
         assert_eq!(serving.program.args.last().unwrap(), "--grpc_channel_arguments=8501");
         assert!(serving.program.args.len() > 1, "those of the framework stay");
@@ -182,14 +177,14 @@ mod tests {
         model.spec.framework_type = "triton".to_owned();
         let args = |model: &InferenceModel| {
             let plan = planned(model, &fixtures::facts());
-            let serving = task(&plan).serving.as_deref().unwrap();
+            let serving = server(&plan);
             (serving.program.args.last().unwrap().clone(), serving.grpc_port)
         };
         assert_eq!(args(&model), ("--allow-metrics=false".to_owned(), None));
         model.spec.grpc_port = Some(8502);
         assert_eq!(args(&model), ("--grpc-port=8502".to_owned(), Some(8502)));
         let plan = planned(&model, &fixtures::facts());
-        assert_eq!(task(&plan).serving.as_ref().unwrap().program.env["SERVING_GRPC_PORT"], "8502");
+        assert_eq!(server(&plan).program.env["SERVING_GRPC_PORT"], "8502");
 
         let mut model = InferenceModel { spec: model.spec.clone(), ..fixtures::cloud_model() };
         (model.spec.deploy_to_layer, model.spec.node_name) = ("cloud".to_owned(), None);
@@ -214,7 +209,7 @@ mod tests {
     #[test]
     fn transformer_takes_the_port_of_the_endpoint_on_a_node() {
         let plan = planned(&fixtures::with_transformer(fixtures::model()), &fixtures::facts());
-        let serving = task(&plan).serving.as_deref().unwrap();
+        let serving = server(&plan);
         let bind = ["--rest_port=13501", "--rest_bind_address={host}"];
         for arg in bind {
             assert!(
@@ -282,7 +277,7 @@ mod tests {
             let mut model = fixtures::model();
             model.spec.framework_type = framework.to_owned();
             let plan = planned(&model, &fixtures::facts());
-            let args = task(&plan).serving.as_ref().unwrap().program.args.join(" ");
+            let args = server(&plan).program.args.join(" ");
             assert!(!args.contains("{host}") && !args.contains("bind_address"), "{args}");
             assert_eq!(args.contains("--host 0.0.0.0"), framework == "vllm", "{args}");
         }
@@ -354,7 +349,7 @@ mod tests {
         let frameworks = Ok(std::sync::Arc::new(Frameworks::with(table).unwrap()));
         let facts = InferenceModelFacts { frameworks, ..fixtures::facts() };
         let plan = planned(&model, &facts);
-        let serving = task(&plan).serving.as_deref().unwrap();
+        let serving = server(&plan);
         assert_eq!(
             (&*serving.program.image, serving.reload, serving.hold),
             ("local/mine:1", ServerUpdateMode::Replace, true)
@@ -366,7 +361,7 @@ mod tests {
         assert_eq!(digest, Some(&*"ab".repeat(32)));
         model.spec.health.as_mut().unwrap().tcp = Some(true);
         let plan = planned(&model, &facts);
-        assert_eq!(task(&plan).serving.as_deref().unwrap().health.http_path, None);
+        assert_eq!(server(&plan).health.http_path, None);
     }
 
     #[test]
@@ -374,7 +369,7 @@ mod tests {
         let mut model = fixtures::model();
         model.spec.image = Some("mine:1".to_owned());
         let plan = planned(&model, &fixtures::facts());
-        let serving = task(&plan).serving.as_deref().unwrap();
+        let serving = server(&plan);
         assert_eq!(
             (&*serving.program.image, serving.program.command.len(), serving.program.args.len()),
             ("mine:1", 0, 0)

@@ -137,11 +137,11 @@ pub fn plan_of(service: &JointInferenceService, facts: &ServiceFacts) -> ObjectP
     plan(service, &validate(service, facts).unwrap(), "neptune-edge:test")
 }
 
-pub fn task<'a>(plan: &'a ObjectPlan, node: &str) -> &'a ObjectContent {
+pub fn task(plan: &ObjectPlan, node: &str) -> ObjectContent {
     let node: NodeName = node.parse().unwrap();
     let is_task = |key: &&ObjectKey| key.resource == Resource::JointInferenceServices;
     let key = plan.requirements[&node].keys().find(is_task).unwrap();
-    &plan.requirements[&node][key]
+    plan.requirements[&node][key].content()
 }
 
 pub fn keys(plan: &ObjectPlan, node: &str) -> Vec<String> {

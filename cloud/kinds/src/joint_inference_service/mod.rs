@@ -13,6 +13,7 @@ pub mod fixtures;
 pub mod gateway;
 #[cfg(test)]
 mod leaves;
+mod node_contents;
 pub mod plan;
 pub mod resolved;
 pub mod selection;

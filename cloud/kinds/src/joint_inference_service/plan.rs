@@ -1,14 +1,10 @@
 //! The plan of a valid service: task, models and dataset per agent node, and a Deployment with a
 //! Service if the kubelet runs the cloud worker. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{collections::BTreeSet, sync::Arc};
 
-use kube_core::Resource as _;
-use neptune_api::{JointInferenceService, Model};
-use neptune_wire::{
-    NodeName, ObjectContent, ObjectKey, ObjectMetadata, ObjectName, Resource, Worker,
-};
-use serde::Serialize;
+use neptune_api::JointInferenceService;
+use neptune_wire::{NodeName, ObjectKey, ObjectName, Resource};
 
 use crate::{
     dataset,
@@ -20,12 +16,13 @@ use crate::{
         },
         edge::worker::planned_edge_worker,
         gateway::{exposed::exposed, task::planned_gateway},
+        node_contents::{ContentsOfNodes, PlannedWorker, Workers, model_key},
         resolved::{CloudRuntime, CloudSide, EdgeSide, ValidService},
-        spec::placement::{awaits_listing, is_listed, placed_nodes},
+        spec::placement::{awaits_listing, listed_nodes, placed_nodes},
         worker::task::object_name,
     },
     kubernetes::workloads::OwnedObjects,
-    model::{self, used_edge_model},
+    model::used_edge_model,
     steps::ObjectPlan,
 };
 
@@ -46,36 +43,18 @@ pub fn plan(
             ..ObjectPlan::default()
         };
     }
-    let mut tasks: BTreeMap<NodeName, Vec<PlannedWorker>> = BTreeMap::new();
-    let mut kept = Retained::new();
-    let edge = edge_worker(service, valid);
-    for node in valid.edge_nodes.iter().filter(|node| is_listed(service, node)) {
-        let env = match valid.node_values.get(node) {
-            Some(Err(_)) => {
-                kept.insert(node.clone(), own_keys(service, &valid.key));
-                continue;
-            }
-            values => values.and_then(|values| values.as_ref().ok()),
-        };
-        let mut planned = edge.clone();
-        planned
-            .0
-            .program
-            .env
-            .extend(env.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
-        tasks.entry(node.clone()).or_default().push(planned);
-    }
     let replan_after = valid.selection.as_ref().and_then(|selection| selection.replan_after);
     let mut plan =
         ObjectPlan { owned: owned(service, valid), replan_after, ..ObjectPlan::default() };
+    let mut on_agent = None;
     if let (CloudSide::Worker(cloud), Some(spec)) =
         (&valid.cloud, &service.spec.cloud_worker.worker_spec)
     {
         let worker = planned_cloud_worker(cloud, spec, &valid.metadata);
         match &cloud.runtime {
             CloudRuntime::Agent { .. } => {
-                let planned = (worker, Some(&*cloud.worker.model));
-                tasks.entry(cloud.node.clone()).or_default().push(planned);
+                let planned: PlannedWorker = (worker, Some(&*cloud.worker.model));
+                on_agent = Some((&cloud.node, planned));
             }
             CloudRuntime::Kubelet { reports, service: address, .. } => {
                 let reports = reports.as_ref();
@@ -86,30 +65,36 @@ pub fn plan(
             }
         }
     }
-    kept.retain(|node, _| !tasks.contains_key(node));
-    plan.kept = kept;
-    plan.generations = generations(valid, &tasks);
-    plan.requirements = tasks
-        .into_iter()
-        .map(|(node, workers)| {
-            let contents = contents(service, valid, &node, workers);
-            (node, contents)
-        })
-        .collect();
+    let (cloud_node, cloud) = on_agent.unzip();
+    let edge = edge_worker(service, valid);
+    plan.generations = generations(valid, [Some(&edge), cloud.as_ref()]);
+    let mut contents = ContentsOfNodes::new(service, valid, edge, cloud);
+    let keys = Arc::new(own_keys(service, &valid.key));
+    let listed = listed_nodes(service);
+    for node in valid.edge_nodes.iter().filter(|node| listed.contains(node.as_str())) {
+        let env = match valid.node_values.get(node) {
+            Some(Err(_)) => {
+                plan.kept.insert(node.clone(), Arc::clone(&keys));
+                continue;
+            }
+            values => values.and_then(|values| values.as_ref().ok()),
+        };
+        let workers = Workers { edge: true, cloud: cloud_node == Some(node) };
+        plan.requirements.insert(node.clone(), contents.on(node, workers, env));
+    }
+    if let Some(node) = cloud_node.filter(|node| !plan.requirements.contains_key(node)) {
+        let workers = Workers { edge: false, cloud: true };
+        plan.requirements.insert(node.clone(), contents.on(node, workers, None));
+        plan.kept.remove(node);
+    }
     plan
 }
 
 /// The generations of the Models and the Dataset of these workers.
-fn generations(
-    valid: &ValidService,
-    tasks: &BTreeMap<NodeName, Vec<PlannedWorker>>,
-) -> Generations {
-    let namespace = &valid.metadata.namespace;
-    let models = tasks.values().flatten().filter_map(|(_, model)| {
+fn generations(valid: &ValidService, workers: [Option<&PlannedWorker>; 2]) -> Generations {
+    let models = workers.into_iter().flatten().filter_map(|(_, model)| {
         let model = (*model)?;
-        let (namespace, name) = (namespace.clone(), object_name(&model.metadata));
-        let key = ObjectKey { namespace, resource: Resource::Models, name };
-        Some((key, model.metadata.generation?))
+        Some((model_key(model, valid), model.metadata.generation?))
     });
     let dataset = valid.dataset.as_deref().and_then(|dataset| {
         let name = object_name(&dataset.metadata);
@@ -117,9 +102,6 @@ fn generations(
     });
     models.chain(dataset).collect()
 }
-
-/// A worker, and the Model that its node needs for it.
-type PlannedWorker<'a> = (Worker, Option<&'a Model>);
 
 /// The `InferenceModels` of both sides, and the Service of an exposed gateway.
 fn owned(service: &JointInferenceService, valid: &ValidService) -> OwnedObjects {
@@ -139,8 +121,8 @@ pub fn retained(service: &JointInferenceService, key: &ObjectKey) -> Retained {
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     let nodes = placed_nodes(service).chain(edge.node_name.as_deref());
     let nodes = nodes.chain(cloud.node_name.as_deref()).map(str::parse::<NodeName>);
-    let objects = own_keys(service, key);
-    nodes.flatten().map(|node| (node, objects.clone())).collect()
+    let objects = Arc::new(own_keys(service, key));
+    nodes.flatten().map(|node| (node, Arc::clone(&objects))).collect()
 }
 
 /// The objects that a node may have for the service: its task, models and dataset.
@@ -157,56 +139,6 @@ fn own_keys(service: &JointInferenceService, key: &ObjectKey) -> BTreeSet<Object
     let dataset = edge.dataset.as_ref().and_then(|dataset| dataset.name.parse().ok());
     let dataset = dataset.map(|name| dataset::object_key(key, name));
     models.chain(dataset).chain([key.clone()]).collect()
-}
-
-/// The task with the workers of one node, and their models and dataset.
-fn contents(
-    service: &JointInferenceService,
-    valid: &ValidService,
-    node: &NodeName,
-    workers: Vec<PlannedWorker>,
-) -> BTreeMap<ObjectKey, ObjectContent> {
-    let models =
-        workers.iter().filter_map(|(_, used)| Some(model_content((*used)?, &valid.metadata)));
-    let mut contents: BTreeMap<_, _> = models.collect();
-    let used: BTreeSet<_> =
-        workers.iter().filter_map(|(worker, _)| worker.dataset.clone()).collect();
-    if let Some(data) = valid.dataset.as_deref() {
-        let keys = used.into_iter().map(|name| dataset::object_key(&valid.key, name));
-        contents.extend(keys.map(|key| {
-            let content = dataset::content(data, &key, node);
-            (key, content)
-        }));
-    }
-    let task = ObjectContent {
-        api_version: JointInferenceService::api_version(&()).into_owned(),
-        kind: JointInferenceService::kind(&()).into_owned(),
-        metadata: valid.metadata.clone(),
-        spec: value(&service.spec),
-        model: None,
-        dataset: None,
-        workers: workers.into_iter().map(|(worker, _)| worker).collect(),
-        serving: None,
-        training: None,
-        aggregator: None,
-        peers: None,
-    };
-    contents.insert(valid.key.clone(), task);
-    contents
-}
-
-fn model_content(model: &Model, service: &ObjectMetadata) -> (ObjectKey, ObjectContent) {
-    let key = ObjectKey {
-        namespace: service.namespace.clone(),
-        resource: Resource::Models,
-        name: object_name(&model.metadata),
-    };
-    let content = model::content(model, &key);
-    (key, content)
-}
-
-fn value(spec: &impl Serialize) -> serde_json::Value {
-    serde_json::to_value(spec).expect("a spec came from JSON")
 }
 
 fn edge_worker<'a>(service: &JointInferenceService, valid: &'a ValidService) -> PlannedWorker<'a> {
@@ -300,7 +232,7 @@ mod tests {
         }
         let plan = planned(&service, &facts);
         for (node, line) in [("e1", "7"), ("e2", "8")] {
-            let env = &task(&plan, node).workers[0].program.env;
+            let env = task(&plan, node).workers.remove(0).program.env;
             assert_eq!((&*env["CAMERA"], &*env["LINE"]), (&*format!("rtsp://{node}/"), line));
             assert_eq!(env["SERVICE_NAME"], "helmet-detection-demo");
             assert_eq!((env["NMS_THRESHOLD"].as_str(), env.get("ZONE")), ("0.6", None));
@@ -355,11 +287,13 @@ mod tests {
         let plan = planned(&fixtures::service(), &fixtures::facts_with_agent());
         assert!(plan.objects.is_none());
         assert_eq!(keys(&plan, "solar-corona-cloud")[1..], ["default/models/big-model"]);
-        let [cloud] = &task(&plan, "solar-corona-cloud").workers[..] else { unreachable!() };
+        let on_cloud = task(&plan, "solar-corona-cloud");
+        let [cloud] = &on_cloud.workers[..] else { unreachable!() };
         assert_eq!((cloud.role, cloud.port), (Role::Cloud, Some(20_007)));
         assert_eq!(cloud.program.env["BIG_MODEL_BIND_PORT"], "20007");
         assert_eq!(cloud.program.env["BIG_MODEL_BIND_IP"], "0.0.0.0");
-        let [edge] = &task(&plan, "edge0").workers[..] else { unreachable!() };
+        let on_edge = task(&plan, "edge0");
+        let [edge] = &on_edge.workers[..] else { unreachable!() };
         assert_eq!(edge.program.env["BIG_MODEL_URL"], "http://192.0.2.7:20007");
         assert_eq!(edge.program.env["BIG_MODEL_IP"], "192.0.2.7");
         assert_eq!(edge.program.env["BIG_MODEL_PORT"], "20007");
@@ -391,7 +325,7 @@ mod tests {
         let key: ObjectKey = "default/datasets/frames".parse().unwrap();
         let node = "edge0".parse::<NodeName>().unwrap();
         let edge = &plan.requirements[&node];
-        assert_eq!(edge[&key], dataset::content(&dataset, &key, &node));
+        assert_eq!(edge[&key].content(), dataset::content(&dataset, &key, &node));
         assert_eq!(task(&plan, "edge0").workers[0].dataset, Some(key.name.clone()));
         assert!(!keys(&plan, "solar-corona-cloud").contains(&key.to_string()));
         let service_key = "default/jointinferenceservices/helmet-detection-demo".parse().unwrap();
@@ -407,9 +341,9 @@ mod tests {
         let hashes = || -> Vec<_> {
             let plan = planned(&fixtures::service(), &fixtures::facts_with_agent());
             plan.requirements
-                .into_values()
-                .flatten()
-                .map(|(key, content)| (key, content.hash()))
+                .values()
+                .flat_map(|contents| &**contents)
+                .map(|(key, content)| (key.clone(), content.hash().clone()))
                 .collect()
         };
         assert_eq!(hashes(), hashes());

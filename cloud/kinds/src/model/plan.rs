@@ -1,10 +1,12 @@
 //! The plan of a model: the nodes of its placement get it, as the nodes of its users do. Pure.
 
+use std::sync::Arc;
+
 use neptune_api::{Model, ModelSpec};
 use neptune_wire::{ModelContent, NodeName, ObjectContent, ObjectKey};
 
 use crate::{
-    fleet::Retained,
+    fleet::{Retained, encode_contents},
     kubernetes::identity::{self, key, shared_metadata},
     steps::ObjectPlan,
 };
@@ -15,8 +17,8 @@ pub fn plan(model: &Model, nodes: &[NodeName]) -> ObjectPlan {
     if nodes.is_empty() {
         return ObjectPlan::default();
     }
-    let contents = [(key.clone(), content(model, &key))].into();
-    let requirements = nodes.iter().map(|node| (node.clone(), Clone::clone(&contents))).collect();
+    let contents = encode_contents([(key.clone(), content(model, &key))].into());
+    let requirements = nodes.iter().map(|node| (node.clone(), Arc::clone(&contents))).collect();
     ObjectPlan { requirements, ..ObjectPlan::default() }
 }
 
@@ -36,7 +38,8 @@ pub fn content(model: &Model, key: &ObjectKey) -> ObjectContent {
 
 /// The objects that the nodes of the placement retain while the model is invalid.
 pub fn retained(key: &ObjectKey, nodes: &[NodeName]) -> Retained {
-    nodes.iter().map(|node| (node.clone(), [key.clone()].into())).collect()
+    let keys = Arc::new([key.clone()].into());
+    nodes.iter().map(|node| (node.clone(), Arc::clone(&keys))).collect()
 }
 
 #[cfg(test)]
@@ -63,9 +66,9 @@ mod tests {
         let plan = plan(&placed, &nodes);
         assert_eq!(plan.requirements.keys().collect::<Vec<_>>(), nodes.iter().collect::<Vec<_>>());
         let key: ObjectKey = "default/models/small".parse().unwrap();
-        let content = &plan.requirements[&nodes[0]][&key];
+        let content = plan.requirements[&nodes[0]][&key].content();
         assert_eq!(
-            serde_json::to_value(content).unwrap(),
+            serde_json::to_value(&content).unwrap(),
             json!({
                 "apiVersion": "edgeai.io/v1alpha1", "kind": "Model",
                 "metadata": {"namespace": "default", "name": "small", "uid": "uid-of-small"},
@@ -78,6 +81,9 @@ mod tests {
         let elsewhere = model(ModelSpec { placement: Some(Box::new(elsewhere)), ..spec });
         assert_eq!(super::content(&elsewhere, &key).hash(), content.hash());
         assert_eq!(super::plan(&placed, &[]), ObjectPlan::default());
-        assert_eq!(retained(&key, &nodes[..1]), [(nodes[0].clone(), [key].into())].into());
+        assert_eq!(
+            retained(&key, &nodes[..1]),
+            [(nodes[0].clone(), Arc::new([key].into()))].into()
+        );
     }
 }

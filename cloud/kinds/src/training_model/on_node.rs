@@ -149,6 +149,7 @@ mod tests {
         let nodes: Vec<_> = plan.requirements.keys().map(NodeName::as_str).collect();
         assert_eq!(nodes, ["edge3"], "no task is open");
         let content = plan.requirements.values().flat_map(|all| all.values()).next().unwrap();
+        let content = content.content();
         let aggregator = content.aggregator.as_deref().unwrap();
         assert!(aggregator.may_start && content.training.is_none());
     }
@@ -158,7 +159,7 @@ mod tests {
         let (model, valid) = valid(Some(started(Some(1))));
         let retained = plan(&model, &valid, "").retained.unwrap();
         let node: NodeName = "edge3".parse().unwrap();
-        assert_eq!(retained[&node], [valid.key.clone()].into());
+        assert_eq!(*retained[&node], [valid.key.clone()].into());
         assert!(!content(&model, &valid).may_start);
     }
 

@@ -1,7 +1,7 @@
 //! The plan of a `TrainingModel`: the open tasks of each node with their Datasets, and the
 //! aggregator. Pure.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use neptune_api::TrainingModel;
 use neptune_wire::{
@@ -12,7 +12,7 @@ use neptune_wire::{
 use super::{frozen::CurrentRun, on_node, resolved::ValidTrainingModel, workload};
 use crate::{
     dataset,
-    fleet::{Generations, Requirements, Retained},
+    fleet::{Generations, Requirements, Retained, encode_contents},
     kubernetes::identity::content,
     steps::ObjectPlan,
     worker::names::training_name,
@@ -35,7 +35,14 @@ pub fn plan(model: &TrainingModel, valid: &ValidTrainingModel, fetch_image: &str
         // A controller that has just started does not know the tasks yet: they go on.
         return ObjectPlan { objects, retained: Some(run_objects(valid)), ..ObjectPlan::default() };
     };
-    ObjectPlan { requirements, objects, ..ObjectPlan::default() }
+    ObjectPlan { requirements: encoded(requirements), objects, ..ObjectPlan::default() }
+}
+
+/// What each node of a run needs.
+type ContentsByNode = BTreeMap<NodeName, BTreeMap<ObjectKey, ObjectContent>>;
+
+fn encoded(contents: ContentsByNode) -> Requirements {
+    contents.into_iter().map(|(node, contents)| (node, encode_contents(contents))).collect()
 }
 
 /// The plan if a node runs the aggregator.
@@ -47,7 +54,7 @@ fn plan_on_node(model: &TrainingModel, valid: &ValidTrainingModel, node: &NodeNa
             return ObjectPlan { retained: Some(run_objects(valid)), ..ObjectPlan::default() };
         }
         // It does not run yet, so that no task is open.
-        Some((_, None)) | None => Requirements::new(),
+        Some((_, None)) | None => ContentsByNode::new(),
         Some((_, Some(requirements))) => requirements,
     };
     let contents = requirements.entry(node.clone()).or_default();
@@ -55,7 +62,7 @@ fn plan_on_node(model: &TrainingModel, valid: &ValidTrainingModel, node: &NodeNa
         .entry(valid.key.clone())
         .or_insert_with(|| content::<TrainingModel>(valid.metadata.clone(), &model.spec));
     content.aggregator = Some(Box::new(on_node::content(model, valid)));
-    ObjectPlan { requirements, ..ObjectPlan::default() }
+    ObjectPlan { requirements: encoded(requirements), ..ObjectPlan::default() }
 }
 
 /// What each node of a run needs; `None` while the open tasks or the aggregator's key are unknown.
@@ -63,7 +70,7 @@ fn requirements(
     model: &TrainingModel,
     valid: &ValidTrainingModel,
     current: &CurrentRun,
-) -> Option<Requirements> {
+) -> Option<ContentsByNode> {
     valid.aggregator.state.as_ref()?;
     if current.frozen.session.is_some() && valid.state().is_some_and(|it| !it.tasks.is_empty()) {
         session_server(valid)?;
@@ -107,10 +114,10 @@ fn objects_of(current: &CurrentRun, key: &ObjectKey) -> Retained {
     let mut objects = Retained::new();
     for (node, name) in datasets(current) {
         let keys = [key.clone(), dataset::object_key(key, name.clone())];
-        objects.entry(node.clone()).or_default().extend(keys);
+        Arc::make_mut(objects.entry(node.clone()).or_default()).extend(keys);
     }
     if let Some(node) = &current.frozen.aggregator_node {
-        objects.entry(node.clone()).or_default().insert(key.clone());
+        Arc::make_mut(objects.entry(node.clone()).or_default()).insert(key.clone());
     }
     objects
 }
@@ -192,8 +199,6 @@ fn tasks(valid: &ValidTrainingModel, current: &CurrentRun, node: &NodeName) -> V
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::Arc;
-
     use neptune_wire::aggregator::{RunPhase, RunStatus};
 
     use super::*;
@@ -218,7 +223,7 @@ mod tests {
         assert_eq!((plan.retained, plan.requirements.len()), (None, 3));
         let required = |node: &str| &plan.requirements[&node.parse::<NodeName>().unwrap()];
         let brief = |node: &str| {
-            let content = &required(node)[&valid.key];
+            let content = required(node)[&valid.key].content();
             let training = content.training.as_ref().unwrap();
             let tasks: Vec<_> = training.tasks.iter().map(|task| task.id.0.clone()).collect();
             (tasks.join(" "), required(node).len())
@@ -226,7 +231,7 @@ mod tests {
         assert_eq!(brief("edge0"), ("t-a".to_owned(), 3), "the Dataset of the evaluation, too");
         assert_eq!(brief("edge1"), ("t-b".to_owned(), 2));
         assert_eq!(brief("edge2"), (String::new(), 2), "it waits for the next round");
-        let content = required("edge0")[&valid.key].training.clone().unwrap();
+        let content = required("edge0")[&valid.key].content().training.unwrap();
         assert_eq!(content.aggregator.url, "https://192.0.2.7:30418");
         assert!(content.tasks[0].container.as_str().starts_with("digits-a-"));
         assert!(plan.objects.is_some());
@@ -250,8 +255,9 @@ mod tests {
         assert!(ended.objects.is_some(), "it serves the weights");
         let earlier =
             plan(&model, &valid(Some(current(&frozen())), Some(state(0, RunPhase::Open))), "");
-        let tasks = earlier.requirements.values().flat_map(BTreeMap::values);
-        let tasks = tasks.filter_map(|content| content.training.as_ref()).flat_map(|it| &it.tasks);
+        let contents = earlier.requirements.values().flat_map(|contents| contents.values());
+        let trainings = contents.filter_map(|content| content.content().training);
+        let tasks = trainings.flat_map(|training| training.tasks);
         assert_eq!(tasks.count(), 0, "tasks of another run");
     }
 }

@@ -413,7 +413,8 @@ mod tests {
         facts.aggregator.controller_pin = Some(KeyPin("sha256:01".to_owned()));
         let valid = validate(&model, &facts).unwrap();
         let plan = plan(&model, &valid, "fetch:1");
-        let training = plan.requirements[&worker.node].values().find_map(|it| it.training.clone());
+        let training =
+            plan.requirements[&worker.node].values().find_map(|it| it.content().training);
         let training = training.unwrap();
         let server = training.session.unwrap();
         assert_eq!((&*server.address, &*server.ca), ("192.0.2.7:30800", "pem"));

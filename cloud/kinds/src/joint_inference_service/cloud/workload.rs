@@ -308,7 +308,7 @@ mod tests {
             worker.script_boot_file = "$$(A).py".to_owned();
         }
         let plan = planned(&service, &fixtures::facts());
-        let on_node = &task(&plan, "edge0").workers[0];
+        let on_node = task(&plan, "edge0").workers.remove(0);
         assert_eq!(
             (&*on_node.program.env["TEXT"], &*on_node.program.args[0]),
             (text, "/code/$$(A).py")

@@ -106,7 +106,7 @@ fn edge_worker_has_the_full_service_name_and_its_address() {
         ..fixtures::facts()
     };
     let plan = planned(&fixtures::service(), &facts);
-    let worker = &task(&plan, "edge0").workers[0];
+    let worker = task(&plan, "edge0").workers.remove(0);
     let host = "helmet-detection-demo-work-1a02631a.default.svc.fleet.example";
     assert_eq!(worker.program.env["BIG_MODEL_URL"], format!("http://{host}:5000"));
     assert_eq!(worker.hosts, [(host.to_owned(), [10, 96, 0, 7].into())].into());
@@ -126,7 +126,7 @@ fn ipv6_address_has_brackets_only_in_the_url() {
     std::sync::Arc::make_mut(facts.cloud_node.as_mut().unwrap()).internal_address = None;
     facts.agent_address = Some("2001:db8::7".to_owned());
     let plan = planned(&fixtures::service(), &facts);
-    let edge = &task(&plan, "edge0").workers[0];
+    let edge = task(&plan, "edge0").workers.remove(0);
     assert_eq!(edge.program.env["BIG_MODEL_URL"], "http://[2001:db8::7]:20007");
     assert_eq!(edge.program.env["BIG_MODEL_IP"], "2001:db8::7");
 }
@@ -142,7 +142,7 @@ fn env_takes_precedence_over_parameters_of_a_container() {
     let level = "2".to_owned();
     worker.env = vec![WorkerVariable { name: "LEVEL".to_owned(), value: level, value_from: None }];
     let plan = planned(&service, &fixtures::facts());
-    let worker = &task(&plan, "edge0").workers[0];
+    let worker = task(&plan, "edge0").workers.remove(0);
     assert_eq!(
         (&*worker.program.image, &worker.program.command[..], &worker.program.args[..]),
         ("digits:1", &[][..], &["edge".to_owned()][..])

@@ -271,7 +271,8 @@ fn service_without_code_gets_a_gateway_and_an_inference_model() {
     let plan = planned(&fixtures::assistant(), &fixtures::assistant_facts());
     assert!(plan.objects.is_none() && plan.owned.exposed.is_none() && !plan.awaits_service);
     assert_eq!(keys(&plan, "edge0"), ["default/jointinferenceservices/assistant"]);
-    let [worker] = &task(&plan, "edge0").workers[..] else { unreachable!("one worker") };
+    let task = task(&plan, "edge0");
+    let [worker] = &task.workers[..] else { unreachable!("one worker") };
     assert_eq!((worker.role, &*worker.program.image), (Role::Edge, "neptune-edge:test"));
     assert_eq!(worker.program.command, ["neptune-gateway"]);
     assert_eq!(worker.program.args, ["run", "--config", "/etc/neptune-gateway/gateway.json"]);

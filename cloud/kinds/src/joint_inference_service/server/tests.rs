@@ -108,7 +108,7 @@ fn servers_of_a_service_on_one_node_have_four_ports() {
         plan.owned.models.iter().flat_map(crate::worker::ports::model_ports).collect();
     assert_eq!(ports.len(), 4, "{ports:?}");
     assert!(ports.iter().all(|port| (21_000..30_000).contains(port)), "{ports:?}");
-    let gateway = task(&plan, "solar-corona-cloud").workers[0].gateway.as_ref().unwrap();
+    let gateway = task(&plan, "solar-corona-cloud").workers.remove(0).gateway.unwrap();
     let config = serde_json::to_value(&gateway.config).unwrap();
     let [edge, cloud] = &plan.owned.models[..] else { unreachable!("two models") };
     let (edge, cloud) = (edge.spec.grpc_port.unwrap(), cloud.spec.grpc_port.unwrap());
@@ -132,7 +132,7 @@ fn owned_server_has_the_transformer_behind_the_gateway() {
     let [endpoint, behind, ..] = ports[..] else { unreachable!("two ports: {ports:?}") };
     assert_eq!(ports[2..], [behind + 1, behind + 2], "of the transformers");
     assert!((21_000..30_000).contains(&endpoint) && (12_000..20_000).contains(&behind));
-    let content = serde_json::to_string(&plan.requirements).unwrap();
+    let content = serde_json::to_string(&task(&plan, "edge0")).unwrap();
     assert!(content.contains(&format!("127.0.0.1:{endpoint}")), "the gateway asks it: {content}");
 }
 

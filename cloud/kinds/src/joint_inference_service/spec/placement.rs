@@ -1,6 +1,6 @@
 //! Decides on which nodes the workers run. Pure: a part of `validate`.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use neptune_api::{Dataset, JointInferenceService, Placement};
 use neptune_wire::NodeName;
@@ -61,20 +61,20 @@ pub fn placed_nodes(service: &JointInferenceService) -> impl Iterator<Item = &st
     status.flat_map(|status| &status.edge_workers).map(|worker| worker.node.as_str())
 }
 
-/// Whether a node may get the edge worker: the status lists it. A node counts from its first message
+/// The nodes that may get the edge worker: the status lists them. A node counts from its first message
 /// on, so it is in the status before it gets the worker. Then its counts are accepted after the spec
 /// names, or another controller selects, another node.
-pub fn is_listed(service: &JointInferenceService, node: &NodeName) -> bool {
-    let mut listed = service.status.iter().flat_map(|status| &status.nodes);
-    listed.any(|known| known == node.as_str())
+pub fn listed_nodes(service: &JointInferenceService) -> HashSet<&str> {
+    service.status.iter().flat_map(|status| &status.nodes).map(String::as_str).collect()
 }
 
 /// Whether the status has to list the named node of the edge worker before the plan takes effect.
 /// Until then everything stays as it is, so that a worker leaves its node only when the next one
 /// may get it.
 pub fn awaits_listing(service: &JointInferenceService, nodes: &[NodeName]) -> bool {
+    let listed = listed_nodes(service);
     service.spec.edge_worker.node_name.is_some()
-        && nodes.iter().any(|node| !is_listed(service, node))
+        && nodes.iter().any(|node| !listed.contains(node.as_str()))
 }
 
 fn selected_nodes(

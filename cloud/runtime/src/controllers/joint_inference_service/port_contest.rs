@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use neptune_api::JointInferenceService;
 use neptune_cloud_fleet::{Mqtt, Publisher};
 use neptune_cloud_kinds::{
+    fleet::PendingPlan,
     joint_inference_service::{fixtures, plan, validate::validate},
     kubernetes::identity::key,
     reason::Reason,
@@ -83,20 +84,15 @@ impl Cluster {
         match validate(&service, &facts) {
             Ok(valid) => {
                 let plan = plan::plan(&service, &valid, "fetch:test");
-                let unsent = self.publisher.set(
-                    &key,
-                    &uid,
-                    plan.requirements,
-                    &plan.generations,
-                    &plan.kept,
-                );
-                assert!(unsent.is_empty());
+                let (generations, kept) = (plan.generations, plan.kept);
+                let plan = PendingPlan::new(key.clone(), plan.requirements, generations, kept);
+                assert_eq!(self.publisher.set(&key, &uid, plan), None);
                 self.planned.insert(number, *port);
                 Vec::new()
             }
             Err(findings) => {
                 let retained = service.retained_by(&key, &facts);
-                self.publisher.retain(&key, &uid, &retained, &service.yielded(&facts));
+                self.publisher.retain(&key, &uid, retained, &service.yielded(&facts));
                 findings.into_iter().map(|finding| finding.reason).collect()
             }
         }

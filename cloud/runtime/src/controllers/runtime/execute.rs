@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Service;
 use neptune_cloud_kinds::{
     error_class::Class,
     finding::Finding,
+    fleet::PendingPlan,
     kubernetes::workloads::{KubernetesObjects, OwnedObjects},
     reason::Reason,
     steps::{ObjectEvent, ObjectPlan, WorkloadMessages},
@@ -56,7 +57,7 @@ pub async fn execute<K: Controller>(
     };
     if plan.awaits_status {
         let retained = plan.retained.unwrap_or_default();
-        context.publisher().retain(key, uid, &retained, &BTreeSet::new());
+        context.publisher().retain(key, uid, retained, &BTreeSet::new());
         return Ok(Executed::default());
     }
     if plan.awaits_service
@@ -72,15 +73,16 @@ pub async fn execute<K: Controller>(
         return Ok(Executed { retry_after: Some(wait), ..Executed::default() });
     }
     context.object_state(object, |state| state.awaits_service_since = None);
-    let unsent = if let Some(retained) = &plan.retained {
+    let unsent = if let Some(retained) = plan.retained {
         context.publisher().retain(key, uid, retained, &BTreeSet::new());
-        Vec::new()
+        None
     } else {
         let mut generations = plan.generations;
         generations.extend(object.meta().generation.map(|own| (key.clone(), own)));
-        context.publisher().set(key, uid, plan.requirements, &generations, &plan.kept)
+        let plan = PendingPlan::new(key.clone(), plan.requirements, generations, plan.kept);
+        context.publisher().set(key, uid, plan)
     };
-    let too_large = unsent.first().map(|why| {
+    let too_large = unsent.map(|why| {
         Finding::new(Reason::TaskTooLarge, format!("spec: {why}; {}", messages.shorten))
     });
     let refused = match applied {

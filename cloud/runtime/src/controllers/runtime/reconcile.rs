@@ -119,7 +119,7 @@ async fn prepare<K: Controller>(
                 // The API server may refuse the Service or answer late. That concerns this object
                 // only: the others are published, and nodes keep what they have of this one.
                 let retained = object.retained_by(key, &facts);
-                context.publisher().retain(key, uid, &retained, &BTreeSet::new());
+                context.publisher().retain(key, uid, retained, &BTreeSet::new());
             }
             let executed = execute(object, key, plan, context).await?;
             let retry_at = executed.retry_after.map(|pause| Instant::now() + pause);
@@ -128,7 +128,7 @@ async fn prepare<K: Controller>(
         }
         Err(findings) => {
             let (retained, yielded) = (object.retained_by(key, &facts), object.yielded(&facts));
-            context.publisher().retain(key, uid, &retained, &yielded);
+            context.publisher().retain(key, uid, retained, &yielded);
             let findings = context.explain(findings);
             Prepared { generation, placed: None, findings, retry_at: None }
         }

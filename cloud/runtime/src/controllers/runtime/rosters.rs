@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use neptune_cloud_kinds::{
-    fleet::{Generations, PeerFacts, Retained},
+    fleet::{Generations, PeerFacts, PendingPlan, Retained, encode_contents},
     kubernetes::labels::ZONE_LABEL,
     with_kind,
 };
@@ -71,9 +71,10 @@ fn publish(context: &Context, node: &NodeName, roster: Option<PeerRoster>) {
         context.publisher().remove(&key, &uid);
         return;
     };
-    let requirements = [(node.clone(), [(key.clone(), content(&key, roster))].into())].into();
-    let (generations, kept) = (Generations::new(), Retained::new());
-    for problem in context.publisher().set(&key, &uid, requirements, &generations, &kept) {
+    let contents = encode_contents([(key.clone(), content(&key, roster))].into());
+    let requirements = [(node.clone(), contents)].into();
+    let plan = PendingPlan::new(key.clone(), requirements, Generations::new(), Retained::new());
+    if let Some(problem) = context.publisher().set(&key, &uid, plan) {
         tracing::error!(%node, problem, "the roster of the node is not published");
     }
 }

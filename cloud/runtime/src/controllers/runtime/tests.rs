@@ -15,7 +15,7 @@ use neptune_api::Dataset;
 use neptune_cloud_fleet::{Fleet, Mqtt, Publisher};
 use neptune_cloud_kinds::{
     dataset::{content, fixtures},
-    fleet::{Generations, Requirements, Retained},
+    fleet::{Generations, PendingPlan, Requirements, Retained},
     kubernetes::{
         identity::{ControllerIdentity, key},
         pod_policy::PodPolicy,
@@ -24,7 +24,9 @@ use neptune_cloud_kinds::{
 use neptune_cloud_metrics::Metrics;
 use neptune_harness::cluster::api_server;
 use neptune_link::LinkOptions;
-use neptune_wire::{AgentInstance, Counters, NodeName, NodeReport, ObjectKey, StatusReport};
+use neptune_wire::{
+    AgentInstance, Counters, NodeName, NodeReport, ObjectKey, Resource, StatusReport,
+};
 use proptest::{
     collection::vec,
     prelude::{Just, Strategy as _, prop_assert, prop_oneof},
@@ -158,8 +160,9 @@ async fn report_changes_the_status_without_another_plan() {
 
 /// Plans an object that requires nothing.
 fn plan_nothing(context: &Context, object: &ObjectKey) {
-    let (generations, kept) = (Generations::new(), Retained::new());
-    let _ = context.publisher().set(object, "uid", Requirements::new(), &generations, &kept);
+    let nothing = Requirements::new();
+    let plan = PendingPlan::new(object.clone(), nothing, Generations::new(), Retained::new());
+    let _ = context.publisher().set(object, "uid", plan);
 }
 
 #[tokio::test]
@@ -216,7 +219,7 @@ async fn object_deleted_during_its_reconcile_leaves_no_desired_state() {
     deleted.metadata.name = Some("deleted".to_owned());
     let result = reconcile(Arc::new(deleted.clone()), Arc::new(context.clone())).await;
     assert!(result.is_err(), "its status cannot be written");
-    assert!(!context.publisher().objects().contains_key(&key(&deleted).unwrap()));
+    assert!(!context.publisher().objects(Resource::Datasets).contains_key(&key(&deleted).unwrap()));
 }
 
 #[tokio::test]
@@ -233,7 +236,7 @@ async fn object_deleted_in_a_gap_of_the_watch_leaves_nothing() {
 
     forget_missing::<Dataset>(&context);
     assert!(context.publisher().is_synced(), "it no longer delays the others");
-    let left: Vec<_> = context.publisher().objects().into_keys().collect();
+    let left: Vec<_> = context.publisher().objects(Resource::Datasets).into_keys().collect();
     assert_eq!(left, [key(&fixtures::dataset()).unwrap()]);
     assert_eq!(context.fleet().rows("uid").counted([]).reports, []);
 }
@@ -246,9 +249,9 @@ async fn late_deletion_leaves_the_recreated_object_on_its_node() {
     deleted.metadata.uid = Some("earlier".to_owned());
     context.forget(&deleted);
     let key = key(&recreated).unwrap();
-    assert_eq!(context.publisher().objects().get(&key), recreated.uid().as_ref());
+    assert_eq!(context.publisher().objects(Resource::Datasets).get(&key), recreated.uid().as_ref());
     context.forget(&recreated);
-    assert!(context.publisher().objects().is_empty());
+    assert!(context.publisher().objects(Resource::Datasets).is_empty());
 }
 
 /// What happens to an object, in any order.
@@ -338,7 +341,7 @@ fn deleted_object_stays_deleted_in_any_order_of_reconciles() {
         runtime.block_on(take(steps, &name, &context, &datasets));
         let left: Vec<_> = context
             .publisher()
-            .objects()
+            .objects(Resource::Datasets)
             .into_keys()
             .filter(|key| key.name.as_str() == name)
             .collect();

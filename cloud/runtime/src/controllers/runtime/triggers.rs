@@ -242,12 +242,12 @@ fn on_workload_changed<K: Controller>(
 /// Drops objects that were deleted during a gap of the watch, without an event.
 pub fn forget_missing<K: Controller>(context: &Context) {
     let cache = K::cache(context.caches());
-    for (key, uid) in context.publisher().objects() {
+    for (key, uid) in context.publisher().objects(K::RESOURCE) {
         let exists = || match &*uid {
             "" => cache.get(&reference::<K>(&key)).is_some(),
             uid => context.caches().contains(&key, uid),
         };
-        if key.resource == K::RESOURCE && !exists() {
+        if !exists() {
             context.forget_key(&key, &uid);
         }
     }

@@ -1,0 +1,142 @@
+//! What the nodes of a service should have: its task, models and dataset. Nodes with the same workers
+//! and values share one text. Pure: a part of `plan`.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use kube_core::Resource as _;
+use neptune_api::{JointInferenceService, Model};
+use neptune_wire::{EncodedContent, NodeName, ObjectContent, ObjectKey, Resource, Worker};
+use serde_json::Value;
+
+use crate::{
+    dataset,
+    fleet::NodeContents,
+    joint_inference_service::{resolved::ValidService, worker::task::object_name},
+    model,
+};
+
+/// A worker, and the Model that its node needs for it.
+pub type PlannedWorker<'a> = (Worker, Option<&'a Model>);
+
+/// The workers of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Workers {
+    /// Whether the node has the edge worker.
+    pub edge: bool,
+    /// Whether its agent runs the cloud worker.
+    pub cloud: bool,
+}
+
+/// Makes the contents of the nodes of a service, each distinct one once.
+pub struct ContentsOfNodes<'a> {
+    valid: &'a ValidService,
+    spec: Value,
+    edge: PlannedWorker<'a>,
+    cloud: Option<PlannedWorker<'a>>,
+    /// The contents without values per node, also by whether the node has the source of the dataset.
+    common: HashMap<(Workers, bool), NodeContents>,
+    /// The models and datasets, by whether the node has the source.
+    shared: HashMap<(ObjectKey, bool), EncodedContent>,
+}
+
+impl<'a> ContentsOfNodes<'a> {
+    /// The contents with this edge worker, and this cloud worker if an agent runs it.
+    pub fn new(
+        service: &JointInferenceService,
+        valid: &'a ValidService,
+        edge: PlannedWorker<'a>,
+        cloud: Option<PlannedWorker<'a>>,
+    ) -> Self {
+        let spec = serde_json::to_value(&service.spec).expect("a spec came from JSON");
+        Self { valid, spec, edge, cloud, common: HashMap::new(), shared: HashMap::new() }
+    }
+
+    /// The contents of a node with these workers. `env` has the variables of the edge worker that
+    /// differ per node.
+    pub fn on(
+        &mut self,
+        node: &NodeName,
+        workers: Workers,
+        env: Option<&BTreeMap<String, String>>,
+    ) -> NodeContents {
+        let data = self.valid.dataset.as_deref();
+        let is_source = data.is_some_and(|data| data.spec.node_name == node.as_str());
+        let place = (workers, is_source);
+        if let Some(common) = self.common.get(&place).filter(|_| env.is_none()) {
+            return Arc::clone(common);
+        }
+        let mut planned = Vec::new();
+        if workers.edge {
+            let (mut worker, model) = self.edge.clone();
+            worker
+                .program
+                .env
+                .extend(env.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
+            planned.push((worker, model));
+        }
+        planned.extend(self.cloud.clone().filter(|_| workers.cloud));
+        let contents = Arc::new(self.encoded(node, is_source, planned));
+        if env.is_none() {
+            self.common.insert(place, Arc::clone(&contents));
+        }
+        contents
+    }
+
+    fn encoded(
+        &mut self,
+        node: &NodeName,
+        is_source: bool,
+        workers: Vec<PlannedWorker>,
+    ) -> BTreeMap<ObjectKey, EncodedContent> {
+        let valid = self.valid;
+        let mut contents = BTreeMap::new();
+        for model in workers.iter().filter_map(|(_, model)| *model) {
+            let key = model_key(model, valid);
+            let content = self.shared(&key, is_source, || model::content(model, &key));
+            contents.insert(key, content);
+        }
+        if let Some(data) = valid.dataset.as_deref() {
+            for (worker, _) in &workers {
+                let Some(name) = &worker.dataset else { continue };
+                let key = dataset::object_key(&valid.key, name.clone());
+                let content = self.shared(&key, is_source, || dataset::content(data, &key, node));
+                contents.insert(key, content);
+            }
+        }
+        let task = ObjectContent {
+            api_version: JointInferenceService::api_version(&()).into_owned(),
+            kind: JointInferenceService::kind(&()).into_owned(),
+            metadata: valid.metadata.clone(),
+            spec: self.spec.clone(),
+            model: None,
+            dataset: None,
+            workers: workers.into_iter().map(|(worker, _)| worker).collect(),
+            serving: None,
+            training: None,
+            aggregator: None,
+            peers: None,
+        };
+        contents.insert(valid.key.clone(), EncodedContent::new(&task));
+        contents
+    }
+
+    fn shared(
+        &mut self,
+        key: &ObjectKey,
+        is_source: bool,
+        content: impl FnOnce() -> ObjectContent,
+    ) -> EncodedContent {
+        let place = (key.clone(), is_source);
+        let encode = || EncodedContent::new(&content());
+        self.shared.entry(place).or_insert_with(encode).clone()
+    }
+}
+
+/// The key of a Model that a service uses.
+pub fn model_key(model: &Model, valid: &ValidService) -> ObjectKey {
+    let (namespace, name) = (valid.metadata.namespace.clone(), object_name(&model.metadata));
+    ObjectKey { namespace, resource: Resource::Models, name }
+}
