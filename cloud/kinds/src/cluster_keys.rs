@@ -53,8 +53,7 @@ impl Indexed for EdgeNode {
 
 impl Indexed for NodeView {
     fn index_keys(&self) -> Vec<IndexKey> {
-        let has_address = !self.is_edge && self.internal_address.is_some();
-        let address = has_address.then_some(IndexKey::CloudAddress);
+        let address = self.is_cloud_address().then_some(IndexKey::CloudAddress);
         let label = |(name, value): (&String, &String)| {
             IndexKey::Label(String::new(), name.clone(), value.clone())
         };

@@ -16,8 +16,9 @@ pub enum IndexKey {
     /// The same, but for a change of the agent: the object has its nodes by its status, and a
     /// connected agent is only preferred when a node is chosen.
     SelectsNodes(String, String),
-    /// A change of any Node object may, for example of its address; a change of its agent does not.
-    EveryNodeObject,
+    /// A change of any node of the cloud with an address may: the Service of the object has the
+    /// address of one of them.
+    CloudNodes,
     /// The status of the object has reports of this node, on which it no longer is.
     ReportsOf(String),
     /// The spec of the object names this object.

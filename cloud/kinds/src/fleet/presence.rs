@@ -85,6 +85,17 @@ pub enum Presence {
     NeverSeen,
 }
 
+/// What a message changed of a node's agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgentChange {
+    /// The message brought nothing new.
+    Nothing,
+    /// Only whether the agent is connected, or which one is.
+    Presence,
+    /// Its address, its key, its peer endpoint or what it runs, too.
+    Facts,
+}
+
 /// How many nodes are online and offline.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NodeCounts {
@@ -114,14 +125,14 @@ impl Nodes {
     }
 
     /// Processes a birth, a heartbeat or a last will. One that is not `live` was retained by the
-    /// broker. Returns whether the node's presence, address, key or peer endpoint changed.
+    /// broker. Returns what changed of the node's agent.
     pub fn on_node_report(
         &mut self,
         node: &NodeName,
         report: NodeReport,
         live: bool,
         now: Timestamp,
-    ) -> bool {
+    ) -> AgentChange {
         let details = AgentDetails::from_report(&report);
         let NodeReport {
             instance,
@@ -138,7 +149,7 @@ impl Nodes {
         } = report;
         if self.is_outdated(node, &instance, epoch) {
             if !(live && online && self.is_connected_again(node, &instance, epoch, now)) {
-                return false;
+                return AgentChange::Nothing;
             }
             self.reset(node, &instance, epoch);
         }
@@ -147,20 +158,16 @@ impl Nodes {
         let is_expired = known.is_some_and(|known| known.expired && known.current == instance);
         let is_same_start = || self.newest(node, &instance).is_some_and(|(held, _)| held == epoch);
         if !live && is_expired && is_same_start() {
-            return false;
+            return AgentChange::Nothing;
         }
         // A last will concerns one instance: after a message of a later one it is outdated.
         if !online && known.is_some_and(|known| known.current != instance) {
-            return false;
+            return AgentChange::Nothing;
         }
         let state = |known: &NodePresence| {
-            let NodePresence { online, address, current, key_pin, peers, .. } = known;
-            (
-                *online,
-                address.clone(),
-                current.clone(),
-                (known.runs, key_pin.clone(), peers.clone()),
-            )
+            let NodePresence { online, address, current, key_pin, peers, runs, .. } = known;
+            let facts = (address.clone(), *runs, key_pin.clone(), peers.clone());
+            ((*online, current.clone()), facts)
         };
         let before = known.map(state);
         let after = self.record(node, &instance, (epoch, 0), now, |entry| {
@@ -186,7 +193,16 @@ impl Nodes {
         } else {
             self.with_problems.remove(node);
         }
-        before != Some(after)
+        match before {
+            Some((presence, facts)) if facts == after.1 => {
+                if presence == after.0 {
+                    AgentChange::Nothing
+                } else {
+                    AgentChange::Presence
+                }
+            }
+            _ => AgentChange::Facts,
+        }
     }
 
     /// Processes any other live message as a sign of life. Returns whether the node was not online

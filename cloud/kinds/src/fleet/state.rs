@@ -16,7 +16,7 @@ use super::{
     delays::Delays,
     evaluations::{Evaluation, Evaluations},
     observed::AgentState,
-    presence::{MessageOrder, NodeCounts, Nodes, Presence, offline_after},
+    presence::{AgentChange, MessageOrder, NodeCounts, Nodes, Presence, offline_after},
     refused::{RefusedCounters, RefusedReports},
     reports::{Place, Reports},
     rows::{CounterReport, Rows},
@@ -50,6 +50,8 @@ pub enum Affected {
     None,
     /// The object of the report.
     Object,
+    /// The status of every object with a worker on the node: its agent is connected, or is not.
+    Presence,
     /// Every object with a worker on the node.
     Node,
 }
@@ -100,10 +102,14 @@ impl FleetState {
             // Reports of starts that the connected agent does not know.
             self.reports.drop_newer(node, &instance, epoch);
         }
-        if changed || details.as_ref() != self.nodes.details(node) {
+        if changed != AgentChange::Nothing || details.as_ref() != self.nodes.details(node) {
             self.changed_nodes.insert(node.clone());
         }
-        node_if(changed || was_reset)
+        match changed {
+            AgentChange::Facts => Affected::Node,
+            AgentChange::Presence => Affected::Presence,
+            AgentChange::Nothing => presence_if(was_reset),
+        }
     }
 
     /// Processes any other live message of a node as a sign of life.
@@ -123,7 +129,7 @@ impl FleetState {
         if changed {
             self.changed_nodes.insert(node.clone());
         }
-        node_if(changed)
+        presence_if(changed)
     }
 
     /// Measures how late a batch arrived that is not older than the node's newest.
@@ -133,7 +139,7 @@ impl FleetState {
         batch: &Batch,
         arrived: Timestamp,
     ) -> Affected {
-        node_if(self.delays.on_batch(node, batch, arrived))
+        presence_if(self.delays.on_batch(node, batch, arrived))
     }
 
     /// The seconds by which a node's messages are late, at least; `None` if they are not.
@@ -169,7 +175,7 @@ impl FleetState {
         if is_back {
             self.changed_nodes.insert(node.clone());
         }
-        if is_back { Affected::Node } else { Affected::Object }
+        if is_back { Affected::Presence } else { Affected::Object }
     }
 
     /// Processes the counters of an object that exists, from a report or a sync of a node that may
@@ -348,8 +354,8 @@ impl FleetState {
     }
 }
 
-fn node_if(changed: bool) -> Affected {
-    if changed { Affected::Node } else { Affected::None }
+fn presence_if(changed: bool) -> Affected {
+    if changed { Affected::Presence } else { Affected::None }
 }
 
 #[cfg(test)]
@@ -425,12 +431,12 @@ mod tests {
             "a heartbeat"
         );
         assert_eq!(fleet.presence(&node()), Presence::Online);
-        assert_eq!(fleet.on_node_report(&node(), will("a", 1), true, at(40)), Affected::Node);
+        assert_eq!(fleet.on_node_report(&node(), will("a", 1), true, at(40)), Affected::Presence);
         assert_eq!(fleet.presence(&node()), Presence::Offline { since: at(40) });
         assert_eq!(fleet.address(&node()), Some("10.0.0.1"), "it stays known");
         assert_eq!(
             fleet.on_node_report(&node(), birth("a", 1), true, at(41)),
-            Affected::Node,
+            Affected::Presence,
             "it is back"
         );
         assert_eq!(fleet.node_counts().online, 1);
@@ -459,7 +465,7 @@ mod tests {
         assert_eq!(fleet.presence(&node()), Presence::Offline { since: at(0) });
         assert_eq!(fleet.next_expiry(), None);
         let affected = fleet.on_status_report(&node(), &key(), report("a", 1, 1, 5), true, at(100));
-        assert_eq!(affected, Affected::Node);
+        assert_eq!(affected, Affected::Presence);
         assert_eq!(fleet.presence(&node()), Presence::Online);
     }
 
@@ -541,7 +547,7 @@ mod tests {
         fleet.on_status_report(&node(), &key(), report("a", 3, 6, 60), true, at(3));
         assert_eq!(held(&fleet), "b/1/1");
         assert_eq!(counted(&fleet), [("a".to_owned(), 70), ("b".to_owned(), 5)]);
-        assert_eq!(fleet.on_node_report(&node(), birth("a", 4), true, at(4)), Affected::Node);
+        assert_eq!(fleet.on_node_report(&node(), birth("a", 4), true, at(4)), Affected::Presence);
         fleet.on_status_report(&node(), &key(), report("a", 4, 1, 71), true, at(4));
         assert_eq!(held(&fleet), "a/4/1", "the old directory came back");
     }
@@ -555,7 +561,7 @@ mod tests {
         assert_eq!(held(&fleet), "a/1/1");
         fleet.on_node_report(&node(), birth("forged", 9), true, at(3));
         assert_eq!(held(&fleet), "forged/9/9");
-        assert_eq!(fleet.on_node_report(&node(), birth("a", 1), true, at(31)), Affected::Node);
+        assert_eq!(fleet.on_node_report(&node(), birth("a", 1), true, at(31)), Affected::Presence);
         assert_eq!(held(&fleet), "a/1/1", "the newest heartbeat");
     }
 
@@ -570,7 +576,7 @@ mod tests {
         assert_eq!(forged, Affected::None, "only a heartbeat");
         fleet.on_node_report(&node(), birth("a", 2), true, at(61));
         assert_eq!(held(&fleet), "a/900/1", "one may be late");
-        assert_eq!(fleet.on_node_report(&node(), birth("a", 2), true, at(91)), Affected::Node);
+        assert_eq!(fleet.on_node_report(&node(), birth("a", 2), true, at(91)), Affected::Presence);
         fleet.on_status_report(&node(), &key(), report("a", 2, 7, 5), true, at(92));
         assert_eq!(held(&fleet), "a/2/7");
     }

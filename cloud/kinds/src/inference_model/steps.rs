@@ -89,7 +89,7 @@ impl Indexed for InferenceModel {
         let any = self.spec.node_selector.is_empty() && place::is_external(self);
         let place = match named {
             Some(named) => Some(IndexKey::Node(named.clone())),
-            None => any.then_some(IndexKey::EveryNodeObject),
+            None => any.then_some(IndexKey::CloudNodes),
         };
         let waiting = awaits_port(self).then(|| ports::model_ports(self));
         let waiting = waiting.into_iter().flatten().map(port_contention::awaits);
@@ -139,7 +139,7 @@ mod tests {
         let labels = |model: &mut InferenceModel| {
             model.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
         };
-        assert_eq!(model(|_| {}), [IndexKey::EveryNodeObject]);
+        assert_eq!(model(|_| {}), [IndexKey::CloudNodes]);
         let internal = model(|model| model.spec.service_type = Some("ClusterIP".to_owned()));
         assert_eq!(internal, [], "its address does not depend on a node");
         let area = |key: fn(String, String) -> IndexKey| key("area".to_owned(), "north".to_owned());

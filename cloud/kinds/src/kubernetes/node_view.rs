@@ -93,6 +93,11 @@ impl NodeView {
         self.internal_address.as_deref().or(reported).or(self.last_address.as_deref())
     }
 
+    /// Whether a Service may have the address of the node: it is one of the cloud.
+    pub fn is_cloud_address(&self) -> bool {
+        !self.is_edge && self.internal_address.is_some()
+    }
+
     /// The value of a label, if the node has the label.
     pub fn label(&self, name: &str) -> Option<&str> {
         self.labels.get(name).map(String::as_str)

@@ -34,7 +34,7 @@ impl Indexed for TrainingModel {
         let nodes = of_run.map(NodeName::as_str).chain(on_node::spec_node(self)).chain(named);
         let nodes: BTreeSet<&str> = nodes.collect();
         let nodes = nodes.into_iter().map(|node| IndexKey::Node(node.to_owned()));
-        let any = is_external(self).then_some(IndexKey::EveryNodeObject);
+        let any = is_external(self).then_some(IndexKey::CloudNodes);
         any.into_iter().chain(nodes).chain(models).chain(datasets).collect()
     }
     fn selector_keys(&self) -> Vec<Vec<IndexKey>> {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use neptune_cloud_kinds::kubernetes::node_view::NodeView;
 use neptune_wire::Resource;
 
 /// An object, and what the cache had until the change.
@@ -58,6 +59,26 @@ pub enum Update<K> {
     Deleted,
 }
 
+/// A node, and what it was before and is after a change; `None` if it does not exist or is revoked.
+#[derive(Debug, Clone)]
+pub struct NodeChange {
+    /// The name of the node.
+    pub name: String,
+    /// The node until the change.
+    pub before: Option<Arc<NodeView>>,
+    /// The node since the change.
+    pub after: Option<Arc<NodeView>>,
+}
+
+impl NodeChange {
+    /// Whether the change may affect an object. A kubelet updates its Node every few seconds, and
+    /// most of these updates do not. What is recorded of a revoked node may.
+    pub fn has_effect(&self) -> bool {
+        let versions = self.before.as_deref().zip(self.after.as_deref());
+        versions.is_none_or(|(before, after)| !before.has_same_effect(after))
+    }
+}
+
 /// A change that a watch reports.
 #[derive(Debug, Clone)]
 pub enum Change {
@@ -66,7 +87,7 @@ pub enum Change {
     /// An object was deleted.
     Deleted(Object),
     /// The Node or the `EdgeNode` of a node was created, changed or deleted.
-    Node(String),
+    Node(NodeChange),
     /// A Deployment, Service or Pod of this controller was created, changed or deleted.
     Workload {
         /// The kind of the owner.

@@ -42,7 +42,7 @@ use neptune_cloud_kinds::{
 use neptune_wire::{NodeName, ObjectKey, Resource};
 use serde::de::DeserializeOwned;
 
-pub use change::{Change, Object, Update};
+pub use change::{Change, NodeChange, Object, Update};
 pub(crate) use change::{with_object, with_object_body};
 pub use index::IndexedStore;
 pub use node_views::NodeViews;

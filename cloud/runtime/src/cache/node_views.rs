@@ -29,6 +29,7 @@ use neptune_wire::NodeName;
 
 use super::{
     Change, IndexedStore,
+    change::NodeChange,
     index::{Index, ObjectId},
     visits::Visits,
     watch::prepare,
@@ -41,6 +42,8 @@ pub struct NodeViews {
     nodes: IndexedStore<Node>,
     edge_nodes: IndexedStore<EdgeNode>,
     views: Arc<RwLock<Views>>,
+    /// Gets each change of a node, in the order in which the views change.
+    changes: UnboundedSender<Change>,
     visits: Visits,
 }
 
@@ -59,19 +62,19 @@ impl NodeViews {
         let (nodes, node_watch) = prepare::<Node>((changes, api_server));
         let (edge_nodes, edge_node_watch) = prepare::<EdgeNode>((changes, api_server));
         let (views, visits) = (Arc::default(), Visits::default());
-        let this = Self { nodes, edge_nodes, views, visits };
+        let this = Self { nodes, edge_nodes, views, changes: changes.clone(), visits };
         let (by_node, by_edge_node) = (this.clone(), this.clone());
         node_watch.start(
             Api::all(client.clone()),
             watcher::Config::default(),
-            |node, _| Some(Change::Node(node.name_any())),
+            |_, _| None,
             move |node| by_node.update(node.map(ResourceExt::name_any)),
             drop_unused,
         );
         edge_node_watch.start(
             Api::all(client.clone()),
             watcher::Config::default(),
-            |object, _| Some(Change::Node(object.name_any())),
+            |_, _| None,
             move |object| by_edge_node.update(object.map(ResourceExt::name_any)),
             |_| {},
         );
@@ -172,32 +175,43 @@ impl NodeViews {
         read(&self.views.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Updates the view of a node, or of every node after a list. Under the lock, because both
-    /// watches may do so at the same time.
+    /// Updates the view of a node, or of every node after a list, and reports what changed: of a
+    /// list, only what differs. Under the lock, because both watches may do so at the same time.
     fn update(&self, name: Option<String>) {
         let mut views = self.views.write().unwrap_or_else(PoisonError::into_inner);
         let Some(name) = name else {
             let nodes = self.nodes.store().state().into_iter().map(|node| node.name_any());
             let objects = self.edge_nodes.store().state();
             let names = nodes.chain(objects.iter().map(|object| object.name_any()));
-            let known = std::mem::take(&mut *views).by_name.into_keys();
+            let known = views.by_name.keys().cloned();
             for name in known.chain(names).collect::<BTreeSet<_>>() {
-                self.update_one(&mut views, name);
+                let change = self.update_one(&mut views, name);
+                if change.before != change.after {
+                    self.report(change);
+                }
             }
             return;
         };
-        self.update_one(&mut views, name);
+        let change = self.update_one(&mut views, name);
+        self.report(change);
     }
 
-    fn update_one(&self, views: &mut Views, name: String) {
+    fn update_one(&self, views: &mut Views, name: String) -> NodeChange {
         let node = self.nodes.get(&ObjectRef::new(&name));
         let view = NodeView::new(&name, node.as_deref(), self.edge_node(&name).as_deref());
         let keys = view.as_ref().map(NodeView::index_keys).unwrap_or_default();
         views.index.set(ObjectId::new((String::new(), name.clone())), keys, Vec::new());
-        match view {
-            Some(view) => drop(views.by_name.insert(name, Arc::new(view))),
-            None => drop(views.by_name.remove(&name)),
-        }
+        let after = view.map(Arc::new);
+        let before = match &after {
+            Some(view) => views.by_name.insert(name.clone(), Arc::clone(view)),
+            None => views.by_name.remove(&name),
+        };
+        NodeChange { name, before, after }
+    }
+
+    fn report(&self, change: NodeChange) {
+        // Without a receiver the watches end.
+        let _ = self.changes.unbounded_send(Change::Node(change));
     }
 }
 
@@ -217,6 +231,7 @@ fn drop_unused(node: &mut Node) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use futures::channel::mpsc::UnboundedReceiver;
     use kube::runtime::reflector::store::Writer;
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
@@ -228,19 +243,38 @@ mod tests {
         nodes: Writer<Node>,
         edge_nodes: Writer<EdgeNode>,
         views: NodeViews,
+        changes: UnboundedReceiver<Change>,
     }
 
     impl Cluster {
         fn new() -> Self {
             let (nodes, edge_nodes) = (Writer::<Node>::default(), Writer::<EdgeNode>::default());
             let (_listed, listing) = tokio::sync::watch::channel(Listing::default());
+            let (sender, changes) = futures::channel::mpsc::unbounded();
             let views = NodeViews {
                 nodes: IndexedStore::new(nodes.as_reader(), listing.clone()),
                 edge_nodes: IndexedStore::new(edge_nodes.as_reader(), listing),
                 views: Arc::default(),
+                changes: sender,
                 visits: Visits::default(),
             };
-            Self { nodes, edge_nodes, views }
+            Self { nodes, edge_nodes, views, changes }
+        }
+
+        /// The sites of the nodes before and after each change that was reported since the last call.
+        fn reported(&mut self) -> Vec<String> {
+            let site = |view: Option<Arc<NodeView>>| {
+                let site = view.map(|view| view.label("site").unwrap_or_default().to_owned());
+                site.unwrap_or_else(|| "none".to_owned())
+            };
+            let changes = std::iter::from_fn(|| self.changes.try_recv().ok());
+            let texts = changes.map(|change| match change {
+                Change::Node(NodeChange { name, before, after }) => {
+                    format!("{name} {} -> {}", site(before), site(after))
+                }
+                other => unreachable!("{other:?} is no change of a node"),
+            });
+            texts.collect()
         }
 
         fn node(&mut self, name: &str, labels: &Value) {
@@ -307,15 +341,29 @@ mod tests {
     }
 
     #[test]
-    fn list_without_a_node_forgets_it() {
+    fn change_of_either_object_is_reported_with_both_versions_of_the_node() {
+        let mut cluster = Cluster::new();
+        cluster.node("edge0", &json!({"site": "1"}));
+        cluster.edge_node("edge0", &json!({"site": "2"}), &json!({}));
+        assert_eq!(cluster.reported(), ["edge0 none -> 1", "edge0 1 -> 2"]);
+        cluster.edge_node("edge0", &json!({}), &json!({"revoked": true}));
+        assert_eq!(cluster.reported(), ["edge0 2 -> none"]);
+        cluster.edge_node("edge0", &json!({}), &json!({}));
+        assert_eq!(cluster.reported(), ["edge0 none -> 1"]);
+    }
+
+    #[test]
+    fn list_without_a_node_forgets_it_and_reports_only_what_differs() {
         let mut cluster = Cluster::new();
         cluster.node("edge0", &json!({"edge": "yes"}));
         cluster.node("edge1", &json!({"edge": "yes"}));
+        assert_eq!(cluster.reported().len(), 2);
         cluster.nodes.apply_watcher_event(&watcher::Event::Init);
         let node = object(json!({"metadata": {"name": "edge1", "labels": {"edge": "yes"}}}));
         cluster.nodes.apply_watcher_event(&watcher::Event::InitApply(node));
         cluster.nodes.apply_watcher_event(&watcher::Event::InitDone);
         cluster.views.update(None);
+        assert_eq!(cluster.reported(), ["edge0  -> none"]);
         assert_eq!(cluster.views.names(), ["edge1".to_owned()].into());
         assert_eq!(cluster.matching(&[("edge", "yes")]).0, names(&["edge1"]));
     }

@@ -136,9 +136,11 @@ async fn run<K: Watched>(
                     output.listing.send_if_modified(|held| replace(held, state.listing()));
                 }
                 // Only now: who handles the change sees the listing.
-                if let Some(change) = change
-                    && output.changes.unbounded_send(change).is_err()
-                {
+                if let Some(change) = change {
+                    // Without a receiver the watch ends.
+                    let _ = output.changes.unbounded_send(change);
+                }
+                if output.changes.is_closed() {
                     return;
                 }
             }

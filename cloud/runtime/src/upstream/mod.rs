@@ -32,7 +32,9 @@ const MAX_WARNED_SENDERS: usize = 1024;
 /// The objects that a message affects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FleetChange {
-    /// The presence or the address of a node changed.
+    /// The agent of a node is connected, or is not: only statuses change.
+    Presence(NodeName),
+    /// The address or another fact of the agent of a node changed.
     Node(NodeName),
     /// A node reported something new of an object.
     Object(ObjectKey, NodeName),
@@ -108,7 +110,7 @@ impl UpstreamHandler {
         let expired = self.upstream.fleet.lock().expire(now);
         for node in expired {
             tracing::warn!(%node, "heartbeats missed, node is offline");
-            self.upstream.report(FleetChange::Node(node));
+            self.upstream.report(FleetChange::Presence(node));
         }
         // One per turn, so that many answers do not delay the messages of other nodes.
         if let Some((node, (sync, notices))) = self.syncs.pop(Instant::now()) {

@@ -170,8 +170,10 @@ impl Upstream {
         node: &NodeName,
         key: Option<&ObjectKey>,
     ) {
-        if affected == Affected::Node {
-            self.report(FleetChange::Node(node.clone()));
+        match affected {
+            Affected::Node => self.report(FleetChange::Node(node.clone())),
+            Affected::Presence => self.report(FleetChange::Presence(node.clone())),
+            Affected::None | Affected::Object => {}
         }
         if let Some(key) = key.filter(|_| affected != Affected::None) {
             self.report(FleetChange::Object(key.clone(), node.clone()));

@@ -4,7 +4,7 @@ mod facts;
 mod observe;
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_api::{InferenceModel, JointInferenceService};
+use neptune_api::{InferenceModel, JointInferenceService, Placement};
 use neptune_cloud_kinds::{
     index_key::IndexKey,
     inference_model::{
@@ -15,11 +15,11 @@ use neptune_cloud_kinds::{
     port_contention::OccupiedPorts,
     worker::ports,
 };
-use neptune_wire::{ObjectKey, Resource};
+use neptune_wire::{NodeName, ObjectKey, Resource};
 
 use super::model::enqueue_source;
 use super::port_contention::enqueue_contenders;
-use super::runtime::{Cause, Context, Controller};
+use super::runtime::{AgentChange, Cause, Context, Controller};
 
 impl Controller for InferenceModel {
     fn facts(&self, context: &Context) -> InferenceModelFacts {
@@ -42,6 +42,15 @@ impl Controller for InferenceModel {
             enqueue_source(self, None, context);
             enqueue_contenders(&occupied_ports(self), self, context);
         }
+    }
+
+    /// The plan depends on agents only while a node is chosen: a connected one is preferred.
+    fn enqueue_by_agent(&self, _node: &NodeName, _change: AgentChange, context: &Context) {
+        let has_nodes = self.status.iter().flat_map(nodes_of).next().is_some();
+        if !has_nodes && self.spec.placement != Some(Placement::All) {
+            context.enqueue_by_nodes(self);
+        }
+        context.enqueue_unchanged(self);
     }
 
     /// A gateway calls the URL of its model server, and a service that chooses among models reads the

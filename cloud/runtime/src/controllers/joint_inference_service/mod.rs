@@ -6,7 +6,7 @@ mod collect;
 mod port_contest;
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_api::{JointInferenceService, JointInferenceServiceStatus};
+use neptune_api::{JointInferenceService, JointInferenceServiceStatus, Placement};
 use neptune_cloud_kinds::{
     joint_inference_service::{
         facts::ServiceFacts,
@@ -31,7 +31,7 @@ use self::collect::{
 use super::{
     model::{mark_node, mark_used_models},
     port_contention::enqueue_contenders,
-    runtime::{Cause, Context, Controller},
+    runtime::{AgentChange, Cause, Context, Controller},
 };
 
 impl Controller for JointInferenceService {
@@ -66,8 +66,11 @@ impl Controller for JointInferenceService {
         mark_used_models(self, None, context);
     }
 
-    fn enqueue_by_agent(&self, node: &NodeName, context: &Context) {
-        context.enqueue(self);
+    fn enqueue_by_agent(&self, node: &NodeName, change: AgentChange, context: &Context) {
+        if depends_on_agent(self, node, change) {
+            context.enqueue_by_nodes(self);
+        }
+        context.enqueue_unchanged(self);
         mark_node(self, node, context);
     }
 
@@ -129,6 +132,18 @@ impl Controller for JointInferenceService {
         }
         enqueue_total(before, self, context);
     }
+}
+
+/// Whether the plan of a service may be another one because the agent of this node changed.
+fn depends_on_agent(service: &JointInferenceService, node: &NodeName, change: AgentChange) -> bool {
+    let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
+    // A model is chosen by the files on the nodes that are online, and a node by whether it is.
+    let is_one = edge.node_name.is_none() && edge.placement != Some(Placement::All);
+    let chooses = is_selected(service) || is_one && placed_nodes(service).next().is_none();
+    // The address of an exposed gateway is in the plan, and that of the cloud worker.
+    let has_address = gateway_settings(service).expose == Some(true)
+        || cloud.node_name.as_deref() == Some(node.as_str());
+    chooses || has_address && change == AgentChange::Facts
 }
 
 /// The ports that the gateway and the cloud worker of a service may have, and their nodes.

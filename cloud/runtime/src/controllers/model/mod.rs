@@ -14,7 +14,7 @@ use neptune_cloud_kinds::model::{
 use neptune_wire::{NodeName, ObjectKey};
 
 pub use self::users::{enqueue_source, mark_node, mark_used_models};
-use super::runtime::{Cause, Context, Controller};
+use super::runtime::{AgentChange, Cause, Context, Controller};
 
 impl Controller for Model {
     fn facts(&self, context: &Context) -> ModelFacts {
@@ -61,7 +61,7 @@ impl Controller for Model {
     }
 
     /// The plan does not depend on agents, and the status only on what this one reports.
-    fn enqueue_by_agent(&self, node: &NodeName, context: &Context) {
+    fn enqueue_by_agent(&self, node: &NodeName, _change: AgentChange, context: &Context) {
         users::mark_report(self, node, context);
     }
 

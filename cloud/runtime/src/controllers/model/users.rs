@@ -77,12 +77,12 @@ pub fn mark_used_models(
     }
 }
 
-/// The models that this service needs on a node read its report again.
+/// The models of this service read the report of a node again. A node that does not need a model has
+/// no row in it.
 pub fn mark_node(service: &JointInferenceService, node: &NodeName, context: &Context) {
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
     for name in models(service) {
-        let needs = nodes(service, name, |_| true).any(|needed| needed == node.as_str());
-        if let Some(model) = context.caches().get::<Model>(namespace, name).filter(|_| needs) {
+        if let Some(model) = context.caches().get::<Model>(namespace, name) {
             mark_report(&model, node, context);
         }
     }

@@ -25,7 +25,7 @@ pub trait Controller: Stateful {
     fn enqueue_related(&self, _cause: Cause, _context: &Context) {}
 
     /// Enqueues this object because the agent of a node that it concerns changed, which `node` names.
-    fn enqueue_by_agent(&self, _node: &NodeName, context: &Context) {
+    fn enqueue_by_agent(&self, _node: &NodeName, _change: AgentChange, context: &Context) {
         context.enqueue(self);
     }
 
@@ -54,6 +54,15 @@ pub trait Controller: Stateful {
     }
 }
 
+/// What changed of the agent of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgentChange {
+    /// Only whether it is connected, or which instance is.
+    Presence,
+    /// Its address, its key or what it can do, too.
+    Facts,
+}
+
 /// Why the objects that depend on an object may have to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
@@ -74,13 +83,13 @@ impl Context {
     }
 
     /// Enqueues every object that a change of the node's agent may affect.
-    pub fn enqueue_node(&self, node: &NodeName) {
+    pub fn enqueue_node(&self, node: &NodeName, change: AgentChange) {
         let cached = self.caches().node(node.as_str());
         let without = Labels::new();
         let labels = cached.as_deref().map_or(&without, |node| &node.labels);
         each_kind!(K => {
             for object in K::cache(self.caches()).on_agent(node.as_str(), &[labels]) {
-                object.enqueue_by_agent(node, self);
+                object.enqueue_by_agent(node, change, self);
             }
         });
     }

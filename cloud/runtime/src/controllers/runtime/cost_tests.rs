@@ -11,7 +11,7 @@ use kube::{
     runtime::reflector::ObjectRef,
 };
 use neptune_api::{Dataset, InferenceModel, JointInferenceService, KeyValue, Model, TrainingModel};
-use neptune_cloud_kinds::each_kind;
+use neptune_cloud_kinds::{each_kind, kubernetes::node_view::NodeView};
 use neptune_harness::{cluster::api_server, eventually};
 use neptune_wire::NodeName;
 use serde::{Serialize, de::DeserializeOwned};
@@ -19,12 +19,12 @@ use serde_json::{Value, json};
 
 use super::{
     context::Context,
-    controller::Controller,
+    controller::{AgentChange, Controller},
     reconcile::reconcile,
     tests::context_of,
     triggers::{on_applied, on_change},
 };
-use crate::cache::{Cached as _, Change};
+use crate::cache::{Cached as _, Change, NodeChange};
 
 async fn create<K>(client: &Client, object: Value)
 where
@@ -175,15 +175,17 @@ async fn costs(count: usize) -> Vec<(&'static str, usize)> {
         Timestamp::UNIX_EPOCH,
     );
     context.update_peer(&node);
-    context.enqueue_node(&node);
+    context.enqueue_node(&node, AgentChange::Presence);
     let service = get::<JointInferenceService>(&context, "service1");
     reconcile(service, Arc::new(context.clone())).await.unwrap();
     measured("reconnected agent", &context);
-    on_change(
-        Change::Node(node.to_string()),
-        context.caches().node(node.as_str()).as_deref(),
-        &context,
-    );
+    let view = context.caches().node(node.as_str());
+    let moved = view.as_deref().map(|view| {
+        Arc::new(NodeView { last_address: Some("192.0.2.9".to_owned()), ..view.clone() })
+    });
+    let change = NodeChange { name: node.to_string(), before: view, after: moved };
+    on_change(Change::Node(change), &context);
+    each_kind!(K => context.enqueue_collected::<K>());
     measured("changed node", &context);
 
     let key = "default/jointinferenceservices/service1".parse().unwrap();

@@ -2,6 +2,7 @@
 //! triggers, plan execution, status writer, Events.
 
 mod apply;
+mod collected;
 mod context;
 mod controller;
 #[cfg(test)]
@@ -25,7 +26,7 @@ mod write_budget;
 
 pub use self::{
     context::{Context, NODES_PER_LOCK},
-    controller::{Cause, Controller},
+    controller::{AgentChange, Cause, Controller},
     events::publish_event_about,
     merge_patch::merge_patch,
     queue::{publish_waiting, run_all},

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use kube::ResourceExt as _;
 use neptune_wire::NodeName;
 
-use super::context::Context;
+use super::{context::Context, controller::AgentChange};
 
 impl Context {
     /// Uses the recorded keys of all nodes. The list of `EdgeNodes` may have skipped any change.
@@ -28,7 +28,7 @@ impl Context {
         let record = nodes.keys(name);
         if self.fleet().set_key_record(&node, record) {
             self.update_peer(&node);
-            self.enqueue_node(&node);
+            self.enqueue_node(&node, AgentChange::Facts);
             self.key_reports().notify_one();
         }
     }

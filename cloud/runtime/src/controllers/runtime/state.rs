@@ -1,7 +1,7 @@
 //! The in-memory state of a controller per object, and its queue. Losing it costs only requests.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
@@ -42,6 +42,8 @@ pub struct ControllerState<K: Stateful> {
     queue: Mutex<Option<UnboundedSender<ObjectRef<K>>>>,
     /// The state of each object, by uid. Boxed, because a map has many unused entries.
     objects: Mutex<HashMap<String, Box<ObjectState<K>>>>,
+    /// The objects that are planned again because of changed nodes, once these changes are collected.
+    collected: Mutex<HashSet<ObjectRef<K>>>,
 }
 
 /// The state of one object.
@@ -111,7 +113,7 @@ pub struct LastWrite<K> {
 
 impl<K: Stateful> Default for ControllerState<K> {
     fn default() -> Self {
-        Self { queue: Mutex::default(), objects: Mutex::default() }
+        Self { queue: Mutex::default(), objects: Mutex::default(), collected: Mutex::default() }
     }
 }
 
@@ -152,6 +154,20 @@ impl<K: Stateful> ControllerState<K> {
         }
     }
 
+    /// Collects an object. Returns whether it is the first one since the last
+    /// [`ControllerState::take_collected`].
+    pub fn collect(&self, reference: ObjectRef<K>) -> bool {
+        let mut collected = self.lock_collected();
+        let is_first = collected.is_empty();
+        collected.insert(reference);
+        is_first
+    }
+
+    /// Takes the objects that were collected.
+    pub fn take_collected(&self) -> HashSet<ObjectRef<K>> {
+        std::mem::take(&mut self.lock_collected())
+    }
+
     /// Runs `action` on the state of the object with this uid.
     pub fn with_object<T>(&self, uid: &str, action: impl FnOnce(&mut ObjectState<K>) -> T) -> T {
         let mut objects = self.lock_objects();
@@ -182,6 +198,10 @@ impl<K: Stateful> ControllerState<K> {
 
     fn lock_queue(&self) -> MutexGuard<'_, Option<UnboundedSender<ObjectRef<K>>>> {
         self.queue.lock().expect("nothing panics while it holds this lock")
+    }
+
+    fn lock_collected(&self) -> MutexGuard<'_, HashSet<ObjectRef<K>>> {
+        self.collected.lock().expect("nothing panics while it holds this lock")
     }
 
     fn lock_objects(&self) -> MutexGuard<'_, HashMap<String, Box<ObjectState<K>>>> {

@@ -3,11 +3,6 @@
 //! A change of a spec, a node or the cluster runs all steps again. A report of a node, and the
 //! watch event of our own status write, only compute the status again.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
-
 use futures::{
     StreamExt as _,
     channel::mpsc::UnboundedReceiver,
@@ -22,13 +17,13 @@ use neptune_cloud_kinds::{
 
 use super::{
     context::Context,
-    controller::{Cause, Controller},
+    controller::{AgentChange, Cause, Controller},
     queue::on_listed,
     state::ObjectState,
 };
 use crate::upstream::FleetChange;
 use crate::{
-    cache::{Cached as _, Change, with_object, with_object_body},
+    cache::{Cached as _, Change, NodeChange, with_object, with_object_body},
     kubernetes::reference::reference,
 };
 
@@ -38,22 +33,22 @@ pub async fn dispatch(
     mut reports: UnboundedReceiver<FleetChange>,
     context: Context,
 ) {
-    let mut nodes = KnownNodes::default();
-    nodes.update_all(&context);
+    update_all_readiness(&context);
     measure(&context);
     loop {
         match select(changes.next(), reports.next()).await {
             Either::Left((Some(change), _)) => {
-                let before = nodes.before(&change);
-                if nodes.is_relevant(&change, &context) {
-                    on_change(change, before.as_deref(), &context);
-                }
+                on_change(change, &context);
                 measure(&context);
+            }
+            Either::Right((Some(FleetChange::Presence(node)), _)) => {
+                context.key_reports().notify_one();
+                context.enqueue_node(&node, AgentChange::Presence);
             }
             Either::Right((Some(FleetChange::Node(node)), _)) => {
                 context.update_peer(&node);
                 context.key_reports().notify_one();
-                context.enqueue_node(&node);
+                context.enqueue_node(&node, AgentChange::Facts);
             }
             Either::Right((Some(FleetChange::Object(key, node)), _)) => {
                 with_kind!(key.resource, K => context.enqueue_report::<K>(&key, &node));
@@ -77,74 +72,22 @@ pub fn synced(changes: &mut UnboundedReceiver<Change>) {
     while changes.try_recv().is_ok() {}
 }
 
-/// Each node at its last update, shared with the cache. A kubelet updates its node every few seconds,
-/// and most of these updates change neither its labels nor its address.
-#[derive(Default)]
-struct KnownNodes(HashMap<String, Arc<NodeView>>);
-
-impl KnownNodes {
-    /// The node of a change, as it was before.
-    fn before(&self, change: &Change) -> Option<Arc<NodeView>> {
-        match change {
-            Change::Node(name) => self.0.get(name).cloned(),
-            _ => None,
-        }
-    }
-
-    /// Whether a change affects any object. Reports the readiness of nodes to the transport.
-    fn is_relevant(&mut self, change: &Change, context: &Context) -> bool {
-        match change {
-            Change::Node(name) => {
-                update_readiness(name, context);
-                context.load_node_key(name);
-                self.update(name, context)
-            }
-            // A node may have been deleted and recreated without a watch event.
-            Change::Relisted => {
-                self.update_all(context);
-                true
-            }
-            _ => true,
-        }
-    }
-
-    fn update_all(&mut self, context: &Context) {
-        let known = std::mem::take(&mut self.0).into_keys();
-        let all: BTreeSet<_> = known.chain(context.caches().nodes.names()).collect();
-        for name in &all {
-            update_readiness(name, context);
-            self.update(name, context);
-        }
-    }
-
-    fn update(&mut self, name: &str, context: &Context) -> bool {
-        let Some(node) = context.caches().node(name) else {
-            self.0.remove(name);
-            if let Ok(node) = name.parse() {
-                context.forget_node(&node);
-            }
-            return true;
-        };
-        if let Some(known) = self.0.get_mut(name) {
-            let is_relevant = !known.has_same_effect(&node);
-            *known = node;
-            return is_relevant;
-        }
-        self.0.insert(name.to_owned(), node);
-        true
+/// The transport starts with the readiness of all nodes. Later changes report that of one node.
+fn update_all_readiness(context: &Context) {
+    for name in context.caches().nodes.names() {
+        let view = context.caches().node(&name);
+        update_readiness(&name, view.as_deref(), context);
     }
 }
 
-fn update_readiness(name: &str, context: &Context) {
+fn update_readiness(name: &str, view: Option<&NodeView>, context: &Context) {
     if let Ok(node) = name.parse() {
-        let cached = context.caches().node(name);
-        let readiness = cached.map_or(NodeReadiness::Gone, |view| view.readiness);
+        let readiness = view.map_or(NodeReadiness::Gone, |view| view.readiness);
         context.publisher().transport().set_readiness(&node, readiness);
     }
 }
 
-/// `before` is the node of the change as it was before.
-pub(super) fn on_change(change: Change, before: Option<&NodeView>, context: &Context) {
+pub(super) fn on_change(change: Change, context: &Context) {
     match change {
         Change::Applied(object) => with_object!(object, versions => {
             on_applied(&versions.now, versions.before.as_deref(), context);
@@ -154,14 +97,7 @@ pub(super) fn on_change(change: Change, before: Option<&NodeView>, context: &Con
             on_owned_changed(&versions.now, true, context);
             versions.now.enqueue_related(Cause::Spec, context);
         }),
-        Change::Node(name) => {
-            context.key_reports().notify_one();
-            context.publisher().transport().on_nodes_changed();
-            if let Ok(node) = name.parse() {
-                context.update_peer(&node);
-            }
-            each_kind!(K => on_node_changed::<K>(&name, before, context));
-        }
+        Change::Node(change) => on_node_changed(&change, context),
         Change::Workload { owner, namespace, name, deleted } => {
             with_kind!(owner, K => on_workload_changed::<K>(&namespace, &name, deleted, context));
         }
@@ -215,14 +151,30 @@ fn is_own_write<K: Controller>(object: &K, before: Option<&K>, context: &Context
     context.object_state(object, |state| state.is_own_write(version, is_same))
 }
 
-fn on_node_changed<K: Controller>(node: &str, before: Option<&NodeView>, context: &Context) {
-    let now = context.caches().node(node);
-    let versions: Vec<_> =
-        before.into_iter().chain(now.as_deref()).map(|node| &*node.labels).collect();
-    for object in K::cache(context.caches()).on_node(node, &versions) {
-        context.enqueue(&*object);
-        object.enqueue_related(Cause::Node, context);
+fn on_node_changed(change: &NodeChange, context: &Context) {
+    let NodeChange { name, before, after } = change;
+    update_readiness(name, after.as_deref(), context);
+    context.load_node_key(name);
+    let node = name.parse();
+    if let (Ok(node), None) = (&node, after) {
+        context.forget_node(node);
     }
+    if !change.has_effect() {
+        return;
+    }
+    context.key_reports().notify_one();
+    context.publisher().transport().on_nodes_changed();
+    if let Ok(node) = &node {
+        context.update_peer(node);
+    }
+    let versions: Vec<_> = before.iter().chain(after).collect();
+    let labels: Vec<_> = versions.iter().map(|view| &*view.labels).collect();
+    let may_be_address = versions.iter().any(|view| view.is_cloud_address());
+    each_kind!(K => {
+        for object in K::cache(context.caches()).on_node(name, &labels, may_be_address) {
+            context.enqueue_by_nodes(&*object);
+        }
+    });
 }
 
 fn on_workload_changed<K: Controller>(
