@@ -16,6 +16,7 @@
 //! | `nodes`, `index_key`, `worker` | `kubernetes` |
 //! | `fleet` | these |
 //! | `port_contention`, `steps` | these |
+//! | `rollout` | these |
 //! | `dataset`, `model` | these |
 //! | `inference_model`, `training_model`, `joint_inference_service` | these, and not each other |
 
@@ -42,6 +43,7 @@ pub mod model;
 pub mod nodes;
 pub mod port_contention;
 pub mod reason;
+pub mod rollout;
 pub mod steps;
 pub mod training_model;
 pub mod worker;

@@ -12,6 +12,7 @@ use crate::{
     fleet::{Generations, Requirements, Retained},
     kubernetes::workloads::{KubernetesObjects, OwnedObjects},
     reason::Reason,
+    rollout::{planned::PlannedRollout, summary::Announcement},
 };
 
 /// A kind's steps as functions of values.
@@ -66,6 +67,11 @@ pub trait Steps:
         previous: &Self::Status,
         inputs: &StatusInputs<Self::Observation>,
     ) -> Self::Status;
+
+    /// When the status has to be computed again although nothing changes, by the clock of the fleet.
+    fn recompute_at(_observed: &Self::Observation) -> Option<Timestamp> {
+        None
+    }
 
     /// Whether `next` need not be written.
     fn is_same_status(previous: &Self::Status, next: &Self::Status) -> bool;
@@ -141,6 +147,8 @@ pub struct ObjectPlan {
     pub awaits_service: bool,
     /// Whether the status has to be written before anything else. Then the plan is made again.
     pub awaits_status: bool,
+    /// What a rollout decided of it; `None` without one.
+    pub rollout: Option<PlannedRollout>,
     /// The time after which the plan is made again, if nothing changes before.
     pub replan_after: Option<Duration>,
 }
@@ -160,6 +168,12 @@ impl ObjectEvent {
     /// An Event of type Normal.
     pub fn normal(reason: &str, note: impl Into<String>) -> Self {
         Self { warning: false, reason: reason.to_owned(), note: note.into() }
+    }
+
+    /// The Event of a rollout.
+    pub fn of_rollout(announcement: Announcement) -> Self {
+        let Announcement { is_warning, reason, message } = announcement;
+        Self { warning: is_warning, reason, note: message }
     }
 
     /// An Event of type Warning.

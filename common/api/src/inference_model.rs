@@ -12,8 +12,8 @@ pub use self::status::{
     InferenceModelStatus, NodeServer, ServingFailure, ServingProgress, TransitionStatus,
 };
 use crate::{
-    ModelReference, Placement, ResourceRequirements, SecretReference, SecurityContext, Transformer,
-    rules, schema,
+    ModelReference, Placement, ResourceRequirements, Rollout, SecretReference, SecurityContext,
+    Transformer, rules, schema,
 };
 
 /// InferenceModelSpec describes which model is served, on which node, and by which server.
@@ -75,6 +75,12 @@ use crate::{
         type_ = "string",
         description = "Progress and rate of the download of the target version",
         json_path = ".status.progress.summary"
+    ),
+    printcolumn(
+        name = "Rollout",
+        type_ = "string",
+        description = "Nodes that are ready with the last change, of all nodes, or Paused",
+        json_path = ".status.rollout.summary"
     ),
     printcolumn(
         name = "Ready",
@@ -197,6 +203,10 @@ pub struct InferenceModelSpec {
     /// and AWS_ENDPOINT_URL. An agent uses the credentials of its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret: Option<SecretReference>,
+    /// rollout makes a change reach the servers of placement All in waves. Without it, all nodes get
+    /// a change at the same time. It has no effect on a Deployment in the cloud.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<Box<Rollout>>,
 }
 
 /// ServerOverrides changes the server of the framework.

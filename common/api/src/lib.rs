@@ -19,6 +19,7 @@ pub mod model;
 mod model_metadata;
 mod placement;
 mod resources;
+mod rollout;
 mod rules;
 mod schema;
 mod security_context;
@@ -54,6 +55,7 @@ pub use model_metadata::{BaseModel, ModelFramework, ModelMetadata, ModelTensor};
 pub use neptune_gateway_config::Protocol as ServerProtocol;
 pub use placement::Placement;
 pub use resources::{Limits, ResourceRequirements};
+pub use rollout::{Rollout, RolloutState, RolloutStatus};
 pub use security_context::{
     Capabilities, SeccompProfile, SeccompType, SecretReference, SecurityContext,
 };

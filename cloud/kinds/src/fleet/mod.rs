@@ -7,6 +7,7 @@ mod delays;
 mod desired;
 mod evaluations;
 mod incomplete;
+mod inventories;
 mod node_desired;
 pub mod observed;
 mod partners;

@@ -8,13 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::jiff::Timestamp;
 use neptune_wire::{
     AgentInstance, Batch, Counters, ModelOutput, NodeName, NodeReport, ObjectKey, PeerEndpoint,
-    StatusReport,
+    StatusReport, Sync,
 };
 
 use super::{
     cloud_workers::{CloudWorkerReport, CloudWorkerReports},
     delays::Delays,
     evaluations::{Evaluation, Evaluations},
+    inventories::Inventories,
     observed::AgentState,
     presence::{AgentChange, MessageOrder, NodeCounts, Nodes, Presence, offline_after},
     refused::{RefusedCounters, RefusedReports},
@@ -35,6 +36,7 @@ pub struct FleetState {
     /// The counters of each object, by its uid.
     rows: BTreeMap<String, Rows>,
     evaluations: Evaluations,
+    inventories: Inventories,
     cloud_workers: CloudWorkerReports,
     /// Whether a key is used only if a person trusts it.
     requires_known_keys: bool,
@@ -77,6 +79,7 @@ impl FleetState {
             refused: RefusedReports::default(),
             rows: BTreeMap::new(),
             evaluations: Evaluations::default(),
+            inventories: Inventories::default(),
             cloud_workers: CloudWorkerReports::default(),
             requires_known_keys: false,
             keys: BTreeMap::new(),
@@ -241,6 +244,16 @@ impl FleetState {
         if was_held { Affected::Object } else { Affected::None }
     }
 
+    /// A node lists in a live sync what it has.
+    pub fn on_inventory(&mut self, node: &NodeName, sync: &Sync) {
+        self.inventories.on_sync(node, sync);
+    }
+
+    /// Whether a node listed what it has since this controller started, and not this object.
+    pub fn lacks(&self, node: &NodeName, key: &ObjectKey) -> bool {
+        self.inventories.lacks(node, key)
+    }
+
     /// Forgets which nodes expired during a time without a connection: they may be online.
     pub fn on_reconnected(&mut self) {
         self.nodes.on_reconnected();
@@ -259,6 +272,7 @@ impl FleetState {
     pub fn forget_node(&mut self, node: &NodeName) {
         self.nodes.forget(node);
         self.delays.forget(node);
+        self.inventories.forget(node);
         self.changed_nodes.insert(node.clone());
     }
 

@@ -10,6 +10,7 @@ use crate::{
         target::{named, nodes_of},
     },
     reason::Reason,
+    rollout::summary::announcement,
     steps::ObjectEvent,
 };
 
@@ -37,6 +38,8 @@ pub fn events(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> V
     if state(previous, DEGRADED).1 == OFFLINE && state(next, DEGRADED).1 != OFFLINE {
         events.push(ObjectEvent::normal("NodeOnline", "the node is connected again"));
     }
+    let rollout = announcement(previous.rollout.as_deref(), next.rollout.as_deref());
+    events.extend(rollout.map(ObjectEvent::of_rollout));
     let stopped = state(previous, READY).0 == "True" && state(next, READY).0 == "False";
     if stopped && nodes_of(previous).eq(nodes_of(next)) {
         events.push(ObjectEvent::warning("ServingFailed", message(next, READY)));
@@ -124,6 +127,7 @@ mod tests {
                 target: Some("4".to_owned()),
                 placed,
                 servers: Servers::One(server),
+                rollout: None,
             },
             is_settled: true,
             now: Timestamp::UNIX_EPOCH,

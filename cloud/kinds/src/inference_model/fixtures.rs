@@ -17,6 +17,7 @@ use crate::{
     },
     kubernetes::{node_selector::SelectedNodes, pod_policy::PodPolicy},
     reason::Reason,
+    rollout::planned::GrantedNodes,
     worker::{
         frameworks::Frameworks,
         ports::{NodePort, of_model},
@@ -76,6 +77,7 @@ pub fn facts() -> InferenceModelFacts {
         used_ports: Vec::new(),
         pod_policy: PodPolicy::default(),
         gateway_image: "neptune-edge:1".to_owned(),
+        granted: GrantedNodes::default(),
     }
 }
 

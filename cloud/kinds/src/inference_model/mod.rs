@@ -19,4 +19,5 @@ pub mod status;
 mod steps;
 pub mod target;
 pub mod validate;
+pub mod waves;
 pub mod workload;

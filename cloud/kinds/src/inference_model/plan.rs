@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use neptune_api::InferenceModel;
+use neptune_api::{InferenceModel, InferenceModelSpec};
 use neptune_wire::{ModelServer, ObjectContent, ObjectKey};
 
 use crate::{
@@ -14,19 +14,36 @@ use crate::{
 
 /// The plan of a valid model. `fetch_image` downloads models in Pods.
 pub fn plan(model: &InferenceModel, valid: &ValidInferenceModel, fetch_image: &str) -> ObjectPlan {
+    if valid.rollout.as_ref().is_some_and(|rollout| !rollout.is_stored) && !valid.is_stopped {
+        return awaits_rollout(model, valid);
+    }
     match &valid.place {
         Place::Agent { .. } | Place::EachAgent { .. } if valid.is_stopped => ObjectPlan::default(),
         Place::Agent { .. } | Place::EachAgent { .. } => {
             let contents = encode_contents([(valid.key.clone(), content(model, valid))].into());
-            let nodes = valid.place.nodes().iter();
-            let requirements = nodes.map(|node| (node.clone(), Arc::clone(&contents))).collect();
-            ObjectPlan { requirements, ..ObjectPlan::default() }
+            let nodes = valid.place.nodes();
+            let requirements =
+                nodes.iter().map(|node| (node.clone(), Arc::clone(&contents))).collect();
+            let mut plan = ObjectPlan { requirements, ..ObjectPlan::default() };
+            plan.rollout = valid.rollout.as_ref().map(|rollout| {
+                rollout.keep_back(nodes, None, &mut plan.requirements, &mut plan.kept)
+            });
+            plan
         }
         Place::Cluster { .. } => {
             let objects = workload::objects(model, valid, fetch_image);
             ObjectPlan { objects: Some(objects), ..ObjectPlan::default() }
         }
     }
+}
+
+/// The plan until the status has the revision: each node keeps what it has.
+fn awaits_rollout(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectPlan {
+    let mut retained = retained(model, &valid.key);
+    let keys = Arc::new([valid.key.clone()].into());
+    let nodes = valid.place.nodes().iter();
+    retained.extend(nodes.map(|node| (node.clone(), Arc::clone(&keys))));
+    ObjectPlan { retained: Some(retained), awaits_status: true, ..ObjectPlan::default() }
 }
 
 /// The objects that nodes retain while the model is invalid.
@@ -37,9 +54,10 @@ pub fn retained(model: &InferenceModel, key: &ObjectKey) -> Retained {
     nodes.filter_map(|node| node.parse().ok()).map(|node| (node, Arc::clone(&keys))).collect()
 }
 
-fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent {
+/// The server of a valid model, as its node gets it.
+pub fn server(model: &InferenceModel, valid: &ValidInferenceModel) -> ModelServer {
     let program = &valid.program;
-    let serving = ModelServer {
+    ModelServer {
         name: valid.name.clone(),
         model_name: model.spec.model_name.clone(),
         program: program.container.clone(),
@@ -50,10 +68,14 @@ fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent
         reload: program.reload,
         health: program.health.clone(),
         hold: valid.hold,
-    };
+    }
+}
+
+fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent {
+    let spec = InferenceModelSpec { rollout: None, ..model.spec.clone() };
     ObjectContent {
-        serving: Some(Box::new(serving)),
-        ..identity::content::<InferenceModel>(valid.metadata.clone(), &model.spec)
+        serving: Some(Box::new(server(model, valid))),
+        ..identity::content::<InferenceModel>(valid.metadata.clone(), &spec)
     }
 }
 

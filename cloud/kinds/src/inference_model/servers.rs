@@ -237,6 +237,7 @@ mod tests {
                 target: Some("4".to_owned()),
                 placed: Some(Placed::default()),
                 servers: Servers::Each(servers.iter().map(server).collect()),
+                rollout: None,
             },
             is_settled: true,
             now: Timestamp::UNIX_EPOCH,

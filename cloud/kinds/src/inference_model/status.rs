@@ -2,7 +2,7 @@
 //! observation. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use neptune_api::{InferenceModelStatus, JisConditionType, TransitionStatus};
+use neptune_api::{InferenceModelStatus, JisConditionType, RolloutStatus, TransitionStatus};
 
 use crate::{
     finding::Finding,
@@ -14,6 +14,7 @@ use crate::{
     },
     kubernetes::conditions::condition,
     reason::Reason,
+    rollout::observe::RolloutObservation,
     steps::StatusInputs,
 };
 
@@ -33,6 +34,8 @@ pub struct ServerObservation {
     pub placed: Option<Placed>,
     /// The state of the server, or of the servers on several nodes.
     pub servers: Servers,
+    /// The rollout; `None` without one, and while the spec is invalid.
+    pub rollout: Option<RolloutObservation>,
 }
 
 /// The place of a model server.
@@ -66,12 +69,14 @@ pub fn next(
     };
     let server = &server;
     if keeps_previous(previous, server, inputs) {
-        return previous.clone();
+        let rollout = rollout(previous, inputs);
+        return InferenceModelStatus { rollout, ..previous.clone() };
     }
     let mut next = InferenceModelStatus {
         target_version: inputs.observed.target.clone(),
         observed_generation: inputs.generation,
         servers,
+        rollout: rollout(previous, inputs),
         ..previous.clone()
     };
     if let Some(placed) = &inputs.observed.placed {
@@ -106,6 +111,17 @@ pub fn next(
     next.transition_status = Some(decided.transition);
     next.conditions = conditions(&previous.conditions, decided, server, inputs);
     next
+}
+
+/// The rollout as it is observed, or as it was while the spec is invalid.
+fn rollout(
+    previous: &InferenceModelStatus,
+    inputs: &StatusInputs<ServerObservation>,
+) -> Option<Box<RolloutStatus>> {
+    match (&inputs.observed.rollout, inputs.findings) {
+        (None, [_, ..]) => previous.rollout.clone(),
+        (rollout, _) => rollout.as_ref().map(|rollout| Box::new(rollout.status.clone())),
+    }
 }
 
 /// Whether the status stays: the controller started recently and the agent has not reported yet.
@@ -251,7 +267,12 @@ mod tests {
         StatusInputs {
             generation: Some(1),
             findings: &[],
-            observed: ServerObservation { target, placed, servers: Servers::One(server) },
+            observed: ServerObservation {
+                target,
+                placed,
+                servers: Servers::One(server),
+                rollout: None,
+            },
             is_settled: true,
             now: Timestamp::from_second(second).unwrap(),
         }
@@ -353,6 +374,7 @@ mod tests {
                 target: Some("5".to_owned()),
                 placed: None,
                 servers: Servers::One(server),
+                rollout: None,
             },
             ..inputs(serving(), 20)
         };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::jiff::Timestamp;
 use neptune_api::{InferenceModel, InferenceModelStatus};
 use neptune_wire::{NodeName, ObjectKey, Resource};
 
@@ -10,6 +11,7 @@ use super::{
     status::{self, ServerObservation},
     target::{InferenceModelFacts, nodes_of},
     validate::{self, ValidInferenceModel},
+    waves,
 };
 use crate::{
     finding::Finding,
@@ -40,7 +42,8 @@ impl Steps for InferenceModel {
     };
 
     fn validate(&self, facts: &InferenceModelFacts) -> Result<ValidInferenceModel, Vec<Finding>> {
-        validate::validate(self, facts)
+        let valid = validate::validate(self, facts)?;
+        Ok(waves::with_rollout(self, valid, facts))
     }
 
     fn plan(&self, valid: &ValidInferenceModel, fetch_image: &str) -> ObjectPlan {
@@ -66,6 +69,10 @@ impl Steps for InferenceModel {
         inputs: &StatusInputs<ServerObservation>,
     ) -> InferenceModelStatus {
         status::next(previous, inputs)
+    }
+
+    fn recompute_at(observed: &ServerObservation) -> Option<Timestamp> {
+        observed.rollout.as_ref()?.wake_at
     }
 
     fn is_same_status(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> bool {

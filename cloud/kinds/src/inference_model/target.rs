@@ -7,6 +7,7 @@ use neptune_wire::ServedModel;
 
 use crate::{
     kubernetes::{node_selector::SelectedNodes, node_view::NodeView, pod_policy::PodPolicy},
+    rollout::planned::GrantedNodes,
     worker::{frameworks::Frameworks, ports::NodePort},
 };
 
@@ -32,6 +33,8 @@ pub struct InferenceModelFacts {
     pub pod_policy: PodPolicy,
     /// The image of the proxy before a transformer on a node.
     pub gateway_image: String,
+    /// The nodes that may have the present revision, if the model has a rollout.
+    pub granted: GrantedNodes,
 }
 
 /// What the present Deployment serves.

@@ -14,6 +14,7 @@ use crate::{
     },
     kubernetes::{identity::identity, pod_security, secrets::check_name},
     reason::Reason,
+    rollout::{planned::ValidRollout, policy},
     worker::{
         names::server_name,
         ports::{NodePort, port_behind, transformer_ports},
@@ -48,6 +49,8 @@ pub struct ValidInferenceModel {
     pub hold: bool,
     /// A remark on a part of the spec that has no effect.
     pub remark: Option<String>,
+    /// How a change reaches the nodes, which is decided after the validation; `None`: all at once.
+    pub rollout: Option<ValidRollout>,
 }
 
 /// Checks a model against the facts.
@@ -61,6 +64,7 @@ pub fn validate(
     let mut findings = Vec::new();
     let findings = &mut findings;
     program_text::check(&model.spec, findings);
+    policy::check(model.spec.rollout.as_deref(), findings);
     let identity = identity(model, findings);
     let name_fits = model_name(&model.spec.model_name, findings);
     let port = port(model.spec.serving_port, findings);
@@ -127,6 +131,7 @@ pub fn validate(
         is_stopped,
         hold,
         remark,
+        rollout: None,
     })
 }
 

@@ -16,6 +16,7 @@ use crate::{
         report_access::ReportAccess,
     },
     reason::Reason,
+    rollout::planned::GrantedNodes,
     worker::{frameworks::Frameworks, ports::NodePort},
 };
 
@@ -52,6 +53,8 @@ pub struct ServiceFacts {
     pub reports: Option<ReportAccess>,
     /// What a gateway needs of the cluster.
     pub gateway: GatewayFacts,
+    /// The nodes that may have the present revision, if the service has a rollout.
+    pub granted: GrantedNodes,
 }
 
 /// What a gateway needs of the cluster.

@@ -16,6 +16,7 @@ use crate::{
         node_view::{NodeView, node_view},
         pod_policy::PodPolicy,
     },
+    rollout::planned::GrantedNodes,
     worker::{
         frameworks::Frameworks,
         ports::{NodePort, of_model},
@@ -84,6 +85,7 @@ pub fn assistant_facts() -> ServiceFacts {
         edge_node: Some(edge_node_with_address("edge0")),
         cloud_node: None,
         gateway: GatewayFacts { image: "neptune-edge:test".to_owned(), ..GatewayFacts::default() },
+        granted: GrantedNodes::default(),
         ..facts()
     }
 }
@@ -128,6 +130,7 @@ pub fn facts() -> ServiceFacts {
         pod_policy: PodPolicy { host_paths: vec!["/code".into()], ..PodPolicy::default() },
         reports: None,
         gateway: GatewayFacts::default(),
+        granted: GrantedNodes::default(),
     }
 }
 

@@ -16,6 +16,7 @@ mod leaves;
 mod node_contents;
 pub mod plan;
 pub mod resolved;
+pub mod rollout;
 pub mod selection;
 pub mod server;
 pub mod spec;

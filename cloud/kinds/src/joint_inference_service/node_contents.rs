@@ -7,7 +7,7 @@ use std::{
 };
 
 use kube_core::Resource as _;
-use neptune_api::{JointInferenceService, Model};
+use neptune_api::{JointInferenceService, JointInferenceServiceSpec, Model};
 use neptune_wire::{EncodedContent, NodeName, ObjectContent, ObjectKey, Resource, Worker};
 use serde_json::Value;
 
@@ -50,7 +50,9 @@ impl<'a> ContentsOfNodes<'a> {
         edge: PlannedWorker<'a>,
         cloud: Option<PlannedWorker<'a>>,
     ) -> Self {
-        let spec = serde_json::to_value(&service.spec).expect("a spec came from JSON");
+        // A setting of the controller, which reaches no node.
+        let spec = JointInferenceServiceSpec { rollout: None, ..service.spec.clone() };
+        let spec = serde_json::to_value(&spec).expect("a spec came from JSON");
         Self { valid, spec, edge, cloud, common: HashMap::new(), shared: HashMap::new() }
     }
 

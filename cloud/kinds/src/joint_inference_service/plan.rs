@@ -18,6 +18,7 @@ use crate::{
         gateway::{exposed::exposed, task::planned_gateway},
         node_contents::{ContentsOfNodes, PlannedWorker, Workers, model_key},
         resolved::{CloudRuntime, CloudSide, EdgeSide, ValidService},
+        rollout::exempt,
         spec::placement::{awaits_listing, listed_nodes, placed_nodes},
         worker::task::object_name,
     },
@@ -42,6 +43,9 @@ pub fn plan(
             awaits_status: true,
             ..ObjectPlan::default()
         };
+    }
+    if valid.rollout.as_ref().is_some_and(|rollout| !rollout.is_stored) {
+        return awaits_rollout(service, valid);
     }
     let replan_after = valid.selection.as_ref().and_then(|selection| selection.replan_after);
     let mut plan =
@@ -87,7 +91,19 @@ pub fn plan(
         plan.requirements.insert(node.clone(), contents.on(node, workers, None));
         plan.kept.remove(node);
     }
+    plan.rollout = valid.rollout.as_ref().map(|rollout| {
+        let nodes = &valid.edge_nodes;
+        rollout.keep_back(nodes, exempt(valid), &mut plan.requirements, &mut plan.kept)
+    });
     plan
+}
+
+/// The plan until the status has the revision: each node keeps what it has.
+fn awaits_rollout(service: &JointInferenceService, valid: &ValidService) -> ObjectPlan {
+    let mut retained = retained(service, &valid.key);
+    let keys = Arc::new(own_keys(service, &valid.key));
+    retained.extend(valid.edge_nodes.iter().map(|node| (node.clone(), Arc::clone(&keys))));
+    ObjectPlan { retained: Some(retained), awaits_status: true, ..ObjectPlan::default() }
 }
 
 /// The generations of the Models and the Dataset of these workers.

@@ -15,6 +15,7 @@ use crate::{
         facts::{CloudService, Selection},
     },
     kubernetes::report_access::ReportAccess,
+    rollout::planned::ValidRollout,
     worker::node_values::{MissingLabel, NodeValues},
 };
 
@@ -45,6 +46,8 @@ pub struct ValidService {
     pub dataset: Option<Arc<Dataset>>,
     /// What enforces `goal.totalUploadRatio`, if it is a goal of the service.
     pub total: Option<TotalUpload>,
+    /// How a change reaches the nodes; `None`: all at once.
+    pub rollout: Option<ValidRollout>,
 }
 
 /// What runs on the edge nodes.
@@ -227,6 +230,8 @@ pub struct PlacedService {
     pub gateway: Option<Box<GatewayAddress>>,
     /// What enforces `goal.totalUploadRatio`, if it is a goal of the service.
     pub total: Option<Box<TotalUpload>>,
+    /// The revision of what the nodes should run, if the service has a rollout.
+    pub revision: Option<Box<str>>,
 }
 
 impl From<ValidService> for PlacedService {
@@ -241,6 +246,7 @@ impl From<ValidService> for PlacedService {
         let missing_labels =
             missing_labels.filter_map(|(node, values)| Some((node, values.err()?))).collect();
         let edge_nodes = valid.edge_nodes.into_boxed_slice();
-        Self { edge_nodes, missing_labels, model, gateway, total }
+        let revision = valid.rollout.map(|rollout| rollout.revision.into_boxed_str());
+        Self { edge_nodes, missing_labels, model, gateway, total, revision }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::jiff::Timestamp;
 use neptune_api::{JointInferenceService, JointInferenceServiceStatus};
 use neptune_wire::{NodeName, ObjectKey, Resource};
 
@@ -81,6 +82,10 @@ impl Steps for JointInferenceService {
         inputs: &StatusInputs<ServiceObservation>,
     ) -> JointInferenceServiceStatus {
         next_status(previous, inputs)
+    }
+
+    fn recompute_at(observed: &ServiceObservation) -> Option<Timestamp> {
+        observed.rollout.as_ref()?.wake_at
     }
 
     fn is_same_status(

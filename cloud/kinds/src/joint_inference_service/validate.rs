@@ -17,6 +17,7 @@ use crate::{
         facts::ServiceFacts,
         gateway::resolve::resolve_gateway,
         resolved::{CloudSide, EdgeSide, ValidService},
+        rollout,
         spec::{
             fields::check_forms,
             forms::{CloudForm, EdgeForm},
@@ -39,6 +40,7 @@ pub fn validate(
     let findings = &mut all;
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
     program_text::check(&service.spec, findings);
+    rollout::check(service, findings);
     let (edge_form, cloud_form) = check_forms(service, findings);
     if let Some(EdgeForm::Worker(_)) = edge_form {
         check_algorithm(&service.spec.edge_worker.hard_example_algorithm, findings);
@@ -59,7 +61,7 @@ pub fn validate(
         return Err(all);
     }
     let node_values = node_values(&edge, &edge_nodes, facts);
-    Ok(ValidService {
+    let valid = ValidService {
         key,
         metadata,
         edge,
@@ -69,7 +71,10 @@ pub fn validate(
         cloud,
         dataset: facts.edge_dataset.clone(),
         total: facts.gateway.total.clone(),
-    })
+        rollout: None,
+    };
+    let rollout = rollout::rollout(service, &valid, facts);
+    Ok(ValidService { rollout, ..valid })
 }
 
 /// The environment of the edge worker on each node; empty if it is the same on all.

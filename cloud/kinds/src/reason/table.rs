@@ -55,6 +55,18 @@ reasons! {
         DatasetUnavailable: Problem => Failed,
         /// The node's disk has too little free space for the model.
         DiskFull: Problem => Failed,
+        /// A setting of the rollout is invalid.
+        RolloutInvalid: Obstacle => Failed,
+        /// The change reaches more nodes.
+        RolloutProgressing: Progress => Running,
+        /// A person stopped the rollout.
+        RolloutPaused: Problem => Running,
+        /// Too many nodes failed with the change, which reaches no other node.
+        RolloutFailed: Problem => Running,
+        /// Each reachable node has the change.
+        RolloutComplete: Progress => Running,
+        /// The node was not ready with the change in progressDeadlineSeconds.
+        RolloutDeadline: Problem => Failed,
     }
     Execution {
         /// A Deployment or Service with the planned name exists and has another owner.

@@ -6,6 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::RolloutStatus;
+
 /// InferenceModelStatus is the observed state of an InferenceModel.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -59,6 +61,9 @@ pub struct InferenceModelStatus {
     /// observedGeneration is the metadata.generation that this status refers to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// rollout is how far the last change reached. Only models with spec.rollout have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<Box<RolloutStatus>>,
 }
 
 /// NodeServer is the server of one node.

@@ -37,7 +37,7 @@ pub use self::{
     },
     worker_spec::{ModelUpdate, RestartPolicy, WorkerSpec},
 };
-use crate::schema;
+use crate::{Rollout, schema};
 
 /// JointInferenceServiceSpec describes the two workers of a joint inference.
 #[derive(
@@ -71,6 +71,12 @@ use crate::schema;
         type_ = "integer",
         description = "Number of failed workers",
         json_path = ".status.failed"
+    ),
+    printcolumn(
+        name = "Rollout",
+        type_ = "string",
+        description = "Nodes that are ready with the last change, of all nodes, or Paused",
+        json_path = ".status.rollout.summary"
     ),
     printcolumn(
         name = "Inference",
@@ -158,4 +164,8 @@ pub struct JointInferenceServiceSpec {
     /// edgeWorker.inferenceModel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<Box<Gateway>>,
+    /// rollout makes a change reach the nodes of the edge worker in waves. Without it, all nodes get
+    /// a change at the same time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<Box<Rollout>>,
 }

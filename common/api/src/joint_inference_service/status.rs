@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::SelectedModel;
-use crate::KeyValue;
+use crate::{KeyValue, RolloutStatus};
 
 /// JointInferenceServiceStatus is the observed state of a JointInferenceService.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -69,6 +69,9 @@ pub struct JointInferenceServiceStatus {
     /// rejected are the messages of workers and nodes that were rejected and not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejected: Vec<RejectedReports>,
+    /// rollout is how far the last change reached. Only services with spec.rollout have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<Box<RolloutStatus>>,
 }
 
 /// TotalUploadStatus is the share of uploads of the last service of a chain, which keeps

@@ -205,6 +205,7 @@ fn spec(
         transformer: server.transformer.clone(),
         security_context: server.security_context.clone(),
         credentials_secret: model.spec.credentials_secret.clone(),
+        rollout: service.spec.rollout.clone().filter(|_| selected),
         ..InferenceModelSpec::default()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use neptune_api::{AgentCounters, JisConditionType, JointInferenceServiceStatus, SelectionCause};
 
-use crate::{reason::Reason, steps::ObjectEvent};
+use crate::{reason::Reason, rollout::summary::announcement, steps::ObjectEvent};
 
 /// The Events when `previous` becomes `next`.
 pub fn events(
@@ -34,6 +34,8 @@ pub fn events(
     }
     events.extend(model_selected(previous, next));
     events.extend(new_problems(previous, next));
+    let rollout = announcement(previous.rollout.as_deref(), next.rollout.as_deref());
+    events.extend(rollout.map(ObjectEvent::of_rollout));
     let is_problem = reason.parse().is_ok_and(Reason::is_of_gateway);
     if was != Some((type_, reason)) && !is_problem {
         events.push(

@@ -63,6 +63,7 @@ pub fn inputs(
         findings: &[],
         observed: ServiceObservation {
             tier_names: Vec::new(),
+            rollout: None,
             total: None,
             counted: Counted::default(),
             edges: vec![on("edge0", edge)],

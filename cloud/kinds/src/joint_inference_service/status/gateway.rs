@@ -263,6 +263,7 @@ mod tests {
         };
         ServiceObservation {
             tier_names: Vec::new(),
+            rollout: None,
             total: None,
             counted: Counted::default(),
             edges: edges.into_iter().map(edge).collect(),

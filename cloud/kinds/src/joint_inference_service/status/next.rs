@@ -77,6 +77,10 @@ pub fn next_status(
             (model, _) => model.clone(),
         },
         rejected: inputs.observed.rejected.clone(),
+        rollout: match (&inputs.observed.rollout, inputs.findings) {
+            (None, [_, ..]) => previous.rollout.clone(),
+            (rollout, _) => rollout.as_ref().map(|rollout| Box::new(rollout.status.clone())),
+        },
     }
 }
 

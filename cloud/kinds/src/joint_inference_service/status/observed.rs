@@ -7,6 +7,7 @@ use crate::{
     finding::Finding,
     fleet::Counted,
     joint_inference_service::{chain::total_upload::Held, resolved::GatewayAddress},
+    rollout::observe::RolloutObservation,
 };
 
 /// The state of a worker.
@@ -68,6 +69,8 @@ pub struct ServiceObservation {
     pub total: Option<Held>,
     /// The names of the tiers, if the service names another one.
     pub tier_names: Vec<String>,
+    /// The rollout; `None` without one, and while the spec is invalid.
+    pub rollout: Option<RolloutObservation>,
 }
 
 /// The edge worker on a node.

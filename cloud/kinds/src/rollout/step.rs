@@ -1,0 +1,352 @@
+//! One step of a rollout: moves its frontier, grants the revision to nodes, pauses and completes it.
+//! Pure.
+//!
+//! The frontier is in the status before a node behind it gets a grant, so another controller
+//! continues with the same nodes. Within the frontier, grants are limited by the same number again:
+//! nodes that return all at once get the revision one after the other.
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use neptune_api::{RolloutState, RolloutStatus};
+
+use super::{
+    node::{Grant, GrantCause, Has, RolloutNode},
+    policy::Policy,
+    rank::Rank,
+    summary::{Failures, summarize},
+};
+use crate::reason::Reason;
+
+/// The result of a step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// The next status of the rollout.
+    pub status: RolloutStatus,
+    /// New grants, by the position of the node. They apply once the given status is stored.
+    pub grants: Vec<(usize, Grant)>,
+    /// When the next step is due although no node reports anything.
+    pub wake_at: Option<Timestamp>,
+}
+
+/// The time of a step, by two clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// The time for what is remembered. It never jumps.
+    pub now: Timestamp,
+    /// The time for what is stored.
+    pub wall: Timestamp,
+}
+
+/// How far a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// It has no grant and another revision, or nothing.
+    Waiting,
+    /// It has the revision, and was offline since this controller started, which is long ago.
+    Away,
+    /// It has a grant, and is not ready yet.
+    InFlight,
+    Done,
+    Failed(Reason),
+}
+
+/// Moves the rollout of `revision` from the stored status `previous`. `is_first`: no node had the
+/// object before.
+pub fn step(
+    policy: &Policy,
+    (revision, is_first): (&str, bool),
+    previous: Option<&RolloutStatus>,
+    nodes: &[RolloutNode],
+    moment: Moment,
+) -> Step {
+    let Some(known) = previous.filter(|status| status.revision == revision) else {
+        return begin(policy, (revision, is_first && previous.is_none()), nodes, moment);
+    };
+    let mut wave = Wave::new(policy, known, nodes, moment.now);
+    let mut status = known.clone();
+    pause(policy, &wave, &mut status, moment.wall);
+    let may_grant = status.state != RolloutState::Paused && !policy.is_paused;
+    wave.grant(may_grant, status.state == RolloutState::Complete);
+    if may_grant && status.state == RolloutState::Progressing {
+        if wave.is_complete() {
+            status.state = RolloutState::Complete;
+        } else if let Some(frontier) = wave.advanced() {
+            status.frontier = Some(frontier.to_string());
+        }
+    }
+    wave.count(&mut status);
+    summarize(&mut status, policy, &wave.failures());
+    let has_moved = status.frontier != known.frontier || status.state != known.state;
+    let wake_at = wave.wake_at(has_moved, &status);
+    Step { status, grants: wave.grants, wake_at }
+}
+
+/// The first status of a revision. Nodes that had nothing before need no waves.
+fn begin(
+    policy: &Policy,
+    (revision, is_first): (&str, bool),
+    nodes: &[RolloutNode],
+    moment: Moment,
+) -> Step {
+    let mut status = RolloutStatus {
+        revision: revision.to_owned(),
+        start_time: Some(seconds(moment.wall)),
+        ..RolloutStatus::default()
+    };
+    if is_first {
+        status.state = RolloutState::Complete;
+        status.frontier = Some(Rank::LAST.to_string());
+    } else if policy.is_paused {
+        status.state = RolloutState::Paused;
+    }
+    let wave = Wave::new(policy, &status, nodes, moment.now);
+    wave.count(&mut status);
+    summarize(&mut status, policy, &wave.failures());
+    Step { status, grants: Vec::new(), wake_at: Some(moment.now) }
+}
+
+/// Pauses a rollout that has too many failures, and continues one that a person resumed. A rollout
+/// that is complete does not pause.
+fn pause(policy: &Policy, wave: &Wave, status: &mut RolloutStatus, wall: Timestamp) {
+    if status.state == RolloutState::Complete {
+        return;
+    }
+    if let Some(paused) = &status.paused_time {
+        if policy.resumed_at.is_none_or(|resumed| resumed < paused.0) {
+            status.state = RolloutState::Paused;
+            return;
+        }
+        status.forgiven = number(wave.failed);
+        status.paused_time = None;
+    }
+    let forgiven = usize::try_from(status.forgiven).unwrap_or_default();
+    let has_failed =
+        wave.failed.saturating_sub(forgiven) > policy.pause_on_failure.of_nodes(wave.released);
+    status.paused_time = has_failed.then(|| seconds(wall));
+    status.state = if has_failed || policy.is_paused {
+        RolloutState::Paused
+    } else {
+        RolloutState::Progressing
+    };
+}
+
+/// The nodes during a step.
+struct Wave<'a> {
+    policy: &'a Policy,
+    nodes: &'a [RolloutNode<'a>],
+    outcomes: Vec<Outcome>,
+    frontier: Option<Rank>,
+    now: Timestamp,
+    /// How many nodes the rollout may take down at the same time.
+    limit: usize,
+    released: usize,
+    done: usize,
+    failed: usize,
+    /// The nodes behind the frontier that the rollout took down or is about to.
+    in_flight: usize,
+    /// Those of them that are canaries.
+    canaries_in_flight: usize,
+    grants: Vec<(usize, Grant)>,
+    /// Whether nodes behind the frontier wait for others.
+    has_waiting: bool,
+}
+
+impl<'a> Wave<'a> {
+    fn new(
+        policy: &'a Policy,
+        status: &RolloutStatus,
+        nodes: &'a [RolloutNode<'a>],
+        now: Timestamp,
+    ) -> Self {
+        let outcomes: Vec<_> = nodes.iter().map(|node| outcome(policy, node, now)).collect();
+        let mut wave = Self {
+            policy,
+            nodes,
+            outcomes,
+            frontier: status.frontier.as_ref().and_then(|text| text.parse().ok()),
+            now,
+            limit: policy.limit(nodes.len()),
+            released: 0,
+            done: 0,
+            failed: 0,
+            in_flight: 0,
+            canaries_in_flight: 0,
+            grants: Vec::new(),
+            has_waiting: false,
+        };
+        for (node, outcome) in nodes.iter().zip(&wave.outcomes) {
+            wave.released += usize::from(*outcome != Outcome::Waiting);
+            wave.done += usize::from(*outcome == Outcome::Done);
+            wave.failed += usize::from(matches!(outcome, Outcome::Failed(_)));
+            let is_join = node.grant.is_some_and(|grant| grant.cause == GrantCause::Join);
+            let is_charged = *outcome == Outcome::InFlight && !is_join;
+            if is_charged && wave.frontier.is_some_and(|frontier| node.rank <= frontier) {
+                wave.in_flight += 1;
+                wave.canaries_in_flight += usize::from(node.rank.is_canary());
+            }
+        }
+        wave
+    }
+
+    /// Whether one more node of this rank may be taken down.
+    fn has_budget(&self, rank: Rank) -> bool {
+        let budget = if rank.is_canary() {
+            self.limit
+        } else if self.canaries_in_flight > 0 {
+            0
+        } else {
+            self.limit.min(self.done.max(1))
+        };
+        self.in_flight < budget
+    }
+
+    fn charge(&mut self, rank: Rank) {
+        self.in_flight += 1;
+        self.canaries_in_flight += usize::from(rank.is_canary());
+    }
+
+    /// Grants the revision to the nodes behind the stored frontier, and to those that join. What a
+    /// node has already is granted in any case.
+    fn grant(&mut self, may_grant: bool, is_complete: bool) {
+        let mut waiting = Vec::new();
+        let mut unready = Vec::new();
+        for (at, node) in self.nodes.iter().enumerate() {
+            if node.grant.is_some() {
+                continue;
+            }
+            match node.has {
+                Has::New => self.grants.push((at, self.grant_by(GrantCause::Known))),
+                Has::Nothing if may_grant && node.is_online => {
+                    self.grants.push((at, self.grant_by(GrantCause::Join)));
+                }
+                Has::Old if may_grant && node.is_online => {
+                    let is_behind = self.frontier.is_some_and(|frontier| node.rank <= frontier);
+                    match node.is_ready {
+                        true if is_behind => waiting.push(at),
+                        true => {}
+                        false => unready.push(at),
+                    }
+                }
+                Has::Nothing | Has::Old => {}
+            }
+        }
+        waiting.sort_unstable_by_key(|at| self.nodes[*at].rank);
+        for at in waiting {
+            let rank = self.nodes[at].rank;
+            if self.has_budget(rank) {
+                self.grants.push((at, self.grant_by(GrantCause::Wave)));
+                self.charge(rank);
+            } else {
+                self.has_waiting = true;
+            }
+        }
+        if self.frontier == Some(Rank::LAST) && !unready.is_empty() {
+            if is_complete || self.in_flight == 0 && !self.has_waiting {
+                let grant = self.grant_by(GrantCause::Wave);
+                self.grants.extend(unready.into_iter().map(|at| (at, grant)));
+            } else {
+                self.has_waiting = true;
+            }
+        }
+    }
+
+    fn grant_by(&self, cause: GrantCause) -> Grant {
+        Grant { since: self.now, cause }
+    }
+
+    /// Whether nothing is left to do for the nodes that are online.
+    fn is_complete(&self) -> bool {
+        self.frontier == Some(Rank::LAST)
+            && self.in_flight == 0
+            && self.grants.is_empty()
+            && !self.has_waiting
+    }
+
+    /// The next frontier, if it moves. A node that is offline, that is not ready, or that has the
+    /// revision already costs nothing.
+    fn advanced(&mut self) -> Option<Rank> {
+        if self.has_waiting || self.frontier == Some(Rank::LAST) {
+            return None;
+        }
+        let is_ahead = |node: &&RolloutNode| self.frontier.is_none_or(|at| node.rank > at);
+        let mut ahead: Vec<_> = self.nodes.iter().filter(is_ahead).collect();
+        ahead.sort_unstable_by_key(|node| node.rank);
+        let mut last = None;
+        for node in ahead {
+            let is_free =
+                node.has != Has::Old || node.grant.is_some() || !node.is_online || !node.is_ready;
+            if !is_free {
+                if !self.has_budget(node.rank) {
+                    return last;
+                }
+                self.charge(node.rank);
+            }
+            last = Some(node.rank);
+        }
+        Some(Rank::LAST)
+    }
+
+    fn count(&self, status: &mut RolloutStatus) {
+        let updated = self.nodes.iter().filter(|node| node.has == Has::New).count();
+        status.total = number(self.nodes.len());
+        status.updated = number(updated);
+        status.ready = number(self.done);
+        status.failed = number(self.failed);
+    }
+
+    /// The failed nodes: how many of how many, and the first of them by name.
+    fn failures(&self) -> Failures<'a> {
+        let failed = self.nodes.iter().zip(&self.outcomes).filter_map(|(node, outcome)| {
+            let Outcome::Failed(reason) = outcome else { return None };
+            Some((node.name, *reason))
+        });
+        Failures { released: self.released, first: failed.min_by_key(|(name, _)| *name) }
+    }
+
+    /// When a node may become ready or fail by the time alone, or at once after a change.
+    fn wake_at(&self, has_moved: bool, status: &RolloutStatus) -> Option<Timestamp> {
+        if has_moved || !self.grants.is_empty() {
+            return Some(self.now);
+        }
+        let times = self.nodes.iter().zip(&self.outcomes).flat_map(|(node, outcome)| {
+            let is_in_flight = *outcome == Outcome::InFlight;
+            let ready = node.ready_since.map(|since| since + self.policy.min_ready);
+            let deadline = node.grant.filter(|_| !node.is_deferred);
+            let deadline = deadline.map(|grant| grant.since + self.policy.deadline);
+            [ready, deadline].into_iter().flatten().filter(move |_| is_in_flight)
+        });
+        let is_over = status.state == RolloutState::Complete && !self.has_waiting;
+        times.filter(|at| !is_over && *at > self.now).min()
+    }
+}
+
+/// How far a node is, by what it has, what it reports and the time.
+fn outcome(policy: &Policy, node: &RolloutNode, now: Timestamp) -> Outcome {
+    if node.has == Has::New {
+        if let Some(reason) = node.failure {
+            return Outcome::Failed(reason);
+        }
+        if node.ready_since.is_some_and(|since| since + policy.min_ready <= now) {
+            return Outcome::Done;
+        }
+    }
+    let Some(grant) = node.grant else {
+        return if node.has == Has::New { Outcome::InFlight } else { Outcome::Waiting };
+    };
+    let is_late = !node.is_deferred && grant.since + policy.deadline <= now;
+    match grant.cause {
+        _ if !is_late => Outcome::InFlight,
+        GrantCause::Known if !node.is_online => Outcome::Away,
+        GrantCause::Known | GrantCause::Wave | GrantCause::Join => {
+            Outcome::Failed(Reason::RolloutDeadline)
+        }
+    }
+}
+
+/// A time as the API server stores it.
+fn seconds(time: Timestamp) -> Time {
+    Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
+}
+
+fn number(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
