@@ -8,5 +8,6 @@ mod inference_model;
 mod joint_inference_service;
 pub(crate) mod model;
 mod port_contention;
+mod rollout;
 pub mod runtime;
 pub(crate) mod training_model;

@@ -2,6 +2,7 @@
 //! objects and settings that only this program reads.
 
 pub mod edge_node_writes;
+pub mod history;
 pub mod kubeconfig;
 pub mod leader_election;
 pub mod outage;

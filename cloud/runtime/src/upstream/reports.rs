@@ -77,7 +77,11 @@ impl Upstream {
         let newer_start = self.newer_start(node, sync);
         if is_live {
             let (instance, now) = (&sync.instance, self.fleet.now());
-            let affected = self.fleet.lock().on_sign_of_life(node, instance, sync.epoch, now);
+            let affected = {
+                let mut fleet = self.fleet.lock();
+                fleet.on_inventory(node, sync);
+                fleet.on_sign_of_life(node, instance, sync.epoch, now)
+            };
             self.report_affected(affected, node, None);
         }
         self.publisher.transport().on_sync(node, sync);

@@ -10,7 +10,10 @@ use neptune_cloud_kinds::{
     worker::ports::{self, Age, NodePort},
 };
 
-use crate::{cache::Caches, controllers::runtime::Context};
+use crate::{
+    cache::Caches,
+    controllers::{rollout::granted, runtime::Context},
+};
 
 /// The nodes, the frameworks, the Deployment and the port conflicts of the model.
 pub fn facts(model: &InferenceModel, context: &Context) -> InferenceModelFacts {
@@ -30,6 +33,7 @@ pub fn facts(model: &InferenceModel, context: &Context) -> InferenceModelFacts {
         deployed: deployment.as_deref().and_then(workload::deployed),
         pod_policy: context.pod_policy().clone(),
         gateway_image: context.gateway_image().to_owned(),
+        granted: granted(model, context),
     }
 }
 

@@ -4,7 +4,10 @@ mod facts;
 mod observe;
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_api::{InferenceModel, JointInferenceService, Placement};
+use kube::ResourceExt as _;
+use neptune_api::{
+    InferenceModel, InferenceModelStatus, JointInferenceService, Placement, RolloutState,
+};
 use neptune_cloud_kinds::{
     index_key::IndexKey,
     inference_model::{
@@ -16,9 +19,11 @@ use neptune_cloud_kinds::{
     worker::ports,
 };
 use neptune_wire::{NodeName, ObjectKey, Resource};
+use serde_json::{Value, json};
 
 use super::model::enqueue_source;
 use super::port_contention::enqueue_contenders;
+use super::rollout::use_grants;
 use super::runtime::{AgentChange, Cause, Context, Controller};
 
 impl Controller for InferenceModel {
@@ -34,6 +39,30 @@ impl Controller for InferenceModel {
         now: Timestamp,
     ) -> ServerObservation {
         observe::observe(self, key, valid, context, now)
+    }
+
+    fn on_status_stored(&self, observed: &ServerObservation, context: &Context) {
+        use_grants(self, observed.rollout.as_ref(), context);
+    }
+
+    fn enqueue_by_status(&self, next: &InferenceModelStatus, context: &Context) {
+        let revision = |status: &InferenceModelStatus| {
+            status.rollout.as_ref().map(|rollout| rollout.revision.clone())
+        };
+        if revision(next) != self.status.as_ref().and_then(revision) {
+            // Nodes may get what they waited for.
+            context.enqueue(self);
+        }
+    }
+
+    fn complete_rollout(&self) -> Option<(&str, Value)> {
+        let status = self.status.as_ref().filter(|_| self.spec.rollout.is_some())?;
+        let rollout = status.rollout.as_deref()?;
+        let is_complete = rollout.state == RolloutState::Complete
+            && status.observed_generation == self.metadata.generation
+            // A service that owns the model has the history.
+            && self.owner_references().iter().all(|owner| owner.controller != Some(true));
+        is_complete.then(|| (rollout.revision.as_str(), json!(self.spec)))
     }
 
     fn enqueue_related(&self, cause: Cause, context: &Context) {

@@ -14,15 +14,23 @@ use neptune_cloud_kinds::{
         rollout::{DeployedServer, of_cluster},
         servers::{ServerOnNode, Servers},
         status::{Placed, ServerObservation},
-        target::{hold, target},
+        target::{hold, nodes_of, target},
         validate::ValidInferenceModel,
+        waves::reported_state,
     },
     kubernetes::{node_selector::text, nodes::in_url, workloads},
     reason::Reason,
+    rollout::{
+        observe::{RolloutObject, RolloutObservation},
+        policy::Policy,
+    },
 };
 use neptune_wire::{NodeName, ObjectKey};
 
-use crate::{cache::Caches, controllers::runtime::Context};
+use crate::{
+    cache::Caches,
+    controllers::{rollout::observe as observe_rollout, runtime::Context},
+};
 
 /// The target version, the place and the server state of a model.
 pub fn observe(
@@ -38,7 +46,31 @@ pub fn observe(
         Some(valid) if valid.is_stopped => Servers::One(stopped()),
         _ => servers((model, target), key, valid, context, now),
     };
-    ServerObservation { target: target.map(str::to_owned), placed, servers }
+    let rollout = valid.and_then(|valid| rollout(model, key, valid, context, now));
+    ServerObservation { target: target.map(str::to_owned), placed, servers, rollout }
+}
+
+/// The rollout of the servers of several nodes, if the model has one.
+fn rollout(
+    model: &InferenceModel,
+    key: &ObjectKey,
+    valid: &ValidInferenceModel,
+    context: &Context,
+    now: Timestamp,
+) -> Option<RolloutObservation> {
+    let settings = model.spec.rollout.as_deref()?;
+    let status = model.status.as_ref();
+    let object = RolloutObject {
+        key,
+        uid: model.metadata.uid.as_deref().unwrap_or_default(),
+        policy: Policy::new(settings, model.metadata.annotations.as_ref()),
+        canaries: &settings.canary_selector,
+        revision: &valid.rollout.as_ref().filter(|_| !valid.is_stopped)?.revision,
+        is_first: status.is_none_or(|status| nodes_of(status).next().is_none()),
+        stored: status.and_then(|status| status.rollout.as_deref()),
+    };
+    let nodes: Vec<_> = valid.place.nodes().iter().collect();
+    Some(observe_rollout(model, object, &nodes, reported_state, (context, now)))
 }
 
 /// The place of a valid model, the URL of its server and the number of servers.

@@ -6,7 +6,9 @@ mod collect;
 mod port_contest;
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_api::{JointInferenceService, JointInferenceServiceStatus, Placement};
+use neptune_api::{
+    JointInferenceService, JointInferenceServiceStatus, Placement, RolloutState,
+};
 use neptune_cloud_kinds::{
     joint_inference_service::{
         facts::ServiceFacts,
@@ -22,6 +24,7 @@ use neptune_cloud_kinds::{
     worker::ports,
 };
 use neptune_wire::{NodeName, ObjectKey};
+use serde_json::{Value, json};
 
 use self::collect::{
     chain::{all_callers, enqueue_total},
@@ -31,6 +34,7 @@ use self::collect::{
 use super::{
     model::{mark_node, mark_used_models},
     port_contention::enqueue_contenders,
+    rollout::use_grants,
     runtime::{AgentChange, Cause, Context, Controller},
 };
 
@@ -47,6 +51,14 @@ impl Controller for JointInferenceService {
         now: Timestamp,
     ) -> ServiceObservation {
         observation(self, key, placed, context, now)
+    }
+
+    fn complete_rollout(&self) -> Option<(&str, Value)> {
+        let status = self.status.as_ref().filter(|_| self.spec.rollout.is_some())?;
+        let rollout = status.rollout.as_deref()?;
+        let is_complete = rollout.state == RolloutState::Complete
+            && status.observed_generation == self.metadata.generation;
+        is_complete.then(|| (rollout.revision.as_str(), json!(self.spec)))
     }
 
     fn enqueue_related(&self, cause: Cause, context: &Context) {
@@ -77,6 +89,7 @@ impl Controller for JointInferenceService {
     fn on_status_stored(&self, observed: &ServiceObservation, context: &Context) {
         let uid = self.metadata.uid.as_deref().unwrap_or_default();
         context.fleet().rows(uid).acknowledge(observed.counted.clock);
+        use_grants(self, observed.rollout.as_ref(), context);
     }
 
     fn enqueue_by_status(&self, next: &JointInferenceServiceStatus, context: &Context) {
@@ -92,6 +105,13 @@ impl Controller for JointInferenceService {
         };
         if named.into_iter().any(is_new) {
             // The named node may get the edge worker.
+            context.enqueue(self);
+        }
+        let revision = |status: &JointInferenceServiceStatus| {
+            status.rollout.as_ref().map(|rollout| rollout.revision.clone())
+        };
+        if revision(next) != self.status.as_ref().and_then(revision) {
+            // Nodes may get what they waited for.
             context.enqueue(self);
         }
         let total = self.status.as_ref().and_then(|status| status.total_upload.as_ref());

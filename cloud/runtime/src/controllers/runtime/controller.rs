@@ -3,6 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use neptune_cloud_kinds::{each_kind, finding::Finding, kubernetes::labels::Labels};
 use neptune_wire::{NodeName, ObjectKey};
+use serde_json::Value;
 
 use super::{context::Context, state::Stateful};
 use crate::{cache::Cached as _, kubernetes::reference::reference};
@@ -43,6 +44,11 @@ pub trait Controller: Stateful {
     /// Enqueues the objects that read this one from the cache, if what they read differs. It runs at
     /// each change that the cache has, also of the status. `before` is what the cache had until then.
     fn enqueue_by_object(&self, _before: Option<&Self>, _context: &Context) {}
+
+    /// The revision of a complete rollout with its spec, by the written status, to go back to it.
+    fn complete_rollout(&self) -> Option<(&str, Value)> {
+        None
+    }
 
     /// Sets what a task beside the reconcile has to do, by the written status. `placed` is `None`
     /// while the spec is invalid.

@@ -77,6 +77,9 @@ pub async fn execute<K: Controller>(
         context.publisher().retain(key, uid, retained, &BTreeSet::new());
         None
     } else {
+        if let Some(rollout) = plan.rollout {
+            context.object_state(object, |state| state.rollout.planned(rollout));
+        }
         let mut generations = plan.generations;
         generations.extend(object.meta().generation.map(|own| (key.clone(), own)));
         let plan = PendingPlan::new(key.clone(), plan.requirements, generations, plan.kept);

@@ -31,5 +31,6 @@ pub use self::{
     merge_patch::merge_patch,
     queue::{publish_waiting, run_all},
     rosters::publish_rosters,
+    state::Stateful,
     triggers::{dispatch, synced},
 };

@@ -19,7 +19,7 @@ use super::{
     state::{ObjectState, Prepared},
     status_writer::write_status,
 };
-use crate::error::Error;
+use crate::{error::Error, kubernetes::history};
 
 /// Reconciles an object. Measures it, and resets its failures after a success.
 #[tracing::instrument(name = "reconcile", skip_all, fields(
@@ -80,7 +80,25 @@ async fn steps<K: Controller>(
     let requeue = write_status(&*object, &**cached, &key, &prepared, context).await?;
     let written = context.object_state(&**cached, |state| latest(cached, state));
     written.drive(&key, prepared.placed.as_ref(), context);
+    record_rollout(&*written, context).await;
     Ok(retry.into_iter().chain(requeue).min())
+}
+
+/// Records the spec of a complete rollout once. A failure changes nothing else: the next reconcile
+/// tries it again.
+async fn record_rollout<K: Controller>(object: &K, context: &Context) {
+    let Some((revision, spec)) = object.complete_rollout() else { return };
+    let is_known = |state: &mut ObjectState<K>| state.recorded.as_deref() == Some(revision);
+    if context.object_state(object, is_known) {
+        return;
+    }
+    // On the heap: the future of a reconcile would be large.
+    match Box::pin(history::record(context.client(), object, (revision, spec))).await {
+        Ok(()) => context.object_state(object, |state| {
+            state.recorded = Some(revision.to_owned());
+        }),
+        Err(error) => tracing::warn!(%error, "spec of a complete rollout not recorded"),
+    }
 }
 
 /// The object with the last written status, also before the cache has it. The written object is

@@ -8,7 +8,7 @@ use std::{
 
 use futures::channel::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use kube::runtime::reflector::ObjectRef;
-use neptune_cloud_kinds::{finding::Finding, steps::Steps};
+use neptune_cloud_kinds::{finding::Finding, rollout::memory::RolloutMemory, steps::Steps};
 use neptune_wire::ContentHash;
 
 use super::{recent_events::RecentEvents, write_budget::WritePace};
@@ -78,6 +78,10 @@ pub struct ObjectState<K: Steps> {
     pub awaits_service_since: Option<Instant>,
     /// The Events that were published last.
     pub events: RecentEvents,
+    /// Which nodes may have the present revision, if the object has a rollout.
+    pub rollout: RolloutMemory,
+    /// The revision whose spec was recorded last.
+    pub recorded: Option<String>,
 }
 
 /// The last applied workload, so that a reconcile without a change sends no request.
@@ -134,6 +138,8 @@ impl<K: Steps> Default for ObjectState<K> {
             was_valid: false,
             awaits_service_since: None,
             events: RecentEvents::default(),
+            rollout: RolloutMemory::default(),
+            recorded: None,
         }
     }
 }

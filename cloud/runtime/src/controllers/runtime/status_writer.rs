@@ -32,6 +32,9 @@ const EXPENSIVE: Duration = Duration::from_millis(1);
 /// The maximum pause between two computations of an expensive status.
 const MAX_COMPUTE_PAUSE: Duration = Duration::from_secs(2);
 
+/// The minimum pause before a status is computed again although nothing is reported.
+const MIN_RECOMPUTE_PAUSE: Duration = Duration::from_secs(1);
+
 /// Writes the status if it changes, and returns when to compute it again although nothing changes.
 /// `cached` is the object as the watch has it, `object` the newest known.
 ///
@@ -65,6 +68,8 @@ pub async fn write_status<K: Controller>(
         is_settled,
         now,
     };
+    let recompute = K::recompute_at(&inputs.observed).map(|at| pause_until(at, fleet_now));
+    let requeue = until_settled.into_iter().chain(recompute).min();
     let next = object.next_status(&previous, &inputs);
     let is_same = K::is_same_status(&previous, &next);
     let ended = Instant::now();
@@ -72,7 +77,7 @@ pub async fn write_status<K: Controller>(
     if is_same {
         context.object_state(object, |state| state.computed = computed);
         object.on_status_stored(&inputs.observed, context);
-        return Ok(until_settled);
+        return Ok(requeue);
     }
     let change = StatusChange::new::<K>(&previous, &next);
     let bytes = stored_bytes(object);
@@ -91,7 +96,13 @@ pub async fn write_status<K: Controller>(
         queue_event(object, event, context);
     }
     object.enqueue_by_status(&next, context);
-    Ok(until_settled)
+    Ok(requeue)
+}
+
+/// How long to wait for a time at which a status changes although nothing is reported: not so short
+/// that it is computed all the time.
+fn pause_until(at: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now)).unwrap_or_default().max(MIN_RECOMPUTE_PAUSE)
 }
 
 /// How long to wait before an expensive status is computed again, so that it uses a small part of a
@@ -149,7 +160,8 @@ impl StatusChange {
     }
 }
 
-/// Whether two statuses have the same conditions, except for their messages and times.
+/// Whether two statuses have the same conditions, except for their messages and times, and the same
+/// state of a rollout.
 fn is_same_state(previous: &Value, next: &Value) -> bool {
     let conditions = |status: &Value| -> Vec<[Value; 3]> {
         let conditions = status["conditions"].as_array().into_iter().flatten();
@@ -157,7 +169,10 @@ fn is_same_state(previous: &Value, next: &Value) -> bool {
             |condition: &Value| ["type", "status", "reason"].map(|field| condition[field].clone());
         conditions.map(state).collect()
     };
-    conditions(previous) == conditions(next)
+    let rollout = |status: &Value| {
+        ["revision", "state", "frontier"].map(|field| status["rollout"][field].clone())
+    };
+    conditions(previous) == conditions(next) && rollout(previous) == rollout(next)
 }
 
 /// Writes a status to the version that it was computed from. Another writer causes a conflict.
@@ -223,6 +238,10 @@ mod tests {
         assert!(!is_same_state(&before, &status("B", "a", 1)));
         assert!(!is_same_state(&Value::Null, &before));
         assert!(is_same_state(&Value::Null, &json!({"metrics": 1})));
+        let wave =
+            |frontier: &str, ready: u32| json!({"rollout": {"frontier": frontier, "ready": ready}});
+        assert!(is_same_state(&wave("1:0", 1), &wave("1:0", 2)));
+        assert!(!is_same_state(&wave("1:0", 1), &wave("1:1", 1)));
     }
 
     #[test]

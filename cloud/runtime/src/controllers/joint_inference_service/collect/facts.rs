@@ -24,6 +24,7 @@ use crate::{
         joint_inference_service::collect::{
             gateway::gateway_facts, selection::selection, services::service_named,
         },
+        rollout::granted,
         runtime::Context,
     },
 };
@@ -75,6 +76,7 @@ pub fn collect_facts(service: &JointInferenceService, context: &Context) -> Serv
             .zip(service.uid())
             .map(|(target, uid)| target.access(&namespace, &service.name_any(), &uid)),
         gateway,
+        granted: granted(service, context),
     }
 }
 

@@ -9,6 +9,7 @@ use neptune_cloud_kinds::{
     fleet::{Counted, FleetState},
     joint_inference_service::{
         resolved::PlacedService,
+        rollout::reported_state,
         spec::{names::cloud_model_name, placement::placed_nodes},
         status::{
             agent::{AgentWorker, gateway_report, of_agent, rejected_reports},
@@ -17,6 +18,10 @@ use neptune_cloud_kinds::{
         },
     },
     reason::Reason,
+    rollout::{
+        observe::{RolloutObject, RolloutObservation},
+        policy::Policy,
+    },
     worker::names::worker_name,
 };
 use neptune_wire::{
@@ -25,6 +30,7 @@ use neptune_wire::{
 
 use crate::controllers::{
     joint_inference_service::collect::chain::{current_total, tier_names},
+    rollout::observe,
     runtime::{Context, NODES_PER_LOCK},
 };
 
@@ -82,8 +88,37 @@ pub fn observation(
         model: placed.and_then(|placed| placed.model.clone()),
         tier_names: tier_names(service, caches),
         total: total.map(|total| total.held),
+        rollout: placed.and_then(|placed| rollout(service, key, placed, context, now)),
         gateway_address: placed.and_then(|placed| placed.gateway.as_deref()).cloned(),
     }
+}
+
+/// The rollout of the edge worker, if the service has one. Nodes that lack a label of which the worker
+/// needs the value are not part of it.
+fn rollout(
+    service: &JointInferenceService,
+    key: &ObjectKey,
+    placed: &PlacedService,
+    context: &Context,
+    now: Timestamp,
+) -> Option<RolloutObservation> {
+    let settings = service.spec.rollout.as_deref()?;
+    let status = service.status.as_ref();
+    let object = RolloutObject {
+        key,
+        uid: service.metadata.uid.as_deref().unwrap_or_default(),
+        policy: Policy::new(settings, service.metadata.annotations.as_ref()),
+        canaries: &settings.canary_selector,
+        revision: placed.revision.as_deref()?,
+        is_first: status.is_none_or(|it| it.nodes.is_empty() && it.edge_workers.is_empty()),
+        stored: status.and_then(|status| status.rollout.as_deref()),
+    };
+    let nodes = placed.edge_nodes.iter();
+    let nodes: Vec<_> = nodes.filter(|node| !placed.missing_labels.contains_key(*node)).collect();
+    let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
+    let worker = worker_name(namespace, name, Role::Edge, &service.spec.edge_worker.name);
+    let state = |report: &StatusReport| reported_state(&worker, report);
+    Some(observe(service, object, &nodes, state, (context, now)))
 }
 
 /// The counters of the service, with the edge worker on these nodes.
