@@ -39,6 +39,9 @@ pub enum Error {
     /// No key of a node can be trusted.
     #[error("{0}")]
     Trust(String),
+    /// A rollout cannot be changed.
+    #[error("{0}")]
+    Rollout(String),
     /// There are no metrics to record.
     #[error("{0}")]
     Metrics(String),
@@ -66,6 +69,7 @@ impl Error {
             | Self::FlagMissing { .. }
             | Self::Training(_)
             | Self::Trust(_)
+            | Self::Rollout(_)
             | Self::Metrics(_)
             | Self::Write { .. } => Class::Configuration,
             Self::Fleet(error) => error.class(),

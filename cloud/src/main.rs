@@ -35,6 +35,7 @@ async fn execute(command: Command) -> Result<ExitCode, Error> {
         Command::Run(flags) => Box::pin(run::run(*flags)).await?,
         Command::RecordMetrics(flags) => commands::record_metrics(flags).await?,
         Command::Training { command } => commands::training(command).await?,
+        Command::Rollout { command } => commands::rollout(command).await?,
         Command::Trust(flags) => commands::trust(flags).await?,
         Command::Revoke(flags) => commands::revoke(flags).await?,
         Command::Status(flags) => commands::status(flags).await?,

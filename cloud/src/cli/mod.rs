@@ -9,6 +9,7 @@
 
 mod nodes;
 mod record_metrics;
+mod rollout;
 mod run;
 mod status;
 mod training;
@@ -21,6 +22,7 @@ use neptune_program::logs::LogFlags;
 pub use self::{
     nodes::{Revoke, Trust},
     record_metrics::{RecordMetrics, Side},
+    rollout::{Rollout, RolloutCommand},
     run::{EventBus, MissingReferences, Run, Transport, WorkerReportFlags},
     status::{ObjectArgument, Output, Status},
     training::{ExportFormat, Training, TrainingCommand, TrainingExport},
@@ -81,6 +83,21 @@ Examples:
         /// The subcommand of `training`, with its flags.
         #[command(subcommand)]
         command: TrainingCommand,
+    },
+    /// Pause, resume or undo the rollout of a JointInferenceService or InferenceModel, or print its
+    /// state.
+    ///
+    /// A rollout is set up by spec.rollout. It needs the right to get and patch the object, to list
+    /// and patch inferencemodels for resume, and to list controllerrevisions for undo.
+    #[command(after_help = "\
+Examples:
+  kubectl neptune rollout status digits
+  kubectl neptune rollout resume jis/digits -n default
+  kubectl neptune rollout undo im/mnist")]
+    Rollout {
+        /// The subcommand of `rollout`, with its flags.
+        #[command(subcommand)]
+        command: RolloutCommand,
     },
     /// Trust the key of a node that waits, or a key before the node connects.
     ///

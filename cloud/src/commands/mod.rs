@@ -3,6 +3,8 @@
 mod connect;
 mod crds;
 mod record_metrics;
+mod rollout;
+mod rollout_undo;
 mod status;
 mod training;
 mod training_export;
@@ -10,6 +12,7 @@ mod trust;
 
 pub use crds::crds;
 pub use record_metrics::record_metrics;
+pub use rollout::rollout;
 pub use status::status;
 pub use training::training;
 pub use trust::{revoke, trust};
