@@ -106,12 +106,15 @@ impl NodeView {
     /// Whether the other version of the node has the same effect on every object. A kubelet updates
     /// its Node every few seconds, and most of these updates change only its conditions.
     pub fn has_same_effect(&self, other: &Self) -> bool {
-        let effect = |view: &Self| {
-            let Self { labels, is_edge, runs_agent, internal_address, last_address, .. } = view;
-            let addresses = (internal_address.clone(), last_address.clone());
-            (Arc::clone(labels), *is_edge, *runs_agent, addresses)
-        };
-        effect(self) == effect(other)
+        self.is_selected_as(other)
+            && self.internal_address == other.internal_address
+            && self.last_address == other.last_address
+    }
+
+    /// Whether the same objects select the other version of the node.
+    pub fn is_selected_as(&self, other: &Self) -> bool {
+        let Self { labels, is_edge, runs_agent, .. } = other;
+        (&self.labels, &self.is_edge, &self.runs_agent) == (labels, is_edge, runs_agent)
     }
 }
 

@@ -77,6 +77,12 @@ impl NodeChange {
         let versions = self.before.as_deref().zip(self.after.as_deref());
         versions.is_none_or(|(before, after)| !before.has_same_effect(after))
     }
+
+    /// Whether other objects may select the node than before.
+    pub fn changes_selection(&self) -> bool {
+        let versions = self.before.as_deref().zip(self.after.as_deref());
+        versions.is_none_or(|(before, after)| !before.is_selected_as(after))
+    }
 }
 
 /// A change that a watch reports.

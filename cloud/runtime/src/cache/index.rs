@@ -139,14 +139,11 @@ impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> 
         objects
     }
 
-    /// The objects that a change of this node may affect. `versions` are its labels before and after
-    /// it. `may_be_address`: whether a Service may have had its address, or may have it now.
-    pub fn on_node(&self, node: &str, versions: &[&Labels], may_be_address: bool) -> Vec<Arc<K>> {
+    /// The objects that a change of the labels of this node may affect. `versions` are its labels before
+    /// and after it.
+    pub fn on_node(&self, node: &str, versions: &[&Labels]) -> Vec<Arc<K>> {
         let mut objects = self.on_agent(node, versions);
         objects.extend(self.selecting(IndexKey::SelectsNodes, versions));
-        if may_be_address {
-            objects.extend(self.with_key(&IndexKey::CloudNodes));
-        }
         objects
     }
 
@@ -300,11 +297,11 @@ mod tests {
         assert_eq!(on_agent("edge0", &north), ["north"], "the placed one has its node");
         assert_eq!(on_agent("edge1", &north), ["placed", "north"]);
         assert_eq!(on_agent("edge2", &none), [""; 0]);
-        let on_node = |versions: &[&Labels]| names(&store.on_node("edge0", versions, true));
-        assert_eq!(on_node(&[&north]), ["north", "placed", "cloud"]);
-        assert_eq!(on_node(&[&area("south"), &north]), ["north", "south", "placed", "cloud"]);
-        assert_eq!(on_node(&[]), ["cloud"]);
-        assert_eq!(names(&store.on_node("edge0", &[&north], false)), ["north", "placed"]);
+        let on_node = |versions: &[&Labels]| names(&store.on_node("edge0", versions));
+        assert_eq!(on_node(&[&north]), ["north", "placed"]);
+        assert_eq!(on_node(&[&area("south"), &north]), ["north", "south", "placed"]);
+        assert_eq!(on_node(&[]), [""; 0]);
+        assert_eq!(names(&store.with_key(&IndexKey::CloudNodes)), ["cloud"]);
     }
 
     #[test]

@@ -212,3 +212,65 @@ fn enqueue_port_neighbours(service: &JointInferenceService, context: &Context) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_cloud_kinds::joint_inference_service::fixtures;
+
+    use super::*;
+
+    #[test]
+    fn plan_depends_on_agents_only_by_a_choice_or_an_address() {
+        let all = |service: &mut JointInferenceService| {
+            let edge = &mut service.spec.edge_worker;
+            (edge.node_name, edge.placement) = (None, Some(Placement::All));
+            edge.node_selector = [("area".to_owned(), "north".to_owned())].into();
+        };
+        let one = |service: &mut JointInferenceService| {
+            all(service);
+            service.spec.edge_worker.placement = None;
+        };
+        let selects = |service: &mut JointInferenceService| {
+            all(service);
+            let selector = serde_json::json!({"selector": {"matchLabels": {"a": "b"}}});
+            service.spec.edge_worker.model = Some(serde_json::from_value(selector).unwrap());
+        };
+        type Case<'a> = (&'a str, &'a dyn Fn(&mut JointInferenceService), [bool; 2]);
+        let cases: [Case; 7] = [
+            ("a named node", &|_| {}, [false, false]),
+            ("all nodes", &all, [false, false]),
+            ("one node to choose", &one, [true, true]),
+            (
+                "one chosen node",
+                &|service| {
+                    one(service);
+                    service.status = Some(fixtures::placed_on(&["edge0"]));
+                },
+                [false, false],
+            ),
+            ("a model to choose", &selects, [true, true]),
+            (
+                "an exposed gateway",
+                &|service| {
+                    all(service);
+                    service.spec.gateway.get_or_insert_default().expose = Some(true);
+                },
+                [false, true],
+            ),
+            (
+                "the cloud worker",
+                &|service| service.spec.cloud_worker.node_name = Some("edge0".to_owned()),
+                [false, true],
+            ),
+        ];
+        let node = "edge0".parse().unwrap();
+        for (name, change, expected) in cases {
+            let mut service = fixtures::service();
+            change(&mut service);
+            let depends = [AgentChange::Presence, AgentChange::Facts]
+                .map(|change| depends_on_agent(&service, &node, change));
+            assert_eq!(depends, expected, "{name}");
+        }
+    }
+}

@@ -221,6 +221,56 @@ async fn no_event_walks_over_nodes_services_or_users() {
     }
 }
 
+/// A cluster with these nodes, and a model server on each.
+async fn server_on_each(names: &[&str]) -> (Context, Arc<InferenceModel>) {
+    let client = api_server(&neptune_api::crdgen::crds()).await;
+    let nodes: Api<Node> = Api::all(client.clone());
+    for name in names {
+        let labels = json!({"neptune.io/runtime": "agent", "edge": "yes", "own": "1"});
+        let node = json!({"metadata": {"name": name, "labels": labels}});
+        let node = serde_json::from_value(node).unwrap();
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+    }
+    let mut on_each = server(1);
+    on_each["spec"]["placement"] = json!("All");
+    create::<InferenceModel>(&client, on_each).await;
+    let context = context_of(&client).await;
+    let model = get::<InferenceModel>(&context, "server1");
+    (context, model)
+}
+
+#[tokio::test]
+async fn presence_keeps_the_plan_and_nodes_that_join_together_are_one_plan() {
+    let names = ["edge0", "edge1", "edge2"];
+    let (context, model) = server_on_each(&names).await;
+    let plans = || context.object_state(&*model, |state| state.invalidations);
+    let before = plans();
+    for change in [AgentChange::Presence, AgentChange::Facts] {
+        context.enqueue_node(&"edge1".parse().unwrap(), change);
+    }
+    each_kind!(K => context.enqueue_collected::<K>());
+    assert_eq!(plans(), before, "only the status changes");
+    for name in names {
+        let after = context.caches().node(name);
+        assert!(after.is_some(), "{name} is cached");
+        let change = NodeChange { name: name.to_owned(), before: None, after };
+        on_change(Change::Node(change), &context);
+    }
+    assert_eq!(plans(), before, "the changes are collected");
+    eventually("a plan", || plans() > before).await;
+    assert_eq!(plans(), before + 1);
+    on_change(
+        Change::Node(NodeChange {
+            name: "edge1".to_owned(),
+            before: context.caches().node("edge1"),
+            after: context.caches().node("edge1"),
+        }),
+        &context,
+    );
+    each_kind!(K => context.enqueue_collected::<K>());
+    assert_eq!(plans(), before + 1, "a heartbeat of a kubelet changes nothing");
+}
+
 #[tokio::test]
 async fn counters_of_a_service_below_reach_the_last_one_of_the_chain() {
     let client = api_server(&neptune_api::crdgen::crds()).await;

@@ -11,6 +11,7 @@ use futures::{
 use kube::{Resource as _, ResourceExt as _};
 use neptune_cloud_kinds::{
     each_kind,
+    index_key::IndexKey,
     kubernetes::{node_view::NodeView, nodes::NodeReadiness},
     with_kind,
 };
@@ -170,8 +171,20 @@ fn on_node_changed(change: &NodeChange, context: &Context) {
     let versions: Vec<_> = before.iter().chain(after).collect();
     let labels: Vec<_> = versions.iter().map(|view| &*view.labels).collect();
     let may_be_address = versions.iter().any(|view| view.is_cloud_address());
+    if let (Ok(node), false) = (&node, change.changes_selection()) {
+        // Only its address: that of an agent is another one, too.
+        context.enqueue_node(node, AgentChange::Facts);
+    }
     each_kind!(K => {
-        for object in K::cache(context.caches()).on_node(name, &labels, may_be_address) {
+        let cache = K::cache(context.caches());
+        let mut objects = Vec::new();
+        if change.changes_selection() {
+            objects.extend(cache.on_node(name, &labels));
+        }
+        if may_be_address {
+            objects.extend(cache.with_key(&IndexKey::CloudNodes));
+        }
+        for object in objects {
             context.enqueue_by_nodes(&*object);
         }
     });
