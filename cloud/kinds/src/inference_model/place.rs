@@ -1,7 +1,7 @@
 //! Decides where a model is served: by the agent of a node, or by a Deployment in the cloud. Pure:
 //! a part of `validate`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use neptune_api::{InferenceModel, Placement};
 use neptune_wire::NodeName;
@@ -16,6 +16,9 @@ use crate::{
     },
     reason::Reason,
 };
+
+/// The maximum number of nodes of placement All.
+const MAX_NODES: usize = 10_000;
 
 /// The supported types of a Service; the first is the default.
 const SERVICE_TYPES: [&str; 3] = ["NodePort", "ClusterIP", "LoadBalancer"];
@@ -184,7 +187,7 @@ fn selected_place(
     let nodes = edge_nodes(field, &model.spec.node_selector, &facts.selected, findings)?;
     match model.spec.placement.unwrap_or_default() {
         Placement::All => {
-            let nodes = all(field, &nodes, findings)?;
+            let nodes = all(field, &nodes, MAX_NODES, findings)?;
             Some(Place::EachAgent { nodes })
         }
         Placement::One => chosen(model, facts, &nodes).map(|node| Place::Agent { node }),
@@ -198,7 +201,8 @@ fn chosen(
     nodes: &[&NodeView],
 ) -> Option<NodeName> {
     let current = model.status.as_ref().and_then(|status| status.node.as_deref());
-    let has_port = |node: &str| !facts.used_ports.iter().any(|used| used.node == node);
+    let taken: HashSet<_> = facts.used_ports.iter().map(|used| used.node.as_str()).collect();
+    let has_port = |node: &str| !taken.contains(node);
     let uid = model.metadata.uid.as_deref().unwrap_or_default();
     choose(uid, nodes, current, &facts.selected.online, has_port)
 }

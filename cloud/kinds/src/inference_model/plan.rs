@@ -22,8 +22,9 @@ pub fn plan(model: &InferenceModel, valid: &ValidInferenceModel, fetch_image: &s
         Place::Agent { .. } | Place::EachAgent { .. } => {
             let contents = encode_contents([(valid.key.clone(), content(model, valid))].into());
             let nodes = valid.place.nodes();
+            let with_port = nodes.iter().filter(|node| !valid.taken_ports.contains_key(*node));
             let requirements =
-                nodes.iter().map(|node| (node.clone(), Arc::clone(&contents))).collect();
+                with_port.map(|node| (node.clone(), Arc::clone(&contents))).collect();
             let mut plan = ObjectPlan { requirements, ..ObjectPlan::default() };
             plan.rollout = valid.rollout.as_ref().map(|rollout| {
                 rollout.keep_back(nodes, None, &mut plan.requirements, &mut plan.kept)
@@ -82,7 +83,9 @@ fn content(model: &InferenceModel, valid: &ValidInferenceModel) -> ObjectContent
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_api::{InferenceModelStatus, Placement, ServerOverrides, ServingHealth};
+    use neptune_api::{
+        InferenceModelStatus, Placement, ServerCounts, ServerOverrides, ServingHealth,
+    };
     use neptune_wire::{NodeName, ServerUpdateMode};
     use serde_json::{Value, json};
 
@@ -94,6 +97,8 @@ mod tests {
             validate::validate,
         },
         kubernetes::expansion::expanded,
+        reason::Reason,
+        steps::Steps as _,
         worker::frameworks::Frameworks,
     };
 
@@ -352,6 +357,43 @@ mod tests {
         assert_eq!(retained, ["e1", "e3"]);
         model.spec.replicas = Some(0);
         assert!(planned(&model, &facts).requirements.is_empty());
+    }
+
+    #[test]
+    fn nodes_of_many_retain_the_server_while_the_selector_matches() {
+        let mut model = fixtures::model();
+        (model.spec.node_name, model.spec.placement) = (None, Some(Placement::All));
+        let nodes: Vec<_> = (0..40).map(|at| fixtures::edge_node(&format!("e{at:02}"))).collect();
+        let facts =
+            InferenceModelFacts { selected: fixtures::selected(nodes), ..fixtures::facts() };
+        let key: ObjectKey = "default/inferencemodels/facialexpression".parse().unwrap();
+        assert!(model.retained_by(&key, &facts).is_empty(), "nothing was published");
+        let node_counts = Some(Box::new(ServerCounts { desired: 40, ..Default::default() }));
+        model.status = Some(InferenceModelStatus { node_counts, ..Default::default() });
+        let retained = model.retained_by(&key, &facts);
+        assert_eq!(retained.len(), 40);
+        assert!(retained.values().all(|keys| **keys == [key.clone()].into()));
+    }
+
+    #[test]
+    fn node_with_a_taken_port_gets_no_server_and_the_others_do() {
+        let mut model = fixtures::model();
+        (model.spec.node_name, model.spec.placement) = (None, Some(Placement::All));
+        let nodes = ["e1", "e2", "e3"].map(fixtures::edge_node);
+        let mut facts =
+            InferenceModelFacts { selected: fixtures::selected(nodes.into()), ..fixtures::facts() };
+        let taken = |node: &str| fixtures::used_port(node, "b", 8501);
+        facts.used_ports = vec![taken("e2"), taken("elsewhere")];
+        let valid = validate(&model, &facts).unwrap();
+        let plan = plan(&model, &valid, "neptune-edge:test");
+        let nodes: Vec<_> = plan.requirements.keys().map(NodeName::as_str).collect();
+        assert_eq!((nodes, plan.kept.len()), (vec!["e1", "e3"], 0));
+        let [(node, finding)] = &valid.taken_ports.iter().collect::<Vec<_>>()[..] else {
+            unreachable!("{:?}", valid.taken_ports)
+        };
+        assert_eq!((node.as_str(), finding.reason), ("e2", Reason::ServingPortTaken));
+        let text = "spec.servingPort 8501 is already used by InferenceModel default/b on node e2";
+        assert!(finding.message.starts_with(text), "{}", finding.message);
     }
 
     #[test]

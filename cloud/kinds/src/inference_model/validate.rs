@@ -1,6 +1,8 @@
 //! Validates an `InferenceModel` against the cluster and parses the inputs of its plan. The only
 //! step that rejects a spec; each finding names the field and the remedy. Pure.
 
+use std::collections::{BTreeMap, HashMap};
+
 use neptune_api::{InferenceModel, InferenceModelSpec, SecretReference};
 use neptune_wire::{NodeName, ObjectKey, ObjectMetadata, ServedModel, WorkerName};
 
@@ -37,6 +39,8 @@ pub struct ValidInferenceModel {
     pub port: u16,
     /// The port for gRPC; `None` if the spec has none.
     pub grpc_port: Option<u16>,
+    /// The nodes without a server, of several, because an older object uses one of its ports there.
+    pub taken_ports: BTreeMap<NodeName, Finding>,
     /// The program of the server.
     pub program: ServerProgram,
     /// The version to serve; `None` if the image contains its model.
@@ -76,9 +80,9 @@ pub fn validate(
     let fields = [("servingPort", port), ("grpcPort", grpc_port), ("transformer.port", behind)];
     let after =
         transformer_ports(model).unwrap_or_default().map(|port| ("transformer.port", Some(port)));
-    for (field, port) in fields.into_iter().chain(after) {
-        port_taken(field, port, nodes, &facts.used_ports, findings);
-    }
+    let ports = fields.into_iter().chain(after);
+    let place_of = place.as_ref().map(|(place, _)| place);
+    let taken_ports = check_ports(ports, place_of, &facts.used_ports, findings);
     let in_pod = place.is_some() && !on_node;
     let listen = Listen { endpoint: port.unwrap_or(1), behind, grpc: grpc_port, in_pod };
     let program = program::program(model, facts, listen, findings);
@@ -125,6 +129,7 @@ pub fn validate(
         place,
         port,
         grpc_port,
+        taken_ports,
         program,
         version,
         credentials: model_source::credentials(model, facts.source.as_ref()),
@@ -224,25 +229,37 @@ fn transformer_port(
     behind
 }
 
-/// Checks that no older object uses the port on one of the nodes. Two servers cannot listen on one
-/// port.
-fn port_taken(
-    field: &str,
-    port: Option<u16>,
-    nodes: &[NodeName],
+/// Checks that no older object uses a port of the server on its node. Returns the nodes on which one
+/// does, if there are several: the others run a server. A port has the name of its field.
+fn check_ports(
+    ports: impl Iterator<Item = (&'static str, Option<u16>)>,
+    place: Option<&Place>,
     used: &[NodePort],
     findings: &mut Vec<Finding>,
-) {
-    let is_taken = |used: &&NodePort| {
-        Some(used.port) == port && nodes.iter().any(|node| node.as_str() == used.node)
-    };
-    if let Some(used) = used.iter().find(is_taken) {
-        let message = format!(
-            "spec.{field} {} is already used by {used} on node {}; choose another port or node",
-            used.port, used.node
-        );
-        findings.push(Finding::new(Reason::ServingPortTaken, message));
+) -> BTreeMap<NodeName, Finding> {
+    let nodes = place.map_or(&[][..], Place::nodes).iter();
+    let nodes: HashMap<_, _> = nodes.map(|node| (node.as_str(), node)).collect();
+    let is_each = matches!(place, Some(Place::EachAgent { .. }));
+    let mut taken_ports = BTreeMap::new();
+    for (field, port) in ports {
+        let on_node = |used: &NodePort| {
+            let node = *nodes.get(used.node.as_str()).filter(|_| Some(used.port) == port)?;
+            let message = format!(
+                "spec.{field} {} is already used by {used} on node {node}; choose another port or node",
+                used.port
+            );
+            Some((node, Finding::new(Reason::ServingPortTaken, message)))
+        };
+        let mut taken = used.iter().filter_map(on_node);
+        if is_each {
+            for (node, finding) in taken {
+                taken_ports.entry(node.clone()).or_insert(finding);
+            }
+        } else {
+            findings.extend(taken.next().map(|(_, finding)| finding));
+        }
     }
+    taken_ports
 }
 
 #[cfg(test)]
@@ -495,22 +512,12 @@ mod tests {
         (
             "more nodes than placement All supports",
             |m, f| {
-                let nodes: Vec<_> = (0..65).map(|n| format!("e{n}")).collect();
+                let nodes: Vec<_> = (0..10_001).map(|n| format!("e{n}")).collect();
                 by_labels(m, f, &nodes.iter().map(String::as_str).collect::<Vec<_>>());
                 m.spec.placement = Some(Placement::All);
             },
             Reason::TooManyNodes,
-            "spec.nodeSelector: 65 edge nodes match, and placement All supports 64",
-        ),
-        (
-            "port of another on one of all nodes",
-            |m, f| {
-                by_labels(m, f, &["e1", "e2"]);
-                m.spec.placement = Some(Placement::All);
-                f.used_ports = vec![fixtures::used_port("e2", "b", 8501)];
-            },
-            Reason::ServingPortTaken,
-            "already used by InferenceModel default/b on node e2",
+            "spec.nodeSelector: 10001 edge nodes match, and placement All supports 10000",
         ),
         (
             "model name",

@@ -152,8 +152,9 @@ impl ServiceFacts {
     /// The labels of a node of the edge worker.
     pub fn edge_labels(&self, node: &NodeName) -> &Labels {
         static NONE: Labels = Labels::new();
-        let mut nodes = self.edge_node.iter().chain(&self.edge_selected.nodes);
-        nodes.find(|view| view.name == *node).map_or(&NONE, |view| &view.labels)
+        let named = self.edge_node.as_ref().filter(|view| view.name == *node);
+        let selected = || self.edge_selected.node(node);
+        named.or_else(selected).map_or(&NONE, |view| &view.labels)
     }
 
     /// The address of the cloud node, which an agent manages: that of its status, or else the one that

@@ -75,7 +75,12 @@ pub fn plan(
     let mut contents = ContentsOfNodes::new(service, valid, edge, cloud);
     let keys = Arc::new(own_keys(service, &valid.key));
     let listed = listed_nodes(service);
-    for node in valid.edge_nodes.iter().filter(|node| listed.contains(node.as_str())) {
+    let is_yielded = |node: &NodeName| match &valid.edge {
+        EdgeSide::Gateway { gateway, .. } => gateway.taken_ports.contains_key(node),
+        EdgeSide::Worker(_) => false,
+    };
+    let nodes = valid.edge_nodes.iter().filter(|node| listed.contains(node.as_str()));
+    for node in nodes.filter(|node| !is_yielded(node)) {
         let env = match valid.node_values.get(node) {
             Some(Err(_)) => {
                 plan.kept.insert(node.clone(), Arc::clone(&keys));

@@ -10,6 +10,7 @@ use neptune_wire::{
 };
 
 use crate::{
+    finding::Finding,
     joint_inference_service::{
         chain::total_upload::TotalUpload,
         facts::{CloudService, Selection},
@@ -167,6 +168,8 @@ pub struct ValidGateway {
     pub ports: Vec<u16>,
     /// The addresses of its nodes, if a Service is to reach it.
     pub exposed: Option<Vec<(NodeName, String)>>,
+    /// The nodes without it, of several, because an object with priority uses one of its ports there.
+    pub taken_ports: BTreeMap<NodeName, Finding>,
     /// The addresses at which clients connect to the gateways.
     pub address: GatewayAddress,
 }
@@ -224,6 +227,8 @@ pub struct PlacedService {
     pub edge_nodes: Box<[NodeName]>,
     /// The nodes that lack a label of which the edge worker needs the value.
     pub missing_labels: BTreeMap<NodeName, MissingLabel>,
+    /// The nodes on which an object with priority uses a port of the gateway.
+    pub taken_ports: BTreeMap<NodeName, Finding>,
     /// The choice of the edge worker's model, if labels select it.
     pub model: Option<Box<SelectedModel>>,
     /// Where clients connect to its gateways; `None` without a gateway.
@@ -236,9 +241,11 @@ pub struct PlacedService {
 
 impl From<ValidService> for PlacedService {
     fn from(valid: ValidService) -> Self {
-        let gateway = match valid.edge {
-            EdgeSide::Gateway { gateway, .. } => Some(Box::new(gateway.address)),
-            EdgeSide::Worker(_) => None,
+        let (gateway, taken_ports) = match valid.edge {
+            EdgeSide::Gateway { gateway, .. } => {
+                (Some(Box::new(gateway.address)), gateway.taken_ports)
+            }
+            EdgeSide::Worker(_) => (None, BTreeMap::new()),
         };
         let model = valid.selection.and_then(|selection| selection.status);
         let total = valid.total.map(Box::new);
@@ -247,6 +254,6 @@ impl From<ValidService> for PlacedService {
             missing_labels.filter_map(|(node, values)| Some((node, values.err()?))).collect();
         let edge_nodes = valid.edge_nodes.into_boxed_slice();
         let revision = valid.rollout.map(|rollout| rollout.revision.into_boxed_str());
-        Self { edge_nodes, missing_labels, model, gateway, total, revision }
+        Self { edge_nodes, missing_labels, taken_ports, model, gateway, total, revision }
     }
 }

@@ -118,7 +118,7 @@ impl Indexed for JointInferenceService {
         let left = left.difference(&nodes).map(|node| IndexKey::ReportsOf((*node).to_owned()));
         let mut keys: Vec<_> = left.collect();
         keys.extend(nodes.into_iter().map(|node| IndexKey::Node(node.to_owned())));
-        if has_gateway(self) && has_reason(self, Reason::PortTaken) {
+        if has_gateway(self) && awaits_port(self) {
             let settings = gateway_settings(self);
             keys.extend(ports::gateway_ports(&settings).map(port_contention::awaits));
         }
@@ -157,6 +157,13 @@ impl Indexed for JointInferenceService {
     fn selects_nodes(&self) -> Option<&Labels> {
         Some(&self.spec.edge_worker.node_selector)
     }
+}
+
+/// Whether the gateway waits for a port, on any of its nodes.
+fn awaits_port(service: &JointInferenceService) -> bool {
+    let taken = Reason::PortTaken.to_string();
+    let mut rows = service.status.iter().flat_map(|status| &status.edge_workers);
+    has_reason(service, Reason::PortTaken) || rows.any(|row| row.reason.as_ref() == Some(&taken))
 }
 
 /// Whether the current state of a service has this reason.

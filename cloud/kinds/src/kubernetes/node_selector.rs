@@ -34,6 +34,14 @@ pub struct SelectedNodes {
     pub online: BTreeSet<String>,
 }
 
+impl SelectedNodes {
+    /// The node of this name, if it matches.
+    pub fn node(&self, name: &NodeName) -> Option<&Arc<NodeView>> {
+        let found = self.nodes.binary_search_by(|view| view.name.cmp(name));
+        found.ok().map(|at| &self.nodes[at])
+    }
+}
+
 /// The edge nodes that match a selector, at least one. `field` is the selector in the spec.
 pub fn edge_nodes<'a>(
     field: &str,
@@ -64,11 +72,16 @@ pub fn edge_nodes<'a>(
     None
 }
 
-/// All of the nodes, at most [`MAX_NODES`].
-pub fn all(field: &str, nodes: &[&NodeView], findings: &mut Vec<Finding>) -> Option<Vec<NodeName>> {
-    if nodes.len() > MAX_NODES {
+/// All of the nodes, at most `limit`.
+pub fn all(
+    field: &str,
+    nodes: &[&NodeView],
+    limit: usize,
+    findings: &mut Vec<Finding>,
+) -> Option<Vec<NodeName>> {
+    if nodes.len() > limit {
         let message = format!(
-            "{field}: {} edge nodes match, and placement All supports {MAX_NODES}; use a narrower selector, and several objects for more nodes",
+            "{field}: {} edge nodes match, and placement All supports {limit}; use a narrower selector, and several objects for more nodes",
             nodes.len()
         );
         findings.push(Finding::new(Reason::TooManyNodes, message));

@@ -7,6 +7,7 @@ use neptune_wire::{NodeName, Role};
 
 use crate::{
     finding::Finding,
+    inference_model::target::is_on_many,
     joint_inference_service::{
         facts::ServiceFacts,
         resolved::ResolvedServer,
@@ -17,6 +18,7 @@ use crate::{
         spec::forms::EdgeForm,
         worker::resolve::resolve_model,
     },
+    kubernetes::labels::contains,
     reason::Reason,
 };
 
@@ -41,7 +43,7 @@ pub fn edge_server(
             let field = "spec.edgeWorker.inferenceModel.name";
             let model = facts.gateway.edge_server.as_ref();
             let server = named_server(name, field, model, facts, namespace, findings)?;
-            check_nodes(name, model?, nodes, findings);
+            check_nodes(name, model?, nodes, facts, findings);
             Some(server)
         }
     }
@@ -52,8 +54,12 @@ pub fn check_nodes(
     name: &str,
     model: &InferenceModel,
     nodes: &[NodeName],
+    facts: &ServiceFacts,
     findings: &mut Vec<Finding>,
 ) {
+    let is_on_many = is_on_many(model);
+    let selects = |node: &NodeName| contains(facts.edge_labels(node), &model.spec.node_selector);
+    let is_served = |node: &NodeName| is_on_many && selects(node);
     let field = "spec.edgeWorker.inferenceModel.name";
     let status = model.status.iter();
     let mut serving: BTreeSet<&str> = status
@@ -64,10 +70,12 @@ pub fn check_nodes(
         .collect();
     let is_edge = model.spec.deploy_to_layer == "edge";
     serving.extend(model.spec.node_name.as_deref().filter(|name| is_edge && !name.is_empty()));
-    if serving.is_empty() && is_edge {
+    if serving.is_empty() && is_edge && !is_on_many {
         let message = format!("{field}: waiting for InferenceModel {name:?} to choose a node");
         findings.push(Finding::new(Reason::ServerAddressUnknown, message));
-    } else if let Some(missing) = nodes.iter().find(|node| !serving.contains(node.as_str())) {
+    } else if let Some(missing) =
+        nodes.iter().find(|node| !serving.contains(node.as_str()) && !is_served(node))
+    {
         let at = if serving.is_empty() {
             "in the cloud".to_owned()
         } else {

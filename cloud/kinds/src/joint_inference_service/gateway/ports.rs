@@ -1,41 +1,54 @@
 //! Which ports of a gateway others use. Pure: a part of `validate`.
 
+use std::collections::{BTreeMap, HashMap};
+
 use neptune_api::{Gateway, JointInferenceService};
 use neptune_wire::NodeName;
 
 use crate::{
     finding::Finding,
-    joint_inference_service::{gateway::fields::invalid, spec::forms::gateway_settings},
+    joint_inference_service::{
+        gateway::fields::invalid,
+        spec::{forms::gateway_settings, placement::is_on_all_nodes},
+    },
     reason::Reason,
     worker::ports::{self, Age, NodePort, PortUse, gateway_port},
 };
 
 /// Checks that the ports of the gateway differ, and that no older object and not its own model
-/// server uses one of them on one of its nodes.
+/// server uses one of them on its node. Returns the nodes on which one does, if there are several: the
+/// others run the gateway.
 pub fn check_ports(
     service: &JointInferenceService,
     nodes: &[NodeName],
     used: &[NodePort],
     findings: &mut Vec<Finding>,
-) {
+) -> BTreeMap<NodeName, Finding> {
     let gateway = gateway_settings(service);
     let rest = gateway_port(&gateway);
     if gateway.grpc_port == Some(rest.into()) {
         invalid("grpcPort", &rest, "is also gateway.port; choose another port", findings);
-        return;
+        return BTreeMap::new();
+    }
+    let nodes: HashMap<_, _> = nodes.iter().map(|node| (node.as_str(), node)).collect();
+    let taken = taken_ports(service, used);
+    let on_node = |(field, taken): &(&str, &NodePort)| {
+        let node = *nodes.get(taken.node.as_str())?;
+        let message = format!(
+            "spec.gateway.{field} {} is already used by {taken} on node {node}; choose another port or node",
+            taken.port
+        );
+        Some((node.clone(), Finding::new(Reason::PortTaken, message)))
+    };
+    if is_on_all_nodes(service) {
+        // The finding of a node is that of its first port.
+        return taken.iter().rev().filter_map(on_node).collect();
     }
     for (field, _) in port_fields(&gateway) {
-        let on_nodes = |(used_field, taken): &(&str, &NodePort)| {
-            *used_field == field && nodes.iter().any(|node| node.as_str() == taken.node)
-        };
-        if let Some((_, taken)) = taken_ports(service, used).into_iter().find(on_nodes) {
-            let message = format!(
-                "spec.gateway.{field} {} is already used by {taken} on node {}; choose another port or node",
-                taken.port, taken.node
-            );
-            findings.push(Finding::new(Reason::PortTaken, message));
-        }
+        let of_field = taken.iter().filter(|(used, _)| *used == field);
+        findings.extend(of_field.filter_map(on_node).next().map(|(_, finding)| finding));
     }
+    BTreeMap::new()
 }
 
 /// The ports of the gateway that an object with priority uses: an older one, or the model server of

@@ -1,6 +1,6 @@
 //! Resolves a gateway and the model server of its nodes. Pure: a part of `validate`.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use neptune_api::{JointInferenceService, ServerProtocol};
 use neptune_gateway_config::{Config, Goal};
@@ -46,7 +46,7 @@ pub fn resolve_gateway(
         resolve_name("spec.edgeWorker.name", &edge.name, Role::Edge, namespace, name, findings);
     let server = edge_server(service, form, nodes, facts, findings)?;
     let settings = gateway_settings(service);
-    check_ports(service, nodes, &facts.gateway.ports, findings);
+    let taken_ports = check_ports(service, nodes, &facts.gateway.ports, findings);
     let protocol = protocol(&server, cloud, findings)?;
     grpc(service, protocol, &server, findings);
     let dataset = facts.gateway.capture_dataset.as_deref();
@@ -56,7 +56,11 @@ pub fn resolve_gateway(
         total_upload(service, total, &mut config, findings);
     }
     config.capture = capture.as_ref().map(|capture| capture.config.clone());
-    let exposed = (settings.expose == Some(true)).then(|| addresses(nodes, facts));
+    let exposed = (settings.expose == Some(true)).then(|| {
+        let mut addresses = addresses(nodes, facts);
+        addresses.retain(|(node, _)| !taken_ports.contains_key(node));
+        addresses
+    });
     let worker = worker?;
     let host = service_host(worker.as_str(), namespace, &facts.cluster_domain);
     let gateway = ValidGateway {
@@ -69,6 +73,7 @@ pub fn resolve_gateway(
         ports: ports::gateway_ports(&settings).collect(),
         address: gateway_address(&settings, protocol, nodes, exposed.as_deref(), &host),
         exposed,
+        taken_ports,
         config,
     };
     Some(EdgeSide::Gateway { gateway: Box::new(gateway), owned: server.owned.map(Box::new) })
@@ -143,12 +148,11 @@ fn protocol(
 }
 
 fn addresses(nodes: &[NodeName], facts: &ServiceFacts) -> Vec<(NodeName, String)> {
-    let known: Vec<&Arc<NodeView>> =
-        facts.edge_node.iter().chain(&facts.edge_selected.nodes).collect();
+    let known = facts.edge_node.iter().chain(&facts.edge_selected.nodes);
+    let known: HashMap<&NodeName, &Arc<NodeView>> = known.map(|node| (&node.name, node)).collect();
     let address = |name: &NodeName| {
-        let node = known.iter().find(|node| node.name == *name);
         let reported = facts.gateway.edge_addresses.get(name.as_str()).map(String::as_str);
-        let address = node.map_or(reported, |node| node.address(reported))?;
+        let address = known.get(name).map_or(reported, |node| node.address(reported))?;
         Some((name.clone(), address.to_owned()))
     };
     nodes.iter().filter_map(address).collect()

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use neptune_api::{Dataset, Gateway, GatewayTimeouts, Goal, JointInferenceService};
+use neptune_api::{Dataset, Gateway, GatewayTimeouts, Goal, JointInferenceService, Placement};
 use neptune_wire::{RestartPolicy, Role};
 
 use crate::{
@@ -298,6 +298,35 @@ fn service_without_code_gets_a_gateway_and_an_inference_model() {
             "manifest": [{"version": "1", "downloadURL": "https://models.test/smollm2.gguf"}],
         })
     );
+}
+
+#[test]
+fn node_with_a_taken_port_gets_no_gateway_and_the_others_do() {
+    let (mut service, mut facts) = (fixtures::assistant(), fixtures::assistant_facts());
+    let nodes = ["e1", "e2", "e3"];
+    fixtures::select(&mut service, &mut facts, &nodes);
+    service.spec.edge_worker.placement = Some(Placement::All);
+    service.spec.gateway = Some(Box::new(Gateway { expose: Some(true), ..Gateway::default() }));
+    service.status = Some(fixtures::placed_on(&nodes));
+    let with_address = |node: &str| (node.to_owned(), format!("192.0.2.{}", &node[1..]));
+    facts.gateway.edge_addresses = nodes.map(with_address).into();
+    // An older object on e2, a younger one on e3, and one elsewhere.
+    facts.gateway.ports = [("e2", 5), ("e3", 7), ("e9", 5)]
+        .map(|(node, second)| fixtures::used_port(node, 8080, second))
+        .into();
+    let plan = planned(&service, &facts);
+    let planned: Vec<_> = plan.requirements.keys().map(ToString::to_string).collect();
+    assert_eq!((planned, plan.kept.len()), (vec!["e1".to_owned(), "e3".to_owned()], 0));
+    assert_eq!(plan.requirements.values().next(), plan.requirements.values().last());
+    let endpoints = serde_json::to_string(&plan.owned.exposed.unwrap().endpoints).unwrap();
+    assert!(endpoints.contains("192.0.2.1") && endpoints.contains("192.0.2.3"), "{endpoints}");
+    assert!(!endpoints.contains("192.0.2.2"), "another program answers there: {endpoints}");
+    let placed = PlacedService::from(validate(&service, &facts).unwrap());
+    let taken: Vec<_> = placed.taken_ports.iter().collect();
+    let [(node, finding)] = &taken[..] else { unreachable!("one node: {taken:?}") };
+    assert_eq!((node.as_str(), finding.reason), ("e2", Reason::PortTaken));
+    let text = "spec.gateway.port 8080 is already used by InferenceModel default/other on node e2";
+    assert!(finding.message.starts_with(text), "{}", finding.message);
 }
 
 #[test]

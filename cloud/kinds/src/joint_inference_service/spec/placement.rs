@@ -11,7 +11,7 @@ use crate::{
     joint_inference_service::facts::ServiceFacts,
     kubernetes::{
         labels::{EDGE_LABEL, RUNTIME_LABEL},
-        node_selector::{SelectedNodes, all, choose, edge_nodes},
+        node_selector::{MAX_NODES, SelectedNodes, all, choose, edge_nodes},
         node_view::NodeView,
     },
     reason::Reason,
@@ -55,6 +55,13 @@ pub fn cloud_worker_node(
     named_node("spec.cloudWorker.nodeName", name, facts.cloud_node.as_ref(), findings)
 }
 
+/// Whether every node that the labels select gets the edge worker. Then a problem of one node stays
+/// there.
+pub fn is_on_all_nodes(service: &JointInferenceService) -> bool {
+    let edge = &service.spec.edge_worker;
+    edge.node_name.is_none() && edge.placement == Some(Placement::All)
+}
+
 /// The nodes that run the edge worker by the status, if labels select them.
 pub fn placed_nodes(service: &JointInferenceService) -> impl Iterator<Item = &str> {
     let status = service.status.iter();
@@ -87,7 +94,7 @@ fn selected_nodes(
     let SelectedNodes { online, .. } = &facts.edge_selected;
     let nodes = edge_nodes(field, &worker.node_selector, &facts.edge_selected, findings)?;
     if worker.placement == Some(Placement::All) {
-        return all(field, &nodes, findings);
+        return all(field, &nodes, MAX_NODES, findings);
     }
     let nodes = with_data(nodes, facts.edge_dataset.as_deref());
     let uid = service.metadata.uid.as_deref().unwrap_or_default();

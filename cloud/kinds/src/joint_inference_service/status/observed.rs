@@ -38,11 +38,11 @@ impl ObservedWorker {
         matches!(self, Self::Running | Self::Updating(_) | Self::Degraded(_))
     }
 
-    /// The node lacks a label of which the worker needs the value, and keeps what it runs. An offline
-    /// node cannot run anything else anyway.
-    pub fn without_label(&mut self, missing: Finding) {
+    /// The node alone cannot get the worker: it lacks a label of which the worker needs the value, or
+    /// a port is taken there. An offline node cannot run anything else anyway.
+    pub fn wait_for(&mut self, obstacle: Finding) {
         if !matches!(self, Self::Offline(_)) {
-            *self = Self::Waiting(missing);
+            *self = Self::Waiting(obstacle);
         }
     }
 }

@@ -56,9 +56,13 @@ pub fn observation(
     let caches = context.caches();
     if let Some(placed) = placed {
         for (edge, node) in edges.iter_mut().zip(&placed.edge_nodes) {
-            let Some(missing) = placed.missing_labels.get(node) else { continue };
-            let source = caches.node(&edge.node).map(|view| view.source);
-            edge.worker.without_label(missing.finding(node, source));
+            if let Some(missing) = placed.missing_labels.get(node) {
+                let source = caches.node(&edge.node).map(|view| view.source);
+                edge.worker.wait_for(missing.finding(node, source));
+            }
+            if let Some(taken) = placed.taken_ports.get(node) {
+                edge.worker.wait_for(taken.clone());
+            }
         }
     }
     let cloud_node = cloud.node_name.as_deref().unwrap_or_default();
