@@ -19,6 +19,8 @@ pub enum IndexKey {
     /// A change of any node of the cloud with an address may: the Service of the object has the
     /// address of one of them.
     CloudNodes,
+    /// The object is on more nodes than its status lists: on all that its labels select.
+    OnManyNodes,
     /// The status of the object has reports of this node, on which it no longer is.
     ReportsOf(String),
     /// The spec of the object names this object.

@@ -33,7 +33,8 @@ pub use dataset::{
 pub use edge_node::{EdgeNode, EdgeNodeCapacity, EdgeNodeProblem, EdgeNodeSpec, EdgeNodeStatus};
 pub use inference_model::{
     InferenceModel, InferenceModelFile, InferenceModelSpec, InferenceModelStatus, NodeServer,
-    ServerOverrides, ServingFailure, ServingHealth, ServingProgress, TransitionStatus,
+    ServerCounts, ServerOverrides, ServingFailure, ServingHealth, ServingProgress,
+    TransitionStatus,
 };
 pub use joint_inference_service::{
     AgentCounters, Capture, CaptureStatus, CloudWorker, CounterTotals, DatasetReference, EdgeModel,

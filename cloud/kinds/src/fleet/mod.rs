@@ -6,6 +6,7 @@ mod contents;
 mod delays;
 mod desired;
 mod evaluations;
+pub mod exceptions;
 mod incomplete;
 mod inventories;
 mod node_desired;

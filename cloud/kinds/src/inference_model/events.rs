@@ -41,7 +41,13 @@ pub fn events(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> V
     let rollout = announcement(previous.rollout.as_deref(), next.rollout.as_deref());
     events.extend(rollout.map(ObjectEvent::of_rollout));
     let stopped = state(previous, READY).0 == "True" && state(next, READY).0 == "False";
-    if stopped && nodes_of(previous).eq(nodes_of(next)) {
+    let desired =
+        |status: &InferenceModelStatus| status.node_counts.as_ref().map(|counts| counts.desired);
+    let is_moved = match (desired(previous), desired(next)) {
+        (None, None) => !nodes_of(previous).eq(nodes_of(next)),
+        (before, after) => before != after,
+    };
+    if stopped && !is_moved {
         events.push(ObjectEvent::warning("ServingFailed", message(next, READY)));
     }
     events

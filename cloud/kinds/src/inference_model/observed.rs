@@ -79,11 +79,16 @@ pub fn of_agent(server: AgentServer) -> ObservedServer {
         format!("the model server keeps running{disconnected}"),
     );
     let serving = server.report.and_then(|report| report.serving.as_ref());
-    observe(server.agent, serving, &messages).map(|serving| Box::new(reported(server, serving)))
+    let AgentServer { node, target, hold, .. } = server;
+    let reported = |serving| Box::new(reported((node, target, hold), serving));
+    observe(server.agent, serving, &messages).map(reported)
 }
 
-fn reported(server: AgentServer, serving: &ModelServerReport) -> ReportedServer {
-    let AgentServer { node, target, .. } = server;
+/// What a node reports of its server. `hold`: whether the annotation keeps the running version.
+pub fn reported(
+    (node, target, hold): (&NodeName, Option<&str>, bool),
+    serving: &ModelServerReport,
+) -> ReportedServer {
     // A report on an earlier spec: the server runs, and the agent has not started the switch.
     let is_earlier = serving.target_version.as_deref() != target;
     let transition = match serving.transition {
@@ -94,7 +99,7 @@ fn reported(server: AgentServer, serving: &ModelServerReport) -> ReportedServer 
         Transition::InvalidSpec => TransitionStatus::InvalidSpec,
     };
     let answers = serving.serving_version.is_some();
-    let is_held = server.hold && answers && serving.serving_version.as_deref() != target;
+    let is_held = hold && answers && serving.serving_version.as_deref() != target;
     let progress = serving.progress.filter(|_| !is_earlier).as_ref().map(progress);
     let failure_reason = serving.last_failure.as_ref().map(|failure| failure.reason.as_str());
     let of_transformer = failure_reason == Some(TRANSFORMER_FAILED);

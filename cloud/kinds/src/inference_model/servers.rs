@@ -1,9 +1,9 @@
 //! The model servers of several nodes: their rows in the status, and their sum as if they were one
 //! server. Pure.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use neptune_api::{NodeServer, ServingProgress, TransitionStatus};
+use neptune_api::{NodeServer, ServerCounts, ServingProgress, TransitionStatus};
 use neptune_wire::DownloadProgress;
 
 use super::{
@@ -13,12 +13,16 @@ use super::{
 use crate::{
     availability::{problems, tolerated},
     finding::Finding,
-    fleet::observed::Observed,
+    fleet::{
+        exceptions::{Attention, MAX_LISTED_NODES, listed},
+        observed::Observed,
+    },
     reason::Reason,
 };
 
-/// Maximum length of a message in a row, in characters.
+/// Maximum length of a message in a row, in characters, and of one of more nodes than the status lists.
 const MAX_MESSAGE_CHARS: usize = 256;
+const MAX_MESSAGE_CHARS_OF_MANY: usize = 96;
 
 /// What is observed of a model's servers.
 #[derive(Debug, Clone)]
@@ -38,6 +42,17 @@ pub struct ServerOnNode {
     pub url: Option<String>,
     /// The state of the server.
     pub server: ObservedServer,
+    /// What the node reported last, if it is offline.
+    pub last: Option<Box<ReportedServer>>,
+}
+
+/// The part of the rows that a status has.
+#[derive(Debug, Clone, Default)]
+pub struct ListedServers {
+    /// All rows of a few nodes; of more, those that need attention.
+    pub servers: Vec<NodeServer>,
+    /// The numbers of the nodes, if not all are listed.
+    pub counts: Option<Box<ServerCounts>>,
 }
 
 /// The rows of the status. `is_known_spec`: the previous rows are about the present spec.
@@ -63,8 +78,9 @@ fn row(server: &ServerOnNode, before: Option<&NodeServer>) -> NodeServer {
         Observed::Reported(report) => (report.answers, report.transition, &report.finding),
         Observed::Pending(finding) => (Some(false), TransitionStatus::Pending, finding),
         Observed::Unreachable(finding) => {
-            let before = before.map_or(TransitionStatus::Pending, |row| row.transition_status);
-            (None, before, finding)
+            let before = before.map(|row| row.transition_status);
+            let last = server.last.as_ref().map(|last| last.transition);
+            (None, before.or(last).unwrap_or(TransitionStatus::Pending), finding)
         }
         Observed::Unknown(finding) => (None, TransitionStatus::Pending, finding),
     };
@@ -73,11 +89,11 @@ fn row(server: &ServerOnNode, before: Option<&NodeServer>) -> NodeServer {
             (report.serving_version.clone(), report.progress.clone(), report.failure.clone())
         }
         Observed::Pending(_) => (None, None, before.and_then(|row| row.last_failure.clone())),
-        Observed::Unreachable(_) | Observed::Unknown(_) => (
-            before.and_then(|row| row.serving_version.clone()),
-            None,
-            before.and_then(|row| row.last_failure.clone()),
-        ),
+        Observed::Unreachable(_) | Observed::Unknown(_) => {
+            let last = || server.last.as_ref().and_then(|last| last.serving_version.clone());
+            let version = before.map_or_else(last, |row| row.serving_version.clone());
+            (version, None, before.and_then(|row| row.last_failure.clone()))
+        }
     };
     NodeServer {
         node: server.node.clone(),
@@ -94,6 +110,51 @@ fn row(server: &ServerOnNode, before: Option<&NodeServer>) -> NodeServer {
         message: finding.message.chars().take(MAX_MESSAGE_CHARS).collect(),
         progress,
         last_failure,
+    }
+}
+
+/// The rows that the status has. `previous` are those of the previous one.
+pub fn to_list(mut rows: Vec<NodeServer>, previous: &[NodeServer]) -> ListedServers {
+    if rows.len() <= MAX_LISTED_NODES {
+        return ListedServers { servers: rows, counts: None };
+    }
+    let counts = Some(Box::new(counts(&rows)));
+    let before: HashSet<_> = previous.iter().map(|row| row.node.as_str()).collect();
+    rows = listed(rows, attention, |row| before.contains(row.node.as_str()));
+    for row in &mut rows {
+        row.message = row.message.chars().take(MAX_MESSAGE_CHARS_OF_MANY).collect();
+    }
+    ListedServers { servers: rows, counts }
+}
+
+fn attention(row: &NodeServer) -> Option<Attention> {
+    match (row.transition_status, row.ready.as_str()) {
+        _ if row.reason == Reason::NodeOffline.to_string() => Some(Attention::Unknown),
+        (TransitionStatus::BlockedByFailedLoad | TransitionStatus::InvalidSpec, _) => {
+            Some(Attention::Failed)
+        }
+        (_, "False") => Some(Attention::Pending),
+        (_, "Unknown") => Some(Attention::Unknown),
+        (TransitionStatus::UpToDate, _) => None,
+        _ => Some(Attention::Degraded),
+    }
+}
+
+fn counts(rows: &[NodeServer]) -> ServerCounts {
+    let offline = Reason::NodeOffline.to_string();
+    let number = |matches: &dyn Fn(&NodeServer) -> bool| {
+        i32::try_from(rows.iter().filter(|row| matches(row)).count()).unwrap_or(i32::MAX)
+    };
+    let needing = |which: Attention| number(&|row| attention(row) == Some(which));
+    let offline = number(&|row| row.reason == offline);
+    ServerCounts {
+        desired: number(&|_| true),
+        updated: number(&|row| row.transition_status == TransitionStatus::UpToDate),
+        ready: number(&|row| row.ready == "True"),
+        pending: needing(Attention::Pending),
+        failed: needing(Attention::Failed),
+        offline,
+        unknown: needing(Attention::Unknown) - offline,
     }
 }
 
@@ -229,6 +290,7 @@ mod tests {
             node: (*node).to_owned(),
             url: Some(format!("http://{node}:8501")),
             server: server.clone(),
+            last: None,
         };
         let inputs = StatusInputs {
             generation: Some(generation),
@@ -305,6 +367,74 @@ mod tests {
         assert_eq!(brief, "BlockedByFailedLoad, 8 ready, False LoadFailed, True LoadFailed");
         let (brief, _) = state(&[failed(), failed()], 0);
         assert_eq!(brief, "BlockedByFailedLoad, 10 ready, False LoadFailed, True LoadFailed");
+    }
+
+    /// The status of this number of serving nodes, and of these others.
+    fn many(
+        previous: &InferenceModelStatus,
+        serving: usize,
+        others: &[(&str, ObservedServer)],
+    ) -> InferenceModelStatus {
+        let names: Vec<_> = (0..serving).map(|at| format!("e{at:03}")).collect();
+        let serving =
+            names.iter().map(|name| (name.as_str(), reported(Some("4"), Reason::Serving)));
+        after(previous, &serving.chain(others.iter().cloned()).collect::<Vec<_>>(), 1)
+    }
+
+    #[test]
+    fn of_many_nodes_the_status_has_numbers_and_those_that_need_attention() {
+        let others = [
+            ("x1", reported(Some("3"), Reason::LoadFailed)),
+            ("x2", reported(None, Reason::ModelDownloading)),
+            ("x3", offline()),
+            ("x4", reported(Some("3"), Reason::ServerStarting)),
+        ];
+        let status = many(&InferenceModelStatus::default(), 40, &others);
+        let listed: Vec<_> = status.servers.iter().map(|row| row.node.as_str()).collect();
+        assert_eq!(listed, ["x1", "x2", "x3", "x4"]);
+        let counts = ServerCounts {
+            desired: 44,
+            updated: 40,
+            ready: 42,
+            pending: 1,
+            failed: 1,
+            offline: 1,
+            unknown: 0,
+        };
+        assert_eq!(status.node_counts.as_deref(), Some(&counts));
+        assert_eq!(status.ready_replicas, Some(42));
+        let few = many(&status, 28, &others);
+        assert_eq!((few.servers.len(), few.node_counts), (32, None));
+    }
+
+    #[test]
+    fn last_report_of_an_offline_node_counts_without_its_row() {
+        let last = match reported(Some("4"), Reason::Serving) {
+            Observed::Reported(last) => last,
+            other => unreachable!("{other:?}"),
+        };
+        let away =
+            |last| ServerOnNode { node: "e1".to_owned(), url: None, server: offline(), last };
+        let version = |last, previous: &[NodeServer]| {
+            let rows = rows(previous, &[away(last)], true);
+            (rows[0].serving_version.clone(), rows[0].transition_status)
+        };
+        let serving = (Some("4".to_owned()), TransitionStatus::UpToDate);
+        assert_eq!(version(Some(last.clone()), &[]), serving);
+        assert_eq!(version(None, &[]), (None, TransitionStatus::Pending));
+        let mut before = rows(&[], &[away(Some(last.clone()))], true);
+        before[0].serving_version = Some("3".to_owned());
+        assert_eq!(version(Some(last), &before).0.as_deref(), Some("3"), "the status precedes");
+    }
+
+    #[test]
+    fn status_of_many_nodes_stays_until_each_had_time_to_report() {
+        let failed = [("x1", reported(None, Reason::LoadFailed)), ("x2", offline())];
+        let status = many(&InferenceModelStatus::default(), 40, &failed);
+        let restarted = [("x1", unknown()), ("x2", unknown())];
+        assert_eq!(many(&status, 40, &restarted), status);
+        let settled = many(&status, 40, &[("x1", offline()), ("x2", offline())]);
+        assert_eq!(settled.node_counts.unwrap().offline, 2);
     }
 
     #[test]

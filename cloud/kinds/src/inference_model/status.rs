@@ -9,7 +9,7 @@ use crate::{
     fleet::observed::Observed,
     inference_model::{
         observed::ObservedServer,
-        servers::{self, Servers},
+        servers::{self, ListedServers, Servers},
         target::named,
     },
     kubernetes::conditions::condition,
@@ -59,23 +59,25 @@ pub fn next(
     previous: &InferenceModelStatus,
     inputs: &StatusInputs<ServerObservation>,
 ) -> InferenceModelStatus {
-    let (server, servers) = match &inputs.observed.servers {
-        Servers::One(server) => (server.clone(), Vec::new()),
+    let (server, listed) = match &inputs.observed.servers {
+        Servers::One(server) => (server.clone(), ListedServers::default()),
         Servers::Each(each) => {
             let is_known_spec = previous.observed_generation == inputs.generation;
-            let servers = servers::rows(&previous.servers, each, is_known_spec);
-            (servers::sum(&servers, inputs.observed.target.as_deref()), servers)
+            let rows = servers::rows(&previous.servers, each, is_known_spec);
+            let sum = servers::sum(&rows, inputs.observed.target.as_deref());
+            (sum, servers::to_list(rows, &previous.servers))
         }
     };
     let server = &server;
-    if keeps_previous(previous, server, inputs) {
+    if keeps_previous(previous, inputs) {
         let rollout = rollout(previous, inputs);
         return InferenceModelStatus { rollout, ..previous.clone() };
     }
     let mut next = InferenceModelStatus {
         target_version: inputs.observed.target.clone(),
         observed_generation: inputs.generation,
-        servers,
+        servers: listed.servers,
+        node_counts: listed.counts,
         rollout: rollout(previous, inputs),
         ..previous.clone()
     };
@@ -124,19 +126,27 @@ fn rollout(
     }
 }
 
-/// Whether the status stays: the controller started recently and the agent has not reported yet.
+/// Whether the status stays: the controller started recently and the agent has not reported yet, or
+/// one of more agents than the status lists.
 fn keeps_previous(
     previous: &InferenceModelStatus,
-    server: &ObservedServer,
     inputs: &StatusInputs<ServerObservation>,
 ) -> bool {
+    let is_unknown = match &inputs.observed.servers {
+        Servers::One(server) => matches!(server, Observed::Unknown(_)),
+        Servers::Each(each) => {
+            let mut each = each.iter();
+            previous.node_counts.is_some()
+                && each.any(|server| matches!(server.server, Observed::Unknown(_)))
+        }
+    };
     let node = inputs.observed.placed.as_ref().map(|placed| &placed.node);
     let reason = previous.conditions.iter().find(|condition| condition.type_ == DEGRADED);
     let was_obstacle = reason
         .and_then(|condition| condition.reason.parse().ok())
         .is_none_or(|reason: Reason| reason.is_obstacle());
     inputs.findings.is_empty()
-        && matches!(server, Observed::Unknown(_))
+        && is_unknown
         && previous.observed_generation == inputs.generation
         && node == Some(&previous.node)
         && !was_obstacle

@@ -1,6 +1,6 @@
 //! The pure steps of an `InferenceModel`, and what it refers to. Pure.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_api::{InferenceModel, InferenceModelStatus};
@@ -9,7 +9,7 @@ use neptune_wire::{NodeName, ObjectKey, Resource};
 use super::{
     events, place, plan,
     status::{self, ServerObservation},
-    target::{InferenceModelFacts, nodes_of},
+    target::{InferenceModelFacts, is_on_many, nodes_of},
     validate::{self, ValidInferenceModel},
     waves,
 };
@@ -59,6 +59,16 @@ impl Steps for InferenceModel {
         plan::retained(self, key)
     }
 
+    fn retained_by(&self, key: &ObjectKey, facts: &InferenceModelFacts) -> Retained {
+        let mut retained = plan::retained(self, key);
+        if is_on_many(self) {
+            let selected = facts.selected.nodes.iter().filter(|node| node.is_edge);
+            let keys = Arc::new([key.clone()].into());
+            retained.extend(selected.map(|node| (node.name.clone(), Arc::clone(&keys))));
+        }
+        retained
+    }
+
     fn yielded(&self, facts: &InferenceModelFacts) -> BTreeSet<NodeName> {
         facts.used_ports.iter().filter_map(|used| used.node.parse().ok()).collect()
     }
@@ -91,7 +101,9 @@ impl Steps for InferenceModel {
 impl Indexed for InferenceModel {
     fn index_keys(&self) -> Vec<IndexKey> {
         let named = self.spec.node_name.as_ref().filter(|name| !name.is_empty());
-        let before = self.status.iter().flat_map(nodes_of).map(str::to_owned);
+        // Of more nodes than the status lists, the labels find the object.
+        let before = self.status.iter().filter(|_| !is_on_many(self));
+        let before = before.flat_map(nodes_of).map(str::to_owned);
         // Without labels, any node may have the address of the Service.
         let any = self.spec.node_selector.is_empty() && place::is_external(self);
         let place = match named {
@@ -105,7 +117,8 @@ impl Indexed for InferenceModel {
             let namespace = self.metadata.namespace.clone().unwrap_or_default();
             IndexKey::Uses(Resource::Models, namespace, model.name.clone())
         });
-        let owners = owners.chain(source);
+        let on_many = is_on_many(self).then_some(IndexKey::OnManyNodes);
+        let owners = owners.chain(source).chain(on_many);
         place.into_iter().chain(before.map(IndexKey::Node)).chain(owners).collect()
     }
 
@@ -114,6 +127,7 @@ impl Indexed for InferenceModel {
             return Vec::new();
         }
         let has_nodes = self.status.iter().flat_map(nodes_of).next().is_some();
+        let has_nodes = has_nodes && !is_on_many(self);
         let selects = if has_nodes { IndexKey::SelectsNodes } else { IndexKey::SelectsAgents };
         vec![selector_keys(&self.spec.node_selector, selects)]
     }
@@ -126,8 +140,11 @@ impl Indexed for InferenceModel {
 /// Whether a model waits for a port that another object uses.
 fn awaits_port(model: &InferenceModel) -> bool {
     let taken = Reason::ServingPortTaken.to_string();
-    let conditions = model.status.iter().flat_map(|status| &status.conditions);
-    conditions.into_iter().any(|condition| condition.reason == taken)
+    model.status.iter().any(|status| {
+        let on_node = status.servers.iter().map(|server| &server.reason);
+        let reasons = status.conditions.iter().map(|condition| &condition.reason).chain(on_node);
+        reasons.into_iter().any(|reason| *reason == taken)
+    })
 }
 
 #[cfg(test)]

@@ -97,7 +97,12 @@ pub fn target_version(model: &InferenceModel) -> Option<&str> {
     }
 }
 
-/// The nodes whose agents run a server, by the status.
+/// Whether the servers are on more nodes than the status lists. Then the labels alone select them.
+pub fn is_on_many(model: &InferenceModel) -> bool {
+    model.status.as_ref().is_some_and(|status| status.node_counts.is_some())
+}
+
+/// The nodes whose agents run a server, as far as the status lists them.
 pub fn nodes_of(status: &InferenceModelStatus) -> impl Iterator<Item = &str> {
     let servers = status.servers.iter().map(|server| server.node.as_str());
     status.node.as_deref().into_iter().chain(servers)

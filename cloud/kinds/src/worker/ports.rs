@@ -161,11 +161,13 @@ pub fn model_nodes(model: &InferenceModel) -> Vec<String> {
 /// The ports of a model server on its nodes.
 pub fn of_model(model: &InferenceModel) -> Vec<NodePort> {
     let nodes = model_nodes(model);
-    let on = |node: &String| {
-        let node_port = |port| NodePort::new(&model.metadata, PortUse::ModelServer, node, port);
-        model_ports(model).map(node_port).collect::<Vec<_>>()
-    };
-    nodes.iter().flat_map(on).collect()
+    nodes.iter().flat_map(|node| of_model_on(model, node)).collect()
+}
+
+/// The ports of a model server on one of its nodes, also if there are more than the status lists.
+pub fn of_model_on(model: &InferenceModel, node: &str) -> Vec<NodePort> {
+    let node_port = |port| NodePort::new(&model.metadata, PortUse::ModelServer, node, port);
+    model_ports(model).map(node_port).collect()
 }
 
 /// The ports of a gateway on its nodes; none for a service without one.

@@ -42,11 +42,15 @@ pub struct InferenceModelStatus {
     /// reported last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
-    /// servers are the servers with placement All, one per node. readyReplicas and progress are
-    /// sums over them, transitionStatus is that of the server that is furthest from the target.
+    /// servers are the servers with placement All, one per node: all of at most 32 nodes, and of
+    /// more at most 32 that need attention. readyReplicas and progress are sums over all nodes,
+    /// transitionStatus is that of the server that is furthest from the target.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub servers: Vec<NodeServer>,
+    /// nodeCounts are the numbers of nodes, if there are more than 32 with placement All.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_counts: Option<Box<ServerCounts>>,
     /// progress is the progress of the current download.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<ServingProgress>,
@@ -64,6 +68,27 @@ pub struct InferenceModelStatus {
     /// rollout is how far the last change reached. Only models with spec.rollout have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Box<RolloutStatus>>,
+}
+
+/// ServerCounts are the numbers of the nodes of a model that is on more than 32 nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServerCounts {
+    /// desired is the number of nodes that the labels select.
+    pub desired: i32,
+    /// updated is the number of nodes on which the target version is served.
+    pub updated: i32,
+    /// ready is the number of nodes on which requests are served.
+    pub ready: i32,
+    /// pending is the number of nodes that are online and do not serve requests yet.
+    pub pending: i32,
+    /// failed is the number of nodes on which the target version failed. One of them may still
+    /// serve an earlier version.
+    pub failed: i32,
+    /// offline is the number of nodes whose agents are not connected.
+    pub offline: i32,
+    /// unknown is the number of nodes of which nothing is known.
+    pub unknown: i32,
 }
 
 /// NodeServer is the server of one node.

@@ -87,7 +87,8 @@ impl Controller for InferenceModel {
     fn enqueue_by_object(&self, before: Option<&Self>, context: &Context) {
         let status = self.status.clone().unwrap_or_default();
         let previous = before.and_then(|before| before.status.clone()).unwrap_or_default();
-        let moved = !nodes_of(&previous).eq(nodes_of(&status));
+        // Of more nodes than the status lists, the labels find the object.
+        let moved = status.node_counts.is_none() && !nodes_of(&previous).eq(nodes_of(&status));
         if moved {
             // The agent of a new node may have changed before the index had the node.
             context.enqueue(self);
@@ -100,7 +101,8 @@ impl Controller for InferenceModel {
         if let Some(before) = before.filter(|it| it.spec.model != self.spec.model) {
             enqueue_source(self, Some(before), context);
         }
-        let served = (previous.url, previous.ready_replicas) != (status.url, status.ready_replicas);
+        let is_ready = |status: &InferenceModelStatus| status.ready_replicas > Some(0);
+        let served = previous.url != status.url || is_ready(&previous) != is_ready(&status);
         if moved || served || previous.last_failure != status.last_failure {
             enqueue_services(self, context);
         }

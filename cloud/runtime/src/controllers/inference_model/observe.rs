@@ -9,16 +9,16 @@ use neptune_cloud_kinds::{
     finding::Finding,
     fleet::observed::Observed,
     inference_model::{
-        observed::{AgentServer, ObservedServer, of_agent, stopped},
+        observed::{AgentServer, ObservedServer, ReportedServer, of_agent, reported, stopped},
         place::Place,
         rollout::{DeployedServer, of_cluster},
         servers::{ServerOnNode, Servers},
         status::{Placed, ServerObservation},
-        target::{hold, nodes_of, target},
+        target::{hold, is_on_many, nodes_of, target},
         validate::ValidInferenceModel,
         waves::reported_state,
     },
-    kubernetes::{node_selector::text, nodes::in_url, workloads},
+    kubernetes::{node_selector::text, node_view::NodeView, nodes::in_url, workloads},
     reason::Reason,
     rollout::{
         observe::{RolloutObject, RolloutObservation},
@@ -133,24 +133,44 @@ fn servers(
     now: Timestamp,
 ) -> Servers {
     let on = |node: &NodeName| agent_server((model, target), key, node, context, now);
+    let on_node = |node: &NodeName, url, server: ObservedServer| ServerOnNode {
+        last: match &server {
+            Observed::Unreachable(_) => last_server((model, target), key, node, context),
+            _ => None,
+        },
+        node: node.to_string(),
+        url,
+        server,
+    };
     let deployed = || Servers::One(deployed_server((model, target), context.caches(), now));
     match valid.map(|valid| (valid, &valid.place)) {
         Some((_, Place::Agent { node })) => Servers::One(on(node)),
         Some((valid, Place::EachAgent { nodes })) => {
-            let server = |node: &NodeName| ServerOnNode {
-                node: node.to_string(),
-                url: agent_url(node, valid, context),
-                server: on(node),
+            let server = |node: &NodeName| {
+                let server = match (on(node), valid.taken_ports.get(node)) {
+                    // It cannot run anything else anyway.
+                    (offline @ Observed::Unreachable(_), _) => offline,
+                    (_, Some(taken)) => Observed::Pending(taken.clone()),
+                    (server, None) => server,
+                };
+                on_node(node, agent_url(node, valid, context), server)
             };
             Servers::Each(nodes.iter().map(server).collect())
         }
         Some((_, Place::Cluster { .. })) => deployed(),
         None => {
             let status = model.status.clone().unwrap_or_default();
+            if is_on_many(model) {
+                let nodes = context.matching_nodes(&model.spec.node_selector);
+                let server = |node: &Arc<NodeView>| on_node(&node.name, None, on(&node.name));
+                return Servers::Each(
+                    nodes.iter().filter(|node| node.is_edge).map(server).collect(),
+                );
+            }
             if !status.servers.is_empty() {
                 let server = |last: NodeServer| {
-                    let server = on(&last.node.parse().ok()?);
-                    Some(ServerOnNode { node: last.node, url: last.url, server })
+                    let node = last.node.parse().ok()?;
+                    Some(on_node(&node, last.url, on(&node)))
                 };
                 return Servers::Each(status.servers.into_iter().filter_map(server).collect());
             }
@@ -183,6 +203,19 @@ fn agent_server(
         report: fleet.report(node, key, uid),
         connected: context.publisher().transport().is_connected(),
     })
+}
+
+/// What a node reported last.
+fn last_server(
+    (model, target): (&InferenceModel, Option<&str>),
+    key: &ObjectKey,
+    node: &NodeName,
+    context: &Context,
+) -> Option<Box<ReportedServer>> {
+    let uid = model.metadata.uid.as_deref().unwrap_or_default();
+    let fleet = context.fleet();
+    let report = fleet.report(node, key, uid)?.serving.as_ref()?;
+    Some(Box::new(reported((node, target, hold(model)), report)))
 }
 
 fn deployed_server(
