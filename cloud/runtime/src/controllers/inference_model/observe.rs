@@ -66,7 +66,7 @@ fn rollout(
         policy: Policy::new(settings, model.metadata.annotations.as_ref()),
         canaries: &settings.canary_selector,
         revision: &valid.rollout.as_ref().filter(|_| !valid.is_stopped)?.revision,
-        is_first: status.is_none_or(|status| nodes_of(status).next().is_none()),
+        is_first: !is_on_many(model) && status.is_none_or(|it| nodes_of(it).next().is_none()),
         stored: status.and_then(|status| status.rollout.as_deref()),
     };
     let nodes: Vec<_> = valid.place.nodes().iter().collect();
