@@ -104,6 +104,17 @@ impl Agent {
         .await;
     }
 
+    /// Processes what comes next. Returns whether the connection still exists.
+    pub async fn receive(&mut self) -> bool {
+        match self.events.next().await {
+            Some(LinkEvent::Message(message)) => self.take(&message),
+            Some(LinkEvent::Up) => self.sync(),
+            Some(LinkEvent::Down { .. }) => {}
+            None => return false,
+        }
+        true
+    }
+
     fn take(&mut self, message: &Message) {
         if message.payload.is_empty() {
             return;

@@ -5,6 +5,7 @@
 pub mod agent;
 pub mod aggregator;
 mod faulty_api;
+pub mod fleet;
 mod status;
 
 use std::{fmt::Debug, fs, net::IpAddr, process::Command, time::Duration};

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingWebhookConfiguration,
-    apps::v1::{DaemonSet, Deployment},
+    apps::v1::{ControllerRevision, DaemonSet, Deployment},
     coordination::v1::Lease,
     core::v1::{
         ConfigMap, Endpoints, Event, Namespace, Node, PersistentVolumeClaim, Pod, Secret, Service,
@@ -44,6 +44,7 @@ fn build() -> Map<String, Value> {
     }
     roots!(
         ValidatingWebhookConfiguration,
+        ControllerRevision,
         DaemonSet,
         Deployment,
         NetworkPolicy,

@@ -333,3 +333,38 @@ async fn crd_accepts_every_valid_service_without_code() {
         "{counts:?}"
     );
 }
+
+#[tokio::test]
+async fn settings_of_a_rollout_are_rejected_alike() {
+    let setting = |field: &str, value: Value| json!({"rollout": { field: value }});
+    let mut changes = vec![json!({"rollout": {}})];
+    for value in [json!(1), json!("1%"), json!("10%"), json!("100%")] {
+        changes.push(setting("maxUnavailable", value.clone()));
+        changes.push(setting("pauseOnFailure", value));
+    }
+    for value in [json!(0), json!("0%")] {
+        changes.push(setting("pauseOnFailure", value));
+    }
+    for (field, most) in [("minReadySeconds", 86_400), ("progressDeadlineSeconds", 604_800)] {
+        changes.extend([1, most].map(|seconds| setting(field, seconds.into())));
+    }
+    let accepted = changes.len();
+    let wrong = ["101%", "5", "%", "+5%", "05%", ""];
+    for value in wrong.map(Value::from).into_iter().chain([json!(-1)]) {
+        changes.push(setting("maxUnavailable", value.clone()));
+        changes.push(setting("pauseOnFailure", value));
+    }
+    for value in [json!(0), json!("0%")] {
+        changes.push(setting("maxUnavailable", value));
+    }
+    for (field, values) in
+        [("minReadySeconds", [-1, 86_401]), ("progressDeadlineSeconds", [0, 604_801])]
+    {
+        changes.extend(values.map(|seconds| setting(field, seconds.into())));
+    }
+    let facts = fixtures::facts();
+    let is_valid = |service: &JointInferenceService| validate(service, &facts).is_ok();
+    let counts = compare(&fixtures::service(), &changes, is_valid).await;
+    let rejected = changes.len() - accepted;
+    assert_eq!((counts.accepted, counts.rejected, counts.rejected_later), (accepted, rejected, 0));
+}

@@ -66,13 +66,15 @@ pub struct RolloutObserver<'a> {
     names: Vec<&'a NodeName>,
     nodes: Vec<RolloutNode<'a>>,
     moment: Moment,
+    /// Whether a node has not reported since this controller started.
+    has_unseen: bool,
 }
 
 impl<'a> RolloutObserver<'a> {
     /// Begins an observation.
     pub fn new(object: RolloutObject<'a>, memory: &'a mut RolloutMemory, moment: Moment) -> Self {
         memory.begin(object.revision);
-        Self { object, memory, names: Vec::new(), nodes: Vec::new(), moment }
+        Self { object, memory, names: Vec::new(), nodes: Vec::new(), moment, has_unseen: false }
     }
 
     /// Adds a node with these labels. `state` reads a report on the object.
@@ -92,7 +94,9 @@ impl<'a> RolloutObserver<'a> {
             None if fleet.lacks(node, key) => Has::Nothing,
             None => Has::Old,
         };
-        let is_online = fleet.presence(node) == Presence::Online;
+        let presence = fleet.presence(node);
+        self.has_unseen |= presence == Presence::NeverSeen;
+        let is_online = presence == Presence::Online;
         let is_canary =
             !canaries.is_empty() && labels.is_some_and(|labels| contains(labels, canaries));
         let rank = Rank::new(is_canary, uid, revision, node.as_str());
@@ -145,11 +149,173 @@ impl<'a> RolloutObserver<'a> {
 
     /// The next step.
     pub fn finish(self) -> RolloutObservation {
-        let Self { object, memory, names, nodes, moment } = self;
+        let Self { object, memory, names, nodes, moment, has_unseen } = self;
+        let moment = Moment { is_settled: moment.is_settled || !has_unseen, ..moment };
         memory.retain(&names);
         let RolloutObject { policy, revision, is_first, stored, .. } = object;
         let next = step(&policy, (revision, is_first), stored, &nodes, moment);
         let grants = next.grants.into_iter().map(|(at, grant)| (names[at].clone(), grant));
         RolloutObservation { status: next.status, grants: grants.collect(), wake_at: next.wake_at }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+
+    use neptune_api::{Rollout, RolloutState};
+    use neptune_wire::{AgentInstance, ContentHash, NodeReport, Revision, Sync};
+    use serde_json::json;
+
+    use super::*;
+    use crate::rollout::{
+        node::GrantCause,
+        planned::{ExpectedObject, PlannedRollout},
+    };
+
+    const TASK: &str = "default/jointinferenceservices/s";
+    const MODEL: &str = "default/models/m";
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn hash(version: u32) -> ContentHash {
+        ContentHash::compute(&version)
+    }
+
+    fn online(fleet: &mut FleetState, node: &NodeName) {
+        let report: NodeReport =
+            serde_json::from_value(json!({"instance": "i", "epoch": 1, "online": true})).unwrap();
+        fleet.on_node_report(node, report, true, at(0));
+    }
+
+    fn report(fleet: &mut FleetState, node: &NodeName, key: &str, version: u32) {
+        let mut report = json!({
+            "instance": "i", "epoch": 1, "seq": version, "uid": "u", "revision": 1,
+            "phase": "Running", "status": "", "output": {}, "hash": hash(version),
+        });
+        if key == MODEL {
+            report["model"] =
+                json!({"state": if version == 3 { "Downloading" } else { "Present" }});
+        }
+        let report = serde_json::from_value(report).unwrap();
+        fleet.on_status_report(node, &key.parse().unwrap(), report, true, at(0));
+    }
+
+    fn sync(fleet: &mut FleetState, node: &NodeName) {
+        let sync = Sync {
+            instance: AgentInstance("i".into()),
+            epoch: 1,
+            index_revision: Revision(1),
+            highest: Revision(1),
+            complete: true,
+            request_index: false,
+            objects: BTreeMap::new(),
+            departed: BTreeMap::new(),
+        };
+        fleet.on_inventory(node, &sync);
+    }
+
+    /// The memory of a plan in which each node should have this version of the task and the model.
+    fn planned(nodes: &[NodeName], version: u32) -> RolloutMemory {
+        let object = |key: &str| ExpectedObject {
+            key: key.parse().unwrap(),
+            uid: "u".to_owned(),
+            hash: hash(version),
+        };
+        let content: crate::rollout::planned::ExpectedContent =
+            [object(TASK), object(MODEL)].into();
+        let expected = nodes.iter().map(|node| (node.clone(), content.clone())).collect();
+        let mut memory = RolloutMemory::default();
+        memory.planned(PlannedRollout { revision: "r".to_owned(), expected });
+        memory
+    }
+
+    fn observed(
+        fleet: &FleetState,
+        nodes: &[NodeName],
+        memory: &mut RolloutMemory,
+    ) -> RolloutObservation {
+        let (key, canaries) = (TASK.parse().unwrap(), Labels::new());
+        let stored = RolloutStatus {
+            revision: "r".to_owned(),
+            state: RolloutState::Complete,
+            frontier: Some(Rank::LAST.to_string()),
+            ..RolloutStatus::default()
+        };
+        let object = RolloutObject {
+            key: &key,
+            uid: "u",
+            policy: Policy::new(&Rollout::default(), None),
+            canaries: &canaries,
+            revision: "r",
+            is_first: false,
+            stored: Some(&stored),
+        };
+        let moment = Moment { now: at(0), wall: at(0), is_settled: true };
+        let mut observer = RolloutObserver::new(object, memory, moment);
+        for node in nodes {
+            let ready = |_: &StatusReport| ReportedState { is_ready: true, ..Default::default() };
+            observer.add(node, None, fleet, ready);
+        }
+        observer.finish()
+    }
+
+    #[test]
+    fn node_has_the_revision_if_it_reports_its_task_and_its_model() {
+        let nodes = ["new", "old-task", "old-model", "no-model"]
+            .map(|name| name.parse::<NodeName>().unwrap());
+        let mut fleet = FleetState::new(at(0), 30);
+        for (node, (task, model)) in nodes.iter().zip([(2, 2), (1, 2), (2, 1), (2, 0)]) {
+            online(&mut fleet, node);
+            report(&mut fleet, node, TASK, task);
+            if model > 0 {
+                report(&mut fleet, node, MODEL, model);
+            }
+        }
+        let mut memory = planned(&nodes, 2);
+        let seen = observed(&fleet, &nodes, &mut memory);
+        assert_eq!((seen.status.total, seen.status.updated), (4, 1));
+        let causes: Vec<_> =
+            seen.grants.iter().map(|(node, grant)| (node.as_str(), grant.cause)).collect();
+        assert!(causes.contains(&("new", GrantCause::Known)), "{causes:?}");
+    }
+
+    #[test]
+    fn node_that_downloads_its_model_is_not_ready() {
+        let nodes = ["a".parse::<NodeName>().unwrap()];
+        let mut fleet = FleetState::new(at(0), 30);
+        online(&mut fleet, &nodes[0]);
+        report(&mut fleet, &nodes[0], TASK, 3);
+        report(&mut fleet, &nodes[0], MODEL, 3);
+        let mut memory = planned(&nodes, 3);
+        let seen = observed(&fleet, &nodes, &mut memory);
+        assert_eq!((seen.status.updated, seen.wake_at), (1, Some(at(0))));
+        assert_eq!(memory.observe(&nodes[0], (false, true), (at(1), Default::default())), None);
+    }
+
+    #[test]
+    fn only_a_node_that_listed_what_it_has_is_known_to_have_nothing() {
+        let nodes = ["silent", "wiped", "busy"].map(|name| name.parse::<NodeName>().unwrap());
+        let mut fleet = FleetState::new(at(0), 30);
+        for node in &nodes {
+            online(&mut fleet, node);
+        }
+        sync(&mut fleet, &nodes[1]);
+        sync(&mut fleet, &nodes[2]);
+        report(&mut fleet, &nodes[2], TASK, 1);
+        let mut memory = planned(&nodes, 2);
+        let seen = observed(&fleet, &nodes, &mut memory);
+        let cause = |name: &str| {
+            let mut grants = seen.grants.iter();
+            grants.find(|(node, _)| node.as_str() == name).map(|(_, grant)| grant.cause)
+        };
+        let causes = ["silent", "wiped", "busy"].map(cause);
+        let [wave, join] = [GrantCause::Wave, GrantCause::Join].map(Some);
+        assert_eq!(causes, [wave, join, wave]);
+        fleet.forget_node(&nodes[1]);
+        assert!(!fleet.lacks(&nodes[1], &TASK.parse().unwrap()));
     }
 }

@@ -284,7 +284,7 @@ impl Fleet {
             });
         }
         let stored = self.stored.as_ref();
-        let moment = Moment { now: at(self.now), wall: at(self.now) };
+        let moment = Moment { now: at(self.now), wall: at(self.now), is_settled: true };
         let next = step(&self.policy, (&text, true), stored, &views, moment);
         self.check(stored, &views, &next.grants, &text);
         self.stored = Some(next.status);

@@ -34,6 +34,9 @@ pub struct Moment {
     pub now: Timestamp,
     /// The time for what is stored.
     pub wall: Timestamp,
+    /// Whether it is known which nodes are online. A controller that has just started may not know
+    /// yet which nodes a wave took down.
+    pub is_settled: bool,
 }
 
 /// How far a node is.
@@ -41,7 +44,7 @@ pub struct Moment {
 enum Outcome {
     /// It has no grant and another revision, or nothing.
     Waiting,
-    /// It has the revision, and was offline since this controller started, which is long ago.
+    /// It had the revision when this controller saw it first, and is offline.
     Away,
     /// It has a grant, and is not ready yet.
     InFlight,
@@ -65,8 +68,9 @@ pub fn step(
     let mut status = known.clone();
     pause(policy, &wave, &mut status, moment.wall);
     let may_grant = status.state != RolloutState::Paused && !policy.is_paused;
-    wave.grant(may_grant, status.state == RolloutState::Complete);
-    if may_grant && status.state == RolloutState::Progressing {
+    let may_move = may_grant && moment.is_settled;
+    wave.grant((may_grant, may_move), status.state == RolloutState::Complete);
+    if may_move && status.state == RolloutState::Progressing {
         if wave.is_complete() {
             status.state = RolloutState::Complete;
         } else if let Some(frontier) = wave.advanced() {
@@ -76,7 +80,7 @@ pub fn step(
     wave.count(&mut status);
     summarize(&mut status, policy, &wave.failures());
     let has_moved = status.frontier != known.frontier || status.state != known.state;
-    let wake_at = wave.wake_at(has_moved, &status);
+    let wake_at = wave.wake_at(has_moved || !moment.is_settled, &status);
     Step { status, grants: wave.grants, wake_at }
 }
 
@@ -205,8 +209,9 @@ impl<'a> Wave<'a> {
     }
 
     /// Grants the revision to the nodes behind the stored frontier, and to those that join. What a
-    /// node has already is granted in any case.
-    fn grant(&mut self, may_grant: bool, is_complete: bool) {
+    /// node has already is granted in any case. `may_join`: nodes without the object may get it;
+    /// `may_move`: other nodes may get the revision.
+    fn grant(&mut self, (may_join, may_move): (bool, bool), is_complete: bool) {
         let mut waiting = Vec::new();
         let mut unready = Vec::new();
         for (at, node) in self.nodes.iter().enumerate() {
@@ -215,10 +220,10 @@ impl<'a> Wave<'a> {
             }
             match node.has {
                 Has::New => self.grants.push((at, self.grant_by(GrantCause::Known))),
-                Has::Nothing if may_grant && node.is_online => {
+                Has::Nothing if may_join && node.is_online => {
                     self.grants.push((at, self.grant_by(GrantCause::Join)));
                 }
-                Has::Old if may_grant && node.is_online => {
+                Has::Old if may_move && node.is_online => {
                     let is_behind = self.frontier.is_some_and(|frontier| node.rank <= frontier);
                     match node.is_ready {
                         true if is_behind => waiting.push(at),
@@ -330,15 +335,18 @@ fn outcome(policy: &Policy, node: &RolloutNode, now: Timestamp) -> Outcome {
         }
     }
     let Some(grant) = node.grant else {
-        return if node.has == Has::New { Outcome::InFlight } else { Outcome::Waiting };
+        return match node.has {
+            Has::New if node.is_online => Outcome::InFlight,
+            Has::New => Outcome::Away,
+            Has::Nothing | Has::Old => Outcome::Waiting,
+        };
     };
-    let is_late = !node.is_deferred && grant.since + policy.deadline <= now;
-    match grant.cause {
-        _ if !is_late => Outcome::InFlight,
-        GrantCause::Known if !node.is_online => Outcome::Away,
-        GrantCause::Known | GrantCause::Wave | GrantCause::Join => {
-            Outcome::Failed(Reason::RolloutDeadline)
-        }
+    if grant.cause == GrantCause::Known && !node.is_online {
+        Outcome::Away
+    } else if !node.is_deferred && grant.since + policy.deadline <= now {
+        Outcome::Failed(Reason::RolloutDeadline)
+    } else {
+        Outcome::InFlight
     }
 }
 
@@ -349,4 +357,100 @@ fn seconds(time: Timestamp) -> Time {
 
 fn number(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a valid time")
+    }
+
+    fn moment(second: i64) -> Moment {
+        Moment { now: at(second), wall: at(second), is_settled: true }
+    }
+
+    fn node(name: &str) -> RolloutNode<'_> {
+        RolloutNode {
+            name,
+            rank: Rank::new(false, "uid", "r", name),
+            has: Has::Old,
+            is_online: true,
+            is_ready: true,
+            ready_since: None,
+            failure: None,
+            is_deferred: false,
+            grant: None,
+        }
+    }
+
+    fn all_released() -> RolloutStatus {
+        RolloutStatus {
+            revision: "r".to_owned(),
+            frontier: Some(Rank::LAST.to_string()),
+            ..RolloutStatus::default()
+        }
+    }
+
+    fn defaults() -> Policy {
+        Policy::new(&neptune_api::Rollout::default(), None)
+    }
+
+    fn next(stored: &RolloutStatus, nodes: &[RolloutNode], moment: Moment) -> Step {
+        step(&defaults(), ("r", false), Some(stored), nodes, moment)
+    }
+
+    #[test]
+    fn time_in_which_a_node_may_not_download_is_no_failure() {
+        let granted = Some(Grant { since: at(0), cause: GrantCause::Wave });
+        let waits = RolloutNode { grant: granted, is_ready: false, is_deferred: true, ..node("a") };
+        let late = next(&all_released(), &[waits.clone()], moment(10_000));
+        assert_eq!((late.status.state, late.status.failed), (RolloutState::Progressing, 0));
+        assert_eq!(late.wake_at, None, "the node reports the end of the wait");
+        let downloads = RolloutNode { is_deferred: false, ..waits };
+        let soon = next(&all_released(), &[downloads.clone()], moment(10));
+        assert_eq!((soon.status.failed, soon.wake_at), (0, Some(at(600))));
+        let late = next(&all_released(), &[downloads], moment(600));
+        assert_eq!((late.status.state, late.status.failed), (RolloutState::Paused, 1));
+        assert!(late.status.message.is_some_and(|it| it.contains("(a: RolloutDeadline)")));
+    }
+
+    #[test]
+    fn controller_that_has_just_started_grants_only_what_nodes_have_or_lack() {
+        let joins = RolloutNode { has: Has::Nothing, is_ready: false, ..node("a") };
+        let knows = RolloutNode { has: Has::New, ..node("b") };
+        let nodes = [joins, knows, node("c")];
+        let starting = Moment { is_settled: false, ..moment(1) };
+        let causes = |step: &Step| -> Vec<_> {
+            step.grants.iter().map(|(at, grant)| (*at, grant.cause)).collect()
+        };
+        let first = next(&all_released(), &nodes, starting);
+        assert_eq!(causes(&first), [(0, GrantCause::Join), (1, GrantCause::Known)]);
+        let settled = next(&all_released(), &nodes[2..], moment(1));
+        assert_eq!(causes(&settled), [(0, GrantCause::Wave)]);
+    }
+
+    #[test]
+    fn node_that_is_offline_since_the_start_of_the_controller_blocks_nothing() {
+        let knows = Some(Grant { since: at(0), cause: GrantCause::Known });
+        let away = RolloutNode { has: Has::New, is_online: false, grant: knows, ..node("a") };
+        let done =
+            RolloutNode { ready_since: Some(at(0)), has: Has::New, grant: knows, ..node("b") };
+        let step = next(&all_released(), &[away, done], moment(30));
+        assert_eq!((step.status.state, step.status.ready), (RolloutState::Complete, 1));
+    }
+
+    #[test]
+    fn rollout_that_a_person_paused_moves_no_frontier() {
+        let policy = Policy { is_paused: true, ..defaults() };
+        let nodes = [node("a"), node("b")];
+        let first = step(&policy, ("r", false), None, &nodes, moment(0));
+        assert_eq!((first.status.state, &first.status.frontier), (RolloutState::Paused, &None));
+        let later = step(&policy, ("r", false), Some(&first.status), &nodes, moment(9));
+        assert_eq!((&later.status, later.grants.len()), (&first.status, 0));
+        let resumed = next(&first.status, &nodes, moment(10));
+        assert_eq!(resumed.status.state, RolloutState::Progressing);
+        assert!(resumed.status.frontier.is_some() && resumed.grants.is_empty());
+    }
 }

@@ -60,6 +60,21 @@ pub fn summarize(status: &mut RolloutStatus, policy: &Policy, failures: &Failure
     };
 }
 
+/// Shows the rollout of a model server that a service owns in the texts of the service's own, if the
+/// server is behind. Each one decides by itself.
+pub fn show_server(own: &mut RolloutStatus, (name, server): (&str, &RolloutStatus)) {
+    let behind = |status: &RolloutStatus| match status.state {
+        RolloutState::Complete => 0,
+        RolloutState::Progressing => 1,
+        RolloutState::Paused => 2,
+    };
+    if behind(server) > behind(own) {
+        own.summary.clone_from(&server.summary);
+        let message = server.message.as_deref().unwrap_or_default();
+        own.message = Some(format!("InferenceModel {name}: {message}"));
+    }
+}
+
 /// What a user should know of a change of a rollout, as an Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
@@ -139,6 +154,23 @@ mod tests {
         assert_eq!(texts(&status), ["RolloutComplete", "1/3000", message]);
         let status = summarized(RolloutState::Complete, |_| ());
         assert!(texts(&status)[2].ends_with("while spec.rollout.paused is true"));
+    }
+
+    #[test]
+    fn server_that_is_behind_is_shown() {
+        let [progressing, paused, complete] =
+            [RolloutState::Progressing, RolloutState::Paused, RolloutState::Complete]
+                .map(|state| summarized(state, |_| ()));
+        let shown = |own: &RolloutStatus, server: &RolloutStatus| {
+            let mut own = own.clone();
+            show_server(&mut own, ("small", server));
+            own
+        };
+        let behind = shown(&complete, &paused);
+        assert_eq!((behind.state, &*behind.summary), (RolloutState::Complete, "Paused"));
+        assert!(behind.message.unwrap().starts_with("InferenceModel small: rollout paused"));
+        assert_eq!(shown(&progressing, &complete), progressing);
+        assert_eq!(shown(&paused, &progressing), paused);
     }
 
     #[test]

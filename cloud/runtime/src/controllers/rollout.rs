@@ -26,7 +26,8 @@ pub fn observe<K: Stateful>(
     (context, now): (&Context, Timestamp),
 ) -> RolloutObservation {
     let mut memory = context.object_state(object, |state| std::mem::take(&mut state.rollout));
-    let moment = Moment { now, wall: Context::wall_now() };
+    let is_settled = now >= context.fleet().settled_at();
+    let moment = Moment { now, wall: Context::wall_now(), is_settled };
     let mut observer = RolloutObserver::new(rollout, &mut memory, moment);
     // Not one lock for all: reports of nodes must not wait for it.
     for nodes in nodes.chunks(NODES_PER_LOCK) {

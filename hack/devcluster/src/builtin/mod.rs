@@ -93,6 +93,7 @@ const KINDS: &[Kind] = &[
         generation: true,
         ..kind("apps", "deployments", "Deployment", "api.apps.v1.Deployment")
     },
+    kind("apps", "controllerrevisions", "ControllerRevision", "api.apps.v1.ControllerRevision"),
     Kind {
         short: &["ds"],
         status: true,

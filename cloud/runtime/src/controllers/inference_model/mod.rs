@@ -103,7 +103,8 @@ impl Controller for InferenceModel {
         }
         let is_ready = |status: &InferenceModelStatus| status.ready_replicas > Some(0);
         let served = previous.url != status.url || is_ready(&previous) != is_ready(&status);
-        if moved || served || previous.last_failure != status.last_failure {
+        let rolled = previous.rollout != status.rollout;
+        if moved || served || rolled || previous.last_failure != status.last_failure {
             enqueue_services(self, context);
         }
     }

@@ -10,17 +10,22 @@ use neptune_cloud_kinds::{
     joint_inference_service::{
         resolved::PlacedService,
         rollout::reported_state,
-        spec::{names::cloud_model_name, placement::placed_nodes},
+        spec::{
+            names::{cloud_model_name, edge_model_name},
+            placement::placed_nodes,
+        },
         status::{
             agent::{AgentWorker, gateway_report, of_agent, rejected_reports},
             deployment::{of_deployment, with_report},
             observed::{EdgeObservation, ObservedWorker, ServiceObservation},
         },
     },
+    kubernetes::identity::is_owned,
     reason::Reason,
     rollout::{
         observe::{RolloutObject, RolloutObservation},
         policy::Policy,
+        summary::show_server,
     },
     worker::names::worker_name,
 };
@@ -122,7 +127,15 @@ fn rollout(
     let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
     let worker = worker_name(namespace, name, Role::Edge, &service.spec.edge_worker.name);
     let state = |report: &StatusReport| reported_state(&worker, report);
-    Some(observe(service, object, &nodes, state, (context, now)))
+    let mut observed = observe(service, object, &nodes, state, (context, now));
+    if let Some(name) = edge_model_name(service)
+        && let Some(model) = context.caches().get::<InferenceModel>(namespace, &name)
+        && is_owned(&model.metadata, service)
+        && let Some(server) = model.status.as_ref().and_then(|status| status.rollout.as_deref())
+    {
+        show_server(&mut observed.status, (&name, server));
+    }
+    Some(observed)
 }
 
 /// The counters of the service, with the edge worker on these nodes.
