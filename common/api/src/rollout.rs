@@ -125,7 +125,7 @@ fn positive_amount(_: &mut SchemaGenerator) -> Schema {
 fn number_or_percentage(minimum: i32, pattern: &str) -> Schema {
     json_schema!({
         "x-kubernetes-int-or-string": true,
-        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "nullable": false,
         "minimum": minimum,
         "maxLength": 4,
         "pattern": pattern,
