@@ -231,6 +231,7 @@ fn candidates(schema: &JSONSchemaProps) -> Vec<Value> {
         Some("string") => {
             TEXTS.iter().map(|text| json!(text)).chain([json!("ab".repeat(32))]).collect()
         }
+        None if schema.x_kubernetes_int_or_string == Some(true) => vec![json!(1), json!("20%")],
         other => panic!("unknown type of a leaf: {other:?}"),
     }
 }

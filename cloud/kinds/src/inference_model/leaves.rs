@@ -17,6 +17,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("grpcPort", "no sample has a server with gRPC"),
     ("manifest.[].version", "another version is not the target"),
     ("model.name", "the Model is looked up in the cluster"),
+    ("rollout.", "the steps of a rollout read its settings"),
 ];
 
 fn samples() -> [(InferenceModel, OutcomeOf<'static, InferenceModel>); 4] {

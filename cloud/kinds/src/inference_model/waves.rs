@@ -122,7 +122,7 @@ mod tests {
         let blocked = state(json!({"transition": "BlockedByFailedLoad", "servingVersion": "3"}));
         assert_eq!((blocked.is_ready, blocked.failure), (false, Some(Reason::LoadFailed)));
         let waits = state(json!({"transition": "InProgress", "servingVersion": "3",
-            "trouble": "downloadWindow"}));
+            "trouble": "DownloadWindow"}));
         assert_eq!((waits.is_ready, waits.failure, waits.is_deferred), (false, None, true));
         assert_eq!(state(Value::Null), ReportedState::default());
     }

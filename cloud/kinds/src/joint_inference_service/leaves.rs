@@ -35,6 +35,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("edgeWorker.inferenceModel.name", "the InferenceModel is looked up in the cluster"),
     ("edgeWorker.model.", "Models are selected from the cluster"),
     ("edgeWorker.nodeSelector.{}", "the nodes are looked up in the cluster"),
+    ("rollout.", "the steps of a rollout read its settings"),
 ];
 
 /// The gateway may write captured samples to a Dataset.

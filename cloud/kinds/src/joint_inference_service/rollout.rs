@@ -255,11 +255,11 @@ mod tests {
         let ready = ReportedState { is_ready: true, ..ReportedState::default() };
         let failed = |reason| ReportedState { failure: Some(reason), ..ReportedState::default() };
         assert_eq!(state("Running", none.clone(), ""), ready);
-        assert_eq!(state("Pending", json!("completed"), ""), ready);
+        assert_eq!(state("Pending", json!("Completed"), ""), ready);
         assert_eq!(state("Running", none.clone(), "failed"), failed(Reason::WorkerFailed));
         assert_eq!(state("Failed", none.clone(), ""), failed(Reason::CrashLoopBackOff));
-        assert_eq!(state("Failed", json!("imageMissing"), ""), failed(Reason::ImageMissing));
+        assert_eq!(state("Failed", json!("ImageMissing"), ""), failed(Reason::ImageMissing));
         assert_eq!(state("Pending", none, ""), ReportedState::default());
-        assert!(state("Pending", json!("downloadWindow"), "").is_deferred);
+        assert!(state("Pending", json!("DownloadWindow"), "").is_deferred);
     }
 }

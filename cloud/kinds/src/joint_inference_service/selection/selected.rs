@@ -6,7 +6,7 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use kube_core::ResourceExt as _;
 use neptune_api::{
     EdgeModel, FailedModel, JointInferenceService, Model, ModelSelector, SelectedModel,
-    ServingFailure,
+    SelectionCause, ServingFailure,
 };
 
 use crate::{
@@ -45,12 +45,13 @@ pub fn is_on_nodes(nodes: impl IntoIterator<Item = (Presence, bool)>) -> bool {
         || !has.is_empty() && lacks.into_iter().all(|(presence, _)| is_offline(presence))
 }
 
-/// Chooses among these Models. `failure` is that of the model server that the service owns.
+/// Chooses among these Models. `failure` is that of the model server that the service owns. During a
+/// rollout none replaces the current one because it is better.
 pub fn select(
     service: &JointInferenceService,
     (spec, selector): (&EdgeModel, &ModelSelector),
     models: &[LabelledModel],
-    failure: Option<ServingFailure>,
+    (failure, is_rolling_out): (Option<ServingFailure>, bool),
     now: Timestamp,
 ) -> Selection {
     let rules = match selection_rules(spec) {
@@ -84,6 +85,7 @@ pub fn select(
         let namespace = service.namespace().unwrap_or_default();
         return Selection { finding: Some(nothing(&namespace, selector)), ..Selection::default() };
     };
+    let choice = if is_rolling_out { without_better(choice, previous) } else { choice };
     // A failed model is a candidate again after its time.
     let replan_at = failed.iter().map(|failed| failed.until.0).chain(choice.replan_at).min();
     let replan_after = replan_at.map(|at| {
@@ -97,6 +99,15 @@ pub fn select(
     let status = chosen(choice, previous, now)
         .map(|next| Box::new(SelectedModel { candidates: count, failed, not_compared, ..next }));
     Selection { model, status, replan_after, finding: None }
+}
+
+/// The choice, or the current model in place of a better one.
+fn without_better(mut choice: Choice, current: Option<&SelectedModel>) -> Choice {
+    if let (Some((SelectionCause::Better, _)), Some(current)) = (&choice.switch, current) {
+        choice.name.clone_from(&current.name);
+        choice.switch = None;
+    }
+    choice
 }
 
 /// The finding of a selector without a Model.
@@ -220,6 +231,28 @@ mod tests {
         ] {
             assert_eq!(is_on_nodes(nodes.iter().copied()), expected, "{nodes:?}");
         }
+    }
+
+    #[test]
+    fn better_model_waits_for_the_end_of_a_rollout_and_a_failed_one_does_not() {
+        let current: SelectedModel = serde_json::from_value(serde_json::json!({
+            "name": "m", "cause": "First", "reason": "", "since": Timestamp::UNIX_EPOCH,
+            "candidates": 2,
+        }))
+        .unwrap();
+        let switch = |cause| Choice {
+            name: "n".to_owned(),
+            switch: Some((cause, String::new())),
+            replan_at: None,
+            not_compared: Vec::new(),
+        };
+        let better = without_better(switch(SelectionCause::Better), Some(&current));
+        assert_eq!((better.name.as_str(), better.switch), ("m", None));
+        for cause in [SelectionCause::Failed, SelectionCause::Missing] {
+            assert_eq!(without_better(switch(cause), Some(&current)), switch(cause));
+        }
+        let first = switch(SelectionCause::First);
+        assert_eq!(without_better(first.clone(), None), first);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Tests of the fields and the placement.
 #![allow(clippy::unwrap_used)]
 
-use neptune_api::{JointInferenceService, Placement};
+use neptune_api::{JointInferenceService, Placement, Rollout};
 
 use crate::{
     joint_inference_service::{
@@ -14,6 +14,15 @@ use crate::{
 };
 
 pub const SPEC_CASES: &[Case] = &[
+    (
+        "time of a rollout below zero",
+        |s, _| {
+            let settings = Rollout { min_ready_seconds: Some(-1), ..Rollout::default() };
+            s.spec.rollout = Some(Box::new(settings));
+        },
+        Reason::RolloutInvalid,
+        "spec.rollout.minReadySeconds must be 0 to 86400",
+    ),
     (
         "two forms of the edge",
         |s, f| {

@@ -107,11 +107,11 @@ impl Controller for JointInferenceService {
             // The named node may get the edge worker.
             context.enqueue(self);
         }
-        let revision = |status: &JointInferenceServiceStatus| {
-            status.rollout.as_ref().map(|rollout| rollout.revision.clone())
+        let rollout = |status: &JointInferenceServiceStatus| {
+            status.rollout.as_ref().map(|rollout| (rollout.revision.clone(), rollout.state))
         };
-        if revision(next) != self.status.as_ref().and_then(revision) {
-            // Nodes may get what they waited for.
+        if rollout(next) != self.status.as_ref().and_then(rollout) {
+            // Nodes may get what they waited for, and after the end a better model may be chosen.
             context.enqueue(self);
         }
         let total = self.status.as_ref().and_then(|status| status.total_upload.as_ref());

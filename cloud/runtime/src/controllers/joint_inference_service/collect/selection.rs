@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kube::{Resource as _, ResourceExt as _};
-use neptune_api::{InferenceModel, JointInferenceService, Model};
+use neptune_api::{InferenceModel, JointInferenceService, Model, RolloutState};
 use neptune_cloud_kinds::{
     joint_inference_service::{
         facts::Selection,
@@ -33,7 +33,12 @@ pub fn selection(service: &JointInferenceService, context: &Context) -> Option<S
     let owned = owned_name(service, Role::Edge);
     let owned = context.caches().get::<InferenceModel>(&namespace, &owned);
     let failure = owned.as_deref().and_then(|owned| owned.status.as_ref()?.last_failure.clone());
-    Some(select(service, (spec, selector), &models, failure, Context::wall_now()))
+    let of_server = owned.as_deref().and_then(|owned| owned.status.as_ref()?.rollout.as_deref());
+    let own = service.status.as_ref().and_then(|status| status.rollout.as_deref());
+    let mut rollouts = own.into_iter().chain(of_server);
+    let rolls_out = rollouts.any(|rollout| rollout.state != RolloutState::Complete);
+    let (models, now) = (&models, Context::wall_now());
+    Some(select(service, (spec, selector), models, (failure, rolls_out), now))
 }
 
 /// The nodes of the edge worker.
