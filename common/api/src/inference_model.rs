@@ -9,7 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::status::{
-    InferenceModelStatus, NodeServer, ServerCounts, ServingFailure, ServingProgress, TransitionStatus,
+    InferenceModelStatus, NodeServer, ServerCounts, ServingFailure, ServingProgress,
+    TransitionStatus,
 };
 use crate::{
     ModelReference, Placement, ResourceRequirements, Rollout, SecretReference, SecurityContext,

@@ -47,7 +47,7 @@ pub fn listed<T>(
 mod tests {
     use super::*;
 
-    fn of(rows: Vec<(usize, Option<Attention>)>, listed_before: &[usize]) -> Vec<usize> {
+    fn numbers(rows: Vec<(usize, Option<Attention>)>, listed_before: &[usize]) -> Vec<usize> {
         let rows = listed(rows, |row| row.1, |row| listed_before.contains(&row.0));
         rows.into_iter().map(|row| row.0).collect()
     }
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn few_nodes_are_all_listed() {
         let rows: Vec<_> = (0..MAX_LISTED_NODES).map(|at| (at, None)).collect();
-        assert_eq!(of(rows, &[]), (0..MAX_LISTED_NODES).collect::<Vec<_>>());
+        assert_eq!(numbers(rows, &[]), (0..MAX_LISTED_NODES).collect::<Vec<_>>());
     }
 
     #[test]
@@ -68,12 +68,12 @@ mod tests {
         let rows = |attention: &dyn Fn(usize) -> Option<Attention>| -> Vec<_> {
             (0..100).map(|at| (at, attention(at))).collect()
         };
-        assert_eq!(of(rows(&attention), &[]), [10, 11, 90, 91, 92, 93, 94]);
-        assert_eq!(of(rows(&|_| None), &[3]), [0; 0], "nothing needs attention");
+        assert_eq!(numbers(rows(&attention), &[]), [10, 11, 90, 91, 92, 93, 94]);
+        assert_eq!(numbers(rows(&|_| None), &[3]), [0; 0], "nothing needs attention");
         let first: Vec<_> = (0..MAX_LISTED_NODES - 1).chain([99]).collect();
         let failed_last = |at| Some(if at == 99 { Attention::Failed } else { Attention::Pending });
-        assert_eq!(of(rows(&failed_last), &[]), first);
-        let kept = of(rows(&|_| Some(Attention::Pending)), &[50, 60]);
+        assert_eq!(numbers(rows(&failed_last), &[]), first);
+        let kept = numbers(rows(&|_| Some(Attention::Pending)), &[50, 60]);
         assert_eq!((kept.len(), &kept[30..]), (32, &[50, 60][..]), "they were listed before");
     }
 }

@@ -90,7 +90,7 @@ mod tests {
         assert!(stored.kept.keys().map(NodeName::as_str).eq(["e2"]));
         assert_eq!(stored.rollout.unwrap().expected.len(), 2);
         let content = stored.requirements.values().next().unwrap().values().next().unwrap();
-        assert_eq!(content.spec.get("rollout"), None, "a setting reaches no node");
+        assert_eq!(content.content().spec.get("rollout"), None, "a setting reaches no node");
     }
 
     #[test]

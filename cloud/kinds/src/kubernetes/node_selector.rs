@@ -37,8 +37,8 @@ pub struct SelectedNodes {
 impl SelectedNodes {
     /// The node of this name, if it matches.
     pub fn node(&self, name: &NodeName) -> Option<&Arc<NodeView>> {
-        let found = self.nodes.binary_search_by(|view| view.name.cmp(name));
-        found.ok().map(|at| &self.nodes[at])
+        let place = self.nodes.binary_search_by(|view| view.name.cmp(name));
+        place.ok().map(|at| &self.nodes[at])
     }
 }
 
