@@ -80,9 +80,9 @@ pub fn validate(
     let fields = [("servingPort", port), ("grpcPort", grpc_port), ("transformer.port", behind)];
     let after =
         transformer_ports(model).unwrap_or_default().map(|port| ("transformer.port", Some(port)));
-    let ports = fields.into_iter().chain(after);
+    let fields = fields.into_iter().chain(after);
     let place_of = place.as_ref().map(|(place, _)| place);
-    let taken_ports = check_ports(ports, place_of, &facts.used_ports, findings);
+    let taken_ports = check_ports(fields, place_of, &facts.used_ports, findings);
     let in_pod = place.is_some() && !on_node;
     let listen = Listen { endpoint: port.unwrap_or(1), behind, grpc: grpc_port, in_pod };
     let program = program::program(model, facts, listen, findings);

@@ -61,7 +61,7 @@ impl FleetDesired {
             let Stage::Nodes(nodes, gone) = &mut plan.stage else { return true };
             if let Some((node, contents)) = nodes.next() {
                 let contents = self.interned(contents, &mut plan.last);
-                self.require(&plan.object, node, contents, &plan.generations);
+                self.require(&plan.object, &node, &contents, &plan.generations);
             } else if let Some(node) = gone.next() {
                 self.withdraw_from(&plan.object, &node);
             } else {
@@ -92,19 +92,19 @@ impl FleetDesired {
     fn require(
         &mut self,
         object: &ObjectKey,
-        node: NodeName,
-        contents: NodeContents,
+        node: &NodeName,
+        contents: &NodeContents,
         generations: &Generations,
     ) {
         self.count_visit();
         let mut is_changed = false;
         let desired = self.nodes.entry(node.clone()).or_default();
-        for (key, content) in &*contents {
+        for (key, content) in &**contents {
             let generation = generations.get(key).copied();
             is_changed |= desired.require(object, key, (content, generation));
         }
         let plan = self.plans.entry(object.clone()).or_default();
-        let before = plan.insert(node.clone(), NodeContents::clone(&contents));
+        let before = plan.insert(node.clone(), NodeContents::clone(contents));
         for key in before.iter().flat_map(|before| before.keys()) {
             if !contents.contains_key(key) {
                 desired.drop_requirement(object, key);
@@ -112,7 +112,7 @@ impl FleetDesired {
             }
         }
         if is_changed {
-            self.touch(&node);
+            self.touch(node);
         }
     }
 

@@ -45,8 +45,8 @@ pub fn check_ports(
         return taken.iter().rev().filter_map(on_node).collect();
     }
     for (field, _) in port_fields(&gateway) {
-        let of_field = taken.iter().filter(|(used, _)| *used == field);
-        findings.extend(of_field.filter_map(on_node).next().map(|(_, finding)| finding));
+        let mut of_field = taken.iter().filter(|(used, _)| *used == field);
+        findings.extend(of_field.find_map(on_node).map(|(_, finding)| finding));
     }
     BTreeMap::new()
 }
