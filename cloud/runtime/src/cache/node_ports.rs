@@ -34,10 +34,10 @@ impl Caches {
             let labels = view.as_deref().map(|view| &*view.labels);
             labels.is_some_and(|labels| contains(labels, &model.spec.node_selector))
         };
-        let of_many = on_many.iter().filter(is_selected);
-        let of_many = of_many.flat_map(|model| of_model_on(model, node));
+        let selected = on_many.iter().filter(is_selected);
+        let selected = selected.flat_map(|model| of_model_on(model, node));
         let listed = of_models.chain(of_gateways).filter(|port| port.node == node);
-        let mut ports: Vec<NodePort> = listed.chain(of_many).collect();
+        let mut ports: Vec<NodePort> = listed.chain(selected).collect();
         if view.as_deref().is_some_and(|node| node.runs_agent) {
             let on_node = services.iter().map(Arc::as_ref);
             let on_node: Vec<_> =

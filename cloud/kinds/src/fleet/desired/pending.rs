@@ -201,8 +201,7 @@ mod tests {
         assert_eq!(messages(&mut desired), 2 * NODES_PER_PART, "they do not wait for the others");
         while !desired.apply(&mut first) {}
         assert_eq!((desired.visits, messages(&mut desired)), (1000, 2 * (1000 - NODES_PER_PART)));
-        let texts: BTreeSet<_> =
-            desired.plans[&service("a")].values().map(|contents| Arc::as_ptr(contents)).collect();
+        let texts: BTreeSet<_> = desired.plans[&service("a")].values().map(Arc::as_ptr).collect();
         assert_eq!(texts.len(), 1, "all nodes share them");
     }
 
