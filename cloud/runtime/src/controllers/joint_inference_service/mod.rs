@@ -220,6 +220,10 @@ mod tests {
 
     use super::*;
 
+    /// A name, a change of the service, and whether its plan depends on the presence of an agent, and
+    /// on its facts.
+    type Case<'a> = (&'a str, &'a dyn Fn(&mut JointInferenceService), [bool; 2]);
+
     #[test]
     fn plan_depends_on_agents_only_by_a_choice_or_an_address() {
         let all = |service: &mut JointInferenceService| {
@@ -236,7 +240,6 @@ mod tests {
             let selector = serde_json::json!({"selector": {"matchLabels": {"a": "b"}}});
             service.spec.edge_worker.model = Some(serde_json::from_value(selector).unwrap());
         };
-        type Case<'a> = (&'a str, &'a dyn Fn(&mut JointInferenceService), [bool; 2]);
         let cases: [Case; 7] = [
             ("a named node", &|_| {}, [false, false]),
             ("all nodes", &all, [false, false]),

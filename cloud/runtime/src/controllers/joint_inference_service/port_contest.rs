@@ -230,7 +230,9 @@ fn oldest_service_of_a_port_has_it_after_any_order_of_changes() {
         }
         // The agent tries again until the port is free, also when two services swap their ports.
         for number in last.iter().chain(&last) {
-            NODES.into_iter().for_each(|node| cluster.apply_on_node(*number, node));
+            for node in NODES {
+                cluster.apply_on_node(*number, node);
+            }
         }
         prop_assert_eq!(cluster.running, expected);
     });
