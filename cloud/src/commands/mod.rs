@@ -3,6 +3,7 @@
 mod connect;
 mod crds;
 mod record_metrics;
+mod rolled_out;
 mod rollout;
 mod rollout_undo;
 mod status;

@@ -1,61 +1,21 @@
 //! The `rollout` commands: they change `spec.rollout.paused` and an annotation, or restore an earlier
 //! spec. The controller acts on it.
 
-use std::{fmt::Debug, io::Write as _};
+use std::io::Write as _;
 
 use kube::{
     Api, Client, Resource, ResourceExt as _,
     api::{ListParams, Patch, PatchParams},
-    core::NamespaceResourceScope,
 };
 use neptune_api::{InferenceModel, JointInferenceService, RolloutStatus};
 use neptune_cloud_kinds::rollout::policy::RESUMED_ANNOTATION;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{
     cli::{ObjectArgument, Rollout, RolloutCommand},
-    commands::{connect::connect, rollout_undo::undo},
+    commands::{connect::connect, rolled_out::RolledOut, rollout_undo::undo},
     error::Error,
 };
-
-/// A kind with rollouts.
-pub trait RolledOut:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned
-{
-    /// How its rollout is named on the command line.
-    const SHORT: &str;
-
-    /// Its spec as JSON.
-    fn spec(&self) -> Value;
-
-    /// The rollout of its status.
-    fn rollout(&self) -> Option<&RolloutStatus>;
-}
-
-impl RolledOut for JointInferenceService {
-    const SHORT: &str = "jis";
-
-    fn spec(&self) -> Value {
-        json!(self.spec)
-    }
-
-    fn rollout(&self) -> Option<&RolloutStatus> {
-        self.status.as_ref()?.rollout.as_deref()
-    }
-}
-
-impl RolledOut for InferenceModel {
-    const SHORT: &str = "im";
-
-    fn spec(&self) -> Value {
-        json!(self.spec)
-    }
-
-    fn rollout(&self) -> Option<&RolloutStatus> {
-        self.status.as_ref()?.rollout.as_deref()
-    }
-}
 
 /// Pauses, resumes or undoes a rollout, or prints its state.
 ///

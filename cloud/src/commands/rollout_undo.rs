@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 use serde_json::{Map, Value, json};
 
-use super::rollout::RolledOut;
+use super::rolled_out::RolledOut;
 use crate::error::Error;
 
 /// The change that restores the spec, and what to tell the user.

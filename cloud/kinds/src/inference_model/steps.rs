@@ -82,7 +82,7 @@ impl Steps for InferenceModel {
     }
 
     fn recompute_at(observed: &ServerObservation) -> Option<Timestamp> {
-        observed.rollout.as_ref()?.wake_at
+        observed.rollout.as_ref()?.due_at
     }
 
     fn is_same_status(previous: &InferenceModelStatus, next: &InferenceModelStatus) -> bool {

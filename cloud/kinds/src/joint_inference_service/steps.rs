@@ -85,7 +85,7 @@ impl Steps for JointInferenceService {
     }
 
     fn recompute_at(observed: &ServiceObservation) -> Option<Timestamp> {
-        observed.rollout.as_ref()?.wake_at
+        observed.rollout.as_ref()?.due_at
     }
 
     fn is_same_status(

@@ -1,4 +1,4 @@
-//! The closed list of reasons. `reasons!` is in the module above. Pure.
+//! The closed list of reasons, by the kind that uses them: name, phase and condition. Pure.
 
 use std::fmt;
 
@@ -6,7 +6,6 @@ use neptune_api::JisConditionType;
 
 use super::Phase;
 
-// The group is the kind that uses the reason; the columns are name, phase and condition.
 reasons! {
     Shared {
         /// A node that the spec names does not exist.
@@ -57,16 +56,6 @@ reasons! {
         DiskFull: Problem => Failed,
         /// A setting of the rollout is invalid.
         RolloutInvalid: Obstacle => Failed,
-        /// The change reaches more nodes.
-        RolloutProgressing: Progress => Running,
-        /// A person stopped the rollout.
-        RolloutPaused: Problem => Running,
-        /// Too many nodes failed with the change, which reaches no other node.
-        RolloutFailed: Problem => Running,
-        /// Each reachable node has the change.
-        RolloutComplete: Progress => Running,
-        /// The node was not ready with the change in progressDeadlineSeconds.
-        RolloutDeadline: Problem => Failed,
     }
     Execution {
         /// A Deployment or Service with the planned name exists and has another owner.

@@ -9,5 +9,7 @@ pub mod policy;
 #[cfg(test)]
 mod properties;
 pub mod rank;
+#[cfg(test)]
+mod simulation;
 pub mod step;
 pub mod summary;

@@ -1,9 +1,29 @@
 //! What a step of a rollout reads of a node. Values only. Pure.
 
+use std::fmt;
+
 use k8s_openapi::jiff::Timestamp;
 
 use super::rank::Rank;
 use crate::reason::Reason;
+
+/// Why a node failed with the revision of a rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The node reports this reason.
+    Reported(Reason),
+    /// The node was not ready in time.
+    Late,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reported(reason) => reason.fmt(f),
+            Self::Late => f.write_str("RolloutDeadline"),
+        }
+    }
+}
 
 /// What a node has of the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

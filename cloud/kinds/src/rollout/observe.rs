@@ -18,12 +18,12 @@ use crate::{
     reason::Reason,
 };
 
-/// What a node reports of the object, of whatever revision it has.
+/// What a node reports of the object, of any revision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReportedState {
     /// Whether it is ready.
     pub is_ready: bool,
-    /// Why it failed.
+    /// Why it failed, if it did.
     pub failure: Option<Reason>,
     /// Whether it waits for the hours in which it may download.
     pub is_deferred: bool,
@@ -36,7 +36,7 @@ pub struct RolloutObject<'a> {
     pub key: &'a ObjectKey,
     /// The uid of the object.
     pub uid: &'a str,
-    /// The settings.
+    /// The settings of its rollout.
     pub policy: Policy,
     /// The labels of the nodes that get a change first.
     pub canaries: &'a Labels,
@@ -44,19 +44,19 @@ pub struct RolloutObject<'a> {
     pub revision: &'a str,
     /// Whether no node had the object before.
     pub is_first: bool,
-    /// The stored status.
+    /// The rollout in its stored status.
     pub stored: Option<&'a RolloutStatus>,
 }
 
 /// The result of an observation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RolloutObservation {
-    /// The next status.
+    /// The next status of the rollout.
     pub status: RolloutStatus,
     /// New grants, which apply once the API server has the status.
     pub grants: Vec<(NodeName, Grant)>,
     /// When the next step is due although no node reports anything.
-    pub wake_at: Option<Timestamp>,
+    pub due_at: Option<Timestamp>,
 }
 
 /// Collects the nodes of a rollout.
@@ -71,7 +71,7 @@ pub struct RolloutObserver<'a> {
 }
 
 impl<'a> RolloutObserver<'a> {
-    /// Begins an observation.
+    /// Begins an observation without nodes.
     pub fn new(object: RolloutObject<'a>, memory: &'a mut RolloutMemory, moment: Moment) -> Self {
         memory.begin(object.revision);
         Self { object, memory, names: Vec::new(), nodes: Vec::new(), moment, has_unseen: false }
@@ -147,7 +147,7 @@ impl<'a> RolloutObserver<'a> {
         Has::New
     }
 
-    /// The next step.
+    /// The step that follows from what was observed.
     pub fn finish(self) -> RolloutObservation {
         let Self { object, memory, names, nodes, moment, has_unseen } = self;
         let moment = Moment { is_settled: moment.is_settled || !has_unseen, ..moment };
@@ -155,7 +155,7 @@ impl<'a> RolloutObserver<'a> {
         let RolloutObject { policy, revision, is_first, stored, .. } = object;
         let next = step(&policy, (revision, is_first), stored, &nodes, moment);
         let grants = next.grants.into_iter().map(|(at, grant)| (names[at].clone(), grant));
-        RolloutObservation { status: next.status, grants: grants.collect(), wake_at: next.wake_at }
+        RolloutObservation { status: next.status, grants: grants.collect(), due_at: next.due_at }
     }
 }
 
@@ -292,7 +292,7 @@ mod tests {
         report(&mut fleet, &nodes[0], MODEL, 3);
         let mut memory = planned(&nodes, 3);
         let seen = observed(&fleet, &nodes, &mut memory);
-        assert_eq!((seen.status.updated, seen.wake_at), (1, Some(at(0))));
+        assert_eq!((seen.status.updated, seen.due_at), (1, Some(at(0))));
         assert_eq!(memory.observe(&nodes[0], (false, true), (at(1), Default::default())), None);
     }
 

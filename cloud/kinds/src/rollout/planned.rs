@@ -13,9 +13,9 @@ use crate::fleet::{NodeContents, Requirements, Retained};
 /// The nodes that may have a revision, as a controller remembers them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GrantedNodes {
-    /// The revision.
+    /// The revision that they may have.
     pub revision: String,
-    /// The nodes.
+    /// The nodes with a grant.
     pub nodes: BTreeSet<NodeName>,
 }
 
@@ -44,7 +44,7 @@ pub struct ExpectedObject {
     pub hash: ContentHash,
 }
 
-/// What a plan with a rollout tells the next steps.
+/// What a plan with a rollout means for the next steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedRollout {
     /// The revision of the plan.

@@ -21,7 +21,7 @@ const DEFAULT_DEADLINE_SECONDS: i32 = 600;
 /// A number of nodes, or a percentage of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
-    /// A number.
+    /// A number of nodes.
     Count(usize),
     /// A percentage, rounded down.
     Percent(usize),

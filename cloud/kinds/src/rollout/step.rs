@@ -9,13 +9,11 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{RolloutState, RolloutStatus};
 
 use super::{
-    node::{Grant, GrantCause, Has, RolloutNode},
+    node::{Failure, Grant, GrantCause, Has, RolloutNode},
     policy::Policy,
     rank::Rank,
     summary::{Failures, summarize},
 };
-use crate::reason::Reason;
-
 /// The result of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
@@ -24,7 +22,7 @@ pub struct Step {
     /// New grants, by the position of the node. They apply once the given status is stored.
     pub grants: Vec<(usize, Grant)>,
     /// When the next step is due although no node reports anything.
-    pub wake_at: Option<Timestamp>,
+    pub due_at: Option<Timestamp>,
 }
 
 /// The time of a step, by two clocks.
@@ -49,7 +47,7 @@ enum Outcome {
     /// It has a grant, and is not ready yet.
     InFlight,
     Done,
-    Failed(Reason),
+    Failed(Failure),
 }
 
 /// Moves the rollout of `revision` from the stored status `previous`. `is_first`: no node had the
@@ -80,8 +78,8 @@ pub fn step(
     wave.count(&mut status);
     summarize(&mut status, policy, &wave.failures());
     let has_moved = status.frontier != known.frontier || status.state != known.state;
-    let wake_at = wave.wake_at(has_moved || !moment.is_settled, &status);
-    Step { status, grants: wave.grants, wake_at }
+    let due_at = wave.due_at(has_moved || !moment.is_settled, &status);
+    Step { status, grants: wave.grants, due_at }
 }
 
 /// The first status of a revision. Nodes that had nothing before need no waves.
@@ -105,7 +103,7 @@ fn begin(
     let wave = Wave::new(policy, &status, nodes, moment.now);
     wave.count(&mut status);
     summarize(&mut status, policy, &wave.failures());
-    Step { status, grants: Vec::new(), wake_at: Some(moment.now) }
+    Step { status, grants: Vec::new(), due_at: Some(moment.now) }
 }
 
 /// Pauses a rollout that has too many failures, and continues one that a person resumed. A rollout
@@ -301,14 +299,14 @@ impl<'a> Wave<'a> {
     /// The failed nodes: how many of how many, and the first of them by name.
     fn failures(&self) -> Failures<'a> {
         let failed = self.nodes.iter().zip(&self.outcomes).filter_map(|(node, outcome)| {
-            let Outcome::Failed(reason) = outcome else { return None };
-            Some((node.name, *reason))
+            let Outcome::Failed(failure) = outcome else { return None };
+            Some((node.name, *failure))
         });
         Failures { released: self.released, first: failed.min_by_key(|(name, _)| *name) }
     }
 
     /// When a node may become ready or fail by the time alone, or at once after a change.
-    fn wake_at(&self, has_moved: bool, status: &RolloutStatus) -> Option<Timestamp> {
+    fn due_at(&self, has_moved: bool, status: &RolloutStatus) -> Option<Timestamp> {
         if has_moved || !self.grants.is_empty() {
             return Some(self.now);
         }
@@ -328,7 +326,7 @@ impl<'a> Wave<'a> {
 fn outcome(policy: &Policy, node: &RolloutNode, now: Timestamp) -> Outcome {
     if node.has == Has::New {
         if let Some(reason) = node.failure {
-            return Outcome::Failed(reason);
+            return Outcome::Failed(Failure::Reported(reason));
         }
         if node.ready_since.is_some_and(|since| since + policy.min_ready <= now) {
             return Outcome::Done;
@@ -344,7 +342,7 @@ fn outcome(policy: &Policy, node: &RolloutNode, now: Timestamp) -> Outcome {
     if grant.cause == GrantCause::Known && !node.is_online {
         Outcome::Away
     } else if !node.is_deferred && grant.since + policy.deadline <= now {
-        Outcome::Failed(Reason::RolloutDeadline)
+        Outcome::Failed(Failure::Late)
     } else {
         Outcome::InFlight
     }
@@ -407,10 +405,10 @@ mod tests {
         let waits = RolloutNode { grant: granted, is_ready: false, is_deferred: true, ..node("a") };
         let late = next(&all_released(), &[waits.clone()], moment(10_000));
         assert_eq!((late.status.state, late.status.failed), (RolloutState::Progressing, 0));
-        assert_eq!(late.wake_at, None, "the node reports the end of the wait");
+        assert_eq!(late.due_at, None, "the node reports the end of the wait");
         let downloads = RolloutNode { is_deferred: false, ..waits };
         let soon = next(&all_released(), &[downloads.clone()], moment(10));
-        assert_eq!((soon.status.failed, soon.wake_at), (0, Some(at(600))));
+        assert_eq!((soon.status.failed, soon.due_at), (0, Some(at(600))));
         let late = next(&all_released(), &[downloads], moment(600));
         assert_eq!((late.status.state, late.status.failed), (RolloutState::Paused, 1));
         assert!(late.status.message.is_some_and(|it| it.contains("(a: RolloutDeadline)")));

@@ -2,8 +2,7 @@
 
 use neptune_api::{RolloutState, RolloutStatus};
 
-use super::policy::Policy;
-use crate::reason::Reason;
+use super::{node::Failure, policy::Policy};
 
 /// The nodes that failed with the revision of a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,13 +10,13 @@ pub struct Failures<'a> {
     /// The number of nodes that have or may have the revision.
     pub released: usize,
     /// The first of those that failed, and why.
-    pub first: Option<(&'a str, Reason)>,
+    pub first: Option<(&'a str, Failure)>,
 }
 
 /// Sets the reason, the message and the column of a status with its counts.
 pub fn summarize(status: &mut RolloutStatus, policy: &Policy, failures: &Failures) {
     let RolloutStatus { total, updated, ready, failed, .. } = *status;
-    let first = failures.first.map(|(node, reason)| format!(" ({node}: {reason})"));
+    let first = failures.first.map(|(node, failure)| format!(" ({node}: {failure})"));
     let first = first.unwrap_or_default();
     let problems = if failed > 0 { format!("; {failed} failed{first}") } else { String::new() };
     let is_stopped = status.paused_time.is_some();
@@ -27,18 +26,18 @@ pub fn summarize(status: &mut RolloutStatus, policy: &Policy, failures: &Failure
             let message = format!(
                 "rollout paused: {failed} of {released} updated nodes failed{first}; correct the spec, or run kubectl neptune rollout resume"
             );
-            (Reason::RolloutFailed, message)
+            ("RolloutFailed", message)
         }
         RolloutState::Paused => {
             let message = format!(
                 "rollout paused by spec.rollout.paused: {updated} of {total} nodes are updated{problems}; run kubectl neptune rollout resume"
             );
-            (Reason::RolloutPaused, message)
+            ("RolloutPaused", message)
         }
         RolloutState::Progressing => {
             let message =
                 format!("{updated} of {total} nodes are updated, {ready} are ready{problems}");
-            (Reason::RolloutProgressing, message)
+            ("RolloutProgressing", message)
         }
         RolloutState::Complete => {
             let waits = if policy.is_paused && updated < total {
@@ -49,10 +48,10 @@ pub fn summarize(status: &mut RolloutStatus, policy: &Policy, failures: &Failure
             let message = format!(
                 "{updated} of {total} nodes are updated, {ready} are ready{problems}{waits}"
             );
-            (Reason::RolloutComplete, message)
+            ("RolloutComplete", message)
         }
     };
-    status.reason = Some(reason.to_string());
+    status.reason = Some(reason.to_owned());
     status.message = Some(message);
     status.summary = match status.state {
         RolloutState::Paused => status.state.to_string(),
@@ -80,9 +79,9 @@ pub fn show_server(own: &mut RolloutStatus, (name, server): (&str, &RolloutStatu
 pub struct Announcement {
     /// Whether a user may have to act.
     pub is_warning: bool,
-    /// The reason.
+    /// The reason of the Event.
     pub reason: String,
-    /// The text.
+    /// The text of the Event.
     pub message: String,
 }
 
@@ -111,6 +110,7 @@ mod tests {
     use neptune_api::Rollout;
 
     use super::*;
+    use crate::reason::Reason;
 
     fn summarized(state: RolloutState, change: impl FnOnce(&mut RolloutStatus)) -> RolloutStatus {
         let mut status = RolloutStatus {
@@ -122,7 +122,8 @@ mod tests {
             ..RolloutStatus::default()
         };
         change(&mut status);
-        let first = (status.failed > 0).then_some(("shop-0412", Reason::CrashLoopBackOff));
+        let first = (status.failed > 0)
+            .then_some(("shop-0412", Failure::Reported(Reason::CrashLoopBackOff)));
         let failures = Failures { released: 2, first };
         let policy = Policy::new(&Rollout { paused: true, ..Rollout::default() }, None);
         summarize(&mut status, &policy, &failures);
