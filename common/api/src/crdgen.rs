@@ -3,16 +3,19 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
 
-use crate::{Dataset, EdgeNode, InferenceModel, JointInferenceService, Model, TrainingModel};
+use crate::{
+    Dataset, EdgeNode, InferenceModel, JointInferenceService, Model, NodeReportSlice, TrainingModel,
+};
 
 /// Returns every CRD, in the order of the file names.
-pub fn crds() -> [CustomResourceDefinition; 6] {
+pub fn crds() -> [CustomResourceDefinition; 7] {
     [
         Dataset::crd(),
         EdgeNode::crd(),
         InferenceModel::crd(),
         JointInferenceService::crd(),
         Model::crd(),
+        NodeReportSlice::crd(),
         TrainingModel::crd(),
     ]
 }

@@ -17,6 +17,7 @@ pub mod joint_inference_service;
 mod key_value;
 pub mod model;
 mod model_metadata;
+pub mod node_report_slice;
 mod placement;
 mod resources;
 mod rollout;
@@ -42,9 +43,10 @@ pub use joint_inference_service::{
     GatewayStatus, GatewayTimeouts, Goal, HardExampleAlgorithm, InferenceModelReference,
     JisCondition, JisConditionType, JointInferenceService, JointInferenceServiceReference,
     JointInferenceServiceSpec, JointInferenceServiceStatus, ModelReference, ModelSelector,
-    ModelServer, ModelUpdate, NeverUpload, NodeGatewayStatus, NotComparedModel, RejectedReports,
-    RestartPolicy, SelectedModel, SelectionCause, SelectionMode, TierAddress, TierStatus,
-    TotalUploadStatus, ValueSource, WorkerParameter, WorkerSpec, WorkerVariable,
+    ModelServer, ModelUpdate, NeverUpload, NodeCounts, NodeGatewayStatus, NodeSlices,
+    NotComparedModel, RejectedReports, RestartPolicy, SelectedModel, SelectionCause, SelectionMode,
+    TierAddress, TierStatus, TotalUploadStatus, ValueSource, WorkerParameter, WorkerSpec,
+    WorkerVariable,
 };
 pub use key_value::{EnvironmentVariable, KeyValue};
 pub use model::{
@@ -54,6 +56,7 @@ pub use model::{
 pub use model_metadata::{BaseModel, ModelFramework, ModelMetadata, ModelTensor};
 /// The protocol of a model server.
 pub use neptune_gateway_config::Protocol as ServerProtocol;
+pub use node_report_slice::{NodeReportSlice, SliceRow};
 pub use placement::Placement;
 pub use resources::{Limits, ResourceRequirements};
 pub use rollout::{Rollout, RolloutState, RolloutStatus};

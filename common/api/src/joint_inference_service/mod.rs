@@ -17,6 +17,7 @@ mod worker_spec;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::status::{is_zero, total};
 pub use self::{
     capture::Capture,
     cloud_worker::{CloudWorker, Endpoint},
@@ -32,8 +33,8 @@ pub use self::{
     selected_model::{FailedModel, NotComparedModel, SelectedModel, SelectionCause},
     status::{
         AgentCounters, CaptureStatus, CounterTotals, EdgeWorkerStatus, GatewayProblemStatus,
-        GatewayStatus, JisCondition, JisConditionType, JointInferenceServiceStatus,
-        NodeGatewayStatus, RejectedReports, TierStatus, TotalUploadStatus,
+        GatewayStatus, JisCondition, JisConditionType, JointInferenceServiceStatus, NodeCounts,
+        NodeGatewayStatus, NodeSlices, RejectedReports, TierStatus, TotalUploadStatus,
     },
     worker_spec::{ModelUpdate, RestartPolicy, WorkerSpec},
 };
@@ -71,6 +72,12 @@ use crate::{Rollout, schema};
         type_ = "integer",
         description = "Number of failed workers",
         json_path = ".status.failed"
+    ),
+    printcolumn(
+        name = "Nodes",
+        type_ = "string",
+        description = "Nodes on which the edge worker is ready, of those that nodeSelector selects",
+        json_path = ".status.nodeCounts.summary"
     ),
     printcolumn(
         name = "Rollout",

@@ -211,3 +211,11 @@ fn any_of(fields: &[&str]) -> String {
     let each: Vec<_> = fields.iter().map(|field| format!("has(self.{field})")).collect();
     format!("({})", each.join(" || "))
 }
+
+/// A controller that does not know `totals` computes another number, and may not write the status.
+pub(crate) fn status_of_slices() -> Rule {
+    Rule::new(
+        "!has(self.slices) || (has(self.totals) && has(self.metrics) && size(self.metrics) > 0 && int(self.metrics[0].value) == self.totals.inferenceNumber)",
+    )
+    .message("this status was written for more than 32 nodes; run a controller of 0.2 or later")
+}

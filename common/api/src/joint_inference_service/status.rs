@@ -3,15 +3,17 @@
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::SelectedModel;
+use super::{SelectedModel, rules};
 use crate::{KeyValue, RolloutStatus};
 
 /// JointInferenceServiceStatus is the observed state of a JointInferenceService.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::status_of_slices())]
 pub struct JointInferenceServiceStatus {
     /// conditions are the states of the service, one per type. The last one is the current state. Its
     /// status is Unknown while a node is offline: then it is the state that was known last.
@@ -32,6 +34,7 @@ pub struct JointInferenceServiceStatus {
     /// hardNumber, overBudgetNumber, unjudgedNumber and shadowNumber, deadlineNumber if it is not 0,
     /// and its present agreement and threshold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = bounded_texts)]
     pub metrics: Vec<KeyValue>,
     /// metricsTime is when the controller last saw metrics change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,6 +42,17 @@ pub struct JointInferenceServiceStatus {
     /// observedGeneration is the metadata.generation that this status refers to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// nodeCounts are the numbers of nodes that nodeSelector selects, by the state of their edge
+    /// worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_counts: Option<NodeCounts>,
+    /// totals are the numbers of metrics, of a service with more than 32 nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub totals: Option<CounterTotals>,
+    /// slices are the NodeReportSlices with the counters of a service that has or had more than 32
+    /// nodes. Such a service has no reports and no nodes in its status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slices: Option<NodeSlices>,
     /// reports are the counters of each edge agent. metrics is the sum of these and of folded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reports: Vec<AgentCounters>,
@@ -49,7 +63,8 @@ pub struct JointInferenceServiceStatus {
     /// nodes are not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
-    /// edgeWorkers are the edge workers that nodeSelector places, one per node.
+    /// edgeWorkers are the edge workers that nodeSelector places, one per node. Of more than 32 nodes
+    /// they are 32 of those that need attention most: Failed, then Pending, degraded and Unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub edge_workers: Vec<EdgeWorkerStatus>,
@@ -72,6 +87,37 @@ pub struct JointInferenceServiceStatus {
     /// rollout is how far the last change reached. Only services with spec.rollout have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Box<RolloutStatus>>,
+}
+
+/// NodeCounts are the numbers of nodes by the state of their edge worker. While the controller waits
+/// for the first reports after its start, they stay as they were.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeCounts {
+    /// summary is ready and desired, such as 2988/3000.
+    pub summary: String,
+    /// desired is the number of nodes that should have the edge worker.
+    pub desired: i32,
+    /// ready is the number of nodes on which it runs, also degraded or with an update in progress.
+    pub ready: i32,
+    /// pending is the number of nodes on which it is starting, or waits for something.
+    pub pending: i32,
+    /// failed is the number of nodes on which it is Failed.
+    pub failed: i32,
+    /// completed is the number of nodes on which it is Completed.
+    pub completed: i32,
+    /// offline is the number of nodes that are offline.
+    pub offline: i32,
+    /// unknown is the number of nodes that have not reported since the controller started.
+    pub unknown: i32,
+}
+
+/// NodeSlices are the NodeReportSlices of an object.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeSlices {
+    /// count is the number of slices.
+    pub count: i32,
+    /// nodes is the number of nodes that have or had the edge worker.
+    pub nodes: i32,
 }
 
 /// TotalUploadStatus is the share of uploads of the last service of a chain, which keeps
@@ -302,12 +348,21 @@ pub struct CounterTotals {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_zero(number: &u64) -> bool {
+pub(crate) fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+/// Bounds the keys and values of a list, which a rule reads.
+fn bounded_texts(schema: &mut schemars::Schema) {
+    for field in ["key", "value"] {
+        if let Some(text) = schema.pointer_mut(&format!("/items/properties/{field}")) {
+            text["maxLength"] = 64.into();
+        }
+    }
+}
+
 // API servers warn about the format that schemars uses for u64.
-fn total(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+pub(crate) fn total(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "type": "integer", "format": "int64", "minimum": 0 })
 }
 

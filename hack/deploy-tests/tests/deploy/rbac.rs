@@ -11,7 +11,7 @@ use serde_json::Value;
 type Right = (&'static str, &'static str, &'static [&'static str]);
 
 /// The rights of the controller in all namespaces.
-const EVERYWHERE: [Right; 17] = [
+const EVERYWHERE: [Right; 18] = [
     // cache/mod.rs: `Caches::watch` follows all of them; a watcher lists, then watches.
     // admission/reviewer.rs gets, by name, what a copy does not have yet.
     ("neptune.io", "jointinferenceservices", &["get", "list", "watch"]),
@@ -23,6 +23,9 @@ const EVERYWHERE: [Right; 17] = [
     // patches their statuses.
     ("neptune.io", "edgenodes", &["get", "list", "watch", "create"]),
     ("neptune.io", "edgenodes/status", &["patch"]),
+    // slices/api.rs lists them, slices/deletions.rs follows their metadata, slices/write.rs creates and
+    // replaces them.
+    ("neptune.io", "nodereportslices", &["list", "watch", "create", "update"]),
     ("", "pods", &["list", "watch"]),
     // controllers/runtime/status_writer.rs: `save` patches a status with a merge patch. Only the
     // InferenceModels of services are created and changed.
@@ -100,7 +103,7 @@ const WEBHOOK: (Right, &str) = (
 );
 
 /// The files that call the API server. Another file may need another right above.
-const CALLERS: [&str; 14] = [
+const CALLERS: [&str; 15] = [
     "admission/certificate_store.rs",
     "admission/reviewer.rs",
     "cache/mod.rs",
@@ -111,6 +114,7 @@ const CALLERS: [&str; 14] = [
     "controllers/runtime/status_writer.rs",
     "kubernetes/edge_node_writes.rs",
     "kubernetes/leader_election.rs",
+    "slices/write.rs",
     "training/controller_key.rs",
     "training/provision.rs",
     "training/publish.rs",

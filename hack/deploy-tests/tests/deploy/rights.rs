@@ -113,6 +113,17 @@ const TABLE: &[Row] = &[
         &[ALL],
         false,
     ),
+    // Who may write NodeReportSlices decides what counts.
+    (&[CONTROLLER], "list watch create update", "nodereportslices.neptune.io", &[ALL, SHOP], true),
+    (&[CONTROLLER], "patch delete", "nodereportslices.neptune.io", &[ALL, SHOP], false),
+    (
+        &[AGENT, STRANGER, VIEWER, EDITOR, OWNER],
+        "create update patch delete",
+        "nodereportslices.neptune.io",
+        &[ALL, SHOP],
+        false,
+    ),
+    (&[VIEWER, EDITOR, OWNER], "get list watch", "nodereportslices.neptune.io", &[SHOP], true),
     // The agent, and a ServiceAccount that nobody gave anything.
     (&[AGENT, STRANGER], "get create patch", KINDS, &[ALL, SHOP], false),
     (&[AGENT, STRANGER], "patch", STATUSES, &[ALL, SHOP], false),

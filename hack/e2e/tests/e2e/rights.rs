@@ -15,13 +15,16 @@ use tempfile::TempDir;
 const USER: &str = "system:serviceaccount:neptune-system:neptune-cloud";
 
 /// Rights that are granted and not used here.
-const NOT_SEEN: [&str; 19] = [
+const NOT_SEEN: [&str; 21] = [
     // A repeated Event is patched; every Event here is new.
     "events.k8s.io events patch",
     // No agent is here, and no keys of an earlier version. cloud/tests/nodes.rs tests both.
     "neptune.io edgenodes create",
     "neptune.io edgenodes/status patch",
     " configmaps patch",
+    // No service has more than 32 nodes here. cloud/tests/slices.rs tests those.
+    "neptune.io nodereportslices create",
+    "neptune.io nodereportslices update",
     // The webhook reads objects that the cache lacks. devcluster cannot reach a Service, so it is
     // not called here; cloud/tests/webhook.rs tests it.
     "edgeai.io datasets get",
