@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `error_class`, `kind`, `reason` | nothing |
 //! | `finding` | `reason` |
-//! | `availability` | nothing |
+//! | `availability`, `exceptions` | nothing |
 //! | `kubernetes` | `kind`, `finding` |
 //! | `nodes`, `index_key`, `worker` | `kubernetes` |
 //! | `fleet` | these |
@@ -29,6 +29,7 @@ mod cluster_keys;
 mod crd_consistency;
 pub mod dataset;
 pub mod error_class;
+mod exceptions;
 pub mod finding;
 pub mod fleet;
 #[cfg(test)]

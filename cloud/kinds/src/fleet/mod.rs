@@ -28,6 +28,6 @@ pub use self::{
     presence::Presence,
     refused::RefusedCounters,
     rosters::{PeerFacts, Rosters},
-    rows::{Counted, CounterReport},
+    rows::{Counted, CounterReport, PendingSlice, SliceWrite},
     state::{Affected, FleetState},
 };

@@ -2,6 +2,7 @@
 //! in a status yet. In memory only: retained messages and the agents' repetitions restore it. Pure.
 
 mod keys;
+mod slices;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +12,7 @@ use neptune_wire::{
     StatusReport, Sync,
 };
 
+use self::slices::SliceSettings;
 use super::{
     cloud_workers::{CloudWorkerReport, CloudWorkerReports},
     delays::Delays,
@@ -35,6 +37,7 @@ pub struct FleetState {
     refused: RefusedReports,
     /// The counters of each object, by its uid.
     rows: BTreeMap<String, Rows>,
+    slices: SliceSettings,
     evaluations: Evaluations,
     inventories: Inventories,
     cloud_workers: CloudWorkerReports,
@@ -78,6 +81,7 @@ impl FleetState {
             reports: Reports::default(),
             refused: RefusedReports::default(),
             rows: BTreeMap::new(),
+            slices: SliceSettings::default(),
             evaluations: Evaluations::default(),
             inventories: Inventories::default(),
             cloud_workers: CloudWorkerReports::default(),
@@ -344,7 +348,7 @@ impl FleetState {
     /// The counters of the service with this uid.
     pub fn rows(&mut self, uid: &str) -> &mut Rows {
         if !self.rows.contains_key(uid) {
-            self.rows.insert(uid.to_owned(), Rows::default());
+            self.rows.insert(uid.to_owned(), self.slices.new_rows());
         }
         self.rows.get_mut(uid).expect("it was inserted")
     }

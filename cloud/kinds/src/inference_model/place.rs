@@ -17,9 +17,6 @@ use crate::{
     reason::Reason,
 };
 
-/// The maximum number of nodes of placement All.
-const MAX_NODES: usize = 10_000;
-
 /// The supported types of a Service; the first is the default.
 const SERVICE_TYPES: [&str; 3] = ["NodePort", "ClusterIP", "LoadBalancer"];
 
@@ -187,7 +184,7 @@ fn selected_place(
     let nodes = edge_nodes(field, &model.spec.node_selector, &facts.selected, findings)?;
     match model.spec.placement.unwrap_or_default() {
         Placement::All => {
-            let nodes = all(field, &nodes, MAX_NODES, findings)?;
+            let nodes = all(field, &nodes, findings)?;
             Some(Place::EachAgent { nodes })
         }
         Placement::One => chosen(model, facts, &nodes).map(|node| Place::Agent { node }),

@@ -1,7 +1,12 @@
 //! The objects that a service refers to and what the fleet reports of them: the inputs of `validate`.
 //! Pure.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use neptune_api::{
     Dataset, InferenceModel, JointInferenceService, Model, SelectedModel, ServerProtocol,
@@ -35,6 +40,8 @@ pub struct ServiceFacts {
     pub edge_node: Option<Arc<NodeView>>,
     /// The nodes that match the edge worker's selector, if there is one.
     pub edge_selected: SelectedNodes,
+    /// The nodes of the slices; `None` if the rows are in the status.
+    pub sliced: Option<SlicedNodes>,
     /// The Node that the cloud worker names.
     pub cloud_node: Option<Arc<NodeView>>,
     /// The framework table, or the error of its `ConfigMap`.
@@ -55,6 +62,15 @@ pub struct ServiceFacts {
     pub gateway: GatewayFacts,
     /// The nodes that may have the present revision, if the service has a rollout.
     pub granted: GrantedNodes,
+}
+
+/// The nodes of a service whose rows are in slices. The status lists only some.
+#[derive(Debug, Clone, Default)]
+pub struct SlicedNodes {
+    /// The nodes that may have the edge worker: a stored slice names them, or the status.
+    pub members: Arc<HashSet<NodeName>>,
+    /// The nodes that have it.
+    pub placed: Vec<NodeName>,
 }
 
 /// What a gateway needs of the cluster.

@@ -120,6 +120,7 @@ pub fn facts() -> ServiceFacts {
         edge_dataset: None,
         edge_node: Some(node("edge0", &[("node-role.kubernetes.io/edge", "")])),
         edge_selected: SelectedNodes::default(),
+        sliced: None,
         cloud_node: Some(node("solar-corona-cloud", &[])),
         frameworks: Ok(Arc::new(Frameworks::default())),
         agent_address: None,

@@ -15,6 +15,7 @@ use crate::{
             workload::cloud_worker_objects,
         },
         edge::worker::planned_edge_worker,
+        facts::SlicedNodes,
         gateway::{exposed::exposed, task::planned_gateway},
         node_contents::{ContentsOfNodes, PlannedWorker, Workers, model_key},
         resolved::{CloudRuntime, CloudSide, EdgeSide, ValidService},
@@ -33,11 +34,13 @@ pub fn plan(
     valid: &ValidService,
     fetch_image: &str,
 ) -> ObjectPlan {
-    if awaits_listing(service, &valid.edge_nodes) {
+    let sliced = valid.sliced.as_ref();
+    if awaits_listing(service, sliced, &valid.edge_nodes) {
         let has_status = service.status.as_ref().is_some_and(|it| it.observed_generation.is_some());
         // An earlier controller, which did not list the node first, may have published to it. Nodes
         // have nothing of a new service.
-        let retained = if has_status { retained(service, &valid.key) } else { Retained::new() };
+        let retained =
+            if has_status { retained(service, sliced, &valid.key) } else { Retained::new() };
         return ObjectPlan {
             retained: Some(retained),
             awaits_status: true,
@@ -74,7 +77,7 @@ pub fn plan(
     plan.generations = generations(valid, [Some(&edge), cloud.as_ref()]);
     let mut contents = ContentsOfNodes::new(service, valid, edge, cloud);
     let keys = Arc::new(own_keys(service, &valid.key));
-    let listed = listed_nodes(service);
+    let listed = listed_nodes(service, sliced);
     let is_yielded = |node: &NodeName| match &valid.edge {
         EdgeSide::Gateway { gateway, .. } => gateway.taken_ports.contains_key(node),
         EdgeSide::Worker(_) => false,
@@ -105,7 +108,7 @@ pub fn plan(
 
 /// The plan until the status has the revision: each node keeps what it has.
 fn awaits_rollout(service: &JointInferenceService, valid: &ValidService) -> ObjectPlan {
-    let mut retained = retained(service, &valid.key);
+    let mut retained = retained(service, valid.sliced.as_ref(), &valid.key);
     let keys = Arc::new(own_keys(service, &valid.key));
     retained.extend(valid.edge_nodes.iter().map(|node| (node.clone(), Arc::clone(&keys))));
     ObjectPlan { retained: Some(retained), awaits_status: true, ..ObjectPlan::default() }
@@ -138,12 +141,17 @@ fn owned(service: &JointInferenceService, valid: &ValidService) -> OwnedObjects 
 }
 
 /// The objects that nodes retain while the service is invalid: its task, models and dataset.
-pub fn retained(service: &JointInferenceService, key: &ObjectKey) -> Retained {
+pub fn retained(
+    service: &JointInferenceService,
+    sliced: Option<&SlicedNodes>,
+    key: &ObjectKey,
+) -> Retained {
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     let nodes = placed_nodes(service).chain(edge.node_name.as_deref());
     let nodes = nodes.chain(cloud.node_name.as_deref()).map(str::parse::<NodeName>);
     let objects = Arc::new(own_keys(service, key));
-    nodes.flatten().map(|node| (node, Arc::clone(&objects))).collect()
+    let of_slices = sliced.into_iter().flat_map(|sliced| &sliced.placed).cloned();
+    nodes.flatten().chain(of_slices).map(|node| (node, Arc::clone(&objects))).collect()
 }
 
 /// The objects that a node may have for the service: its task, models and dataset.
@@ -229,8 +237,36 @@ mod tests {
         assert_eq!(task(&plan, "e1"), task(&plan, "e2"));
         let key: ObjectKey = "default/jointinferenceservices/s".parse().unwrap();
         let retained: Vec<_> =
-            retained(&service, &key).into_keys().map(|node| node.to_string()).collect();
+            retained(&service, None, &key).into_keys().map(|node| node.to_string()).collect();
         assert_eq!(retained, ["e1", "e2", "solar-corona-cloud"]);
+    }
+
+    #[test]
+    fn nodes_of_slices_get_the_worker_once_a_stored_slice_names_them() {
+        let (mut service, mut facts) = (fixtures::service(), fixtures::facts());
+        fixtures::select(&mut service, &mut facts, &["e1", "e2"]);
+        service.spec.edge_worker.placement = Some(Placement::All);
+        let sliced = |members: &[&str], placed: &[&str]| {
+            let names = |names: &[&str]| -> Vec<NodeName> {
+                names.iter().map(|name| name.parse().unwrap()).collect()
+            };
+            Some(SlicedNodes {
+                members: std::sync::Arc::new(names(members).into_iter().collect()),
+                placed: names(placed),
+            })
+        };
+        facts.sliced = sliced(&[], &["e1"]);
+        assert!(planned(&service, &facts).requirements.is_empty());
+        facts.sliced = sliced(&["e2", "e3"], &["e3"]);
+        let plan = planned(&service, &facts);
+        assert_eq!(
+            plan.requirements.into_keys().map(|it| it.to_string()).collect::<Vec<_>>(),
+            ["e2"]
+        );
+        let key: ObjectKey = "default/jointinferenceservices/s".parse().unwrap();
+        let retained = retained(&service, facts.sliced.as_ref(), &key);
+        let e3: NodeName = "e3".parse().unwrap();
+        assert!(retained.contains_key(&e3), "it keeps what it has while the spec is invalid");
     }
 
     #[test]
@@ -350,7 +386,7 @@ mod tests {
         assert_eq!(task(&plan, "edge0").workers[0].dataset, Some(key.name.clone()));
         assert!(!keys(&plan, "solar-corona-cloud").contains(&key.to_string()));
         let service_key = "default/jointinferenceservices/helmet-detection-demo".parse().unwrap();
-        let retained = retained(&service, &service_key);
+        let retained = retained(&service, None, &service_key);
         assert!(
             retained[&"edge0".parse().unwrap()].contains(&key),
             "retained after the dataset is deleted"

@@ -13,7 +13,7 @@ use crate::{
     finding::Finding,
     joint_inference_service::{
         chain::total_upload::TotalUpload,
-        facts::{CloudService, Selection},
+        facts::{CloudService, Selection, SlicedNodes},
     },
     kubernetes::report_access::ReportAccess,
     rollout::planned::ValidRollout,
@@ -37,6 +37,8 @@ pub struct ValidService {
     pub edge: EdgeSide,
     /// The nodes of the edge worker, at least one.
     pub edge_nodes: Vec<NodeName>,
+    /// The nodes of the slices; `None` if the rows are in the status.
+    pub sliced: Option<SlicedNodes>,
     /// The environment of the edge worker on each node, if it differs per node.
     pub node_values: BTreeMap<NodeName, Result<BTreeMap<String, String>, MissingLabel>>,
     /// The choice of the edge worker's model, if labels select it.

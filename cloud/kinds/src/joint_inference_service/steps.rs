@@ -15,7 +15,7 @@ use super::{
     spec::{
         forms::{gateway_settings, has_gateway},
         names::{cloud_model_name, edge_model_name, other_name},
-        placement::placed_nodes,
+        placement::{has_slices, placed_nodes},
     },
     status::{
         events::events,
@@ -68,7 +68,11 @@ impl Steps for JointInferenceService {
     }
 
     fn retained(&self, key: &ObjectKey) -> Retained {
-        plan::retained(self, key)
+        plan::retained(self, None, key)
+    }
+
+    fn retained_by(&self, key: &ObjectKey, facts: &ServiceFacts) -> Retained {
+        plan::retained(self, facts.sliced.as_ref(), key)
     }
 
     fn yielded(&self, facts: &ServiceFacts) -> BTreeSet<NodeName> {
@@ -112,11 +116,14 @@ impl Indexed for JointInferenceService {
         let namespace = self.metadata.namespace.clone().unwrap_or_default();
         let (edge, cloud) = (&self.spec.edge_worker, &self.spec.cloud_worker);
         let named = edge.node_name.iter().chain(&cloud.node_name).map(String::as_str);
-        let nodes: BTreeSet<&str> = named.chain(placed_nodes(self)).collect();
+        let is_sliced = has_slices(self);
+        let placed = placed_nodes(self).filter(|_| !is_sliced);
+        let nodes: BTreeSet<&str> = named.chain(placed).collect();
         let reports = self.status.iter().flat_map(|status| &status.reports);
         let left: BTreeSet<&str> = reports.map(|report| report.node.as_str()).collect();
         let left = left.difference(&nodes).map(|node| IndexKey::ReportsOf((*node).to_owned()));
         let mut keys: Vec<_> = left.collect();
+        keys.extend(is_sliced.then_some(IndexKey::OnManyNodes));
         keys.extend(nodes.into_iter().map(|node| IndexKey::Node(node.to_owned())));
         if has_gateway(self) && awaits_port(self) {
             let settings = gateway_settings(self);
@@ -140,7 +147,7 @@ impl Indexed for JointInferenceService {
 
     fn selector_keys(&self) -> Vec<Vec<IndexKey>> {
         let edge = &self.spec.edge_worker;
-        let has_nodes = placed_nodes(self).next().is_some();
+        let has_nodes = !has_slices(self) && placed_nodes(self).next().is_some();
         let selects = if has_nodes { IndexKey::SelectsNodes } else { IndexKey::SelectsAgents };
         let of_nodes =
             edge.node_name.is_none().then(|| selector_keys(&edge.node_selector, selects));
@@ -178,6 +185,24 @@ mod tests {
 
     use super::*;
     use crate::joint_inference_service::fixtures;
+
+    #[test]
+    fn service_with_slices_is_found_by_its_labels_and_not_by_its_rows() {
+        let mut service = fixtures::service();
+        let edge = &mut service.spec.edge_worker;
+        edge.node_name = None;
+        edge.node_selector = [("area".to_owned(), "north".to_owned())].into();
+        service.status = Some(fixtures::placed_on(&["e1"]));
+        let of_node = |service: &JointInferenceService| {
+            service.index_keys().contains(&IndexKey::Node("e1".to_owned()))
+        };
+        assert!(of_node(&service) && !service.index_keys().contains(&IndexKey::OnManyNodes));
+        let status = service.status.get_or_insert_default();
+        status.slices = Some(neptune_api::NodeSlices::default());
+        assert!(!of_node(&service) && service.index_keys().contains(&IndexKey::OnManyNodes));
+        let agents = IndexKey::SelectsAgents("area".to_owned(), "north".to_owned());
+        assert_eq!(service.selector_keys(), [[agents]], "agents change the states of its nodes");
+    }
 
     #[test]
     fn service_is_found_by_its_labels_nodes_and_reports() {

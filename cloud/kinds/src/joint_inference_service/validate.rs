@@ -66,6 +66,7 @@ pub fn validate(
         metadata,
         edge,
         edge_nodes,
+        sliced: facts.sliced.clone(),
         node_values,
         selection: facts.selection.clone(),
         cloud,

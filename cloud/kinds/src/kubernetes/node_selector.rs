@@ -19,8 +19,8 @@ use crate::{
     reason::Reason,
 };
 
-/// The maximum number of nodes of placement All: the status lists each.
-pub const MAX_NODES: usize = 64;
+/// The maximum number of nodes of placement All.
+pub const MAX_NODES: usize = 10_000;
 
 /// The maximum number of nodes in a message.
 const MAX_LISTED_NODES: usize = 5;
@@ -72,16 +72,11 @@ pub fn edge_nodes<'a>(
     None
 }
 
-/// All of the nodes, at most `limit`.
-pub fn all(
-    field: &str,
-    nodes: &[&NodeView],
-    limit: usize,
-    findings: &mut Vec<Finding>,
-) -> Option<Vec<NodeName>> {
-    if nodes.len() > limit {
+/// All of the nodes, at most [`MAX_NODES`].
+pub fn all(field: &str, nodes: &[&NodeView], findings: &mut Vec<Finding>) -> Option<Vec<NodeName>> {
+    if nodes.len() > MAX_NODES {
         let message = format!(
-            "{field}: {} edge nodes match, and placement All supports {limit}; use a narrower selector, and several objects for more nodes",
+            "{field}: {} edge nodes match, and placement All supports {MAX_NODES}; use a narrower selector, and several objects for more nodes",
             nodes.len()
         );
         findings.push(Finding::new(Reason::TooManyNodes, message));

@@ -55,18 +55,25 @@ pub fn models(service: &JointInferenceService) -> impl Iterator<Item = &str> {
     used_edge_model(service).into_iter().chain(big)
 }
 
-/// The nodes that need the model for this service. `is_agent`: whether a node has an agent.
+/// Whether the edge worker of the service needs the model. A model server gets its model as a version
+/// of its `InferenceModel`.
+pub fn is_of_edge_worker(service: &JointInferenceService, model: &str) -> bool {
+    service.spec.edge_worker.worker_spec.is_some() && used_edge_model(service) == Some(model)
+}
+
+/// The nodes that need the model for this service, but for those that only slices list. `is_agent`:
+/// whether a node has an agent.
 pub fn nodes<'a>(
     service: &'a JointInferenceService,
     model: &str,
     is_agent: impl Fn(&str) -> bool + 'a,
 ) -> impl Iterator<Item = &'a str> {
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
-    // A model server gets its model as a version of its InferenceModel.
-    let by_edge = edge.worker_spec.is_some() && used_edge_model(service) == Some(model);
+    let by_edge = is_of_edge_worker(service, model);
     let by_cloud =
         cloud.worker_spec.is_some() && cloud.model.as_ref().is_some_and(|it| it.name == model);
-    let selected = service.status.iter().flat_map(|status| &status.edge_workers);
+    let status = service.status.iter().filter(|status| status.slices.is_none());
+    let selected = status.flat_map(|status| &status.edge_workers);
     let of_edge = edge.node_name.as_deref().into_iter();
     let of_edge = of_edge.chain(selected.map(|worker| worker.node.as_str()));
     let of_cloud = cloud.node_name.as_deref().filter(|_| by_cloud).into_iter();

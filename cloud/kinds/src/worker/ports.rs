@@ -170,15 +170,24 @@ pub fn of_model_on(model: &InferenceModel, node: &str) -> Vec<NodePort> {
     model_ports(model).map(node_port).collect()
 }
 
-/// The ports of a gateway on its nodes; none for a service without one.
+/// The ports of a gateway on its nodes, as far as the status has them; none for a service without
+/// one.
 pub fn of_gateway(service: &JointInferenceService) -> Vec<NodePort> {
+    let placed = service.status.iter().flat_map(|status| &status.edge_workers);
+    let named = &service.spec.edge_worker.node_name;
+    of_gateway_on(service, placed.map(|worker| &worker.node).chain(named))
+}
+
+/// The ports of a gateway on these nodes; none for a service without one.
+pub fn of_gateway_on<'a>(
+    service: &JointInferenceService,
+    nodes: impl Iterator<Item = &'a String>,
+) -> Vec<NodePort> {
     let edge = &service.spec.edge_worker;
     if edge.worker_spec.is_some() || (edge.server.is_none() && edge.inference_model.is_none()) {
         return Vec::new();
     }
     let settings = service.spec.gateway.as_deref().cloned().unwrap_or_default();
-    let placed = service.status.iter().flat_map(|status| &status.edge_workers);
-    let nodes = placed.map(|worker| &worker.node).chain(&edge.node_name);
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
     let server = edge.inference_model.as_ref().map(|model| format!("{namespace}/{}", model.name));
     let on = |node: &String| {

@@ -12,6 +12,7 @@ pub struct Listed {
     version: Option<String>,
     /// The newest epoch of each agent that the status lists, by the node that may count.
     nodes: HashMap<String, Vec<(String, u64)>>,
+    has_slices: bool,
 }
 
 impl Listed {
@@ -23,6 +24,7 @@ impl Listed {
         }
         self.version.clone_from(version);
         self.nodes.clear();
+        self.has_slices = service.status.as_ref().is_some_and(|status| status.slices.is_some());
         if let Some(node) = &service.spec.edge_worker.node_name {
             self.nodes.entry(node.clone()).or_default();
         }
@@ -39,8 +41,13 @@ impl Listed {
     }
 
     /// Whether a node's counters count for the service: it has or had the edge worker.
-    pub fn may_count(&self, node: &NodeName) -> bool {
-        self.nodes.contains_key(node.as_str())
+    pub fn may_count(&self, node: &str) -> bool {
+        self.nodes.contains_key(node)
+    }
+
+    /// Whether the rows of the service are in slices.
+    pub fn has_slices(&self) -> bool {
+        self.has_slices
     }
 
     /// The newest start of an agent that the status lists.

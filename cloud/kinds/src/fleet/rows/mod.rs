@@ -1,23 +1,41 @@
 //! What the agents counted for one object: a row per node and agent instance. A row has the numbers
-//! that the object's status has, and those that its agent reported since. Pure.
+//! that the object's status or one of its slices has, and those that its agent reported since. Pure.
 
+mod content;
 #[cfg(test)]
 mod from_scratch;
 mod listed;
+mod members;
+mod object;
+mod row;
+mod slices;
+#[cfg(test)]
+mod slices_tests;
 #[cfg(test)]
 mod tests;
 mod totals;
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use neptune_api::{
     AgentCounters, CounterTotals, JointInferenceService, JointInferenceServiceStatus,
+    NodeReportSlice, NodeSlices,
 };
 use neptune_wire::{AgentInstance, Counters, NodeName};
 
-use self::listed::Listed;
-pub use self::totals::{counters_in, totals_in};
-use crate::kubernetes::node_selector;
+use self::{
+    listed::Listed,
+    members::Members,
+    row::{Numbers, Reported, Row, row_of, sum},
+};
+pub use self::{
+    object::{slice_index, slice_object},
+    slices::{PendingSlice, SliceWrite},
+    totals::{counters_in, totals_in},
+};
 
 /// Agent instances per node whose counters are not in the status yet. Only invented ones are more.
 const MAX_INSTANCES: usize = 16;
@@ -27,7 +45,13 @@ pub const MAX_REPLACED: usize = 16;
 
 /// Nodes that a status lists. Counters of a node that is no longer listed are folded, and its later
 /// reports do not count. All nodes that a selector places the edge worker on are listed.
-pub const MAX_NODES: usize = node_selector::MAX_NODES;
+pub const MAX_NODES: usize = 64;
+
+/// Nodes whose rows are in the status. An object that has or had more has its rows in slices.
+pub const MAX_IN_STATUS: usize = 32;
+
+/// Agents that a slice lists although their node has a newer one.
+const MAX_REPLACED_IN_SLICE: usize = NodeReportSlice::MAX_ROWS - NodeReportSlice::MAX_NODES;
 
 /// What one agent instance counted for an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +69,7 @@ pub struct CounterReport {
 }
 
 /// The rows of one object.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Rows {
     /// The version of the object whose status was loaded; `None` before.
     version: Option<String>,
@@ -60,36 +84,24 @@ pub struct Rows {
     clock: u64,
     /// What the cached object states of nodes.
     cached: Listed,
+    /// The namespace and the name of the object; `None` until they are needed.
+    owner: Option<(String, String)>,
+    /// Nodes above which the rows are in slices.
+    threshold: usize,
+    /// Rows of replaced agents that a slice keeps.
+    max_replaced: usize,
+    /// Whether the rows are in slices. An object that has slices keeps them.
+    is_sliced: bool,
+    /// Whether the stored slices were read.
+    is_loaded: bool,
+    /// The nodes that have or had the object, and their slices.
+    members: Members,
+    /// The totals of the last status.
+    printed: Counters,
+    /// The nodes that may have the object, until one is added.
+    names: Option<Arc<HashSet<NodeName>>>,
     #[cfg(test)]
     visits: tests::Visits,
-}
-
-/// What one agent instance of a node counted.
-#[derive(Debug, Clone)]
-struct Row {
-    instance: String,
-    /// What the status has, and its position there.
-    stored: Option<(usize, Numbers)>,
-    /// What was reported and is not in the status yet.
-    reported: Option<Reported>,
-}
-
-/// Counters, and the newest message that had them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Numbers {
-    /// The epoch, and the number of the message in it.
-    order: (u64, u64),
-    counters: Counters,
-}
-
-/// The numbers of reports since the last status.
-#[derive(Debug, Clone, Copy)]
-struct Reported {
-    numbers: Numbers,
-    /// When the first of the reports came, by the clock of the rows.
-    since: u64,
-    /// When the numbers changed last.
-    changed: u64,
 }
 
 /// The counters of a status.
@@ -103,30 +115,35 @@ pub struct Counted {
     pub folded: Option<CounterTotals>,
     /// The sum of all.
     pub totals: Counters,
+    /// The slices that are stored, if the rows are in slices. Then the status has neither nodes nor
+    /// reports, once the slices have them.
+    pub slices: Option<NodeSlices>,
+    /// The compared samples of each node, if the rows are in slices.
+    pub shadows: HashMap<String, u64>,
     /// What was reported until then is included. [`Rows::acknowledge`] expects it.
     pub clock: u64,
 }
 
-impl Numbers {
-    fn max(self, other: Self) -> Self {
-        Self { order: self.order.max(other.order), counters: self.counters.max(other.counters) }
-    }
-}
-
-impl Row {
-    /// The highest numbers, with reports that are not in the status yet.
-    fn numbers(&self) -> Numbers {
-        let reported = self.reported.as_ref().map(|reported| reported.numbers);
-        let stored = self.stored.as_ref().map(|(_, numbers)| *numbers);
-        stored.unwrap_or_default().max(reported.unwrap_or_default())
-    }
-
-    /// The place of the row in the next status. Rows that the status does not have yet follow the
-    /// others, in the order in which they were reported.
-    fn position(&self) -> (usize, u64) {
-        match (&self.stored, &self.reported) {
-            (Some((position, _)), _) => (*position, 0),
-            (None, reported) => (usize::MAX, reported.map_or(0, |reported| reported.since)),
+impl Default for Rows {
+    fn default() -> Self {
+        Self {
+            version: None,
+            nodes: HashMap::new(),
+            listed: Vec::new(),
+            folded: Counters::default(),
+            totals: Counters::default(),
+            clock: 0,
+            cached: Listed::default(),
+            owner: None,
+            threshold: MAX_IN_STATUS,
+            max_replaced: MAX_REPLACED_IN_SLICE,
+            is_sliced: false,
+            is_loaded: true,
+            members: Members::default(),
+            printed: Counters::default(),
+            names: None,
+            #[cfg(test)]
+            visits: tests::Visits::default(),
         }
     }
 }
@@ -147,7 +164,7 @@ impl Rows {
             return false;
         }
         let row = row_of(node, &new.instance.0);
-        let is_new = row.stored.is_none() && row.reported.is_none();
+        let is_new = row.is_empty();
         let before = row.numbers();
         row.reported = Some(match row.reported {
             None => Reported { numbers, since: clock, changed: clock },
@@ -157,9 +174,16 @@ impl Rows {
                 Reported { numbers: highest, changed, ..held }
             }
         });
+        // A slice that has the numbers has them for good.
+        row.reported =
+            row.reported.filter(|it| !row.sliced.iter().any(|(_, has)| has.cover(it.numbers)));
         let after = row.numbers().counters;
         self.totals = self.totals.plus(after.minus(before.counters));
-        is_new || after != before.counters
+        let is_higher = is_new || after != before.counters;
+        if is_higher {
+            self.members.touch(new.node.as_str(), clock);
+        }
+        is_higher
     }
 
     /// Takes over the counters of a status, if it belongs to another version of the object than the
@@ -169,7 +193,8 @@ impl Rows {
             return;
         }
         self.version = version.map(str::to_owned);
-        self.nodes.values_mut().flatten().for_each(|row| row.stored = None);
+        let rows = self.nodes.values_mut().flatten();
+        let had_rows = rows.map(|row| row.stored.take().is_some()).fold(false, |had, it| had | it);
         self.listed = status.map(|status| status.nodes.clone()).unwrap_or_default();
         let mut listed: HashSet<String> = self.listed.iter().cloned().collect();
         for (position, report) in status.iter().flat_map(|status| &status.reports).enumerate() {
@@ -184,11 +209,23 @@ impl Rows {
         }
         let folded = status.and_then(|status| status.folded.as_ref());
         self.folded = folded.map(counters_in).unwrap_or_default();
+        let printed = status.and_then(|status| status.totals.as_ref());
+        self.printed = printed.map(counters_in).unwrap_or_default();
+        self.is_sliced |= status.is_some_and(|status| status.slices.is_some());
+        self.names = None;
+        if had_rows && status.is_none_or(|status| status.reports.is_empty()) {
+            // The slices may fold what only they have now.
+            self.clock += 1;
+            self.members.touch_all(self.clock);
+        }
         self.drop_empty();
     }
 
     /// The counters of the next status, with the edge worker on these nodes.
     pub fn counted<'a>(&self, current: impl IntoIterator<Item = &'a str>) -> Counted {
+        if self.is_sliced {
+            return self.counted_in_slices();
+        }
         let nodes = self.next_nodes(current.into_iter().collect());
         let listed: HashSet<&str> = nodes.iter().map(String::as_str).collect();
         // The counters of a node that had to leave the list are folded, and it reports in vain: it
@@ -227,11 +264,14 @@ impl Rows {
             reports.push(AgentCounters { node, instance, epoch, seq, counters });
         }
         let folded = (!folded.are_zero()).then(|| totals_in(folded));
-        Counted { nodes, reports, folded, totals, clock: self.clock }
+        Counted { nodes, reports, folded, totals, clock: self.clock, ..Counted::default() }
     }
 
     /// The status has what was counted until `clock`. What was reported since is kept.
     pub fn acknowledge(&mut self, clock: u64) {
+        if self.is_sliced {
+            return;
+        }
         for row in self.nodes.values_mut().flatten() {
             row.reported = row.reported.filter(|reported| reported.changed > clock);
         }
@@ -256,39 +296,37 @@ impl Rows {
     }
 
     /// Whether a node's counters count for the service: it has or had the edge worker.
+    /// Until the slices are read, any node may: then those that are in none are dropped.
     pub fn may_count(&mut self, service: &JointInferenceService, node: &NodeName) -> bool {
-        self.cached.read(service).may_count(node)
+        let cached = self.cached.read(service);
+        let has_slices = self.is_sliced || cached.has_slices();
+        cached.may_count(node.as_str())
+            || has_slices && (!self.is_loaded || self.members.is_stored(node.as_str()))
     }
 
-    /// The newest start of an agent that the status of the service has.
+    /// The newest start of an agent that the status or a slice of the service has.
     pub fn newest_epoch(
         &mut self,
         service: &JointInferenceService,
         node: &NodeName,
         instance: &AgentInstance,
     ) -> Option<u64> {
-        self.cached.read(service).newest_epoch(node, instance)
+        let rows = self.nodes.get(node.as_str()).into_iter().flatten();
+        let rows = rows.filter(|row| row.instance == instance.0);
+        let sliced = rows.flat_map(|row| &row.sliced).map(|(_, numbers)| numbers.order.0);
+        self.cached.read(service).newest_epoch(node, instance).max(sliced.max())
     }
 
     /// Drops rows without numbers, and adds up the others.
     fn drop_empty(&mut self) {
-        self.totals = self.folded;
+        let sliced = self.members.slices.values().map(|slice| slice.folded);
+        self.totals = sliced.fold(self.folded, Counters::plus);
         self.nodes.retain(|_, rows| {
             #[cfg(test)]
             self.visits.add(rows.len());
-            rows.retain(|row| row.stored.is_some() || row.reported.is_some());
-            let numbers = rows.iter().map(|row| row.numbers().counters);
-            self.totals = numbers.fold(self.totals, Counters::plus);
+            rows.retain(|row| !row.is_empty());
+            self.totals = self.totals.plus(sum(rows));
             !rows.is_empty()
         });
     }
-}
-
-/// The row of an instance of a node, which is created.
-fn row_of<'a>(node: &'a mut Vec<Row>, instance: &str) -> &'a mut Row {
-    let at = node.iter().position(|row| row.instance == instance).unwrap_or_else(|| {
-        node.push(Row { instance: instance.to_owned(), stored: None, reported: None });
-        node.len() - 1
-    });
-    &mut node[at]
 }

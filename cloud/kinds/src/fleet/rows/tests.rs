@@ -104,7 +104,7 @@ impl World {
     fn expected(&self, unreported: &[CounterReport]) -> Counted {
         let nodes = nodes(self.status(), &self.placed);
         let (reports, folded, totals) = add_counts(self.status(), &nodes, unreported);
-        Counted { nodes, reports, folded, totals, clock: 0 }
+        Counted { nodes, reports, folded, totals, ..Counted::default() }
     }
 
     fn counted(&mut self) -> Counted {

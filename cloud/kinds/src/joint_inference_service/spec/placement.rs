@@ -8,10 +8,10 @@ use neptune_wire::NodeName;
 use crate::{
     dataset,
     finding::Finding,
-    joint_inference_service::facts::ServiceFacts,
+    joint_inference_service::facts::{ServiceFacts, SlicedNodes},
     kubernetes::{
         labels::{EDGE_LABEL, RUNTIME_LABEL},
-        node_selector::{MAX_NODES, SelectedNodes, all, choose, edge_nodes},
+        node_selector::{SelectedNodes, all, choose, edge_nodes},
         node_view::NodeView,
     },
     reason::Reason,
@@ -62,26 +62,43 @@ pub fn is_on_all_nodes(service: &JointInferenceService) -> bool {
     edge.node_name.is_none() && edge.placement == Some(Placement::All)
 }
 
-/// The nodes that run the edge worker by the status, if labels select them.
+/// Whether the rows of a service are in slices. Then its status lists at most some of its nodes.
+pub fn has_slices(service: &JointInferenceService) -> bool {
+    service.status.as_ref().is_some_and(|status| status.slices.is_some())
+}
+
+/// The nodes that run the edge worker by the status, if labels select them. Only some if the rows are
+/// in slices.
 pub fn placed_nodes(service: &JointInferenceService) -> impl Iterator<Item = &str> {
     let status = service.status.iter();
     status.flat_map(|status| &status.edge_workers).map(|worker| worker.node.as_str())
 }
 
-/// The nodes that may get the edge worker: the status lists them. A node counts from its first message
-/// on, so it is in the status before it gets the worker. Then its counts are accepted after the spec
-/// names, or another controller selects, another node.
-pub fn listed_nodes(service: &JointInferenceService) -> HashSet<&str> {
-    service.status.iter().flat_map(|status| &status.nodes).map(String::as_str).collect()
+/// The nodes that may get the edge worker: the status or a slice lists them. A node counts from its
+/// first message on, so it is stored before it gets the worker. Then its counts are accepted after the
+/// spec names, or another controller selects, another node.
+pub fn listed_nodes<'a>(
+    service: &'a JointInferenceService,
+    sliced: Option<&'a SlicedNodes>,
+) -> HashSet<&'a str> {
+    let members = sliced.into_iter().flat_map(|sliced| sliced.members.iter());
+    let in_status = service.status.iter().flat_map(|status| &status.nodes);
+    members.map(NodeName::as_str).chain(in_status.map(String::as_str)).collect()
 }
 
 /// Whether the status has to list the named node of the edge worker before the plan takes effect.
 /// Until then everything stays as it is, so that a worker leaves its node only when the next one
 /// may get it.
-pub fn awaits_listing(service: &JointInferenceService, nodes: &[NodeName]) -> bool {
-    let listed = listed_nodes(service);
-    service.spec.edge_worker.node_name.is_some()
-        && nodes.iter().any(|node| !listed.contains(node.as_str()))
+pub fn awaits_listing(
+    service: &JointInferenceService,
+    sliced: Option<&SlicedNodes>,
+    nodes: &[NodeName],
+) -> bool {
+    if service.spec.edge_worker.node_name.is_none() {
+        return false;
+    }
+    let listed = listed_nodes(service, sliced);
+    nodes.iter().any(|node| !listed.contains(node.as_str()))
 }
 
 fn selected_nodes(
@@ -94,7 +111,7 @@ fn selected_nodes(
     let SelectedNodes { online, .. } = &facts.edge_selected;
     let nodes = edge_nodes(field, &worker.node_selector, &facts.edge_selected, findings)?;
     if worker.placement == Some(Placement::All) {
-        return all(field, &nodes, MAX_NODES, findings);
+        return all(field, &nodes, findings);
     }
     let nodes = with_data(nodes, facts.edge_dataset.as_deref());
     let uid = service.metadata.uid.as_deref().unwrap_or_default();

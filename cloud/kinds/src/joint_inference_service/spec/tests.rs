@@ -121,12 +121,12 @@ pub const SPEC_CASES: &[Case] = &[
     (
         "labels of too many",
         |s, f| {
-            let names: Vec<_> = (0..65).map(|n| format!("e{n}")).collect();
+            let names: Vec<_> = (0..10_001).map(|n| format!("e{n}")).collect();
             fixtures::select(s, f, &names.iter().map(String::as_str).collect::<Vec<_>>());
             s.spec.edge_worker.placement = Some(Placement::All);
         },
         Reason::TooManyNodes,
-        "spec.edgeWorker.nodeSelector: 65 edge nodes match",
+        "spec.edgeWorker.nodeSelector: 10001 edge nodes match",
     ),
     (
         "no edge node",

@@ -1,7 +1,7 @@
 //! Decides the condition of a service whose edge workers are on several nodes: nodes that are
 //! offline, and a few that are not ready, do not stop the others. Pure.
 
-use neptune_api::JisConditionType;
+use neptune_api::{JisConditionType, NodeCounts};
 
 use crate::{
     availability::{problems, tolerated},
@@ -114,6 +114,22 @@ pub fn of_nodes(observed: &ServiceObservation) -> (Option<JisConditionType>, Fin
         ),
     };
     (state, finding)
+}
+
+/// The numbers of nodes by the state of their edge worker.
+pub fn node_counts(edges: &[EdgeObservation]) -> NodeCounts {
+    let groups = Groups::new(edges);
+    let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    NodeCounts {
+        summary: format!("{}/{}", groups.ready, edges.len()),
+        desired: number(edges.len()),
+        ready: number(groups.ready),
+        pending: number(groups.waiting.count),
+        failed: number(groups.failed.count),
+        completed: number(groups.completed.count),
+        offline: number(groups.offline.count),
+        unknown: number(groups.unknown.count),
+    }
 }
 
 /// What is not as it should be while a service is running, if there is something.

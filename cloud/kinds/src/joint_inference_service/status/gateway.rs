@@ -9,9 +9,12 @@ use neptune_api::{
 };
 use neptune_wire::{Figure, GatewayReport};
 
-use crate::joint_inference_service::{
-    resolved::GatewayAddress,
-    status::observed::{EdgeObservation, ObservedWorker, ServiceObservation},
+use crate::{
+    fleet::Counted,
+    joint_inference_service::{
+        resolved::GatewayAddress,
+        status::observed::{EdgeObservation, ObservedWorker, ServiceObservation},
+    },
 };
 
 /// Upload ratios that a status keeps.
@@ -22,6 +25,9 @@ const HISTORY_SECONDS: i64 = 60;
 
 /// Problems that a status lists.
 const MAX_PROBLEMS: usize = 16;
+
+/// The same if the rows of the service are in slices, and the length of their messages in characters.
+const MAX_OF_MANY: (usize, usize) = (4, 96);
 
 /// The status of the gateways. But for a known address it stays while their nodes have not reported
 /// to this controller yet, and while all of them are offline.
@@ -45,7 +51,7 @@ pub fn next_gateway(
         let service_url = address.map_or(&before.service_url, |it| &it.service_url).clone();
         return Some(Box::new(GatewayStatus { url, service_url, ..(**before).clone() }));
     }
-    let shadows = shadows(reports);
+    let shadows = shadows(&observed.counted, reports);
     let gateways: Vec<Gateway<'_>> =
         observed.edges.iter().filter_map(|edge| Gateway::new(edge, &shadows)).collect();
     let GatewayAddress { url, grpc_url, service_url, protocol } = match &observed.gateway_address {
@@ -69,7 +75,7 @@ pub fn next_gateway(
         upload_ratio: upload_ratio.map(|ratio| ratio.to_string()),
         cloud: gateways.iter().map(|gateway| gateway.report.cloud).max().map(|it| it.to_string()),
         capture: capture(&gateways),
-        problems: problems(&gateways),
+        problems: problems(&gateways, observed.counted.slices.is_some()),
         history: before.map(|before| before.history.clone()).unwrap_or_default(),
         history_time: before.and_then(|before| before.history_time.clone()),
     };
@@ -130,7 +136,10 @@ impl<'a> Gateway<'a> {
 }
 
 /// The compared samples of each node, of all its agents.
-fn shadows(reports: &[AgentCounters]) -> HashMap<&str, u64> {
+fn shadows<'a>(counted: &'a Counted, reports: &'a [AgentCounters]) -> HashMap<&'a str, u64> {
+    if counted.slices.is_some() {
+        return counted.shadows.iter().map(|(node, count)| (node.as_str(), *count)).collect();
+    }
     let mut shadows = HashMap::new();
     for report in reports {
         let of_node: &mut u64 = shadows.entry(report.node.as_str()).or_default();
@@ -200,17 +209,18 @@ fn capture(gateways: &[Gateway<'_>]) -> Option<CaptureStatus> {
     })
 }
 
-fn problems(gateways: &[Gateway<'_>]) -> Vec<GatewayProblemStatus> {
+fn problems(gateways: &[Gateway<'_>], is_sliced: bool) -> Vec<GatewayProblemStatus> {
+    let (count, chars) = if is_sliced { MAX_OF_MANY } else { (MAX_PROBLEMS, usize::MAX) };
     let rows = |gateway: &Gateway<'_>| {
         let node = gateway.node.to_owned();
         let row = move |problem: &neptune_wire::GatewayProblem| GatewayProblemStatus {
             node: node.clone(),
             reason: crate::reason::Reason::from(problem.reason).to_string(),
-            message: problem.message.clone(),
+            message: problem.message.chars().take(chars).collect(),
         };
         gateway.report.problems.iter().map(row).collect::<Vec<_>>()
     };
-    gateways.iter().flat_map(rows).take(MAX_PROBLEMS).collect()
+    gateways.iter().flat_map(rows).take(count).collect()
 }
 
 /// Appends the ratio, if the last one is old enough.

@@ -5,6 +5,7 @@ mod availability;
 pub mod conditions;
 pub mod counters;
 pub mod deployment;
+mod edge_workers;
 pub mod events;
 #[cfg(test)]
 pub mod fixtures;

@@ -1,29 +1,26 @@
 //! Computes the next status of a service from its previous status, findings, observation and
 //! counters. Pure.
 
-use std::collections::HashMap;
-
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use neptune_api::{EdgeWorkerStatus, JointInferenceServiceStatus, TotalUploadStatus};
+use neptune_api::{JointInferenceServiceStatus, NodeCounts, TotalUploadStatus};
 
 use crate::{
     finding::Finding,
-    fleet::Counted,
+    fleet::{Counted, rows::totals_in},
     joint_inference_service::{
         chain::{tiers::tier_statuses, total_upload::Held},
         status::{
+            availability::node_counts,
             conditions::{has_run, next_condition, next_conditions, was_about_workers},
             counters::metrics,
-            gateway::{gateway_metrics, gateway_of_node, next_gateway, without_history},
-            observed::{EdgeObservation, ObservedWorker, ServiceObservation},
+            edge_workers::{edge_workers, rejected},
+            gateway::{gateway_metrics, next_gateway, without_history},
+            observed::{ObservedWorker, ServiceObservation},
         },
     },
     reason::Reason,
     steps::StatusInputs,
 };
-
-/// Maximum length of a message in a row, in characters.
-const MAX_MESSAGE_CHARS: usize = 256;
 
 /// The next status. The counters are those of the previous status with new counts added.
 #[must_use]
@@ -31,7 +28,7 @@ pub fn next_status(
     previous: &JointInferenceServiceStatus,
     inputs: &StatusInputs<ServiceObservation>,
 ) -> JointInferenceServiceStatus {
-    let Counted { nodes, reports, folded, totals, .. } = inputs.observed.counted.clone();
+    let Counted { nodes, reports, folded, totals, slices, .. } = &inputs.observed.counted;
     let awaits_address = awaits_address(previous, inputs);
     let condition = next_condition(previous, inputs);
     let keeps_counts = has_unknown(inputs) && !previous.conditions.is_empty();
@@ -40,13 +37,14 @@ pub fn next_status(
     } else {
         counts(previous, &inputs.observed)
     };
+    let node_counts = next_node_counts(previous, &inputs.observed, awaits_address || keeps_counts);
     let conditions = if awaits_address || awaits_workers(previous, inputs) {
         previous.conditions.clone()
     } else {
         next_conditions(&previous.conditions, condition, inputs.now)
     };
-    let gateway = next_gateway(previous, &inputs.observed, &reports, inputs.now);
-    let mut metrics = metrics(totals, gateway.is_some());
+    let gateway = next_gateway(previous, &inputs.observed, reports, inputs.now);
+    let mut metrics = metrics(*totals, gateway.is_some());
     metrics.extend(gateway.as_deref().into_iter().flat_map(gateway_metrics));
     let is_counted = metrics == previous.metrics;
     let metrics_time = previous.metrics_time.clone().filter(|_| is_counted);
@@ -62,21 +60,24 @@ pub fn next_status(
         } else {
             inputs.generation
         },
-        reports,
-        folded,
-        nodes,
+        node_counts,
+        totals: slices.map(|_| totals_in(*totals)),
+        slices: *slices,
+        reports: reports.clone(),
+        folded: folded.clone(),
+        nodes: nodes.clone(),
         edge_workers: edge_workers(previous, inputs),
         total_upload: match (inputs.observed.total, inputs.findings) {
             (None, [_, ..]) => previous.total_upload.clone(),
             (held, _) => held.map(total_upload).map(Box::new),
         },
-        tiers: tier_statuses(&inputs.observed.tier_names, &totals),
+        tiers: tier_statuses(&inputs.observed.tier_names, totals),
         gateway,
         model: match (&inputs.observed.model, inputs.findings) {
             (None, [_, ..]) => previous.model.clone(),
             (model, _) => model.clone(),
         },
-        rejected: inputs.observed.rejected.clone(),
+        rejected: rejected(&inputs.observed),
         rollout: match (&inputs.observed.rollout, inputs.findings) {
             (None, [_, ..]) => previous.rollout.clone(),
             (rollout, _) => rollout.as_ref().map(|rollout| Box::new(rollout.status.clone())),
@@ -98,6 +99,18 @@ fn counts(
         failed += i32::from(matches!(worker, ObservedWorker::Failed(_)));
     }
     (Some(active), Some(failed))
+}
+
+/// The numbers of nodes, if labels select several. They stay while nodes have not reported yet.
+fn next_node_counts(
+    previous: &JointInferenceServiceStatus,
+    observed: &ServiceObservation,
+    is_unknown: bool,
+) -> Option<NodeCounts> {
+    let is_sliced = observed.counted.slices.is_some();
+    let has_many = observed.is_selected && (is_sliced || observed.edges.len() > 1);
+    let before = previous.node_counts.as_ref().filter(|_| is_unknown);
+    has_many.then(|| before.cloned().unwrap_or_else(|| node_counts(&observed.edges)))
 }
 
 fn total_upload(held: Held) -> TotalUploadStatus {
@@ -155,49 +168,10 @@ fn awaits_address(
         && was_about_workers(previous)
 }
 
-/// The rows of the nodes that labels select.
-fn edge_workers(
-    previous: &JointInferenceServiceStatus,
-    inputs: &StatusInputs<ServiceObservation>,
-) -> Vec<EdgeWorkerStatus> {
-    let is_known_spec = previous.observed_generation == inputs.generation;
-    let before = previous.edge_workers.iter().map(|row| (row.node.as_str(), row));
-    let before: HashMap<&str, &EdgeWorkerStatus> = before.collect();
-    let row = |edge: &EdgeObservation| {
-        let before = before.get(edge.node.as_str());
-        if let (ObservedWorker::Unknown(_), Some(before), true) =
-            (&edge.worker, before, is_known_spec)
-        {
-            return (*before).clone();
-        }
-        let (state, finding) = match &edge.worker {
-            ObservedWorker::Running => ("Running", None),
-            ObservedWorker::Updating(finding) | ObservedWorker::Degraded(finding) => {
-                ("Running", Some(finding))
-            }
-            ObservedWorker::Waiting(finding) => ("Pending", Some(finding)),
-            ObservedWorker::Completed(finding) => ("Completed", Some(finding)),
-            ObservedWorker::Failed(finding) => ("Failed", Some(finding)),
-            ObservedWorker::Offline(finding) | ObservedWorker::Unknown(finding) => {
-                ("Unknown", Some(finding))
-            }
-        };
-        EdgeWorkerStatus {
-            node: edge.node.clone(),
-            state: state.to_owned(),
-            reason: finding.map(|finding| finding.reason.to_string()),
-            message: finding.map(|it| it.message.chars().take(MAX_MESSAGE_CHARS).collect()),
-            gateway: edge.gateway.as_deref().map(gateway_of_node).map(Box::new),
-        }
-    };
-    let edges = inputs.observed.edges.iter().filter(|_| inputs.observed.is_selected);
-    edges.map(row).collect()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use neptune_api::JisConditionType;
+    use neptune_api::{EdgeWorkerStatus, JisConditionType};
     use neptune_wire::{Figure, GatewayReport};
 
     use super::*;

@@ -1,0 +1,58 @@
+//! The name and the metadata of the slices of a service. Pure.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube_core::Resource as _;
+use neptune_api::{JointInferenceService, NodeReportSlice};
+
+use super::SliceWrite;
+use crate::kubernetes::labels::MANAGED_BY;
+
+/// The longest name of an owner that is in the name of its slices. The uid tells others apart.
+const MAX_OWNER_CHARS: usize = 200;
+
+/// Characters of the uid of the owner in the name.
+const UID_CHARS: usize = 8;
+
+fn prefix(owner: &str, uid: &str) -> String {
+    let owner: String = owner.chars().take(MAX_OWNER_CHARS).collect();
+    let uid: String = uid.chars().filter(char::is_ascii_alphanumeric).take(UID_CHARS).collect();
+    format!("{owner}-{uid}-")
+}
+
+/// The index of a slice by its name; `None` if no controller has given it.
+pub fn slice_index(owner: &str, uid: &str, name: &str) -> Option<u32> {
+    let digits = name.strip_prefix(&prefix(owner, uid))?;
+    let index: u32 = digits.parse().ok()?;
+    (format!("{index:03}") == digits).then_some(index)
+}
+
+/// The slice of a service with this content.
+pub fn slice_object(service: &JointInferenceService, write: &SliceWrite) -> NodeReportSlice {
+    let name = service.metadata.name.clone().unwrap_or_default();
+    let uid = service.metadata.uid.clone().unwrap_or_default();
+    let mut object = write.content.object();
+    let label: String = name.chars().take(63).collect();
+    let label = label.trim_end_matches(['-', '.']).to_owned();
+    object.metadata = ObjectMeta {
+        name: Some(format!("{}{:03}", prefix(&name, &uid), write.index)),
+        namespace: service.metadata.namespace.clone(),
+        resource_version: write.version.clone(),
+        labels: Some(
+            [
+                (MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned()),
+                (NodeReportSlice::OWNER_LABEL.to_owned(), label),
+            ]
+            .into(),
+        ),
+        owner_references: Some(vec![OwnerReference {
+            api_version: JointInferenceService::api_version(&()).into_owned(),
+            kind: JointInferenceService::kind(&()).into_owned(),
+            name,
+            uid,
+            controller: Some(true),
+            block_owner_deletion: None,
+        }]),
+        ..ObjectMeta::default()
+    };
+    object
+}
