@@ -63,6 +63,7 @@ pub async fn run(flags: Run) -> Result<(), Error> {
     if flags.require_known_keys {
         fleet.lock().require_known_keys();
     }
+    fleet.lock().set_slice_threshold(flags.nodes_in_status);
     let upstream = Upstream {
         caches: caches.clone(),
         fleet: fleet.clone(),
@@ -87,7 +88,7 @@ pub async fn run(flags: Run) -> Result<(), Error> {
     let pods = pod_settings(&flags, target.clone());
     let writes = flags.status_writes_per_second;
     let context = Context::new(client, caches.clone(), fleet, publisher, metrics, pods, writes);
-    let elected = OnceCell::new();
+    let (elected, leading) = (OnceCell::new(), OnceCell::new());
     let work = async {
         // Before the caches are complete, objects and nodes that exist may be missing in them.
         caches.ready().await;
@@ -113,7 +114,8 @@ pub async fn run(flags: Run) -> Result<(), Error> {
             follow.join_all().await;
             Ok(())
         };
-        futures::try_join!(lead(&flags, &context, &elected, &health_state), follow).map(|_| ())
+        futures::try_join!(lead(&flags, &context, (&elected, &leading), &health_state), follow)
+            .map(|_| ())
     };
     let admission = async {
         caches.ready().await;
@@ -129,6 +131,9 @@ pub async fn run(flags: Run) -> Result<(), Error> {
             Ok(())
         }
     };
+    if leading.initialized() && result.is_ok() {
+        runtime::flush_slices(&context).await;
+    }
     transport.close(SHUTDOWN_TIMEOUT).await;
     if let Some(leadership) = elected.into_inner() {
         leadership.resign().await;
@@ -206,7 +211,7 @@ fn pod_settings(flags: &Run, reports: Option<ReportTarget>) -> PodSettings {
 async fn lead(
     flags: &Run,
     context: &Context,
-    elected: &OnceCell<Leadership>,
+    (elected, leading): (&OnceCell<Leadership>, &OnceCell<()>),
     health_state: &HealthState,
 ) -> Result<(), Error> {
     let leadership = elected.get_or_init(|| async { leadership(context, flags) }).await;
@@ -216,6 +221,10 @@ async fn lead(
         leadership.gained().await;
         health_state.set_standby(false);
         context.metrics().set_leads(true);
+        let only = flags.watch_namespace.clone();
+        // Before anything is planned or a status is written.
+        runtime::load_slices(context, only.as_deref()).await;
+        leading.get_or_init(|| std::future::ready(())).await;
         let mut tasks = JoinSet::new();
         let (controllers, transport) = (context.clone(), context.clone());
         let (publisher, recorder) = (context.clone(), context.clone());
@@ -223,6 +232,9 @@ async fn lead(
         tasks.spawn(async move { runtime::run_all(&controllers).await });
         tasks.spawn(async move { runtime::publish_waiting(&publisher).await });
         tasks.spawn(async move { runtime::write_edge_nodes(&recorder, &namespace).await });
+        let (writer, follower) = (context.clone(), context.clone());
+        tasks.spawn(async move { runtime::write_slices(&writer).await });
+        tasks.spawn(async move { runtime::follow_deletions(&follower, only.as_deref()).await });
         tasks.spawn(async move {
             let nodes = transport.caches().nodes.objects();
             transport.publisher().transport().run(transport.client(), nodes).await;

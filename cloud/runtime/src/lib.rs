@@ -2,7 +2,7 @@
 //! writes their statuses, and judges writes in the admission webhook.
 //!
 //! What to do is decided in `neptune-cloud-kinds`; `neptune-cloud-fleet` connects to the nodes. The
-//! folders depend on each other in one direction: `admission` and `worker_reports` on `controllers`,
+//! folders depend on each other in one direction: `admission`, `slices` and `worker_reports` on `controllers`,
 //! these on `upstream`, this on `cache`, and all on `kubernetes` and `training`.
 
 pub mod admission;
@@ -11,6 +11,7 @@ mod controllers;
 mod error;
 pub mod health;
 pub mod kubernetes;
+mod slices;
 mod training;
 pub mod upstream;
 pub mod worker_reports;
@@ -21,4 +22,5 @@ pub use self::{
         runtime::{Context, dispatch, publish_rosters, publish_waiting, run_all, synced},
     },
     error::Error,
+    slices::{flush_slices, follow_deletions, load_slices, write_slices},
 };

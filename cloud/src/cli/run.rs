@@ -69,6 +69,16 @@ pub struct Run {
         value_parser = clap::value_parser!(u32).range(1..=10_000)
     )]
     pub status_writes_per_second: u32,
+    /// Nodes of a service above which its counters are in NodeReportSlices. Tests lower it.
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        env = "NEPTUNE_NODES_IN_STATUS",
+        default_value = "32",
+        value_parser = nodes_in_status,
+        hide = true
+    )]
+    pub nodes_in_status: usize,
     /// Image with neptune-edge, used by the init container that downloads and verifies models for
     /// Pods, and by the sidecar that posts reports of cloud workers.
     #[arg(
@@ -298,4 +308,9 @@ fn cluster_domain(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err("must be a domain name in lower case without a final dot, such as cluster.local".to_owned())
+}
+
+fn nodes_in_status(text: &str) -> Result<usize, String> {
+    let number = text.parse::<usize>().ok().filter(|number| (1..=32).contains(number));
+    number.ok_or_else(|| "must be a number from 1 to 32".to_owned())
 }

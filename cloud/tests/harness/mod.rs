@@ -448,6 +448,12 @@ impl Harness {
         self.controller = None;
     }
 
+    /// Stops the controller with SIGTERM.
+    pub async fn stop_controller(&mut self) {
+        let mut controller = self.controller.take().unwrap();
+        assert!(controller.terminate().await.success(), "{}", self.log());
+    }
+
     /// The log of the controller and of its replicas.
     pub fn log(&self) -> String {
         let path = self.directory.path().join(format!("{CONTROLLER}.log"));

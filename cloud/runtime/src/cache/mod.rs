@@ -211,7 +211,8 @@ fn on_pod(pod: &Pod) -> Option<Change> {
     change
 }
 
-fn scoped<K>(client: &Client, only: Option<&str>) -> Api<K>
+/// The objects of a kind in this namespace, or in all.
+pub fn scoped<K>(client: &Client, only: Option<&str>) -> Api<K>
 where
     K: KubeResource<DynamicType = (), Scope = NamespaceResourceScope>,
 {

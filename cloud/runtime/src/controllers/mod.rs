@@ -11,3 +11,5 @@ mod port_contention;
 mod rollout;
 pub mod runtime;
 pub(crate) mod training_model;
+
+pub(crate) use self::joint_inference_service::on_slice_stored;

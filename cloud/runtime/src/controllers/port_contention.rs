@@ -31,9 +31,10 @@ pub fn enqueue_contenders<K: Controller>(occupied: &OccupiedPorts, object: &K, c
             }
         }
         let moves_worker = occupied.ports.iter().any(in_range);
-        for service in services.with_key(&on_node) {
+        for service in context.caches().services_on(node) {
             let has_worker = moves_worker && ports::has_cloud_worker_on(&service, node);
-            if has_worker || ports::of_gateway(&service).iter().any(|it| has_port(it.port)) {
+            let of_gateway = ports::of_gateway_on(&service, std::iter::once(node));
+            if has_worker || of_gateway.iter().any(|it| has_port(it.port)) {
                 enqueue_other(&*service, own, context);
             }
         }

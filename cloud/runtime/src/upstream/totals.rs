@@ -75,7 +75,8 @@ impl Upstream {
     pub(super) fn newer_start(&self, node: &NodeName, sync: &Sync) -> Option<AgentStart> {
         let instance = &sync.instance;
         let services = JointInferenceService::cache(&self.caches);
-        let keys = [IndexKey::Node(node.to_string()), IndexKey::ReportsOf(node.to_string())];
+        let name = || node.to_string();
+        let keys = [IndexKey::Node(name()), IndexKey::ReportsOf(name()), IndexKey::OnManyNodes];
         let services: Vec<_> = keys.iter().flat_map(|key| services.with_key(key)).collect();
         let mut fleet = self.fleet.lock();
         let listed = services

@@ -15,7 +15,7 @@ use neptune_cloud_kinds::{
         resolved::PlacedService,
         spec::{
             forms::{gateway_settings, has_gateway},
-            placement::placed_nodes,
+            placement::{has_slices, placed_nodes},
         },
         status::observed::ServiceObservation,
     },
@@ -67,7 +67,7 @@ impl Controller for JointInferenceService {
             enqueue_callers(self, context);
             // Also if it was deleted.
             enqueue_total(None, self, context);
-            enqueue_contenders(&occupied_ports(self), self, context);
+            enqueue_contenders(&occupied_ports(self, context), self, context);
         }
         if cause == Cause::Workload {
             // They may call its Service.
@@ -94,7 +94,8 @@ impl Controller for JointInferenceService {
 
     fn enqueue_by_status(&self, next: &JointInferenceServiceStatus, context: &Context) {
         let nodes = next.edge_workers.iter().map(|worker| worker.node.as_str());
-        if !nodes.eq(placed_nodes(self)) {
+        // The nodes of slices get the edge worker when these are stored.
+        if next.slices.is_none() && !nodes.eq(placed_nodes(self)) {
             // Nodes that the status lists now may get the edge worker and its model.
             context.enqueue(self);
         }
@@ -130,18 +131,24 @@ impl Controller for JointInferenceService {
     }
 
     fn enqueue_by_object(&self, before: Option<&Self>, context: &Context) {
-        let placed = |service: &Self| placed_nodes(service).map(str::to_owned).collect();
-        let nodes: Vec<String> = placed(self);
+        let is_sliced = has_slices(self);
+        let placed = |service: &Self| -> Vec<String> {
+            placed_nodes(service).filter(|_| !is_sliced).map(str::to_owned).collect()
+        };
+        let nodes = placed(self);
         let moved = nodes != before.map(placed).unwrap_or_default();
         if moved {
             enqueue_callers(self, context);
             // The agent of a new node may have changed before the index had the node.
             context.enqueue(self);
         }
-        let occupied = occupied_ports(self);
-        let occupied_before = before.map(occupied_ports).unwrap_or_default();
-        if occupied != occupied_before {
-            enqueue_contenders(&occupied.and(occupied_before), self, context);
+        // The gateway of a service with slices has its ports where its labels select, by its spec.
+        if !(is_sliced && before.is_some_and(has_slices)) {
+            let occupied = occupied_ports(self, context);
+            let before = before.map(|before| occupied_ports(before, context)).unwrap_or_default();
+            if occupied != before {
+                enqueue_contenders(&occupied.and(before), self, context);
+            }
         }
         if uses_differ(before, self) {
             mark_used_models(self, before, context);
@@ -166,12 +173,25 @@ fn depends_on_agent(service: &JointInferenceService, node: &NodeName, change: Ag
     chooses || has_address && change == AgentChange::Facts
 }
 
+/// A slice of the service was stored: its nodes may get the edge worker and its model.
+pub fn on_slice_stored(service: &JointInferenceService, context: &Context) {
+    context.enqueue(service);
+    mark_used_models(service, None, context);
+    enqueue_callers(service, context);
+}
+
 /// The ports that the gateway and the cloud worker of a service may have, and their nodes.
-fn occupied_ports(service: &JointInferenceService) -> OccupiedPorts {
+fn occupied_ports(service: &JointInferenceService, context: &Context) -> OccupiedPorts {
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     let mut occupied = OccupiedPorts::default();
     if has_gateway(service) {
-        let placed = placed_nodes(service).map(str::to_owned);
+        let placed: Vec<String> = if has_slices(service) {
+            let selected = context.matching_nodes(&edge.node_selector);
+            selected.iter().map(|node| node.name.to_string()).collect()
+        } else {
+            placed_nodes(service).map(str::to_owned).collect()
+        };
+        let placed = placed.into_iter();
         occupied.nodes.extend(placed.chain(edge.node_name.clone()));
         occupied.ports.extend(ports::gateway_ports(&gateway_settings(service)));
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use neptune_api::{InferenceModel, JointInferenceService, Model};
 use neptune_cloud_kinds::{
-    index_key::IndexKey,
-    model::users::{entry, models, nodes, selects, used},
+    joint_inference_service::spec::placement::has_slices,
+    model::users::{entry, is_of_edge_worker, models, nodes, selects, used},
 };
 use neptune_wire::{NodeName, Resource};
 
@@ -21,8 +21,7 @@ pub fn enqueue_selecting(model: &Model, before: Option<&Model>, context: &Contex
 
 /// Enqueues the services on a node that may choose the model: the node reported its file.
 pub fn enqueue_selecting_on(model: &Model, node: &NodeName, context: &Context) {
-    let on_node = JointInferenceService::cache(context.caches())
-        .with_key(&IndexKey::Node(node.as_str().to_owned()));
+    let on_node = context.caches().services_on(node.as_str());
     let selecting = on_node.iter().filter(|service| {
         service.metadata.namespace == model.metadata.namespace && selects(service, model)
     });
@@ -39,7 +38,14 @@ pub fn used_on(
 ) -> BTreeSet<NodeName> {
     let is_agent =
         |name: &str| context.caches().node(name).as_deref().is_some_and(|node| node.runs_agent);
-    nodes(service, model, is_agent).filter_map(|node| node.parse().ok()).collect()
+    let mut used: BTreeSet<NodeName> =
+        nodes(service, model, is_agent).filter_map(|node| node.parse().ok()).collect();
+    if has_slices(service) && is_of_edge_worker(service, model) {
+        let uid = service.metadata.uid.as_deref().unwrap_or_default();
+        let placed = context.fleet().known_rows(uid).map(|rows| rows.placed());
+        used.extend(placed.into_iter().flatten().filter_map(|node| node.parse().ok()));
+    }
+    used
 }
 
 /// The first objects that use a model, as in `status.usedBy`, sorted, and the number of all.

@@ -34,7 +34,7 @@ use super::{
     event_queue::EventQueue,
     peer_rosters::PeerRosters,
     state::{ObjectState, Stateful, States},
-    write_budget::WriteBudget,
+    write_budget::{WriteBudget, WritePace},
 };
 use crate::{
     cache::Caches,
@@ -62,6 +62,7 @@ struct Inner {
     write_budget: Mutex<WriteBudget>,
     events: EventQueue,
     key_reports: Notify,
+    slice_changes: Notify,
     defers_statuses: AtomicBool,
 }
 
@@ -90,6 +91,7 @@ impl Context {
             write_budget: Mutex::new(WriteBudget::new(status_writes, Instant::now())),
             events: EventQueue::start(),
             key_reports: Notify::new(),
+            slice_changes: Notify::new(),
             defers_statuses: AtomicBool::new(false),
         };
         Self(Arc::new(inner))
@@ -215,9 +217,29 @@ impl Context {
         budget.take_spare(bytes, Instant::now())
     }
 
+    /// Takes the permission to write a slice of this size, of which `pace` has the earlier writes.
+    ///
+    /// # Errors
+    /// The pause before the next attempt.
+    #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+    pub fn take_slice_write(
+        &self,
+        pace: &mut WritePace,
+        bytes: usize,
+        class: WriteClass,
+    ) -> Result<(), Duration> {
+        let mut budget = self.0.write_budget.lock().unwrap_or_else(PoisonError::into_inner);
+        pace.take(class, bytes, &mut budget, Instant::now())
+    }
+
     /// Notified when the key of a node, or what is recorded of it, may have changed.
     pub fn key_reports(&self) -> &Notify {
         &self.0.key_reports
+    }
+
+    /// Notified when nodes wait until their slice is stored, or a slice was deleted.
+    pub fn slice_changes(&self) -> &Notify {
+        &self.0.slice_changes
     }
 
     /// Whether no status is written yet: the nodes wait until every object was planned once.

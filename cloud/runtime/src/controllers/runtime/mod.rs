@@ -27,10 +27,11 @@ mod write_budget;
 pub use self::{
     context::{Context, NODES_PER_LOCK},
     controller::{AgentChange, Cause, Controller},
-    events::publish_event_about,
+    events::{publish_event_about, queue_event},
     merge_patch::merge_patch,
     queue::{publish_waiting, run_all},
     rosters::publish_rosters,
     state::Stateful,
     triggers::{dispatch, synced},
+    write_budget::WritePace,
 };

@@ -23,6 +23,7 @@ use crate::{
     controllers::{
         joint_inference_service::collect::{
             gateway::gateway_facts, selection::selection, services::service_named,
+            slices::sliced_nodes,
         },
         rollout::granted,
         runtime::Context,
@@ -63,6 +64,7 @@ pub fn collect_facts(service: &JointInferenceService, context: &Context) -> Serv
         edge_dataset: dataset.and_then(|dataset| caches.get(&namespace, &dataset.name)),
         edge_node,
         edge_selected,
+        sliced: sliced_nodes(service, context),
         cloud_node,
         frameworks: caches.framework_table(),
         agent_address: cloud_name

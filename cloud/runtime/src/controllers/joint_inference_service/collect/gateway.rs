@@ -34,6 +34,7 @@ use crate::{
         joint_inference_service::collect::{
             chain::{returns_here, total_upload},
             services::service_named,
+            slices::nodes_with_worker,
         },
         runtime::Context,
     },
@@ -113,9 +114,9 @@ fn other(service: &JointInferenceService, context: &Context) -> Option<OtherServ
     let address = if let Some(entry) = &entry {
         entry.as_ref().map(|(host, _)| host.clone())
     } else {
-        let placed = placed_nodes(&other).next();
-        let node = placed.or(other.spec.edge_worker.node_name.as_deref());
-        node.and_then(|node| address(node, context))
+        let placed = nodes_with_worker(&other, context).into_iter().next();
+        let node = placed.or_else(|| other.spec.edge_worker.node_name.clone());
+        node.and_then(|node| address(&node, context))
     };
     let (model_name, protocol) = edge_model(&other, caches);
     Some(OtherService {

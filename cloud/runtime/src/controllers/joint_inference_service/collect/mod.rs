@@ -6,3 +6,4 @@ pub mod gateway;
 pub mod observe;
 pub mod selection;
 pub mod services;
+pub mod slices;

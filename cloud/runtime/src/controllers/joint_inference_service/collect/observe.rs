@@ -12,7 +12,7 @@ use neptune_cloud_kinds::{
         rollout::reported_state,
         spec::{
             names::{cloud_model_name, edge_model_name},
-            placement::placed_nodes,
+            placement::has_slices,
         },
         status::{
             agent::{AgentWorker, gateway_report, of_agent, rejected_reports},
@@ -34,7 +34,11 @@ use neptune_wire::{
 };
 
 use crate::controllers::{
-    joint_inference_service::collect::chain::{current_total, tier_names},
+    joint_inference_service::collect::{
+        chain::{current_total, tier_names},
+        slices::nodes_with_worker,
+    },
+    model::mark_used_models,
     rollout::observe,
     runtime::{Context, NODES_PER_LOCK},
 };
@@ -53,7 +57,7 @@ pub fn observation(
         Some(placed) => placed.edge_nodes.iter().map(ToString::to_string).collect(),
         None => match &edge.node_name {
             Some(name) => vec![name.clone()],
-            None => placed_nodes(service).map(str::to_owned).collect(),
+            None => nodes_with_worker(service, context),
         },
     };
     let workers = Workers { service, key, context, now };
@@ -89,7 +93,7 @@ pub fn observation(
         _ => cloud_worker,
     };
     ServiceObservation {
-        counted: counted(service, &edge_nodes, context),
+        counted: counted(service, &edges, context),
         edges,
         is_selected: edge.node_name.is_none(),
         cloud: cloud_worker,
@@ -119,7 +123,8 @@ fn rollout(
         policy: Policy::new(settings, service.metadata.annotations.as_ref()),
         canaries: &settings.canary_selector,
         revision: placed.revision.as_deref()?,
-        is_first: status.is_none_or(|it| it.nodes.is_empty() && it.edge_workers.is_empty()),
+        is_first: status.is_none_or(|it| it.nodes.is_empty() && it.edge_workers.is_empty())
+            && !has_slices(service),
         stored: status.and_then(|status| status.rollout.as_deref()),
     };
     let nodes = placed.edge_nodes.iter();
@@ -138,12 +143,38 @@ fn rollout(
     Some(observed)
 }
 
-/// The counters of the service, with the edge worker on these nodes.
-fn counted(service: &JointInferenceService, nodes: &[String], context: &Context) -> Counted {
-    let mut fleet = context.fleet();
-    let rows = fleet.rows(service.metadata.uid.as_deref().unwrap_or_default());
-    rows.load(service.metadata.resource_version.as_deref(), service.status.as_ref());
-    rows.counted(nodes.iter().map(String::as_str))
+/// The counters of the service, with the edge worker on these nodes. If there are many, they get their
+/// slices.
+fn counted(
+    service: &JointInferenceService,
+    edges: &[EdgeObservation],
+    context: &Context,
+) -> Counted {
+    let nodes = || edges.iter().map(|edge| edge.node.as_str());
+    let (counted, is_urgent, has_moved) = {
+        let mut fleet = context.fleet();
+        let rows = fleet.rows(service.metadata.uid.as_deref().unwrap_or_default());
+        rows.load(service.metadata.resource_version.as_deref(), service.status.as_ref());
+        let metadata = &service.metadata;
+        rows.set_owner(
+            metadata.namespace.as_deref().unwrap_or_default(),
+            metadata.name.as_deref().unwrap_or_default(),
+        );
+        rows.place(nodes());
+        let has_moved = rows.set_states(edges.iter().map(|edge| {
+            let (state, finding) = edge.worker.row_state();
+            (edge.node.as_str(), state, finding.map(|finding| finding.reason))
+        }));
+        (rows.counted(nodes()), rows.pending().any(|slice| slice.is_urgent), has_moved)
+    };
+    if is_urgent {
+        context.slice_changes().notify_one();
+    }
+    if has_moved {
+        // The Models of the edge worker are on other nodes.
+        mark_used_models(service, None, context);
+    }
+    counted
 }
 
 /// Reads the state of workers that agents run.

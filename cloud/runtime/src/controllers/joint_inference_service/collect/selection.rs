@@ -8,14 +8,17 @@ use neptune_cloud_kinds::{
     joint_inference_service::{
         facts::Selection,
         selection::selected::{LabelledModel, is_on_nodes, select},
-        spec::{names::owned_name, placement::placed_nodes},
+        spec::names::owned_name,
     },
     kubernetes::identity::key,
     model::is_reported_file,
 };
 use neptune_wire::{ModelPresenceReport, NodeName, PresenceState, Role};
 
-use crate::{cache::Cached as _, controllers::runtime::Context};
+use crate::{
+    cache::Cached as _,
+    controllers::{joint_inference_service::collect::slices::nodes_with_worker, runtime::Context},
+};
 
 /// Chooses among the Models that the service selects; `None` without a selector.
 pub fn selection(service: &JointInferenceService, context: &Context) -> Option<Selection> {
@@ -24,7 +27,7 @@ pub fn selection(service: &JointInferenceService, context: &Context) -> Option<S
     let namespace = service.namespace().unwrap_or_default();
     let mut models = Model::cache(context.caches()).with_labels(&namespace, &selector.match_labels);
     models.retain(|model| model.meta().deletion_timestamp.is_none());
-    let nodes = nodes(service);
+    let nodes = nodes(service, context);
     let labelled = |model: Arc<Model>| LabelledModel {
         is_present: is_present(&model, &nodes, context),
         model,
@@ -42,9 +45,9 @@ pub fn selection(service: &JointInferenceService, context: &Context) -> Option<S
 }
 
 /// The nodes of the edge worker.
-fn nodes(service: &JointInferenceService) -> Vec<NodeName> {
-    let named = service.spec.edge_worker.node_name.as_deref();
-    let nodes = named.into_iter().chain(placed_nodes(service));
+fn nodes(service: &JointInferenceService, context: &Context) -> Vec<NodeName> {
+    let named = service.spec.edge_worker.node_name.clone();
+    let nodes = named.into_iter().chain(nodes_with_worker(service, context));
     nodes.filter_map(|node| node.parse().ok()).collect()
 }
 
