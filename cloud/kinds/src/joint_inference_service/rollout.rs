@@ -133,6 +133,8 @@ mod tests {
         steps::Steps as _,
     };
 
+    type Change<'a> = &'a dyn Fn(&mut JointInferenceService, &mut ServiceFacts);
+
     /// The sample on three nodes, with a rollout.
     fn sample() -> (JointInferenceService, ServiceFacts) {
         let (mut service, mut facts) = (fixtures::service(), fixtures::facts());
@@ -194,7 +196,7 @@ mod tests {
     fn revision_follows_the_program_and_not_addresses_or_values_of_nodes() {
         let (service, facts) = sample();
         let first = revision_of(&service, &facts);
-        let changed = |change: &dyn Fn(&mut JointInferenceService, &mut ServiceFacts)| {
+        let changed = |change: Change| {
             let (mut service, mut facts) = (service.clone(), facts.clone());
             change(&mut service, &mut facts);
             revision_of(&service, &facts)
@@ -205,7 +207,7 @@ mod tests {
             value.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
             *spec = serde_json::from_value(value).unwrap();
         };
-        let same: [&dyn Fn(&mut JointInferenceService, &mut ServiceFacts); 3] = [
+        let same: [Change; 3] = [
             &|service, _| {
                 let paused = Rollout { paused: true, ..Rollout::default() };
                 service.spec.rollout = Some(Box::new(paused));

@@ -164,6 +164,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::collections::BTreeMap;
 
+    use k8s_openapi::jiff::SignedDuration;
     use neptune_api::{Rollout, RolloutState};
     use neptune_wire::{AgentInstance, ContentHash, NodeReport, Revision, Sync};
     use serde_json::json;
@@ -293,7 +294,7 @@ mod tests {
         let mut memory = planned(&nodes, 3);
         let seen = observed(&fleet, &nodes, &mut memory);
         assert_eq!((seen.status.updated, seen.due_at), (1, Some(at(0))));
-        assert_eq!(memory.observe(&nodes[0], (false, true), (at(1), Default::default())), None);
+        assert_eq!(memory.observe(&nodes[0], (false, true), (at(1), SignedDuration::ZERO)), None);
     }
 
     #[test]

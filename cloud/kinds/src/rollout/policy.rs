@@ -124,8 +124,8 @@ pub fn check(rollout: Option<&Rollout>, findings: &mut Vec<Finding>) {
 mod tests {
     use super::*;
 
-    fn text(text: &str) -> Option<IntOrString> {
-        Some(IntOrString::String(text.to_owned()))
+    fn text(text: &str) -> IntOrString {
+        IntOrString::String(text.to_owned())
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
     fn settings_are_numbers_or_percentages_and_a_time() {
         let rollout = Rollout {
             max_unavailable: Some(IntOrString::Int(4)),
-            pause_on_failure: text("50%"),
+            pause_on_failure: Some(text("50%")),
             ..Rollout::default()
         };
         let annotations =
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn invalid_amounts_and_times_are_findings_that_name_the_field() {
-        let int = |number| Some(IntOrString::Int(number));
+        let int = IntOrString::Int;
         let finding = |rollout: &Rollout| {
             let mut findings = Vec::new();
             check(Some(rollout), &mut findings);
@@ -165,15 +165,15 @@ mod tests {
         };
         for value in [int(0), int(-1), text("0%"), text("101%"), text("5"), text("%"), text("+5%")]
         {
-            let rollout = Rollout { max_unavailable: value.clone(), ..Rollout::default() };
+            let rollout = Rollout { max_unavailable: Some(value.clone()), ..Rollout::default() };
             assert_eq!(finding(&rollout), ["spec.rollout.maxUnavailable"], "{value:?}");
         }
         for value in [int(1), text("1%"), text("100%")] {
-            let rollout = Rollout { max_unavailable: value, ..Rollout::default() };
+            let rollout = Rollout { max_unavailable: Some(value), ..Rollout::default() };
             assert!(finding(&rollout).is_empty());
         }
         let rollout = Rollout {
-            pause_on_failure: int(-1),
+            pause_on_failure: Some(int(-1)),
             min_ready_seconds: Some(-1),
             progress_deadline_seconds: Some(0),
             ..Rollout::default()
@@ -181,7 +181,7 @@ mod tests {
         let fields = ["pauseOnFailure", "minReadySeconds", "progressDeadlineSeconds"];
         assert_eq!(finding(&rollout), fields.map(|field| format!("spec.rollout.{field}")));
         let zero = Rollout {
-            pause_on_failure: int(0),
+            pause_on_failure: Some(int(0)),
             min_ready_seconds: Some(0),
             progress_deadline_seconds: Some(1),
             ..Rollout::default()

@@ -43,6 +43,7 @@ pub enum Event {
     Resume,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 #[derive(Debug, Clone)]
 pub struct Node {
     pub name: NodeName,

@@ -403,11 +403,11 @@ mod tests {
     fn time_in_which_a_node_may_not_download_is_no_failure() {
         let granted = Some(Grant { since: at(0), cause: GrantCause::Wave });
         let waits = RolloutNode { grant: granted, is_ready: false, is_deferred: true, ..node("a") };
-        let late = next(&all_released(), &[waits.clone()], moment(10_000));
+        let late = next(&all_released(), std::slice::from_ref(&waits), moment(10_000));
         assert_eq!((late.status.state, late.status.failed), (RolloutState::Progressing, 0));
         assert_eq!(late.due_at, None, "the node reports the end of the wait");
         let downloads = RolloutNode { is_deferred: false, ..waits };
-        let soon = next(&all_released(), &[downloads.clone()], moment(10));
+        let soon = next(&all_released(), std::slice::from_ref(&downloads), moment(10));
         assert_eq!((soon.status.failed, soon.due_at), (0, Some(at(600))));
         let late = next(&all_released(), &[downloads], moment(600));
         assert_eq!((late.status.state, late.status.failed), (RolloutState::Paused, 1));
