@@ -41,6 +41,8 @@ const EVERYWHERE: [Right; 18] = [
     ("sedna.io", "inferencemodels", &["get", "list", "watch", "create", "patch", "delete"]),
     // The same file applies those of an exposed gateway.
     ("", "endpoints", &["get", "create", "patch"]),
+    // kubernetes/history.rs records the specs of complete rollouts, and deletes the oldest.
+    ("apps", "controllerrevisions", &["list", "create", "delete"]),
 ];
 
 /// The rights of the controller in namespaces whose owner grants them.
@@ -113,6 +115,7 @@ const CALLERS: [&str; 15] = [
     "controllers/runtime/events.rs",
     "controllers/runtime/status_writer.rs",
     "kubernetes/edge_node_writes.rs",
+    "kubernetes/history.rs",
     "kubernetes/leader_election.rs",
     "slices/write.rs",
     "training/controller_key.rs",

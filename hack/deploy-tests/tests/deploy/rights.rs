@@ -78,6 +78,8 @@ const TABLE: &[Row] = &[
     (&[CONTROLLER], "get list watch", KINDS, &[ALL], true),
     (&[CONTROLLER], "patch", STATUSES, &[ALL], true),
     (&[CONTROLLER], "create patch delete", "deployments.apps services", &[ALL], true),
+    (&[CONTROLLER], "list create delete", "controllerrevisions.apps", &[ALL], true),
+    (&[CONTROLLER], "update patch", "controllerrevisions.apps", &[ALL], false),
     (
         &[CONTROLLER],
         "update patch delete",
