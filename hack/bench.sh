@@ -8,6 +8,8 @@
 #                                               node's message, report until the status and the same without the
 #                                               controller, CPU per report compared with 100 nodes, restart with dead
 #                                               nodes. Twelve minutes, 3 GiB of memory
+#   ./hack/bench.sh --fleet 64,3000,10000       one service on all nodes: apply, change, reports, a node that joins or leaves,
+#                                               restart; bytes in etcd and on the wire
 #   ./hack/bench.sh gateway [--rounds 5]        the gateway beside Envoy and nginx
 #   ./hack/bench.sh sedna [--rounds 3]          the gateway beside an imitation of Sedna's library
 #

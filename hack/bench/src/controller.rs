@@ -141,15 +141,15 @@ fn per_event(pid: u32, before: Duration, count: u32) -> String {
 }
 
 /// Resources of a process that has become idle.
-struct Idle {
-    pss: u64,
-    cpu: Duration,
-    took: Duration,
+pub struct Idle {
+    pub pss: u64,
+    pub cpu: Duration,
+    pub took: Duration,
 }
 
 /// Waits until a process uses less than a twentieth of a core for six seconds. On a busy machine a
 /// process may start late, and wait for others for some seconds.
-async fn until_idle(pid: u32) -> Idle {
+pub async fn until_idle(pid: u32) -> Idle {
     let began = Instant::now();
     let (mut idle_since, mut idle) = (Duration::ZERO, 0);
     loop {

@@ -2,7 +2,7 @@
 //! how soon a restarted controller reaches a living node. The nodes exist only as objects and
 //! messages.
 
-mod objects;
+pub mod objects;
 mod seen;
 
 use std::{
@@ -30,7 +30,7 @@ use tokio::{
 };
 
 use self::{
-    objects::{create_nodes, create_others, object},
+    objects::{create_edge_nodes, create_nodes, create_others, object},
     seen::{Seen, Shared, follow_messages, follow_statuses},
 };
 use crate::{
@@ -64,6 +64,8 @@ pub struct Sizes {
     pub dead: u32,
     /// Number of rounds of reports.
     pub rounds: usize,
+    /// Whether the controller has to create the `EdgeNodes` while it is measured.
+    pub is_new: bool,
 }
 
 /// Measures both fleets, and prints the results.
@@ -72,7 +74,7 @@ pub async fn measure(sizes: Sizes) {
     let mut medians = Vec::new();
     for count in [few, many] {
         let servers = (sizes.servers * count).div_ceil(many);
-        let mut fleet = Fleet::start(count, servers, sizes.trainings).await;
+        let mut fleet = Fleet::start(count, servers, &sizes).await;
         println!("cost: {count} nodes and services, {servers} InferenceModels");
         fleet.create().await;
         medians.push(fleet.report(sizes.rounds).await);
@@ -83,7 +85,7 @@ pub async fn measure(sizes: Sizes) {
     }
     let ratio = medians[1].as_secs_f64() / medians[0].as_secs_f64();
     println!("cost: CPU per report, {many} to {few} nodes      {ratio:.2}");
-    let mut fleet = Fleet::start(sizes.dead + 1, 0, 0).await;
+    let mut fleet = Fleet::start(sizes.dead + 1, 0, &Sizes { trainings: 0, ..sizes }).await;
     println!("cost: {} nodes and services", sizes.dead + 1);
     fleet.create().await;
     fleet.restart(sizes.dead).await;
@@ -109,12 +111,11 @@ impl Drop for Fleet {
 
 impl Fleet {
     /// A controller with nodes that send heartbeats, and everything but the services.
-    async fn start(count: u32, servers: u32, trainings: u32) -> Self {
+    async fn start(count: u32, servers: u32, sizes: &Sizes) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let cluster = Cluster::devcluster(dir.path()).await;
         let broker = Broker::start().await;
         cluster.kubectl(&["apply", "--server-side", "-f", root().join("crds").to_str().unwrap()]);
-        // The controller records the keys of the nodes there.
         cluster.kubectl(&["create", "namespace", "neptune-system"]);
         let client = cluster.client();
         for name in ["small", "big"] {
@@ -122,7 +123,11 @@ impl Fleet {
             create::<Model>(&client, object("edgeai.io", "Model", name, &spec)).await;
         }
         create_nodes(&client, count).await;
-        create_others(&client, count, servers, trainings).await;
+        if !sizes.is_new {
+            let births = (0..count).map(|at| (name(at), keyed_birth(at, 1)));
+            create_edge_nodes(&client, births.collect()).await;
+        }
+        create_others(&client, count, servers, sizes.trainings).await;
         let (link, events) = connect(&broker).await;
         let epochs: Arc<Vec<_>> = Arc::new((0..count).map(|_| AtomicU64::new(1)).collect());
         for at in 0..count {

@@ -7,6 +7,7 @@ mod agent;
 mod controller;
 mod cost;
 mod figures;
+mod fleet;
 
 use clap::Parser;
 
@@ -44,15 +45,26 @@ struct Arguments {
     /// With --cost: number of rounds of reports.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// With --cost: the controller creates the `EdgeNodes` of the fleet while it is measured. Without,
+    /// they exist.
+    #[arg(long)]
+    new_fleet: bool,
+    /// Measure only one service on all nodes of a fleet, for each of these numbers of nodes.
+    #[arg(long, value_delimiter = ',')]
+    fleet: Vec<u32>,
 }
 
 #[tokio::main]
 async fn main() {
     let arguments = Arguments::parse();
     if arguments.cost {
-        let Arguments { nodes, few, servers, trainings, dead, rounds, .. } = arguments;
-        let sizes = cost::Sizes { nodes: [few, nodes], servers, trainings, dead, rounds };
+        let Arguments { nodes, few, servers, trainings, dead, rounds, new_fleet, .. } = arguments;
+        let (nodes, is_new) = ([few, nodes], new_fleet);
+        let sizes = cost::Sizes { nodes, servers, trainings, dead, rounds, is_new };
         return cost::measure(sizes).await;
+    }
+    if !arguments.fleet.is_empty() {
+        return fleet::measure(&arguments.fleet).await;
     }
     if !arguments.controller_only {
         agent::measure(arguments.messages, arguments.starts).await;

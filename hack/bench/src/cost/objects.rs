@@ -1,9 +1,17 @@
 //! The objects of a fleet.
 
 use futures::{StreamExt as _, stream};
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, Client, api::PostParams};
-use neptune_api::{Dataset, InferenceModel, TrainingModel};
+use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use neptune_api::{Dataset, EdgeNode, EdgeNodeSpec, EdgeNodeStatus, InferenceModel, TrainingModel};
+use neptune_cloud_kinds::nodes::{
+    keys::NodeKey,
+    status::{AgentDetails, NodeObservation, next_status},
+};
+use neptune_wire::{NodeName, NodeReport};
 use serde_json::{Value, json};
 
 use crate::controller::{create, node};
@@ -27,6 +35,37 @@ pub async fn create_nodes(client: &Client, count: u32) {
         }
     });
     made.await;
+}
+
+/// Creates the `EdgeNodes` as a controller leaves them that these nodes were connected to.
+pub async fn create_edge_nodes(client: &Client, births: Vec<(NodeName, NodeReport)>) {
+    let objects: Api<EdgeNode> = Api::all(client.clone());
+    let made = stream::iter(births).for_each_concurrent(16, |(node, birth)| {
+        let objects = &objects;
+        async move {
+            let spec = EdgeNodeSpec { requires_node: true, ..EdgeNodeSpec::default() };
+            let object = EdgeNode::new(node.as_str(), spec);
+            objects.create(&PostParams::default(), &object).await.unwrap();
+            let patch = Patch::Merge(json!({"status": connected(&birth)}));
+            objects.patch_status(node.as_str(), &PatchParams::default(), &patch).await.unwrap();
+        }
+    });
+    made.await;
+}
+
+/// The status of an `EdgeNode` whose agent is connected.
+fn connected(birth: &NodeReport) -> EdgeNodeStatus {
+    let pin = birth.key_pin.clone().expect("the nodes have keys");
+    let observed = NodeObservation {
+        online: Some(true),
+        is_revoked: false,
+        details: Some(AgentDetails::from_report(birth)),
+        address: birth.address.clone(),
+        key: NodeKey::Trusted(pin.clone()),
+        seen: Some(pin),
+        waiting: None,
+    };
+    next_status(&EdgeNodeStatus::default(), &observed, Some(1), Timestamp::now())
 }
 
 /// Creates what is neither a node, a service nor a Model.
