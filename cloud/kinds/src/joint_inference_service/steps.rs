@@ -166,11 +166,13 @@ impl Indexed for JointInferenceService {
     }
 }
 
-/// Whether the gateway waits for a port, on any of its nodes.
+/// Whether the gateway waits for a port, on any of its nodes. Of many nodes the status lists only some.
 fn awaits_port(service: &JointInferenceService) -> bool {
     let taken = Reason::PortTaken.to_string();
     let mut rows = service.status.iter().flat_map(|status| &status.edge_workers);
-    has_reason(service, Reason::PortTaken) || rows.any(|row| row.reason.as_ref() == Some(&taken))
+    has_slices(service)
+        || has_reason(service, Reason::PortTaken)
+        || rows.any(|row| row.reason.as_ref() == Some(&taken))
 }
 
 /// Whether the current state of a service has this reason.
