@@ -58,7 +58,6 @@ pub struct RolloutStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// summary is the number of ready nodes of all nodes, such as 1190/3000, or Paused.
-    #[serde(default)]
     pub summary: String,
     /// frontier is the rank of the last node that may get the change. Absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -151,7 +150,7 @@ mod tests {
     #[test]
     fn status_without_optional_fields_is_read() {
         let status = json!({"revision": "a", "state": "Paused", "total": 1, "updated": 1, "ready": 0,
-            "failed": 1});
+            "failed": 1, "summary": "Paused"});
         let status: RolloutStatus = serde_json::from_value(status).unwrap();
         assert_eq!((status.state, status.failed, status.forgiven), (RolloutState::Paused, 1, 0));
     }

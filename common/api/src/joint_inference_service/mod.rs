@@ -3,6 +3,7 @@
 
 mod capture;
 mod cloud_worker;
+mod counters;
 mod edge_worker;
 mod gateway;
 mod hard_example;
@@ -17,10 +18,11 @@ mod worker_spec;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::status::{is_zero, total};
+pub(crate) use self::counters::{is_zero, total};
 pub use self::{
     capture::Capture,
     cloud_worker::{CloudWorker, Endpoint},
+    counters::{AgentCounters, CounterTotals},
     edge_worker::EdgeWorker,
     gateway::{Gateway, GatewayTimeouts, NeverUpload},
     hard_example::{Goal, HardExampleAlgorithm},
@@ -32,9 +34,9 @@ pub use self::{
     },
     selected_model::{FailedModel, NotComparedModel, SelectedModel, SelectionCause},
     status::{
-        AgentCounters, CaptureStatus, CounterTotals, EdgeWorkerStatus, GatewayProblemStatus,
-        GatewayStatus, JisCondition, JisConditionType, JointInferenceServiceStatus, NodeCounts,
-        NodeGatewayStatus, NodeSlices, RejectedReports, TierStatus, TotalUploadStatus,
+        CaptureStatus, EdgeWorkerStatus, GatewayProblemStatus, GatewayStatus, JisCondition,
+        JisConditionType, JointInferenceServiceStatus, NodeCounts, NodeGatewayStatus, NodeSlices,
+        RejectedReports, TierStatus, TotalUploadStatus,
     },
     worker_spec::{ModelUpdate, RestartPolicy, WorkerSpec},
 };
