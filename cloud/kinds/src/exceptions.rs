@@ -16,7 +16,7 @@ pub enum Concern {
     Degraded,
     /// The node is offline or has not reported.
     Unknown,
-    /// Nothing is wrong.
+    /// The object is as it should be on the node.
     Nothing,
 }
 

@@ -6,7 +6,6 @@ mod contents;
 mod delays;
 mod desired;
 mod evaluations;
-pub mod exceptions;
 mod incomplete;
 mod inventories;
 mod node_desired;

@@ -12,11 +12,9 @@ use super::{
 };
 use crate::{
     availability::{problems, tolerated},
+    exceptions::{Concern, MAX_LISTED, listed},
     finding::Finding,
-    fleet::{
-        exceptions::{Attention, MAX_LISTED_NODES, listed},
-        observed::Observed,
-    },
+    fleet::observed::Observed,
     reason::Reason,
 };
 
@@ -114,29 +112,31 @@ fn row(server: &ServerOnNode, before: Option<&NodeServer>) -> NodeServer {
 }
 
 /// The rows that the status has. `previous` are those of the previous one.
-pub fn to_list(mut rows: Vec<NodeServer>, previous: &[NodeServer]) -> ListedServers {
-    if rows.len() <= MAX_LISTED_NODES {
+pub fn to_list(rows: Vec<NodeServer>, previous: &[NodeServer]) -> ListedServers {
+    if rows.len() <= MAX_LISTED {
         return ListedServers { servers: rows, counts: None };
     }
     let counts = Some(Box::new(counts(&rows)));
     let before: HashSet<_> = previous.iter().map(|row| row.node.as_str()).collect();
-    rows = listed(rows, attention, |row| before.contains(row.node.as_str()));
-    for row in &mut rows {
-        row.message = row.message.chars().take(MAX_MESSAGE_CHARS_OF_MANY).collect();
-    }
-    ListedServers { servers: rows, counts }
+    let was_listed = |node: &str| before.contains(node);
+    let chosen = listed(&rows, |row| (concern(row), row.node.as_str()), was_listed);
+    let short = |row: &NodeServer| NodeServer {
+        message: row.message.chars().take(MAX_MESSAGE_CHARS_OF_MANY).collect(),
+        ..row.clone()
+    };
+    ListedServers { servers: chosen.into_iter().map(short).collect(), counts }
 }
 
-fn attention(row: &NodeServer) -> Option<Attention> {
+fn concern(row: &NodeServer) -> Concern {
     match (row.transition_status, row.ready.as_str()) {
-        _ if row.reason == Reason::NodeOffline.to_string() => Some(Attention::Unknown),
+        _ if row.reason == Reason::NodeOffline.to_string() => Concern::Unknown,
         (TransitionStatus::BlockedByFailedLoad | TransitionStatus::InvalidSpec, _) => {
-            Some(Attention::Failed)
+            Concern::Failed
         }
-        (_, "False") => Some(Attention::Pending),
-        (_, "Unknown") => Some(Attention::Unknown),
-        (TransitionStatus::UpToDate, _) => None,
-        _ => Some(Attention::Degraded),
+        (_, "False") => Concern::Pending,
+        (_, "Unknown") => Concern::Unknown,
+        (TransitionStatus::UpToDate, _) => Concern::Nothing,
+        _ => Concern::Degraded,
     }
 }
 
@@ -145,16 +145,16 @@ fn counts(rows: &[NodeServer]) -> ServerCounts {
     let number = |matches: &dyn Fn(&NodeServer) -> bool| {
         i32::try_from(rows.iter().filter(|row| matches(row)).count()).unwrap_or(i32::MAX)
     };
-    let needing = |which: Attention| number(&|row| attention(row) == Some(which));
+    let needing = |which: Concern| number(&|row| concern(row) == which);
     let offline = number(&|row| row.reason == offline);
     ServerCounts {
         desired: number(&|_| true),
         updated: number(&|row| row.transition_status == TransitionStatus::UpToDate),
         ready: number(&|row| row.ready == "True"),
-        pending: needing(Attention::Pending),
-        failed: needing(Attention::Failed),
+        pending: needing(Concern::Pending),
+        failed: needing(Concern::Failed),
         offline,
-        unknown: needing(Attention::Unknown) - offline,
+        unknown: needing(Concern::Unknown) - offline,
     }
 }
 
@@ -391,7 +391,7 @@ mod tests {
         ];
         let status = many(&InferenceModelStatus::default(), 40, &others);
         let listed: Vec<_> = status.servers.iter().map(|row| row.node.as_str()).collect();
-        assert_eq!(listed, ["x1", "x2", "x3", "x4"]);
+        assert_eq!(listed, ["x1", "x2", "x4", "x3"]);
         let counts = ServerCounts {
             desired: 44,
             updated: 40,
