@@ -1,6 +1,8 @@
 //! A service on many nodes: its counters are in `NodeReportSlices`, and exact over kills, restarts
 //! and deleted slices.
 #![allow(clippy::unwrap_used, clippy::panic)]
+// A test is one large future that is polled on its own.
+#![allow(clippy::large_futures)]
 
 mod harness;
 

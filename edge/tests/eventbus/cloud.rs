@@ -236,7 +236,7 @@ async fn publish_until_synced(
         for message in messages {
             let (topic, payload) = match message {
                 DownstreamMessage::Insert(key, insert) => {
-                    (Topic::Insert(node.clone(), key), encode(&insert))
+                    (Topic::Insert(node.clone(), key), insert.payload())
                 }
                 DownstreamMessage::Delete(key, delete) => {
                     (Topic::Delete(node.clone(), key), encode(&delete))

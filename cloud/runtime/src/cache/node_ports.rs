@@ -62,8 +62,7 @@ impl Caches {
         let selected = models.iter().filter(is_selected);
         let selected = selected.flat_map(|model| of_model_on(model, node));
         let gateways = services.iter().filter(|service| selects(service, view.as_deref()));
-        let gateways =
-            gateways.flat_map(|service| of_gateway_on(service, std::iter::once(&name)));
+        let gateways = gateways.flat_map(|service| of_gateway_on(service, std::iter::once(&name)));
         let listed = of_models.into_iter().chain(of_gateways).filter(|port| port.node == node);
         let mut ports: Vec<NodePort> = listed.chain(selected).chain(gateways).collect();
         if view.as_deref().is_some_and(|node| node.runs_agent) {

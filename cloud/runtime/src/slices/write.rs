@@ -68,7 +68,7 @@ struct Due {
     schedule: Schedule,
 }
 
-/// Writes slices, indefinitely.
+/// Writes the slices of all services that changed, indefinitely.
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 pub async fn write_slices(context: &Context) {
     let mut schedules: HashMap<SliceKey, Schedule> = HashMap::new();
@@ -112,7 +112,7 @@ pub async fn flush_slices(context: &Context) {
     let all = stream::iter(writes).buffer_unordered(PARALLEL).count();
     match timeout(FLUSH_TIME, all).await {
         Ok(count) if count > 0 => {
-            tracing::info!(count, elapsed = ?now.elapsed(), "slices are written")
+            tracing::info!(count, elapsed = ?now.elapsed(), "slices are written");
         }
         Ok(_) => {}
         Err(_) => tracing::warn!("not all slices could be written; agents repeat their counters"),

@@ -95,7 +95,7 @@ pub(super) fn content(
         let is_new = |row: &&Row| row.in_slice(index).is_none() && row.stored.is_none();
         let most = entries.iter_mut().filter(|it| it.replaced() > 0 && it.rows.iter().any(is_new));
         let Some(most) = most.max_by_key(|it| it.replaced()) else { break };
-        let Some(at) = most.rows.iter().rposition(|row| is_new(&row)) else { break };
+        let Some(at) = most.rows.iter().rposition(is_new) else { break };
         most.rows.remove(at);
         excess -= 1;
     }

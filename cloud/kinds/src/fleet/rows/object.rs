@@ -7,7 +7,7 @@ use neptune_api::{JointInferenceService, NodeReportSlice};
 use super::SliceWrite;
 use crate::kubernetes::labels::MANAGED_BY;
 
-/// The longest name of an owner that is in the name of its slices. The uid tells others apart.
+/// The longest name of an owner that is in the name of its slices. Others differ by their uid.
 const MAX_OWNER_CHARS: usize = 200;
 
 /// Characters of the uid of the owner in the name.

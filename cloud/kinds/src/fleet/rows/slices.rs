@@ -18,7 +18,7 @@ use neptune_wire::{Counters, NodeName};
 use super::{
     Counted, Numbers, Rows,
     content::{Content, content},
-    members::{MemberState, Slice},
+    members::MemberState,
     row::{Row, row_of, sum},
     totals::{counters_in, totals_in},
 };
@@ -159,7 +159,7 @@ impl Rows {
             self.members.adopt(&row.node, index, state);
             if row.instance.is_some() {
                 self.change(&row.node, |rows| {
-                    rows.retain(|row| !row.sliced.is_empty() || row.stored.is_some())
+                    rows.retain(|row| !row.sliced.is_empty() || row.stored.is_some());
                 });
             }
         }
@@ -285,7 +285,7 @@ impl Rows {
 
     /// The slice has these rows, and nothing else.
     fn store(&mut self, index: u32, rows: &[SliceRow], folded: Counters) {
-        let slice = self.members.slices.entry(index).or_insert_with(Slice::default);
+        let slice = self.members.slices.entry(index).or_default();
         let before = std::mem::take(&mut slice.stored);
         let folded_before = std::mem::replace(&mut slice.folded, folded);
         for row in rows {

@@ -68,7 +68,7 @@ struct World {
     /// The number of the data directory of each node, and what was counted on it.
     agents: Vec<(usize, u64)>,
     /// What all data directories counted.
-    truth: u64,
+    counted_by_agents: u64,
     controllers: [Rows; 2],
 }
 
@@ -100,7 +100,7 @@ impl World {
             slices: BTreeMap::new(),
             placed: (0..earlier).collect(),
             agents,
-            truth: 7 * earlier as u64,
+            counted_by_agents: 7 * earlier as u64,
             controllers: [Rows::default(), Rows::default()],
         };
         world.controllers = [world.started(), world.started()];
@@ -227,7 +227,7 @@ impl World {
             Step::Count { node, samples, is_lost } => {
                 if self.is_member(node) {
                     self.agents[node].1 += samples;
-                    self.truth += samples;
+                    self.counted_by_agents += samples;
                     if !is_lost {
                         self.report(node);
                     }
@@ -290,8 +290,20 @@ fn run(limits: Limits, earlier: usize, steps: Vec<Step>) -> Result<(), TestCaseE
     for step in steps {
         world.run(step.clone());
         let [now, stored] = world.totals();
-        prop_assert!(stored <= world.truth, "{} of {}: {:?}", stored, world.truth, step);
-        prop_assert!(now <= world.truth, "{} of {}: {:?}", now, world.truth, step);
+        prop_assert!(
+            stored <= world.counted_by_agents,
+            "{} of {}: {:?}",
+            stored,
+            world.counted_by_agents,
+            step
+        );
+        prop_assert!(
+            now <= world.counted_by_agents,
+            "{} of {}: {:?}",
+            now,
+            world.counted_by_agents,
+            step
+        );
         prop_assert!(now >= printed, "{} after {}: {:?}", now, printed, step);
         printed = now;
         world.check()?;
@@ -299,10 +311,10 @@ fn run(limits: Limits, earlier: usize, steps: Vec<Step>) -> Result<(), TestCaseE
     world.store_everything(1);
     let is_sliced = world.status.1.slices.is_some();
     if is_sliced {
-        prop_assert_eq!(world.totals(), [world.truth; 2]);
+        prop_assert_eq!(world.totals(), [world.counted_by_agents; 2]);
         prop_assert!(world.status.1.reports.is_empty() && world.status.1.nodes.is_empty());
     } else {
-        prop_assert_eq!(world.totals()[1], world.truth);
+        prop_assert_eq!(world.totals()[1], world.counted_by_agents);
     }
     let mut nodes: BTreeMap<String, u32> = BTreeMap::new();
     for row in world.slices.iter().flat_map(|(index, (_, slice))| {

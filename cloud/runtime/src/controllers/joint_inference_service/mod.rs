@@ -6,9 +6,7 @@ mod collect;
 mod port_contest;
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_api::{
-    JointInferenceService, JointInferenceServiceStatus, Placement, RolloutState,
-};
+use neptune_api::{JointInferenceService, JointInferenceServiceStatus, Placement, RolloutState};
 use neptune_cloud_kinds::{
     joint_inference_service::{
         facts::ServiceFacts,
