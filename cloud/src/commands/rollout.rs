@@ -144,8 +144,9 @@ mod tests {
 
     #[test]
     fn resume_names_the_stop_that_the_user_saw() {
-        let stopped = json!({"revision": "r", "state": "Paused", "total": 3, "updated": 1, "ready": 0,
-            "failed": 1, "pausedTime": "2026-01-01T00:00:05Z", "message": "why"});
+        let stopped = json!({"revision": "r", "state": "Paused", "summary": "Paused", "total": 3,
+            "updated": 1, "ready": 0, "failed": 1, "pausedTime": "2026-01-01T00:00:05Z",
+            "message": "why"});
         let object = service(&json!({}), &stopped);
         let (patch, text) = change(&object, false).unwrap();
         assert_eq!(text, "jis/a: rollout resumed\n");
