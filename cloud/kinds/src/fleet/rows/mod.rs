@@ -84,6 +84,8 @@ pub struct Rows {
     clock: u64,
     /// What the cached object states of nodes.
     cached: Listed,
+    /// The nodes that the status lists which this controller wrote last. The cache has it later.
+    written: HashSet<String>,
     /// The namespace and the name of the object; `None` until they are needed.
     owner: Option<(String, String)>,
     /// Nodes above which the rows are in slices.
@@ -134,6 +136,7 @@ impl Default for Rows {
             totals: Counters::default(),
             clock: 0,
             cached: Listed::default(),
+            written: HashSet::new(),
             owner: None,
             threshold: MAX_IN_STATUS,
             max_replaced: MAX_REPLACED_IN_SLICE,
@@ -278,6 +281,11 @@ impl Rows {
         self.drop_empty();
     }
 
+    /// The API server has a status with these nodes: they may get the edge worker, and count.
+    pub fn on_status_written(&mut self, nodes: &[String]) {
+        self.written = nodes.iter().cloned().collect();
+    }
+
     /// The nodes that have or had the edge worker, new ones last. Of too many, the oldest without the
     /// worker leave.
     fn next_nodes(&self, current: Vec<&str>) -> Vec<String> {
@@ -301,6 +309,7 @@ impl Rows {
         let cached = self.cached.read(service);
         let has_slices = self.is_sliced || cached.has_slices();
         cached.may_count(node.as_str())
+            || self.written.contains(node.as_str())
             || has_slices && (!self.is_loaded || self.members.is_stored(node.as_str()))
     }
 

@@ -273,3 +273,15 @@ fn report_is_new_only_with_higher_numbers_than_the_status_has() {
         assert_eq!(rows.on_counters(&report_of("edge0", 1, inference)), expected, "{inference}");
     }
 }
+
+#[test]
+fn node_may_count_once_the_status_that_lists_it_is_written() {
+    let service = crate::joint_inference_service::fixtures::assistant();
+    let node: NodeName = "new".parse().unwrap();
+    let mut rows = Rows::default();
+    assert!(!rows.may_count(&service, &node), "the cached version does not list it");
+    rows.on_status_written(&["new".to_owned()]);
+    assert!(rows.may_count(&service, &node), "the cache has the next version later");
+    rows.on_status_written(&[]);
+    assert!(!rows.may_count(&service, &node));
+}

@@ -86,7 +86,13 @@ impl Controller for JointInferenceService {
 
     fn on_status_stored(&self, observed: &ServiceObservation, context: &Context) {
         let uid = self.metadata.uid.as_deref().unwrap_or_default();
-        context.fleet().rows(uid).acknowledge(observed.counted.clock);
+        let counted = &observed.counted;
+        {
+            let mut fleet = context.fleet();
+            let rows = fleet.rows(uid);
+            rows.acknowledge(counted.clock);
+            rows.on_status_written(&counted.nodes);
+        }
         use_grants(self, observed.rollout.as_ref(), context);
     }
 
