@@ -15,7 +15,7 @@ use tempfile::TempDir;
 const USER: &str = "system:serviceaccount:neptune-system:neptune-cloud";
 
 /// Rights that are granted and not used here.
-const NOT_SEEN: [&str; 21] = [
+const NOT_SEEN: [&str; 24] = [
     // A repeated Event is patched; every Event here is new.
     "events.k8s.io events patch",
     // No agent is here, and no keys of an earlier version. cloud/tests/nodes.rs tests both.
@@ -44,6 +44,10 @@ const NOT_SEEN: [&str; 21] = [
     " endpoints get",
     " endpoints create",
     " endpoints patch",
+    // Only of rollouts; `undo` of cloud/tests/rollout.rs uses them.
+    "apps controllerrevisions create",
+    "apps controllerrevisions delete",
+    "apps controllerrevisions list",
 ];
 
 /// The roles that are bound to the controller, with that of a namespace with trainings.
