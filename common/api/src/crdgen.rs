@@ -35,9 +35,8 @@ pub fn stream() -> String {
 }
 
 fn yaml(crd: &CustomResourceDefinition) -> String {
-    let mut text = serde_saphyr::to_string(crd).expect("a CRD consists of maps, lists and scalars");
-    if !text.ends_with('\n') {
-        text.push('\n');
-    }
-    text
+    let text = serde_saphyr::to_string(crd).expect("a CRD consists of maps, lists and scalars");
+    // API servers drop the default.
+    let lines = text.lines().filter(|line| line.trim() != "nullable: false");
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
