@@ -233,24 +233,32 @@ where
     });
 }
 
+/// Waits until what a task observes fulfils a condition.
+pub async fn until<T>(
+    observed: &Arc<(Mutex<T>, Notify)>,
+    limit: Duration,
+    condition: impl Fn(&T) -> bool,
+) {
+    let waiting = async {
+        while !condition(&observed.0.lock().unwrap()) {
+            observed.1.notified().await;
+        }
+    };
+    timeout(limit, waiting).await.expect("the controller within the limit");
+}
+
 /// Waits until that many observations match, and returns all.
 async fn all<T: Clone>(
     observations: &Observations<T>,
     count: u32,
     matches: impl Fn(&T) -> bool,
 ) -> HashMap<String, T> {
-    let waiting = async {
-        loop {
-            let observed = observations.0.lock().unwrap().clone();
-            if observed.values().filter(|observed| matches(observed)).count() >= count as usize {
-                return observed;
-            }
-            observations.1.notified().await;
-        }
+    let limit = Duration::from_secs(900);
+    let is_complete = |observed: &HashMap<String, T>| {
+        observed.values().filter(|observed| matches(observed)).count() >= count as usize
     };
-    timeout(Duration::from_secs(900), waiting)
-        .await
-        .expect("all observations within a quarter of an hour")
+    until(observations, limit, is_complete).await;
+    observations.0.lock().unwrap().clone()
 }
 
 pub async fn create<K>(client: &Client, object: Value)

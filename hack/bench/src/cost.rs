@@ -26,16 +26,17 @@ use neptune_wire::{KeyPin, NodeReport, Topic};
 use serde_json::json;
 use tokio::{
     task::JoinHandle,
-    time::{interval, sleep, timeout},
+    time::{interval, sleep},
 };
 
 use self::{
-    objects::{create_edge_nodes, create_nodes, create_others, object},
+    objects::{create_edge_nodes, create_nodes, create_others, object, site},
     seen::{Seen, Shared, follow_messages, follow_statuses},
 };
 use crate::{
     controller::{
         NAMESPACE, RATE, birth, connect, content, create, name, publish, report, service, start,
+        until,
     },
     figures::{Spread, cpu, median, mib, pss},
 };
@@ -122,7 +123,7 @@ impl Fleet {
             let spec = json!({"modelUrl": "/models/m.bin"});
             create::<Model>(&client, object("edgeai.io", "Model", name, &spec)).await;
         }
-        create_nodes(&client, count).await;
+        create_nodes(&client, count, site).await;
         if !sizes.is_new {
             let births = (0..count).map(|at| (name(at), keyed_birth(at, 1)));
             create_edge_nodes(&client, births.collect()).await;
@@ -352,12 +353,7 @@ impl Fleet {
     }
 
     async fn until(&self, condition: impl Fn(&Seen) -> bool) {
-        let waiting = async {
-            while !condition(&self.seen.0.lock().unwrap()) {
-                self.seen.1.notified().await;
-            }
-        };
-        timeout(TIMEOUT, waiting).await.expect("the controller within a quarter of an hour");
+        until(&self.seen, TIMEOUT, condition).await;
     }
 }
 

@@ -7,11 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::{StreamExt as _, stream};
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
     runtime::{WatchStreamExt as _, watcher},
 };
 use neptune_api::{JointInferenceService, Model};
@@ -21,17 +21,14 @@ use neptune_link::{Link, LinkEvent, LinkEvents};
 use neptune_wire::{Insert, NodeName, ObjectKey, Topic, TopicPrefix, decode};
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::{
-    sync::Notify,
-    time::{interval, timeout},
-};
+use tokio::{sync::Notify, time::interval};
 
 use crate::{
     controller::{
         NAMESPACE, RATE, birth, connect, content, create, follow, name, node, publish, report,
-        start, until_idle,
+        start, until, until_idle,
     },
-    cost::objects::object,
+    cost::objects::{create_nodes, object},
     figures::{Spread, cpu, mib},
 };
 
@@ -105,7 +102,8 @@ impl Fleet {
             let spec = json!({"modelUrl": "/models/m.bin"});
             create::<Model>(&client, object("edgeai.io", "Model", name, &spec)).await;
         }
-        create_nodes(&client, count).await;
+        let labels = |_| json!({"neptune.io/runtime": "agent", LABEL: "all"});
+        create_nodes(&client, count, labels).await;
         let (link, events) = connect(&broker).await;
         (0..count).for_each(|at| publish(&link, &Topic::Node(name(at)), &birth()));
         let seen = Shared::default();
@@ -254,28 +252,8 @@ impl Fleet {
     }
 
     async fn until(&self, condition: impl Fn(&Seen) -> bool) {
-        let waiting = async {
-            while !condition(&self.seen.0.lock().unwrap()) {
-                self.seen.1.notified().await;
-            }
-        };
-        timeout(TIMEOUT, waiting).await.expect("the controller within five minutes");
+        until(&self.seen, TIMEOUT, condition).await;
     }
-}
-
-/// Creates the nodes, with the label of the service.
-async fn create_nodes(client: &Client, count: u32) {
-    let nodes: Api<Node> = Api::all(client.clone());
-    let made = stream::iter(0..count).for_each_concurrent(16, |at| {
-        let labels = json!({"neptune.io/runtime": "agent", LABEL: "all"});
-        let object = json!({"metadata": {"name": node(at), "labels": labels}});
-        let nodes = &nodes;
-        async move {
-            let object = serde_json::from_value(object).unwrap();
-            nodes.create(&PostParams::default(), &object).await.unwrap();
-        }
-    });
-    made.await;
 }
 
 /// The service, whose cloud worker an agent runs.

@@ -22,12 +22,16 @@ const SITE: u32 = 20;
 /// Datasets that the `TrainingModels` use.
 const DATASETS: u32 = 100;
 
-/// Creates the `Node` objects of the fleet, with the labels of agents and sites.
-pub async fn create_nodes(client: &Client, count: u32) {
+/// The labels of the nodes of agents, by their sites.
+pub fn site(at: u32) -> Value {
+    json!({"neptune.io/runtime": "agent", "site": format!("s{}", at / SITE)})
+}
+
+/// Creates the `Node` objects of the fleet with these labels.
+pub async fn create_nodes(client: &Client, count: u32, labels: impl Fn(u32) -> Value) {
     let nodes: Api<Node> = Api::all(client.clone());
     let made = stream::iter(0..count).for_each_concurrent(16, |at| {
-        let labels = json!({"neptune.io/runtime": "agent", "site": format!("s{}", at / SITE)});
-        let object = json!({"metadata": {"name": node(at), "labels": labels}});
+        let object = json!({"metadata": {"name": node(at), "labels": labels(at)}});
         let nodes = &nodes;
         async move {
             let object = serde_json::from_value(object).unwrap();
