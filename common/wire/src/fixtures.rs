@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Display};
 
 use crate::{
-    ContentHash, KeyPin,
+    AgentInstance, ContentHash, KeyPin, Revision, Sync,
     aggregator::{
         AggregationRule, OnTooFewWorkers, RunPhase, RunRequest, RunSettings, RunStatus, RunWorker,
     },
@@ -12,6 +12,20 @@ use crate::{
 /// Returns a valid pin that consists of one hexadecimal digit.
 pub fn pin(digit: impl Display) -> KeyPin {
     KeyPin(format!("sha256:{}", digit.to_string().repeat(64)))
+}
+
+/// Returns a sync of the first start of an agent that has this revision and no objects.
+pub fn sync(revision: u64) -> Sync {
+    Sync {
+        instance: AgentInstance("i".to_owned()),
+        epoch: 1,
+        index_revision: Revision(revision),
+        highest: Revision(revision),
+        complete: true,
+        request_index: false,
+        objects: BTreeMap::new(),
+        departed: BTreeMap::new(),
+    }
 }
 
 /// Returns the status of a run in this phase, in which nothing has happened yet.

@@ -162,17 +162,15 @@ impl<'a> RolloutObserver<'a> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::collections::BTreeMap;
-
     use k8s_openapi::jiff::SignedDuration;
     use neptune_api::{Rollout, RolloutState};
-    use neptune_wire::{AgentInstance, ContentHash, NodeReport, Revision, Sync};
+    use neptune_wire::{ContentHash, NodeReport, fixtures::sync};
     use serde_json::json;
 
     use super::*;
     use crate::rollout::{
         node::GrantCause,
-        planned::{ExpectedObject, PlannedRollout},
+        planned::{ExpectedContent, ExpectedObject, PlannedRollout},
     };
 
     const TASK: &str = "default/jointinferenceservices/s";
@@ -205,20 +203,6 @@ mod tests {
         fleet.on_status_report(node, &key.parse().unwrap(), report, true, at(0));
     }
 
-    fn sync(fleet: &mut FleetState, node: &NodeName) {
-        let sync = Sync {
-            instance: AgentInstance("i".into()),
-            epoch: 1,
-            index_revision: Revision(1),
-            highest: Revision(1),
-            complete: true,
-            request_index: false,
-            objects: BTreeMap::new(),
-            departed: BTreeMap::new(),
-        };
-        fleet.on_inventory(node, &sync);
-    }
-
     /// The memory of a plan in which each node should have this version of the task and the model.
     fn planned(nodes: &[NodeName], version: u32) -> RolloutMemory {
         let object = |key: &str| ExpectedObject {
@@ -226,8 +210,7 @@ mod tests {
             uid: "u".to_owned(),
             hash: hash(version),
         };
-        let content: crate::rollout::planned::ExpectedContent =
-            [object(TASK), object(MODEL)].into();
+        let content: ExpectedContent = [object(TASK), object(MODEL)].into();
         let expected = nodes.iter().map(|node| (node.clone(), content.clone())).collect();
         let mut memory = RolloutMemory::default();
         memory.planned(PlannedRollout { revision: "r".to_owned(), expected });
@@ -304,8 +287,8 @@ mod tests {
         for node in &nodes {
             online(&mut fleet, node);
         }
-        sync(&mut fleet, &nodes[1]);
-        sync(&mut fleet, &nodes[2]);
+        fleet.on_inventory(&nodes[1], &sync(1));
+        fleet.on_inventory(&nodes[2], &sync(1));
         report(&mut fleet, &nodes[2], TASK, 1);
         let mut memory = planned(&nodes, 2);
         let seen = observed(&fleet, &nodes, &mut memory);

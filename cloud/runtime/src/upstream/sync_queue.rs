@@ -56,21 +56,12 @@ impl SyncQueue {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
-    use neptune_wire::{AgentInstance, Revision};
+    use neptune_wire::fixtures;
 
     use super::*;
 
     fn sync(epoch: u64) -> QueuedSync {
-        let sync = Sync {
-            instance: AgentInstance("i".to_owned()),
-            epoch,
-            index_revision: Revision(1),
-            highest: Revision(1),
-            complete: true,
-            request_index: false,
-            objects: BTreeMap::new(),
-            departed: BTreeMap::new(),
-        };
+        let sync = Sync { epoch, ..fixtures::sync(1) };
         (sync, SyncNotices::default())
     }
 

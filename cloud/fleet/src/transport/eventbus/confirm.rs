@@ -81,21 +81,12 @@ impl Unconfirmed {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::disallowed_methods)]
-    use neptune_wire::AgentInstance;
+    use neptune_wire::fixtures;
 
     use super::*;
 
     fn sync(index: u64, complete: bool) -> Sync {
-        Sync {
-            instance: AgentInstance("i".to_owned()),
-            epoch: 1,
-            index_revision: Revision(index),
-            highest: Revision(index),
-            complete,
-            request_index: false,
-            objects: [].into(),
-            departed: [].into(),
-        }
+        Sync { complete, ..fixtures::sync(index) }
     }
 
     /// The seconds from acceptance until the index is due, if the router accepts each repetition at

@@ -1,7 +1,7 @@
 //! Tests of the schedule.
 #![allow(clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
-use neptune_wire::{AgentInstance, Revision};
+use neptune_wire::{Revision, fixtures::sync};
 
 use super::{node::MAX_POSTS, *};
 
@@ -69,17 +69,7 @@ impl Harness {
     }
 
     fn on_sync(&mut self, node: &str, index: u64) {
-        let sync = Sync {
-            instance: AgentInstance("i".to_owned()),
-            epoch: 1,
-            index_revision: Revision(index),
-            highest: Revision(index),
-            complete: true,
-            request_index: false,
-            objects: [].into(),
-            departed: [].into(),
-        };
-        self.schedule.on_sync(&node.parse().unwrap(), &sync, self.now);
+        self.schedule.on_sync(&node.parse().unwrap(), &sync(index), self.now);
     }
 
     /// Advances the clock to the next due time. Returns the milliseconds since the start.
