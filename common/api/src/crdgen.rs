@@ -1,6 +1,8 @@
 //! Generates the CustomResourceDefinitions as YAML, with the file names that they have in `crds/`.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+};
 use kube::CustomResourceExt as _;
 
 use crate::{
@@ -9,7 +11,7 @@ use crate::{
 
 /// Returns every CRD, in the order of the file names.
 pub fn crds() -> [CustomResourceDefinition; 7] {
-    [
+    let crds = [
         Dataset::crd(),
         EdgeNode::crd(),
         InferenceModel::crd(),
@@ -17,7 +19,26 @@ pub fn crds() -> [CustomResourceDefinition; 7] {
         Model::crd(),
         NodeReportSlice::crd(),
         TrainingModel::crd(),
-    ]
+    ];
+    crds.map(|mut crd| {
+        for version in &mut crd.spec.versions {
+            let schema = version.schema.as_mut();
+            drop_default(schema.and_then(|schema| schema.open_api_v3_schema.as_mut()));
+        }
+        crd
+    })
+}
+
+/// Leaves out `nullable: false`, as API servers do.
+fn drop_default(schema: Option<&mut JSONSchemaProps>) {
+    let Some(schema) = schema else { return };
+    schema.nullable = schema.nullable.filter(|nullable| *nullable);
+    for property in schema.properties.iter_mut().flat_map(|properties| properties.values_mut()) {
+        drop_default(Some(property));
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        drop_default(Some(&mut **items));
+    }
 }
 
 /// Returns the file name (`<plural>.<group>.yaml`) and the content of every CRD.
@@ -35,8 +56,9 @@ pub fn stream() -> String {
 }
 
 fn yaml(crd: &CustomResourceDefinition) -> String {
-    let text = serde_saphyr::to_string(crd).expect("a CRD consists of maps, lists and scalars");
-    // API servers drop the default.
-    let lines = text.lines().filter(|line| line.trim() != "nullable: false");
-    lines.flat_map(|line| [line, "\n"]).collect()
+    let mut text = serde_saphyr::to_string(crd).expect("a CRD consists of maps, lists and scalars");
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
 }
