@@ -5,6 +5,12 @@ use std::cmp::Reverse;
 /// Nodes that a status lists.
 pub const MAX_LISTED: usize = 32;
 
+/// The maximum length of the message of a node, in characters.
+pub const MAX_MESSAGE_CHARS: usize = 256;
+
+/// The same, if the object is on more nodes than the status lists.
+pub const MAX_SHORT_MESSAGE_CHARS: usize = 96;
+
 /// How much a node needs attention, the most first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Concern {

@@ -12,15 +12,11 @@ use super::{
 };
 use crate::{
     availability::{problems, tolerated},
-    exceptions::{Concern, MAX_LISTED, listed},
+    exceptions::{Concern, MAX_LISTED, MAX_MESSAGE_CHARS, MAX_SHORT_MESSAGE_CHARS, listed},
     finding::Finding,
     fleet::observed::Observed,
     reason::Reason,
 };
-
-/// Maximum length of a message in a row, in characters, and of one of more nodes than the status lists.
-const MAX_MESSAGE_CHARS: usize = 256;
-const MAX_MESSAGE_CHARS_OF_MANY: usize = 96;
 
 /// What is observed of a model's servers.
 #[derive(Debug, Clone)]
@@ -121,7 +117,7 @@ pub fn to_list(rows: Vec<NodeServer>, previous: &[NodeServer]) -> ListedServers 
     let was_listed = |node: &str| before.contains(node);
     let chosen = listed(&rows, |row| (concern(row), row.node.as_str()), was_listed);
     let short = |row: &NodeServer| NodeServer {
-        message: row.message.chars().take(MAX_MESSAGE_CHARS_OF_MANY).collect(),
+        message: row.message.chars().take(MAX_SHORT_MESSAGE_CHARS).collect(),
         ..row.clone()
     };
     ListedServers { servers: chosen.into_iter().map(short).collect(), counts }

@@ -6,7 +6,6 @@ use std::{
     sync::Arc,
 };
 
-use kube_core::Resource as _;
 use neptune_api::{JointInferenceService, JointInferenceServiceSpec, Model};
 use neptune_wire::{EncodedContent, NodeName, ObjectContent, ObjectKey, Resource, Worker};
 use serde_json::Value;
@@ -15,6 +14,7 @@ use crate::{
     dataset,
     fleet::NodeContents,
     joint_inference_service::{resolved::ValidService, worker::task::object_name},
+    kubernetes::identity::content,
     model,
 };
 
@@ -108,18 +108,10 @@ impl<'a> ContentsOfNodes<'a> {
                 contents.insert(key, content);
             }
         }
+        let workers = workers.into_iter().map(|(worker, _)| worker).collect();
         let task = ObjectContent {
-            api_version: JointInferenceService::api_version(&()).into_owned(),
-            kind: JointInferenceService::kind(&()).into_owned(),
-            metadata: valid.metadata.clone(),
-            spec: self.spec.clone(),
-            model: None,
-            dataset: None,
-            workers: workers.into_iter().map(|(worker, _)| worker).collect(),
-            serving: None,
-            training: None,
-            aggregator: None,
-            peers: None,
+            workers,
+            ..content::<JointInferenceService>(valid.metadata.clone(), &self.spec)
         };
         contents.insert(valid.key.clone(), EncodedContent::new(&task));
         contents

@@ -97,7 +97,8 @@ pub async fn flush_slices(context: &Context) {
             // The stop may have interrupted a write that the API server has.
             for _ in 0..FLUSH_ATTEMPTS {
                 let write = context.fleet().known_rows(&uid)?.next_write(index)?;
-                match write_slice(&service, &write, context).await {
+                let object = slice_object(&service, &write);
+                match write_slice((&uid, object), &write, context).await {
                     Ok(true) => break,
                     Ok(false) => {}
                     Err(error) => {
@@ -166,12 +167,13 @@ async fn write_due(due: Due, context: &Context) -> Schedule {
         return schedule;
     };
     let class = if is_urgent { WriteClass::State } else { WriteClass::Counters };
-    let bytes = serde_json::to_vec(&slice_object(&service, &write)).map_or(0, |json| json.len());
+    let object = slice_object(&service, &write);
+    let bytes = serde_json::to_vec(&object).map_or(0, |json| json.len());
     if let Err(pause) = context.take_slice_write(&mut schedule.pace, bytes, class) {
         schedule.earliest = Instant::now() + pause;
         return schedule;
     }
-    let written = write_slice(&service, &write, context).await;
+    let written = write_slice((&uid, object), &write, context).await;
     let now = Instant::now();
     match written {
         Ok(true) => {
@@ -191,17 +193,15 @@ async fn write_due(due: Due, context: &Context) -> Schedule {
     schedule
 }
 
-/// Writes a slice. Returns whether it is stored; otherwise another writer changed or a person deleted
-/// it.
+/// Writes a slice of the service with this uid. Returns whether it is stored; otherwise another writer
+/// changed or a person deleted it.
 async fn write_slice(
-    service: &JointInferenceService,
+    (uid, object): (&str, NodeReportSlice),
     write: &SliceWrite,
     context: &Context,
 ) -> Result<bool, Error> {
-    let object = slice_object(service, write);
     let namespace = object.metadata.namespace.clone().unwrap_or_default();
     let name = object.metadata.name.clone().unwrap_or_default();
-    let uid = service.metadata.uid.as_deref().unwrap_or_default();
     let api: Api<NodeReportSlice> = Api::namespaced(context.client().clone(), &namespace);
     let params =
         PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };

@@ -155,7 +155,7 @@ impl Members {
         });
     }
 
-    /// Sets the state of the object on a node. Returns whether it is another one.
+    /// Sets the state of the object on a node, if a slice has the node.
     pub(super) fn set_state(
         &mut self,
         node: &str,

@@ -1,6 +1,6 @@
 //! The name and the metadata of the slices of a service. Pure.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_core::Resource as _;
 use neptune_api::{JointInferenceService, NodeReportSlice};
 
@@ -44,14 +44,7 @@ pub fn slice_object(service: &JointInferenceService, write: &SliceWrite) -> Node
             ]
             .into(),
         ),
-        owner_references: Some(vec![OwnerReference {
-            api_version: JointInferenceService::api_version(&()).into_owned(),
-            kind: JointInferenceService::kind(&()).into_owned(),
-            name,
-            uid,
-            controller: Some(true),
-            block_owner_deletion: None,
-        }]),
+        owner_references: service.controller_owner_ref(&()).map(|owner| vec![owner]),
         ..ObjectMeta::default()
     };
     object

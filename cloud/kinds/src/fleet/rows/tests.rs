@@ -276,7 +276,7 @@ fn report_is_new_only_with_higher_numbers_than_the_status_has() {
 
 #[test]
 fn node_may_count_once_the_status_that_lists_it_is_written() {
-    let service = crate::joint_inference_service::fixtures::assistant();
+    let service = service();
     let node: NodeName = "new".parse().unwrap();
     let mut rows = Rows::default();
     assert!(!rows.may_count(&service, &node), "the cached version does not list it");

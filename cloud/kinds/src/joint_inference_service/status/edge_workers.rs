@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use neptune_api::{EdgeWorkerStatus, JointInferenceServiceStatus, RejectedReports};
 
 use crate::{
-    exceptions::{Concern, MAX_LISTED, listed},
+    exceptions::{Concern, MAX_LISTED, MAX_MESSAGE_CHARS, MAX_SHORT_MESSAGE_CHARS, listed},
     finding::Finding,
     joint_inference_service::status::{
         gateway::gateway_of_node,
@@ -14,12 +14,6 @@ use crate::{
     },
     steps::StatusInputs,
 };
-
-/// Maximum length of a message in a row, in characters.
-const MAX_MESSAGE_CHARS: usize = 256;
-
-/// The same, if the rows of the service are in slices.
-const MAX_SHORT_MESSAGE_CHARS: usize = 96;
 
 /// Entries of `rejected`, if the rows of the service are in slices.
 const MAX_REJECTED: usize = 4;
