@@ -6,7 +6,8 @@ use std::fmt;
 use jiff::{ToSpan as _, civil::Date};
 use quick_xml::{
     Reader, XmlVersion,
-    events::{BytesStart, Event},
+    escape::unescape,
+    events::{BytesStart, BytesText, Event},
 };
 
 /// Maximum number of listed tests.
@@ -24,6 +25,15 @@ pub struct KnownFlaky {
     pub cause: String,
 }
 
+/// A test that passed only when it was repeated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlakyTest {
+    /// The binary and the name, as cargo-nextest prints them.
+    pub test: String,
+    /// Why the first run failed: the message of a panic, or that it took too long.
+    pub failure: String,
+}
+
 /// Why a list or a run is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FlakyProblem {
@@ -31,8 +41,8 @@ pub enum FlakyProblem {
     Malformed(String),
     TooMany(usize),
     TooOld(KnownFlaky),
-    /// A test that is not listed passed only when it was repeated.
-    Unknown(String),
+    /// A test that is not listed.
+    Unknown(FlakyTest),
 }
 
 impl fmt::Display for FlakyProblem {
@@ -51,9 +61,10 @@ impl fmt::Display for FlakyProblem {
                 "{} is listed since {}, longer than {MAX_DAYS} days: repair it ({})",
                 known.test, known.since, known.cause
             ),
-            Self::Unknown(test) => write!(
+            Self::Unknown(FlakyTest { test, failure }) => write!(
                 f,
-                "{test} passed only when it was repeated: repair it, or list it with its cause"
+                "{test} passed only when it was repeated: repair it, or list it with its cause. Its \
+                 first run failed with:\n{failure}"
             ),
         }
     }
@@ -88,47 +99,55 @@ fn parse_line(line: &str) -> Option<KnownFlaky> {
 
 /// What keeps a run from being accepted on this day, in which these tests passed only when they
 /// were repeated.
-pub fn problems(known: &[KnownFlaky], today: Date, flaky: &[String]) -> Vec<FlakyProblem> {
+pub fn problems(known: &[KnownFlaky], today: Date, flaky: &[FlakyTest]) -> Vec<FlakyProblem> {
     let oldest = today.saturating_sub(MAX_DAYS.days());
     let too_old = known.iter().filter(|known| known.since < oldest).cloned();
     let unknown =
-        flaky.iter().filter(|test| !known.iter().any(|known| known.test == **test)).cloned();
+        flaky.iter().filter(|test| !known.iter().any(|known| known.test == test.test)).cloned();
     too_old.map(FlakyProblem::TooOld).chain(unknown.map(FlakyProblem::Unknown)).collect()
 }
 
-/// The tests of a `JUnit` file that passed only when they were repeated, as cargo-nextest prints
-/// them.
-pub fn flaky_tests(junit: &str) -> Result<Vec<String>, quick_xml::Error> {
+/// The tests of a `JUnit` file of cargo-nextest that passed only when they were repeated.
+pub fn flaky_tests(junit: &str) -> Result<Vec<FlakyTest>, quick_xml::Error> {
     let mut reader = Reader::from_str(junit);
-    let (mut test, mut flaky) = (String::new(), Vec::new());
+    let (mut test, mut flaky) = (String::new(), Vec::<FlakyTest>::new());
     loop {
-        match reader.read_event()? {
-            Event::Start(element) | Event::Empty(element) => match element.name().as_ref() {
-                "testcase" => test = test_name(&element)?,
-                // One for each repetition.
-                "flakyFailure" | "flakyError" if flaky.last() != Some(&test) => {
-                    flaky.push(test.clone());
-                }
-                _ => {}
-            },
+        let (element, content) = match reader.read_event()? {
+            Event::Start(element) if is_flaky(&element) => {
+                let content = reader.read_text(element.name())?;
+                (element, content)
+            }
+            Event::Start(element) | Event::Empty(element) => (element, BytesText::new("")),
             Event::Eof => return Ok(flaky),
-            _ => {}
+            _ => continue,
+        };
+        if element.name().as_ref() == "testcase" {
+            test =
+                format!("{} {}", attribute(&element, "classname")?, attribute(&element, "name")?);
+        } else if is_flaky(&element) && flaky.last().is_none_or(|last| last.test != test) {
+            // What the test printed follows its message as elements.
+            let message = content.split('<').next().unwrap_or_default();
+            let message = unescape(message).map_err(quick_xml::Error::Escape)?;
+            let failure = match message.trim() {
+                // A test that exceeded its limit of time has no message.
+                "" => attribute(&element, "type")?,
+                message => message.to_owned(),
+            };
+            flaky.push(FlakyTest { test: test.clone(), failure });
         }
     }
 }
 
-fn test_name(element: &BytesStart) -> Result<String, quick_xml::Error> {
-    let (mut binary, mut name) = (String::new(), String::new());
-    for attribute in element.attributes() {
-        let attribute = attribute?;
-        let value = || attribute.normalized_value(XmlVersion::Implicit1_0);
-        match attribute.key.as_ref() {
-            "classname" => binary = value()?.into_owned(),
-            "name" => name = value()?.into_owned(),
-            _ => {}
-        }
-    }
-    Ok(format!("{binary} {name}"))
+/// Whether an element is a failed run of a test that passed later: one for each repetition.
+fn is_flaky(element: &BytesStart) -> bool {
+    matches!(element.name().as_ref(), "flakyFailure" | "flakyError")
+}
+
+/// The value of an attribute; empty without it.
+fn attribute(element: &BytesStart, name: &str) -> Result<String, quick_xml::Error> {
+    let attribute = element.try_get_attribute(name)?;
+    let value = attribute.map(|it| it.normalized_value(XmlVersion::Implicit1_0)).transpose()?;
+    Ok(value.unwrap_or_default().into_owned())
 }
 
 #[cfg(test)]
@@ -142,7 +161,8 @@ mod tests {
         <testcase name="power::passes" classname="neptune-e2e::e2e" time="0.002">
         </testcase>
         <testcase name="power::third_time" classname="neptune-e2e::e2e" time="0.002">
-            <flakyFailure time="0.002" message="thread &apos;x&apos; panicked" type="test failure">no
+            <flakyFailure time="0.002" message="thread &apos;x&apos; panicked" type="test failure">thread &apos;x&apos; panicked:
+no answer
 <system-out>flakyFailure</system-out></flakyFailure>
             <flakyFailure time="0.002" message="again" type="test failure"/>
         </testcase>
@@ -151,7 +171,7 @@ mod tests {
             <rerunFailure message="thread panicked" type="test failure">text</rerunFailure>
         </testcase>
         <testcase name="last" classname="neptune-edge::agent" time="0.002">
-            <flakyFailure time="0.002" message="no" type="test failure"/>
+            <flakyFailure type="test timeout"/>
         </testcase>
     </testsuite>
 </testsuites>"#;
@@ -160,9 +180,16 @@ mod tests {
         text.parse().unwrap()
     }
 
+    fn flaky_test(test: &str, failure: &str) -> FlakyTest {
+        FlakyTest { test: test.to_owned(), failure: failure.to_owned() }
+    }
+
     #[test]
     fn only_tests_that_passed_when_repeated_are_flaky() {
-        let flaky = ["neptune-e2e::e2e power::third_time", "neptune-edge::agent last"];
+        let flaky = [
+            flaky_test("neptune-e2e::e2e power::third_time", "thread 'x' panicked:\nno answer"),
+            flaky_test("neptune-edge::agent last", "test timeout"),
+        ];
         assert_eq!(flaky_tests(JUNIT).unwrap(), flaky);
         assert!(flaky_tests("<testsuites/>").unwrap().is_empty());
         assert!(flaky_tests("<testsuites><testcase></wrong>").is_err());
@@ -175,7 +202,7 @@ mod tests {
         assert_eq!(known[0].cause, "a | slow disk");
         let flaky = flaky_tests(JUNIT).unwrap();
         let reported = problems(&known, day("2026-03-31"), &flaky);
-        assert_eq!(reported, [FlakyProblem::Unknown("neptune-edge::agent last".to_owned())]);
+        assert_eq!(reported, [FlakyProblem::Unknown(flaky[1].clone())]);
         assert_eq!(problems(&known, day("2026-03-31"), &flaky[..1]), []);
         // Also if it passed.
         let reported = problems(&known, day("2026-04-01"), &[]);
