@@ -6,7 +6,8 @@
 #
 # TAG: default neptune/python:dev, neptune/numpy:dev or neptune/kserve-transformer:dev. KServe comes from PyPI (pinned in
 # hack/clients/requirements/kserve.txt). The others are built from python:slim if a registry and PyPI are reachable,
-# otherwise from this machine's own Debian sources (with mmdebstrap; as root or any user). Does nothing if the image was
+# otherwise from this machine's own Debian sources (with mmdebstrap; as root or any user). The images have the bytecode of
+# their packages: without it each container compiles what it imports, a second for NumPy. Does nothing if the image was
 # already built by this script.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -66,7 +67,7 @@ from_registry() {
     step "installing $pip"
     docker build --tag "$tag" --label "neptune.recipe=$recipe" - <<EOF
 FROM $base
-RUN pip install --no-cache-dir --no-compile $pip
+RUN pip install --no-cache-dir $pip
 EOF
 }
 
@@ -91,7 +92,7 @@ from_debian() {
         --dpkgopt='path-exclude=/usr/share/lintian/*' \
         "${hooks[@]}" \
         --customize-hook='rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/* "$1"/var/log/* "$1"/usr/share/doc "$1"/usr/share/zoneinfo' \
-        --customize-hook='find "$1"/usr/lib/python3* -depth -name __pycache__ -exec rm -rf {} +' \
+        --customize-hook='chroot "$1" python3 -m compileall -q -j0 /usr/lib/python3*' \
         --customize-hook='rm -rf "$1"/usr/lib/*/gconv "$1"/usr/lib/*/perl* "$1"/usr/lib/*/libperl* "$1"/usr/share/perl*' \
         "$suite" "$scratch/image.tar" "$scratch/sources.list"
     step "importing $tag"
