@@ -1,4 +1,4 @@
-//! Closes a round: decides which updates count, and with what weight. Pure.
+//! Closes a round: decides which updates count, and with what weight.
 
 use serde::{Deserialize, Serialize};
 

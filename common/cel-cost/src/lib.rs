@@ -1,4 +1,4 @@
-//! Finds validation rules whose cost an API server cannot bound. Pure.
+//! Finds validation rules whose cost an API server cannot bound.
 //!
 //! An API server estimates the cost of each rule and `messageExpression` when a CRD is created, with
 //! the largest values that the schema allows, and refuses a CRD with an expensive one. Whether the

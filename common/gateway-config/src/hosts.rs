@@ -1,5 +1,5 @@
 //! Under which hosts clients may address the gateway. A browser sends the name in its address bar,
-//! so a page whose name was rebound to this machine is known by it. Pure.
+//! so a page whose name was rebound to this machine is known by it.
 
 use std::net::IpAddr;
 

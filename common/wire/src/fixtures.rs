@@ -1,4 +1,4 @@
-//! Example values for the tests of the crates that use this one. Pure.
+//! Example values for the tests of the crates that use this one.
 
 use std::{collections::BTreeMap, fmt::Display};
 

@@ -1,4 +1,4 @@
-//! Decides the container of an aggregator: program, mounts, limits and labels. Pure.
+//! Decides the container of an aggregator: program, mounts, limits and labels.
 
 use std::{collections::HashMap, path::PathBuf};
 

@@ -1,4 +1,4 @@
-//! Notices that the workers' broker refuses many connections. Pure.
+//! Notices that the workers' broker refuses many connections.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Decides which pulled image to remove. Pure; `image_collector.rs` asks the engine and removes.
+//! Decides which pulled image to remove. `image_collector.rs` asks the engine and removes.
 //!
 //! | image | then |
 //! |---|---|

@@ -1,5 +1,5 @@
 //! Detects another agent that runs workers of this node on the same container engine, and decides
-//! how long to leave the containers to it. Pure.
+//! how long to leave the containers to it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

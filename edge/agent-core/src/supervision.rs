@@ -1,5 +1,5 @@
-//! Decides for the supervisor of containers which of them is adopted, how many may run, and what the
-//! engine's answers mean. Pure. Requests to the engine are in the supervisor of `edge/engine`.
+//! Decides for the supervisor of containers which of them is adopted, how many may run, and what
+//! the engine's answers mean. Requests to the engine are in the supervisor of `edge/engine`.
 
 use std::time::{Duration, Instant};
 

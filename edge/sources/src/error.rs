@@ -1,4 +1,4 @@
-//! Why an object names no usable artifact or dataset. Pure.
+//! Why an object names no usable artifact or dataset.
 
 /// Why a text is not the location of an artifact. The message has the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! The dataset formats, by the names that a Dataset resource uses for them. Pure.
+//! The dataset formats, by the names that a Dataset resource uses for them.
 
 use std::{fmt, path::Path, str::FromStr};
 

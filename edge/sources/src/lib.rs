@@ -1,6 +1,6 @@
 //! Models and datasets as an object names them: the location of an artifact, the format of a
 //! dataset and its options. The stores that read them and the pure code of the agent share these
-//! values. Pure.
+//! values.
 
 #![deny(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! The location of an artifact: a parsed [`ArtifactAddress`] with an absolute URL. Pure.
+//! The location of an artifact: a parsed [`ArtifactAddress`] with an absolute URL.
 //!
 //! Which addresses and paths are allowed is decided by the model store.
 

@@ -1,4 +1,4 @@
-//! The format options of a Dataset resource, and their validation before any data is read. Pure.
+//! The format options of a Dataset resource, and their validation before any data is read.
 
 use serde::{Deserialize, Serialize};
 

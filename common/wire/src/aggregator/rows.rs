@@ -1,4 +1,4 @@
-//! What each worker contributed to a closed round, and how many of these rows are kept. Pure.
+//! What each worker contributed to a closed round, and how many of these rows are kept.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Decides the source of a `Model` object's file, or why it is invalid. Pure.
+//! Decides the source of a `Model` object's file, or why it is invalid.
 
 use std::path::PathBuf;
 

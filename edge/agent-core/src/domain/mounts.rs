@@ -1,4 +1,4 @@
-//! Decides which paths of the node a container may mount. Pure.
+//! Decides which paths of the node a container may mount.
 
 use std::path::{Component, Path, PathBuf};
 

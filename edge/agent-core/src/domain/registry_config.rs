@@ -1,5 +1,5 @@
 //! The credentials for container registries, in the format of Docker's `config.json`, and which of
-//! them an image needs. Pure.
+//! them an image needs.
 
 use std::{collections::BTreeMap, fmt};
 

@@ -1,5 +1,5 @@
 //! When downloads from URLs may run, and how fast: the values of the agent's options, and which
-//! downloads do not wait for a window. Pure.
+//! downloads do not wait for a window.
 
 mod gate;
 mod rate;

@@ -1,4 +1,4 @@
-//! Decides what differs in the container of a gateway from that of another worker. Pure.
+//! Decides what differs in the container of a gateway from that of another worker.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The directories of a gateway, on the node and in its container. Pure.
+//! The directories of a gateway, on the node and in its container.
 
 use neptune_wire::ContentHash;
 

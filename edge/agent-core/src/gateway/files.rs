@@ -1,5 +1,5 @@
 //! Decides the files of a gateway: the content of its configuration file, and the secrets that it
-//! reads. Pure; the agent writes them.
+//! reads. The agent writes them.
 
 use std::path::PathBuf;
 

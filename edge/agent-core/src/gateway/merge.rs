@@ -1,5 +1,5 @@
 //! Merges the metrics of several gateways into one page of the OpenMetrics text format: a family
-//! appears once, and each sample has the labels of its gateway. Pure.
+//! appears once, and each sample has the labels of its gateway.
 
 #![allow(clippy::doc_markdown, reason = "OpenMetrics is a name")]
 

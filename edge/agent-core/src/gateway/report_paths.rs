@@ -1,5 +1,5 @@
-//! Replaces the paths of secrets in the reports of gateways: a gateway knows those in its container,
-//! and people need those on the node. Pure.
+//! Replaces the paths of secrets in the reports of gateways: a gateway knows those in its
+//! container, and people need those on the node.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
 //! Decides the container specs of one version of a model server, of its transformer and of the
-//! proxy in front of that. Pure.
+//! proxy in front of that.
 
 use std::{
     borrow::Cow,

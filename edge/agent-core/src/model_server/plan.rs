@@ -1,5 +1,5 @@
 //! Decides the steps that make the containers of a model server and of its transformer, and its
-//! directory of versions, match the current version of the rollout, which rollout/ decides. Pure.
+//! directory of versions, match the current version of the rollout, which rollout/ decides.
 //!
 //! | current version | container | directory of versions | then |
 //! |---|---|---|---|

@@ -1,5 +1,5 @@
-//! The plan of one turn: the steps to start now, and when to plan again. Pure. Workers are planned
-//! in `worker/plan.rs`, model servers in `model_server/plan.rs`. This file has the part that both
+//! The plan of one turn: the steps to start now, and when to plan again. Workers are planned in
+//! `worker/plan.rs`, model servers in `model_server/plan.rs`. This file has the part that both
 //! share, and the removal of containers that no desired object owns.
 //!
 //! Such a container is removed if this data directory created it, because the desired state is

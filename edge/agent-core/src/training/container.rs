@@ -1,4 +1,4 @@
-//! Decides the container of a training task: environment, mounts, limits, labels and name. Pure.
+//! Decides the container of a training task: environment, mounts, limits, labels and name.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,4 @@
-//! The paths of a training task below the data directory. Pure.
+//! The paths of a training task below the data directory.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Parses `result.json`, in which a training program reports its samples, loss and metrics. Pure.
+//! Parses `result.json`, in which a training program reports its samples, loss and metrics.
 
 use std::collections::BTreeMap;
 

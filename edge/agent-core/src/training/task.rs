@@ -1,4 +1,4 @@
-//! Decides the next state of a training task, and which activities to begin or to cancel. Pure.
+//! Decides the next state of a training task, and which activities to begin or to cancel.
 //!
 //! A task has at most one activity at a time. Its state is stored before the activity begins that
 //! follows from it, and each activity can be repeated: an agent that was killed continues with the

@@ -1,5 +1,5 @@
-//! Decides from a worker's exit whether it is finished, or is started again. Pure; the result is
-//! stored with the worker's counters, so that it outlives the container and the agent.
+//! Decides from a worker's exit whether it is finished, or is started again. The result is stored
+//! with the worker's counters, so that it outlives the container and the agent.
 
 use neptune_wire::{RestartPolicy, WorkerReason, WorkerState};
 

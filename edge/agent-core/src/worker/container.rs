@@ -1,5 +1,5 @@
 //! Decides a worker's container spec: image, environment, mounts, and the hash by which a running
-//! container is recognized as the wanted one. Pure; engine/create.rs builds the Docker request.
+//! container is recognized as the wanted one. The engine crate builds the Docker request.
 
 use std::{collections::BTreeMap, path::PathBuf};
 

@@ -1,4 +1,4 @@
-//! Adds up what the node's workers counted, over all their runs. Pure; the caller stores it.
+//! Adds up what the node's workers counted, over all their runs. The caller stores it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

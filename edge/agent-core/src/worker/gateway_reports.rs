@@ -1,5 +1,5 @@
-//! Keeps the last report of each gateway, for the time in which its container runs. Pure; the
-//! counters beside the report are kept by `counts.rs`.
+//! Keeps the last report of each gateway, for the time in which its container runs. The counters
+//! beside the report are kept by `counts.rs`.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! Decides whether a worker's model, dataset and files are on the node, and which problem to report
-//! if not. Pure.
+//! if not.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,5 @@
 //! Parses messages of workers on the local broker, and rejects invalid ones and those of unknown
-//! workers. Pure; `counts.rs` adds them up.
+//! workers. `counts.rs` adds them up.
 
 use std::{collections::BTreeMap, fmt};
 

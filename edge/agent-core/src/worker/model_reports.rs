@@ -1,5 +1,5 @@
 //! Decides which reports of a worker on models are kept: the newest one per model, with the file
-//! that it is about and the time of the first such report. Pure; `counts.rs` keeps them.
+//! that it is about and the time of the first such report. `counts.rs` keeps them.
 
 use jiff::{SignedDuration, Timestamp};
 use neptune_wire::{MAX_MODELS, ModelOutput, ObjectName, WorkerModel, redact};

@@ -1,4 +1,4 @@
-//! Decides the steps for workers and the health of each, from desired and observed state. Pure.
+//! Decides the steps for workers and the health of each, from desired and observed state.
 //!
 //! The first row that matches applies:
 //!

@@ -1,6 +1,6 @@
 //! Decides for a worker that reloads its model while it runs: the versions in its directory, the
 //! version to request, and the restart if it does not load it in time. Only downloaded models have
-//! versions; a model at a local path is mounted directly. Pure.
+//! versions; a model at a local path is mounted directly.
 //!
 //! | directory | container | loaded version | then |
 //! |---|---|---|---|

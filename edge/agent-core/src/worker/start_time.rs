@@ -1,4 +1,4 @@
-//! Normalizes the start times of workers, so that one instant is one text. Pure.
+//! Normalizes the start times of workers, so that one instant is one text.
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 

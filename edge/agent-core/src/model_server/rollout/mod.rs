@@ -1,5 +1,5 @@
-//! Decides which version of a model an object's server must run, and its report. Pure: the caller
-//! stores the new state before it acts on it.
+//! Decides which version of a model an object's server must run, and its report. The caller stores
+//! the new state before it acts on it.
 //!
 //! | target | current | facts | then |
 //! |---|---|---|---|

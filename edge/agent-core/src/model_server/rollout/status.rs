@@ -1,5 +1,5 @@
 //! Decides the report of a model server: which version answers, and the state of the switch to the
-//! target. Pure.
+//! target.
 
 use neptune_wire::{LoadFailure, ModelServerReport, TRANSFORMER_FAILED, Transition, WorkerReason};
 
