@@ -6,7 +6,7 @@ use std::{
     fs,
     io::Read as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
 use neptune_aggregate::weights::Format;
@@ -16,6 +16,7 @@ use neptune_wire::{
     TaskId,
     aggregator::{RunPhase, RunStatus, RunTask, SessionStatus, UpdateReport},
 };
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -69,8 +70,8 @@ impl Held {
     pub fn remove_unneeded(self) {
         let Self { aggregator, content } = &self;
         // No event makes it needed meanwhile, and no request that comes now finds it.
-        let _store = locked(&aggregator.store);
-        let held = locked(&aggregator.held);
+        let _store = aggregator.store.lock();
+        let held = aggregator.held.lock();
         let name = content.to_string();
         let is_needed = aggregator.run().is_some_and(|it| it.needs_content(&name));
         if is_needed || held.get(content).is_some_and(|count| *count > 1) {
@@ -84,7 +85,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let mut held = locked(&self.aggregator.held);
+        let mut held = self.aggregator.held.lock();
         if let Some(count) = held.get_mut(&self.content) {
             *count -= 1;
             if *count == 0 {
@@ -137,7 +138,7 @@ impl Aggregator {
     /// # Errors
     /// The event does not count, or cannot be stored; then nothing has changed.
     pub fn apply(&self, event: Event) -> Result<Arc<Run>, Error> {
-        self.apply_locked(&mut locked(&self.store), event)
+        self.apply_locked(&mut self.store.lock(), event)
     }
 
     /// Applies the result of background work, unless the run does not want that work any more.
@@ -145,7 +146,7 @@ impl Aggregator {
     /// # Errors
     /// The event cannot be stored.
     pub fn apply_result(&self, work: &Work, event: Event) -> Result<(), Error> {
-        let mut store = locked(&self.store);
+        let mut store = self.store.lock();
         let wanted = self.run().and_then(|it| it.work());
         if wanted.as_ref() == Some(work) {
             self.apply_locked(&mut store, event)?;
@@ -200,7 +201,7 @@ impl Aggregator {
         let tasks = self.current().tasks;
         let is_current = |purpose: &Digest| tasks.contains_key(&TaskId(purpose.to_string()));
         let is_kept = |content: &Digest| {
-            locked(&self.held).contains_key(content) || needed.contains(&content.to_string())
+            self.held.lock().contains_key(content) || needed.contains(&content.to_string())
         };
         if let Err(error) = self.uploads.retain(is_current, is_kept) {
             warn!(%error, "unneeded contents cannot be removed; retrying after the next change");
@@ -248,7 +249,7 @@ impl Aggregator {
             return Ok(authority);
         }
         // Two requests must not make two.
-        let _store = locked(&self.store);
+        let _store = self.store.lock();
         if self.authority.get().is_none() {
             let authority = Authority::load_or_generate(&self.directory.join("session-ca.pem"))?;
             let _ = self.authority.set(authority);
@@ -271,7 +272,7 @@ impl Aggregator {
     /// # Errors
     /// The database failed.
     pub fn result(&self, task: &TaskId) -> Result<Option<TaskResult>, Error> {
-        locked(&self.store).result(task)
+        self.store.lock().result(task)
     }
 
     /// Stores the report of an update.
@@ -284,7 +285,7 @@ impl Aggregator {
         sha256: &str,
         report: &UpdateReport,
     ) -> Result<(), Error> {
-        locked(&self.store).save_report(task, sha256, report)
+        self.store.lock().save_report(task, sha256, report)
     }
 
     /// Returns the report of an update.
@@ -292,13 +293,13 @@ impl Aggregator {
     /// # Errors
     /// The database failed.
     pub fn report(&self, task: &TaskId, sha256: &str) -> Result<Option<UpdateReport>, Error> {
-        locked(&self.store).report(task, sha256)
+        self.store.lock().report(task, sha256)
     }
 
     /// Keeps a content until the returned value is dropped.
     #[must_use]
     pub fn hold(self: &Arc<Self>, content: Digest) -> Held {
-        *locked(&self.held).entry(content).or_default() += 1;
+        *self.held.lock().entry(content).or_default() += 1;
         Held { aggregator: Arc::clone(self), content }
     }
 
@@ -326,11 +327,6 @@ impl Aggregator {
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
-}
-
-/// A panic in another thread leaves what is locked as it was.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns round, worker and result, if the worker has none yet.

@@ -7,12 +7,13 @@ use std::{
     io::{self, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use neptune_transfer::durable::{self, Survives};
+use parking_lot::Mutex;
 
 use crate::{Digest, headers::Block};
 
@@ -171,7 +172,7 @@ impl Uploads {
         }
         let lock = self.lock(id.purpose);
         let received = {
-            let _guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let _guard = lock.lock();
             self.append_locked(id, block, bytes)
         };
         drop(lock);
@@ -201,7 +202,7 @@ impl Uploads {
         let options = options.create(true).truncate(false).read(true).write(true);
         let mut file = options.open(&path).map_err(io_error)?;
         if expected == 0 {
-            self.own().insert(*id);
+            self.own.lock().insert(*id);
         }
         if let Err(error) = write_block(&mut file, expected, bytes) {
             // A part of the block may be there, for example on a full disk.
@@ -213,7 +214,7 @@ impl Uploads {
         }
         let hashed = file.rewind().and_then(|()| Digest::of_reader(&file));
         let (actual, _) = hashed.map_err(io_error)?;
-        let is_own = self.own().remove(id);
+        let is_own = self.own.lock().remove(id);
         if actual != id.content {
             fs::remove_file(&path).map_err(io_error)?;
             if !is_own {
@@ -248,7 +249,7 @@ impl Uploads {
             }
             Ok(())
         };
-        self.own().retain(|id| is_purpose_kept(&id.purpose));
+        self.own.lock().retain(|id| is_purpose_kept(&id.purpose));
         remove("partial", &is_purpose_kept)?;
         remove("complete", &is_content_kept)
     }
@@ -264,7 +265,7 @@ impl Uploads {
     /// Removes the partial contents of the same purpose that are not this one. A client could fill
     /// the disk otherwise.
     fn discard_others(&self, id: &UploadId) -> io::Result<()> {
-        self.own().retain(|it| it.purpose != id.purpose || it.content == id.content);
+        self.own.lock().retain(|it| it.purpose != id.purpose || it.content == id.content);
         let prefix = format!("{}.", id.purpose);
         let own = format!("{prefix}{}", id.content);
         for entry in fs::read_dir(self.directory.join("partial"))? {
@@ -278,17 +279,13 @@ impl Uploads {
         Ok(())
     }
 
-    fn own(&self) -> MutexGuard<'_, HashSet<UploadId>> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn lock(&self, purpose: Digest) -> Arc<Mutex<()>> {
-        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locks = self.locks.lock();
         Arc::clone(locks.entry(purpose).or_default())
     }
 
     fn forget_unused_locks(&self) {
-        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut locks = self.locks.lock();
         locks.retain(|_, lock| Arc::strong_count(lock) > 1);
     }
 

@@ -5,7 +5,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     net::SocketAddr,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -15,6 +14,7 @@ use neptune_agent_core::domain::{
 };
 use neptune_program::random::unique_id;
 use neptune_wire::{Resource, WorkerName};
+use parking_lot::Mutex;
 use tokio::{sync::watch, time::timeout};
 use tracing::debug;
 
@@ -95,10 +95,6 @@ impl BrokerCredentials {
         Ok((credentials, observer_password))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The URL of this agent's own connection.
     pub fn agent_url(&self) -> String {
         format!("mqtt://{AGENT_USER}:{}@{}", self.agent_password, self.address)
@@ -117,7 +113,7 @@ impl BrokerCredentials {
     pub fn issue(&self, worker: &WorkerName) -> io::Result<BrokerLogin> {
         let password = unique_id()?;
         let digest = PasswordDigest::compute(&password);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let logins = state.workers.entry(worker.clone()).or_default();
         logins.starting.insert(digest);
         logins.has_logged_in = false;
@@ -129,7 +125,7 @@ impl BrokerCredentials {
     /// Accepts this login until the process exits. For a broker without observed containers.
     pub fn permit(&self, worker: &WorkerName, password: &str) {
         let digest = PasswordDigest::compute(password);
-        self.lock().workers.entry(worker.clone()).or_default().observed.insert(digest);
+        self.state.lock().workers.entry(worker.clone()).or_default().observed.insert(digest);
         self.is_observed.send_replace(true);
     }
 
@@ -140,7 +136,7 @@ impl BrokerCredentials {
         containers: &[ObservedContainer],
         may_appear: impl Fn(&WorkerName) -> bool,
     ) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for (worker, logins) in &mut state.workers {
             logins.observed.clear();
             logins.has_container_without_password = false;
@@ -207,7 +203,7 @@ impl BrokerCredentials {
     fn worker(&self, login: &Login) -> Result<ClientIdentity, ConnectCode> {
         let password = PasswordDigest::compute(&login.password);
         let worker: WorkerName = login.user.parse().map_err(|_| ConnectCode::BadLogin)?;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let logins = state.workers.get_mut(&worker).ok_or(ConnectCode::BadLogin)?;
         if !logins.contains(&password) {
             return Err(ConnectCode::BadLogin);
@@ -222,7 +218,7 @@ impl BrokerCredentials {
     }
 
     fn anonymous(&self) -> Result<ClientIdentity, ConnectCode> {
-        let state = self.lock();
+        let state = self.state.lock();
         let has_old = state.workers.values().any(|logins| logins.has_container_without_password);
         if self.allow_anonymous || has_old {
             return Ok(ClientIdentity::Anonymous);
@@ -253,7 +249,7 @@ impl BrokerCredentials {
     /// The worker that a refused client is: by its user name, else by its client ID, else the only
     /// one that is missing. Never one that logged in: another process may claim its name.
     fn refused_worker(&self, client_id: &str, login: Option<&Login>) -> Option<WorkerName> {
-        let state = self.lock();
+        let state = self.state.lock();
         let is_missing = |worker: &WorkerName| {
             state.workers.get(worker).is_some_and(|logins| !logins.has_logged_in)
         };
@@ -272,12 +268,12 @@ impl BrokerCredentials {
         match identity {
             ClientIdentity::Agent | ClientIdentity::Observer => true,
             ClientIdentity::Worker(worker, password) => {
-                let state = self.lock();
+                let state = self.state.lock();
                 state.workers.get(worker).is_some_and(|logins| logins.contains(password))
             }
             // Each message is checked.
             ClientIdentity::Anonymous => {
-                let state = self.lock();
+                let state = self.state.lock();
                 let mut logins = state.workers.values();
                 self.allow_anonymous || logins.any(|logins| logins.has_container_without_password)
             }
@@ -287,7 +283,8 @@ impl BrokerCredentials {
     /// Whether a client without a login may act for a worker: with `--allow-anonymous-workers` for
     /// each worker that has a container, else for one whose container has no password.
     pub(crate) fn is_anonymous_allowed(&self, worker: &WorkerName) -> bool {
-        self.lock()
+        self.state
+            .lock()
             .workers
             .get(worker)
             .is_some_and(|logins| self.allow_anonymous || logins.has_container_without_password)
@@ -296,7 +293,7 @@ impl BrokerCredentials {
     /// Records that a client without a login published for a worker.
     pub(crate) fn note_anonymous(&self, worker: &WorkerName) {
         let is_old = {
-            let state = self.lock();
+            let state = self.state.lock();
             state.workers.get(worker).is_some_and(|logins| logins.has_container_without_password)
         };
         let note = if is_old { WorkerNote::WithoutPassword } else { WorkerNote::Anonymous };

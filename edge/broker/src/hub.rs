@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU16, Ordering},
     },
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use neptune_wire::filter_matches;
+use parking_lot::Mutex;
 use tokio::{sync::Notify, task::yield_now, time::timeout};
 use tracing::debug;
 
@@ -76,7 +77,7 @@ pub struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.hub.lock().connections.remove(&self.id);
+        self.hub.inner.lock().connections.remove(&self.id);
     }
 }
 
@@ -97,14 +98,10 @@ impl Hub {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Runs a function while no connection can be served.
     #[cfg(test)]
     pub fn while_locked(&self, run: impl FnOnce()) {
-        let _locked = self.lock();
+        let _locked = self.inner.lock();
         run();
     }
 
@@ -120,7 +117,7 @@ impl Hub {
         outgoing: Outgoing,
         close: Arc<Notify>,
     ) -> Result<Registration, ConnectCode> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if identity != ClientIdentity::Anonymous && !client_id.is_empty() {
             inner.connections.retain(|_, known| {
                 let is_same = known.identity == identity && known.client_id == client_id;
@@ -160,7 +157,7 @@ impl Hub {
         is_retained: bool,
     ) -> Result<(), AgentUnavailable> {
         if is_retained {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             if message.payload.is_empty() {
                 inner.retained.remove(&message.topic);
             } else {
@@ -185,14 +182,14 @@ impl Hub {
 
     /// Returns the number of registered connections.
     pub fn connections(&self) -> usize {
-        self.lock().connections.len()
+        self.inner.lock().connections.len()
     }
 
     /// Queues a message for the subscribers. A client other than the agent that lets its queue fill
     /// up is disconnected. Returns whether a queue fills up.
     fn deliver_to_subscribers(&self, message: &Publish) -> bool {
         let mut is_filling = false;
-        for connection in self.lock().connections.values() {
+        for connection in self.inner.lock().connections.values() {
             if connection.identity == ClientIdentity::Agent {
                 continue;
             }
@@ -226,7 +223,7 @@ impl Registration {
     /// Subscribes to a filter that the client may subscribe to. Returns the retained messages, or
     /// `None` if the connection has too many subscriptions.
     pub fn subscribe(&self, filter: &str, qos: QoS) -> Option<Vec<Bytes>> {
-        let mut inner = self.hub.lock();
+        let mut inner = self.hub.inner.lock();
         let Inner { connections, retained, .. } = &mut *inner;
         let connection = connections.get_mut(&self.id)?;
         connection.filters.retain(|(known, _)| known != filter);
@@ -246,7 +243,7 @@ impl Registration {
     }
 
     pub fn unsubscribe(&self, filter: &str) {
-        if let Some(connection) = self.hub.lock().connections.get_mut(&self.id) {
+        if let Some(connection) = self.hub.inner.lock().connections.get_mut(&self.id) {
             connection.filters.retain(|(known, _)| known != filter);
         }
     }
@@ -311,7 +308,7 @@ mod tests {
         assert!(connect(&hub, worker("b"), "1").is_ok());
         drop(connected);
         assert!(connect(&hub, worker("a"), "5").is_ok());
-        assert!(hub.lock().connections.is_empty());
+        assert!(hub.inner.lock().connections.is_empty());
     }
 
     #[tokio::test]
@@ -403,6 +400,6 @@ mod tests {
         assert_eq!(retained, [encode::publish(topic, b"path", true, None)]);
         hub.deliver(&message(topic, ""), true).await.unwrap();
         assert!(client.registration.subscribe(topic, QoS::AtMostOnce).unwrap().is_empty());
-        assert!(hub.lock().retained.is_empty());
+        assert!(hub.inner.lock().retained.is_empty());
     }
 }

@@ -4,10 +4,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use neptune_wire::WorkerName;
+use parking_lot::Mutex;
 use tracing::warn;
 
 /// A remark on one worker.
@@ -67,31 +67,27 @@ impl WorkerNotes {
         Self { notes: Mutex::default(), on_change: Box::new(on_change) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<WorkerName, BTreeSet<WorkerNote>>> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn add(&self, worker: &WorkerName, note: WorkerNote) {
-        if self.lock().entry(worker.clone()).or_default().insert(note) {
+        if self.notes.lock().entry(worker.clone()).or_default().insert(note) {
             warn!(%worker, "worker {note}");
             (self.on_change)();
         }
     }
 
     pub(crate) fn remove(&self, worker: &WorkerName, note: WorkerNote) {
-        if self.lock().get_mut(worker).is_some_and(|notes| notes.remove(&note)) {
+        if self.notes.lock().get_mut(worker).is_some_and(|notes| notes.remove(&note)) {
             (self.on_change)();
         }
     }
 
     /// Removes the remarks on workers that do not match.
     pub(crate) fn retain(&self, is_retained: impl Fn(&WorkerName) -> bool) {
-        self.lock().retain(|worker, _| is_retained(worker));
+        self.notes.lock().retain(|worker, _| is_retained(worker));
     }
 
     /// The remarks on a worker, as one text. Empty if there are none.
     pub fn text(&self, worker: &WorkerName) -> String {
-        let notes = self.lock();
+        let notes = self.notes.lock();
         let notes = notes.get(worker).into_iter().flatten().map(ToString::to_string);
         notes.collect::<Vec<_>>().join("; ")
     }

@@ -1,9 +1,10 @@
 //! The way of workers' messages to this agent. It can be closed before the agent stops: each message
 //! that was acknowledged is then ahead of the last one.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{encode, queue::Outgoing};
@@ -28,7 +29,7 @@ impl WorkerMessages {
     /// Returns the queue of another instance of the broker.
     pub(crate) fn begin(&self) -> Arc<AgentQueue> {
         let queue = Arc::default();
-        *locked(&self.queue) = Arc::clone(&queue);
+        *self.queue.lock() = Arc::clone(&queue);
         queue
     }
 
@@ -39,7 +40,7 @@ impl WorkerMessages {
             let packets = queue.subscribed().await;
             if let Ok(room) = packets.reserve(&packet).await {
                 // Locked until it is queued, so that it is ahead of the last message.
-                let is_closed = locked(&self.is_closed);
+                let is_closed = self.is_closed.lock();
                 if *is_closed {
                     return false;
                 }
@@ -53,13 +54,13 @@ impl WorkerMessages {
     /// Refuses messages from now on: they are not acknowledged, and workers send them again. Returns
     /// whether the agent is subscribed, so that earlier ones may be on their way.
     pub fn close(&self) -> bool {
-        *locked(&self.is_closed) = true;
-        locked(&self.queue).packets().is_some()
+        *self.is_closed.lock() = true;
+        self.queue.lock().packets().is_some()
     }
 
     /// Queues the last message behind all others.
     pub async fn send_last(&self) {
-        let queue = Arc::clone(&locked(&self.queue));
+        let queue = Arc::clone(&self.queue.lock());
         let packet = encode::publish(LAST, b"", false, None);
         while queue.subscribed().await.send(packet.clone()).await.is_err() {}
     }
@@ -98,8 +99,4 @@ impl AgentQueue {
             let _ = agent.changed().await;
         }
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,14 +6,12 @@ use std::{
     io::{self, Read},
     os::unix::fs::FileExt,
     path::Path,
-    sync::{
-        Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
 };
 
 use crate::{counter::SampleCounter, error::DatasetError};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Size of one read, in bytes. It is large enough that the cost of system calls and locking is
 /// negligible, and small enough that the data stays in the second-level cache.
@@ -111,7 +109,7 @@ pub(crate) fn count_range(
         }
         range.count_chunks(&turns);
     });
-    turns.state.into_inner().unwrap_or_else(PoisonError::into_inner).error.map_or(Ok(()), Err)
+    turns.state.into_inner().error.map_or(Ok(()), Err)
 }
 
 struct FileRange<'a> {
@@ -176,10 +174,9 @@ impl FileRange<'_> {
 impl<'a> Turns<'a> {
     /// Waits until chunk `number` is next, or until a read failed.
     fn wait_for(&self, number: u64) -> MutexGuard<'_, TurnState<'a>> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        self.changed
-            .wait_while(state, |turn| turn.next != number && turn.error.is_none())
-            .unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock();
+        self.changed.wait_while(&mut state, |turn| turn.next != number && turn.error.is_none());
+        state
     }
 }
 

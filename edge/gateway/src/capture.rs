@@ -11,13 +11,14 @@ mod writer;
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
         mpsc::{SyncSender, TrySendError, sync_channel},
     },
     thread::{self, JoinHandle},
 };
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::warn;
 
@@ -115,7 +116,7 @@ impl Shared {
     }
 
     fn set_problem(&self, problem: Option<String>) {
-        let mut current = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.problem.lock();
         if let Some(problem) = problem.as_ref().filter(|problem| current.as_ref() != Some(problem))
         {
             warn!("samples are not captured: {problem}");
@@ -161,7 +162,7 @@ impl Capture {
         let samples = sample.rows.len();
         let bytes = u32::try_from(sample.bytes()).unwrap_or(u32::MAX).min(QUEUE_BYTES);
         let is_queued = Arc::clone(&self.room).try_acquire_many_owned(bytes).is_ok_and(|room| {
-            let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            let queue = self.queue.lock();
             let queued = Queued { sample, _room: room };
             queue.as_ref().is_some_and(|queue| match queue.try_send(queued) {
                 Ok(()) => true,
@@ -179,14 +180,14 @@ impl Capture {
             captured: self.shared.captured.load(Ordering::Relaxed),
             dropped: self.shared.dropped.load(Ordering::Relaxed),
             bytes: self.shared.bytes.load(Ordering::Relaxed),
-            problem: self.shared.problem.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            problem: self.shared.problem.lock().clone(),
         }
     }
 
     /// Takes no more samples, and returns the writer, which ends after what waits is written.
     pub fn close(&self) -> Option<JoinHandle<()>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.queue.lock().take();
+        self.writer.lock().take()
     }
 }
 

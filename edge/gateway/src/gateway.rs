@@ -4,8 +4,9 @@
 mod memory;
 mod shadow;
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::{
-    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
+    Arc, OnceLock,
     atomic::{AtomicBool, Ordering},
 };
 use std::thread::JoinHandle;
@@ -188,7 +189,7 @@ impl Service {
 
     /// Which log-probabilities the edge's model server gives.
     pub fn probed(&self) -> Probed {
-        *self.probed.read().unwrap_or_else(PoisonError::into_inner)
+        *self.probed.read()
     }
 }
 
@@ -217,19 +218,16 @@ impl Gateway {
 
     /// Returns the configuration in force.
     pub fn service(&self) -> Arc<Service> {
-        Arc::clone(&self.service.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.service.read())
     }
 
     /// The capture of samples, if there is one.
     pub fn capture(&self) -> Option<Arc<Capture>> {
-        self.capture.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.capture.read().clone()
     }
 
     fn replace_capture(&self, capture: Option<Arc<Capture>>) -> Option<Arc<Capture>> {
-        std::mem::replace(
-            &mut self.capture.write().unwrap_or_else(PoisonError::into_inner),
-            capture,
-        )
+        std::mem::replace(&mut self.capture.write(), capture)
     }
 
     /// Ends the capture. Returns its writer, which ends after what waits is written.
@@ -239,7 +237,7 @@ impl Gateway {
 
     /// The decisions. Never kept over an `await`.
     pub fn decisions(&self) -> MutexGuard<'_, Decisions> {
-        self.decisions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.decisions.lock()
     }
 
     /// Counts the answered samples of a request. They are on record when this returns, so call it
@@ -267,13 +265,9 @@ impl Gateway {
 
     /// Records the counters. The lock of the decisions keeps the records in order.
     fn record(&self, decisions: &MutexGuard<'_, Decisions>) {
-        if let Some(counters) = &mut *self.counters() {
+        if let Some(counters) = &mut *self.counters.lock() {
             counters.record(decisions.totals());
         }
-    }
-
-    fn counters(&self) -> MutexGuard<'_, Option<CounterFile>> {
-        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What earlier processes counted; `None` if it is not known.
@@ -284,7 +278,7 @@ impl Gateway {
     /// Closes the record of the counters: no more samples are counted.
     pub fn close_counters(&self) {
         let totals = *self.decisions().totals();
-        let closed = self.counters().take().map(|counters| counters.close(&totals));
+        let closed = self.counters.lock().take().map(|counters| counters.close(&totals));
         if let Some(Err(problem)) = closed {
             warn!("the counters are not closed: {problem}");
         }
@@ -293,12 +287,12 @@ impl Gateway {
     /// Records why the changed configuration is not used; `None` if the one in force is the
     /// newest.
     pub fn set_configuration_problem(&self, problem: Option<String>) {
-        *self.configuration_problem.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+        *self.configuration_problem.lock() = problem;
     }
 
     /// Why the changed configuration is not used.
     pub fn configuration_problem(&self) -> Option<String> {
-        self.configuration_problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.configuration_problem.lock().clone()
     }
 
     /// Puts another configuration in force. Requests in flight keep theirs.
@@ -315,7 +309,7 @@ impl Gateway {
         let is_other_cloud = service.config.cloud != before.config.cloud;
         if service.config.edge.address == before.config.edge.address {
             // Until it is probed again.
-            *service.probed.write().unwrap_or_else(PoisonError::into_inner) = before.probed();
+            *service.probed.write() = before.probed();
         }
         {
             let mut decisions = self.decisions();
@@ -327,7 +321,7 @@ impl Gateway {
                 decisions.reset_breaker();
             }
         }
-        *self.service.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(service);
+        *self.service.write() = Arc::new(service);
     }
 
     /// Checks the head of a request to a server, and counts a refusal.

@@ -1,7 +1,7 @@
 //! Finds out which log-probabilities the edge's model server gives, and whether the outputs of the
 //! two models can be mixed.
 
-use std::{sync::PoisonError, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::{
@@ -119,7 +119,7 @@ fn concluded(all: &[Evidence]) -> (Option<Probed>, Option<Duration>) {
 
 /// Uses what was found from now on, and logs a change.
 fn learn(service: &Service, probed: Probed) {
-    let mut known = service.probed.write().unwrap_or_else(PoisonError::into_inner);
+    let mut known = service.probed.write();
     if *known == probed {
         return;
     }

@@ -5,7 +5,7 @@ use std::{
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
@@ -15,6 +15,7 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use neptune_program::listen::Refusals;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
@@ -115,7 +116,7 @@ fn unavailable(address: &str, why: &str) -> Answer {
 
 impl Target {
     fn read_address(&self) -> String {
-        let mut address = self.address.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut address = self.address.lock();
         if let Ok(text) = fs::read_to_string(&self.file) {
             text.trim().clone_into(&mut address);
         }

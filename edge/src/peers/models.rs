@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     io,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -15,6 +15,7 @@ use neptune_share::peers::{
 };
 use neptune_store::{PeerFetchRequest, StoredContent};
 use neptune_wire::NodeName;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, watch};
 use tracing::info;
 
@@ -173,7 +174,7 @@ impl ModelContents {
 
     fn lock(&self) -> MutexGuard<'_, ContentsState> {
         // Each change is one step, so a panic of another thread leaves no inconsistent value.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,13 +1,11 @@
 //! Contents of several sources, which are added and removed while the server runs.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use neptune_content::Digest;
 use neptune_share::peers::{ContentSource, ContentState};
 use neptune_wire::{NodeName, ObjectKey};
+use parking_lot::{RwLock, RwLockReadGuard};
 
 use super::metrics::PeerCounters;
 
@@ -25,17 +23,17 @@ impl SharedSources {
 
     /// Sets the source of an object.
     pub fn insert(&self, object: ObjectKey, source: Arc<dyn ContentSource>) {
-        self.sources.write().unwrap_or_else(PoisonError::into_inner).insert(object, source);
+        self.sources.write().insert(object, source);
     }
 
     /// Removes the source of an object. An upload that has begun continues.
     pub fn remove(&self, object: &ObjectKey) {
-        self.sources.write().unwrap_or_else(PoisonError::into_inner).remove(object);
+        self.sources.write().remove(object);
     }
 
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<ObjectKey, Arc<dyn ContentSource>>> {
         // Each change is one step, so a panic of another thread leaves no inconsistent value.
-        self.sources.read().unwrap_or_else(PoisonError::into_inner)
+        self.sources.read()
     }
 }
 

@@ -2,14 +2,11 @@
 
 #![allow(clippy::doc_markdown, reason = "OpenMetrics is a name")]
 
-use std::{
-    collections::BTreeMap,
-    fmt::Write as _,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use neptune_share::replicas::SyncProgress;
 use neptune_wire::ObjectKey;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::copy_state::CopyState;
@@ -28,12 +25,12 @@ pub struct ReplicaMetrics(Mutex<BTreeMap<ObjectKey, CopyView>>);
 impl ReplicaMetrics {
     /// Replaces the copies of which metrics are served.
     pub fn set(&self, copies: BTreeMap<ObjectKey, CopyView>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = copies;
+        *self.0.lock() = copies;
     }
 
     /// The families of all copies; empty without any.
     pub fn text(&self) -> String {
-        let copies = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let copies = self.0.lock().clone();
         let reports: Vec<_> = copies
             .iter()
             .filter_map(|(key, copy)| {

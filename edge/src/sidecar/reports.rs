@@ -1,11 +1,9 @@
 //! The reports that wait, shared between the broker's thread, which adds them, and the relay, which
 //! posts them.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tracing::warn;
 
@@ -20,13 +18,9 @@ pub struct Reports {
 }
 
 impl Reports {
-    fn lock(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a worker's message. Logs invalid ones once, until a valid one is added.
     pub fn add(&self, payload: &[u8]) {
-        let added = self.lock().add(payload);
+        let added = self.pending.lock().add(payload);
         match added {
             Ok(()) => {
                 self.is_invalid.store(false, Ordering::Relaxed);
@@ -53,16 +47,16 @@ impl Reports {
 
     /// The next report, if there is one.
     pub fn take(&self) -> Option<Report> {
-        self.lock().take()
+        self.pending.lock().take()
     }
 
     /// Puts a report back that could not be posted.
     pub fn put_back(&self, report: Report) {
-        self.lock().put_back(report);
+        self.pending.lock().put_back(report);
     }
 
     /// Adds the last status, unless a report waits.
     pub fn repeat(&self) {
-        self.lock().repeat();
+        self.pending.lock().repeat();
     }
 }

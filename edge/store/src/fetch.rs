@@ -20,7 +20,7 @@ use crate::{
     Artifact, ArtifactRequest, FetchPhase, FetchProgress, ModelError, ModelErrorClass,
     archive::{TreeWriter, unzip},
     disk_reserve::DiskReserve,
-    inventory::{Inventory, lock},
+    inventory::Inventory,
     peer_download,
     request::Packaging,
     sources::FetchSources,
@@ -341,7 +341,7 @@ fn store(
     let key = request.content_key(digest);
     let in_use = inventory.mark_in_use(&key);
     // Two URLs can have the same content. The second fetch must not replace the stored artifact.
-    let adding = lock(&in_use);
+    let adding = in_use.lock();
     if inventory.content.find(&key, request.packaging).is_none() {
         let bytes = complete.bytes;
         let (model, size) = match (request.packaging, complete.tree) {

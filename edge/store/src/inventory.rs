@@ -6,13 +6,14 @@ use std::{
     fs::{self, File},
     io,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::{Duration, SystemTime},
 };
 
 use neptune_sources::ArtifactLocation;
 use neptune_transfer::durable::remove;
 use neptune_wire::NodeName;
+use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::{
@@ -108,7 +109,7 @@ impl Inventory {
 
     /// Protects the artifact of `key` from removal while the result exists.
     pub fn mark_in_use(&self, key: &ContentKey) -> InUse {
-        let mut all = lock(&self.in_use);
+        let mut all = self.in_use.lock();
         if let Some(in_use) = all.get(key).and_then(Weak::upgrade) {
             return in_use;
         }
@@ -124,7 +125,7 @@ impl Inventory {
     /// Locks a partial download. A writer thread of a cancelled fetch can still have the lock.
     pub async fn lock_partial(&self, key: &str) -> OwnedMutexGuard<()> {
         let partial = {
-            let mut locks = lock(&self.partial_locks);
+            let mut locks = self.partial_locks.lock();
             locks.retain(|_, lock| Arc::strong_count(lock) > 1);
             Arc::clone(locks.entry(key.to_owned()).or_default())
         };
@@ -150,7 +151,7 @@ impl Inventory {
     ) -> io::Result<u64> {
         let (trash, freed) = {
             // While this is locked, no further artifact is marked as in use.
-            let mut in_use = lock(&self.in_use);
+            let mut in_use = self.in_use.lock();
             in_use.retain(|_, in_use| in_use.strong_count() > 0);
             let keep = keep.iter().chain(in_use.keys()).cloned().collect();
             self.content.collect_garbage(&keep, keep_newest, self.policy.per_namespace)?
@@ -183,7 +184,7 @@ impl Inventory {
 
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     fn remove_old_partials(&self) -> io::Result<()> {
-        let mut locks = lock(&self.partial_locks);
+        let mut locks = self.partial_locks.lock();
         locks.retain(|_, lock| Arc::strong_count(lock) > 1);
         for entry in fs::read_dir(self.dir.join("partial"))? {
             let entry = entry?;
@@ -200,10 +201,4 @@ impl Inventory {
         }
         Ok(())
     }
-}
-
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each change under these locks is one step, so a panic of another thread leaves no
-    // inconsistent value.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

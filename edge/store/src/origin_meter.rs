@@ -1,14 +1,12 @@
 //! Counts and limits what servers send. I/O: reads the clock.
 
 use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
 use neptune_transfer::rate::RateBucket;
+use parking_lot::Mutex;
 
 /// What downloads may receive at once after a pause, as time at their rate.
 const BURST: Duration = Duration::from_secs(1);
@@ -31,7 +29,7 @@ impl OriginMeter {
     pub fn count(&self, bytes: u64) -> Duration {
         self.received.fetch_add(bytes, Ordering::Relaxed);
         let Some(rate) = &self.rate else { return Duration::ZERO };
-        rate.lock().unwrap_or_else(PoisonError::into_inner).take(bytes, Instant::now())
+        rate.lock().take(bytes, Instant::now())
     }
 
     /// The bytes that servers sent.

@@ -1,11 +1,13 @@
 //! The URLs of the callers that wait for one artifact. A fetch tries them in turn, so that an
 //! unusable URL of one caller does not block the others. No I/O.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use tokio::sync::Notify;
 
-use crate::{ArtifactRequest, inventory::lock};
+use crate::ArtifactRequest;
 
 /// The requests of the callers that share a fetch. All have the same key.
 #[derive(Debug, Default)]
@@ -30,7 +32,7 @@ pub struct WaitingCaller {
 impl FetchSources {
     /// Adds the URL of a caller.
     pub fn add(self: &Arc<Self>, request: &ArtifactRequest) -> WaitingCaller {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         let id = waiting.next_id;
         waiting.next_id += 1;
         let is_new = waiting.requests.iter().all(|(_, known)| known != request);
@@ -43,7 +45,7 @@ impl FetchSources {
 
     /// A request that is not in `excluded`, the one that waits longest first.
     pub fn other_than(&self, excluded: &[ArtifactRequest]) -> Option<ArtifactRequest> {
-        let waiting = lock(&self.waiting);
+        let waiting = self.waiting.lock();
         let mut requests = waiting.requests.iter().map(|(_, request)| request);
         requests.find(|request| !excluded.contains(request)).cloned()
     }
@@ -56,7 +58,7 @@ impl FetchSources {
 
 impl Drop for WaitingCaller {
     fn drop(&mut self) {
-        lock(&self.sources.waiting).requests.retain(|(id, _)| *id != self.id);
+        self.sources.waiting.lock().requests.retain(|(id, _)| *id != self.id);
     }
 }
 

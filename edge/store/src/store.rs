@@ -6,19 +6,20 @@ use std::{
     fs::{self, File, TryLockError},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
 use futures::{
     FutureExt as _,
     future::{BoxFuture, Shared, WeakShared},
 };
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{
     Artifact, ArtifactRequest, ContentKey, Digest, FetchProgress, ModelError, StorePolicy,
     fetch::FetchTask,
-    inventory::{Inventory, lock},
+    inventory::Inventory,
     sources::{FetchSources, WaitingCaller},
     storage::content_store::remove_all,
 };
@@ -131,7 +132,7 @@ impl ModelStore {
 
     /// Joins the active fetch of this request, or starts one.
     fn join(&self, request: &ArtifactRequest) -> JoinedFetch {
-        let mut active = lock(&self.active.0);
+        let mut active = self.active.0.lock();
         active.retain(|_, fetch| fetch.future.upgrade().is_some());
         if let Some(fetch) = active.get(&request.key())
             && let Some(future) = fetch.future.upgrade()

@@ -1,8 +1,7 @@
 //! The state that all requests share, protected by one lock, and the notification of its changes.
 //! In memory only.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::crd;
@@ -61,13 +60,13 @@ impl Cluster {
 
     /// Runs a function on the state under the lock.
     pub fn read<R>(&self, function: impl FnOnce(&State) -> R) -> R {
-        function(&self.lock())
+        function(&self.state.lock())
     }
 
     /// Runs a change under the lock, and notifies the watches if it wrote anything.
     pub fn write<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let (result, version) = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let result = change(&mut state);
             (result, state.store.version())
         };
@@ -92,10 +91,5 @@ impl Cluster {
     /// Stops watches and controllers.
     pub fn close(&self) {
         self.closing.send_replace(true);
-    }
-
-    /// After a panic the state is still consistent: every write is one operation of the store.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

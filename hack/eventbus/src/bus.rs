@@ -1,10 +1,11 @@
 //! EventBus on one node: a clean session on the node's local broker. A message that is published
 //! while the broker is unreachable is lost, as with the real EventBus.
 
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -92,7 +93,7 @@ impl Bus {
     /// message at a time, like EventBus.
     pub async fn publish(&self, topic: String, payload: Bytes) -> bool {
         let acknowledged = {
-            let mut state = self.lock();
+            let mut state = self.0.state.lock();
             let Some(client) = state.client.as_ref().filter(|_| *self.0.ready.borrow() != 0) else {
                 return false;
             };
@@ -109,7 +110,7 @@ impl Bus {
 
     /// Subscribes, now and after each reconnect.
     pub fn subscribe(&self, topic: String) {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         // Topics under `user/` are subscribed already.
         if !matches(&topic, ALWAYS)
             && let Some(client) = &state.client
@@ -122,7 +123,7 @@ impl Bus {
 
     /// Unsubscribes. Topics under `user/` stay subscribed.
     pub fn unsubscribe(&self, topic: &str) {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         if state.topics.remove(topic)
             && let Some(client) = &state.client
         {
@@ -135,7 +136,7 @@ impl Bus {
     /// connected and subscribed again.
     pub async fn restart(&self, forget_topics: bool) {
         let before = {
-            let mut state = self.lock();
+            let mut state = self.0.state.lock();
             if forget_topics {
                 state.topics.clear();
             }
@@ -176,7 +177,7 @@ impl Bus {
     ) -> rumqttc::ConnectionError {
         events.network_options.set_tcp_nodelay(true);
         let number = {
-            let mut state = self.lock();
+            let mut state = self.0.state.lock();
             state.connections += 1;
             state.connections
         };
@@ -192,7 +193,7 @@ impl Bus {
                 }
                 Event::Incoming(Packet::PubAck(_)) => {
                     // The receiver is dropped while the emulator stops.
-                    let _ = self.lock().published.take().map(|sender| sender.send(()));
+                    let _ = self.0.state.lock().published.take().map(|sender| sender.send(()));
                 }
                 Event::Incoming(Packet::Publish(publish)) => {
                     let message = Message { topic: publish.topic, payload: publish.payload };
@@ -206,7 +207,7 @@ impl Bus {
 
     /// Subscribes in one packet, so that one SUBACK acknowledges all.
     fn connected(&self, client: &AsyncClient) {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         let topics = state.topics.iter().filter(|topic| !matches(topic, ALWAYS)).cloned();
         let filters = std::iter::once(ALWAYS.to_owned())
             .chain(topics)
@@ -219,13 +220,9 @@ impl Bus {
 
     fn disconnected(&self) {
         self.0.ready.send_replace(0);
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         state.client = None;
         state.published = None;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Cloudcore: the active rules, the known nodes, and whether it runs.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -65,18 +66,18 @@ impl Cloudcore {
 
     /// Delay of a POST's answer 200.
     pub fn answer_delay(&self) -> Duration {
-        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut random = self.random.lock();
         random.time(self.pace.answer())
     }
 
     /// The route of a request target.
     pub fn route(&self, target: &str) -> Route {
-        self.rules().route(target)
+        self.rules.lock().route(target)
     }
 
     /// An object was created or updated in the cluster.
     pub fn apply(self: &Arc<Self>, object: Object) {
-        let outcome = self.rules().apply(object);
+        let outcome = self.rules.lock().apply(object);
         match outcome {
             Outcome::Done(changes) => self.send_subscriptions(changes),
             Outcome::Waiting(key, changes) => {
@@ -92,18 +93,18 @@ impl Cloudcore {
     }
 
     pub fn delete_endpoint(&self, key: &Key) {
-        self.rules().delete_endpoint(key);
+        self.rules.lock().delete_endpoint(key);
     }
 
     pub fn delete_rule(&self, key: &Key) {
-        let changes = self.rules().delete_rule(key);
+        let changes = self.rules.lock().delete_rule(key);
         self.send_subscriptions(changes);
     }
 
     /// Stops it. It starts again by itself after a while.
     pub fn restart(self: &Arc<Self>) {
         let restart = {
-            let mut lifecycle = self.lifecycle();
+            let mut lifecycle = self.lifecycle.lock();
             lifecycle.is_down = true;
             lifecycle.listens = false;
             lifecycle.restarts += 1;
@@ -125,12 +126,12 @@ impl Cloudcore {
     async fn finish_restart(self: Arc<Self>, restart: u64) {
         tokio::time::sleep(self.pace.cloudcore_down()).await;
         {
-            let mut lifecycle = self.lifecycle();
+            let mut lifecycle = self.lifecycle.lock();
             if lifecycle.restarts != restart {
                 return;
             }
             lifecycle.is_down = false;
-            self.rules().restart();
+            self.rules.lock().restart();
         }
         self.update_listening();
     }
@@ -138,7 +139,7 @@ impl Cloudcore {
     async fn retry_activation(self: Arc<Self>, key: Key) {
         for wait in self.pace.rule_retry_delays() {
             tokio::time::sleep(wait).await;
-            let outcome = self.rules().activate(&key);
+            let outcome = self.rules.lock().activate(&key);
             if let Outcome::Done(changes) = outcome {
                 self.send_subscriptions(changes);
                 return self.update_listening();
@@ -156,17 +157,9 @@ impl Cloudcore {
 
     /// Opens or closes the router's port.
     fn update_listening(&self) {
-        let mut lifecycle = self.lifecycle();
-        lifecycle.listens |= !lifecycle.is_down && self.rules().has_paths();
+        let mut lifecycle = self.lifecycle.lock();
+        lifecycle.listens |= !lifecycle.is_down && self.rules.lock().has_paths();
         let open = lifecycle.listens && !lifecycle.is_down;
         self.open.send_if_modified(|was| std::mem::replace(was, open) != open);
-    }
-
-    fn rules(&self) -> MutexGuard<'_, Rules> {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lifecycle(&self) -> MutexGuard<'_, Lifecycle> {
-        self.lifecycle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

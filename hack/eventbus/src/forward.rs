@@ -1,7 +1,8 @@
 //! The last step upstream: a POST of the raw payload to the rule's URL. One attempt on a new
 //! connection; the status is ignored.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Error;
@@ -45,7 +46,7 @@ impl Forwarder {
     /// lost.
     pub async fn post(&self, node: &str, message: Message) -> bool {
         let url = {
-            let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+            let rules = self.rules.lock();
             rules.url(node, &message.topic).map(str::to_owned)
         };
         let Some(url) = url else {

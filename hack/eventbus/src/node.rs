@@ -1,7 +1,8 @@
 //! One edge node: moves messages between its session with cloudcore and its EventBus in both
 //! directions, and executes faults. `session.rs` and `uplink.rs` decide which messages are lost.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -88,7 +89,7 @@ impl Node {
     pub fn publish(&self, topic: String, payload: Bytes) -> bool {
         let sent = self.send(Item::Publish { topic, payload: replace_invalid_utf8(payload) });
         if sent {
-            self.lock().traffic.down.taken += 1;
+            self.state.lock().traffic.down.taken += 1;
         }
         sent
     }
@@ -102,7 +103,7 @@ impl Node {
     }
 
     pub fn cut(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.session.cut();
         state.uplink.clear();
         drop(state);
@@ -110,12 +111,12 @@ impl Node {
     }
 
     pub fn partition(&self) {
-        self.lock().session.partition(Instant::now());
+        self.state.lock().session.partition(Instant::now());
         self.changed.send_replace(());
     }
 
     pub fn heal(self: &Arc<Self>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { session, uplink, random, .. } = &mut *state;
         let late = match session.heal(Instant::now(), random) {
             Healed::Already => Vec::new(),
@@ -137,7 +138,7 @@ impl Node {
     /// and with it the session, if the node had one.
     pub async fn restart_edgecore(self: &Arc<Self>, wipe: bool) {
         let comes_back = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let session = &mut state.session;
             let comes_back = session.is_up(Instant::now()) || session.returns_at().is_some();
             session.cut();
@@ -152,7 +153,7 @@ impl Node {
     }
 
     pub fn cloudcore_restarted(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { session, uplink, random, .. } = &mut *state;
         session.cloudcore_restarted(Instant::now(), random);
         uplink.clear();
@@ -165,7 +166,7 @@ impl Node {
         let mut changes = self.changed.subscribe();
         loop {
             let at = {
-                let session = &mut self.lock().session;
+                let session = &mut self.state.lock().session;
                 if session.is_up(Instant::now()) {
                     break;
                 }
@@ -177,7 +178,7 @@ impl Node {
     }
 
     pub fn traffic(&self) -> Traffic {
-        let state = self.lock();
+        let state = self.state.lock();
         let mut traffic = state.traffic;
         traffic.down.lost += state.session.lost();
         traffic.up.lost += state.uplink.lost();
@@ -185,7 +186,7 @@ impl Node {
     }
 
     fn send(&self, item: Item) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { session, random, .. } = &mut *state;
         let sent = session.send(item, Instant::now(), random);
         drop(state);
@@ -197,7 +198,7 @@ impl Node {
     /// already.
     async fn receive_from_broker(self: Arc<Self>, mut arriving: mpsc::UnboundedReceiver<Message>) {
         while let Some(message) = arriving.recv().await {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let State { session, uplink, traffic, .. } = &mut *state;
             traffic.up.taken += 1;
             let number = session.number();
@@ -210,11 +211,11 @@ impl Node {
     async fn deliver_downstream(self: Arc<Self>) {
         let mut changes = self.changed.subscribe();
         loop {
-            let next = self.lock().session.next(Instant::now());
+            let next = self.state.lock().session.next(Instant::now());
             match next {
                 Next::Now(Item::Publish { topic, payload }) => {
                     let passed = self.bus.publish(topic, payload).await;
-                    let down = &mut self.lock().traffic.down;
+                    let down = &mut self.state.lock().traffic.down;
                     *(if passed { &mut down.passed } else { &mut down.lost }) += 1;
                 }
                 Next::Now(Item::Subscribe(topic)) => self.bus.subscribe(topic),
@@ -229,7 +230,7 @@ impl Node {
         let mut changes = self.changed.subscribe();
         loop {
             let next = {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 let State { session, uplink, random, .. } = &mut *state;
                 match uplink.next(Instant::now(), random) {
                     Next::Now(message) => {
@@ -257,7 +258,7 @@ impl Node {
 
     async fn arrive_upstream(&self, message: Message, number: u64) {
         {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let State { session, uplink, .. } = &mut *state;
             match session.fate(number, Instant::now()) {
                 Fate::Arrives => {}
@@ -270,12 +271,8 @@ impl Node {
 
     async fn post(&self, message: Message) {
         let passed = self.forwarder.post(&self.name, message).await;
-        let up = &mut self.lock().traffic.up;
+        let up = &mut self.state.lock().traffic.up;
         *(if passed { &mut up.passed } else { &mut up.lost }) += 1;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

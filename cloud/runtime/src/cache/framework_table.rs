@@ -1,6 +1,6 @@
 //! Reads the framework table from the cache of its `ConfigMap`.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
@@ -15,7 +15,7 @@ impl Caches {
     /// The `ConfigMap` is invalid; the message names it and the position.
     pub fn framework_table(&self) -> Result<Arc<Frameworks>, String> {
         let config_map = self.frameworks.state().into_iter().next();
-        let mut parsed = self.parsed_frameworks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parsed = self.parsed_frameworks.lock();
         if let Some((source, table)) = &*parsed
             && source.as_ref().map(Arc::as_ptr) == config_map.as_ref().map(Arc::as_ptr)
         {

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     fmt::Debug,
     ops::Deref,
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
 };
 
 use kube::{
@@ -16,6 +16,7 @@ use neptune_cloud_kinds::{
     index_key::{IndexKey, Indexed},
     kubernetes::labels::{Labels, contains, has_labels},
 };
+use parking_lot::RwLock;
 use tokio::sync::watch::Receiver;
 
 use super::{listing::Listing, visits::Visits};
@@ -101,7 +102,7 @@ impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> 
 
     /// The objects with this key.
     pub fn with_key(&self, key: &IndexKey) -> Vec<Arc<K>> {
-        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.index.read();
         let ids: Vec<ObjectId> = index.by_key.get(key).into_iter().flatten().cloned().collect();
         drop(index);
         self.visits.add(ids.len());
@@ -110,7 +111,7 @@ impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> 
 
     /// The names of the first objects with this key, sorted, and the number of all.
     pub fn first_with_key(&self, key: &IndexKey, limit: usize) -> (Vec<String>, usize) {
-        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let index = self.index.read();
         let Some(ids) = index.by_key.get(key) else { return (Vec::new(), 0) };
         (ids.iter().take(limit).map(|id| id.1.clone()).collect(), ids.len())
     }
@@ -122,7 +123,7 @@ impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> 
             IndexKey::Label(namespace.to_owned(), name.clone(), value.clone())
         };
         let rarest = {
-            let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+            let index = self.index.read();
             let count = |key: &IndexKey| index.by_key.get(key).map_or(0, BTreeSet::len);
             labels.iter().map(key).min_by_key(count)
         };
@@ -187,7 +188,7 @@ impl<K: Resource<DynamicType = ()> + Indexed + Clone + 'static> IndexedStore<K> 
     }
 
     fn write(&self, change: impl FnOnce(&mut Index)) {
-        change(&mut self.index.write().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.index.write());
     }
 }
 

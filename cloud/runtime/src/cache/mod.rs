@@ -11,10 +11,7 @@ mod service_address;
 mod visits;
 mod watch;
 
-use std::{
-    fmt::Debug,
-    sync::{Arc, Mutex},
-};
+use std::{fmt::Debug, sync::Arc};
 
 use futures::channel::mpsc::UnboundedSender;
 use k8s_openapi::{
@@ -40,6 +37,7 @@ use neptune_cloud_kinds::{
     worker::frameworks::CONFIG_MAP,
 };
 use neptune_wire::{NodeName, ObjectKey, Resource};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 pub use change::{Change, NodeChange, Object, Update};

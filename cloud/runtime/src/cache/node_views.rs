@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
 };
 
 use futures::channel::mpsc::UnboundedSender;
@@ -26,6 +26,7 @@ use neptune_cloud_kinds::{
     nodes::keys::KeyRecord,
 };
 use neptune_wire::NodeName;
+use parking_lot::RwLock;
 
 use super::{
     Change, IndexedStore,
@@ -172,13 +173,13 @@ impl NodeViews {
     }
 
     fn read<T>(&self, read: impl FnOnce(&Views) -> T) -> T {
-        read(&self.views.read().unwrap_or_else(PoisonError::into_inner))
+        read(&self.views.read())
     }
 
     /// Updates the view of a node, or of every node after a list, and reports what changed: of a
     /// list, only what differs. Under the lock, because both watches may do so at the same time.
     fn update(&self, name: Option<String>) {
-        let mut views = self.views.write().unwrap_or_else(PoisonError::into_inner);
+        let mut views = self.views.write();
         let Some(name) = name else {
             let nodes = self.nodes.store().state().into_iter().map(|node| node.name_any());
             let objects = self.edge_nodes.store().state();

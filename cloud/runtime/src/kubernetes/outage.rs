@@ -3,11 +3,11 @@
 
 use std::{
     error::Error,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use kube::runtime::watcher;
+use parking_lot::Mutex;
 
 /// The time after the end of an outage in which requests that failed during it still report their
 /// errors.
@@ -80,7 +80,7 @@ impl ApiServer {
         if !error.is_outage() {
             return false;
         }
-        if self.lock().on_failure(Instant::now()) == Transition::Begin {
+        if self.0.lock().on_failure(Instant::now()) == Transition::Begin {
             tracing::warn!(
                 request,
                 %error,
@@ -95,13 +95,9 @@ impl ApiServer {
     /// Records that the API server answered, and logs the end of an outage.
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub fn answered(&self) {
-        if let Transition::End(outage) = self.lock().on_answer(Instant::now()) {
+        if let Transition::End(outage) = self.0.lock().on_answer(Instant::now()) {
             tracing::info!(seconds = outage.as_secs(), "API server answers again");
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Availability> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

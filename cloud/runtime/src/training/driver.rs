@@ -1,11 +1,7 @@
 //! The task of one `TrainingModel`: the volume, the run, the state, and the output Model. Every
 //! step can be repeated; a failed one is retried with backoff.
 
-use std::{
-    future::pending,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
@@ -17,6 +13,7 @@ use neptune_wire::{
     AggregatorEndpoint,
     aggregator::{RunRequest, RunStatus},
 };
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{
@@ -234,7 +231,7 @@ impl Driver {
     }
 
     fn is_published(&self, publication: &Publication) -> bool {
-        let view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        let view = self.view.lock();
         view.published.as_ref() == Some(&publication.sha256)
     }
 
@@ -296,7 +293,7 @@ impl Driver {
     /// Changes the view, and notifies the controller if it is another one then.
     fn change(&self, change: impl FnOnce(&mut AggregatorView)) {
         let is_new = {
-            let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut view = self.view.lock();
             let before = view.clone();
             change(&mut view);
             *view != before

@@ -8,11 +8,7 @@ mod provision;
 mod publish;
 mod request_error;
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 use k8s_openapi::{api::core::v1::PersistentVolumeClaim, jiff::Timestamp};
 use kube::Client;
@@ -21,6 +17,7 @@ use neptune_wire::{
     AggregatorReport, KeyPin,
     aggregator::{RunRequest, RunStatus},
 };
+use parking_lot::Mutex;
 use tokio::{sync::watch, task::AbortHandle};
 
 use controller_key::ControllerKey;
@@ -133,7 +130,7 @@ impl Aggregators {
         client: &Client,
         notify: impl Fn() + Send + Sync + 'static,
     ) {
-        let mut connections = self.lock();
+        let mut connections = self.connections.lock();
         if let Some(connection) = connections.get(uid) {
             connection.desired.send_if_modified(|held| {
                 let is_new = *held != task;
@@ -152,23 +149,20 @@ impl Aggregators {
 
     /// What is known of the aggregator of the object with this uid.
     pub fn view(&self, uid: &str) -> AggregatorView {
-        self.lock().get(uid).map_or_else(AggregatorView::default, |connection| {
-            connection.view.lock().unwrap_or_else(PoisonError::into_inner).clone()
-        })
+        self.connections
+            .lock()
+            .get(uid)
+            .map_or_else(AggregatorView::default, |connection| connection.view.lock().clone())
     }
 
     /// Stops the task of the object with this uid, if it has one.
     pub fn forget(&self, uid: &str) {
-        self.lock().remove(uid);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Connection>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock().remove(uid);
     }
 }
 
 impl fmt::Debug for Aggregators {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Aggregators").field(&self.lock().len()).finish()
+        f.debug_tuple("Aggregators").field(&self.connections.lock().len()).finish()
     }
 }

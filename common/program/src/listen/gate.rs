@@ -3,7 +3,7 @@
 use std::{
     fmt::Write as _,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -14,6 +14,7 @@ use super::{
     refusals::Refusals,
     source::{Peer, Source},
 };
+use parking_lot::Mutex;
 
 /// Counts the connections of one listener, and refuses those above its limits. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -49,7 +50,7 @@ impl Gate {
 
     /// Connections whose client is not known yet.
     pub fn pending(&self) -> usize {
-        self.lock().pending()
+        self.0.admission.lock().pending()
     }
 
     pub(super) fn on_turn(&self) {
@@ -58,7 +59,7 @@ impl Gate {
 
     pub(super) fn enter(&self, peer: Peer) -> Result<(Entry, Duration), Refusal> {
         let source = Source::from_peer(peer);
-        let time = self.lock().enter(source)?;
+        let time = self.0.admission.lock().enter(source)?;
         let stage = Mutex::new(Stage::Pending);
         Ok((Entry(Arc::new(Connection { gate: self.clone(), source, stage })), time))
     }
@@ -70,10 +71,6 @@ impl Gate {
     /// The refusals of each cause so far.
     pub(super) fn counts(&self) -> [u64; Refusal::ALL.len()] {
         Refusal::ALL.map(|cause| self.0.refusals.total(self.0.server, cause))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Admission> {
-        self.0.admission.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -109,11 +106,11 @@ impl Entry {
     /// # Errors
     /// Why there is none. The refusal is counted; the caller ends the connection.
     pub fn admit(&self, identity: Identity<'_>) -> Result<(), Refusal> {
-        let mut stage = self.0.stage();
+        let mut stage = self.0.stage.lock();
         if *stage != Stage::Pending {
             return Ok(());
         }
-        let admitted = self.0.gate.lock().admit(self.0.source, identity);
+        let admitted = self.0.gate.0.admission.lock().admit(self.0.source, identity);
         *stage = admitted.inspect_err(|cause| self.0.gate.refuse(*cause))?;
         Ok(())
     }
@@ -129,20 +126,16 @@ impl Entry {
     }
 
     pub(super) fn is_pending(&self) -> bool {
-        *self.0.stage() == Stage::Pending
+        *self.0.stage.lock() == Stage::Pending
     }
 }
 
-impl Connection {
-    fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+impl Connection {}
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let stage = std::mem::replace(&mut *self.stage(), Stage::Trusted);
-        self.gate.lock().leave(self.source, stage);
+        let stage = std::mem::replace(&mut *self.stage.lock(), Stage::Trusted);
+        self.gate.0.admission.lock().leave(self.source, stage);
     }
 }
 

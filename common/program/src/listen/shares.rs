@@ -1,10 +1,8 @@
 //! Permits for costly work, of which one client gets only its share.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Permits of all clients, and of each client. Cheap to clone.
@@ -64,7 +62,7 @@ impl<K: Ord + Clone> Shares<K> {
     }
 
     fn client(&self, key: K) -> Client<K> {
-        let mut clients = self.lock();
+        let mut clients = self.0.clients.lock();
         let new = || (0, Arc::new(Semaphore::new(self.0.per_client)));
         let (users, permits) = clients.entry(key.clone()).or_insert_with(new);
         *users += 1;
@@ -72,15 +70,11 @@ impl<K: Ord + Clone> Shares<K> {
         drop(clients);
         Client { shares: self.clone(), key, permits }
     }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, (usize, Arc<Semaphore>)>> {
-        self.0.clients.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl<K: Ord + Clone> Drop for Client<K> {
     fn drop(&mut self) {
-        let mut clients = self.shares.lock();
+        let mut clients = self.shares.0.clients.lock();
         if let Some((users, _)) = clients.get_mut(&self.key) {
             *users -= 1;
             if *users == 0 {

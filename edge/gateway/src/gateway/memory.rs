@@ -1,12 +1,10 @@
 //! The bytes of answers and of shadows that the gateway keeps in memory. While there is no room,
 //! waiting shadows make some, before a request is asked to come back.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt, sync::Arc};
 
 use neptune_program::listen::{ByteBudget, HeldBytes};
+use parking_lot::Mutex;
 
 use crate::server::Hold;
 
@@ -53,7 +51,7 @@ impl HeldAnswers {
     /// Counts more bytes. Returns whether there was room, or shadows made some.
     pub fn hold(&self, more: usize) -> bool {
         loop {
-            if self.bytes.lock().unwrap_or_else(PoisonError::into_inner).grow(more) {
+            if self.bytes.lock().grow(more) {
                 return true;
             }
             if !self.shadows.as_ref().is_some_and(|shadows| shadows.make_room()) {
@@ -80,7 +78,7 @@ mod tests {
 
     impl MakeRoom for Waiting {
         fn make_room(&self) -> bool {
-            self.0.lock().unwrap().pop().is_some()
+            self.0.lock().pop().is_some()
         }
     }
 
@@ -90,17 +88,17 @@ mod tests {
         for _ in 0..2 {
             let shadow = room.of_shadow();
             assert!(shadow.hold(4));
-            waiting.0.lock().unwrap().push(shadow);
+            waiting.0.lock().push(shadow);
         }
         assert!(!room.of_shadow().hold(4));
-        assert_eq!(waiting.0.lock().unwrap().len(), 2);
+        assert_eq!(waiting.0.lock().len(), 2);
         let answer = room.of_request(waiting.clone());
         assert!(answer.hold(2));
-        assert_eq!(waiting.0.lock().unwrap().len(), 2, "there was room");
+        assert_eq!(waiting.0.lock().len(), 2, "there was room");
         assert!(answer.hold(4));
-        assert_eq!(waiting.0.lock().unwrap().len(), 1);
+        assert_eq!(waiting.0.lock().len(), 1);
         assert!(answer.hold(4));
-        assert!(!answer.hold(1) && waiting.0.lock().unwrap().is_empty());
+        assert!(!answer.hold(1) && waiting.0.lock().is_empty());
     }
 
     #[test]

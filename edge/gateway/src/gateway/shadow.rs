@@ -2,12 +2,10 @@
 //! client has its answer. Those that wait are dropped first when the gateway has too many bytes in
 //! memory.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use neptune_cascade::Signal;
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::Notify;
 
@@ -70,7 +68,7 @@ impl ShadowQueue {
 
     /// Whether another shadow may wait.
     pub fn has_place(&self) -> bool {
-        self.waiting().len() < self.places
+        self.waiting.lock().len() < self.places
     }
 
     /// Adds a shadow. Returns whether it waits: without room for its bytes it is dropped.
@@ -79,7 +77,7 @@ impl ShadowQueue {
         // Its bytes, and the room for the cloud's answer, which is counted when it comes.
         let is_held = held.hold(shadow.bytes());
         shadow.request.held = Some(Arc::new(held.clone()));
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         let is_queued = is_held && waiting.len() < self.places;
         if is_queued {
             waiting.push_back((shadow, held));
@@ -93,23 +91,19 @@ impl ShadowQueue {
     /// The next shadow, and its bytes. One task waits at a time.
     pub async fn next(&self) -> (Shadow, HeldAnswers) {
         loop {
-            let next = self.waiting().pop_front();
+            let next = self.waiting.lock().pop_front();
             match next {
                 Some(next) => return next,
                 None => self.arrived.notified().await,
             }
         }
     }
-
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<(Shadow, HeldAnswers)>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl MakeRoom for ShadowQueue {
     /// Drops the shadow that waits for the longest time.
     fn make_room(&self) -> bool {
-        let oldest = self.waiting().pop_front();
+        let oldest = self.waiting.lock().pop_front();
         if oldest.is_some() {
             self.dropped.inc();
         }

@@ -6,7 +6,7 @@ use std::{
     error::Error as StdError,
     fmt,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
@@ -18,6 +18,7 @@ use hyper::{
     body::{Body, Frame, SizeHint},
 };
 use neptune_program::listen::{ByteBudget, HeldBytes, MinSpeed};
+use parking_lot::Mutex;
 use tokio::{
     sync::mpsc,
     time::{Sleep, sleep_until},
@@ -100,7 +101,7 @@ pub struct HeldBody(Arc<Mutex<(HeldBytes, HeldBytes)>>);
 impl Hold for HeldBody {
     fn grow(&self, read: usize, more: usize) -> bool {
         let small = SMALL.saturating_sub(read).min(more);
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.0.lock();
         held.0.grow(small) && held.1.grow(more - small)
     }
 }

@@ -1,12 +1,7 @@
 //! The client of the model server in the cloud: one call with its deadlines and its token. Whether
 //! it is called, and again, is decided elsewhere.
 
-use std::{
-    fs, io,
-    path::Path,
-    sync::{PoisonError, RwLock},
-    time::Duration,
-};
+use std::{fs, io, path::Path, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use hyper::{
@@ -15,6 +10,7 @@ use hyper::{
 };
 use neptune_cascade::sse::Parser;
 use neptune_program::causes;
+use parking_lot::RwLock;
 use reqwest::{Certificate, Client, RequestBuilder, Response, redirect};
 use tokio::time::{Instant, timeout_at};
 
@@ -133,7 +129,7 @@ impl CloudClient {
             Ok::<_, &'static str>(value)
         };
         let token = token.map(header).transpose()?;
-        let mut current = self.token.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.token.write();
         let is_other = *current != token;
         *current = token;
         Ok(is_other)
@@ -141,8 +137,8 @@ impl CloudClient {
 
     /// Uses the token of another client.
     pub fn inherit_token(&self, other: &Self) {
-        let token = other.token.read().unwrap_or_else(PoisonError::into_inner).clone();
-        *self.token.write().unwrap_or_else(PoisonError::into_inner) = token;
+        let token = other.token.read().clone();
+        *self.token.write() = token;
     }
 
     /// Reads a page of the cloud, such as metadata, of at most `max` bytes, within `limit`.
@@ -169,7 +165,7 @@ impl CloudClient {
     /// There is none in time, or it is not one.
     pub async fn call(&self, request: &CloudRequest) -> Result<CloudAnswer, CloudError> {
         if request.wire == Wire::Grpc {
-            let token = self.token.read().unwrap_or_else(PoisonError::into_inner).clone();
+            let token = self.token.read().clone();
             return match &self.grpc {
                 Some(grpc) => grpc.call(request, token).await,
                 None => Err(failed(false, "cloud.grpcUrl is not configured".to_owned())),
@@ -192,7 +188,7 @@ impl CloudClient {
     }
 
     fn authorized(&self, call: RequestBuilder) -> RequestBuilder {
-        match self.token.read().unwrap_or_else(PoisonError::into_inner).clone() {
+        match self.token.read().clone() {
             Some(token) => call.header(AUTHORIZATION, token),
             None => call,
         }
@@ -227,7 +223,7 @@ impl CloudClient {
             return Ok(stream);
         }
         let body = stream.beginning(MAX_BYTES).await;
-        let token = self.token.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let token = self.token.read().clone();
         Err(classified_with(status, &headers, &excerpt(&body, bearer(token.as_ref()))))
     }
 }

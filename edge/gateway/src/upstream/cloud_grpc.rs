@@ -6,10 +6,7 @@ use std::{
     future::poll_fn,
     io,
     net::SocketAddr,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
@@ -22,6 +19,7 @@ use hyper::{
 };
 use neptune_cascade::breaker::Failure;
 use neptune_program::{causes, chain};
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tonic::{
     Code, Status,
@@ -155,11 +153,11 @@ impl GrpcClient {
             return;
         }
         self.cut.store(0, Ordering::Relaxed);
-        *self.channel.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.channel.lock() = None;
     }
 
     fn channel(&self) -> Channel {
-        let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut channel = self.channel.lock();
         channel.get_or_insert_with(|| self.endpoint.connect_lazy()).clone()
     }
 }

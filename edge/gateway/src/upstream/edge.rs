@@ -1,10 +1,6 @@
 //! The client of this node's model server.
 
-use std::{
-    error::Error as StdError,
-    sync::{PoisonError, RwLock},
-    time::Duration,
-};
+use std::{error::Error as StdError, time::Duration};
 
 use bytes::Bytes;
 use hyper::{
@@ -17,6 +13,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use neptune_program::{chain, root_cause};
+use parking_lot::RwLock;
 use tokio::sync::watch::Receiver;
 
 use super::turn::{self, Turn};
@@ -97,12 +94,11 @@ impl EdgeClient {
             request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
             request.headers_mut().remove(HOST);
         }
-        let current = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let current = self.client.read().clone();
         match turn::answered(current.request(request), turns, limit).await {
             None => {
                 if self.wire == Wire::Grpc {
-                    *self.client.write().unwrap_or_else(PoisonError::into_inner) =
-                        client(self.wire);
+                    *self.client.write() = client(self.wire);
                 }
                 Err(EdgeError::Timeout(limit))
             }

@@ -5,12 +5,13 @@ use std::{
     collections::HashMap,
     fs::File,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use neptune_transfer::Digest;
 use neptune_wire::NodeName;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
 
 use crate::peers::content::{ContentSource, ContentState, FileRange};
@@ -149,7 +150,7 @@ impl ContentSource for ContentTable {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Each change is one step, so a panic of another thread leaves no inconsistent value.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 #[cfg(test)]

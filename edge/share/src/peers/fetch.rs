@@ -4,7 +4,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     path::Path,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -14,6 +13,7 @@ use neptune_pinned_tls::TlsKey;
 use neptune_program::random::random;
 use neptune_transfer::Digest;
 use neptune_wire::NodeName;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::watch,
     time::{sleep_until, timeout},
@@ -268,7 +268,7 @@ impl PeerFetcher {
 
     fn quarantine(&self) -> MutexGuard<'_, Quarantine> {
         // Each change is one step, so a panic of another thread leaves no inconsistent value.
-        self.quarantine.lock().unwrap_or_else(PoisonError::into_inner)
+        self.quarantine.lock()
     }
 }
 

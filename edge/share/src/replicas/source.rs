@@ -4,12 +4,12 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fs, io,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use crate::peers::{ContentSource, ContentState, FileRange};
 use neptune_transfer::{Digest, json};
 use neptune_wire::NodeName;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use crate::replicas::{
@@ -288,5 +288,5 @@ impl ContentSource for DatasetSource {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Each change is one step, so a panic of another thread leaves no inconsistent value.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

@@ -17,13 +17,7 @@ mod name_server;
 pub mod report;
 mod secrets;
 
-use std::{
-    io::Write as _,
-    net::SocketAddr,
-    path::PathBuf,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{io::Write as _, net::SocketAddr, path::PathBuf, time::Duration};
 
 use futures::future::join_all;
 use jiff::{Timestamp, Zoned};
@@ -32,6 +26,7 @@ use neptune_edge_broker::read_observer_url;
 use neptune_edge_engine::{docker::Docker, registry_config};
 use neptune_link::{BrokerUrl, LinkError};
 use neptune_store::DownloadProxy;
+use parking_lot::Mutex;
 use tokio::{task::spawn_blocking, time::timeout};
 
 use crate::{
@@ -317,19 +312,15 @@ async fn blocking<T: Send + 'static>(
 struct PendingChecks(Mutex<Vec<&'static str>>);
 
 impl PendingChecks {
-    fn names(&self) -> MutexGuard<'_, Vec<&'static str>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Runs a check of this name with [`CHECK_TIMEOUT`].
     async fn check<T>(
         &self,
         name: &'static str,
         check: impl Future<Output = Checked<T>>,
     ) -> Checked<T> {
-        self.names().push(name);
+        self.0.lock().push(name);
         let result = timeout(CHECK_TIMEOUT, check).await;
-        let mut names = self.names();
+        let mut names = self.0.lock();
         if let Some(at) = names.iter().position(|known| *known == name) {
             names.swap_remove(at);
         }
@@ -340,7 +331,7 @@ impl PendingChecks {
     async fn print_progress(&self) {
         loop {
             tokio::time::sleep(PROGRESS_INTERVAL).await;
-            let mut names = self.names().clone();
+            let mut names = self.0.lock().clone();
             names.sort_unstable();
             names.dedup();
             eprintln!("waiting for: {}", names.join(", "));

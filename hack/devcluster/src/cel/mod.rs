@@ -10,8 +10,9 @@
 pub mod rules;
 mod value;
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 use cel::{Context, Program, Value as CelValue};
 use serde_json::Value;
@@ -74,7 +75,7 @@ pub fn check_definition(schema: Schema<'_>, path: &str, errors: &mut Vec<FieldEr
 /// their text.
 fn compile(text: &str) -> Result<Arc<Program>, String> {
     static CACHE: LazyLock<Mutex<HashMap<String, Arc<Program>>>> = LazyLock::new(Mutex::default);
-    let cache = || CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    let cache = || CACHE.lock();
     if let Some(program) = cache().get(text) {
         return Ok(Arc::clone(program));
     }

@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -28,6 +28,7 @@ use neptune_cloud_kinds::{
 };
 use neptune_cloud_metrics::{Metrics, StatusClass as WriteClass};
 use neptune_wire::{NodeName, ObjectKey, Resource};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{
@@ -205,7 +206,7 @@ impl Context {
         bytes: usize,
         class: WriteClass,
     ) -> Result<(), Duration> {
-        let mut budget = self.0.write_budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut budget = self.0.write_budget.lock();
         state.pace.take(class, bytes, &mut budget, Instant::now())
     }
 
@@ -213,7 +214,7 @@ impl Context {
     /// the other writes leave room for it.
     #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
     pub fn take_spare_write(&self, bytes: usize) -> bool {
-        let mut budget = self.0.write_budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut budget = self.0.write_budget.lock();
         budget.take_spare(bytes, Instant::now())
     }
 
@@ -228,7 +229,7 @@ impl Context {
         bytes: usize,
         class: WriteClass,
     ) -> Result<(), Duration> {
-        let mut budget = self.0.write_budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut budget = self.0.write_budget.lock();
         pace.take(class, bytes, &mut budget, Instant::now())
     }
 

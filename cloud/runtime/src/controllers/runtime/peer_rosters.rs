@@ -1,13 +1,11 @@
 //! The peers of the nodes, shared by the tasks that change and publish them.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::BTreeSet;
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_cloud_kinds::fleet::{PeerPair, Rosters};
 use neptune_wire::{NodeName, ObjectKey};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// The peers of the nodes, shared by the triggers and the Dataset controller.
@@ -48,6 +46,6 @@ impl PeerRosters {
     /// Locks the rosters. The guard must not live across an `await`.
     pub fn lock(&self) -> MutexGuard<'_, Rosters> {
         // Each change is one step, so a panic of another thread leaves no inconsistent value.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }

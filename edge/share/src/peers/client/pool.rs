@@ -1,14 +1,11 @@
 //! Connections to peers that are kept for the next short request.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use std::{collections::HashMap, time::Instant};
 
 use http::{HeaderMap, StatusCode};
 use neptune_pinned_tls::TlsKey;
 use neptune_wire::NodeName;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::connection::{PeerConnection, PeerError};
 use crate::peers::{
@@ -71,7 +68,7 @@ impl ConnectionPool {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<NodeName, Idle>> {
         // Each change is one step, so a panic of another thread leaves no inconsistent value.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

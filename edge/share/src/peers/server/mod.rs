@@ -8,7 +8,7 @@ mod upload;
 use std::{
     io,
     net::SocketAddr,
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{Arc, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
@@ -16,6 +16,7 @@ use neptune_pinned_tls::{TlsKey, server_config};
 use neptune_program::listen::{self, Gate, Limits, Refusals, Shares};
 use neptune_transfer::rate::RateBucket;
 use neptune_wire::KeyPin;
+use parking_lot::Mutex;
 use tokio::{
     net::{TcpListener, TcpSocket},
     sync::watch,

@@ -4,7 +4,7 @@ use std::{
     io::{self, SeekFrom},
     pin::Pin,
     sync::{
-        Arc, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Instant,
@@ -114,7 +114,7 @@ async fn read(file: &mut File, left: u64, shared: &Shared) -> io::Result<Bytes> 
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     let wait = {
-        let mut rate = shared.rate.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rate = shared.rate.lock();
         rate.take(piece.len() as u64, Instant::now())
     };
     tokio::time::sleep(wait).await;
