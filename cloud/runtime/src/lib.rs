@@ -19,7 +19,9 @@ pub mod worker_reports;
 pub use self::{
     controllers::{
         edge_nodes::write_edge_nodes,
-        runtime::{Context, dispatch, publish_rosters, publish_waiting, run_all, synced},
+        runtime::{
+            Context, dispatch, merge_patch, publish_rosters, publish_waiting, run_all, synced,
+        },
     },
     error::Error,
     slices::{flush_slices, follow_deletions, load_slices, write_slices},

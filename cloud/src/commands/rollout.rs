@@ -4,11 +4,11 @@
 use std::io::Write as _;
 
 use kube::{
-    Api, Client, Resource, ResourceExt as _,
+    Api, Client, ResourceExt as _,
     api::{ListParams, Patch, PatchParams},
 };
 use neptune_api::{InferenceModel, JointInferenceService, RolloutStatus};
-use neptune_cloud_kinds::rollout::policy::RESUMED_ANNOTATION;
+use neptune_cloud_kinds::{kubernetes::identity::is_owned, rollout::policy::RESUMED_ANNOTATION};
 use serde_json::{Value, json};
 
 use crate::{
@@ -31,12 +31,13 @@ pub async fn rollout(command: RolloutCommand) -> Result<(), Error> {
     let namespace = namespace.clone().unwrap_or(default);
     let text = match object {
         ObjectArgument::InferenceModel(name) => {
-            run::<InferenceModel>(&command, &client, (&namespace, name)).await?
+            run::<InferenceModel>(&command, &client, (&namespace, name)).await?.1
         }
         ObjectArgument::Service(name) => {
-            let text = run::<JointInferenceService>(&command, &client, (&namespace, name)).await?;
+            let (service, text) =
+                run::<JointInferenceService>(&command, &client, (&namespace, name)).await?;
             if matches!(command, RolloutCommand::Resume(_)) {
-                resume_servers(&client, &namespace, name).await?;
+                resume_servers(&client, &namespace, &service).await?;
             }
             text
         }
@@ -51,11 +52,12 @@ pub async fn rollout(command: RolloutCommand) -> Result<(), Error> {
     Ok(())
 }
 
+/// Runs a command on an object. Returns the object as it was before, and what to tell the user.
 async fn run<K: RolledOut>(
     command: &RolloutCommand,
     client: &Client,
     (namespace, name): (&str, &str),
-) -> Result<String, Error> {
+) -> Result<(K, String), Error> {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     let step = format!("get {} {namespace}/{name}", K::kind(&()));
     let object = api.get(name).await.map_err(Error::api(step))?;
@@ -63,11 +65,11 @@ async fn run<K: RolledOut>(
         RolloutCommand::Pause(_) => change(&object, true)?,
         RolloutCommand::Resume(_) => change(&object, false)?,
         RolloutCommand::Undo(_) => undo(client, &object, namespace).await?,
-        RolloutCommand::Status(_) => return status(&object),
+        RolloutCommand::Status(_) => return status(&object).map(|text| (object, text)),
     };
     let done = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
     done.map_err(Error::api(format!("patch {} {namespace}/{name}", K::kind(&()))))?;
-    Ok(text)
+    Ok((object, text))
 }
 
 /// The change that pauses or resumes a rollout, and what to tell the user.
@@ -95,15 +97,16 @@ fn resumed(rollout: Option<&RolloutStatus>) -> Option<Value> {
 }
 
 /// Resumes the model servers that a service owns: failures stop each rollout by itself.
-async fn resume_servers(client: &Client, namespace: &str, service: &str) -> Result<(), Error> {
+async fn resume_servers(
+    client: &Client,
+    namespace: &str,
+    service: &JointInferenceService,
+) -> Result<(), Error> {
     let api: Api<InferenceModel> = Api::namespaced(client.clone(), namespace);
     let step = format!("list InferenceModels of {namespace}");
     let models = api.list(&ListParams::default()).await.map_err(Error::api(step))?;
-    let kind = JointInferenceService::kind(&());
-    for model in models {
-        let mut owners = model.owner_references().iter();
-        let is_owned = owners.any(|owner| owner.kind == kind && owner.name == service);
-        let Some(annotation) = resumed(model.rollout()).filter(|_| is_owned) else { continue };
+    for model in models.into_iter().filter(|model| is_owned(&model.metadata, service)) {
+        let Some(annotation) = resumed(model.rollout()) else { continue };
         let patch = json!({"metadata": {"annotations": annotation}});
         let name = model.name_any();
         let done = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;

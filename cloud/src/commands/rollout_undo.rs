@@ -2,7 +2,8 @@
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
-use serde_json::{Map, Value, json};
+use neptune_cloud_runtime::merge_patch;
+use serde_json::{Value, json};
 
 use super::rolled_out::RolledOut;
 use crate::error::Error;
@@ -31,7 +32,7 @@ pub async fn undo<K: RolledOut>(
         );
         return Err(Error::Rollout(why));
     };
-    let mut patch = json!({"spec": difference(&object.spec(), &spec)});
+    let mut patch = json!({"spec": merge_patch(&object.spec(), &spec)});
     if let Some(version) = object.resource_version() {
         patch["metadata"] = json!({"resourceVersion": version});
     }
@@ -50,22 +51,6 @@ fn earlier(present: &Value, mut revisions: Vec<ControllerRevision>) -> Option<(V
             .extend(present.get("rollout").map(|rollout| ("rollout".to_owned(), rollout.clone())));
         (spec != *present).then_some((spec, revision.revision))
     })
-}
-
-/// The merge patch from one JSON object to another.
-fn difference(from: &Value, to: &Value) -> Value {
-    let (Value::Object(from), Value::Object(to)) = (from, to) else { return to.clone() };
-    let mut patch = Map::new();
-    for key in from.keys().filter(|key| !to.contains_key(*key)) {
-        patch.insert(key.clone(), Value::Null);
-    }
-    for (key, value) in to {
-        let before = from.get(key).unwrap_or(&Value::Null);
-        if before != value {
-            patch.insert(key.clone(), difference(before, value));
-        }
-    }
-    Value::Object(patch)
 }
 
 #[cfg(test)]
@@ -96,13 +81,5 @@ mod tests {
             Some((spec, 1))
         );
         assert_eq!(earlier(&json!({"image": "a:2"}), vec![last]), None);
-    }
-
-    #[test]
-    fn patch_changes_adds_and_removes_fields() {
-        let from = json!({"a": {"b": 1, "c": 2}, "d": [1], "e": 1});
-        let to = json!({"a": {"b": 3, "c": 2}, "d": [2], "f": {"g": 1}});
-        let patch = json!({"a": {"b": 3}, "d": [2], "e": null, "f": {"g": 1}});
-        assert_eq!(difference(&from, &to), patch);
     }
 }
