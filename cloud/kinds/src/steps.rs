@@ -82,8 +82,14 @@ pub trait Steps:
     /// The Events of a change of the status.
     fn events(previous: &Self::Status, next: &Self::Status) -> Vec<ObjectEvent>;
 
+    /// Whether nodes get another content of a Model that the object uses only with its rollout,
+    /// whatever else uses the Model there.
+    fn guards_models(&self) -> bool {
+        false
+    }
+
     /// What a user should know at apply time although the spec is valid.
-    fn warnings(&self) -> Vec<String> {
+    fn warnings(&self, _facts: &Self::Facts) -> Vec<String> {
         Vec::new()
     }
 }

@@ -297,14 +297,14 @@ mod tests {
         let mut model = fixtures::model();
         let remark = |model: &InferenceModel| validate(model, &fixtures::facts()).unwrap().remark;
         model.spec.replicas = Some(1);
-        assert_eq!((remark(&model), model.warnings()), (None, Vec::new()));
+        assert_eq!((remark(&model), model.warnings(&fixtures::facts())), (None, Vec::new()));
         model.spec.replicas = Some(3);
         let text = "spec.replicas 3 has the effect of 1: an agent runs one server per node";
         assert!(remark(&model).unwrap().starts_with(text));
-        assert_eq!(model.warnings(), [remark(&model).unwrap()]);
+        assert_eq!(model.warnings(&fixtures::facts()), [remark(&model).unwrap()]);
         let mut model = fixtures::cloud_model();
         model.spec.replicas = Some(3);
-        assert_eq!((remark(&model), model.warnings()), (None, Vec::new()));
+        assert_eq!((remark(&model), model.warnings(&fixtures::facts())), (None, Vec::new()));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::jiff::Timestamp;
-use neptune_api::{InferenceModel, InferenceModelStatus};
+use neptune_api::{InferenceModel, InferenceModelStatus, Placement};
 use neptune_wire::{NodeName, ObjectKey, Resource};
 
 use super::{
@@ -20,6 +20,7 @@ use crate::{
     kubernetes::labels::Labels,
     port_contention,
     reason::Reason,
+    rollout::policy::all_at_once,
     steps::{ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs, Steps, WorkloadMessages},
     worker::ports,
 };
@@ -50,9 +51,15 @@ impl Steps for InferenceModel {
         plan::plan(self, valid, fetch_image)
     }
 
-    fn warnings(&self) -> Vec<String> {
-        let warning = place::one_per_node(self).filter(|_| self.spec.deploy_to_layer == "edge");
-        warning.into_iter().collect()
+    fn warnings(&self, facts: &InferenceModelFacts) -> Vec<String> {
+        if self.spec.deploy_to_layer != "edge" {
+            return Vec::new();
+        }
+        let needs_rollout =
+            self.spec.placement == Some(Placement::All) && self.spec.rollout.is_none();
+        let selected = Some(&facts.selected).filter(|_| needs_rollout);
+        let rollout = selected.and_then(|nodes| all_at_once("spec.nodeSelector", nodes));
+        place::one_per_node(self).into_iter().chain(rollout).collect()
     }
 
     fn retained(&self, key: &ObjectKey) -> Retained {

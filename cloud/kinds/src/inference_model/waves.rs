@@ -108,6 +108,25 @@ mod tests {
     }
 
     #[test]
+    fn change_of_many_nodes_at_the_same_time_is_a_warning() {
+        let (mut model, mut facts) = sample();
+        model.spec.rollout = None;
+        let many = |nodes: usize| {
+            let nodes = (0..nodes).map(|number| fixtures::edge_node(&format!("e{number}")));
+            fixtures::selected(nodes.collect())
+        };
+        facts.selected = many(32);
+        assert_eq!(model.warnings(&facts), [""; 0]);
+        facts.selected = many(33);
+        let text = "spec.nodeSelector matches 33 edge nodes and spec.rollout is not set: ";
+        assert!(model.warnings(&facts)[0].starts_with(text), "{:?}", model.warnings(&facts));
+        model.spec.rollout = Some(Box::default());
+        assert_eq!(model.warnings(&facts), [""; 0]);
+        (model.spec.rollout, model.spec.placement) = (None, None);
+        assert_eq!(model.warnings(&facts), [""; 0], "on one node");
+    }
+
+    #[test]
     fn state_of_the_server_is_read_from_its_report() {
         let state = |serving: Value| {
             let report: StatusReport = serde_json::from_value(json!({

@@ -193,6 +193,23 @@ mod tests {
     }
 
     #[test]
+    fn change_of_many_nodes_at_the_same_time_is_a_warning() {
+        let (mut service, mut facts) = sample();
+        service.spec.rollout = None;
+        let nodes: Vec<_> = (0..33).map(|number| format!("e{number}")).collect();
+        let nodes: Vec<_> = nodes.iter().map(String::as_str).collect();
+        let mut warnings = |service: &JointInferenceService, nodes: &[&str]| {
+            fixtures::select(&mut service.clone(), &mut facts, nodes);
+            service.warnings(&facts)
+        };
+        assert_eq!(warnings(&service, &nodes[..32]), [""; 0]);
+        let text = "spec.edgeWorker.nodeSelector matches 33 edge nodes and spec.rollout is not set: a change reaches all of them at the same time; rollout: {} begins with one node and stops when it fails";
+        assert_eq!(warnings(&service, &nodes), [text]);
+        service.spec.rollout = Some(Box::default());
+        assert_eq!(warnings(&service, &nodes), [""; 0]);
+    }
+
+    #[test]
     fn revision_follows_the_program_and_not_addresses_or_values_of_nodes() {
         let (service, facts) = sample();
         let first = revision_of(&service, &facts);

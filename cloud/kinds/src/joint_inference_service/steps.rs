@@ -15,7 +15,7 @@ use super::{
     spec::{
         forms::{gateway_settings, has_gateway},
         names::{cloud_model_name, edge_model_name, other_name},
-        placement::{has_slices, placed_nodes},
+        placement::{has_slices, is_on_all_nodes, placed_nodes},
     },
     status::{
         events::events,
@@ -32,6 +32,7 @@ use crate::{
     model::used_edge_model,
     port_contention,
     reason::Reason,
+    rollout::policy::all_at_once,
     steps::{ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs, Steps, WorkloadMessages},
     worker::ports,
 };
@@ -61,10 +62,17 @@ impl Steps for JointInferenceService {
         plan::plan(self, valid, fetch_image)
     }
 
-    fn warnings(&self) -> Vec<String> {
+    fn guards_models(&self) -> bool {
+        self.spec.rollout.is_some()
+    }
+
+    fn warnings(&self, facts: &ServiceFacts) -> Vec<String> {
         let algorithm = &self.spec.edge_worker.hard_example_algorithm;
-        let warning = threshold_warning(algorithm).filter(|_| has_gateway(self));
-        warning.into_iter().collect()
+        let threshold = threshold_warning(algorithm).filter(|_| has_gateway(self));
+        let needs_rollout = is_on_all_nodes(self) && self.spec.rollout.is_none();
+        let selected = Some(&facts.edge_selected).filter(|_| needs_rollout);
+        let rollout = selected.and_then(|nodes| all_at_once("spec.edgeWorker.nodeSelector", nodes));
+        threshold.into_iter().chain(rollout).collect()
     }
 
     fn retained(&self, key: &ObjectKey) -> Retained {

@@ -48,7 +48,7 @@ impl Steps for Model {
         plan::plan(self, &placed.nodes)
     }
 
-    fn warnings(&self) -> Vec<String> {
+    fn warnings(&self, _facts: &ModelFacts) -> Vec<String> {
         place::warning(self).into_iter().collect()
     }
 

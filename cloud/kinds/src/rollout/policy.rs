@@ -8,7 +8,7 @@ use k8s_openapi::{
 };
 use neptune_api::Rollout;
 
-use crate::{finding::Finding, reason::Reason};
+use crate::{finding::Finding, kubernetes::node_selector::SelectedNodes, reason::Reason};
 
 /// The annotation with the time at which a person resumed a rollout that failures stopped, RFC 3339.
 pub const RESUMED_ANNOTATION: &str = "neptune.io/rollout-resumed";
@@ -17,6 +17,20 @@ const DEFAULT_MAX_UNAVAILABLE: Amount = Amount::Percent(10);
 const DEFAULT_PAUSE_ON_FAILURE: Amount = Amount::Percent(5);
 const DEFAULT_MIN_READY_SECONDS: i32 = 30;
 const DEFAULT_DEADLINE_SECONDS: i32 = 600;
+
+/// The maximum number of nodes that a change may reach at the same time without a warning.
+const MAX_AT_ONCE: usize = 32;
+
+/// The warning for an object without a rollout whose selector, the value of this field, matches many
+/// nodes.
+pub fn all_at_once(field: &str, selected: &SelectedNodes) -> Option<String> {
+    let nodes = selected.nodes.iter().filter(|node| node.is_edge).count();
+    (nodes > MAX_AT_ONCE).then(|| {
+        format!(
+            "{field} matches {nodes} edge nodes and spec.rollout is not set: a change reaches all of them at the same time; rollout: {{}} begins with one node and stops when it fails"
+        )
+    })
+}
 
 /// A number of nodes, or a percentage of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

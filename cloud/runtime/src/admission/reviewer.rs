@@ -89,7 +89,7 @@ impl Reviewer {
         let before = change.old.as_ref().map(|old| old.findings(context)).unwrap_or_default();
         let suggestion = |missing: &Missing| self.suggestion(missing, &namespace);
         let mut decision = decide(K::RESOURCE, &findings, &before, self.references, suggestion);
-        decision.warnings.extend(change.object.warnings());
+        decision.warnings.extend(change.object.warnings(&change.object.facts(context)));
         decision
     }
 
