@@ -109,6 +109,22 @@ impl Publisher {
         self.lock().desired.published_hash(node, object)
     }
 
+    /// Sets whether an object has a rollout: then no other object replaces a Model that it uses on a
+    /// node before its own plan does.
+    pub fn set_guard(&self, object: &ObjectKey, is_guard: bool) {
+        self.publish(|desired| desired.set_guard(object, is_guard));
+    }
+
+    /// The object for whose rollout the newest content of this one waits on a node.
+    pub fn awaited_rollout(&self, node: &NodeName, key: &ObjectKey) -> Option<ObjectKey> {
+        self.lock().desired.awaited_rollout(node, key).cloned()
+    }
+
+    /// The nodes on which something that this object requires waits for a rollout.
+    pub fn delayed_nodes(&self, object: &ObjectKey) -> BTreeSet<NodeName> {
+        self.lock().desired.delayed_nodes(object)
+    }
+
     /// The objects of a resource that were planned, whose plan is retained, or that are awaited, with
     /// the uid under which they were planned.
     pub fn objects(&self, resource: Resource) -> BTreeMap<ObjectKey, String> {
@@ -247,6 +263,7 @@ impl PublisherState {
         }
         self.uids.remove(object);
         self.desired.remove(object);
+        self.desired.set_guard(object, false);
         true
     }
 

@@ -7,6 +7,8 @@
 //! CRD is missing, does not delay the others: what a node has of it is in `keep`, and a node gets no
 //! index before its sync, which lists it.
 
+#[cfg(test)]
+mod guarded;
 pub mod pending;
 
 use std::{
@@ -22,7 +24,7 @@ use super::{
     backlog::Backlog,
     contents::{Contents, NodeContents},
     incomplete::Incomplete,
-    node_desired::NodeDesired,
+    node_desired::{Guards, NodeDesired},
 };
 
 /// What each node's agent should have because of one object.
@@ -45,6 +47,10 @@ pub struct FleetDesired {
     initial_sync: InitialSync,
     /// The kinds whose objects are not all known and planned. They do not delay the initial sync.
     incomplete: Incomplete,
+    /// The objects with a rollout.
+    guards: Guards,
+    /// The nodes on which the newest content of an object waits for a rollout.
+    delayed: BTreeSet<NodeName>,
     /// The nodes whose messages are not decided yet.
     backlog: Backlog,
     contents: Contents,
@@ -93,7 +99,13 @@ impl FleetDesired {
         }
         let (node, due) = self.backlog.pop()?;
         let desired = self.nodes.entry(node.clone()).or_default();
-        let messages = desired.decide(due, &self.incomplete, self.batch_seconds, wall_ms);
+        let rules = (&self.incomplete, &self.guards);
+        let messages = desired.decide(due, rules, self.batch_seconds, wall_ms);
+        if desired.delayed().is_empty() {
+            self.delayed.remove(&node);
+        } else {
+            self.delayed.insert(node.clone());
+        }
         Some((node, messages))
     }
 
@@ -131,7 +143,36 @@ impl FleetDesired {
     /// The hash of the content that a node should have of an object, once it is published or about
     /// to be.
     pub fn published_hash(&self, node: &NodeName, object: &ObjectKey) -> Option<ContentHash> {
-        self.nodes.get(node).filter(|_| self.is_synced())?.published_hash(object)
+        let desired = self.nodes.get(node).filter(|_| self.is_synced())?;
+        desired.published_hash(object, &self.guards)
+    }
+
+    /// Sets whether an object has a rollout. If it does, no other object replaces the content of a
+    /// Model that it uses on a node before its plan for the node has the newest content.
+    pub fn set_guard(&mut self, object: &ObjectKey, is_guard: bool) {
+        if is_guard {
+            self.guards.insert(object.clone());
+        } else if self.guards.remove(object) {
+            for node in &self.delayed {
+                self.backlog.add(node);
+            }
+        }
+    }
+
+    /// The object for whose rollout the newest content of this one waits on a node.
+    pub fn awaited_rollout(&self, node: &NodeName, key: &ObjectKey) -> Option<&ObjectKey> {
+        self.nodes.get(node)?.awaited_rollout(key, &self.guards)
+    }
+
+    /// The nodes on which something that this object requires waits for a rollout.
+    pub fn delayed_nodes(&self, object: &ObjectKey) -> BTreeSet<NodeName> {
+        let Some(plan) = self.plans.get(object) else { return BTreeSet::new() };
+        let is_delayed = |node: &&NodeName| {
+            let desired = self.nodes.get(*node).map(NodeDesired::delayed);
+            let contents = plan.get(*node).into_iter().flat_map(|contents| contents.keys());
+            desired.is_some_and(|delayed| contents.into_iter().any(|key| delayed.contains(key)))
+        };
+        self.delayed.iter().filter(is_delayed).cloned().collect()
     }
 
     /// The objects of a resource that were planned, whose plan is retained, or that are awaited.

@@ -9,6 +9,11 @@ use neptune_wire::{EncodedContent, ObjectKey, Resource, Sync};
 /// Resources that objects of other kinds require too.
 const SHARED: [Resource; 2] = [Resource::Models, Resource::Datasets];
 
+/// Whether objects of other kinds may require this one too.
+pub fn is_shared(key: &ObjectKey) -> bool {
+    SHARED.contains(&key.resource)
+}
+
 /// The kinds whose objects are not all known and planned.
 #[derive(Debug, Default)]
 pub struct Incomplete(BTreeMap<Resource, Unplanned>);
@@ -34,7 +39,7 @@ impl Incomplete {
 
     /// Whether a node that has this object keeps it, although no planned object requires it.
     pub fn protects(&self, key: &ObjectKey) -> bool {
-        self.0.contains_key(&key.resource) || !self.0.is_empty() && SHARED.contains(&key.resource)
+        self.0.contains_key(&key.resource) || !self.0.is_empty() && is_shared(key)
     }
 
     /// The objects of a kind are known. Returns whether the kind is complete now.

@@ -5,14 +5,14 @@ use neptune_api::{
     KeyValue, MeasuredDataset, MeasuredOutput, MetricsSource, Model, ModelNode, ModelNodeState,
     ModelStatus,
 };
-use neptune_wire::{ModelPresenceReport, NodeName, PresenceState, redact};
+use neptune_wire::{ModelPresenceReport, NodeName, ObjectKey, PresenceState, redact};
 
 use super::rows::{RowState, RowSummary};
 use crate::{
     availability::problems,
     finding::Finding,
     fleet::{
-        Evaluation,
+        Evaluation, Presence,
         observed::{AgentMessages, AgentState, missing_report},
     },
     kubernetes::conditions::condition,
@@ -81,6 +81,8 @@ pub struct NodeObservation {
     pub agent: AgentState,
     /// The newest report of the node on the model; `None` before the first one.
     pub presence: Option<Box<ModelPresenceReport>>,
+    /// The object for whose rollout the file in the spec waits on this node.
+    pub awaited_rollout: Option<ObjectKey>,
 }
 
 /// The next status. Values without a report since the start of this controller stay.
@@ -267,6 +269,14 @@ fn is_same_address(reported: &str, spec: &str) -> bool {
 
 /// The finding of a node without a current report.
 fn missing_model(node: &NodeObservation, what: &str) -> Finding {
+    if let Some(ObjectKey { resource, name, .. }) = &node.awaited_rollout
+        && !matches!(node.agent.presence, Presence::Offline { .. })
+    {
+        let message = format!(
+            "keeps its earlier file until the rollout of {resource}/{name} reaches the node"
+        );
+        return Finding::new(Reason::AwaitingRollout, message);
+    }
     let messages = AgentMessages {
         awaiting: format!("agent {what}"),
         never_seen: "no agent of this node has reported; start neptune-edge on the node".to_owned(),
@@ -404,7 +414,7 @@ mod tests {
     use neptune_wire::{Metric, ModelOutput, WorkerReason};
 
     use super::*;
-    use crate::{fleet::Presence, model::rows::NodeRows};
+    use crate::model::rows::NodeRows;
 
     const URL: &str = "http://h/small.pb";
 
@@ -431,6 +441,7 @@ mod tests {
             node: name.parse().unwrap(),
             agent: AgentState { presence: Presence::Online, settled: true },
             presence: presence.map(Box::new),
+            awaited_rollout: None,
         }
     }
 
@@ -557,6 +568,32 @@ mod tests {
         }
         let unused = ModelObservation { users: vec![], ..observed(vec![]) };
         assert_eq!(brief(&next(&ModelStatus::default(), unused), READY), "Unknown ModelUnused");
+    }
+
+    #[test]
+    fn node_that_a_rollout_keeps_back_awaits_it_and_has_not_failed() {
+        let earlier = |state| ModelPresenceReport { url: "http://h/old".into(), ..presence(state) };
+        let kept_back = |name: &str, state| NodeObservation {
+            awaited_rollout: Some("default/jointinferenceservices/slow".parse().unwrap()),
+            ..node(name, Some(earlier(state)))
+        };
+        let (has, waits, failed) = (
+            node("a", Some(presence(PresenceState::Present))),
+            kept_back("b", PresenceState::Present),
+            kept_back("c", PresenceState::Failed),
+        );
+        let observed = observed(vec![has, waits, failed]);
+        let status = next(&ModelStatus::default(), observed);
+        assert_eq!(brief(&status, READY), "False AwaitingRollout");
+        assert_eq!(status.present_on.as_deref(), Some("1/3"));
+        let row = &status.nodes[0];
+        assert_eq!(
+            (row.state, row.reason.as_deref()),
+            (ModelNodeState::Outdated, Some("AwaitingRollout"))
+        );
+        let message = "keeps its earlier file until the rollout of jointinferenceservices/slow reaches the node";
+        assert_eq!(row.message.as_deref(), Some(message));
+        assert_eq!(status.nodes[1].state, ModelNodeState::Outdated, "of another file");
     }
 
     #[test]

@@ -300,6 +300,8 @@ reasons! {
         ModelPresent: Problem => Running,
         /// No service uses the model.
         ModelUnused: Problem => Pending,
+        /// A node keeps its earlier file until the rollout of a user of the model reaches it.
+        AwaitingRollout: Progress => Pending,
         /// Only Pods use the model, and each downloads its own.
         ModelInPods: Problem => Running,
         /// The metrics belong to the file that the spec names.

@@ -25,6 +25,8 @@ pub struct RolloutMemory {
     revision: String,
     grants: BTreeMap<NodeName, Grant>,
     ready: BTreeMap<NodeName, Readiness>,
+    /// The nodes whose deadline did not run when they were observed last.
+    waiting: BTreeSet<NodeName>,
     expected: BTreeMap<NodeName, ExpectedContent>,
 }
 
@@ -47,6 +49,7 @@ impl RolloutMemory {
         let nodes: BTreeSet<_> = nodes.iter().copied().collect();
         self.grants.retain(|node, _| nodes.contains(node));
         self.ready.retain(|node, _| nodes.contains(node));
+        self.waiting.retain(|node| nodes.contains(node));
     }
 
     /// The content of the revision for a node; `None` before it is planned.
@@ -78,6 +81,25 @@ impl RolloutMemory {
             self.grants.entry(node).or_insert(grant);
         }
         self.grants.len() > before
+    }
+
+    /// Records whether a node waits for something for which it is not responsible. Returns its grant,
+    /// whose time begins again after that.
+    pub fn observe_wait(&mut self, node: &NodeName, waits: bool, now: Timestamp) -> Option<Grant> {
+        let grant = self.grants.get_mut(node)?;
+        if waits {
+            self.waiting.insert(node.clone());
+        } else if self.waiting.remove(node) {
+            grant.since = now;
+        }
+        Some(*grant)
+    }
+
+    /// Withdraws the grants of these nodes. Returns whether one had a grant.
+    pub fn withdraw(&mut self, nodes: &[&NodeName]) -> bool {
+        let before = self.grants.len();
+        self.grants.retain(|node, _| !nodes.contains(&node));
+        self.grants.len() < before
     }
 
     /// Records whether a node that is online or not is ready with the revision. Returns since when it
@@ -144,6 +166,23 @@ mod tests {
         assert!(!memory.add_grants("other", vec![(a.clone(), grant)]));
         assert_eq!((memory.grant(&a), memory.grant(&b)), (None, Some(grant)));
         assert_eq!(memory.observe(&a, (false, true), (now, SignedDuration::ZERO)), None);
+    }
+
+    #[test]
+    fn time_of_a_grant_begins_again_after_the_node_waited() {
+        let [node, other]: [NodeName; 2] = ["a", "b"].map(|name| name.parse().unwrap());
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut memory = RolloutMemory::default();
+        memory.begin("r");
+        let grant = Grant { since: at(0), cause: GrantCause::Wave };
+        memory.add_grants("r", vec![(node.clone(), grant)]);
+        let mut since = |waits, second| {
+            memory.observe_wait(&node, waits, at(second)).unwrap().since.as_second()
+        };
+        assert_eq!([since(false, 1), since(true, 2), since(true, 900)], [0, 0, 0]);
+        assert_eq!([since(false, 901), since(false, 902)], [901, 901]);
+        assert_eq!(memory.observe_wait(&other, true, at(903)), None);
+        assert!(memory.withdraw(&[&node]) && !memory.withdraw(&[&node, &other]));
     }
 
     #[test]

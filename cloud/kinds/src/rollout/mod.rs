@@ -10,6 +10,8 @@ pub mod policy;
 mod properties;
 pub mod rank;
 #[cfg(test)]
+mod shared;
+#[cfg(test)]
 mod simulation;
 pub mod step;
 pub mod summary;

@@ -36,7 +36,8 @@ pub enum Has {
     New,
 }
 
-/// Why a node has or may have the revision of the rollout, since when. It is never withdrawn.
+/// Why a node has or may have the revision of the rollout, since when. It is withdrawn only from a
+/// node that waits for another rollout while this one is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grant {
     /// When the controller decided it, or saw that the node has the revision.
@@ -75,6 +76,9 @@ pub struct RolloutNode<'a> {
     pub failure: Option<Reason>,
     /// Whether it waits for the hours in which it may download.
     pub is_deferred: bool,
+    /// Whether it has all of the revision but for a Model, which the rollout of another object keeps
+    /// from it.
+    pub is_delayed: bool,
     /// The grant that this controller remembers.
     pub grant: Option<Grant>,
 }

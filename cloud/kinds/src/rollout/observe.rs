@@ -1,8 +1,10 @@
 //! What a controller observes of a rollout: its nodes by their reports, and the step that follows.
 //! Pure.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::jiff::Timestamp;
-use neptune_api::RolloutStatus;
+use neptune_api::{RolloutState, RolloutStatus};
 use neptune_wire::{NodeName, ObjectKey, PresenceState, StatusReport, WorkerReason};
 
 use super::{
@@ -55,6 +57,8 @@ pub struct RolloutObservation {
     pub status: RolloutStatus,
     /// New grants, which apply once the API server has the status.
     pub grants: Vec<(NodeName, Grant)>,
+    /// Whether grants were withdrawn, so that the plan has to be made again.
+    pub has_withdrawn: bool,
     /// When the next step is due although no node reports anything.
     pub due_at: Option<Timestamp>,
 }
@@ -63,6 +67,8 @@ pub struct RolloutObservation {
 pub struct RolloutObserver<'a> {
     object: RolloutObject<'a>,
     memory: &'a mut RolloutMemory,
+    /// The nodes on which a Model waits for the rollout of another object.
+    delayed: BTreeSet<NodeName>,
     names: Vec<&'a NodeName>,
     nodes: Vec<RolloutNode<'a>>,
     moment: Moment,
@@ -71,10 +77,17 @@ pub struct RolloutObserver<'a> {
 }
 
 impl<'a> RolloutObserver<'a> {
-    /// Begins an observation without nodes.
-    pub fn new(object: RolloutObject<'a>, memory: &'a mut RolloutMemory, moment: Moment) -> Self {
+    /// Begins an observation without nodes. On the nodes in `delayed` a Model waits for the rollout of
+    /// another object.
+    pub fn new(
+        object: RolloutObject<'a>,
+        memory: &'a mut RolloutMemory,
+        delayed: BTreeSet<NodeName>,
+        moment: Moment,
+    ) -> Self {
         memory.begin(object.revision);
-        Self { object, memory, names: Vec::new(), nodes: Vec::new(), moment, has_unseen: false }
+        let (names, nodes) = (Vec::new(), Vec::new());
+        Self { object, memory, delayed, names, nodes, moment, has_unseen: false }
     }
 
     /// Adds a node with these labels. `state` reads a report on the object.
@@ -88,12 +101,17 @@ impl<'a> RolloutObserver<'a> {
         let RolloutObject { key, uid, revision, canaries, .. } = &self.object;
         let report = fleet.report(node, key, uid);
         let mut reported = report.map(&state).unwrap_or_default();
-        let grant = self.memory.grant(node);
         let has = match report {
             Some(report) => self.revision_of(node, report, fleet, &mut reported),
             None if fleet.lacks(node, key) => Has::Nothing,
             None => Has::Old,
         };
+        let is_delayed = has == Has::Old
+            && self.delayed.contains(node)
+            && reported.is_ready
+            && report.is_some_and(|report| self.has_task(node, report));
+        let waits = is_delayed || reported.is_deferred;
+        let grant = self.memory.observe_wait(node, waits, self.moment.now);
         let presence = fleet.presence(node);
         self.has_unseen |= presence == Presence::NeverSeen;
         let is_online = presence == Presence::Online;
@@ -113,8 +131,16 @@ impl<'a> RolloutObserver<'a> {
             ready_since,
             failure: reported.failure,
             is_deferred: reported.is_deferred,
+            is_delayed,
             grant,
         });
+    }
+
+    /// Whether a node reports the task of the revision, with any model.
+    fn has_task(&self, node: &NodeName, report: &StatusReport) -> bool {
+        let mut expected = self.memory.expected(node).into_iter().flat_map(|all| all.iter());
+        let task = expected.find(|object| object.key == *self.object.key);
+        task.is_some_and(|task| report.hash.as_ref().is_none_or(|hash| *hash == task.hash))
     }
 
     /// Whether a node reports the revision: of the task, and of each model that it needs. A model
@@ -149,13 +175,22 @@ impl<'a> RolloutObserver<'a> {
 
     /// The step that follows from what was observed.
     pub fn finish(self) -> RolloutObservation {
-        let Self { object, memory, names, nodes, moment, has_unseen } = self;
+        let Self { object, memory, names, nodes, moment, has_unseen, delayed: _ } = self;
         let moment = Moment { is_settled: moment.is_settled || !has_unseen, ..moment };
         memory.retain(&names);
         let RolloutObject { policy, revision, is_first, stored, .. } = object;
         let next = step(&policy, (revision, is_first), stored, &nodes, moment);
+        let is_paused = next.status.state == RolloutState::Paused;
+        let delayed = nodes.iter().zip(&names).filter(|(node, _)| is_paused && node.is_delayed);
+        // The other rollout must not bring the Model of a paused one.
+        let has_withdrawn = memory.withdraw(&delayed.map(|(_, name)| *name).collect::<Vec<_>>());
         let grants = next.grants.into_iter().map(|(at, grant)| (names[at].clone(), grant));
-        RolloutObservation { status: next.status, grants: grants.collect(), due_at: next.due_at }
+        RolloutObservation {
+            status: next.status,
+            grants: grants.collect(),
+            has_withdrawn,
+            due_at: next.due_at,
+        }
     }
 }
 
@@ -222,24 +257,35 @@ mod tests {
         nodes: &[NodeName],
         memory: &mut RolloutMemory,
     ) -> RolloutObservation {
+        observed_with(fleet, nodes, memory, &[], false)
+    }
+
+    fn observed_with(
+        fleet: &FleetState,
+        nodes: &[NodeName],
+        memory: &mut RolloutMemory,
+        delayed: &[NodeName],
+        is_paused: bool,
+    ) -> RolloutObservation {
         let (key, canaries) = (TASK.parse().unwrap(), Labels::new());
         let stored = RolloutStatus {
             revision: "r".to_owned(),
-            state: RolloutState::Complete,
+            state: if is_paused { RolloutState::Paused } else { RolloutState::Complete },
             frontier: Some(Rank::LAST.to_string()),
             ..RolloutStatus::default()
         };
         let object = RolloutObject {
             key: &key,
             uid: "u",
-            policy: Policy::new(&Rollout::default(), None),
+            policy: Policy::new(&Rollout { paused: is_paused, ..Rollout::default() }, None),
             canaries: &canaries,
             revision: "r",
             is_first: false,
             stored: Some(&stored),
         };
         let moment = Moment { now: at(0), wall: at(0), is_settled: true };
-        let mut observer = RolloutObserver::new(object, memory, moment);
+        let delayed = delayed.iter().cloned().collect();
+        let mut observer = RolloutObserver::new(object, memory, delayed, moment);
         for node in nodes {
             let ready = |_: &StatusReport| ReportedState { is_ready: true, ..Default::default() };
             observer.add(node, None, fleet, ready);
@@ -265,6 +311,29 @@ mod tests {
         let causes: Vec<_> =
             seen.grants.iter().map(|(node, grant)| (node.as_str(), grant.cause)).collect();
         assert!(causes.contains(&("new", GrantCause::Known)), "{causes:?}");
+    }
+
+    #[test]
+    fn paused_rollout_withdraws_the_grants_of_nodes_that_another_one_delays() {
+        let nodes =
+            ["delayed", "old-task", "granted"].map(|name| name.parse::<NodeName>().unwrap());
+        let mut fleet = FleetState::new(at(0), 30);
+        for (node, task) in nodes.iter().zip([2, 1, 2]) {
+            online(&mut fleet, node);
+            report(&mut fleet, node, TASK, task);
+            report(&mut fleet, node, MODEL, 1);
+        }
+        let mut memory = planned(&nodes, 2);
+        let grant = Grant { since: at(0), cause: GrantCause::Wave };
+        memory.add_grants("r", nodes.iter().map(|node| (node.clone(), grant)).collect());
+        let seen = observed_with(&fleet, &nodes, &mut memory, &nodes[..2], false);
+        assert!(!seen.has_withdrawn);
+        let seen = observed_with(&fleet, &nodes, &mut memory, &nodes[..2], true);
+        assert!(seen.has_withdrawn);
+        let has_grant = nodes.each_ref().map(|node| memory.grant(node).is_some());
+        assert_eq!(has_grant, [false, true, true], "a task that is not there yet is on its way");
+        let seen = observed_with(&fleet, &nodes, &mut memory, &nodes[..2], true);
+        assert!(!seen.has_withdrawn && seen.grants.is_empty());
     }
 
     #[test]

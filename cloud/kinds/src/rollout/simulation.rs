@@ -280,6 +280,7 @@ impl Fleet {
                 ready_since: self.memory.observe(&node.name, readiness, times),
                 failure: self.fails(node).then_some(Reason::CrashLoopBackOff),
                 is_deferred: false,
+                is_delayed: false,
                 grant: self.memory.grant(&node.name),
             });
         }

@@ -4,6 +4,10 @@
 //! The frontier is in the status before a node behind it gets a grant, so another controller
 //! continues with the same nodes. Within the frontier, grants are limited by the same number again:
 //! nodes that return all at once get the revision one after the other.
+//!
+//! A Model that two rollouts share reaches a node after both granted it. Until then the node costs
+//! neither of them anything: each takes more nodes until some are in both, instead of waiting for the
+//! other.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{RolloutState, RolloutStatus};
@@ -44,6 +48,8 @@ enum Outcome {
     Waiting,
     /// It had the revision when this controller saw it first, and is offline.
     Away,
+    /// It has a grant, and waits for the rollout of another object.
+    Delayed,
     /// It has a grant, and is not ready yet.
     InFlight,
     Done,
@@ -150,6 +156,8 @@ struct Wave<'a> {
     grants: Vec<(usize, Grant)>,
     /// Whether nodes behind the frontier wait for others.
     has_waiting: bool,
+    /// Nodes with a grant that wait for the rollout of another object.
+    delayed: usize,
 }
 
 impl<'a> Wave<'a> {
@@ -174,11 +182,13 @@ impl<'a> Wave<'a> {
             canaries_in_flight: 0,
             grants: Vec::new(),
             has_waiting: false,
+            delayed: 0,
         };
         for (node, outcome) in nodes.iter().zip(&wave.outcomes) {
             wave.released += usize::from(*outcome != Outcome::Waiting);
             wave.done += usize::from(*outcome == Outcome::Done);
             wave.failed += usize::from(matches!(outcome, Outcome::Failed(_)));
+            wave.delayed += usize::from(*outcome == Outcome::Delayed && node.is_online);
             let is_join = node.grant.is_some_and(|grant| grant.cause == GrantCause::Join);
             let is_charged = *outcome == Outcome::InFlight && !is_join;
             if is_charged && wave.frontier.is_some_and(|frontier| node.rank <= frontier) {
@@ -262,6 +272,7 @@ impl<'a> Wave<'a> {
             && self.in_flight == 0
             && self.grants.is_empty()
             && !self.has_waiting
+            && self.delayed == 0
     }
 
     /// The next frontier, if it moves. A node that is offline, that is not ready, or that has the
@@ -302,7 +313,8 @@ impl<'a> Wave<'a> {
             let Outcome::Failed(failure) = outcome else { return None };
             Some((node.name, *failure))
         });
-        Failures { released: self.released, first: failed.min_by_key(|(name, _)| *name) }
+        let first = failed.min_by_key(|(name, _)| *name);
+        Failures { released: self.released, first, delayed: self.delayed }
     }
 
     /// When a node may become ready or fail by the time alone, or at once after a change.
@@ -341,6 +353,8 @@ fn outcome(policy: &Policy, node: &RolloutNode, now: Timestamp) -> Outcome {
     };
     if grant.cause == GrantCause::Known && !node.is_online {
         Outcome::Away
+    } else if node.is_delayed {
+        Outcome::Delayed
     } else if !node.is_deferred && grant.since + policy.deadline <= now {
         Outcome::Failed(Failure::Late)
     } else {
@@ -379,6 +393,7 @@ mod tests {
             ready_since: None,
             failure: None,
             is_deferred: false,
+            is_delayed: false,
             grant: None,
         }
     }
@@ -397,6 +412,28 @@ mod tests {
 
     fn next(stored: &RolloutStatus, nodes: &[RolloutNode], moment: Moment) -> Step {
         step(&defaults(), ("r", false), Some(stored), nodes, moment)
+    }
+
+    #[test]
+    fn node_that_another_rollout_delays_costs_nothing_and_does_not_complete_it() {
+        let granted = Some(Grant { since: at(0), cause: GrantCause::Wave });
+        let delayed = |name| RolloutNode { grant: granted, is_delayed: true, ..node(name) };
+        let mut stored = all_released();
+        let nodes = [delayed("a"), node("b"), node("c")];
+        let taken = next(&stored, &nodes, moment(10_000));
+        assert_eq!((taken.grants.len(), taken.status.failed), (1, 0), "one more");
+        let message =
+            "0 of 3 nodes are updated, 0 are ready; 1 wait for another rollout of their Model";
+        assert_eq!(taken.status.message.as_deref(), Some(message));
+        let nodes = [delayed("a"), delayed("b"), delayed("c")];
+        let waits = next(&stored, &nodes, moment(10_000));
+        assert_eq!((waits.status.state, waits.due_at), (RolloutState::Progressing, None));
+        let away = nodes.map(|node| RolloutNode { is_online: false, ..node });
+        let away = next(&stored, &away, moment(10_000));
+        assert_eq!((away.status.state, away.status.failed), (RolloutState::Complete, 0));
+        stored.frontier = None;
+        let ahead = next(&stored, &[delayed("a"), node("b")], moment(0)).status.frontier;
+        assert!(ahead.is_some(), "the delayed node is no reason to wait");
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub struct Failures<'a> {
     pub released: usize,
     /// The first of those that failed, and why.
     pub first: Option<(&'a str, Failure)>,
+    /// The number of nodes that wait for the rollout of another object.
+    pub delayed: usize,
 }
 
 /// Sets the reason, the message and the column of a status with its counts.
@@ -35,8 +37,13 @@ pub fn summarize(status: &mut RolloutStatus, policy: &Policy, failures: &Failure
             ("RolloutPaused", message)
         }
         RolloutState::Progressing => {
-            let message =
-                format!("{updated} of {total} nodes are updated, {ready} are ready{problems}");
+            let delayed = match failures.delayed {
+                0 => String::new(),
+                number => format!("; {number} wait for another rollout of their Model"),
+            };
+            let message = format!(
+                "{updated} of {total} nodes are updated, {ready} are ready{problems}{delayed}"
+            );
             ("RolloutProgressing", message)
         }
         RolloutState::Complete => {
@@ -124,7 +131,7 @@ mod tests {
         change(&mut status);
         let first = (status.failed > 0)
             .then_some(("shop-0412", Failure::Reported(Reason::CrashLoopBackOff)));
-        let failures = Failures { released: 2, first };
+        let failures = Failures { released: 2, first, delayed: 0 };
         let policy = Policy::new(&Rollout { paused: true, ..Rollout::default() }, None);
         summarize(&mut status, &policy, &failures);
         status

@@ -28,7 +28,8 @@ pub fn observe<K: Stateful>(
     let mut memory = context.object_state(object, |state| std::mem::take(&mut state.rollout));
     let is_settled = now >= context.fleet().settled_at();
     let moment = Moment { now, wall: Context::wall_now(), is_settled };
-    let mut observer = RolloutObserver::new(rollout, &mut memory, moment);
+    let delayed = context.publisher().delayed_nodes(rollout.key);
+    let mut observer = RolloutObserver::new(rollout, &mut memory, delayed, moment);
     // Not one lock for all: reports of nodes must not wait for it.
     for nodes in nodes.chunks(NODES_PER_LOCK) {
         let views: Vec<_> =
@@ -40,6 +41,9 @@ pub fn observe<K: Stateful>(
     }
     let observation = observer.finish();
     context.object_state(object, |state| state.rollout = memory);
+    if observation.has_withdrawn {
+        context.enqueue(object);
+    }
     observation
 }
 

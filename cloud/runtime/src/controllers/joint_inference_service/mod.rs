@@ -30,7 +30,7 @@ use self::collect::{
     observe::observation,
 };
 use super::{
-    model::{mark_node, mark_used_models},
+    model::{enqueue_used_models, mark_node, mark_used_models},
     port_contention::enqueue_contenders,
     rollout::use_grants,
     runtime::{AgentChange, Cause, Context, Controller},
@@ -153,6 +153,13 @@ impl Controller for JointInferenceService {
             if occupied != before {
                 enqueue_contenders(&occupied.and(before), self, context);
             }
+        }
+        let updated = |service: &Self| {
+            let rollout = service.status.as_ref()?.rollout.as_deref()?;
+            Some((rollout.revision.clone(), rollout.state, rollout.updated))
+        };
+        if updated(self) != before.and_then(updated) {
+            enqueue_used_models(self, context);
         }
         if uses_differ(before, self) {
             mark_used_models(self, before, context);

@@ -13,7 +13,7 @@ use neptune_cloud_kinds::model::{
 };
 use neptune_wire::{NodeName, ObjectKey};
 
-pub use self::users::{enqueue_source, mark_node, mark_used_models};
+pub use self::users::{enqueue_source, enqueue_used_models, mark_node, mark_used_models};
 use super::runtime::{AgentChange, Cause, Context, Controller};
 
 impl Controller for Model {
@@ -67,7 +67,7 @@ impl Controller for Model {
 
     fn enqueue_by_report(&self, node: &NodeName, context: &Context) {
         users::mark_report(self, node, context);
-        users::enqueue_selecting_on(self, node, context);
+        users::enqueue_users_on(self, node, context);
     }
 
     fn enqueue_by_object(&self, before: Option<&Self>, context: &Context) {

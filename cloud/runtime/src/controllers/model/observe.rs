@@ -45,8 +45,11 @@ pub fn observe(
     for nodes in unread.into_iter().collect::<Vec<_>>().chunks(NODES_PER_LOCK) {
         reports.read(&mut rows, nodes);
     }
-    let (summary, nodes) = reports.listed(&mut rows, now);
+    let (summary, mut nodes) = reports.listed(&mut rows, now);
     context.object_state(model, |state| state.memory.put(rows));
+    for node in &mut nodes {
+        node.awaited_rollout = context.publisher().awaited_rollout(&node.node, key);
+    }
     let (users, user_count) = first_users(model, MAX_LISTED, context);
     let uid = model.metadata.uid.as_deref().unwrap_or_default();
     let evaluation = context.fleet().evaluation(uid).cloned();
@@ -157,6 +160,7 @@ impl Reports<'_> {
             let node = |node: &&NodeName| NodeObservation {
                 presence: self.presence(node, &fleet).cloned().map(Box::new),
                 agent: fleet.agent(node, now),
+                awaited_rollout: None,
                 node: (*node).clone(),
             };
             let nodes = listed.iter().map(node).collect();

@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 use neptune_api::{InferenceModel, JointInferenceService, Model};
 use neptune_cloud_kinds::{
     joint_inference_service::spec::placement::has_slices,
-    model::users::{entry, is_of_edge_worker, models, nodes, selects, used},
+    model::{
+        used_edge_model,
+        users::{entry, is_of_edge_worker, models, nodes, selects, used},
+    },
 };
 use neptune_wire::{NodeName, Resource};
 
@@ -19,14 +22,27 @@ pub fn enqueue_selecting(model: &Model, before: Option<&Model>, context: &Contex
     context.enqueue_selecting::<JointInferenceService>(Resource::Models, namespace, versions);
 }
 
-/// Enqueues the services on a node that may choose the model: the node reported its file.
-pub fn enqueue_selecting_on(model: &Model, node: &NodeName, context: &Context) {
-    let on_node = context.caches().services_on(node.as_str());
-    let selecting = on_node.iter().filter(|service| {
-        service.metadata.namespace == model.metadata.namespace && selects(service, model)
-    });
-    for service in selecting {
-        context.enqueue(&**service);
+/// Enqueues the services on a node that may choose the model, and those whose rollout brings it to
+/// the node: the node reported its file.
+pub fn enqueue_users_on(model: &Model, node: &NodeName, context: &Context) {
+    let name = model.metadata.name.as_deref();
+    let on_node = context.caches().services_on(node.as_str()).into_iter();
+    for service in on_node.filter(|it| it.metadata.namespace == model.metadata.namespace) {
+        if selects(&service, model) {
+            context.enqueue(&*service);
+        } else if service.spec.rollout.is_some() && used_edge_model(&service) == name {
+            context.enqueue_unchanged(&*service);
+        }
+    }
+}
+
+/// Enqueues the models of this service: nodes may wait for its rollout, or no longer do.
+pub fn enqueue_used_models(service: &JointInferenceService, context: &Context) {
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    for name in models(service) {
+        if let Some(model) = context.caches().get::<Model>(namespace, name) {
+            context.enqueue_unchanged(&*model);
+        }
     }
 }
 

@@ -130,6 +130,7 @@ async fn prepare<K: Controller>(
     let generation = object.meta().generation;
     let uid = object.meta().uid.as_deref().unwrap_or_default();
     let facts = object.facts(context);
+    context.publisher().set_guard(key, object.guards_models());
     let prepared = match object.validate(&facts) {
         Ok(valid) => {
             let plan = object.plan(&valid, context.fetch_image());
