@@ -82,8 +82,8 @@ pub trait Steps:
     /// The Events of a change of the status.
     fn events(previous: &Self::Status, next: &Self::Status) -> Vec<ObjectEvent>;
 
-    /// Whether nodes get another content of a Model that the object uses only with its rollout,
-    /// whatever else uses the Model there.
+    /// Whether a node gets another content of a Model that the object uses only with its rollout, also
+    /// if other objects use the Model there.
     fn guards_models(&self) -> bool {
         false
     }

@@ -10,6 +10,7 @@ mod leaves;
 pub mod memory;
 pub mod place;
 mod plan;
+pub mod presence;
 pub mod rows;
 pub mod status;
 mod steps;
@@ -18,7 +19,7 @@ mod validate;
 
 pub use self::{
     plan::content,
-    status::is_reported_file,
+    presence::is_reported_file,
     users::{is_selected, used_edge_model, uses_differ},
     validate::validate,
 };

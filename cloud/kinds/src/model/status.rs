@@ -2,12 +2,15 @@
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{
-    KeyValue, MeasuredDataset, MeasuredOutput, MetricsSource, Model, ModelNode, ModelNodeState,
+    KeyValue, MeasuredDataset, MeasuredOutput, MetricsSource, ModelNode, ModelNodeState,
     ModelStatus,
 };
 use neptune_wire::{ModelPresenceReport, NodeName, ObjectKey, PresenceState, redact};
 
-use super::rows::{RowState, RowSummary};
+use super::{
+    presence::{is_current, is_same_address},
+    rows::{RowState, RowSummary},
+};
 use crate::{
     availability::problems,
     finding::Finding,
@@ -214,29 +217,6 @@ fn listed(
     }
 }
 
-/// Whether a report is about the file in the spec, as far as it is known.
-fn is_current(presence: &ModelPresenceReport, url: &str, sha256: Option<&str>) -> bool {
-    is_same_address(&presence.url, url)
-        && (presence.state != PresenceState::Present
-            || sha256.is_none()
-            || sha256 == presence.sha256.as_deref())
-}
-
-/// The state of the row of a node with this report; `None` without a report.
-pub fn row_state(
-    presence: Option<&ModelPresenceReport>,
-    url: &str,
-    sha256: Option<&str>,
-) -> Option<RowState> {
-    let presence = presence?;
-    Some(match presence.state {
-        _ if !is_current(presence, url, sha256) => RowState::Missing,
-        PresenceState::Present => RowState::Present,
-        PresenceState::Failed => RowState::Failed,
-        PresenceState::Downloading => RowState::Missing,
-    })
-}
-
 /// The states of the nodes in a status, which stay for nodes without a report.
 pub fn kept_states(
     status: &ModelStatus,
@@ -252,19 +232,6 @@ pub fn kept_states(
         };
         Some((node.node.parse().ok()?, state))
     })
-}
-
-/// Whether a report is about the file in the spec of the model.
-pub fn is_reported_file(presence: &ModelPresenceReport, model: &Model) -> bool {
-    let sum = model.spec.sha256sum.as_ref().map(|sum| sum.trim().to_ascii_lowercase());
-    is_same_address(&presence.url, model.spec.model_url.trim())
-        && (sum.is_none() || sum == presence.sha256)
-}
-
-/// Whether two addresses are of the same model. Agents report addresses without passwords and
-/// queries, older ones complete addresses.
-fn is_same_address(reported: &str, spec: &str) -> bool {
-    redact(reported) == redact(spec)
 }
 
 /// The finding of a node without a current report.
@@ -414,7 +381,7 @@ mod tests {
     use neptune_wire::{Metric, ModelOutput, WorkerReason};
 
     use super::*;
-    use crate::model::rows::NodeRows;
+    use crate::model::{presence::row_state, rows::NodeRows};
 
     const URL: &str = "http://h/small.pb";
 

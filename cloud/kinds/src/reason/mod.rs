@@ -21,8 +21,8 @@ macro_rules! reasons {
 
             /// The condition of an object with this reason: `Pending` is resolved when another
             /// object changes, `Failed` when a user changes the spec.
-            pub fn condition(self) -> JisConditionType {
-                match self { $($(Self::$name => JisConditionType::$condition),*),* }
+            pub fn condition(self) -> neptune_api::JisConditionType {
+                match self { $($(Self::$name => neptune_api::JisConditionType::$condition),*),* }
             }
 
             /// The phase of an object with this reason.
@@ -37,8 +37,8 @@ macro_rules! reasons {
             }
         }
 
-        impl fmt::Display for Reason {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for Reason {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(match self { $($(Self::$name => stringify!($name)),*),* })
             }
         }

@@ -1,9 +1,5 @@
 //! The closed list of reasons, by the kind that uses them: name, phase and condition. Pure.
 
-use std::fmt;
-
-use neptune_api::JisConditionType;
-
 use super::Phase;
 
 reasons! {

@@ -58,6 +58,7 @@ pub enum GrantCause {
 }
 
 /// A node of the object.
+#[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 #[derive(Debug, Clone, PartialEq)]
 pub struct RolloutNode<'a> {
     /// The name of the node.

@@ -11,10 +11,11 @@ use neptune_cloud_kinds::{
     model::{
         memory::Changes,
         place::PlacedModel,
+        presence::row_state,
         rows::{NodeRows, RowState, RowSummary},
         status::{
             MAX_LISTED, MeasuredByTraining, ModelObservation, NodeObservation,
-            PlacementObservation, kept_states, row_state,
+            PlacementObservation, kept_states,
         },
         users::{entry, used},
     },
