@@ -219,3 +219,11 @@ pub(crate) fn status_of_slices() -> Rule {
     )
     .message("this status was written for more than 32 nodes; run a controller of 0.2 or later")
 }
+
+/// A controller without slices lists what the nodes that the status names report. If they have counted
+/// nothing since, it computes the same total, and might add up what the slices have as well.
+pub(crate) fn reports_stay_in_slices() -> Rule {
+    Rule::new("!has(oldSelf.slices) || has(oldSelf.reports) || !has(self.reports)").message(
+        "the counters of this service are in NodeReportSlices; run a controller of 0.2 or later",
+    )
+}

@@ -13,7 +13,7 @@ use crate::{KeyValue, RolloutStatus};
 /// JointInferenceServiceStatus is the observed state of a JointInferenceService.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::status_of_slices())]
+#[x_kube(validation = rules::status_of_slices(), validation = rules::reports_stay_in_slices())]
 pub struct JointInferenceServiceStatus {
     /// conditions are the states of the service, one per type. The last one is the current state. Its
     /// status is Unknown while a node is offline: then it is the state that was known last.
@@ -50,7 +50,7 @@ pub struct JointInferenceServiceStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub totals: Option<CounterTotals>,
     /// slices are the NodeReportSlices with the counters of a service that has or had more than 32
-    /// nodes. Such a service has no reports and no nodes in its status.
+    /// nodes. Such a service has no reports in its status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slices: Option<NodeSlices>,
     /// reports are the counters of each edge agent. metrics is the sum of these and of folded.
@@ -60,11 +60,13 @@ pub struct JointInferenceServiceStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folded: Option<CounterTotals>,
     /// nodes are the nodes that have or had the edge worker, the newest last. Counters of other
-    /// nodes are not counted.
+    /// nodes are not counted. Of a service with slices they are the nodes that have it, if there are
+    /// at most 64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
-    /// edgeWorkers are the edge workers that nodeSelector places, one per node. Of more than 32 nodes
-    /// they are 32 of those that need attention most: Failed, then Pending, degraded and Unknown.
+    /// edgeWorkers are the edge workers that nodeSelector places, one per node. Of more than 64 nodes
+    /// they are 32 of those that need attention most: Failed, then Pending, degraded and Unknown. Of
+    /// 33 to 64 nodes, those come first, and only 16 of them have a reason and a message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub edge_workers: Vec<EdgeWorkerStatus>,

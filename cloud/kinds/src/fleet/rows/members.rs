@@ -95,6 +95,11 @@ impl Members {
         self.nodes.iter().filter(|(_, member)| member.state.is_some()).map(|(node, _)| node)
     }
 
+    /// The nodes that have the object, and whose stored slices name them.
+    pub(super) fn placed(&self) -> impl Iterator<Item = &String> {
+        self.with_state().filter(|node| self.is_stored(node))
+    }
+
     /// Gives a new node its slice: the last one, or a new one if that is full.
     pub(super) fn join(&mut self, node: &str, clock: u64) {
         if self.nodes.contains_key(node) {

@@ -32,7 +32,7 @@ use self::{
     row::{Numbers, Reported, Row, row_of, sum},
 };
 pub use self::{
-    object::{slice_index, slice_object},
+    object::{owner_label, slice_index, slice_object},
     slices::{PendingSlice, SliceWrite},
     totals::{counters_in, totals_in},
 };
@@ -44,7 +44,8 @@ const MAX_INSTANCES: usize = 16;
 pub const MAX_REPLACED: usize = 16;
 
 /// Nodes that a status lists. Counters of a node that is no longer listed are folded, and its later
-/// reports do not count. All nodes that a selector places the edge worker on are listed.
+/// reports do not count. All nodes that a selector places the edge worker on are listed, by controllers
+/// without slices also. Those support no more.
 pub const MAX_NODES: usize = 64;
 
 /// Nodes whose rows are in the status. An object that has or had more has its rows in slices.
@@ -109,7 +110,8 @@ pub struct Rows {
 /// The counters of a status.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// The nodes that have or had the edge worker, new ones last.
+    /// The nodes that have or had the edge worker, new ones last. If the rows are in slices, those that
+    /// have it, unless they are many.
     pub nodes: Vec<String>,
     /// The counters of each agent.
     pub reports: Vec<AgentCounters>,
@@ -117,8 +119,8 @@ pub struct Counted {
     pub folded: Option<CounterTotals>,
     /// The sum of all.
     pub totals: Counters,
-    /// The slices that are stored, if the rows are in slices. Then the status has neither nodes nor
-    /// reports, once the slices have them.
+    /// The slices that are stored, if the rows are in slices. Then the status has no reports, once the
+    /// slices have them.
     pub slices: Option<NodeSlices>,
     /// The compared samples of each node, if the rows are in slices.
     pub shadows: HashMap<String, u64>,

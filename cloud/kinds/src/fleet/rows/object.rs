@@ -26,13 +26,17 @@ pub fn slice_index(owner: &str, uid: &str, name: &str) -> Option<u32> {
     (format!("{index:03}") == digits).then_some(index)
 }
 
+/// The label of the slices of a service with this name. Long names may have the same one.
+pub fn owner_label(name: &str) -> String {
+    let label: String = name.chars().take(63).collect();
+    label.trim_end_matches(['-', '.']).to_owned()
+}
+
 /// The slice of a service with this content.
 pub fn slice_object(service: &JointInferenceService, write: &SliceWrite) -> NodeReportSlice {
     let name = service.metadata.name.clone().unwrap_or_default();
     let uid = service.metadata.uid.clone().unwrap_or_default();
     let mut object = write.content.object();
-    let label: String = name.chars().take(63).collect();
-    let label = label.trim_end_matches(['-', '.']).to_owned();
     object.metadata = ObjectMeta {
         name: Some(format!("{}{:03}", prefix(&name, &uid), write.index)),
         namespace: service.metadata.namespace.clone(),
@@ -40,7 +44,7 @@ pub fn slice_object(service: &JointInferenceService, write: &SliceWrite) -> Node
         labels: Some(
             [
                 (MANAGED_BY.0.to_owned(), MANAGED_BY.1.to_owned()),
-                (NodeReportSlice::OWNER_LABEL.to_owned(), label),
+                (NodeReportSlice::OWNER_LABEL.to_owned(), owner_label(&name)),
             ]
             .into(),
         ),

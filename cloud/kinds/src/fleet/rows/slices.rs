@@ -16,7 +16,7 @@ use neptune_api::{AgentCounters, NodeReportSlice, NodeSlices, SliceRow};
 use neptune_wire::{Counters, NodeName};
 
 use super::{
-    Counted, Numbers, Rows,
+    Counted, MAX_NODES, Numbers, Rows,
     content::{Content, content},
     members::MemberState,
     row::{Row, row_of, sum},
@@ -235,6 +235,17 @@ impl Rows {
         }
     }
 
+    /// The nodes that the status names once the slices have its rows, if they are few: a controller
+    /// without slices leaves the object on these, and supports no more.
+    fn named(&self) -> Vec<String> {
+        let mut named: Vec<_> = self.members.placed().take(MAX_NODES + 1).cloned().collect();
+        if named.len() > MAX_NODES {
+            return Vec::new();
+        }
+        named.sort_unstable();
+        named
+    }
+
     /// The counters of the next status, if the rows are in slices. The status keeps its own rows
     /// until the slices have them.
     pub(super) fn counted_in_slices(&self) -> Counted {
@@ -245,7 +256,7 @@ impl Rows {
         };
         let is_moved = self.listed.iter().all(|node| self.members.is_stored(node))
             && (self.listed.is_empty() || rows().all(|(_, row)| is_covered(row)));
-        let (mut nodes, mut reports) = (Vec::new(), Vec::new());
+        let (mut nodes, mut reports) = (self.named(), Vec::new());
         if !is_moved {
             nodes.clone_from(&self.listed);
             let mut stored: Vec<_> =

@@ -312,7 +312,9 @@ fn run(limits: Limits, earlier: usize, steps: Vec<Step>) -> Result<(), TestCaseE
     let is_sliced = world.status.1.slices.is_some();
     if is_sliced {
         prop_assert_eq!(world.totals(), [world.counted_by_agents; 2]);
-        prop_assert!(world.status.1.reports.is_empty() && world.status.1.nodes.is_empty());
+        prop_assert!(world.status.1.reports.is_empty());
+        let placed: BTreeSet<_> = world.placed.iter().map(|node| name(*node)).collect();
+        prop_assert_eq!(world.status.1.nodes.iter().cloned().collect::<BTreeSet<_>>(), placed);
     } else {
         prop_assert_eq!(world.totals()[1], world.counted_by_agents);
     }

@@ -1,19 +1,26 @@
 //! The rows of a status: the edge worker on each node that labels select, or on those of many nodes
 //! that need attention most. Pure.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use neptune_api::{EdgeWorkerStatus, JointInferenceServiceStatus, RejectedReports};
 
 use crate::{
     exceptions::{Concern, MAX_LISTED, MAX_MESSAGE_CHARS, MAX_SHORT_MESSAGE_CHARS, listed},
     finding::Finding,
+    fleet::rows::MAX_NODES,
     joint_inference_service::status::{
         gateway::gateway_of_node,
         observed::{EdgeObservation, ObservedWorker, ServiceObservation},
     },
     steps::StatusInputs,
 };
+
+/// Rows with a reason and a message, if the status has a row for each of more nodes than it lists.
+const MAX_EXPLAINED: usize = 16;
+
+/// The maximum length of these messages, in characters.
+const MAX_EXPLANATION_CHARS: usize = 80;
 
 /// Entries of `rejected`, if the rows of the service are in slices.
 const MAX_REJECTED: usize = 4;
@@ -55,7 +62,12 @@ pub fn edge_workers(
     let before = previous.edge_workers.iter().map(|row| (row.node.as_str(), row));
     let before: HashMap<&str, &EdgeWorkerStatus> = before.collect();
     let is_sliced = observed.counted.slices.is_some();
-    let max_chars = if is_sliced { MAX_SHORT_MESSAGE_CHARS } else { MAX_MESSAGE_CHARS };
+    let has_all = (MAX_LISTED + 1..=MAX_NODES).contains(&observed.edges.len());
+    let max_chars = match (has_all, is_sliced) {
+        (true, _) => MAX_EXPLANATION_CHARS,
+        (false, true) => MAX_SHORT_MESSAGE_CHARS,
+        (false, false) => MAX_MESSAGE_CHARS,
+    };
     let row = |edge: &EdgeObservation| {
         let before = before.get(edge.node.as_str());
         if let (ObservedWorker::Unknown(_), Some(before), true) =
@@ -80,7 +92,19 @@ pub fn edge_workers(
         |edge| (describe(edge), edge.node.as_str()),
         |node| before.contains_key(node),
     );
-    chosen.into_iter().map(row).collect()
+    if !has_all {
+        return chosen.into_iter().map(row).collect();
+    }
+    // While the spec is invalid, a controller without slices leaves the worker on the nodes that have a
+    // row. It supports no more nodes.
+    let nodes: HashSet<&str> = chosen.iter().map(|edge| edge.node.as_str()).collect();
+    let others = observed.edges.iter().filter(|edge| !nodes.contains(edge.node.as_str()));
+    let rows = chosen.iter().copied().chain(others).map(row).enumerate();
+    rows.map(|(at, row)| if at < MAX_EXPLAINED { row } else { without_reason(row) }).collect()
+}
+
+fn without_reason(row: EdgeWorkerStatus) -> EdgeWorkerStatus {
+    EdgeWorkerStatus { reason: None, message: None, gateway: None, ..row }
 }
 
 /// The rejected messages; of many nodes only some.
@@ -143,6 +167,7 @@ mod tests {
         };
         run.observed.rejected = nodes.iter().map(reject).collect();
         run.observed.counted.slices = Some(NodeSlices { count: 30, nodes: 3000 });
+        run.observed.counted.nodes = if count > MAX_NODES { Vec::new() } else { nodes.clone() };
         let large = 1_000_000_000;
         run.observed.counted.totals = Counters {
             inference: large,
@@ -154,19 +179,52 @@ mod tests {
         run
     }
 
-    #[test]
-    fn status_of_three_thousand_nodes_has_at_most_eight_kibibytes() {
+    /// The status after many changes, and its size in bytes.
+    fn full(
+        run: &StatusInputs<'static, ServiceObservation>,
+    ) -> (JointInferenceServiceStatus, usize) {
         let mut status = JointInferenceServiceStatus::default();
         for minute in 0..25 {
-            let inputs = StatusInputs { now: at(60 * minute), ..many(3000) };
+            let inputs = StatusInputs { now: at(60 * minute), ..run.clone() };
             status = next_status(&status, &inputs);
         }
+        let bytes = serde_json::to_vec(&status).unwrap().len();
+        (status, bytes)
+    }
+
+    #[test]
+    fn status_of_64_nodes_has_all_rows_in_at_most_eight_kibibytes() {
+        let mut run = many(64);
+        for edge in &mut run.observed.edges {
+            edge.worker = failed(Reason::CrashLoopBackOff);
+            if let ObservedWorker::Failed(finding) = &mut edge.worker {
+                finding.message = "it ends ".repeat(50);
+            }
+        }
+        let (status, bytes) = full(&run);
+        assert_eq!((status.edge_workers.len(), status.nodes.len()), (64, 64));
+        let explained = status.edge_workers.iter().filter(|row| row.message.is_some()).count();
+        assert_eq!(explained, MAX_EXPLAINED);
+        assert!(bytes <= 8 * 1024, "{bytes} bytes");
+    }
+
+    #[test]
+    fn rows_of_64_nodes_begin_with_those_that_need_attention() {
+        let (status, _) = full(&many(64));
+        let rows = &status.edge_workers;
+        assert!(rows[..7].iter().all(|row| row.state == "Failed" && row.message.is_some()));
+        assert!(rows[7..].iter().all(|row| row.state == "Running" && row.message.is_none()));
+        assert_eq!(rows.len(), 64);
+    }
+
+    #[test]
+    fn status_of_three_thousand_nodes_has_at_most_eight_kibibytes() {
+        let (status, bytes) = full(&many(3000));
         assert_eq!(status.edge_workers.len(), 32);
         assert_eq!(status.gateway.as_ref().unwrap().history.len(), 20);
         let counts = status.node_counts.as_ref().unwrap();
         assert_eq!((&*counts.summary, counts.failed), ("2700/3000", 300));
         assert_eq!(status.gateway.as_ref().unwrap().agreement.as_deref(), Some("0.960"));
-        let bytes = serde_json::to_vec(&status).unwrap().len();
         assert!(bytes <= 8 * 1024, "{bytes} bytes");
         assert!(status.reports.is_empty() && status.nodes.is_empty());
         let totals = status.totals.unwrap();

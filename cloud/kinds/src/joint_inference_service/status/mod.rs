@@ -5,6 +5,8 @@ mod availability;
 pub mod conditions;
 pub mod counters;
 pub mod deployment;
+#[cfg(test)]
+mod earlier_controllers;
 mod edge_workers;
 pub mod events;
 #[cfg(test)]
