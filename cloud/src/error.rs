@@ -42,6 +42,9 @@ pub enum Error {
     /// A rollout cannot be changed.
     #[error("{0}")]
     Rollout(String),
+    /// The object has no such nodes.
+    #[error("{0}")]
+    Nodes(String),
     /// There are no metrics to record.
     #[error("{0}")]
     Metrics(String),
@@ -70,6 +73,7 @@ impl Error {
             | Self::Training(_)
             | Self::Trust(_)
             | Self::Rollout(_)
+            | Self::Nodes(_)
             | Self::Metrics(_)
             | Self::Write { .. } => Class::Configuration,
             Self::Fleet(error) => error.class(),

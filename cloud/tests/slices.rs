@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use harness::{Agent, Harness, SERVICE, sample};
 use kube::{
     ResourceExt as _,
-    api::{DeleteParams, ListParams},
+    api::{DeleteParams, ListParams, PostParams},
 };
 use neptune_api::{
     JointInferenceService, JointInferenceServiceStatus, NodeReportSlice, NodeSlices, Placement,
@@ -78,17 +78,28 @@ async fn service_on_forty_nodes_counts_exactly_over_kills_and_restarts() {
     }
     let status = until(&harness, "all counters", |status| total(status) == 4000).await;
     assert_eq!(status.slices, Some(NodeSlices { count: 1, nodes: 40 }));
-    assert!(status.reports.is_empty() && status.nodes.is_empty());
+    assert!(status.reports.is_empty());
+    assert_eq!(status.nodes.len(), 40, "a controller without slices leaves the worker on them");
     let ready = |status: &JointInferenceServiceStatus| {
         status.node_counts.as_ref().is_some_and(|counts| counts.summary == "40/40")
     };
     let status = until(&harness, "all nodes", ready).await;
-    assert!(status.edge_workers.is_empty(), "nothing is wrong: {:?}", status.edge_workers);
+    assert_eq!(status.edge_workers.len(), 40, "the same while the spec is invalid");
+    assert!(status.edge_workers.iter().all(|row| row.state == "Running" && row.reason.is_none()));
     let metric = status.metrics.iter().find(|metric| metric.key == "inferenceNumber");
     assert_eq!(metric.unwrap().value, "4000");
     let slice = slices(&harness).await.remove(0);
     assert_eq!(slice.labels()[NodeReportSlice::OWNER_LABEL], SERVICE);
     assert_eq!(slice.owner_references()[0].name, SERVICE);
+
+    // A controller without slices computes the same total from what all nodes report, and lists it.
+    let report = json!({"node": "shop-00", "instance": "i0", "epoch": 1, "seq": 1,
+        "inferenceNumber": 4000, "hardExampleNumber": 0});
+    let patch = kube::api::Patch::Merge(json!({"status": {"reports": [report]}}));
+    let services = harness.api::<JointInferenceService>();
+    let refused = services.patch_status(SERVICE, &kube::api::PatchParams::default(), &patch).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("the counters of this service are in NodeReportSlices"), "{refused}");
 
     // The counters were reported less than 30 s ago: no slice has all of them. The broker has.
     harness.kill_controller();
@@ -205,4 +216,78 @@ async fn lost_slice_is_reported_and_the_total_stays() {
     agents[0].report_running(&task, Some((10, 1)));
     wiped.report_running(&task, Some((30, 0)));
     until(&harness, "the new counts", |status| total(status) == 40).await;
+}
+
+/// Stores a slice of the service, as a controller does.
+async fn store_slice(harness: &Harness, service: &JointInferenceService, index: usize) {
+    let row = |at: usize| {
+        let node = format!("shop-{index:02}{at:02}");
+        let (state, reason) =
+            if at == 0 { ("Failed", json!("CrashLoopBackOff")) } else { ("Running", json!(null)) };
+        json!({"node": node, "instance": "a", "epoch": 1, "seq": 2, "state": state,
+            "reason": reason, "inferenceNumber": 100 + index, "hardExampleNumber": 10})
+    };
+    let uid = service.uid().unwrap();
+    let slice = json!({
+        "apiVersion": "neptune.io/v1alpha1", "kind": "NodeReportSlice",
+        "metadata": {
+            "name": format!("{SERVICE}-{index:03}"),
+            "labels": {(NodeReportSlice::OWNER_LABEL): SERVICE},
+            "ownerReferences": [{"apiVersion": "neptune.io/v1alpha1", "name": SERVICE, "uid": uid,
+                "kind": "JointInferenceService", "controller": true}],
+        },
+        "rows": (0..100).map(row).collect::<Vec<_>>(),
+    });
+    let slice: NodeReportSlice = serde_json::from_value(slice).unwrap();
+    harness.api().create(&PostParams::default(), &slice).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_prints_the_nodes_of_slices_page_by_page() {
+    const SLICES: usize = 60;
+    let harness = Harness::without_controller().await;
+    let service = harness.apply(on_all_nodes()).await;
+    for index in 0..SLICES {
+        store_slice(&harness, &service, index).await;
+    }
+    let counts = json!({"summary": "5940/6000", "desired": 6000, "ready": 5940, "pending": 0,
+        "failed": 60, "completed": 0, "offline": 0, "unknown": 0});
+    let status = json!({"status": {
+        "metrics": [{"key": "inferenceNumber", "value": "0"}],
+        "totals": {"inferenceNumber": 0, "hardExampleNumber": 0},
+        "slices": {"count": SLICES, "nodes": 6000}, "nodeCounts": counts,
+        "edgeWorkers": [{"node": "shop-0000", "state": "Failed", "reason": "OutOfMemory",
+            "message": "more memory"}],
+    }});
+    let patch = kube::api::Patch::Merge(status);
+    let api = harness.api::<JointInferenceService>();
+    api.patch_status(SERVICE, &kube::api::PatchParams::default(), &patch).await.unwrap();
+
+    let status = async |more: &[&str]| {
+        let output = harness.command(&[&["status", SERVICE][..], more].concat()).await;
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.success(), text(output.stdout), text(output.stderr))
+    };
+    let (_, text, error) = status(&["--nodes"]).await;
+    assert_eq!((text.lines().count(), error.as_str()), (6001, ""), "{}", &text[..500]);
+    let (_, text, _) = status(&["--nodes=Failed"]).await;
+    assert_eq!(text.lines().count(), 61, "{text}");
+    assert!(text.contains("shop-5900   Failed (CrashLoopBackOff)"), "{text}");
+    assert!(text.contains("more memory"), "the status has the message: {text}");
+    let (_, text, error) = status(&["--nodes=Pending"]).await;
+    assert_eq!(text, "");
+    assert!(error.contains("no such nodes"), "{error}");
+    let (_, text, _) = status(&["--nodes", "-o", "json"]).await;
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (json["name"].as_str(), json["nodes"].as_array().unwrap().len()),
+        (Some(SERVICE), 6000)
+    );
+    let (_, text, _) = status(&["--node", "shop-5901"]).await;
+    assert!(text.contains("159 inferences, 10 hard examples") && text.contains("-059"), "{text}");
+    let (is_found, text, error) = status(&["--node", "elsewhere"]).await;
+    assert!(!is_found && text.is_empty());
+    assert!(error.contains("node elsewhere is not one of its 6000 nodes"), "{error}");
+    let (_, text, _) = status(&[]).await;
+    assert!(text.contains("5940 of 6000 ready, 60 failed"), "{text}");
 }

@@ -24,7 +24,7 @@ pub use self::{
     record_metrics::{RecordMetrics, Side},
     rollout::{Rollout, RolloutCommand},
     run::{EventBus, MissingReferences, Run, Transport, WorkerReportFlags},
-    status::{ObjectArgument, Output, Status},
+    status::{NodeFilter, ObjectArgument, Output, Status},
     training::{ExportFormat, Training, TrainingCommand, TrainingExport},
 };
 
@@ -65,13 +65,18 @@ Examples:
     /// Show one object on one page: workers, nodes, models, counters, recent events, and the next
     /// step if something is wrong.
     ///
+    /// Of an object on more than 32 nodes the page has counts and the nodes that need attention.
+    /// --nodes prints a line per node, and needs the right to list nodereportslices.
+    ///
     /// To use it as a kubectl plugin, add a link named kubectl-neptune to this program to your
     /// PATH.
     #[command(after_help = "\
 Examples:
   neptune-cloud status digits
   kubectl neptune status digits -n default
-  kubectl neptune status im/mnist -o json")]
+  kubectl neptune status im/mnist -o json
+  kubectl neptune status digits --nodes=Failed
+  kubectl neptune status digits --node shop-0012")]
     Status(Status),
     /// Stop the run of a TrainingModel, start another one, or export its rounds.
     #[command(after_help = "\

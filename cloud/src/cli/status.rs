@@ -16,6 +16,22 @@ pub struct Status {
     /// Namespace of the object. Default: the namespace of the kubeconfig context.
     #[arg(short, long, value_name = "NAME", env = "NEPTUNE_NAMESPACE")]
     pub namespace: Option<String>,
+    /// Print one line per node of the object instead of the page; with a state, only the nodes in this
+    /// state. The status of a Model or an InferenceModel has at most 32 nodes.
+    #[arg(
+        long,
+        value_name = "STATE",
+        env = "NEPTUNE_NODES",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "All",
+        ignore_case = true,
+        conflicts_with = "node"
+    )]
+    pub nodes: Option<NodeFilter>,
+    /// Print what is known about one node of the object instead of the page.
+    #[arg(long, value_name = "NAME", env = "NEPTUNE_NODE")]
+    pub node: Option<String>,
     /// Output format of the status.
     #[arg(short, long, value_name = "FORMAT", env = "NEPTUNE_OUTPUT", default_value = "text")]
     pub output: Output,
@@ -60,6 +76,38 @@ impl FromStr for ObjectArgument {
     }
 }
 
+/// The nodes that `status --nodes` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum NodeFilter {
+    /// All nodes that have the object.
+    #[value(name = "All")]
+    All,
+    /// Nodes on which it is starting, or waits for something.
+    #[value(name = "Pending")]
+    Pending,
+    /// Nodes on which it runs.
+    #[value(name = "Running")]
+    Running,
+    /// Nodes on which it has ended.
+    #[value(name = "Completed")]
+    Completed,
+    /// Nodes that have the file of the Model.
+    #[value(name = "Present")]
+    Present,
+    /// Nodes that download the file of the Model.
+    #[value(name = "Downloading")]
+    Downloading,
+    /// Nodes that have an earlier file of the Model.
+    #[value(name = "Outdated")]
+    Outdated,
+    /// Nodes on which it failed.
+    #[value(name = "Failed")]
+    Failed,
+    /// Nodes that are offline or have not reported.
+    #[value(name = "Unknown")]
+    Unknown,
+}
+
 /// Output format of `status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
@@ -71,7 +119,31 @@ pub enum Output {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::Parser as _;
+
     use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn state_of_nodes_is_optional_and_needs_an_equals_sign() {
+        let parse = |arguments: &[&str]| {
+            let arguments = [&["neptune-cloud", "status"][..], arguments].concat();
+            Cli::try_parse_from(arguments).map(|cli| match cli.command {
+                Command::Status(flags) => (flags.nodes, flags.node),
+                other => unreachable!("{other:?}"),
+            })
+        };
+        assert_eq!(parse(&["digits"]).unwrap(), (None, None));
+        assert_eq!(parse(&["--nodes", "digits"]).unwrap(), (Some(NodeFilter::All), None));
+        for text in ["--nodes=Failed", "--nodes=failed"] {
+            assert_eq!(parse(&["digits", text]).unwrap(), (Some(NodeFilter::Failed), None));
+        }
+        assert_eq!(parse(&["digits", "--node", "e"]).unwrap(), (None, Some("e".to_owned())));
+        let error = parse(&["digits", "--nodes=Broken"]).unwrap_err();
+        assert!(error.to_string().contains("Downloading"), "it names the states: {error}");
+        assert!(parse(&["digits", "--nodes", "--node", "e"]).is_err());
+    }
 
     #[test]
     fn object_argument_is_parsed_like_kubectl() {

@@ -162,7 +162,9 @@ fn of_service(service: &JointInferenceService, model: &str) -> Result<Measured, 
             "JointInferenceService {name:?} has no status.gateway.agreement yet: its gateway compares easy samples with the cloud if shadowRatio is above 0"
         )
     })?;
-    let mut nodes = status.iter().flat_map(|status| &status.edge_workers).map(|it| &it.node);
+    // Of a service on many nodes, the status may have one row.
+    let complete = status.filter(|status| status.slices.is_none());
+    let mut nodes = complete.iter().flat_map(|status| &status.edge_workers).map(|it| &it.node);
     let node = match (nodes.next(), nodes.next()) {
         (Some(node), None) => node.clone(),
         _ => String::new(),
@@ -296,6 +298,9 @@ mod tests {
             (&*measured.object, &*measured.node),
             ("jointinferenceservices/digits", "edge0")
         );
+        let mut of_many = service(small.clone(), json!("0.9"));
+        of_many.status.as_mut().unwrap().slices = Some(neptune_api::NodeSlices::default());
+        assert_eq!(of_service(&of_many, "small").unwrap().node, "", "one of many has a row");
         for (edge, agreement, model, message) in [
             (small.clone(), Value::Null, "small", "has no status.gateway.agreement yet"),
             (small, json!("0.9"), "other", "uses Model \"small\", not \"other\""),

@@ -322,6 +322,15 @@ impl Harness {
         within(&format!("{name} to be deleted"), gone).await.unwrap();
     }
 
+    /// Runs a subcommand of `neptune-cloud` against the API server.
+    pub async fn command(&self, arguments: &[&str]) -> std::process::Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_neptune-cloud"));
+        command.args(arguments).arg("--kubeconfig");
+        command.arg(self.directory.path().join(CONTROLLER_KUBECONFIG));
+        // The API server is in this process.
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    }
+
     /// The reasons of all Events so far.
     pub async fn events(&self) -> Vec<String> {
         let events = self.api::<Event>().list(&ListParams::default()).await.unwrap();

@@ -15,6 +15,7 @@ use neptune_api::{
 use neptune_wire::TRANSFORMER_FAILED;
 
 use super::{
+    fleet::{NodeNumbers, RolloutLines},
     format::or_none,
     page::{Endpoint, EventLine, NodeLine, Page, Worker},
 };
@@ -71,7 +72,10 @@ pub fn of_inference_model(model: &InferenceModel, related: &RelatedObjects) -> P
         None if is_ready => "Running".to_owned(),
         None => "-".to_owned(),
     };
+    let node_counts = status.node_counts.as_deref().map(NodeNumbers::from_servers);
     let workers = match &status.servers[..] {
+        // Of many nodes, none needs attention.
+        [] if node_counts.is_some() => Vec::new(),
         [] => vec![worker(node, state, status.serving_version.as_deref())],
         servers => servers
             .iter()
@@ -108,6 +112,8 @@ pub fn of_inference_model(model: &InferenceModel, related: &RelatedObjects) -> P
         message: or_none(ready.map(|ready| ready.message.as_str())),
         nodes: node_lines(&workers, related),
         workers,
+        node_counts,
+        rollout: status.rollout.as_deref().map(RolloutLines::from_status),
         serving: Some(Endpoint {
             transformer,
             url: or_none(status.url.or(urls).as_deref()),

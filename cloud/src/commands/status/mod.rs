@@ -1,12 +1,14 @@
 //! The `status` command: reads an object and the objects it refers to from the API server, and
 //! prints a page. `build.rs` and the `*_page.rs` decide the content, `section.rs` is what a layout
-//! gets, and `text.rs` is the layout of a terminal.
+//! gets, and `text.rs` is the layout of a terminal. `node_rows` prints rows of nodes instead.
 
 mod build;
 mod cascade;
 mod dataset_page;
+mod fleet;
 mod format;
 mod model_page;
+mod node_rows;
 mod page;
 mod ready_page;
 mod section;
@@ -39,19 +41,22 @@ use crate::{
     cli::{ObjectArgument, Output, Status},
     commands::{
         connect::connect,
-        status::{build::RelatedObjects, page::Page},
+        status::{build::RelatedObjects, node_rows::Wanted, page::Page},
     },
     error::Error,
 };
 
-/// Prints the page of one object.
+/// Prints the page of one object, or rows of its nodes.
 ///
 /// # Errors
-/// No usable kubeconfig, no answer from the API server, or no such object.
+/// No usable kubeconfig, no answer from the API server, or no such object or node.
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
 pub async fn status(flags: Status) -> Result<(), Error> {
     let (client, default) = connect(&flags.cluster).await?;
     let namespace = flags.namespace.unwrap_or(default);
+    if let Some(wanted) = Wanted::new(flags.nodes, flags.node) {
+        return node_rows::print(&client, (&namespace, &flags.object), wanted, flags.output).await;
+    }
     let page = match flags.object {
         ObjectArgument::Service(name) => service(&client, &namespace, &name).await?,
         ObjectArgument::InferenceModel(name) => inference_model(&client, &namespace, &name).await?,
@@ -72,8 +77,8 @@ pub async fn status(flags: Status) -> Result<(), Error> {
 
 async fn service(client: &Client, namespace: &str, name: &str) -> Result<Page, Error> {
     let service: JointInferenceService = get(client, namespace, name).await?;
-    let selected = service.status.iter().flat_map(|status| &status.edge_workers);
-    let mut nodes: Vec<&str> = selected.map(|worker| worker.node.as_str()).collect();
+    let mut nodes: Vec<&str> =
+        worker_rows::listed(&service).map(|worker| worker.node.as_str()).collect();
     nodes.extend(service.spec.edge_worker.node_name.as_deref());
     nodes.extend(service.spec.cloud_worker.node_name.as_deref());
     let mut related = related_objects(client, &service, &nodes).await?;

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::{
     cascade::Cascade,
+    fleet::{NodeNumbers, RolloutLines},
     format::age,
     section::{Section, Value},
     training::Training,
@@ -28,6 +29,12 @@ pub struct Page {
     pub written: Option<Timestamp>,
     pub workers: Vec<Worker>,
     pub nodes: Vec<NodeLine>,
+    /// The numbers of nodes, if labels select several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_counts: Option<NodeNumbers>,
+    /// How far the last change reached, if the spec has a rollout.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutLines>,
     pub counted: Option<Counted>,
     /// What the gateways of a service report.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,6 +70,9 @@ impl Page {
             self.events.iter().map(|event| event.cells(now)),
         );
         let mut sections = vec![workers, nodes];
+        let counts = self.node_counts.as_ref();
+        sections.extend(counts.map(|counts| counts.section(self.kind, &self.name)));
+        sections.extend(self.rollout.as_ref().map(RolloutLines::section));
         sections.extend(self.dataset.iter().flat_map(DatasetLines::sections));
         sections.extend(self.model.iter().flat_map(ModelLines::sections));
         sections.extend(self.serving.as_ref().map(Endpoint::section));

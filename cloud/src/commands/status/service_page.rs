@@ -7,6 +7,7 @@ use neptune_cloud_kinds::reason::Reason;
 use super::{
     build::{RelatedObjects, common_advice, event_lines, node_lines, time},
     cascade::Cascade,
+    fleet::{NodeNumbers, RolloutLines},
     format::or_none,
     page::{Counted, Page, Report, Worker},
     worker_rows::{advice_on_cloud_service, current, rows},
@@ -54,6 +55,8 @@ pub fn of_service(service: &JointInferenceService, related: &RelatedObjects) -> 
         written: time(condition.and_then(|last| last.last_heartbeat_time.as_ref())),
         nodes: node_lines(&workers, related),
         workers,
+        node_counts: status.node_counts.as_ref().map(NodeNumbers::from_service),
+        rollout: status.rollout.as_deref().map(RolloutLines::from_status),
         counted,
         cascade: Cascade::from_status(&status),
         events: event_lines(related),

@@ -365,6 +365,47 @@ fn serving_on_all() -> Page {
     of_inference_model(&read(model), &RelatedObjects { nodes, ..RelatedObjects::default() })
 }
 
+/// A service on 40 nodes in the middle of a rollout: one of them failed.
+fn many() -> Page {
+    let mut status = running();
+    status.as_object_mut().unwrap().remove("reports");
+    let row = |at: usize| match at {
+        7 => json!({"node": "shop-07", "state": "Failed", "reason": "CrashLoopBackOff",
+            "message": "the worker ended 5 times"}),
+        _ => json!({"node": format!("shop-{at:02}"), "state": "Running"}),
+    };
+    status["edgeWorkers"] = (0..40).map(row).collect();
+    status["slices"] = json!({"count": 1, "nodes": 40});
+    status["nodeCounts"] = json!({"summary": "38/40", "desired": 40, "ready": 38, "pending": 0,
+        "failed": 1, "completed": 0, "offline": 1, "unknown": 0});
+    status["rollout"] = json!({"revision": "5f0c", "state": "Paused", "summary": "Paused",
+        "total": 40, "updated": 8, "ready": 7, "failed": 1, "reason": "NodesFailed",
+        "message": "1 of 8 nodes failed; correct the spec, or resume: kubectl neptune rollout resume jis/digits"});
+    let mut service = service(1, &status);
+    let edge = &mut service["spec"]["edgeWorker"];
+    edge.as_object_mut().unwrap().remove("nodeName");
+    edge["nodeSelector"] = json!({"area": "north"});
+    let nodes = read(json!([node("shop-07", "True"), node("cloud0", "True")]));
+    of_service(&read(service), &RelatedObjects { nodes, ..RelatedObjects::default() })
+}
+
+#[test]
+fn page_of_many_nodes_without_a_problem_has_no_row_of_them() {
+    let counts = json!({"desired": 100, "updated": 100, "ready": 100, "pending": 0, "failed": 0,
+        "offline": 0, "unknown": 0});
+    let model = json!({
+        "metadata": {"name": "mnist", "namespace": "default", "uid": "u", "generation": 1},
+        "spec": {"modelName": "mnist", "deployToLayer": "edge", "frameworkType": "onnx",
+            "nodeSelector": {"area": "north"}, "placement": "All"},
+        "status": {"nodeCounts": counts},
+    });
+    let page = of_inference_model(&read(model), &RelatedObjects::default());
+    assert!(page.workers.is_empty() && page.nodes.is_empty(), "{page:?}");
+    let text = text(&page, now());
+    assert!(text.contains("Nodes     100 of 100 ready, 100 updated\n"), "{text}");
+    assert!(text.contains("those that need attention; the others are only counted"), "{text}");
+}
+
 fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
     json!({"type": kind, "status": status, "reason": reason, "message": message,
         "lastTransitionTime": "2026-08-01T09:00:00Z"})
@@ -443,6 +484,7 @@ fn pages_match_the_golden_files() {
     for (name, page) in [
         ("healthy", healthy()),
         ("healthy_on_all", healthy_on_all()),
+        ("many", many()),
         ("cascade", cascade()),
         ("chain", chain()),
         ("failing", failing()),

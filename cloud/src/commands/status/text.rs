@@ -1,4 +1,4 @@
-//! Layout of the status page for a terminal. Pure.
+//! Layout of the status page, and of its tables and values alone, for a terminal. Pure.
 
 use std::fmt::Write as _;
 
@@ -80,18 +80,37 @@ fn table(text: &mut String, head: &[&str], rows: &[Vec<String>], shown: &mut Lon
     let head = head.iter().map(ToString::to_string).collect();
     let once = |row: &Vec<String>| row.iter().map(|cell| shown.once(cell)).collect();
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows.iter().map(once)).collect();
-    let columns = 0..rows[0].len();
-    let widths: Vec<usize> = columns
-        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default())
-        .collect();
-    for row in &rows {
+    text.push_str(&columns(&rows, &mut Vec::new()));
+    text.push('\n');
+}
+
+/// The rows with a line each. A column is as wide as its widest cell, and not less than `widths`, which
+/// becomes its width.
+pub fn columns(rows: &[Vec<String>], widths: &mut Vec<usize>) -> String {
+    for row in rows {
+        widths.resize(widths.len().max(row.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
         let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
+        for (cell, width) in row.iter().zip(&*widths) {
             let _ = write!(line, "{cell:width$}   ");
         }
         let _ = writeln!(text, "{}", line.trim_end());
     }
+    text
+}
+
+/// Values behind a column with their names, without a page around them.
+pub fn plain(named: &[Value]) -> String {
+    let mut text = String::new();
+    values(&mut text, named, &mut LongTexts { advice: &[], shown: Vec::new() });
+    text.truncate(text.trim_end().len());
     text.push('\n');
+    text
 }
 
 /// The narrowest column of names, so that the values of most sections begin in the same column.

@@ -2,14 +2,15 @@
 
 use kube::ResourceExt as _;
 use neptune_api::{
-    CloudWorker, EdgeWorkerStatus, InferenceModel, JisCondition, JointInferenceService, Model,
-    ModelNodeState,
+    CloudWorker, EdgeWorkerStatus, InferenceModel, JisCondition, JointInferenceService,
+    JointInferenceServiceStatus, Model, ModelNodeState,
 };
 use neptune_cloud_kinds::worker::names::owned_model_name;
 use neptune_wire::Role;
 
 use super::{
     build::{RelatedObjects, pods_of},
+    fleet::NodeNumbers,
     format::or_none,
     page::Worker,
 };
@@ -24,6 +25,22 @@ pub fn rows(service: &JointInferenceService, related: &RelatedObjects) -> Vec<Wo
     let mut rows = edge_rows(service, related);
     rows.push(cloud_row(service, related));
     rows
+}
+
+/// The edge workers in the status, and of many nodes only those that need attention.
+pub fn listed(service: &JointInferenceService) -> impl Iterator<Item = &EdgeWorkerStatus> {
+    let status = service.status.as_ref();
+    let are_many = status.is_some_and(are_on_many_nodes);
+    let needs_attention = |row: &EdgeWorkerStatus| {
+        row.reason.is_some() || !matches!(&*row.state, "Running" | "Completed")
+    };
+    let rows = status.into_iter().flat_map(|status| &status.edge_workers);
+    rows.filter(move |row| !are_many || needs_attention(row))
+}
+
+fn are_on_many_nodes(status: &JointInferenceServiceStatus) -> bool {
+    let counts = status.node_counts.as_ref();
+    counts.is_some_and(|counts| NodeNumbers::from_service(counts).are_many())
 }
 
 /// The state of a worker that has no row of its own in the status: that of the service.
@@ -67,10 +84,10 @@ fn edge_rows(service: &JointInferenceService, related: &RelatedObjects) -> Vec<W
         },
         ..row(&of_node.node)
     };
-    match status.map(|status| &status.edge_workers[..]) {
-        None | Some([]) => vec![row(edge.node_name.as_deref().unwrap_or("-"))],
-        Some(rows) => rows.iter().map(of_status).collect(),
+    if status.is_none_or(|it| it.edge_workers.is_empty() && !are_on_many_nodes(it)) {
+        return vec![row(edge.node_name.as_deref().unwrap_or("-"))];
     }
+    listed(service).map(of_status).collect()
 }
 
 fn cloud_row(service: &JointInferenceService, related: &RelatedObjects) -> Worker {
