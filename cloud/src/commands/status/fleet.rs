@@ -69,7 +69,8 @@ impl NodeNumbers {
         ];
         let numbers = numbers.into_iter().filter_map(|(name, number)| Some((name, number?)));
         let others = numbers.filter(|(_, number)| *number != 0);
-        let others: String = others.map(|(name, number)| format!(", {number} {name}")).collect();
+        let others: Vec<_> = others.map(|(name, number)| format!(", {number} {name}")).collect();
+        let others = others.concat();
         let numbers = format!("{ready} of {desired} ready{others}");
         let hint = || {
             let all = match kind {
@@ -115,7 +116,7 @@ impl RolloutLines {
 
     pub fn section(&self) -> Section {
         let Self { state, revision, total, updated, ready, failed, .. } = self;
-        let reason = self.reason.iter().map(|reason| format!(" ({reason})")).collect::<String>();
+        let reason = self.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
         let progress = format!(
             "{state}{reason}, revision {revision}: {updated} of {total} nodes updated, {ready} ready, {failed} failed"
         );

@@ -144,7 +144,8 @@ fn counters_text(counters: &CounterTotals) -> String {
         (counters.deadline_number, "too late for the cloud"),
     ];
     let others = others.into_iter().filter(|(number, _)| *number > 0);
-    let others: String = others.map(|(number, what)| format!(", {number} {what}")).collect();
+    let others: Vec<_> = others.map(|(number, what)| format!(", {number} {what}")).collect();
+    let others = others.concat();
     let CounterTotals { inference_number, hard_example_number, .. } = counters;
     format!("{inference_number} inferences, {hard_example_number} hard examples{others}")
 }
