@@ -64,6 +64,7 @@ async fn bad_image_stops_at_one_node_and_a_correction_reaches_those_that_are_onl
     assert_eq!(fleet.with_image("edge:1").len(), NODES);
 
     fleet.stop(NODES - usize::try_from(ONLINE).unwrap()).await;
+    harness.event("NodesNotReady").await;
     set_image(&harness, "edge:bad").await;
     let stopped = until(&harness, "the stop", |it| it.paused_time.is_some()).await;
     assert_eq!((stopped.state, stopped.failed, stopped.updated), (RolloutState::Paused, 1, 1));

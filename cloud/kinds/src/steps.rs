@@ -82,6 +82,11 @@ pub trait Steps:
     /// The Events of a change of the status.
     fn events(previous: &Self::Status, next: &Self::Status) -> Vec<ObjectEvent>;
 
+    /// The Event with the numbers of a status, which is published at most once a minute.
+    fn summary_event(_status: &Self::Status) -> Option<ObjectEvent> {
+        None
+    }
+
     /// Whether a node gets another content of a Model that the object uses only with its rollout, also
     /// if other objects use the Model there.
     fn guards_models(&self) -> bool {

@@ -3,7 +3,9 @@
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
-use neptune_api::{GatewayStatus, Goal, JointInferenceService, JointInferenceServiceStatus};
+use neptune_api::{
+    GatewayStatus, Goal, JointInferenceService, JointInferenceServiceStatus, NodeCounts,
+};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet},
@@ -40,6 +42,13 @@ struct ByCloud {
     namespace: String,
     service: String,
     cloud: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByNodeState {
+    namespace: String,
+    service: String,
+    state: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -103,8 +112,16 @@ const AGREEMENT: (&str, &str) = (
 );
 const GATEWAYS: (&str, &str) =
     ("neptune_service_gateways", "Nodes by the state of the cloud as their gateway sees it");
-const PROBLEMS: (&str, &str) =
-    ("neptune_service_problem_nodes", "Nodes whose gateway reports a problem, by its reason");
+const NODES: (&str, &str) = (
+    "neptune_service_nodes",
+    "Nodes of services on several nodes, by the state of the edge worker",
+);
+const PROBLEMS: (&str, &str) = (
+    "neptune_service_problem_nodes",
+    "Nodes whose gateway reports a problem, or whose edge worker counts no samples, by the reason",
+);
+/// The reason of nodes without samples.
+const NO_SAMPLES: &str = "NoSamples";
 
 impl Collector for ServiceCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
@@ -149,9 +166,22 @@ impl Collector for ServiceCollector {
         )?;
         gauge(
             &mut encoder,
+            NODES,
+            each().flat_map(|(labels, service)| {
+                let states = service.status.node_counts.as_ref().map(node_states);
+                states.into_iter().flatten().map(move |(state, nodes)| {
+                    let ByService { namespace, service } = labels.clone();
+                    (ByNodeState { namespace, service, state }, f64::from(nodes))
+                })
+            }),
+        )?;
+        gauge(
+            &mut encoder,
             PROBLEMS,
             each().flat_map(|(labels, service)| {
-                counted(service.problems()).into_iter().map(move |(reason, nodes)| {
+                let mut problems = counted(service.problems());
+                problems.extend(service.silent().map(|nodes| (NO_SAMPLES, nodes)));
+                problems.into_iter().map(move |(reason, nodes)| {
                     let ByService { namespace, service } = labels.clone();
                     (ByProblem { namespace, service, reason: reason.to_owned() }, f64::from(nodes))
                 })
@@ -193,6 +223,30 @@ impl<'a> Reported<'a> {
             problems.map(|it| (it.reason.as_str(), it.node.as_str())).collect();
         nodes.into_iter().map(|(reason, _)| reason)
     }
+
+    /// The number of nodes without samples, if there are some. A worker on one node has neither numbers
+    /// of nodes nor, if the spec names the node, a row.
+    fn silent(self) -> Option<u32> {
+        let is_silent = |reason: &Option<String>| reason.as_deref() == Some(NO_SAMPLES);
+        let condition = self.status.conditions.last();
+        let nodes = match &self.status.node_counts {
+            Some(counts) => u32::try_from(counts.silent).unwrap_or_default(),
+            None => u32::from(condition.is_some_and(|current| is_silent(&current.reason))),
+        };
+        (nodes > 0).then_some(nodes)
+    }
+}
+
+/// The numbers of nodes by state. Each node has one of the states.
+fn node_states(counts: &NodeCounts) -> [(&'static str, i32); 6] {
+    [
+        ("ready", counts.ready),
+        ("pending", counts.pending),
+        ("failed", counts.failed),
+        ("completed", counts.completed),
+        ("offline", counts.offline),
+        ("unknown", counts.unknown),
+    ]
 }
 
 /// The exact totals, of which each sample is in one; `None` before the first report.
@@ -286,6 +340,8 @@ pub(super) mod fixtures {
     /// A service with every figure.
     pub fn service() -> JointInferenceService {
         let mut status = cascade();
+        status["nodeCounts"] = json!({"summary": "7/10", "desired": 10, "ready": 7, "pending": 1,
+            "failed": 0, "completed": 0, "offline": 2, "unknown": 0, "silent": 3});
         status["edgeWorkers"] = json!([{"node": "edge0", "state": "Running", "gateway":
             {"signal": "Top2", "cloud": "Reachable", "psi": "0.100"}}]);
         let mut service = service_with(&status);
@@ -345,6 +401,28 @@ mod tests {
             assert!(page.lines().any(|it| it == line), "{line} in\n{page}");
         }
         assert_eq!(page.lines().filter(|line| !line.starts_with('#')).count(), 15, "{page}");
+    }
+
+    #[test]
+    fn service_on_several_nodes_has_their_number_by_state() {
+        let page =
+            page(&super::fixtures::service().status.map(|it| serde_json::json!(it)).unwrap());
+        let labels = r#"{namespace="default",service="assistant""#;
+        let states = [("ready", 7), ("pending", 1), ("failed", 0), ("completed", 0)];
+        for (state, nodes) in states.into_iter().chain([("offline", 2), ("unknown", 0)]) {
+            let line = format!("neptune_service_nodes{labels},state=\"{state}\"}} {nodes}.0");
+            assert!(page.lines().any(|it| it == line), "{line} in\n{page}");
+        }
+        let silent = format!("neptune_service_problem_nodes{labels},reason=\"NoSamples\"}} 3.0");
+        assert!(page.lines().any(|it| it == silent), "{page}");
+    }
+
+    #[test]
+    fn silent_worker_on_one_node_is_a_problem_node() {
+        let condition = json!({"type": "Running", "status": "True", "reason": "NoSamples"});
+        let page = page(&json!({ "conditions": [condition] }));
+        assert!(page.contains("reason=\"NoSamples\"} 1.0\n"), "{page}");
+        assert!(!page.contains("neptune_service_nodes"), "{page}");
     }
 
     #[test]

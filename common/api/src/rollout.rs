@@ -107,7 +107,7 @@ impl fmt::Display for RolloutState {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(number: &i32) -> bool {
+pub(crate) fn is_zero(number: &i32) -> bool {
     *number == 0
 }
 

@@ -28,5 +28,5 @@ pub use self::{
     refused::RefusedCounters,
     rosters::{PeerFacts, Rosters},
     rows::{Counted, CounterReport, PendingSlice, SliceWrite},
-    state::{Affected, FleetState},
+    state::{Affected, FleetState, SilentNodes},
 };

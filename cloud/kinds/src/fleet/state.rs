@@ -2,6 +2,7 @@
 //! in a status yet. In memory only: retained messages and the agents' repetitions restore it. Pure.
 
 mod keys;
+mod samples;
 mod slices;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +13,7 @@ use neptune_wire::{
     StatusReport, Sync,
 };
 
+pub use self::samples::SilentNodes;
 use self::slices::SliceSettings;
 use super::{
     cloud_workers::{CloudWorkerReport, CloudWorkerReports},
@@ -170,7 +172,7 @@ impl FleetState {
         if let Some(info) = &report.output.task_info {
             let (instance, counters) = (&report.instance, info.counters);
             let order = (report.epoch, report.seq);
-            counted = self.on_counters(node, &report.uid, (instance, order), counters);
+            counted = self.on_counters(node, &report.uid, (instance, order), counters, now);
             counted |= self.refused.accept(node, key);
         }
         if !self.is_new(&place, &report) {
@@ -186,17 +188,18 @@ impl FleetState {
     }
 
     /// Processes the counters of an object that exists, from a report or a sync of a node that may
-    /// count for it. Returns whether they are higher than known.
+    /// count for it, which arrived at this time. Returns whether they are higher than known.
     pub fn on_counters(
         &mut self,
         node: &NodeName,
         uid: &str,
         (instance, (epoch, seq)): (&AgentInstance, MessageOrder),
         counters: Counters,
+        now: Timestamp,
     ) -> bool {
         let (node, instance) = (node.clone(), instance.clone());
         let report = CounterReport { node, instance, epoch, seq, counters };
-        self.rows(uid).on_counters(&report)
+        self.rows(uid).on_counters(&report, now)
     }
 
     /// The counters of a node's report on an object were refused.

@@ -75,6 +75,9 @@ fn changes() -> Vec<Value> {
     for margin in ["", "0", "0.005", "-1", "1e3", ".5", "1."] {
         changes.push(selects(json!({ "margin": margin })));
     }
+    for seconds in [0, 59, 60, 86_400, 86_401] {
+        changes.push(edge(json!({ "silentAfterSeconds": seconds })));
+    }
     for dwell in [-1, 0, 604_800] {
         changes.push(selects(json!({ "dwellSeconds": dwell })));
     }

@@ -36,6 +36,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("edgeWorker.model.", "Models are selected from the cluster"),
     ("edgeWorker.nodeSelector.{}", "the nodes are looked up in the cluster"),
     ("rollout.", "the steps of a rollout read its settings"),
+    ("edgeWorker.silentAfterSeconds", "the status reads it"),
 ];
 
 /// The gateway may write captured samples to a Dataset.

@@ -50,8 +50,9 @@ impl<'a> ContentsOfNodes<'a> {
         edge: PlannedWorker<'a>,
         cloud: Option<PlannedWorker<'a>>,
     ) -> Self {
-        // A setting of the controller, which reaches no node.
-        let spec = JointInferenceServiceSpec { rollout: None, ..service.spec.clone() };
+        // Settings of the controller, which reach no node.
+        let mut spec = JointInferenceServiceSpec { rollout: None, ..service.spec.clone() };
+        spec.edge_worker.silent_after_seconds = None;
         let spec = serde_json::to_value(&spec).expect("a spec came from JSON");
         Self { valid, spec, edge, cloud, common: HashMap::new(), shared: HashMap::new() }
     }

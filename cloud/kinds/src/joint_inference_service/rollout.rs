@@ -141,6 +141,7 @@ mod tests {
         fixtures::select(&mut service, &mut facts, &["e1", "e2", "e3"]);
         service.spec.edge_worker.placement = Some(Placement::All);
         service.spec.rollout = Some(Box::new(Rollout::default()));
+        service.spec.edge_worker.silent_after_seconds = Some(600);
         service.status = Some(fixtures::placed_on(&["e1", "e2", "e3"]));
         (service, facts)
     }
@@ -181,7 +182,9 @@ mod tests {
         assert_eq!(kept, both);
         let planned = stored.rollout.clone().unwrap();
         assert_eq!((planned.expected.len(), planned.revision), (3, revision_of(&service, &facts)));
-        assert_eq!(task(&stored, "e2").spec.get("rollout"), None, "a setting reaches no node");
+        let sent = task(&stored, "e2").spec;
+        assert_eq!(sent.get("rollout"), None, "a setting reaches no node");
+        assert_eq!(sent["edgeWorker"].get("silentAfterSeconds"), None);
     }
 
     #[test]

@@ -18,9 +18,10 @@ use super::{
         placement::{has_slices, is_on_all_nodes, placed_nodes},
     },
     status::{
-        events::events,
+        events::{events, summary_event},
         next::{is_same_status, next_status},
         observed::ServiceObservation,
+        silence,
     },
     validate,
 };
@@ -72,7 +73,8 @@ impl Steps for JointInferenceService {
         let needs_rollout = is_on_all_nodes(self) && self.spec.rollout.is_none();
         let selected = Some(&facts.edge_selected).filter(|_| needs_rollout);
         let rollout = selected.and_then(|nodes| all_at_once("spec.edgeWorker.nodeSelector", nodes));
-        threshold.into_iter().chain(rollout).collect()
+        let silence = silence::warning(&self.spec);
+        threshold.into_iter().chain(rollout).chain(silence).collect()
     }
 
     fn retained(&self, key: &ObjectKey) -> Retained {
@@ -97,7 +99,8 @@ impl Steps for JointInferenceService {
     }
 
     fn recompute_at(observed: &ServiceObservation) -> Option<Timestamp> {
-        observed.rollout.as_ref()?.due_at
+        let rollout = observed.rollout.as_ref().and_then(|rollout| rollout.due_at);
+        rollout.into_iter().chain(observed.silence_due_at).min()
     }
 
     fn is_same_status(
@@ -116,6 +119,10 @@ impl Steps for JointInferenceService {
         next: &JointInferenceServiceStatus,
     ) -> Vec<ObjectEvent> {
         events(previous, next)
+    }
+
+    fn summary_event(status: &JointInferenceServiceStatus) -> Option<ObjectEvent> {
+        summary_event(status)
     }
 }
 

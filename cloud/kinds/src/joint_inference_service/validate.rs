@@ -23,6 +23,7 @@ use crate::{
             forms::{CloudForm, EdgeForm},
             placement::{cloud_worker_node, edge_worker_nodes},
         },
+        status::silence,
     },
     kubernetes::identity::identity,
     worker::{node_values::MissingLabel, program_text},
@@ -41,6 +42,7 @@ pub fn validate(
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
     program_text::check(&service.spec, findings);
     rollout::check(service, findings);
+    silence::check(&service.spec.edge_worker, findings);
     let (edge_form, cloud_form) = check_forms(service, findings);
     if let Some(EdgeForm::Worker(_)) = edge_form {
         check_algorithm(&service.spec.edge_worker.hard_example_algorithm, findings);

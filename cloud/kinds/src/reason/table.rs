@@ -178,6 +178,8 @@ reasons! {
         TotalUploadUnreachable: Problem => Running,
         /// The gateway of the next service does not reach its own cloud.
         UpperAway: Problem => Running,
+        /// The edge worker runs and counted no sample for the time that the spec allows.
+        NoSamples: Problem => Running,
         /// The node's messages arrive late over `EventBus`.
         ReportsDelayed: Problem => Running,
         /// The container is created and was not observed running yet.

@@ -15,7 +15,7 @@ use super::{
     step::{Moment, step},
 };
 use crate::{
-    fleet::{FleetState, Presence},
+    fleet::{FleetState, Presence, SilentNodes},
     kubernetes::labels::{Labels, contains},
     reason::Reason,
 };
@@ -48,6 +48,8 @@ pub struct RolloutObject<'a> {
     pub is_first: bool,
     /// The rollout in its stored status.
     pub stored: Option<&'a RolloutStatus>,
+    /// The nodes that count no samples; `None` if the object counts none.
+    pub silent: Option<&'a SilentNodes>,
 }
 
 /// The result of an observation.
@@ -121,6 +123,7 @@ impl<'a> RolloutObserver<'a> {
         let is_ready_with_new = reported.is_ready && has == Has::New;
         let times = (self.moment.now, self.object.policy.min_ready);
         let ready_since = self.memory.observe(node, (is_online, is_ready_with_new), times);
+        let is_silent = self.is_silent(node, ready_since);
         self.names.push(node);
         self.nodes.push(RolloutNode {
             name: node.as_str(),
@@ -129,7 +132,7 @@ impl<'a> RolloutObserver<'a> {
             is_online,
             is_ready: reported.is_ready,
             ready_since,
-            failure: reported.failure,
+            failure: reported.failure.or(is_silent.then_some(Reason::NoSamples)),
             is_deferred: reported.is_deferred,
             is_delayed,
             grant,
@@ -141,6 +144,15 @@ impl<'a> RolloutObserver<'a> {
         let mut expected = self.memory.expected(node).into_iter().flat_map(|all| all.iter());
         let task = expected.find(|object| object.key == *self.object.key);
         task.is_some_and(|task| report.hash.as_ref().is_none_or(|hash| *hash == task.hash))
+    }
+
+    /// Whether a node counts no samples for too long with the revision, and not only with the one
+    /// before.
+    fn is_silent(&self, node: &NodeName, ready_since: Option<Timestamp>) -> bool {
+        let silent = self.object.silent;
+        silent.filter(|silent| silent.since.contains_key(node.as_str())).is_some_and(|silent| {
+            ready_since.is_some_and(|since| since + silent.limit <= self.moment.now)
+        })
     }
 
     /// Whether a node reports the revision: of the task, and of each model that it needs. A model
@@ -257,15 +269,23 @@ mod tests {
         nodes: &[NodeName],
         memory: &mut RolloutMemory,
     ) -> RolloutObservation {
-        observed_with(fleet, nodes, memory, &[], false)
+        observed_with(fleet, nodes, memory, Case::default())
+    }
+
+    /// What differs from an observation of a rollout that is not paused, in second 0.
+    #[derive(Default)]
+    struct Case<'a> {
+        delayed: &'a [NodeName],
+        is_paused: bool,
+        second: i64,
+        silent: Option<&'a SilentNodes>,
     }
 
     fn observed_with(
         fleet: &FleetState,
         nodes: &[NodeName],
         memory: &mut RolloutMemory,
-        delayed: &[NodeName],
-        is_paused: bool,
+        Case { delayed, is_paused, second, silent }: Case<'_>,
     ) -> RolloutObservation {
         let (key, canaries) = (TASK.parse().unwrap(), Labels::new());
         let stored = RolloutStatus {
@@ -282,8 +302,9 @@ mod tests {
             revision: "r",
             is_first: false,
             stored: Some(&stored),
+            silent,
         };
-        let moment = Moment { now: at(0), wall: at(0), is_settled: true };
+        let moment = Moment { now: at(second), wall: at(second), is_settled: true };
         let delayed = delayed.iter().cloned().collect();
         let mut observer = RolloutObserver::new(object, memory, delayed, moment);
         for node in nodes {
@@ -347,6 +368,29 @@ mod tests {
         let seen = observed(&fleet, &nodes, &mut memory);
         assert_eq!((seen.status.updated, seen.due_at), (1, Some(at(0))));
         assert_eq!(memory.observe(&nodes[0], (false, true), (at(1), SignedDuration::ZERO)), None);
+    }
+
+    #[test]
+    fn node_without_samples_failed_once_it_had_the_revision_for_so_long() {
+        let nodes = ["a", "b"].map(|name| name.parse::<NodeName>().unwrap());
+        let mut fleet = FleetState::new(at(0), 30);
+        for node in &nodes {
+            online(&mut fleet, node);
+            report(&mut fleet, node, TASK, 2);
+            report(&mut fleet, node, MODEL, 2);
+        }
+        let mut memory = planned(&nodes, 2);
+        let since = [("a".to_owned(), at(0))].into();
+        let silent = SilentNodes { limit: SignedDuration::from_secs(60), since, due_at: None };
+        let mut failed = |second, silent: &SilentNodes| {
+            let status = observed_at(&fleet, &nodes, &mut memory, (second, Some(silent))).status;
+            (status.failed, status.message.unwrap())
+        };
+        assert_eq!(failed(100, &silent).0, 0, "it was silent with the revision before");
+        assert_eq!(failed(159, &silent).0, 0);
+        let (count, message) = failed(160, &silent);
+        assert!(count == 1 && message.contains("1 failed (a: NoSamples)"), "{message}");
+        assert_eq!(failed(161, &SilentNodes::default()).0, 0, "a sample came");
     }
 
     #[test]

@@ -39,7 +39,8 @@ impl Upstream {
                 continue;
             }
             let message = (&sync.instance, (sync.epoch, 0));
-            if self.fleet.lock().on_counters(node, uid, message, totals.counters) {
+            let now = self.fleet.now();
+            if self.fleet.lock().on_counters(node, uid, message, totals.counters, now) {
                 self.report(FleetChange::Object(key.clone(), node.clone()));
             }
         }

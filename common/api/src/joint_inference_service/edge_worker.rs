@@ -51,6 +51,12 @@ pub struct EdgeWorker {
     pub placement: Option<Placement>,
     /// hardExampleAlgorithm is the algorithm by which the worker detects hard samples.
     pub hard_example_algorithm: HardExampleAlgorithm,
+    /// silentAfterSeconds is the time without a sample after which the worker of a node is degraded with
+    /// the reason NoSamples, such as with a frozen camera: 60 to 86400 seconds. It ends with the next
+    /// sample. A rollout counts such a node as failed. Absent: no time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 60, max = 86_400))]
+    pub silent_after_seconds: Option<i32>,
     /// dataset refers to a Dataset on the node of the worker, as input of the inference. It is
     /// mounted read-only, with its path in DATASET_URL and its format in DATASET_FORMAT. Only with
     /// workerSpec.

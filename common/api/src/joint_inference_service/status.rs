@@ -111,6 +111,9 @@ pub struct NodeCounts {
     pub offline: i32,
     /// unknown is the number of nodes that have not reported since the controller started.
     pub unknown: i32,
+    /// silent is the number of those in ready that counted no sample for silentAfterSeconds.
+    #[serde(default, skip_serializing_if = "crate::rollout::is_zero")]
+    pub silent: i32,
 }
 
 /// NodeSlices are the NodeReportSlices of an object.

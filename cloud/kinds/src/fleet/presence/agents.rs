@@ -1,11 +1,17 @@
 //! What the agents report of themselves. Pure.
 
+use k8s_openapi::jiff::Timestamp;
 use neptune_wire::{KeyPin, NodeName, PeerEndpoint};
 
 use super::Nodes;
 use crate::nodes::status::AgentDetails;
 
 impl Nodes {
+    /// The time of the last message of a node.
+    pub fn last_seen(&self, node: &NodeName) -> Option<Timestamp> {
+        self.nodes.get(node).map(|known| known.last_seen)
+    }
+
     /// The address that a node's agent reports.
     pub fn address(&self, node: &NodeName) -> Option<&str> {
         self.nodes.get(node)?.address.as_deref()

@@ -8,6 +8,7 @@ mod listed;
 mod members;
 mod object;
 mod row;
+mod samples;
 mod slices;
 #[cfg(test)]
 mod slices_tests;
@@ -20,6 +21,7 @@ use std::{
     sync::Arc,
 };
 
+use k8s_openapi::jiff::Timestamp;
 use neptune_api::{
     AgentCounters, CounterTotals, JointInferenceService, JointInferenceServiceStatus,
     NodeReportSlice, NodeSlices,
@@ -30,6 +32,7 @@ use self::{
     listed::Listed,
     members::Members,
     row::{Numbers, Reported, Row, row_of, sum},
+    samples::SampleWatch,
 };
 pub use self::{
     object::{owner_label, slice_index, slice_object},
@@ -103,6 +106,8 @@ pub struct Rows {
     printed: Counters,
     /// The nodes that may have the object, until one is added.
     names: Option<Arc<HashSet<NodeName>>>,
+    /// Since when nodes count no samples.
+    samples: SampleWatch,
     #[cfg(test)]
     visits: tests::Visits,
 }
@@ -147,6 +152,7 @@ impl Default for Rows {
             members: Members::default(),
             printed: Counters::default(),
             names: None,
+            samples: SampleWatch::default(),
             #[cfg(test)]
             visits: tests::Visits::default(),
         }
@@ -154,9 +160,10 @@ impl Default for Rows {
 }
 
 impl Rows {
-    /// Adds the counters that an agent reports. Returns whether they are higher than known. Counters
-    /// of too many instances of a node are ignored: the node reports them again.
-    pub fn on_counters(&mut self, new: &CounterReport) -> bool {
+    /// Adds the counters that an agent reports, which arrive at this time. Returns whether they are
+    /// higher than known. Counters of too many instances of a node are ignored: the node reports them
+    /// again.
+    pub fn on_counters(&mut self, new: &CounterReport, now: Timestamp) -> bool {
         self.clock += 1;
         let clock = self.clock;
         let numbers = Numbers { order: (new.epoch, new.seq), counters: new.counters };
@@ -184,11 +191,19 @@ impl Rows {
             row.reported.filter(|it| !row.sliced.iter().any(|(_, has)| has.cover(it.numbers)));
         let after = row.numbers().counters;
         self.totals = self.totals.plus(after.minus(before.counters));
+        if after.inference > before.counters.inference {
+            self.samples.on_sample(new.node.as_str(), now);
+        }
         let is_higher = is_new || after != before.counters;
         if is_higher {
             self.members.touch(new.node.as_str(), clock);
         }
         is_higher
+    }
+
+    /// Since when nodes count no samples.
+    pub fn samples(&mut self) -> &mut SampleWatch {
+        &mut self.samples
     }
 
     /// Takes over the counters of a status, if it belongs to another version of the object than the

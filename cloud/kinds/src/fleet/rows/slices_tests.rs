@@ -146,7 +146,7 @@ impl World {
         }
         for rows in &mut self.controllers {
             if rows.members.is_stored(&name(node)) || rows.listed.contains(&name(node)) {
-                rows.on_counters(&report);
+                rows.on_counters(&report, Timestamp::UNIX_EPOCH);
             }
         }
     }
@@ -451,7 +451,7 @@ fn replica_that_reads_no_slices_keeps_reports_until_it_leads() {
     };
     for node in ["shop-00003", "elsewhere"] {
         assert!(rows.may_count(&service, &node.parse().unwrap()), "{node}");
-        rows.on_counters(&report(node));
+        rows.on_counters(&report(node), Timestamp::UNIX_EPOCH);
     }
     assert_eq!(rows.totals.inference, 10);
     rows.load_slice(0, Some("1".to_owned()), &write.content.object());

@@ -129,7 +129,7 @@ impl World {
         }
         let before = self.rows.totals;
         let was_new = self.unreported.add(report.clone());
-        let is_higher = self.rows.on_counters(report);
+        let is_higher = self.rows.on_counters(report, Timestamp::UNIX_EPOCH);
         assert!(was_new || !is_higher);
         assert!(is_higher || self.rows.totals == before);
     }
@@ -207,14 +207,14 @@ fn report_visits_its_node_and_a_status_visits_each_row_once() {
         let current = || names.iter().map(String::as_str);
         let mut rows = Rows::default();
         for node in &names {
-            rows.on_counters(&report_of(node, 1, 10));
+            rows.on_counters(&report_of(node, 1, 10), Timestamp::UNIX_EPOCH);
         }
         let Counted { nodes, reports, folded, .. } = rows.counted(current());
         let status = JointInferenceServiceStatus { nodes, reports, folded, ..Default::default() };
         rows.acknowledge(u64::MAX);
         rows.load(Some("1"), Some(&status));
         rows.visits.take();
-        rows.on_counters(&report_of(&names[count / 2], 1, 20));
+        rows.on_counters(&report_of(&names[count / 2], 1, 20), Timestamp::UNIX_EPOCH);
         let report = rows.visits.take();
         rows.load(Some("1"), Some(&status));
         let counted = rows.counted(current());
@@ -256,21 +256,30 @@ fn only_nodes_that_have_or_had_the_edge_worker_count() {
 #[test]
 fn invented_instances_use_bounded_memory() {
     let mut rows = Rows::default();
-    let added = (0..1000).filter(|n| rows.on_counters(&report_of("edge0", *n, 0))).count();
+    let added = (0..1000)
+        .filter(|n| rows.on_counters(&report_of("edge0", *n, 0), Timestamp::UNIX_EPOCH))
+        .count();
     assert_eq!(added, MAX_INSTANCES);
-    assert!(rows.on_counters(&report_of("edge1", 0, 0)), "other nodes still count");
+    assert!(
+        rows.on_counters(&report_of("edge1", 0, 0), Timestamp::UNIX_EPOCH),
+        "other nodes still count"
+    );
 }
 
 #[test]
 fn report_is_new_only_with_higher_numbers_than_the_status_has() {
     let mut rows = Rows::default();
-    assert!(rows.on_counters(&report_of("edge0", 1, 10)));
+    assert!(rows.on_counters(&report_of("edge0", 1, 10), Timestamp::UNIX_EPOCH));
     let Counted { reports, clock, .. } = rows.counted(["edge0"]);
     let status = JointInferenceServiceStatus { reports, ..Default::default() };
     rows.acknowledge(clock);
     rows.load(Some("1"), Some(&status));
     for (inference, expected) in [(10, false), (9, false), (11, true), (11, false)] {
-        assert_eq!(rows.on_counters(&report_of("edge0", 1, inference)), expected, "{inference}");
+        assert_eq!(
+            rows.on_counters(&report_of("edge0", 1, inference), Timestamp::UNIX_EPOCH),
+            expected,
+            "{inference}"
+        );
     }
 }
 

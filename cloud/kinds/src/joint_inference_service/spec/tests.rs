@@ -24,6 +24,12 @@ pub const SPEC_CASES: &[Case] = &[
         "spec.rollout.minReadySeconds must be 0 to 86400",
     ),
     (
+        "time without samples below its minimum",
+        |s, _| s.spec.edge_worker.silent_after_seconds = Some(59),
+        Reason::WorkerInvalid,
+        "spec.edgeWorker.silentAfterSeconds must be 60 to 86400",
+    ),
+    (
         "two forms of the edge",
         |s, f| {
             assistant(s, f);

@@ -47,7 +47,9 @@ struct Groups<'a> {
     offline: Group<'a>,
     /// Those that have not reported since the controller started.
     unknown: Group<'a>,
-    /// Those of `ready` that are not as they should be.
+    /// Those of `ready` that count no samples.
+    silent: Group<'a>,
+    /// The others of `ready` that are not as they should be.
     degraded: Group<'a>,
 }
 
@@ -58,6 +60,9 @@ impl<'a> Groups<'a> {
             groups.ready += usize::from(edge.worker.is_active());
             match &edge.worker {
                 ObservedWorker::Running => {}
+                ObservedWorker::Degraded(finding) if finding.reason == Reason::NoSamples => {
+                    groups.silent.add(edge, finding);
+                }
                 ObservedWorker::Updating(finding) | ObservedWorker::Degraded(finding) => {
                     groups.degraded.add(edge, finding);
                 }
@@ -71,10 +76,18 @@ impl<'a> Groups<'a> {
         groups
     }
 
-    /// The nodes that are not ready, as a part of a sentence. Empty if there are none.
+    /// The nodes that are not ready, and those without samples, as a part of a sentence. Empty if all
+    /// are ready.
     fn problems(&self) -> String {
+        if self.offline.count + self.failed.count + self.waiting.count == 0 {
+            return String::new();
+        }
         let others = [self.failed.described("failed"), self.waiting.described("not running yet")];
-        problems(self.offline.count, others)
+        problems(self.offline.count, others.into_iter().chain([self.without_samples()]))
+    }
+
+    fn without_samples(&self) -> Option<String> {
+        self.silent.described("without samples")
     }
 }
 
@@ -129,6 +142,7 @@ pub fn node_counts(edges: &[EdgeObservation]) -> NodeCounts {
         completed: number(groups.completed.count),
         offline: number(groups.offline.count),
         unknown: number(groups.unknown.count),
+        silent: number(groups.silent.count),
     }
 }
 
@@ -137,6 +151,9 @@ fn remark(cloud: &ObservedWorker, groups: &Groups<'_>) -> Option<(Reason, String
     let problems = groups.problems();
     if !problems.is_empty() {
         return Some((Reason::SomeNodesNotReady, problems));
+    }
+    if let (Some(silent), Some(finding)) = (groups.without_samples(), groups.silent.finding()) {
+        return Some((finding.reason, format!("{silent}: {}", finding.message)));
     }
     let cloud = match cloud {
         ObservedWorker::Updating(finding) | ObservedWorker::Degraded(finding) => Some(finding),

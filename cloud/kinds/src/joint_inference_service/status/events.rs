@@ -2,7 +2,9 @@
 
 use std::collections::HashSet;
 
-use neptune_api::{AgentCounters, JisConditionType, JointInferenceServiceStatus, SelectionCause};
+use neptune_api::{
+    AgentCounters, JisConditionType, JointInferenceServiceStatus, NodeCounts, SelectionCause,
+};
 
 use crate::{reason::Reason, rollout::summary::announcement, steps::ObjectEvent};
 
@@ -39,7 +41,9 @@ pub fn events(
     let is_problem = reason.parse().is_ok_and(Reason::is_of_gateway);
     if was != Some((type_, reason)) && !is_problem {
         events.push(
-            if type_ == JisConditionType::Running && ![OFFLINE, NOT_READY].contains(&reason) {
+            if type_ == JisConditionType::Running
+                && ![OFFLINE, NOT_READY, NO_SAMPLES].contains(&reason)
+            {
                 ObjectEvent::normal("Running", message)
             } else if reason.parse().is_ok_and(Reason::is_progress)
                 && matches!(type_, JisConditionType::Pending | JisConditionType::Completed)
@@ -57,6 +61,35 @@ pub fn events(
 const OFFLINE: &str = "NodeOffline";
 /// The reason while most nodes run and some do not.
 const NOT_READY: &str = "SomeNodesNotReady";
+
+/// The reason while edge workers count no samples.
+const NO_SAMPLES: &str = "NoSamples";
+
+/// The number of nodes that need attention, as an Event. While the service starts, its condition has
+/// it.
+pub fn summary_event(status: &JointInferenceServiceStatus) -> Option<ObjectEvent> {
+    let counts = status.node_counts.as_ref()?;
+    if current(status)?.0 == JisConditionType::Pending {
+        return None;
+    }
+    let NodeCounts { desired, pending, failed, offline, silent, .. } = *counts;
+    let groups = [
+        (failed, "failed"),
+        (pending, "not running yet"),
+        (offline, "offline"),
+        (silent, "without samples"),
+    ];
+    let total: i32 = groups.iter().map(|(count, _)| count).sum();
+    let parts = groups.iter().filter(|(count, _)| *count > 0);
+    let parts: Vec<_> = parts.map(|(count, state)| format!("{count} {state}")).collect();
+    (total > 0).then(|| {
+        let parts = parts.join(", ");
+        let note = format!(
+            "{total} of {desired} nodes need attention: {parts}; see status.edgeWorkers, or run kubectl neptune status"
+        );
+        ObjectEvent::warning("NodesNotReady", note)
+    })
+}
 
 /// The choice of another model.
 fn model_selected(
@@ -159,8 +192,8 @@ mod tests {
     #[test]
     fn each_change_is_one_event() {
         use Reason::{
-            AwaitingAgent, CrashLoopBackOff, ModelNotFound, NodeOffline, SomeNodesNotReady,
-            WorkersRunning,
+            AwaitingAgent, CrashLoopBackOff, ModelNotFound, NoSamples, NodeOffline,
+            SomeNodesNotReady, WorkersRunning,
         };
         let new = status(None, 0, &[]);
         let at = |reason, generation| status(Some(reason), generation, &["a"]);
@@ -181,9 +214,39 @@ mod tests {
             (&running_offline, &at(WorkersRunning, 1), "NodeOnline Running"),
             (&at(WorkersRunning, 1), &at(SomeNodesNotReady, 1), "!SomeNodesNotReady"),
             (&at(SomeNodesNotReady, 1), &at(WorkersRunning, 1), "Running"),
+            (&at(WorkersRunning, 1), &at(NoSamples, 1), "!NoSamples"),
+            (&at(NoSamples, 1), &at(WorkersRunning, 1), "Running"),
         ] {
             assert_eq!(brief(previous, next), expected, "{:?}", next.conditions);
         }
+    }
+
+    #[test]
+    fn summary_has_the_number_of_nodes_that_need_attention() {
+        let note = |reason, counts: NodeCounts| {
+            let status = JointInferenceServiceStatus {
+                node_counts: Some(counts),
+                ..status(Some(reason), 1, &[])
+            };
+            summary_event(&status).map(|event| (event.warning, event.reason, event.note))
+        };
+        let counts = NodeCounts {
+            desired: 3000,
+            ready: 2985,
+            failed: 3,
+            pending: 2,
+            offline: 10,
+            silent: 1,
+            ..NodeCounts::default()
+        };
+        let expected = "16 of 3000 nodes need attention: 3 failed, 2 not running yet, 10 offline, 1 without samples; see status.edgeWorkers, or run kubectl neptune status";
+        let event = Some((true, "NodesNotReady".to_owned(), expected.to_owned()));
+        assert_eq!(note(Reason::SomeNodesNotReady, counts.clone()), event);
+        assert_eq!(note(Reason::CrashLoopBackOff, counts.clone()), event);
+        assert_eq!(note(Reason::AwaitingAgent, counts), None, "it starts");
+        let ready = NodeCounts { desired: 3000, ready: 3000, ..NodeCounts::default() };
+        assert_eq!(note(Reason::WorkersRunning, ready), None);
+        assert_eq!(summary_event(&status(Some(Reason::NodeOffline), 1, &[])), None, "one node");
     }
 
     #[test]

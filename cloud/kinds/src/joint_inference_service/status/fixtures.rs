@@ -72,6 +72,7 @@ pub fn inputs(
             rejected: Vec::new(),
             gateway_address: None,
             model: None,
+            silence_due_at: None,
         },
         is_settled: true,
         now: at(now),
@@ -102,13 +103,14 @@ pub fn next_status(
     let mut rows = Rows::default();
     rows.load(None, Some(previous));
     for report in &inputs.observed.counted.reports {
-        rows.on_counters(&CounterReport {
+        let report = CounterReport {
             node: report.node.parse().unwrap(),
             instance: AgentInstance(report.instance.clone()),
             epoch: report.epoch,
             seq: report.seq,
             counters: counters_in(&report.counters),
-        });
+        };
+        rows.on_counters(&report, inputs.now);
     }
     let mut inputs = inputs.clone();
     let edges = inputs.observed.edges.iter();

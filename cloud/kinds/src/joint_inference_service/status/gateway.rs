@@ -274,6 +274,7 @@ mod tests {
         ServiceObservation {
             tier_names: Vec::new(),
             rollout: None,
+            silence_due_at: None,
             total: None,
             counted: Counted::default(),
             edges: edges.into_iter().map(edge).collect(),

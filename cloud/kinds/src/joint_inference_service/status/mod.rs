@@ -14,3 +14,4 @@ pub mod fixtures;
 pub mod gateway;
 pub mod next;
 pub mod observed;
+pub mod silence;

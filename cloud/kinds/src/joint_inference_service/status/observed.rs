@@ -1,5 +1,6 @@
 //! The state of the workers of a service as it was observed. Pure.
 
+use k8s_openapi::jiff::Timestamp;
 use neptune_api::{RejectedReports, SelectedModel};
 use neptune_wire::GatewayReport;
 
@@ -71,6 +72,8 @@ pub struct ServiceObservation {
     pub tier_names: Vec<String>,
     /// The rollout; `None` without one, and while the spec is invalid.
     pub rollout: Option<RolloutObservation>,
+    /// When a node may have counted no samples for too long, although it reports nothing.
+    pub silence_due_at: Option<Timestamp>,
 }
 
 /// The edge worker on a node.

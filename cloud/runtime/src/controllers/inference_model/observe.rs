@@ -68,6 +68,7 @@ fn rollout(
         revision: &valid.rollout.as_ref().filter(|_| !valid.is_stopped)?.revision,
         is_first: !is_on_many(model) && status.is_none_or(|it| nodes_of(it).next().is_none()),
         stored: status.and_then(|status| status.rollout.as_deref()),
+        silent: None,
     };
     let nodes: Vec<_> = valid.place.nodes().iter().collect();
     Some(observe_rollout(model, object, &nodes, reported_state, (context, now)))

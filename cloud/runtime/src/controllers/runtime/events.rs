@@ -18,7 +18,7 @@ use tokio::time::{error::Elapsed, timeout};
 
 use super::{
     context::Context,
-    recent_events::digest,
+    recent_events::{SummaryTurn, digest},
     state::{ObjectState, Stateful},
 };
 use crate::kubernetes::FIELD_MANAGER;
@@ -42,6 +42,27 @@ pub fn queue_event<K: Stateful>(object: &K, event: ObjectEvent, context: &Contex
     if !context.events().push(&uid, publish.boxed()) {
         tracing::warn!(reason, "dropped an Event: too many wait for the API server");
     }
+}
+
+/// Queues the Event with the numbers of a status, if they differ from those of the last one. Returns
+/// when to look again, if that was published just before.
+#[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]
+pub fn queue_summary<K: Stateful>(
+    object: &K,
+    (previous, next): (&K::Status, &K::Status),
+    context: &Context,
+) -> Option<Duration> {
+    let of_event = |event: &ObjectEvent| digest(&event.reason, &event.note);
+    let (before, next) = (K::summary_event(previous), K::summary_event(next));
+    let digests = (before.as_ref().map(of_event), next.as_ref().map(of_event));
+    let turn =
+        |state: &mut ObjectState<K>| state.summary.turn(digests.0, digests.1, Instant::now());
+    match (context.object_state(object, turn), next) {
+        (SummaryTurn::Publish, Some(event)) => queue_event(object, event, context),
+        (SummaryTurn::Wait(pause), _) => return Some(pause),
+        (SummaryTurn::Publish | SummaryTurn::Nothing, _) => {}
+    }
+    None
 }
 
 #[expect(clippy::disallowed_methods, reason = "I/O: reads the clock for the pure code")]

@@ -17,6 +17,8 @@ mod queue;
 mod recent_events;
 mod reconcile;
 mod rosters;
+#[cfg(test)]
+mod silence_tests;
 mod state;
 mod status_writer;
 #[cfg(test)]

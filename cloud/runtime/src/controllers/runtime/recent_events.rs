@@ -1,4 +1,4 @@
-//! Counts the repetitions of an object's Events. Pure.
+//! Counts the repetitions of an object's Events, and limits those with its numbers. Pure.
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -10,6 +10,46 @@ const SERIES: Duration = Duration::from_secs(6 * 60);
 
 /// Events of an object that are remembered to count repetitions.
 const MAX_PER_OBJECT: usize = 8;
+
+/// The shortest time between two Events with the numbers of an object.
+const SUMMARY_PAUSE: Duration = Duration::from_secs(60);
+
+/// The Event with the numbers of an object that was published last.
+#[derive(Debug, Default)]
+pub struct LastSummary {
+    /// The digest of the Event, or that nothing is to be published; `None` before the first status.
+    published: Option<Option<u64>>,
+    at: Option<Instant>,
+}
+
+/// What happens to the Event with the numbers of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SummaryTurn {
+    /// The Event is published now.
+    Publish,
+    /// Another one was published just before: look again after this time.
+    Wait(Duration),
+    /// There is nothing new.
+    Nothing,
+}
+
+impl LastSummary {
+    /// Decides on the Event of a status, by its digest. `before` is that of the status before: another
+    /// controller published it.
+    pub fn turn(&mut self, before: Option<u64>, next: Option<u64>, now: Instant) -> SummaryTurn {
+        let published = *self.published.get_or_insert(before);
+        if next.is_none() || next == published {
+            self.published = Some(next);
+            return SummaryTurn::Nothing;
+        }
+        let free_at = self.at.map(|at| at + SUMMARY_PAUSE).filter(|at| *at > now);
+        if let Some(at) = free_at {
+            return SummaryTurn::Wait(at.saturating_duration_since(now));
+        }
+        (self.published, self.at) = (Some(next), Some(now));
+        SummaryTurn::Publish
+    }
+}
 
 /// The Events of an object that were published last, the newest last.
 #[derive(Debug, Default)]
@@ -72,6 +112,23 @@ mod tests {
         assert_eq!(occurred("version 1 is served", 2, now), (1, 2));
         assert_eq!(occurred("version 2 is served", 3, now), (3, 1));
         assert_eq!(occurred("version 1 is served", 4, now + SERIES), (4, 1));
+    }
+
+    #[test]
+    fn numbers_are_published_once_a_minute_and_only_if_they_differ() {
+        use SummaryTurn::{Nothing, Publish, Wait};
+        let (mut last, start) = (LastSummary::default(), Instant::now());
+        let mut turn =
+            |before, next, second| last.turn(before, next, start + Duration::from_secs(second));
+        assert_eq!(turn(Some(1), Some(1), 0), Nothing, "the controller before published it");
+        assert_eq!(turn(Some(1), Some(2), 1), Publish);
+        assert_eq!(turn(Some(2), Some(3), 11), Wait(Duration::from_secs(50)));
+        assert_eq!(turn(Some(3), Some(2), 12), Nothing, "as it was published");
+        assert_eq!(turn(Some(2), Some(4), 61), Publish, "the newest one");
+        assert_eq!(turn(Some(4), None, 62), Nothing);
+        assert_eq!(turn(None, Some(4), 63), Wait(Duration::from_secs(58)));
+        assert_eq!(turn(Some(4), Some(4), 121), Publish);
+        assert_eq!(LastSummary::default().turn(None, Some(1), start), Publish);
     }
 
     #[test]

@@ -11,7 +11,10 @@ use kube::runtime::reflector::ObjectRef;
 use neptune_cloud_kinds::{finding::Finding, rollout::memory::RolloutMemory, steps::Steps};
 use neptune_wire::ContentHash;
 
-use super::{recent_events::RecentEvents, write_budget::WritePace};
+use super::{
+    recent_events::{LastSummary, RecentEvents},
+    write_budget::WritePace,
+};
 use crate::cache::Cached;
 
 /// A kind with a [`ControllerState`]: every registered kind.
@@ -78,6 +81,8 @@ pub struct ObjectState<K: Steps> {
     pub awaits_service_since: Option<Instant>,
     /// The Events that were published last.
     pub events: RecentEvents,
+    /// The Event with its numbers.
+    pub summary: LastSummary,
     /// Which nodes may have the present revision, if the object has a rollout.
     pub rollout: RolloutMemory,
     /// The revision whose spec was recorded last.
@@ -138,6 +143,7 @@ impl<K: Steps> Default for ObjectState<K> {
             was_valid: false,
             awaits_service_since: None,
             events: RecentEvents::default(),
+            summary: LastSummary::default(),
             rollout: RolloutMemory::default(),
             recorded: None,
         }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::{
     context::Context,
     controller::Controller,
-    events::queue_event,
+    events::{queue_event, queue_summary},
     merge_patch::merge_patch,
     state::{LastWrite, Prepared},
 };
@@ -77,7 +77,8 @@ pub async fn write_status<K: Controller>(
     if is_same {
         context.object_state(object, |state| state.computed = computed);
         object.on_status_stored(&inputs.observed, context);
-        return Ok(requeue);
+        let summary = queue_summary(object, (&previous, &next), context);
+        return Ok(requeue.into_iter().chain(summary).min());
     }
     let change = StatusChange::new::<K>(&previous, &next);
     let bytes = stored_bytes(object);
@@ -95,8 +96,9 @@ pub async fn write_status<K: Controller>(
     for event in K::events(&previous, &next) {
         queue_event(object, event, context);
     }
+    let summary = queue_summary(object, (&previous, &next), context);
     object.enqueue_by_status(&next, context);
-    Ok(requeue)
+    Ok(requeue.into_iter().chain(summary).min())
 }
 
 /// How long to wait for a time at which a status changes although nothing is reported: not so short

@@ -232,7 +232,8 @@ async fn object_deleted_in_a_gap_of_the_watch_leaves_nothing() {
     let gone: ObjectKey = "default/datasets/gone".parse().unwrap();
     plan_nothing(&context, &gone);
     let (node, instance) = ("edge0".parse().unwrap(), AgentInstance("a".to_owned()));
-    context.fleet().on_counters(&node, "uid", (&instance, (1, 1)), Counters::default());
+    let now = context.fleet_now();
+    context.fleet().on_counters(&node, "uid", (&instance, (1, 1)), Counters::default(), now);
 
     forget_missing::<Dataset>(&context);
     assert!(context.publisher().is_synced(), "it no longer delays the others");

@@ -6,7 +6,7 @@ use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use neptune_api::{InferenceModel, JointInferenceService, RejectedReports};
 use neptune_cloud_kinds::{
     finding::Finding,
-    fleet::{Counted, FleetState},
+    fleet::{Counted, FleetState, SilentNodes},
     joint_inference_service::{
         resolved::PlacedService,
         rollout::reported_state,
@@ -18,6 +18,7 @@ use neptune_cloud_kinds::{
             agent::{AgentWorker, gateway_report, of_agent, rejected_reports},
             deployment::{of_deployment, with_report},
             observed::{EdgeObservation, ObservedWorker, ServiceObservation},
+            silence,
         },
     },
     kubernetes::identity::is_owned,
@@ -74,6 +75,7 @@ pub fn observation(
             }
         }
     }
+    let silent = mark_silent(service, &mut edges, context, now);
     let cloud_node = cloud.node_name.as_deref().unwrap_or_default();
     let is_agent = caches.node(cloud_node).as_deref().is_some_and(|node| node.runs_agent);
     let cloud_worker = if cloud.worker_spec.is_none() {
@@ -101,9 +103,24 @@ pub fn observation(
         model: placed.and_then(|placed| placed.model.clone()),
         tier_names: tier_names(service, caches),
         total: total.map(|total| total.held),
-        rollout: placed.and_then(|placed| rollout(service, key, placed, context, now)),
+        rollout: placed.and_then(|placed| rollout(service, key, (placed, &silent), context, now)),
+        silence_due_at: silent.due_at,
         gateway_address: placed.and_then(|placed| placed.gateway.as_deref()).cloned(),
     }
+}
+
+/// Degrades the edge workers that run and count no samples.
+fn mark_silent(
+    service: &JointInferenceService,
+    edges: &mut [EdgeObservation],
+    context: &Context,
+    now: Timestamp,
+) -> SilentNodes {
+    let uid = service.metadata.uid.as_deref().unwrap_or_default();
+    let limit = silence::limit(&service.spec.edge_worker);
+    let silent = context.fleet().silent_nodes(uid, silence::running(edges), limit, now);
+    silence::mark(service, edges, &silent);
+    silent
 }
 
 /// The rollout of the edge worker, if the service has one. Nodes that lack a label of which the worker
@@ -111,7 +128,7 @@ pub fn observation(
 fn rollout(
     service: &JointInferenceService,
     key: &ObjectKey,
-    placed: &PlacedService,
+    (placed, silent): (&PlacedService, &SilentNodes),
     context: &Context,
     now: Timestamp,
 ) -> Option<RolloutObservation> {
@@ -126,6 +143,7 @@ fn rollout(
         is_first: status.is_none_or(|it| it.nodes.is_empty() && it.edge_workers.is_empty())
             && !has_slices(service),
         stored: status.and_then(|status| status.rollout.as_deref()),
+        silent: Some(silent),
     };
     let nodes = placed.edge_nodes.iter();
     let nodes: Vec<_> = nodes.filter(|node| !placed.missing_labels.contains_key(*node)).collect();
