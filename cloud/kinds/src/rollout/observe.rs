@@ -347,13 +347,28 @@ mod tests {
         let mut memory = planned(&nodes, 2);
         let grant = Grant { since: at(0), cause: GrantCause::Wave };
         memory.add_grants("r", nodes.iter().map(|node| (node.clone(), grant)).collect());
-        let seen = observed_with(&fleet, &nodes, &mut memory, &nodes[..2], false);
+        let seen = observed_with(
+            &fleet,
+            &nodes,
+            &mut memory,
+            Case { delayed: &nodes[..2], ..Case::default() },
+        );
         assert!(!seen.has_withdrawn);
-        let seen = observed_with(&fleet, &nodes, &mut memory, &nodes[..2], true);
+        let seen = observed_with(
+            &fleet,
+            &nodes,
+            &mut memory,
+            Case { delayed: &nodes[..2], is_paused: true, ..Case::default() },
+        );
         assert!(seen.has_withdrawn);
         let has_grant = nodes.each_ref().map(|node| memory.grant(node).is_some());
         assert_eq!(has_grant, [false, true, true], "a task that is not there yet is on its way");
-        let seen = observed_with(&fleet, &nodes, &mut memory, &nodes[..2], true);
+        let seen = observed_with(
+            &fleet,
+            &nodes,
+            &mut memory,
+            Case { delayed: &nodes[..2], is_paused: true, ..Case::default() },
+        );
         assert!(!seen.has_withdrawn && seen.grants.is_empty());
     }
 
@@ -383,7 +398,8 @@ mod tests {
         let since = [("a".to_owned(), at(0))].into();
         let silent = SilentNodes { limit: SignedDuration::from_secs(60), since, due_at: None };
         let mut failed = |second, silent: &SilentNodes| {
-            let status = observed_at(&fleet, &nodes, &mut memory, (second, Some(silent))).status;
+            let case = Case { second, silent: Some(silent), ..Case::default() };
+            let status = observed_with(&fleet, &nodes, &mut memory, case).status;
             (status.failed, status.message.unwrap())
         };
         assert_eq!(failed(100, &silent).0, 0, "it was silent with the revision before");
