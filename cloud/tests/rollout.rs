@@ -64,7 +64,6 @@ async fn bad_image_stops_at_one_node_and_a_correction_reaches_those_that_are_onl
     assert_eq!(fleet.with_image("edge:1").len(), NODES);
 
     fleet.stop(NODES - usize::try_from(ONLINE).unwrap()).await;
-    harness.event("NodesNotReady").await;
     set_image(&harness, "edge:bad").await;
     let stopped = until(&harness, "the stop", |it| it.paused_time.is_some()).await;
     assert_eq!((stopped.state, stopped.failed, stopped.updated), (RolloutState::Paused, 1, 1));
@@ -75,6 +74,7 @@ async fn bad_image_stops_at_one_node_and_a_correction_reaches_those_that_are_onl
     );
     assert_eq!((bad.len(), stopped.message), (1, Some(message)));
     harness.event("RolloutFailed").await;
+    harness.event("NodesNotReady").await;
 
     harness.kill_controller();
     harness.start_controller();
