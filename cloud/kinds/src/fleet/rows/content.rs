@@ -1,4 +1,4 @@
-//! The content of a slice, from the rows of its nodes. Pure.
+//! The content of a slice, from the rows of its nodes.
 
 use std::{
     collections::HashMap,

@@ -1,5 +1,5 @@
 //! What a version of a service states of nodes: which ones may count, and the newest start of each
-//! agent. Pure.
+//! agent.
 
 use std::collections::HashMap;
 

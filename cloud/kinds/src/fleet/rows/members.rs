@@ -1,4 +1,4 @@
-//! The slice of each node of an object with many nodes. A node stays in its slice. Pure.
+//! The slice of each node of an object with many nodes. A node stays in its slice.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

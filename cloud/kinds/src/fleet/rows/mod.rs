@@ -1,5 +1,5 @@
 //! What the agents counted for one object: a row per node and agent instance. A row has the numbers
-//! that the object's status or one of its slices has, and those that its agent reported since. Pure.
+//! that the object's status or one of its slices has, and those that its agent reported since.
 
 mod content;
 #[cfg(test)]
@@ -213,8 +213,7 @@ impl Rows {
             return;
         }
         self.version = version.map(str::to_owned);
-        let rows = self.nodes.values_mut().flatten();
-        let had_rows = rows.map(|row| row.stored.take().is_some()).fold(false, |had, it| had | it);
+        let before = self.take_stored();
         self.listed = status.map(|status| status.nodes.clone()).unwrap_or_default();
         let mut listed: HashSet<String> = self.listed.iter().cloned().collect();
         for (position, report) in status.iter().flat_map(|status| &status.reports).enumerate() {
@@ -233,11 +232,12 @@ impl Rows {
         self.printed = printed.map(counters_in).unwrap_or_default();
         self.is_sliced |= status.is_some_and(|status| status.slices.is_some());
         self.names = None;
-        if had_rows && status.is_none_or(|status| status.reports.is_empty()) {
+        if !before.is_empty() && status.is_none_or(|status| status.reports.is_empty()) {
             // The slices may fold what only they have now.
             self.clock += 1;
             self.members.touch_all(self.clock);
         }
+        self.drop_folded(&before);
         self.drop_empty();
     }
 

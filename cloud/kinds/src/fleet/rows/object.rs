@@ -1,4 +1,4 @@
-//! The name and the metadata of the slices of a service. Pure.
+//! The name and the metadata of the slices of a service.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_core::Resource as _;

@@ -1,4 +1,4 @@
-//! What one agent instance of a node counted for an object. Pure.
+//! What one agent instance of a node counted for an object.
 
 use neptune_wire::Counters;
 
@@ -66,9 +66,14 @@ impl Row {
         self.sliced.iter().find(|(slice, _)| *slice == index).map(|(_, numbers)| *numbers)
     }
 
+    /// Whether the status or a slice has the row.
+    pub(super) fn is_stored(&self) -> bool {
+        self.stored.is_some() || !self.sliced.is_empty()
+    }
+
     /// Whether nothing has the row.
     pub(super) fn is_empty(&self) -> bool {
-        self.stored.is_none() && self.reported.is_none() && self.sliced.is_empty()
+        !self.is_stored() && self.reported.is_none()
     }
 }
 

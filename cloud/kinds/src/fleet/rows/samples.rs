@@ -1,5 +1,5 @@
 //! Since when the nodes of an object count no new sample. A node is watched while its edge worker
-//! runs. Pure.
+//! runs.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},

@@ -1,4 +1,4 @@
-//! The rows of an object with many nodes: which slice has them, and what is written to it. Pure.
+//! The rows of an object with many nodes: which slice has them, and what is written to it.
 //!
 //! | Case | Why no counter counts twice |
 //! |---|---|
@@ -146,6 +146,31 @@ impl Rows {
         placed
     }
 
+    /// Takes the rows out of the status. Returns the names of their nodes.
+    pub(super) fn take_stored(&mut self) -> HashSet<String> {
+        let mut names = HashSet::new();
+        for (node, rows) in &mut self.nodes {
+            let stored = rows.iter_mut().filter_map(|row| row.stored.take());
+            if stored.count() > 0 {
+                names.insert(node.clone());
+            }
+        }
+        names
+    }
+
+    /// Drops what agents of these nodes reported if neither the status nor a slice has it, and a slice
+    /// has other agents of the node: another controller may have folded it, and agents that live
+    /// report again.
+    pub(super) fn drop_folded(&mut self, nodes: &HashSet<String>) {
+        for node in nodes {
+            if let Some(rows) = self.nodes.get_mut(node)
+                && rows.iter().any(|row| !row.sliced.is_empty())
+            {
+                rows.retain(Row::is_stored);
+            }
+        }
+    }
+
     /// Takes over a stored slice. What was reported and is not stored yet stays, but for agents of nodes
     /// whose other agents are stored: another controller may have folded them, and those that live
     /// report again.
@@ -158,9 +183,7 @@ impl Rows {
             let state = state.map(|state| MemberState { state, reason: row.reason.clone() });
             self.members.adopt(&row.node, index, state);
             if row.instance.is_some() {
-                self.change(&row.node, |rows| {
-                    rows.retain(|row| !row.sliced.is_empty() || row.stored.is_some());
-                });
+                self.change(&row.node, |rows| rows.retain(Row::is_stored));
             }
         }
         self.members.settle(index);

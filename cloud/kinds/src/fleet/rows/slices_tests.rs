@@ -341,6 +341,16 @@ proptest! {
     }
 }
 
+/// The standby received what a node counted while its row was in the status, and the leader folded
+/// the row when it moved to the slices.
+#[test]
+fn row_that_moved_from_the_status_and_was_folded_counts_once() {
+    let count = Step::Count { node: 0, samples: 1, is_lost: false };
+    let wipe = || Step::Wipe { node: 0 };
+    let steps = vec![wipe(), Step::Place([1, 3].into()), wipe(), count, wipe()];
+    run(Limits { threshold: 2, nodes: 2, replaced: 0 }, 1, steps).unwrap();
+}
+
 fn names(count: usize) -> Vec<String> {
     (0..count).map(|at| format!("shop-{at:05}")).collect()
 }

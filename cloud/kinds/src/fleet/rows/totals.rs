@@ -1,4 +1,4 @@
-//! Counters in the form of a status. Pure.
+//! Counters in the form of a status.
 
 use neptune_api::CounterTotals;
 use neptune_wire::Counters;
