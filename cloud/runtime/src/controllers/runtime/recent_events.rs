@@ -17,8 +17,10 @@ const SUMMARY_PAUSE: Duration = Duration::from_secs(60);
 /// The Event with the numbers of an object that was published last.
 #[derive(Debug, Default)]
 pub struct LastSummary {
-    /// The digest of the Event, or that nothing is to be published; `None` before the first status.
-    published: Option<Option<u64>>,
+    /// Whether a status was seen.
+    has_begun: bool,
+    /// The digest of the Event; `None` if the status needed none.
+    published: Option<u64>,
     at: Option<Instant>,
 }
 
@@ -37,16 +39,18 @@ impl LastSummary {
     /// Decides on the Event of a status, by its digest. `before` is that of the status before: another
     /// controller published it.
     pub fn turn(&mut self, before: Option<u64>, next: Option<u64>, now: Instant) -> SummaryTurn {
-        let published = *self.published.get_or_insert(before);
-        if next.is_none() || next == published {
-            self.published = Some(next);
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.published = before;
+        }
+        if next.is_none() || next == self.published {
+            self.published = next;
             return SummaryTurn::Nothing;
         }
         let free_at = self.at.map(|at| at + SUMMARY_PAUSE).filter(|at| *at > now);
         if let Some(at) = free_at {
             return SummaryTurn::Wait(at.saturating_duration_since(now));
         }
-        (self.published, self.at) = (Some(next), Some(now));
+        (self.published, self.at) = (next, Some(now));
         SummaryTurn::Publish
     }
 }

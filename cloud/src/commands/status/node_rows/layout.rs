@@ -151,15 +151,15 @@ fn counters_text(counters: &CounterTotals) -> String {
 }
 
 /// The error if the object has no such node.
-pub fn missing(id: ObjectId<'_>, node: &str, note: Option<&str>) -> String {
+pub fn missing(id: ObjectId<'_>, node: &str, remark: Option<&str>) -> String {
     let ObjectId { kind, namespace, name, nodes } = id;
     let object = argument(kind, name);
     let nodes = nodes.map(|nodes| format!(" {nodes}")).unwrap_or_default();
     let remedy = format!(
         "correct the name (kubectl neptune status {object} -n {namespace} --nodes lists them), or give the node the labels of its selector"
     );
-    match note {
-        Some(note) => format!("{kind} {namespace}/{name}: no row for node {node}: {note}"),
+    match remark {
+        Some(remark) => format!("{kind} {namespace}/{name}: no row for node {node}: {remark}"),
         None => {
             format!(
                 "{kind} {namespace}/{name}: node {node} is not one of its{nodes} nodes; {remedy}"

@@ -181,20 +181,20 @@ impl<'a> Printer<'a> {
     }
 
     /// Prints the end, and what is not in it.
-    fn end(&mut self, note: Option<String>) -> Result<(), Error> {
+    fn end(&mut self, remark: Option<String>) -> Result<(), Error> {
         match &self.wanted {
             Wanted::InState(_) => {
                 write(&self.lines.end());
             }
             Wanted::Named(node) if self.printed == 0 => {
-                return Err(Error::Nodes(layout::missing(self.id, node, note.as_deref())));
+                return Err(Error::Nodes(layout::missing(self.id, node, remark.as_deref())));
             }
             Wanted::Named(_) => return Ok(()),
         }
         let nothing = || (self.printed == 0).then(|| "no such nodes".to_owned());
-        if let Some(note) = note.or_else(nothing) {
+        if let Some(remark) = remark.or_else(nothing) {
             let ObjectId { kind, namespace, name, .. } = self.id;
-            let _ = writeln!(std::io::stderr(), "{kind} {namespace}/{name}: {note}");
+            let _ = writeln!(std::io::stderr(), "{kind} {namespace}/{name}: {remark}");
         }
         Ok(())
     }
