@@ -132,7 +132,7 @@ pub struct InferenceModelSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
     /// placement is on how many of the edge nodes that match nodeSelector the model is served. One:
-    /// on one of them. All: on each of them, at most 64; status.servers lists them. Nodes may join
+    /// on one of them. All: on each of them, at most 10000; status.servers lists them. Nodes may join
     /// and leave. It has no effect with nodeName, and on a Deployment in the cloud. Defaults to One.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,

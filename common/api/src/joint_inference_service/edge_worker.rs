@@ -45,7 +45,7 @@ pub struct EdgeWorker {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
     /// placement is on how many of the edge nodes that match nodeSelector the worker runs. One: on
-    /// one of them, which is chosen and kept. All: on each of them, at most 64; nodes may join and
+    /// one of them, which is chosen and kept. All: on each of them, at most 10000; nodes may join and
     /// leave, and the counters of all are summed. Defaults to One.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
