@@ -1,4 +1,4 @@
-//! How many nodes of an object may be not ready while the object is. Pure.
+//! How many nodes of an object may be not ready while the object is.
 
 /// The part of the reachable nodes that may be not ready, in percent.
 const MAX_UNAVAILABLE_PERCENT: usize = 10;

@@ -1,4 +1,4 @@
-//! The index keys of Kubernetes' own objects. Pure.
+//! The index keys of Kubernetes' own objects.
 
 use k8s_openapi::api::{
     apps::v1::Deployment,

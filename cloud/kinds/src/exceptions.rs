@@ -1,4 +1,4 @@
-//! The nodes that the status of an object on many nodes lists: those that need attention most. Pure.
+//! The nodes that the status of an object on many nodes lists: those that need attention most.
 
 use std::cmp::Reverse;
 

@@ -1,4 +1,4 @@
-//! A problem of an object as a value. Conditions, Events and admission warnings report it. Pure.
+//! A problem of an object as a value. Conditions, Events and admission warnings report it.
 
 use neptune_api::JisConditionType;
 use neptune_wire::Resource;

@@ -1,4 +1,4 @@
-//! The keys by which the caches find the objects that a change may affect. Pure.
+//! The keys by which the caches find the objects that a change may affect.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use neptune_wire::Resource;

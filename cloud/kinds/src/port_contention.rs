@@ -1,4 +1,4 @@
-//! The ports that an object may have, and the keys of the objects that wait for one. Pure.
+//! The ports that an object may have, and the keys of the objects that wait for one.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The pure steps of a controller, one implementation per kind, and their values. Pure.
+//! The pure steps of a controller, one implementation per kind, and their values.
 
 use std::{collections::BTreeSet, time::Duration};
 

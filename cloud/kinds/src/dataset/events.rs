@@ -1,4 +1,4 @@
-//! The Kubernetes Events of a status change: one per new reason, none for changed counts. Pure.
+//! The Kubernetes Events of a status change: one per new reason, none for changed counts.
 
 use neptune_api::{DatasetReplica, DatasetStatus};
 

@@ -1,4 +1,4 @@
-//! Datasets: which nodes get them, and what is reported of their samples and replicas. Pure.
+//! Datasets: which nodes get them, and what is reported of their samples and replicas.
 
 #[cfg(test)]
 mod crd_consistency;

@@ -1,4 +1,4 @@
-//! The state of a dataset, from the report of its node's agent. Pure.
+//! The state of a dataset, from the report of its node's agent.
 
 use neptune_wire::{
     ContentHash, DatasetCounts, DatasetGeneration, DatasetReport, DatasetState, NodeName,

@@ -1,4 +1,4 @@
-//! The nodes that keep a copy of a dataset, from `spec.replicas`. Pure.
+//! The nodes that keep a copy of a dataset, from `spec.replicas`.
 
 use std::{collections::BTreeSet, sync::Arc};
 

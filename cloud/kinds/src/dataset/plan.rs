@@ -1,5 +1,5 @@
 //! The plan of a dataset: its node gets the object as it is in the API, and each replica gets it
-//! without the address of the data. Pure.
+//! without the address of the data.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The states of the copies of a dataset, and the condition Replicated. Pure.
+//! The states of the copies of a dataset, and the condition Replicated.
 
 use neptune_api::{DatasetReplica, DatasetReplicaState, DatasetStatus};
 use neptune_wire::{DatasetGeneration, DatasetReport, DatasetState, NodeName, ReplicaState};

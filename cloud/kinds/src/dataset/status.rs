@@ -1,4 +1,4 @@
-//! Computes the next status of a dataset from its previous status, findings and observation. Pure.
+//! Computes the next status of a dataset from its previous status, findings and observation.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::DatasetStatus;

@@ -1,4 +1,4 @@
-//! The pure steps of a `Dataset`, and the nodes that it refers to. Pure.
+//! The pure steps of a `Dataset`, and the nodes that it refers to.
 
 use neptune_api::{Dataset, DatasetStatus};
 use neptune_wire::ObjectKey;

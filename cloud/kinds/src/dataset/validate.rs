@@ -1,5 +1,5 @@
 //! Validates a dataset against the cluster. The agent checks what only the node knows, such as
-//! supported formats and files on its disk. Pure.
+//! supported formats and files on its disk.
 
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
 //! The nodes whose messages are not decided yet, in the order in which they get them. It has no
 //! messages: what a node needs is decided when its turn comes, from the desired state of that time.
-//! Pure.
 
 use std::collections::{HashMap, VecDeque};
 

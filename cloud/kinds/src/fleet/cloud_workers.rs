@@ -1,4 +1,4 @@
-//! The newest status of each cloud worker that runs in a Pod and reports by itself. Pure.
+//! The newest status of each cloud worker that runs in a Pod and reports by itself.
 
 use std::collections::BTreeMap;
 

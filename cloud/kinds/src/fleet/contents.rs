@@ -1,4 +1,4 @@
-//! The contents of desired objects. Thousands of nodes share that of a model or a service. Pure.
+//! The contents of desired objects. Thousands of nodes share that of a model or a service.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -1,5 +1,5 @@
-//! How late the batches of nodes arrive over `KubeEdge`'s `EventBus`, which delivers 30 messages per
-//! second and node, shared with every other program that publishes there. Pure.
+//! How late the batches of nodes arrive over `KubeEdge`'s `EventBus`, which delivers 30 messages
+//! per second and node, shared with every other program that publishes there.
 //!
 //! A batch states the node's uptime when it was sent. The difference between arrival and uptime is
 //! the delay plus a constant of the two clocks, and the smallest difference of an agent's start is

@@ -1,6 +1,6 @@
 //! What each node should have, assembled from the requirements of each object, and the messages
 //! that bring the nodes there. A change adds its nodes to the backlog; the messages of a node are
-//! decided when they can be sent, so that they never wait for all nodes at once. Pure.
+//! decided when they can be sent, so that they never wait for all nodes at once.
 //!
 //! Nothing is published before every object that exists was planned once. An earlier index would
 //! not list the rest, and the nodes would delete it. A kind whose objects are not known, because its

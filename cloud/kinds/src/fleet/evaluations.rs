@@ -1,4 +1,4 @@
-//! The newest metrics that workers report per model. Pure.
+//! The newest metrics that workers report per model.
 
 use std::collections::BTreeMap;
 

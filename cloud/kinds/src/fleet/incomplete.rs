@@ -1,6 +1,6 @@
 //! The kinds whose objects are not all known and planned, because their CRD is missing or was
 //! missing at the start. What a node has because of such an object stays on the node: the object
-//! may exist. Pure.
+//! may exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 

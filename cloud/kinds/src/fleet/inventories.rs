@@ -1,4 +1,4 @@
-//! Which services and model servers a node has, by its newest sync. Pure.
+//! Which services and model servers a node has, by its newest sync.
 
 use std::collections::{BTreeMap, BTreeSet};
 

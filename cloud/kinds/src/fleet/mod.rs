@@ -1,4 +1,4 @@
-//! The nodes: what each should have, and what they report. Pure.
+//! The nodes: what each should have, and what they report.
 
 mod backlog;
 mod cloud_workers;

@@ -1,4 +1,4 @@
-//! What one node should have, and the messages that bring it there. Pure.
+//! What one node should have, and the messages that bring it there.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},

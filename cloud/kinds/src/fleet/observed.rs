@@ -1,5 +1,4 @@
 //! What is observed of an object on an agent's node, from the agent's presence and its report.
-//! Pure.
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_wire::NodeName;

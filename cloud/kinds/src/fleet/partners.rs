@@ -1,4 +1,4 @@
-//! Which nodes replicate datasets with each other. Pure.
+//! Which nodes replicate datasets with each other.
 //!
 //! A node has a limited number of partners. A pair counts only if both nodes have room for it, which
 //! both sides of a connection need. Older Datasets come first, so a new one takes no partner away.

@@ -1,4 +1,4 @@
-//! Which nodes' agents are online, by their messages and the time since the last one. Pure.
+//! Which nodes' agents are online, by their messages and the time since the last one.
 //!
 //! Messages come late, twice and out of order. The messages of one agent instance are ordered by
 //! (epoch, seq); of two instances of a node, the one whose newer message came last is the current

@@ -1,4 +1,4 @@
-//! The reports whose counters were refused. Pure.
+//! The reports whose counters were refused.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The newest report of each agent instance per object and node. Pure.
+//! The newest report of each agent instance per object and node.
 
 use std::collections::BTreeMap;
 

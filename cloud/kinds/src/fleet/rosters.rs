@@ -1,5 +1,5 @@
 //! The peers of each node: the nodes of its zone that share contents of models, and the nodes with
-//! which it replicates datasets. Pure.
+//! which it replicates datasets.
 //!
 //! A node of a zone with many members has only its neighbours in the order of the names as peers.
 //! So the relation is symmetric, which both sides of a connection need, and a change of one node

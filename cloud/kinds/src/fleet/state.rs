@@ -1,5 +1,5 @@
 //! What the nodes report: presence, the newest status per object, counters and metrics that are not
-//! in a status yet. In memory only: retained messages and the agents' repetitions restore it. Pure.
+//! in a status yet. In memory only: retained messages and the agents' repetitions restore it.
 
 mod keys;
 mod samples;

@@ -1,4 +1,4 @@
-//! The Kubernetes Events of a status change. A reconcile without a change has none. Pure.
+//! The Kubernetes Events of a status change. A reconcile without a change has none.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use neptune_api::{InferenceModelStatus, TransitionStatus};

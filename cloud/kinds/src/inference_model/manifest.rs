@@ -1,4 +1,4 @@
-//! Validates the manifest and selects the version to serve. Pure: a part of `validate`.
+//! Validates the manifest and selects the version to serve. A part of `validate`.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Model servers, run by an agent or by a Deployment. Pure.
+//! Model servers, run by an agent or by a Deployment.
 
 #[cfg(test)]
 mod crd_consistency;

@@ -1,5 +1,5 @@
-//! The version that an `InferenceModel` with `spec.model` serves: the file of the Model. Pure: a
-//! part of `validate`.
+//! The version that an `InferenceModel` with `spec.model` serves: the file of the Model. A part of
+//! `validate`.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! The state of a model server, from the report of its node's agent. Servers of a Deployment:
-//! `rollout`. Pure.
+//! `rollout`.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{ServingFailure, ServingProgress, TransitionStatus};

@@ -1,5 +1,5 @@
-//! Decides where a model is served: by the agent of a node, or by a Deployment in the cloud. Pure:
-//! a part of `validate`.
+//! Decides where a model is served: by the agent of a node, or by a Deployment in the cloud. A part
+//! of `validate`.
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! The plan of a valid model: a task for the agent of a node, or a Deployment with a Service. Pure.
+//! The plan of a valid model: a task for the agent of a node, or a Deployment with a Service.
 
 use std::sync::Arc;
 

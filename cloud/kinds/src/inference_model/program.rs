@@ -1,4 +1,4 @@
-//! The program and the health check of a model server. Pure: a part of `validate`.
+//! The program and the health check of a model server. A part of `validate`.
 
 use neptune_api::{InferenceModel, ServingHealth};
 use neptune_wire::{ContainerProgram, HealthCheck, ServerUpdateMode, Transformer};

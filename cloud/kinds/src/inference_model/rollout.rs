@@ -1,4 +1,4 @@
-//! The state of the model servers of a Deployment, and of its rollout. Pure.
+//! The state of the model servers of a Deployment, and of its rollout.
 
 use k8s_openapi::{
     api::{apps::v1::Deployment, core::v1::Pod},

@@ -1,5 +1,5 @@
 //! The model servers of several nodes: their rows in the status, and their sum as if they were one
-//! server. Pure.
+//! server.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 

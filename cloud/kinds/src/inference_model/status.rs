@@ -1,5 +1,5 @@
 //! Computes the next status of an `InferenceModel` from its previous status, findings and
-//! observation. Pure.
+//! observation.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use neptune_api::{InferenceModelStatus, JisConditionType, RolloutStatus, TransitionStatus};

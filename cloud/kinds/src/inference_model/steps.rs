@@ -1,4 +1,4 @@
-//! The pure steps of an `InferenceModel`, and what it refers to. Pure.
+//! The pure steps of an `InferenceModel`, and what it refers to.
 
 use std::{collections::BTreeSet, sync::Arc};
 

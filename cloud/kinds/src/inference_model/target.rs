@@ -1,4 +1,4 @@
-//! The target of an `InferenceModel`, and the facts that `validate` reads. Values only. Pure.
+//! The target of an `InferenceModel`, and the facts that `validate` reads. Values only.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! The rollout of the servers of several nodes: the revision of what they run, and what they report
-//! of it. Pure.
+//! of it.
 
 use neptune_api::InferenceModel;
 use neptune_wire::{ModelServer, StatusReport, Transition, WorkerReason};

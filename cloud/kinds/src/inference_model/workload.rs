@@ -1,4 +1,4 @@
-//! The Deployment and the Service of model servers in the cloud. Pure.
+//! The Deployment and the Service of model servers in the cloud.
 
 use k8s_openapi::{
     api::{

@@ -1,5 +1,5 @@
-//! The objects that a service refers to and what the fleet reports of them: the inputs of `validate`.
-//! Pure.
+//! The objects that a service refers to and what the fleet reports of them: the inputs of
+//! `validate`.
 
 use std::{
     collections::{BTreeMap, HashSet},

@@ -1,4 +1,4 @@
-//! Services of an edge worker and a cloud worker, which an agent or a Deployment runs. Pure.
+//! Services of an edge worker and a cloud worker, which an agent or a Deployment runs.
 
 #[cfg(test)]
 mod cases;

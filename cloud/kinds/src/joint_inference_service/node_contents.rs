@@ -1,5 +1,5 @@
-//! What the nodes of a service should have: its task, models and dataset. Nodes with the same workers
-//! and values share one text. Pure: a part of `plan`.
+//! What the nodes of a service should have: its task, models and dataset. Nodes with the same
+//! workers and values share one text. A part of `plan`.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -1,5 +1,5 @@
 //! The plan of a valid service: task, models and dataset per agent node, and a Deployment with a
-//! Service if the kubelet runs the cloud worker. Pure.
+//! Service if the kubelet runs the cloud worker.
 
 use std::{collections::BTreeSet, sync::Arc};
 

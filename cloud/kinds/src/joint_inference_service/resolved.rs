@@ -1,4 +1,4 @@
-//! A valid service: the values that the rooms of this folder hand each other. Pure.
+//! A valid service: the values that the rooms of this folder hand each other.
 
 use std::{collections::BTreeMap, sync::Arc};
 

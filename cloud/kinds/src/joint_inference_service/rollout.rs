@@ -1,5 +1,4 @@
 //! The rollout of the edge worker: the revision of what its nodes run, and what they report of it.
-//! Pure.
 
 use neptune_api::JointInferenceService;
 use neptune_gateway_config::{AllowedHosts, Goal};

@@ -1,4 +1,4 @@
-//! The steps of a service, and the keys by which it is found. Pure.
+//! The steps of a service, and the keys by which it is found.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
 //! Validates a service against the cluster and parses the inputs of its plan. The only step that
-//! rejects a spec; each finding names the field and the remedy. Pure.
+//! rejects a spec; each finding names the field and the remedy.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Builds Kubernetes conditions. Pure.
+//! Builds Kubernetes conditions.
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},

@@ -1,5 +1,5 @@
-//! Renders a program as a container of a Pod. The rights come with the Pod, see `pod_security`: they
-//! include some that agents never give, such as capabilities. Pure.
+//! Renders a program as a container of a Pod. The rights come with the Pod, see `pod_security`:
+//! they include some that agents never give, such as capabilities.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! A kubelet replaces `$(NAME)` and `$$` in the command, the arguments and the environment of a
-//! container. This file escapes the texts of a Pod, so that each of them arrives as it is in the spec,
-//! as on a node of an agent. Pure.
+//! container. This file escapes the texts of a Pod, so that each of them arrives as it is in the
+//! spec, as on a node of an agent.
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, PodSpec, Probe};
 

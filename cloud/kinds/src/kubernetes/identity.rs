@@ -1,5 +1,4 @@
-//! The wire key, the content and the owner of an API object, and who the
-//! controller is. Pure.
+//! The wire key, the content and the owner of an API object, and who the controller is.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use neptune_wire::{ObjectContent, ObjectKey, ObjectMetadata};

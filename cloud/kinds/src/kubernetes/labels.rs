@@ -1,4 +1,4 @@
-//! The labels and annotations that this controller reads and writes. Pure.
+//! The labels and annotations that this controller reads and writes.
 
 use std::collections::BTreeMap;
 

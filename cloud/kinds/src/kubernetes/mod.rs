@@ -1,5 +1,5 @@
 //! What Kubernetes' own objects mean to this controller: nodes, Pods, workloads, conditions and
-//! quantities. Pure.
+//! quantities.
 
 pub mod conditions;
 pub mod container;

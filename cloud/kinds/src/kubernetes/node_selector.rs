@@ -1,5 +1,5 @@
 //! The edge nodes that a label selector places a server or worker on: all that match, or one that
-//! stays chosen. Pure.
+//! stays chosen.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

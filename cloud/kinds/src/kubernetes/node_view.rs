@@ -1,4 +1,4 @@
-//! A node as the controllers see it: the union of the Node and the `EdgeNode` of one name. Pure.
+//! A node as the controllers see it: the union of the Node and the `EdgeNode` of one name.
 //!
 //! | Question | Answer |
 //! |---|---|

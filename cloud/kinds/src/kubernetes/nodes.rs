@@ -1,4 +1,4 @@
-//! Interprets the labels and the status of a Node. Pure.
+//! Interprets the labels and the status of a Node.
 
 use k8s_openapi::api::core::v1::Node;
 

@@ -1,5 +1,5 @@
 //! The node affinity of Pods. The scheduler places every Pod: a Pod that does not fit stays pending
-//! with a message, instead of being rejected by the kubelet and created again. Pure.
+//! with a message, instead of being rejected by the kubelet and created again.
 
 use k8s_openapi::api::core::v1::{
     Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,

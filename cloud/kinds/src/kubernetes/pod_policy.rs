@@ -1,5 +1,5 @@
-//! What the operator allows in Pods: host paths and control-plane nodes. Pure. An agent has its own
-//! rules for the paths of its node.
+//! What the operator allows in Pods: host paths and control-plane nodes. An agent has its own rules
+//! for the paths of its node.
 
 use std::path::{Component, Path, PathBuf};
 

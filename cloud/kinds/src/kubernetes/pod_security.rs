@@ -1,5 +1,5 @@
 //! The rights of the containers of a Pod: those of the Pod Security Standard `restricted`, unless
-//! the resource loosens them. Pure.
+//! the resource loosens them.
 
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, EmptyDirVolumeSource, EnvVar, PodSecurityContext, PodSpec,

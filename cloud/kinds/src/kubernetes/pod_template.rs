@@ -1,5 +1,5 @@
 //! The last step of every Pod that this controller plans: rights, escaped texts, and the annotation
-//! of its owner. Pure.
+//! of its owner.
 
 use std::collections::BTreeMap;
 

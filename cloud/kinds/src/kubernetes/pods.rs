@@ -1,4 +1,4 @@
-//! Explains why a Deployment does not become available, from its Pods' and its own status. Pure.
+//! Explains why a Deployment does not become available, from its Pods' and its own status.
 
 use k8s_openapi::api::{
     apps::v1::Deployment,

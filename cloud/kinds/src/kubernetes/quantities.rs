@@ -1,4 +1,4 @@
-//! Kubernetes quantities ("500m", "1.5Gi", "2e3") as whole numbers of a unit. Pure.
+//! Kubernetes quantities ("500m", "1.5Gi", "2e3") as whole numbers of a unit.
 
 use neptune_api::ResourceRequirements;
 use neptune_program::duration::parse_spec;

@@ -1,4 +1,4 @@
-//! How the cloud worker of a service in a Pod reports: the address, its password, its topics. Pure.
+//! How the cloud worker of a service in a Pod reports: the address, its password, its topics.
 
 use neptune_wire::TopicPrefix;
 

@@ -1,5 +1,5 @@
-//! The sidecar of a cloud worker in a Pod, with an MQTT broker that posts what the worker publishes,
-//! and the variables with which the worker finds it. Pure.
+//! The sidecar of a cloud worker in a Pod, with an MQTT broker that posts what the worker
+//! publishes, and the variables with which the worker finds it.
 
 use std::collections::BTreeMap;
 

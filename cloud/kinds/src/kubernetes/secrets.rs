@@ -1,4 +1,4 @@
-//! The Secrets that Pods refer to by name. The controller does not read them. Pure.
+//! The Secrets that Pods refer to by name. The controller does not read them.
 
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, LocalObjectReference, SecretKeySelector};
 use neptune_api::SecretReference;

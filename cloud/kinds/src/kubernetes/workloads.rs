@@ -1,5 +1,5 @@
 //! The common parts of the Deployments and Services of every kind: metadata, selector, Service, and
-//! the init container that downloads a model. `pod_template` has the rest. Pure.
+//! the init container that downloads a model. `pod_template` has the rest.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! Which changes of a model's status are Kubernetes Events: nodes that cannot get the model, once
-//! per reason, and peers that sent other bytes. Pure.
+//! per reason, and peers that sent other bytes.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
 //! What a controller keeps of a model between two statuses: its rows, and what changed since. The
-//! triggers mark changes, and `observe` reads only what is marked. Pure.
+//! triggers mark changes, and `observe` reads only what is marked.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Models: which nodes download them, and what is reported of their files and metrics. Pure.
+//! Models: which nodes download them, and what is reported of their files and metrics.
 
 #[cfg(test)]
 mod crd_consistency;

@@ -1,5 +1,5 @@
 //! The nodes that `spec.placement` of a model selects, and the warning about a placement without a
-//! digest. Pure.
+//! digest.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The plan of a model: the nodes of its placement get it, as the nodes of its users do. Pure.
+//! The plan of a model: the nodes of its placement get it, as the nodes of its users do.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a node reports of the file of a model, compared with the spec. Pure.
+//! What a node reports of the file of a model, compared with the spec.
 
 use neptune_api::Model;
 use neptune_wire::{ModelPresenceReport, PresenceState, redact};

@@ -1,5 +1,5 @@
 //! The nodes that need a model, and what each reported: kept up to date by the change of one
-//! service or one report, so that a status costs the same for any number of nodes. Pure.
+//! service or one report, so that a status costs the same for any number of nodes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! Computes the next status of a model from its previous status and observation. Pure.
+//! Computes the next status of a model from its previous status and observation.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{

@@ -1,4 +1,4 @@
-//! The pure steps of a `Model`, and the nodes that it refers to. Pure.
+//! The pure steps of a `Model`, and the nodes that it refers to.
 
 use neptune_api::{Model, ModelStatus};
 use neptune_wire::ObjectKey;

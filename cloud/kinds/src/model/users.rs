@@ -1,4 +1,4 @@
-//! Which objects use which models, on which nodes. Pure.
+//! Which objects use which models, on which nodes.
 
 use neptune_api::{JointInferenceService, Model};
 use neptune_wire::Resource;

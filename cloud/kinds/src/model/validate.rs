@@ -1,4 +1,4 @@
-//! Validates the URL and the digest of a model. Pure.
+//! Validates the URL and the digest of a model.
 
 use neptune_api::Model;
 use neptune_wire::{AddressError, ArtifactAddress, redact};

@@ -1,5 +1,5 @@
 //! Which key of a node is used: the one of `spec.trustedKey`, which a person wrote, or else the one
-//! of `status.trustedKey`, which the controller saw first. Pure.
+//! of `status.trustedKey`, which the controller saw first.
 //!
 //! | The node reports | Without `--require-known-keys` | With it |
 //! |---|---|---|

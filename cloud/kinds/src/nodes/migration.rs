@@ -1,4 +1,4 @@
-//! The way of the trusted keys from the `ConfigMap` of earlier versions to `EdgeNodes`. Pure.
+//! The way of the trusted keys from the `ConfigMap` of earlier versions to `EdgeNodes`.
 //!
 //! An entry of the `ConfigMap` is the trusted pin of a node, and after a space the pin that waits.
 //! Each step adds only what is missing, so that a controller that stops between two steps repeats

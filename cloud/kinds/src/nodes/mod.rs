@@ -1,5 +1,5 @@
 //! What the controller keeps about nodes in their `EdgeNodes`: the keys that are used, and what the
-//! agents report. Pure.
+//! agents report.
 
 pub mod keys;
 pub mod migration;

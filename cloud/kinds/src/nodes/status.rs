@@ -1,4 +1,4 @@
-//! The status of an `EdgeNode`, from what the node's agent reports. Pure.
+//! The status of an `EdgeNode`, from what the node's agent reports.
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},

@@ -1,4 +1,4 @@
-//! The reasons of conditions and Events, with phase and condition of each. Pure.
+//! The reasons of conditions and Events, with phase and condition of each.
 
 use std::str::FromStr;
 

@@ -1,5 +1,5 @@
 //! The reasons that agents and gateways report. They have the same names; one of a newer agent
-//! becomes the general reason of its kind. Pure.
+//! becomes the general reason of its kind.
 
 use neptune_wire::{DatasetReason, GatewayProblemReason, TrainingReason, WorkerReason};
 

@@ -1,4 +1,4 @@
-//! The closed list of reasons, by the kind that uses them: name, phase and condition. Pure.
+//! The closed list of reasons, by the kind that uses them: name, phase and condition.
 
 use super::Phase;
 

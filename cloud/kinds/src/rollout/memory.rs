@@ -1,5 +1,5 @@
 //! What a controller remembers of a rollout. A restarted one begins without it: then it grants
-//! nothing beyond the frontier of the status, and deadlines start again. Pure.
+//! nothing beyond the frontier of the status, and deadlines start again.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,4 @@
 //! Rollouts in waves: which nodes may get a change, by a frontier in an order that a hash decides.
-//! Pure.
 
 pub mod memory;
 pub mod node;

@@ -1,4 +1,4 @@
-//! What a step of a rollout reads of a node. Values only. Pure.
+//! What a step of a rollout reads of a node. Values only.
 
 use std::fmt;
 

@@ -1,5 +1,4 @@
 //! What a controller observes of a rollout: its nodes by their reports, and the step that follows.
-//! Pure.
 
 use std::collections::BTreeSet;
 

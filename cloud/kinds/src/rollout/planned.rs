@@ -1,4 +1,4 @@
-//! The part of a plan that a rollout decides: nodes without a grant keep what they have. Pure.
+//! The part of a plan that a rollout decides: nodes without a grant keep what they have.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! The settings of a rollout, with their defaults. Pure.
+//! The settings of a rollout, with their defaults.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! The order in which nodes get a change: those of the canary selector first, the others by a hash,
-//! which differs per object and change. Pure.
+//! which differs per object and change.
 
 use std::{fmt, str::FromStr};
 

@@ -1,5 +1,5 @@
-//! One step of a rollout: moves its frontier, grants the revision to nodes, pauses and completes it.
-//! Pure.
+//! One step of a rollout: moves its frontier, grants the revision to nodes, pauses and completes
+//! it.
 //!
 //! The frontier is in the status before a node behind it gets a grant, so another controller
 //! continues with the same nodes. Within the frontier, grants are limited by the same number again:

@@ -1,4 +1,4 @@
-//! The texts of a rollout: its reason, message and column, and its Events. Pure.
+//! The texts of a rollout: its reason, message and column, and its Events.
 
 use neptune_api::{RolloutState, RolloutStatus};
 

@@ -1,4 +1,4 @@
-//! Workers that cannot take part, because their Dataset is missing or empty. Pure.
+//! Workers that cannot take part, because their Dataset is missing or empty.
 
 use std::{collections::BTreeMap, sync::Arc};
 

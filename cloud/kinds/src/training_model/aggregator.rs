@@ -1,4 +1,4 @@
-//! The port, the reported key and the size of the volume of an aggregator. Values only. Pure.
+//! The port, the reported key and the size of the volume of an aggregator. Values only.
 
 use k8s_openapi::api::core::v1::Pod;
 use neptune_wire::{KeyPin, aggregator::RunSettings};

@@ -1,4 +1,4 @@
-//! The conditions of a `TrainingModel`. Pure.
+//! The conditions of a `TrainingModel`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use neptune_api::{TrainingModel, TrainingModelStatus};

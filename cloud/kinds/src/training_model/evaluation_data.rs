@@ -1,5 +1,5 @@
-//! Which data the metrics of a run were measured with. It is frozen when the first evaluation begins,
-//! and recorded with the metrics if it is still the same at the end. Pure.
+//! Which data the metrics of a run were measured with. It is frozen when the first evaluation
+//! begins, and recorded with the metrics if it is still the same at the end.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{Dataset, DatasetReplicaState, KeyValue, MeasuredDataset, MeasuredOutput};

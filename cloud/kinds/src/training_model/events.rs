@@ -1,4 +1,4 @@
-//! The Kubernetes Events of a status change: runs, published weights, and new problems. Pure.
+//! The Kubernetes Events of a status change: runs, published weights, and new problems.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use neptune_api::{TrainingModelStatus, TrainingWorkerState, TrainingWorkerStatus};

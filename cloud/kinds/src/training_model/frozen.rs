@@ -1,5 +1,5 @@
 //! What a run was started with. It is kept in the status, so that a changed spec, a renamed node or
-//! a restart of the controller changes nothing in a run. Pure.
+//! a restart of the controller changes nothing in a run.
 
 use std::collections::BTreeSet;
 

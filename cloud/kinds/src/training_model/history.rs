@@ -1,4 +1,4 @@
-//! The closed rounds in the status, with the rows of their workers, from the aggregator's state. Pure.
+//! The closed rounds in the status, with the rows of their workers, from the aggregator's state.
 
 use neptune_api::{KeyValue, TrainingRound, TrainingRoundWorker, TrainingRoundWorkerState};
 use neptune_wire::aggregator::{ResultState, RoundRecord, RoundWorker, kept_rows};

@@ -1,4 +1,4 @@
-//! Runs of rounds in which nodes train, an aggregator averages, and the result becomes a Model. Pure.
+//! Runs of rounds in which nodes train, an aggregator averages, and the result becomes a Model.
 
 pub mod absence;
 pub mod aggregator;

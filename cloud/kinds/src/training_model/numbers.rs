@@ -1,4 +1,4 @@
-//! Parses numbers, durations and digests of a spec as strictly as the CRD. Pure: a part of `validate`.
+//! Parses numbers, durations and digests of a spec as strictly as the CRD. A part of `validate`.
 
 use crate::{finding::Finding, kubernetes::quantities, reason::Reason};
 

@@ -1,4 +1,4 @@
-//! What is observed of a training, and whether a run has a result. Values only. Pure.
+//! What is observed of a training, and whether a run has a result. Values only.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,5 +1,4 @@
 //! An aggregator on a node: where it is, what its node reports, and the content of its message.
-//! Pure.
 
 use neptune_api::TrainingModel;
 use neptune_wire::{AGGREGATOR_PORT, AggregatorContent, AggregatorReport, NodeName};

@@ -1,4 +1,4 @@
-//! Decides when a run starts, ends, or publishes its weights. Pure.
+//! Decides when a run starts, ends, or publishes its weights.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use neptune_api::{TrainingModelSpec, TrainingScheduleType};

@@ -1,4 +1,4 @@
-//! The Model into which a `TrainingModel` publishes, and whether it belongs to another one. Pure.
+//! The Model into which a `TrainingModel` publishes, and whether it belongs to another one.
 
 use kube_core::ResourceExt as _;
 use neptune_api::Model;

@@ -1,5 +1,5 @@
 //! The plan of a `TrainingModel`: the open tasks of each node with their Datasets, and the
-//! aggregator. Pure.
+//! aggregator.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The containers of a training: image, command, script, environment and limits. Pure: a part of
+//! The containers of a training: image, command, script, environment and limits. A part of
 //! `validate`.
 
 use neptune_api::{TrainingModel, TrainingNetwork, TrainingScript as ScriptSpec};

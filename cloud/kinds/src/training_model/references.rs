@@ -1,4 +1,4 @@
-//! The objects and nodes that a `TrainingModel` refers to, as index keys. Pure.
+//! The objects and nodes that a `TrainingModel` refers to, as index keys.
 
 use std::collections::BTreeSet;
 

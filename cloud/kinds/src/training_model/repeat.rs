@@ -1,4 +1,4 @@
-//! Decides the weights that a run is repeated with after the aggregator lost its files. Pure.
+//! Decides the weights that a run is repeated with after the aggregator lost its files.
 
 use neptune_wire::aggregator::InitialWeights;
 

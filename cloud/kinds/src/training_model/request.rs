@@ -1,4 +1,4 @@
-//! What the aggregator is asked for: the run, the keys of the nodes, and the tasks that failed. Pure.
+//! What the aggregator is asked for: the run, the keys of the nodes, and the tasks that failed.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The objects that a `TrainingModel` refers to, and what its validation makes of them: values
-//! that the pure steps share. Pure.
+//! The objects that a `TrainingModel` refers to, and what its validation makes of them: values that
+//! the pure steps share.
 
 use std::{collections::BTreeMap, sync::Arc};
 

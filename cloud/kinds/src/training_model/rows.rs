@@ -1,4 +1,4 @@
-//! The rows of the workers in the status, from the aggregator's state and the nodes' reports. Pure.
+//! The rows of the workers in the status, from the aggregator's state and the nodes' reports.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The container of an engine's server, beside the aggregator in its Pod. Both share two directories
-//! of the volume: the server reads one and writes the other one. Pure.
+//! The container of an engine's server, beside the aggregator in its Pod. Both share two
+//! directories of the volume: the server reads one and writes the other one.
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec, VolumeMount};
 use neptune_wire::ContainerProgram;

@@ -1,5 +1,5 @@
-//! The engine of a training with strategy `Worker`: the container of its server, and what the workers
-//! run. Pure: a part of `validate`.
+//! The engine of a training with strategy `Worker`: the container of its server, and what the
+//! workers run. A part of `validate`.
 
 use neptune_api::{Aggregation, AggregationStrategy, AggregationWorker, TrainingModel};
 use neptune_wire::{ContainerProgram, TrainingContainer, TrainingScript};

@@ -1,4 +1,4 @@
-//! The settings of a run, from the spec: numbers, defaults, evaluation and output. Pure: a part of
+//! The settings of a run, from the spec: numbers, defaults, evaluation and output. A part of
 //! `validate`.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Computes the next status of a `TrainingModel`: its runs, the progress of the current one, and the
-//! conditions. Pure.
+//! Computes the next status of a `TrainingModel`: its runs, the progress of the current one, and
+//! the conditions.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The pure steps of a `TrainingModel`. Pure.
+//! The pure steps of a `TrainingModel`.
 
 use neptune_api::{TrainingModel, TrainingModelStatus};
 use neptune_wire::ObjectKey;

@@ -1,5 +1,5 @@
 //! Validates a `TrainingModel` against the cluster, and freezes what its next run depends on. An
-//! invalid spec stops no run that has started. Pure.
+//! invalid spec stops no run that has started.
 
 use std::sync::Arc;
 

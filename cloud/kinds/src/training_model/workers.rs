@@ -1,4 +1,4 @@
-//! Resolves the training workers of a spec to nodes and Datasets. Pure: a part of `validate`.
+//! Resolves the training workers of a spec to nodes and Datasets. A part of `validate`.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The Deployment, the Service and the volume of an aggregator. Pure.
+//! The Deployment, the Service and the volume of an aggregator.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The environment variables of a worker that the controller sets. Pure.
+//! The environment variables of a worker that the controller sets.
 
 use std::collections::BTreeMap;
 

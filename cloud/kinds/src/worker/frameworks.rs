@@ -1,5 +1,5 @@
 //! The framework table: the image and command of a worker, and the server of an `InferenceModel`.
-//! Entries of the `ConfigMap` `neptune-frameworks` override the built-in ones. Pure.
+//! Entries of the `ConfigMap` `neptune-frameworks` override the built-in ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 

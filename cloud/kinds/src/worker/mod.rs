@@ -1,5 +1,4 @@
 //! The image, command, environment, name, ports and model source of workers and model servers.
-//! Pure.
 
 pub mod environment;
 pub mod frameworks;

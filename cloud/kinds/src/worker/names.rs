@@ -1,5 +1,4 @@
 //! The names of workers and model servers, which their containers, Deployments and Services share.
-//! Pure.
 
 use neptune_wire::{Role, WorkerName};
 use sha2::{Digest as _, Sha256};

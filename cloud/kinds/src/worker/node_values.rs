@@ -1,4 +1,4 @@
-//! Values of parameters and environment variables that differ per node. Pure.
+//! Values of parameters and environment variables that differ per node.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! The ports that model servers, gateways and cloud workers use on nodes: one allocation that knows
-//! all of them. Of two objects with one port, the older one keeps it. Pure.
+//! all of them. Of two objects with one port, the older one keeps it.
 
 use std::{collections::BTreeSet, fmt};
 

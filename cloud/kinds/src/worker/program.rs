@@ -1,5 +1,5 @@
 //! Resolves the fields of a program that the specs of all kinds have in common: environment, limits
-//! and rights. Pure.
+//! and rights.
 
 use neptune_api::{EnvironmentVariable, KeyValue, ResourceRequirements, SecurityContext};
 use neptune_wire::ContainerProgram;

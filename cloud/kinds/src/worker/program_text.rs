@@ -1,4 +1,4 @@
-//! Finds texts with which no program can be started, because they contain a NUL. Pure.
+//! Finds texts with which no program can be started, because they contain a NUL.
 
 use serde::Serialize;
 use serde_json::Value;

@@ -1,5 +1,4 @@
 //! The model servers of the frameworks: the built-in ones, and the placeholders in a table entry.
-//! Pure.
 
 use neptune_api::ServerProtocol;
 use neptune_wire::ServerUpdateMode;

@@ -1,4 +1,4 @@
-//! Checks the parameters and environment variables of a worker. Pure.
+//! Checks the parameters and environment variables of a worker.
 
 use std::collections::BTreeMap;
 

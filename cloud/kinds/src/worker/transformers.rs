@@ -1,5 +1,5 @@
 //! The transformer of a model server: its program, its arguments and environment, and its health
-//! check. Pure.
+//! check.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The plan of an object on its way into the desired state. A plan of thousands of nodes takes effect
-//! in parts, so that the messages of other nodes never wait for all of it. Pure.
+//! The plan of an object on its way into the desired state. A plan of thousands of nodes takes
+//! effect in parts, so that the messages of other nodes never wait for all of it.
 
 use std::collections::btree_map;
 

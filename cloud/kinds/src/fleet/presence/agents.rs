@@ -1,4 +1,4 @@
-//! What the agents report of themselves. Pure.
+//! What the agents report of themselves.
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_wire::{KeyPin, NodeName, PeerEndpoint};

@@ -1,4 +1,4 @@
-//! The keys of the nodes, and the nodes whose `EdgeNode` may have to be written. Pure.
+//! The keys of the nodes, and the nodes whose `EdgeNode` may have to be written.
 
 use std::collections::BTreeSet;
 

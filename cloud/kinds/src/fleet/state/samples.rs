@@ -1,4 +1,4 @@
-//! Which nodes of an object count no samples although they are online. Pure.
+//! Which nodes of an object count no samples although they are online.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,4 @@
 //! The slices of the objects with many nodes: which replica reads them, and from how many nodes on.
-//! Pure.
 
 use super::{FleetState, Rows};
 use crate::fleet::rows::MAX_IN_STATUS;

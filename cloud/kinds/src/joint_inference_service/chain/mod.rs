@@ -1,4 +1,4 @@
-//! Services that are chained by `cloudWorker.service`. Pure.
+//! Services that are chained by `cloudWorker.service`.
 
 pub mod tiers;
 pub mod total_upload;

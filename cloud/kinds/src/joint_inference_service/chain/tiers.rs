@@ -1,5 +1,5 @@
 //! Services that are chained by `cloudWorker.service`: loops, the names of the tiers, and which
-//! share of the samples each tier answered. Pure.
+//! share of the samples each tier answered.
 
 use neptune_api::TierStatus;
 use neptune_wire::Counters;

@@ -1,5 +1,5 @@
 //! What the last service of a chain sends up, so that all samples of the chain together meet
-//! `goal.totalUploadRatio`. Pure.
+//! `goal.totalUploadRatio`.
 //!
 //! The share of all samples that arrives at a tier is the product of the shares that the tiers below
 //! send up: `R = r1 * r2 * ...`. So the last tier sends up `total / R` of its own samples.

@@ -1,4 +1,4 @@
-//! Checks a server that Neptune does not run. Pure: a part of `validate`.
+//! Checks a server that Neptune does not run. A part of `validate`.
 
 use neptune_api::Endpoint;
 use neptune_gateway_config::UrlProblem;

@@ -1,4 +1,4 @@
-//! Resolves the worker or server that answers hard samples. Pure.
+//! Resolves the worker or server that answers hard samples.
 
 pub mod endpoint;
 pub mod other_service;

@@ -1,4 +1,4 @@
-//! Resolves the gateway of another service as the cloud. Pure: a part of `validate`.
+//! Resolves the gateway of another service as the cloud. A part of `validate`.
 
 use neptune_api::{JointInferenceService, TierAddress};
 use neptune_wire::Resource;

@@ -1,5 +1,5 @@
 //! Validates what matters only if the cloud worker runs in a Pod: its node, and the paths of that
-//! node. Pure: a part of `validate`.
+//! node. A part of `validate`.
 
 use neptune_api::WorkerSpec;
 use neptune_wire::ArtifactAddress;

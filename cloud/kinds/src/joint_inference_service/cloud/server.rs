@@ -1,4 +1,4 @@
-//! The address of a model server in the cloud. Pure: a part of `validate`.
+//! The address of a model server in the cloud. A part of `validate`.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Resolves the server that answers the hard samples of a gateway. Pure: a part of `validate`.
+//! Resolves the server that answers the hard samples of a gateway. A part of `validate`.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! The cloud worker as a program of the user: its runtime, its address and its task. Pure.
+//! The cloud worker as a program of the user: its runtime, its address and its task.
 
 use std::net::IpAddr;
 

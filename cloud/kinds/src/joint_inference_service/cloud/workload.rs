@@ -1,5 +1,4 @@
 //! The cloud worker as Kubernetes objects: a Deployment of one Pod on its node, and a Service.
-//! Pure.
 
 use k8s_openapi::{
     api::{

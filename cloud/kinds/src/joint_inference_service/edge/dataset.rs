@@ -1,4 +1,4 @@
-//! Checks the Dataset of the edge worker. Pure: a part of `validate`.
+//! Checks the Dataset of the edge worker. A part of `validate`.
 
 use neptune_api::EdgeWorker;
 use neptune_wire::{NodeName, Resource};

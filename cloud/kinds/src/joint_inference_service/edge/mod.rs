@@ -1,4 +1,4 @@
-//! What runs on the edge nodes, besides the gateway. Pure.
+//! What runs on the edge nodes, besides the gateway.
 
 pub mod dataset;
 pub mod server;

@@ -1,4 +1,4 @@
-//! Resolves the model server behind a gateway. Pure: a part of `validate`.
+//! Resolves the model server behind a gateway. A part of `validate`.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The edge worker as a program of the user: its algorithm, its references and its task. Pure.
+//! The edge worker as a program of the user: its algorithm, its references and its task.
 
 use std::net::IpAddr;
 

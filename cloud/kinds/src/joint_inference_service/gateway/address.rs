@@ -1,4 +1,4 @@
-//! Where clients connect to a gateway. Pure: a part of `validate`.
+//! Where clients connect to a gateway. A part of `validate`.
 
 use neptune_api::{Gateway, ServerProtocol};
 use neptune_wire::NodeName;

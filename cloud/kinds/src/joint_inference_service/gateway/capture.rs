@@ -1,5 +1,5 @@
 //! The samples that a gateway records: the settings for its configuration, and the directory of
-//! their Dataset. Pure: a part of `validate`.
+//! their Dataset. A part of `validate`.
 
 use neptune_api::{Capture, Dataset, JointInferenceService};
 use neptune_gateway_config::{CaptureConfig, MIN_CAPTURE_BYTES};

@@ -1,4 +1,4 @@
-//! The configuration file of a gateway, checked as the gateway checks it. Pure: a part of `validate`.
+//! The configuration file of a gateway, checked as the gateway checks it. A part of `validate`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! The Service of an exposed gateway, and the Endpoints with the addresses of its nodes. Pure.
+//! The Service of an exposed gateway, and the Endpoints with the addresses of its nodes.
 //!
 //! `EdgeMesh` needs core/v1 Endpoints with `nodeName`; it does not read an `EndpointSlice`.
 

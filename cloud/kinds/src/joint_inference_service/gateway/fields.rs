@@ -1,4 +1,4 @@
-//! Reads the fields of `spec.gateway`, each with its finding. Pure: a part of `validate`.
+//! Reads the fields of `spec.gateway`, each with its finding. A part of `validate`.
 
 use crate::{finding::Finding, reason::Reason};
 

@@ -1,5 +1,5 @@
 //! The hard example algorithm of a gateway: from the strings of the spec to the configuration, and
-//! whether it fits the protocol. Pure: a part of `validate`.
+//! whether it fits the protocol. A part of `validate`.
 
 use neptune_api::{HardExampleAlgorithm, KeyValue, ServerProtocol};
 use neptune_gateway_config::{Algorithm, Goal, HardExample, Reads, ScoreKind, TokenRule};

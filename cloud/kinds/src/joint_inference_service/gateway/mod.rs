@@ -1,4 +1,4 @@
-//! The gateway of a service. Pure.
+//! The gateway of a service.
 
 pub mod address;
 pub mod capture;

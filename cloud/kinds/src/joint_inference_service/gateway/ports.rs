@@ -1,4 +1,4 @@
-//! Which ports of a gateway others use. Pure: a part of `validate`.
+//! Which ports of a gateway others use. A part of `validate`.
 
 use std::collections::{BTreeMap, HashMap};
 

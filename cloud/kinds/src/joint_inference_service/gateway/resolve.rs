@@ -1,4 +1,4 @@
-//! Resolves a gateway and the model server of its nodes. Pure: a part of `validate`.
+//! Resolves a gateway and the model server of its nodes. A part of `validate`.
 
 use std::{collections::HashMap, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Describes a gateway for the agent of a node. Pure: a part of `plan`.
+//! Describes a gateway for the agent of a node. A part of `plan`.
 
 use std::collections::BTreeMap;
 

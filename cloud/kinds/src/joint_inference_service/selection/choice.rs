@@ -1,4 +1,4 @@
-//! Chooses the model of an edge worker among the Models that labels select. Pure.
+//! Chooses the model of an edge worker among the Models that labels select.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use neptune_api::{MeasuredDataset, NotComparedModel, SelectionCause, SelectionMode};

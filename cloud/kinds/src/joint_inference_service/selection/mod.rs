@@ -1,4 +1,4 @@
-//! The choice of the edge worker's model. Pure.
+//! The choice of the edge worker's model.
 
 pub mod choice;
 #[cfg(test)]

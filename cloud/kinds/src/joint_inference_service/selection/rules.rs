@@ -1,4 +1,4 @@
-//! The rules by which labels select a model. Pure: a part of `validate`.
+//! The rules by which labels select a model. A part of `validate`.
 
 use k8s_openapi::jiff::SignedDuration;
 use neptune_api::{EdgeModel, SelectionMode};

@@ -1,4 +1,4 @@
-//! Turns the Models that labels select into candidates, and the choice into the next status. Pure.
+//! Turns the Models that labels select into candidates, and the choice into the next status.
 
 use std::{sync::Arc, time::Duration};
 

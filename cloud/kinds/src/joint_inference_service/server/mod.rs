@@ -1,4 +1,4 @@
-//! Model servers, on either side. Pure.
+//! Model servers, on either side.
 
 pub mod named;
 pub mod owned;

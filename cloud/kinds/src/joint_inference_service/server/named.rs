@@ -1,4 +1,4 @@
-//! The `InferenceModel` that a service names. Pure: a part of `validate`.
+//! The `InferenceModel` that a service names. A part of `validate`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The `InferenceModel` that a service owns for a `server`. Pure: a part of `validate`.
+//! The `InferenceModel` that a service owns for a `server`. A part of `validate`.
 
 use std::collections::BTreeMap;
 

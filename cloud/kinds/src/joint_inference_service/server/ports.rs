@@ -1,4 +1,4 @@
-//! Chooses the ports of a model server that a service owns, on the nodes of agents. Pure: a part of
+//! Chooses the ports of a model server that a service owns, on the nodes of agents. A part of
 //! `validate`.
 
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Decides under which name and version an owned model server serves the file of a Model. Pure: a
-//! part of `validate`.
+//! Decides under which name and version an owned model server serves the file of a Model. A part of
+//! `validate`.
 
 use neptune_api::{InferenceModel, JointInferenceService, Model};
 use neptune_wire::{ArtifactAddress, Role};

@@ -1,4 +1,4 @@
-//! Checks the transformer of a model server that a service owns. Pure: a part of `validate`.
+//! Checks the transformer of a model server that a service owns. A part of `validate`.
 
 use neptune_api::{JointInferenceService, ModelServer, ServerProtocol};
 

@@ -1,4 +1,4 @@
-//! Checks whether the fields of a spec go together. Pure: a part of `validate`.
+//! Checks whether the fields of a spec go together. A part of `validate`.
 
 use neptune_api::{CloudWorker, EdgeModel, EdgeWorker, JointInferenceService};
 

@@ -1,4 +1,4 @@
-//! Reads the spec: which form each side has, and the settings of the gateway. Pure.
+//! Reads the spec: which form each side has, and the settings of the gateway.
 
 use neptune_api::{
     CloudWorker, EdgeWorker, Endpoint, Gateway, JointInferenceService, ModelServer, WorkerSpec,

@@ -1,4 +1,4 @@
-//! Reads the goals of a spec as shares. Pure.
+//! Reads the goals of a spec as shares.
 
 use neptune_api::JointInferenceService;
 

@@ -1,4 +1,4 @@
-//! The spec of a service: its forms, fields, names, goals and placement. Pure.
+//! The spec of a service: its forms, fields, names, goals and placement.
 
 pub mod fields;
 pub mod forms;

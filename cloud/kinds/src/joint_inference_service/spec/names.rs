@@ -1,4 +1,4 @@
-//! The names that follow from a spec: fields, workers, model servers, Services. Pure.
+//! The names that follow from a spec: fields, workers, model servers, Services.
 
 use neptune_api::JointInferenceService;
 use neptune_wire::Role;

@@ -1,4 +1,4 @@
-//! Decides on which nodes the workers run. Pure: a part of `validate`.
+//! Decides on which nodes the workers run. A part of `validate`.
 
 use std::{collections::HashSet, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The state of a worker from the report of an agent. Pure.
+//! The state of a worker from the report of an agent.
 
 use neptune_api::RejectedReports;
 use neptune_wire::{

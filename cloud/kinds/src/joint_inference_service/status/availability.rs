@@ -1,5 +1,5 @@
 //! Decides the condition of a service whose edge workers are on several nodes: nodes that are
-//! offline, and a few that are not ready, do not stop the others. Pure.
+//! offline, and a few that are not ready, do not stop the others.
 
 use neptune_api::{JisConditionType, NodeCounts};
 

@@ -1,4 +1,4 @@
-//! Decides the condition of a service from its findings and the state of its workers. Pure.
+//! Decides the condition of a service from its findings and the state of its workers.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{JisCondition, JisConditionType, JointInferenceServiceStatus};

@@ -1,4 +1,4 @@
-//! The metrics of a service from the totals of its agents. Pure.
+//! The metrics of a service from the totals of its agents.
 
 use neptune_api::KeyValue;
 use neptune_wire::Counters;

@@ -1,4 +1,4 @@
-//! The state of a cloud worker from a Deployment and its Pods. Pure.
+//! The state of a cloud worker from a Deployment and its Pods.
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 

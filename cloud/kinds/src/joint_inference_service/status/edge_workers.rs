@@ -1,5 +1,5 @@
 //! The rows of a status: the edge worker on each node that labels select, or on those of many nodes
-//! that need attention most. Pure.
+//! that need attention most.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,4 +1,4 @@
-//! Computes the part of a service's status that its gateways report. Pure.
+//! Computes the part of a service's status that its gateways report.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The status of a service: what is observed becomes conditions, counters and Events. Pure.
+//! The status of a service: what is observed becomes conditions, counters and Events.
 
 pub mod agent;
 mod availability;

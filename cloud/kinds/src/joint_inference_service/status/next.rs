@@ -1,5 +1,5 @@
 //! Computes the next status of a service from its previous status, findings, observation and
-//! counters. Pure.
+//! counters.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use neptune_api::{JointInferenceServiceStatus, NodeCounts, TotalUploadStatus};

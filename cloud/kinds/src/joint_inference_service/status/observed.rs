@@ -1,4 +1,4 @@
-//! The state of the workers of a service as it was observed. Pure.
+//! The state of the workers of a service as it was observed.
 
 use k8s_openapi::jiff::Timestamp;
 use neptune_api::{RejectedReports, SelectedModel};

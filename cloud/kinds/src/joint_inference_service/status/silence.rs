@@ -1,5 +1,5 @@
 //! Decides which edge workers count no samples although they run, such as behind a frozen camera.
-//! They are degraded. Pure.
+//! They are degraded.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use neptune_api::{EdgeWorker, JointInferenceService, JointInferenceServiceSpec};

@@ -1,4 +1,4 @@
-//! Programs of the user, on either side. Pure.
+//! Programs of the user, on either side.
 
 pub mod resolve;
 pub mod task;

@@ -1,5 +1,4 @@
-//! Validates a program of the user on one side and resolves its references. Pure: a part of
-//! `validate`.
+//! Validates a program of the user on one side and resolves its references. A part of `validate`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Describes a program of the user for the agent of a node. Pure: a part of `plan`.
+//! Describes a program of the user for the agent of a node. A part of `plan`.
 
 use std::collections::BTreeMap;
 
