@@ -198,6 +198,7 @@ mod tests {
     fn change_of_many_nodes_at_the_same_time_is_a_warning() {
         let (mut service, mut facts) = sample();
         service.spec.rollout = None;
+        service.spec.edge_worker.silent_after_seconds = None;
         let nodes: Vec<_> = (0..33).map(|number| format!("e{number}")).collect();
         let nodes: Vec<_> = nodes.iter().map(String::as_str).collect();
         let mut warnings = |service: &JointInferenceService, nodes: &[&str]| {

@@ -1,4 +1,4 @@
-//! Builds Kubernetes conditions.
+//! Builds the conditions of an object, as the conventions of Kubernetes want them.
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
