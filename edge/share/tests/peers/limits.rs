@@ -124,8 +124,10 @@ async fn idle_clients_lose_their_connection_and_their_upload() {
 
     let result = members[1].fetch(digest).await;
     assert_eq!(result.outcome, FetchOutcome::Stored(members[0].node.clone()));
+    // The limit is 10 s without a byte. A busy machine takes longer, and an upload without a limit
+    // never ends.
     let seconds = start.elapsed().as_secs_f64();
-    assert!((9.0..15.0).contains(&seconds), "{seconds}");
+    assert!((9.0..40.0).contains(&seconds), "{seconds}");
     drop(stuck);
 }
 
