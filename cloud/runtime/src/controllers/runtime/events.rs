@@ -52,12 +52,12 @@ pub fn queue_summary<K: Stateful>(
     (previous, next): (&K::Status, &K::Status),
     context: &Context,
 ) -> Option<Duration> {
-    let of_event = |event: &ObjectEvent| digest(&event.reason, &event.note);
-    let (before, next) = (K::summary_event(previous), K::summary_event(next));
-    let digests = (before.as_ref().map(of_event), next.as_ref().map(of_event));
-    let turn =
-        |state: &mut ObjectState<K>| state.summary.turn(digests.0, digests.1, Instant::now());
-    match (context.object_state(object, turn), next) {
+    let digest_of = |event: &ObjectEvent| digest(&event.reason, &event.note);
+    let before = || K::summary_event(previous).as_ref().map(digest_of);
+    let event = K::summary_event(next);
+    let next = event.as_ref().map(digest_of);
+    let turn = |state: &mut ObjectState<K>| state.summary.turn(before, next, Instant::now());
+    match (context.object_state(object, turn), event) {
         (SummaryTurn::Publish, Some(event)) => queue_event(object, event, context),
         (SummaryTurn::Wait(pause), _) => return Some(pause),
         (SummaryTurn::Publish | SummaryTurn::Nothing, _) => {}

@@ -36,11 +36,16 @@ pub enum SummaryTurn {
 }
 
 impl LastSummary {
-    /// Decides on the Event of a status, by its digest. `before` is that of the status before: another
-    /// controller published it.
-    pub fn turn(&mut self, before: Option<u64>, next: Option<u64>, now: Instant) -> SummaryTurn {
+    /// Decides on the Event of a status, by its digest. `before` computes that of the status before the
+    /// first one: another controller published it.
+    pub fn turn(
+        &mut self,
+        before: impl FnOnce() -> Option<u64>,
+        next: Option<u64>,
+        now: Instant,
+    ) -> SummaryTurn {
         if !std::mem::replace(&mut self.has_begun, true) {
-            self.published = before;
+            self.published = before();
         }
         if next.is_none() || next == self.published {
             self.published = next;
@@ -123,7 +128,7 @@ mod tests {
         use SummaryTurn::{Nothing, Publish, Wait};
         let (mut last, start) = (LastSummary::default(), Instant::now());
         let mut turn =
-            |before, next, second| last.turn(before, next, start + Duration::from_secs(second));
+            |before, next, second| last.turn(|| before, next, start + Duration::from_secs(second));
         assert_eq!(turn(Some(1), Some(1), 0), Nothing, "the controller before published it");
         assert_eq!(turn(Some(1), Some(2), 1), Publish);
         assert_eq!(turn(Some(2), Some(3), 11), Wait(Duration::from_secs(50)));
@@ -132,7 +137,7 @@ mod tests {
         assert_eq!(turn(Some(4), None, 62), Nothing);
         assert_eq!(turn(None, Some(4), 63), Wait(Duration::from_secs(58)));
         assert_eq!(turn(Some(4), Some(4), 121), Publish);
-        assert_eq!(LastSummary::default().turn(None, Some(1), start), Publish);
+        assert_eq!(LastSummary::default().turn(|| None, Some(1), start), Publish);
     }
 
     #[test]
