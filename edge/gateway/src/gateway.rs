@@ -4,7 +4,6 @@
 mod memory;
 mod shadow;
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::{
     Arc, OnceLock,
     atomic::{AtomicBool, Ordering},
@@ -17,6 +16,7 @@ use hyper::{
     http::request::Parts,
 };
 use neptune_cascade::{Signal, policy::Settings};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::Semaphore;
 use tracing::warn;
 

@@ -1,7 +1,6 @@
 //! EventBus on one node: a clean session on the node's local broker. A message that is published
 //! while the broker is unreachable is lost, as with the real EventBus.
 
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rumqttc::{AsyncClient, Event, EventLoop, MqttOptions, Packet, QoS, SubscribeFilter, matches};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 

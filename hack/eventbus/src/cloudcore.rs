@@ -1,10 +1,10 @@
 //! Cloudcore: the active rules, the known nodes, and whether it runs.
 
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::Error;

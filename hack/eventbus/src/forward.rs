@@ -1,9 +1,10 @@
 //! The last step upstream: a POST of the raw payload to the rule's URL. One attempt on a new
 //! connection; the status is ignored.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::Error;
 use crate::payload::replace_invalid_utf8;

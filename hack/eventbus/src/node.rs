@@ -1,11 +1,11 @@
 //! One edge node: moves messages between its session with cloudcore and its EventBus in both
 //! directions, and executes faults. `session.rs` and `uplink.rs` decide which messages are lost.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;

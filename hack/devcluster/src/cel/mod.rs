@@ -10,11 +10,11 @@
 pub mod rules;
 mod value;
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use cel::{Context, Program, Value as CelValue};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::field::{Fault, FieldError, index, join};
