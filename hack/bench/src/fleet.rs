@@ -51,6 +51,8 @@ struct Seen {
     left: HashSet<NodeName>,
     /// The newest insert of each node.
     inserts: HashMap<NodeName, Insert>,
+    /// The sequence number of the last report of any node: a lower one is outdated.
+    sequence: u64,
     /// The bytes of all messages to nodes since the last step.
     sent: u64,
     /// Reports whose total no status has yet.
@@ -146,7 +148,8 @@ impl Fleet {
                 let node = name(at * step);
                 let mut seen = self.seen.0.lock().unwrap();
                 seen.pending.push((total, Instant::now()));
-                let report = running(&seen.inserts[&node], 1000 + round, round * SAMPLES);
+                seen.sequence += 1;
+                let report = running(&seen.inserts[&node], seen.sequence, round * SAMPLES);
                 drop(seen);
                 publish(&self.link, &Topic::Status(node, key()), &report);
             }
@@ -199,7 +202,7 @@ impl Fleet {
         let parameters = json!([{"key": "changed", "value": "2"}]);
         let spec = json!({"edgeWorker": {"workerSpec": {"parameters": parameters}}});
         self.patch(&json!({"spec": spec})).await;
-        let (began, _) = self.begin();
+        let began = self.begin_step();
         self.controller = start(self.dir.path(), &self.cluster, &self.broker);
         self.until_all_reached("restart and change", began, Duration::ZERO).await;
         let idle = until_idle(self.controller.id()).await;
@@ -208,11 +211,16 @@ impl Fleet {
 
     /// Begins a step: the time, and the CPU time of the controller until now.
     fn begin(&self) -> (Instant, Duration) {
+        (self.begin_step(), cpu(self.controller.id()))
+    }
+
+    /// Forgets what was seen in the step before, except for the newest inserts, and returns the time.
+    fn begin_step(&self) -> Instant {
         let mut seen = self.seen.0.lock().unwrap();
         let inserts = std::mem::take(&mut seen.inserts);
-        let largest_status = seen.largest_status;
-        *seen = Seen { inserts, largest_status, ..Seen::default() };
-        (Instant::now(), cpu(self.controller.id()))
+        let Seen { largest_status, sequence, .. } = *seen;
+        *seen = Seen { inserts, largest_status, sequence, ..Seen::default() };
+        Instant::now()
     }
 
     /// Waits until every node has its insert, and the status counts all of them as running.
@@ -288,7 +296,6 @@ fn running(insert: &Insert, seq: u64, inference: u64) -> Value {
 
 /// Reports for each node that it runs what it gets.
 async fn run_nodes(mut events: LinkEvents, link: Link, shared: Shared) {
-    let mut sequence = 0;
     while let Some(event) = events.next().await {
         let (at, LinkEvent::Message(message)) = (Instant::now(), event) else { continue };
         let Ok(topic) = Topic::parse(&TopicPrefix::default(), &message.topic) else { continue };
@@ -297,12 +304,9 @@ async fn run_nodes(mut events: LinkEvents, link: Link, shared: Shared) {
         match topic {
             Topic::Insert(node, object) if object == key() && !message.payload.is_empty() => {
                 let insert: Insert = decode(&message.payload).unwrap();
-                sequence += 1;
-                publish(
-                    &link,
-                    &Topic::Status(node.clone(), object),
-                    &running(&insert, sequence, 0),
-                );
+                seen.sequence += 1;
+                let report = running(&insert, seen.sequence, 0);
+                publish(&link, &Topic::Status(node.clone(), object), &report);
                 seen.reached.entry(node.clone()).or_insert(at);
                 seen.inserts.insert(node, insert);
             }
