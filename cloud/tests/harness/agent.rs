@@ -268,6 +268,8 @@ fn report(instance: &str, epoch: u64, online: bool) -> NodeReport {
         key_pin: Some(pin(instance)),
         runs_aggregators: true,
         runs_sessions: true,
+        supports: Vec::new(),
+        devices: Vec::new(),
         peers: None,
     }
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::DeviceRequests;
+
 /// The role of a worker in a joint inference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -34,6 +36,9 @@ pub struct ContainerProgram {
     /// Resource limits of the container.
     #[serde(default)]
     pub resources: ResourceLimits,
+    /// The devices of the node that the container gets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: DeviceRequests,
     /// The rights of the container.
     #[serde(default, skip_serializing_if = "ContainerRights::is_default")]
     pub rights: ContainerRights,
@@ -113,6 +118,12 @@ pub enum WorkerReason {
     ContainerRefused,
     /// Another program of the node has the port on which the worker has to listen.
     PortInUse,
+    /// A device that the worker requests is not on the node, or is not offered there.
+    DeviceMissing,
+    /// Other workers of the node have the devices that the worker requests.
+    DeviceBusy,
+    /// The container engine cannot pass devices of this kind to a container.
+    EngineUnsuited,
     /// The worker exited and is restarted after a backoff.
     CrashLoopBackOff,
     /// The kernel killed the worker because of its memory limit.

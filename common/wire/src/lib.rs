@@ -21,6 +21,7 @@ mod counter_members;
 mod counters;
 mod dataset;
 mod decode;
+mod device;
 mod downstream;
 #[cfg(feature = "fixtures")]
 pub mod fixtures;
@@ -59,6 +60,7 @@ pub use dataset::{
     ReplicaOf, ReplicaReport, ReplicaState,
 };
 pub use decode::{DecodeError, SCHEMA_VERSION, decode, decode_counted, encode};
+pub use device::{AgentFeature, DeviceRequests, MAX_OFFERED_DEVICES, OfferedDevice};
 pub use downstream::{
     DatasetContent, Delete, GatewaySpec, Insert, ModelContent, ObjectContent, ObjectMetadata,
     RestartPolicy, Worker,

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AgentInstance, AggregatorReport, ContentHash, Counters, DatasetReport, GatewayReport, KeyPin,
-    ModelOutput, ModelPresenceReport, ModelServerReport, PeerEndpoint, Revision, Role,
-    TrainingReport, WorkerName, WorkerReason, gateway, unknown, unknown::deserialize_known,
+    AgentFeature, AgentInstance, AggregatorReport, ContentHash, Counters, DatasetReport,
+    GatewayReport, KeyPin, ModelOutput, ModelPresenceReport, ModelServerReport, OfferedDevice,
+    PeerEndpoint, Revision, Role, TrainingReport, WorkerName, WorkerReason, gateway, unknown, unknown::deserialize_known,
 };
 
 /// The status of an object on a node.
@@ -200,6 +200,22 @@ pub struct NodeReport {
     /// How the agent exchanges content with other nodes. Absent: it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peers: Option<PeerEndpoint>,
+    /// The parts of tasks that the agent understands and that earlier agents ignore. Empty in
+    /// reports of earlier agents.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "unknown::raw_list"
+    )]
+    pub supports: Vec<AgentFeature>,
+    /// The devices that the agent offers, one entry per resource and at most
+    /// [`MAX_OFFERED_DEVICES`](crate::MAX_OFFERED_DEVICES).
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "unknown::raw_list"
+    )]
+    pub devices: Vec<OfferedDevice>,
 }
 
 /// A problem of a node that concerns all of its objects.

@@ -92,6 +92,8 @@ impl PublishingNode {
             peers,
             runs_aggregators: true,
             runs_sessions: true,
+            supports: Vec::new(),
+            devices: Vec::new(),
         };
         self.message(&Topic::Node(self.node.clone()), true, &report)
     }

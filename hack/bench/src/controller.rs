@@ -317,6 +317,8 @@ pub fn birth() -> NodeReport {
         key_pin: None,
         runs_aggregators: true,
         runs_sessions: true,
+        supports: Vec::new(),
+        devices: Vec::new(),
         peers: None,
     }
 }

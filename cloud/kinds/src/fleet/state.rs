@@ -411,6 +411,8 @@ mod tests {
             key_pin: None,
             runs_aggregators: true,
             runs_sessions: true,
+            supports: Vec::new(),
+            devices: Vec::new(),
             peers: None,
         }
     }

@@ -22,8 +22,8 @@ reported! {
     WorkerReason {
         Starting, ModelNotReceived, ModelDownloading, DownloadWindow, ModelUnavailable, DiskFull,
         ModelDigestMismatch, ImageMissing, ScriptMissing, DatasetNotReceived, DatasetDownloading,
-        DatasetUnavailable, DockerUnavailable, ContainerRefused, PortInUse, CrashLoopBackOff,
-        OutOfMemory, Completed, WorkerFailed, WorkerDegraded
+        DatasetUnavailable, DockerUnavailable, ContainerRefused, PortInUse, DeviceMissing,
+        DeviceBusy, EngineUnsuited, CrashLoopBackOff, OutOfMemory, Completed, WorkerFailed, WorkerDegraded
     } else WorkerNotRunning;
     GatewayProblemReason {
         ModelServerDown, ModelServerRefusesRequests, RequestsUndecided, ProtocolMismatch,

@@ -198,6 +198,12 @@ reasons! {
         ContainerRefused: Problem => Failed,
         /// Another program of the node has the port of a worker.
         PortInUse: Problem => Pending,
+        /// A device that the worker requests is not on the node, or not offered there.
+        DeviceMissing: Problem => Pending,
+        /// Other workers of the node have the devices that the worker requests.
+        DeviceBusy: Problem => Pending,
+        /// The container engine cannot pass devices of this kind to a container.
+        EngineUnsuited: Problem => Failed,
         /// The worker exited and will be restarted.
         CrashLoopBackOff: Problem => Failed,
         /// The kernel killed the worker because it exceeded its memory limit.
