@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 macro_rules! reasons {
-    ($($group:ident {
+    (: $($group:ident {
         $($(#[$doc:meta])* $name:ident: $phase:ident => $condition:ident),* $(,)?
     })*) => {
         /// Why an object is in its state.
