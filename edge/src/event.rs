@@ -2,13 +2,16 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use neptune_agent_core::domain::{
-    aggregator::AggregatorEvent,
-    artifact::{ArtifactSource, LocalModelEvent},
-    gateway_files::WrittenGateways,
-    outcome::StepOutcome,
-    server_part::ProbeFailure,
-    training::{SweepState, TaskEvent},
+use neptune_agent_core::{
+    devices::offered::OfferedUnit,
+    domain::{
+        aggregator::AggregatorEvent,
+        artifact::{ArtifactSource, LocalModelEvent},
+        gateway_files::WrittenGateways,
+        outcome::StepOutcome,
+        server_part::ProbeFailure,
+        training::{SweepState, TaskEvent},
+    },
 };
 use neptune_edge_broker::BrokerError;
 use neptune_edge_engine::event::EngineEvent;
@@ -38,6 +41,8 @@ pub enum AgentEvent {
     ProbeDone { key: ObjectKey, version: String, run: String, answer: Result<(), ProbeFailure> },
     /// The address at which the node can be reached, if one was found.
     OwnAddress(Option<String>),
+    /// Other devices are present than before.
+    DevicesChanged(Vec<OfferedUnit>),
     /// The broker received the status clears of these objects.
     ClearsPublished(BTreeSet<ObjectKey>),
     /// The files of the gateways were written, or their secrets changed.

@@ -8,7 +8,9 @@
 //! | folder | uses |
 //! |---|---|
 //! | `storage`, `report` | `neptune-agent-core` |
-//! | `event`, `config` | values of the crates that it names |
+//! | `event` | values of the crates that it names |
+//! | `devices` | `event` |
+//! | `config` | `devices` |
 //! | `links` | `config` |
 //! | `peers`, `replication` | `event` |
 //! | `artifacts` | `storage`, `peers`, `replication` |
@@ -27,6 +29,7 @@ pub mod storage;
 mod agent;
 mod aggregator;
 mod artifacts;
+mod devices;
 mod event;
 mod gateway;
 mod links;

@@ -11,6 +11,7 @@ use std::{
 
 use jiff::Timestamp;
 use neptune_agent_core::{
+    devices::offered::{self, OfferedUnit},
     domain::{
         identity::AgentIdentity,
         node_context::{DOWNLOADS_DIR, GATEWAYS_DIR, NONROOT, NodeContext},
@@ -39,11 +40,12 @@ use crate::{
     Error,
     agent::{
         Agent, Aggregators, CloudSession, Containers, DesiredState, DroppedMessages, Gateways,
-        ImageCollector, LoopSchedule, ModelServers, NodeArtifacts, NodeKey, ServiceNotifier,
-        Training, WorkerPool, executor::Executor,
+        ImageCollector, LoopSchedule, ModelServers, NodeArtifacts, NodeDevices, NodeKey,
+        ServiceNotifier, Training, WorkerPool, executor::Executor,
     },
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models},
     config::Config,
+    devices::watch::start as watch_devices,
     event::AgentEvent,
     gateway::{
         metrics::{self, MetricsPages, NodePage},
@@ -100,17 +102,15 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     // numbers order their messages.
     let seq = Timestamp::now().as_millisecond().unsigned_abs();
     let key = NodeKey::load(&config.data_dir);
-    let node = publishing_node(&config, &identity, &key);
+    let units = watch_devices(config.devices.clone(), sender.clone());
+    let node = publishing_node(&config, &identity, &key, &units);
     let peers = start_peers(&config, &key, &sender, &refusals);
     let (link, local) = start_links(&config, node.offline(), &sender)?;
     let batches = Batches::new(identity.clone(), config.heartbeat).starting_after(seq);
     let channel = |rules| EventBusChannel::new(rules, batches, config.heartbeat);
     let event_bus = config.event_bus.as_ref().map(channel);
     let publisher = CloudPublisher { link, node, event_bus };
-    let docker = Docker::new(&config.docker_socket)
-        .with_registry_config(config.registry_config.clone())
-        .with_logs(config.report_logs);
-    let docker = Arc::new(docker);
+    let docker = Arc::new(engine(&config));
     tokio::spawn(watch::engine(Arc::clone(&docker), config.node.clone(), sender.clone()));
     let supervisor = Supervisor::new(Arc::clone(&docker));
     let former = store.set_owner(&config.node)?;
@@ -148,6 +148,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         messages,
         servers: ModelServers::default(),
         artifacts,
+        devices: NodeDevices::new(units),
         images: ImageCollector::new(config.image_gc, store.pulled_images()?),
         gateways,
         containers: Containers::new(
@@ -168,6 +169,14 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let result = agent.run(events, ServiceNotifier::from_environment(), stop).await;
     local.close(Duration::ZERO).await;
     result
+}
+
+/// The container engine, with what the operator allows.
+fn engine(config: &Config) -> Docker {
+    Docker::new(&config.docker_socket)
+        .with_registry_config(config.registry_config.clone())
+        .with_logs(config.report_logs)
+        .with_devices(!config.devices.offers.is_empty())
 }
 
 /// Starts the embedded broker, if the workers use it.
@@ -194,7 +203,12 @@ fn start_embedded_broker(
     Ok(Some(neptune_edge_broker::start(&settings, notes, failed)?))
 }
 
-fn publishing_node(config: &Config, identity: &AgentIdentity, key: &NodeKey) -> PublishingNode {
+fn publishing_node(
+    config: &Config,
+    identity: &AgentIdentity,
+    key: &NodeKey,
+    units: &[OfferedUnit],
+) -> PublishingNode {
     PublishingNode {
         node: config.node.clone(),
         prefix: config.prefix.clone(),
@@ -202,6 +216,8 @@ fn publishing_node(config: &Config, identity: &AgentIdentity, key: &NodeKey) -> 
         heartbeat: config.heartbeat,
         key_pin: key.pin(),
         peers: config.peers,
+        // Also of the last will: what an offline node offers is known.
+        devices: offered::report(units, &BTreeSet::new()),
     }
 }
 

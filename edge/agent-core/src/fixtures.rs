@@ -1,7 +1,7 @@
 //! Example values for the unit tests.
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use neptune_wire::{
     AgentInstance, AggregatorContent, ModelServer, ObjectKey, TopicPrefix, TransformerProxy,
@@ -106,6 +106,7 @@ pub fn observed_container(id: &str) -> ObservedContainer {
         sources: Vec::new(),
         version: None,
         password: None,
+        devices: BTreeMap::new(),
     }
 }
 

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `backoff`, `domain` | nothing |
 //! | `flood` | nothing |
-//! | `aggregator`, `desired`, `image_gc`, `name_contest`, `observer`, `report`, `supervision` | `domain` |
+//! | `aggregator`, `desired`, `devices`, `image_gc`, `name_contest`, `observer`, `report`, `supervision` | `domain` |
 //! | `downloads`, `gateway`, `plan` | `domain`, `desired` |
 //! | `training` | `domain`, `desired`, `supervision` |
 //! | `model_server` | `domain`, `plan` |
@@ -21,6 +21,7 @@
 pub mod aggregator;
 pub mod backoff;
 pub mod desired;
+pub mod devices;
 pub mod domain;
 pub mod downloads;
 #[cfg(any(test, feature = "fixtures"))]

@@ -6,6 +6,7 @@ use bollard::{container::LogOutput, errors::Error as DockerError, query_paramete
 use futures::{StreamExt as _, stream};
 use neptune_agent_core::domain::{
     broker_login::PASSWORD_DIGEST,
+    device::{DeviceHolder, labelled_units},
     observed_container::{
         ContainerExit, ContainerIdentity, ContainerState, Observation, ObservedContainer,
         UndescribedContainer, VERSION,
@@ -16,7 +17,7 @@ use neptune_wire::NodeName;
 use tokio::time::timeout;
 
 use crate::{
-    docker::{Docker, labels_of, status_code},
+    docker::{Docker, status_code},
     inspect::{ContainerDetails, ContainerSummary, Lifecycle},
 };
 
@@ -38,17 +39,22 @@ const CONCURRENT: usize = 8;
 
 impl Docker {
     /// The containers with this node's labels, also those that an agent with another data directory
-    /// created. One that the engine cannot describe, or not in time, does not affect the others.
+    /// created, and those of all agents that have devices. One that the engine cannot describe, or not
+    /// in time, does not affect the others.
     ///
     /// # Errors
     /// The engine does not list its containers.
-    pub async fn observe(&self, node: &NodeName) -> Result<Vec<Observation>, Problem> {
-        let listed = self.socket().list(&labels_of(node)).await;
+    pub async fn observe(
+        &self,
+        node: &NodeName,
+    ) -> Result<(Vec<Observation>, Vec<DeviceHolder>), Problem> {
+        let listed = self.socket().list(&self.observed_labels(node)).await;
         let listed = listed.map_err(|error| self.problem(&error))?;
+        let holders = listed.iter().filter_map(device_holder).collect();
         let observed = listed.into_iter().map(|summary| self.observe_one(summary, node));
         let observed: Vec<Option<Observation>> =
             stream::iter(observed).buffered(CONCURRENT).collect().await;
-        Ok(observed.into_iter().flatten().collect())
+        Ok((observed.into_iter().flatten().collect(), holders))
     }
 
     /// `None` if the container is not of this node, or does not exist any more.
@@ -63,6 +69,7 @@ impl Docker {
             sources: Vec::new(),
             version: labels.remove(VERSION),
             password: labels.remove(PASSWORD_DIGEST).and_then(|text| text.parse().ok()),
+            devices: labelled_units(&labels),
         };
         let problem = match timeout(DESCRIBE_TIMEOUT, self.details(&listed.id)).await {
             Ok(Ok(details)) => return Some(Ok(self.described(listed, details?).await)),
@@ -151,6 +158,11 @@ impl Docker {
     }
 }
 
+/// The container, if it has units of devices.
+pub(crate) fn device_holder(summary: &ContainerSummary) -> Option<DeviceHolder> {
+    DeviceHolder::from_labels(&summary.id, summary.labels.as_ref()?, summary.has_ended())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -166,7 +178,7 @@ mod tests {
     async fn observed(answers: Answers, reads_logs: bool) -> HashMap<String, Observation> {
         let (docker, _directory) = engine(answers);
         let docker = docker.with_logs(reads_logs);
-        let observed = docker.observe(&container_identity().node).await.unwrap();
+        let (observed, _) = docker.observe(&container_identity().node).await.unwrap();
         let id = |one: &Observation| match one {
             Ok(container) => container.id.clone(),
             Err(undescribed) => undescribed.listed.id.clone(),

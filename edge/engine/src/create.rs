@@ -7,10 +7,13 @@ use bollard::models;
 use neptune_agent_core::domain::{
     broker_login::{BrokerLogin, PASSWORD_DIGEST},
     container::{ContainerSpec, MQTT_URL},
+    device::device_labels,
     observed_container::{ContainerIdentity, VERSION},
     problem::Problem,
 };
 use neptune_wire::{WorkerReason, field_with_nul};
+
+use crate::devices;
 
 /// Maximum number of processes and threads in a container: enough for a numeric library on a big
 /// machine, too few to starve the node.
@@ -26,8 +29,9 @@ const LOOPBACK: &str = "127.0.0.1";
 /// neither.
 ///
 /// # Errors
-/// A text contains a NUL.
+/// A text contains a NUL, or the devices do not fit together.
 pub fn check(spec: &ContainerSpec) -> Result<(), Problem> {
+    devices::check(spec)?;
     let Some(field) = field_with_nul(&spec.command, &spec.args, &spec.env) else { return Ok(()) };
     Err(Problem {
         reason: WorkerReason::ContainerRefused,
@@ -72,27 +76,32 @@ fn body(
     login: Option<&BrokerLogin>,
     labels: HashMap<String, String>,
 ) -> models::ContainerCreateBody {
+    let mut host = host_config(spec);
+    devices::add(&mut host, &spec.units);
     models::ContainerCreateBody {
         image: Some(spec.image.clone()),
         entrypoint: some_unless_empty(spec.command.iter().cloned()),
         cmd: some_unless_empty(spec.args.iter().cloned()),
         user: spec.user.map(|user| format!("{user}:{user}")),
         env: Some(env(spec, login)),
-        labels: Some(labels),
+        labels: Some(labels.into_iter().chain(device_labels(&spec.units)).collect()),
         exposed_ports: some_unless_empty(published_ports(spec).map(|(port, _)| port)),
         stop_timeout: spec.stop_grace_seconds.map(i64::from),
-        host_config: Some(host_config(spec)),
+        host_config: Some(host),
         ..Default::default()
     }
 }
 
 fn env(spec: &ContainerSpec, login: Option<&BrokerLogin>) -> Vec<String> {
-    let fixed = spec.env.iter().map(|(name, value)| match login {
+    let devices = devices::variables(&spec.units);
+    let own = spec.env.iter().filter(|(name, _)| !devices.contains_key(*name));
+    let fixed = own.map(|(name, value)| match login {
         Some(login) if name == MQTT_URL => format!("{name}={}", login.mqtt_url),
         _ => format!("{name}={value}"),
     });
     let start = spec.start.iter().map(|start| format!("MODEL_URL={}", start.model_url));
-    fixed.chain(start).collect()
+    let devices = devices.iter().map(|(name, value)| format!("{name}={value}"));
+    fixed.chain(start).chain(devices).collect()
 }
 
 fn labels(

@@ -12,9 +12,12 @@ use bollard::{
     query_parameters as query,
 };
 use futures::{Stream, StreamExt as _};
-use neptune_agent_core::domain::{
-    observed_container::{INSTANCE, MANAGED, NODE},
-    problem::Problem,
+use neptune_agent_core::{
+    devices::engine_support::EngineFacts,
+    domain::{
+        observed_container::{INSTANCE, MANAGED, NODE},
+        problem::Problem,
+    },
 };
 use neptune_wire::{AgentInstance, NodeName, WorkerReason};
 
@@ -30,6 +33,8 @@ pub struct Docker {
     pub(crate) registry_config: Option<PathBuf>,
     /// Whether the logs of containers are read.
     pub(crate) reads_logs: bool,
+    /// Whether workers may request devices, so that the containers of all agents matter.
+    offers_devices: bool,
     client: OnceLock<bollard::Docker>,
 }
 
@@ -40,6 +45,7 @@ impl Docker {
             socket: socket.to_string_lossy().into_owned(),
             registry_config: None,
             reads_logs: true,
+            offers_devices: false,
             client: OnceLock::new(),
         }
     }
@@ -55,6 +61,17 @@ impl Docker {
     #[must_use]
     pub fn with_logs(self, reads_logs: bool) -> Self {
         Self { reads_logs, ..self }
+    }
+
+    /// Whether workers may request devices, so that the containers of all agents matter.
+    #[must_use]
+    pub fn with_devices(self, offers_devices: bool) -> Self {
+        Self { offers_devices, ..self }
+    }
+
+    /// The labels of the containers that are observed for this node.
+    pub(crate) fn observed_labels(&self, node: &NodeName) -> Vec<String> {
+        if self.offers_devices { labels_of_all() } else { labels_of(node) }
     }
 
     pub(crate) fn client(&self) -> Result<&bollard::Docker, DockerError> {
@@ -83,6 +100,20 @@ impl Docker {
         Ok(format!("{name} {}", version.version.unwrap_or_default()))
     }
 
+    /// What decides about the devices that the engine can pass on.
+    ///
+    /// # Errors
+    /// The engine does not answer.
+    pub async fn facts(&self) -> Result<EngineFacts, Problem> {
+        let version = self.version().await?;
+        let info = self.socket().info().await.map_err(|error| self.problem(&error))?;
+        Ok(EngineFacts {
+            version,
+            has_cdi: info.cdi_spec_dirs.is_some_and(|dirs| !dirs.is_empty()),
+            runtimes: info.runtimes.unwrap_or_default().into_keys().collect(),
+        })
+    }
+
     /// Yields an item whenever one of this node's containers changed, until the connection is lost.
     /// Includes the events since `since`, in Unix seconds.
     pub fn changes(
@@ -98,7 +129,7 @@ impl Docker {
             "unpause",
         ];
         let filters = HashMap::from([
-            ("label".to_owned(), labels_of(node)),
+            ("label".to_owned(), self.observed_labels(node)),
             ("type".to_owned(), vec!["container".to_owned()]),
             ("event".to_owned(), events.map(str::to_owned).to_vec()),
         ]);
@@ -137,6 +168,12 @@ fn change(event: EventMessage) -> ContainerChange {
     let is_stop = event.action.as_deref() == Some("stop");
     let id = event.actor.and_then(|actor| actor.id);
     ContainerChange { stopped: id.filter(|_| is_stop) }
+}
+
+/// The labels of the containers of all agents.
+pub(crate) fn labels_of_all() -> Vec<String> {
+    let (managed, yes) = MANAGED;
+    vec![format!("{managed}={yes}")]
 }
 
 pub(crate) fn labels_of(node: &NodeName) -> Vec<String> {

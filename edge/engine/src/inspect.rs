@@ -28,7 +28,18 @@ pub struct ContainerSummary {
 impl ContainerSummary {
     /// Whether the engine knows that its processes ended, or never began.
     pub fn is_stopped(&self) -> bool {
-        matches!(self.state.as_str(), "created" | "exited" | "stopped" | "dead")
+        self.has_ended() || self.state == "created"
+    }
+
+    /// Whether the engine knows that its processes ended.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state.as_str(), "exited" | "stopped" | "dead")
+    }
+
+    /// Whether its processes have begun, and may still run.
+    pub fn has_started(&self) -> bool {
+        !self.has_ended()
+            && !matches!(self.state.as_str(), "created" | "configured" | "initialized")
     }
 }
 
@@ -39,6 +50,20 @@ pub struct ContainerDetails {
     pub state: InspectedState,
     #[serde(default)]
     pub mounts: Option<Vec<InspectedMount>>,
+    /// When it was created.
+    #[serde(default)]
+    pub created: String,
+}
+
+/// What the agent reads of the engine's description of itself.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct EngineInfo {
+    /// The directories of CDI specs. Empty or absent: the engine has no CDI, or it is off.
+    #[serde(default, rename = "CDISpecDirs")]
+    pub cdi_spec_dirs: Option<Vec<String>>,
+    #[serde(default)]
+    pub runtimes: Option<HashMap<String, serde_json::Value>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -105,6 +130,11 @@ impl EngineSocket<'_> {
             Err(DockerError::DockerResponseServerError { status_code: 404, .. }) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// What the engine states of itself.
+    pub async fn info(&self) -> Result<EngineInfo, DockerError> {
+        self.get("/info").await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, DockerError> {

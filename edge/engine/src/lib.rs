@@ -4,6 +4,7 @@
 
 mod containers;
 mod create;
+mod devices;
 pub mod docker;
 pub mod event;
 pub mod former_nodes;

@@ -15,7 +15,8 @@ use neptune_agent_core::{
 };
 use neptune_program::random::random;
 use neptune_wire::{
-    NodeProblem, ObjectKey, Replica, Revision, Topic, TopicPrefix, replica::ReplicaChange,
+    NodeProblem, ObjectKey, OfferedDevice, Replica, Revision, Topic, TopicPrefix,
+    replica::ReplicaChange,
 };
 use tokio::sync::mpsc;
 use tracing::warn;
@@ -27,6 +28,9 @@ use crate::{
     report::{own_address::AddressLookup, publisher::CloudPublisher},
     storage::Store,
 };
+
+/// Minimum interval between two reports of other devices.
+const DEVICES_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What was published to the cloud, and when to publish next.
 pub struct CloudSession {
@@ -45,6 +49,8 @@ pub struct CloudSession {
     lookup: AddressLookup,
     /// The problems of the node, which each heartbeat states.
     problems: Vec<NodeProblem>,
+    /// When other devices were reported, the last time.
+    devices_at: Option<Instant>,
     /// The totals that are durable, by UID: those that are reported while writes fail.
     durable: BTreeMap<String, CountTotal>,
 }
@@ -70,6 +76,7 @@ impl CloudSession {
             address: None,
             lookup: address_lookup(config),
             problems: Vec::new(),
+            devices_at: None,
             durable,
         }
     }
@@ -150,6 +157,18 @@ impl CloudSession {
             self.problems = problems;
             self.heartbeat_at = self.heartbeat_at.map(|_| now);
         }
+    }
+
+    /// Sets the devices that the node offers. A change is published with a heartbeat, at most once per
+    /// [`DEVICES_INTERVAL`].
+    pub fn set_devices(&mut self, devices: Vec<OfferedDevice>, now: Instant) {
+        if self.publisher.node.devices == devices {
+            return;
+        }
+        self.publisher.node.devices = devices;
+        let due = self.devices_at.map_or(now, |at| now.max(at + DEVICES_INTERVAL));
+        self.devices_at = Some(due);
+        self.heartbeat_at = self.heartbeat_at.map(|at| at.min(due));
     }
 
     pub fn problems(&self) -> &[NodeProblem] {

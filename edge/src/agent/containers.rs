@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use neptune_agent_core::{
     desired::Desired,
     domain::{
+        device::DeviceHolder,
         observed_container::{ContainerState, Observation, ObservedContainer},
         outcome::StepOutcome,
         problem::Problem,
@@ -29,6 +30,8 @@ pub struct Containers {
     pub observer: EngineObserver,
     pub attempts: BTreeMap<WorkerName, Attempts>,
     pub executor: Executor,
+    /// The containers of all agents that have devices, as last observed.
+    pub device_holders: Vec<DeviceHolder>,
     /// IDs of containers that the engine stopped on request, or that were alive when it stopped
     /// answering, with the number of the first observation after that.
     interrupted: BTreeMap<String, u64>,
@@ -44,6 +47,7 @@ impl Containers {
             observer: EngineObserver::new(now),
             attempts: BTreeMap::new(),
             executor,
+            device_holders: Vec::new(),
             interrupted: BTreeMap::new(),
             pulls: BTreeMap::new(),
             contest: NameContest::default(),
@@ -110,11 +114,15 @@ impl Containers {
     pub fn on_observed(
         &mut self,
         seq: u64,
-        result: Result<Vec<Observation>, Problem>,
+        result: Result<(Vec<Observation>, Vec<DeviceHolder>), Problem>,
         now: Instant,
         random_number: u64,
     ) -> bool {
         let is_answered = result.is_ok();
+        let result = result.map(|(containers, holders)| {
+            self.device_holders = holders;
+            containers
+        });
         self.observer.on_observed(seq, result, now, random_number);
         if !is_answered {
             return false;
@@ -128,10 +136,11 @@ impl Containers {
         self.interrupted.retain(|id, since| seq < *since || has_exited(id));
         let undescribed = self.observer.undescribed();
         for (name, attempts) in &mut self.attempts {
-            if undescribed.contains_key(name) {
-                continue;
+            let is_settled = !attempts.busy && seq >= attempts.fresh_from;
+            if is_settled {
+                attempts.units.clear();
             }
-            if !attempts.busy && seq >= attempts.fresh_from {
+            if is_settled && !undescribed.contains_key(name) {
                 let observed =
                     containers.iter().filter(|container| container.identity.worker == *name);
                 attempts.observe(&observed.collect::<Vec<_>>(), now, random());
@@ -167,7 +176,11 @@ impl Containers {
     /// the outcome of each.
     pub fn execute(&mut self, steps: Vec<Step>) {
         for step in steps {
-            self.attempts_of(step.worker()).busy = true;
+            let attempts = self.attempts_of(step.worker());
+            attempts.busy = true;
+            if let Step::Start { spec, .. } = &step {
+                attempts.units = spec.units.iter().map(|unit| unit.name.clone()).collect();
+            }
             let cancel_pull = Arc::new(Notify::new());
             if let Step::Start { identity, spec, may_pull: true, .. } = &step {
                 let pull = (spec.image.clone(), Arc::clone(&cancel_pull));
@@ -226,6 +239,7 @@ impl Containers {
         let containers = self.observer.containers();
         self.attempts.retain(|name, attempts| {
             attempts.busy
+                || !attempts.units.is_empty()
                 || desired.contains(name)
                 || containers.iter().any(|container| container.identity.worker == *name)
         });

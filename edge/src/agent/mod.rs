@@ -11,6 +11,7 @@
 //! | `ImageCollector` | the images that this agent pulled |
 //! | `WorkerPool` | workers: counters, messages, health, reloads |
 //! | `Gateways` | gateways: their files |
+//! | `NodeDevices` | devices: which are present, and who has or waits for them |
 //! | `Training` | training tasks: their states and activities |
 //! | `Aggregators` | aggregators: their supervision and reports |
 //! | `NodeKey` | the key for connections to aggregators |
@@ -21,6 +22,7 @@ mod aggregators;
 mod cloud_session;
 mod containers;
 mod desired_state;
+mod devices;
 mod download_gate;
 mod dropped;
 pub mod executor;
@@ -55,10 +57,10 @@ use tracing::{debug, info, info_span, warn};
 
 pub use self::{
     aggregators::Aggregators, cloud_session::CloudSession, containers::Containers,
-    desired_state::DesiredState, dropped::DroppedMessages, gateways::Gateways,
-    image_collector::ImageCollector, model_servers::ModelServers, node_artifacts::NodeArtifacts,
-    node_key::NodeKey, service_notifier::ServiceNotifier, training::Training,
-    worker_pool::WorkerPool,
+    desired_state::DesiredState, devices::NodeDevices, dropped::DroppedMessages,
+    gateways::Gateways, image_collector::ImageCollector, model_servers::ModelServers,
+    node_artifacts::NodeArtifacts, node_key::NodeKey, service_notifier::ServiceNotifier,
+    training::Training, worker_pool::WorkerPool,
 };
 use neptune_agent_core::{
     flood::FloodWatch,
@@ -85,6 +87,7 @@ pub struct Agent {
     pub cloud: CloudSession,
     pub containers: Containers,
     pub artifacts: NodeArtifacts,
+    pub devices: NodeDevices,
     pub images: ImageCollector,
     pub workers: WorkerPool,
     /// The way of workers' messages, if the broker is this process.
@@ -267,6 +270,10 @@ impl Agent {
         let decide_at = self.servers.decide(&mut servers, &mut self.containers, now);
         self.servers.set_targets(desired, &mut self.containers);
         self.workers.update_finished(desired, &self.containers);
+        let requests = devices::requests(desired, &resolved, &self.workers.counts, &self.servers);
+        let node = &context.node;
+        let devices_changed = self.devices.decide(&requests, desired, &mut self.containers, node);
+        self.cloud.set_devices(self.devices.report(desired, &self.containers, node), now);
         let facts = NodeFacts {
             desired,
             is_complete: self.desired.is_complete(),
@@ -276,6 +283,7 @@ impl Agent {
             observed: self.containers.observer.latest(),
             undescribed: self.containers.observer.undescribed(),
             attempts: &self.containers.attempts,
+            devices: &self.devices.granted,
         };
         let may_collect = facts.is_complete && !self.containers.has_unknown_mounts();
         if let (true, Ok((containers, _))) = (may_collect, facts.observed) {
@@ -288,7 +296,9 @@ impl Agent {
         plan_workers(&mut plan, &facts, &resolved, &reloads, &self.workers.counts, now);
         self.servers.plan(&mut plan, &facts, &self.artifacts.downloads, now);
         self.gateways.set_wanted(desired, &self.servers, &context);
-        for at in [decide_at, gate_at].into_iter().flatten() {
+        // The report of a model server names the problem in the next turn.
+        let report_at = devices_changed.then_some(now);
+        for at in [decide_at, gate_at, report_at].into_iter().flatten() {
             plan.schedule(at);
         }
         plan

@@ -22,7 +22,7 @@ use neptune_agent_core::{
     plan::{NodeFacts, NodePlan, attempts::Attempts},
 };
 use neptune_edge_engine::image_pulls::ImagePulls;
-use neptune_wire::ObjectKey;
+use neptune_wire::{DeviceRequests, ObjectKey, WorkerName};
 use tokio::sync::mpsc;
 use tracing::{error, info};
 
@@ -109,6 +109,17 @@ impl ModelServers {
         let versions = self.instances.values().flat_map(|server| server.rollout.probed_versions());
         let targets = desired.servers.values().flat_map(|wanted| images_of(&wanted.serving));
         targets.chain(versions.flat_map(|version| images_of(&version.serving)))
+    }
+
+    /// What the container of each server requests. A transformer gets no device.
+    pub fn device_requests<'a>(
+        &'a self,
+        desired: &'a Desired,
+    ) -> impl Iterator<Item = (&'a WorkerName, &'a ObjectKey, &'a DeviceRequests)> {
+        desired.servers.iter().filter_map(|(key, wanted)| {
+            let container = self.instances.get(key)?.container()?;
+            Some((&wanted.serving.name, key, &container.spec.devices))
+        })
     }
 
     /// Creates the state of new model servers from the database, and drops the removed ones.

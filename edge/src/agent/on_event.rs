@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use neptune_agent_core::domain::{
-    observed_container::Observation, outcome::StepOutcome, problem::Problem,
+    device::DeviceHolder, observed_container::Observation, outcome::StepOutcome, problem::Problem,
 };
 use neptune_edge_engine::event::EngineEvent;
 use neptune_link::{LinkEvent, Message};
@@ -77,6 +77,7 @@ impl Agent {
             AgentEvent::AggregatorsSwept => self.aggregators.on_swept(),
             AgentEvent::TrainingSwept(state) => self.training.on_swept(state),
             AgentEvent::GatewayFiles(written) => self.gateways.on_written(written),
+            AgentEvent::DevicesChanged(units) => self.devices.set_units(units),
             AgentEvent::OwnAddress(address) => {
                 self.workers.save_counts(&mut self.store);
                 let totals = (&self.workers.counts, &mut self.store);
@@ -209,7 +210,7 @@ impl Agent {
     fn on_containers_observed(
         &mut self,
         seq: u64,
-        result: Result<Vec<Observation>, Problem>,
+        result: Result<(Vec<Observation>, Vec<DeviceHolder>), Problem>,
         now: Instant,
     ) {
         if !self.containers.on_observed(seq, result, now, random()) {

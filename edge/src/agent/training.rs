@@ -69,6 +69,8 @@ impl Agent {
             downloads: &self.artifacts.downloads,
             key: &self.key,
             store: &mut self.store,
+            devices: &mut self.devices,
+            containers: &self.containers,
         };
         self.training.plan(&mut context, now)
     }
@@ -171,6 +173,10 @@ impl Training {
             Some(inputs) => inputs.as_ref().map(drop).map_err(Clone::clone),
             None => Ok(()),
         };
+        context.devices.retain_tasks(|id| {
+            let task = self.tasks.get(id);
+            task.is_some_and(|task| task.activity == Some(Activity::Run) || task.may_run)
+        });
         let planned = plan(&self.tasks, is_ready, self.slots, now);
         for (id, task) in &mut self.tasks {
             let is_waiting = task.is_wanted
@@ -252,6 +258,14 @@ impl Training {
                 None => Work::Verify(task.record.clone()),
             },
         };
+        let node = &self.node.context.node;
+        let units = match activity {
+            Activity::Run => {
+                let (containers, desired) = (context.containers, context.desired);
+                context.devices.grant_task(wanted, containers, desired, node)?
+            }
+            _ => Vec::new(),
+        };
         let mut record = task.record.clone();
         if activity == Activity::Run && record.state != TaskState::Training {
             record.state = TaskState::Training;
@@ -264,6 +278,7 @@ impl Training {
         let job = TaskJob {
             wanted: Arc::new(wanted.clone()),
             inputs,
+            units,
             files: TaskFiles::new(&self.node.context.data_dir, id),
             node: self.node.clone(),
             client,

@@ -11,7 +11,7 @@ use neptune_agent_core::{
 };
 use neptune_wire::{DatasetState, TrainingReason, WorkerReason};
 
-use super::node_key::NodeKey;
+use super::{containers::Containers, devices::NodeDevices, node_key::NodeKey};
 use crate::{
     artifacts::{datasets::Datasets, downloads::Downloads},
     storage::Store,
@@ -24,6 +24,8 @@ pub struct TrainingContext<'a> {
     pub downloads: &'a Downloads,
     pub key: &'a NodeKey,
     pub store: &'a mut Store,
+    pub devices: &'a mut NodeDevices,
+    pub containers: &'a Containers,
 }
 
 /// The dataset and the program of a task, if they are on the node.

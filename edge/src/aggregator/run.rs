@@ -131,6 +131,8 @@ impl AggregatorRun {
             labels: container::labels(wanted, (&spec, pin), context, instance),
             spec,
             max_file_bytes: u64::MAX,
+            node: context.node.clone(),
+            owner: wanted.owner.clone(),
         };
         let id = supervisor.start_new(&new).await.map_err(engine)?;
         info!(object = %wanted.owner, container = id, "aggregator started");

@@ -7,6 +7,7 @@
 )]
 
 mod containers;
+mod devices;
 mod doctor;
 mod downloads;
 mod fetch;
@@ -20,6 +21,7 @@ use neptune_program::logs::LogFlags;
 
 pub use self::{
     containers::{ContainerArgs, ImageGcArgs},
+    devices::DeviceArgs,
     doctor::DoctorArgs,
     downloads::DownloadArgs,
     fetch::FetchArgs,

@@ -9,7 +9,8 @@ use clap::Args;
 use neptune_program::BrokerFlags;
 
 use super::{
-    ContainerArgs, DownloadArgs, ImageGcArgs, ModelArgs, ModelSharing, PeerArgs, Transport,
+    ContainerArgs, DeviceArgs, DownloadArgs, ImageGcArgs, ModelArgs, ModelSharing, PeerArgs,
+    Transport,
 };
 
 #[derive(Debug, Args)]
@@ -132,6 +133,8 @@ pub struct RunArgs {
     pub metrics_listen: Option<SocketAddr>,
     #[command(flatten)]
     pub containers: ContainerArgs,
+    #[command(flatten)]
+    pub devices: DeviceArgs,
     /// Number of unused downloads to keep for offline rollback, newest first. Downloads in use and
     /// last good versions are always kept.
     #[arg(long, env = "NEPTUNE_KEEP_UNUSED", value_name = "COUNT", default_value_t = 1)]

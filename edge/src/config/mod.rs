@@ -1,5 +1,6 @@
 //! Validates the command line, and converts it to the configuration.
 
+mod devices;
 mod downloads;
 mod flags;
 
@@ -24,6 +25,7 @@ use neptune_agent_core::{
     downloads::DownloadWindows,
 };
 
+use self::devices::devices;
 use self::downloads::download_limits;
 use self::flags::{
     absolute, advertised_address, broker, check_ca_file, container_defaults, data_dir,
@@ -33,6 +35,7 @@ use self::flags::{
 use crate::{
     Error,
     cli::{ModelArgs, ModelSharing, RunArgs, Transport},
+    devices::watch::DeviceSettings,
 };
 
 /// The configuration of the agent, from its command line.
@@ -83,6 +86,8 @@ pub struct Config {
     pub allowed: AllowedDirs,
     /// The rights and limits of containers whose spec does not set them.
     pub defaults: ContainerDefaults,
+    /// The devices that containers may request.
+    pub devices: DeviceSettings,
     /// Number of training containers that run at a time.
     pub training_slots: usize,
     /// The exchange of contents with other nodes; `None` if it is off.
@@ -159,6 +164,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         image_gc: image_gc(&args.image_gc)?,
         allowed,
         defaults: container_defaults(&args.containers),
+        devices: devices(&args.devices)?,
         training_slots: args.containers.max_training_containers as usize,
         peers: peers(&args.peers, args.model_sharing)?,
     })
@@ -314,6 +320,11 @@ mod tests {
             ["--download-proxy", "https://proxy:3128"],
             ["--download-proxy", "socks5://u:secret@proxy:1080"],
             ["--secret-dir", "/"],
+            ["--allow-device", "a.b/c=/etc/passwd"],
+            ["--allow-device", "a.b/c=/dev/mem"],
+            ["--allow-device", "a.b/c=/dev/fd"],
+            ["--allow-device", "camera=/dev/video0"],
+            ["--dev-root", "dev"],
         ] {
             let error = parse(&extra).unwrap_err();
             let flag = if extra[1] == "mqtts://b" { "--mqtt-ca-file" } else { extra[0] };

@@ -349,7 +349,7 @@ impl ModelServerInstance {
         let problem = facts.attempts.problem.as_ref();
         let message = facts.engine_problem.or(problem.map(|problem| problem.message.as_str()));
         match problem.map(|problem| problem.reason) {
-            Some(WorkerReason::ContainerRefused) => {
+            Some(WorkerReason::ContainerRefused | WorkerReason::EngineUnsuited) => {
                 InstanceState::Down { reason, message: message.unwrap_or_default() }
             }
             Some(WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory) => {

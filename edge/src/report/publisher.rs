@@ -14,8 +14,8 @@ use neptune_agent_core::{
 use neptune_link::{Link, LinkError, Message};
 use neptune_program::random::random;
 use neptune_wire::{
-    Capacity, DepartedTotals, KeyPin, Namespace, NodeName, NodeProblem, NodeReport, ObjectKey,
-    Replica, StatusReport, Sync, Topic, TopicPrefix, encode,
+    AgentFeature, Capacity, DepartedTotals, KeyPin, Namespace, NodeName, NodeProblem, NodeReport,
+    ObjectKey, OfferedDevice, Replica, StatusReport, Sync, Topic, TopicPrefix, encode,
 };
 use serde::Serialize;
 use tracing::warn;
@@ -59,6 +59,8 @@ pub struct PublishingNode {
     pub key_pin: Option<KeyPin>,
     /// The exchange of contents with other nodes; `None` if it is off.
     pub peers: Option<PeerSettings>,
+    /// The devices that the node offers.
+    pub devices: Vec<OfferedDevice>,
 }
 
 impl PublishingNode {
@@ -92,8 +94,8 @@ impl PublishingNode {
             peers,
             runs_aggregators: true,
             runs_sessions: true,
-            supports: Vec::new(),
-            devices: Vec::new(),
+            supports: vec![AgentFeature::Devices],
+            devices: self.devices.clone(),
         };
         self.message(&Topic::Node(self.node.clone()), true, &report)
     }

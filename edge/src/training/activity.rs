@@ -8,10 +8,11 @@ use neptune_agent_core::{
         node_context::TRAINING_DIR,
         problem::Problem,
         training::{
-            CleanProblem, SweepState, TaskEvent, TaskOutput, TaskProblem, TaskRecord, VerifyProblem,
+            CleanProblem, SweepState, TASK, TaskEvent, TaskOutput, TaskProblem, TaskRecord,
+            VerifyProblem,
         },
     },
-    training::container::{self, TaskInputs, TrainingIdentity},
+    training::container::{TaskInputs, TrainingIdentity},
 };
 use neptune_edge_engine::supervisor::FoundContainer;
 use neptune_wire::{TaskId, WorkerReason};
@@ -165,7 +166,7 @@ impl TrainingNode {
 
 /// The labels of training containers.
 fn labels() -> [String; 1] {
-    [container::TASK.to_owned()]
+    [TASK.to_owned()]
 }
 
 /// Whether the removal of earlier training containers continues after this many failures.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use neptune_agent_core::{
     desired::WantedTask,
     domain::{
+        device::DeviceUnit,
         node_context::NodeContext,
         training::{TaskEvent, TaskProblem},
     },
@@ -24,6 +25,8 @@ pub struct TaskJob {
     pub wanted: Arc<WantedTask>,
     /// The dataset and the program, or what is missing.
     pub inputs: Result<TaskInputs, TaskProblem>,
+    /// The units of devices of its container.
+    pub units: Vec<DeviceUnit>,
     pub files: TaskFiles,
     pub node: TrainingNode,
     /// Connects to the task's aggregator only.

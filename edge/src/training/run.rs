@@ -11,7 +11,8 @@ use jiff::Timestamp;
 use neptune_agent_core::{
     domain::{
         allowed_dirs::PathUse,
-        training::{RunOutcome, TaskEvent, TaskProblem},
+        container::ContainerSpec,
+        training::{RunOutcome, TASK, TaskEvent, TaskProblem},
     },
     supervision::{self, Claim, End, Exit, Limits, RestartPolicy},
     training::container::{self, STARTED, TaskInputs, TrainingIdentity},
@@ -57,7 +58,7 @@ pub async fn run(job: &TaskJob, cancel: &Notify) -> TaskEvent {
 /// Adopts or starts the container. An error is the end of the run.
 async fn begin(job: &TaskJob) -> Result<Begun, RunOutcome> {
     let claim = |labels: &HashMap<String, String>| claim(job, labels);
-    let adopted = job.node.supervisor.adopt(container::TASK, RestartPolicy::OnFailure, claim).await;
+    let adopted = job.node.supervisor.adopt(TASK, RestartPolicy::OnFailure, claim).await;
     match adopted.map_err(|problem| RunOutcome::Lost(engine_problem(problem)))? {
         Some(Adopted::Running { container, started_at }) => {
             let FoundContainer { id, labels } = container;
@@ -127,6 +128,7 @@ async fn start(job: &TaskJob) -> Result<Begun, RunOutcome> {
     let inputs = TaskInputs { weights, ..inputs };
     let spec = container::spec(&job.wanted, &inputs, &job.files, &job.node.context);
     let spec = host_path::resolved(&spec, &job.node.context).await.map_err(not_mounted)?;
+    let spec = ContainerSpec { units: job.units.clone(), ..spec };
     let mut labels = container::labels(&job.wanted, &job.node.context, &job.node.instance);
     labels.extend(BootTime::now().map(|now| (STARTED.to_owned(), now.to_string())));
     let new = NewContainer {
@@ -134,6 +136,8 @@ async fn start(job: &TaskJob) -> Result<Begun, RunOutcome> {
         labels,
         spec,
         max_file_bytes: container::output_limit(&job.wanted),
+        node: job.node.context.node.clone(),
+        owner: job.wanted.owner.clone(),
     };
     let started = job.node.supervisor.start_new(&new).await;
     let id = started.map_err(|problem| match problem.reason {

@@ -6,8 +6,10 @@ use std::{
     path::PathBuf,
 };
 
-use neptune_wire::{ContainerProgram, ContentHash, NodeName, Scripts, WorkerName};
+use neptune_wire::{ContainerProgram, ContentHash, DeviceRequests, NodeName, Scripts, WorkerName};
 use serde::Serialize;
+
+use crate::domain::device::DeviceUnit;
 
 /// The variable with the URL of the workers' broker.
 pub const MQTT_URL: &str = "MQTT_URL";
@@ -63,6 +65,13 @@ pub struct ContainerSpec {
     /// version does not replace the container.
     #[serde(skip)]
     pub start: Option<InitialVersion>,
+    /// The number of devices by resource.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub devices: DeviceRequests,
+    /// The units that satisfy `devices`, once they are chosen. Not part of the hash: another unit is
+    /// as good.
+    #[serde(skip)]
+    pub units: Vec<DeviceUnit>,
 }
 
 /// The variable with the port on which a cloud worker listens.
@@ -155,7 +164,7 @@ impl ContainerSpec {
     /// where the program sets none, on the node's network, and without mounts. Each kind of container
     /// begins with it and adds its mounts and its network.
     pub fn new(uid: &str, program: ContainerProgram, defaults: &ContainerDefaults) -> Self {
-        let ContainerProgram { image, command, args, env, resources, rights } = program;
+        let ContainerProgram { image, command, args, env, resources, devices, rights } = program;
         let limit = |limit: Option<u64>| limit.filter(|limit| *limit > 0);
         Self {
             uid: uid.to_owned(),
@@ -178,6 +187,8 @@ impl ContainerSpec {
             writable_root: !rights.read_only_root.unwrap_or(defaults.read_only_root),
             init: defaults.init,
             start: None,
+            devices,
+            units: Vec::new(),
         }
     }
 

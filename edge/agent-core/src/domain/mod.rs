@@ -5,6 +5,7 @@ pub mod allowed_dirs;
 pub mod artifact;
 pub mod broker_login;
 pub mod container;
+pub mod device;
 pub mod gateway_files;
 pub mod health;
 pub mod identity;

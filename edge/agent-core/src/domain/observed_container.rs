@@ -2,7 +2,7 @@
 //! are left to the `engine` folder.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     hash::BuildHasher,
 };
 
@@ -16,9 +16,11 @@ pub const MANAGED: (&str, &str) = ("io.neptune.managed", "true");
 pub const NODE: &str = "io.neptune.node";
 /// Label with the data directory of that agent.
 pub const INSTANCE: &str = "io.neptune.instance";
-const OBJECT: &str = "io.neptune.object";
+/// Label with the object to which the container belongs.
+pub const OBJECT: &str = "io.neptune.object";
 const UID: &str = "io.neptune.uid";
-const WORKER: &str = "io.neptune.worker";
+/// Label with the worker or model server of the container.
+pub const WORKER: &str = "io.neptune.worker";
 const SPEC_HASH: &str = "io.neptune.spec-hash";
 const RESTARTS: &str = "io.neptune.restarts";
 /// Label with the model version with which the container of a reloading worker was started.
@@ -52,6 +54,8 @@ pub struct ObservedContainer {
     pub version: Option<String>,
     /// The digest of its worker's password at the embedded broker.
     pub password: Option<PasswordDigest>,
+    /// Its units of devices, each with its identity when the container was created.
+    pub devices: BTreeMap<String, String>,
 }
 
 /// A container that the engine lists and cannot describe. Other containers are not affected.

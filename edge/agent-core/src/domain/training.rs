@@ -3,6 +3,11 @@
 use neptune_wire::{TaskState, TrainingReason, aggregator::UpdateReport};
 use serde::{Deserialize, Serialize};
 
+/// Label with the ID of the task that runs in a container.
+pub const TASK: &str = "io.neptune.training-task";
+/// Label with the object of the task.
+pub const TASK_OBJECT: &str = "io.neptune.training-object";
+
 /// Why a task does not progress, or why it failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskProblem {

@@ -6,6 +6,7 @@
 //! | none, or its model is not on the node | of this object, alive | | keep it |
 //! | " | other | | remove it |
 //! | exists | any | has other versions | update it |
+//! | exists, but a device is not there or not free | any | any | remove it |
 //! | exists | alive with its spec | right | keep it, or replace it if it hangs; remove duplicates |
 //! | exists | other or none | right | after the backoff: replace it by one with its spec |
 //!
@@ -90,6 +91,9 @@ pub fn plan_server(
         return;
     };
     let attempts = attempts_of(server.name);
+    let Ok(devices) = facts.devices_of(server.name, container) else {
+        return plan.release_devices(facts, server.name, attempts, now);
+    };
     if let Some(WatchedDirectory { dir, versions }) =
         server.watched.as_ref().filter(|watched| !watched.is_placed(server.placed))
     {
@@ -100,6 +104,7 @@ pub fn plan_server(
         owner: server.owner,
         uid: server.uid,
         container,
+        devices,
         restart: server.restart == Some(ServerPart::Server),
     };
     let starts = target.running(&facts.containers(server.name)).is_none();
@@ -123,6 +128,7 @@ pub fn plan_server(
         let target = Target {
             name,
             container: &beside(container, &running.id, facts.context),
+            devices: &[],
             restart: server.restart == Some(*part),
             ..target
         };
@@ -259,6 +265,7 @@ mod tests {
             observed: Ok((containers, 1)),
             undescribed: &BTreeMap::new(),
             attempts: &[(name.clone(), attempts)].into(),
+            devices: &BTreeMap::new(),
         };
         let mut made = NodePlan::default();
         plan_server(&mut made, &facts, &wanted, Instant::now());
@@ -376,6 +383,7 @@ mod tests {
                 observed: Ok((&self.containers, 1)),
                 undescribed: &BTreeMap::new(),
                 attempts: &BTreeMap::new(),
+                devices: &BTreeMap::new(),
             };
             let mut plan = NodePlan::default();
             plan_server(&mut plan, &facts, &server, Instant::now());

@@ -31,6 +31,10 @@ pub struct Attempts {
     pub ending: Option<String>,
     /// The hash of the last started spec, and how often it was started before.
     pub started: Option<(String, u32)>,
+    /// The units of devices of the last step, until an observation includes its result.
+    pub units: Vec<String>,
+    /// `problem` is that devices are not there or not free, and no step failed because of it.
+    waits_for_devices: bool,
     /// The hash of the spec to which the failures belong.
     target: Option<ContentHash>,
     running: Option<RunningSince>,
@@ -114,6 +118,7 @@ impl Attempts {
     ) {
         self.busy = false;
         self.fresh_from = seq;
+        self.waits_for_devices &= !matches!(outcome, StepOutcome::Failed(_));
         if !matches!(outcome, StepOutcome::Placed(_)) {
             self.running = None;
         }
@@ -167,13 +172,29 @@ impl Attempts {
             | WorkerReason::ModelUnavailable
             | WorkerReason::DatasetUnavailable
             | WorkerReason::DockerUnavailable
-            | WorkerReason::PortInUse => self.next_try = Some(now + RECHECK_INTERVAL),
+            | WorkerReason::PortInUse
+            | WorkerReason::DeviceMissing
+            | WorkerReason::DeviceBusy => self.next_try = Some(now + RECHECK_INTERVAL),
             _ => {
                 self.failures = self.failures.saturating_add(1);
                 self.next_try = Some(now + CONTAINER_REFUSED.delay(self.failures, random));
             }
         }
         self.problem = Some(problem);
+    }
+
+    /// Records why the worker waits for devices, or that it does not wait any more. Returns whether
+    /// that changed.
+    pub fn set_device_problem(&mut self, problem: Option<&Problem>) -> bool {
+        let is_changed = match problem {
+            Some(_) => self.problem.as_ref() != problem,
+            None => self.waits_for_devices,
+        };
+        self.waits_for_devices = problem.is_some();
+        if is_changed {
+            self.problem = problem.cloned();
+        }
+        is_changed
     }
 
     /// Whether a missing image may be pulled now.
@@ -274,6 +295,8 @@ mod tests {
             WorkerReason::ModelUnavailable,
             WorkerReason::DockerUnavailable,
             WorkerReason::PortInUse,
+            WorkerReason::DeviceMissing,
+            WorkerReason::DeviceBusy,
         ] {
             for _ in 0..50 {
                 attempts.done(failed(reason), None, 1, now, u64::MAX);
@@ -285,6 +308,21 @@ mod tests {
             attempts.done(failed(WorkerReason::ContainerRefused), None, 1, now, u64::MAX);
         }
         assert!(attempts.next_try.is_some_and(|at| at <= now + Duration::from_secs(30)));
+    }
+
+    #[test]
+    fn wait_for_devices_ends_with_its_problem_and_a_refusal_stays() {
+        let (mut attempts, now) = (Attempts::default(), Instant::now());
+        let busy = Problem { reason: WorkerReason::DeviceBusy, message: "in use".into() };
+        assert!(!attempts.set_device_problem(None));
+        assert!(attempts.set_device_problem(Some(&busy)));
+        assert!(!attempts.set_device_problem(Some(&busy)), "the same");
+        assert_eq!(attempts.problem, Some(busy));
+        assert!(attempts.set_device_problem(None));
+        assert_eq!(attempts.problem, None);
+        attempts.done(failed(WorkerReason::DeviceMissing), None, 1, now, 0);
+        assert!(!attempts.set_device_problem(None), "the engine knows no such device");
+        assert!(attempts.problem.is_some());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! removed once the node has every object of its index, unless the index lists its owner in `keep`.
 
 pub mod attempts;
+pub mod devices;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,13 +21,14 @@ use crate::{
     desired::Desired,
     domain::{
         artifact::LocalArtifact,
-        container::TargetContainer,
+        container::{ContainerSpec, TargetContainer},
+        device::DeviceUnit,
         health::WorkerHealth,
         node_context::NodeContext,
         observed_container::{ContainerIdentity, ContainerState, ObservedContainer},
         step::Step,
     },
-    plan::attempts::Attempts,
+    plan::{attempts::Attempts, devices::GrantedDevices},
 };
 
 /// The inputs that the plans of all workers and model servers share.
@@ -45,6 +47,7 @@ pub struct NodeFacts<'a> {
     /// Nothing is decided about them; the others go on.
     pub undescribed: &'a BTreeMap<WorkerName, String>,
     pub attempts: &'a BTreeMap<WorkerName, Attempts>,
+    pub devices: &'a GrantedDevices,
 }
 
 /// The steps to start now, the health per worker, and when to plan again. No steps: converged.
@@ -62,6 +65,8 @@ pub struct Target<'a> {
     pub owner: &'a ObjectKey,
     pub uid: &'a str,
     pub container: &'a TargetContainer,
+    /// The units of devices that the container must have.
+    pub devices: &'a [DeviceUnit],
     /// Replace the container although it has the right specification.
     pub restart: bool,
 }
@@ -181,7 +186,7 @@ impl NodePlan {
         }
         self.steps.push(Step::Start {
             identity: target.identity(facts, attempts),
-            spec: Box::new(target.container.spec.clone()),
+            spec: Box::new(target.spec()),
             remove,
             may_pull: attempts.may_pull(now),
         });
@@ -207,13 +212,21 @@ impl NodePlan {
 }
 
 impl Target<'_> {
+    /// The specification with the chosen devices.
+    fn spec(&self) -> ContainerSpec {
+        ContainerSpec { units: self.devices.to_vec(), ..self.container.spec.clone() }
+    }
+
     /// Returns the live container that has the target's specification; `None` if there is none.
     pub fn running<'a>(
         &self,
         containers: &[&'a ObservedContainer],
     ) -> Option<&'a ObservedContainer> {
         let is_target = |container: &&&ObservedContainer| {
-            container.is_alive() && container.has_spec(&self.container.hash) && !self.restart
+            container.is_alive()
+                && container.has_spec(&self.container.hash)
+                && container.has_devices(self.devices)
+                && !self.restart
         };
         containers.iter().find(is_target).copied()
     }

@@ -11,6 +11,7 @@ use crate::{
         },
         node_context::NodeContext,
         observed_container::MANAGED,
+        training::{TASK, TASK_OBJECT},
     },
 };
 use neptune_wire::{
@@ -19,12 +20,9 @@ use neptune_wire::{
 
 use super::paths::TaskPaths;
 
-/// Label with the ID of the task that runs in a container.
-pub const TASK: &str = "io.neptune.training-task";
 /// Label with the node of a training container. Not that of workers, which the agent would remove.
 const NODE: &str = "io.neptune.training-node";
 const INSTANCE: &str = "io.neptune.training-instance";
-const OBJECT: &str = "io.neptune.training-object";
 const WORKER: &str = "io.neptune.training-worker";
 /// Label with when the agent started the container, on the clock since the boot.
 pub const STARTED: &str = "io.neptune.training-started";
@@ -100,7 +98,7 @@ pub fn labels(
         (TASK, wanted.task.id.0.clone()),
         (NODE, context.node.to_string()),
         (INSTANCE, instance.0.clone()),
-        (OBJECT, wanted.owner.to_string()),
+        (TASK_OBJECT, wanted.owner.to_string()),
         (WORKER, wanted.task.worker.clone()),
         (NAME, wanted.task.container.to_string()),
     ];

@@ -283,6 +283,10 @@ pub mod tests {
             w.worker.hosts.insert("c.default.svc.cluster.local".into(), [10, 96, 0, 7].into());
         };
         assert_ne!(spec(add_host, "/m/1"), before, "another address of the cloud worker");
+        let add_device = |w: &mut WantedWorker| {
+            w.worker.program.devices.insert("a.b/c".into(), 1);
+        };
+        assert_ne!(spec(add_device, "/m/1"), before, "a device");
         assert_eq!(
             spec(|w| w.worker.port = Some(5), "/m/1"),
             before,

@@ -10,6 +10,7 @@
 //! | | | none usable | of this object, alive | keep it |
 //! | | | none usable | other | remove it; wait: its reason |
 //! | | | usable | finished with this spec | remove live ones |
+//! | | | usable, but a device is not there or not free | any | remove it; wait: `DeviceMissing`, `DeviceBusy` |
 //! | | | usable | alive with this spec | keep it; remove duplicates |
 //! | | | usable | being removed | wait for the engine's event |
 //! | | | usable | other or none | after the backoff: replace it by one with this spec |
@@ -112,12 +113,20 @@ fn plan_worker(
         plan.remove(name, alive.map(|it| it.id.clone()).collect(), attempts, now);
         return finished_health(finished);
     }
+    let devices = match facts.devices_of(name, &worker.container) {
+        Ok(devices) => devices,
+        Err(problem) => {
+            plan.release_devices(facts, name, attempts, now);
+            return waiting(problem.reason, &problem.message);
+        }
+    };
     let healthy = running(worker, reload);
     let target = Target {
         name,
         owner: &wanted.owner,
         uid: &wanted.uid,
         container: &worker.container,
+        devices,
         restart: reload.is_some_and(|reload| reload.restart),
     };
     if let Some(reload) = reload {
@@ -252,6 +261,7 @@ fn stopped(attempts: &Attempts) -> WorkerHealth {
     let needs_help = match reason {
         WorkerReason::ScriptMissing
         | WorkerReason::ImageMissing
+        | WorkerReason::EngineUnsuited
         | WorkerReason::ContainerRefused => true,
         WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory => {
             attempts.failures >= FAILED_AFTER
@@ -282,12 +292,14 @@ mod tests {
         fixtures::{
             local_file, model_key, node_context, observed_container, wanted_gateway, wanted_worker,
         },
-        plan::remove_unwanted,
+        plan::{devices::GrantedDevices, remove_unwanted},
         worker::{
             container::{resolve_worker, resolve_workers},
             inputs::{NodeInputs, WorkerInputs},
         },
     };
+
+    mod devices;
 
     const MODEL: &str = "/data/m.bin";
 
@@ -305,6 +317,7 @@ mod tests {
         reloads: BTreeMap<WorkerName, ReloadDecision>,
         counts: Counts,
         undescribed: BTreeMap<WorkerName, String>,
+        devices: GrantedDevices,
     }
 
     fn node() -> Node {
@@ -326,6 +339,7 @@ mod tests {
             reloads: BTreeMap::new(),
             counts: Counts::default(),
             undescribed: BTreeMap::new(),
+            devices: GrantedDevices::new(),
         }
     }
 
@@ -373,6 +387,7 @@ mod tests {
                 observed: self.docker.map(|seq| (self.containers.as_slice(), seq)),
                 attempts: &self.attempts,
                 undescribed: &self.undescribed,
+                devices: &self.devices,
             };
             let inputs = NodeInputs {
                 models: &self.models,

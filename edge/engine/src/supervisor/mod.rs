@@ -5,6 +5,7 @@
 //! Workers and model servers are observed together, and their plan has the steps. Training tasks
 //! and aggregators are supervised one by one; their labels keep them from the plan of the workers.
 
+mod devices;
 mod remove;
 mod run;
 mod start;

@@ -13,9 +13,10 @@ use neptune_agent_core::{
     domain::{container::ContainerSpec, problem::Problem},
     supervision::{End, Exit, Limits, RunState, RunWatch},
 };
+use neptune_wire::{NodeName, ObjectKey};
 use tokio::time::{sleep, sleep_until};
 
-use super::Supervisor;
+use super::{Supervisor, devices::refused_devices};
 use crate::{
     create::{check, training_request},
     docker::status_code,
@@ -32,6 +33,9 @@ pub struct NewContainer {
     pub labels: HashMap<String, String>,
     pub spec: ContainerSpec,
     pub max_file_bytes: u64,
+    /// The node and the object of the container.
+    pub node: NodeName,
+    pub owner: ObjectKey,
 }
 
 impl Supervisor {
@@ -40,10 +44,18 @@ impl Supervisor {
     /// # Errors
     /// The engine does not answer, or refuses.
     pub async fn start_new(&self, new: &NewContainer) -> Result<String, Problem> {
-        check(&new.spec)?;
-        let body = training_request(new.labels.clone(), &new.spec, new.max_file_bytes);
-        let started = async { self.start_created(self.create(&new.name, body).await?).await };
-        started.await.map_err(|error| self.docker.problem(&error))
+        let NewContainer { name, labels, spec, max_file_bytes, node, owner } = new;
+        check(spec)?;
+        self.check_engine(&spec.units).await?;
+        let body = training_request(labels.clone(), spec, *max_file_bytes);
+        let started = async {
+            let id = self.create(name, body).await?;
+            self.start_with_devices(id, (spec, owner), node).await
+        };
+        started.await.unwrap_or_else(|error| {
+            let refused = refused_devices(&error, &spec.units, node);
+            Err(refused.unwrap_or_else(|| self.docker.problem(&error)))
+        })
     }
 
     /// Waits for the end of a container. `check` looks at what the program does, at the interval of

@@ -17,7 +17,7 @@ use neptune_agent_core::domain::{
 };
 use neptune_wire::WorkerReason;
 
-use super::Supervisor;
+use super::{Supervisor, devices::refused_devices};
 use crate::{
     create::{check, create_request},
     docker::{labels_of, status_code},
@@ -36,6 +36,7 @@ impl Supervisor {
         remove: &[String],
     ) -> Result<String, Problem> {
         check(spec)?;
+        self.check_engine(&spec.units).await?;
         let replaced = self.replace(identity, (spec, login), remove).await;
         replaced.map_err(|error| self.docker.problem(&error))?
     }
@@ -67,7 +68,17 @@ impl Supervisor {
             self.remove_all(&unobserved).await?;
             created = create().await;
         }
-        self.start_created(created?).await.map(Ok)
+        let created = match created {
+            Ok(id) => self.start_with_devices(id, (spec, &identity.owner), &identity.node).await,
+            Err(error) => Err(error),
+        };
+        match created {
+            Err(error) => match refused_devices(&error, &spec.units, &identity.node) {
+                Some(problem) => Ok(Err(problem)),
+                None => Err(error),
+            },
+            started => started,
+        }
     }
 
     /// The containers of this worker that this agent created. A process of it that was killed may

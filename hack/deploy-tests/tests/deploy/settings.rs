@@ -27,7 +27,8 @@ fn options(program: &str, files: &[&str]) -> String {
 fn agents_settings_file_lists_every_option_of_run() {
     let file = text("build/systemd/edge.env");
     assert!(file.lines().all(|line| line.is_empty() || line.starts_with('#')), "all is commented");
-    let run = options("edge", &["mod", "run", "containers", "downloads", "models", "peers"]);
+    let run =
+        options("edge", &["mod", "run", "containers", "devices", "downloads", "models", "peers"]);
     assert_eq!(
         variables(&file),
         variables(&run),
@@ -40,7 +41,7 @@ fn manifests_set_only_variables_that_the_programs_read() {
     let cloud = options("cloud", &["mod", "run"]);
     let edge = options(
         "edge",
-        &["mod", "run", "containers", "downloads", "models", "peers", "fetch", "doctor"],
+        &["mod", "run", "containers", "devices", "downloads", "models", "peers", "fetch", "doctor"],
     );
     let known = &variables(&cloud) | &variables(&edge);
     for overlay in OVERLAYS {
