@@ -4,14 +4,18 @@
 use std::{fs, path::Path, time::Duration};
 
 use jiff::Timestamp;
+use neptune_agent_core::{
+    devices::offered::OfferedUnit,
+    domain::device::{DevicePart, DeviceUnit},
+};
 use neptune_edge::commands::doctor::{
     assess::assess,
     facts::{
         Answer, CallError, CallFacts, CertificateFacts, CertificateFile, Checked, CloudLinkFacts,
-        CloudWorkerFacts, DataDirFacts, DataState, DatabaseState, DiskFacts, DoctorFacts,
-        DownloadFacts, EdgeMeshFacts, EngineFacts, LocalBrokerAccess, LocalBrokerAnswer,
-        LocalBrokerFacts, NameAnswer, NeededSecret, Network, NetworkFacts, PeerListenFacts,
-        RegistryFacts, SecretAccess, SecretDir, SecretDirFacts, SecretFile,
+        CloudWorkerFacts, DataDirFacts, DataState, DatabaseState, DeviceFacts, DiskFacts,
+        DoctorFacts, DownloadFacts, EdgeMeshFacts, EngineFacts, LocalBrokerAccess,
+        LocalBrokerAnswer, LocalBrokerFacts, NameAnswer, NeededSecret, Network, NetworkFacts,
+        PeerListenFacts, RegistryFacts, SecretAccess, SecretDir, SecretDirFacts, SecretFile,
     },
     report::{Level, has_errors, json, text},
 };
@@ -48,6 +52,7 @@ fn healthy() -> DoctorFacts {
         },
         registries: None,
         network: None,
+        devices: None,
         data: DataDirFacts {
             path: "/var/lib/neptune".into(),
             state: Ok(DataState::Present {
@@ -534,4 +539,58 @@ fn deleted_data_directory_of_a_running_agent_is_named() {
     assert_eq!(finding(&facts).level, Level::Error);
     facts.local.answer = LocalBrokerAnswer::Free(true);
     assert_eq!(finding(&facts).level, Level::Ok);
+}
+
+#[test]
+fn devices_that_cannot_be_given_to_containers_are_named() {
+    let unit = |resource: &str, part: DevicePart| {
+        let (name, resource) = (format!("{resource}=x"), resource.to_owned());
+        let unit = DeviceUnit {
+            name: name.clone(),
+            resource: resource.clone(),
+            identity: String::new(),
+            parts: vec![part],
+        };
+        OfferedUnit { name, resource, unit: Ok(unit) }
+    };
+    let node = |path: &str, group| DevicePart::Node {
+        path: path.to_owned(),
+        target: path.to_owned(),
+        group,
+    };
+    let absent = OfferedUnit {
+        name: "a.b/cam=/dev/cam".to_owned(),
+        resource: "a.b/cam".to_owned(),
+        unit: Err("/dev/cam".to_owned()),
+    };
+    let findings = |units: Vec<OfferedUnit>| {
+        let engine = neptune_agent_core::devices::engine_support::EngineFacts {
+            version: "docker 20.10.24".to_owned(),
+            has_cdi: false,
+            runtimes: Vec::new(),
+        };
+        let devices = Some(DeviceFacts { units: Ok(units), engine: Some(Ok(engine)) });
+        let findings = assess(&DoctorFacts { devices, ..healthy() });
+        let devices = findings.into_iter().filter(|finding| finding.check == "devices");
+        let text = |it: neptune_edge::commands::doctor::report::Finding| {
+            format!("{:?} {} -> {}", it.level, it.seen, it.help.unwrap_or_default())
+        };
+        devices.map(text).collect::<Vec<_>>()
+    };
+    let good = findings(vec![
+        unit("a.b/cam", node("/dev/video0", Some(44))),
+        unit("a.b/cam", node("/dev/video1", None)),
+    ]);
+    assert_eq!(good, ["Ok a.b/cam (2) -> "]);
+    let bad = findings(vec![
+        unit("a.b/gpu", DevicePart::Cdi("nvidia.com/gpu=0".to_owned())),
+        absent,
+        unit("a.b/cam", node("/dev/video0", Some(0))),
+        unit("a.b/other", node("/dev/video0", None)),
+    ]);
+    assert_eq!(bad.len(), 4, "{bad:#?}");
+    assert!(bad[0].starts_with("Error a.b/gpu=x: docker 20.10.24 has no CDI -> use docker 25"));
+    assert!(bad[1].starts_with("Warning /dev/cam of a.b/cam is not there -> connect it"));
+    assert!(bad[2].contains("/dev/video0 is in several units: a.b/cam=x, a.b/other=x"));
+    assert!(bad[3].starts_with("Warning /dev/video0 belongs to group 0"));
 }

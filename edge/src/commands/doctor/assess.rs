@@ -8,6 +8,7 @@ use neptune_agent_core::domain::peer_settings::WITHHELD;
 use crate::commands::doctor::{
     cloud_workers::cloud_workers,
     data_directory::{agent, data, disk, node_key},
+    devices::devices,
     engine::{engine, network, registries},
     facts::{
         CertificateFile, CloudLinkFacts, DataDirFacts, DataState, DatabaseState, DoctorFacts,
@@ -36,6 +37,7 @@ pub fn assess(facts: &DoctorFacts) -> Vec<Finding> {
     ];
     findings.extend(facts.registries.iter().map(registries));
     findings.extend(facts.network.iter().map(network));
+    findings.extend(facts.devices.iter().flat_map(devices));
     findings.push(local(&facts.local));
     findings.extend(facts.withholds_models.then(model_sharing));
     findings.extend(facts.peers.iter().map(|it| peers(it, &facts.data)));

@@ -8,6 +8,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use neptune_agent_core::devices::{engine_support, offered::OfferedUnit};
 use neptune_wire::NodeProblem;
 
 pub use neptune_edge_engine::networks::Network;
@@ -27,6 +28,8 @@ pub struct DoctorFacts {
     pub registries: Option<RegistryFacts>,
     /// The network of `--worker-network`; `None` for the node's network.
     pub network: Option<NetworkFacts>,
+    /// What containers may request; `None` without `--allow-device`.
+    pub devices: Option<DeviceFacts>,
     pub data: DataDirFacts,
     pub disk: Checked<DiskFacts>,
     /// The pin of the node's key; `None` before the agent's first start.
@@ -64,6 +67,14 @@ pub struct NetworkFacts {
     pub listen: Option<SocketAddr>,
     /// `None` if it does not exist.
     pub state: Checked<Option<Network>>,
+}
+
+/// The devices that the node offers.
+#[derive(Debug, Clone)]
+pub struct DeviceFacts {
+    pub units: Checked<Vec<OfferedUnit>>,
+    /// What the engine states of itself; `None` if only device nodes are offered.
+    pub engine: Option<Checked<engine_support::EngineFacts>>,
 }
 
 /// The address of `--peers-listen`.

@@ -8,6 +8,7 @@ mod cloud_hosts;
 mod cloud_path;
 mod cloud_workers;
 mod data_directory;
+mod devices;
 mod diagnosis;
 mod dns;
 mod engine;
@@ -21,7 +22,9 @@ use std::{io::Write as _, net::SocketAddr, path::PathBuf, time::Duration};
 
 use futures::future::join_all;
 use jiff::{Timestamp, Zoned};
-use neptune_agent_core::domain::listen_address::reachable;
+use neptune_agent_core::{
+    devices::engine_support::depends_on_engine, domain::listen_address::reachable,
+};
 use neptune_edge_broker::read_observer_url;
 use neptune_edge_engine::{docker::Docker, registry_config};
 use neptune_link::{BrokerUrl, LinkError};
@@ -37,14 +40,15 @@ use crate::{
         cloud_path::{NameServers, follow},
         facts::{
             CertificateFile, Checked, CloudLinkFacts, CloudWorkerFacts, DataDirFacts, DataState,
-            DiskFacts, DoctorFacts, DownloadFacts, EdgeMeshFacts, EngineFacts, LocalBrokerAccess,
-            LocalBrokerAnswer, LocalBrokerFacts, NetworkFacts, PeerListenFacts, RegistryFacts,
-            SecretDirFacts,
+            DeviceFacts, DiskFacts, DoctorFacts, DownloadFacts, EdgeMeshFacts, EngineFacts,
+            LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts, NetworkFacts, PeerListenFacts,
+            RegistryFacts, SecretDirFacts,
         },
         report::Finding,
     },
     commands::variable,
     config::{Config, EDGE_MESH_DNS, config},
+    devices::watch::{DeviceSettings, present},
     links::{cloud_options, local_options},
 };
 
@@ -93,6 +97,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             version,
             registries,
             network,
+            devices,
             peers,
             answer,
             is_synchronized,
@@ -104,6 +109,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             engine(config, &pending),
             registries(config, &pending),
             network(config, &pending),
+            devices(config, &pending),
             peers(config, &pending),
             pending.check(
                 "cloud link",
@@ -122,6 +128,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             engine: EngineFacts { socket: config.docker_socket.clone(), version },
             registries,
             network,
+            devices,
             data: DataDirFacts { path: config.data_dir.clone(), state },
             disk,
             key_pin,
@@ -258,6 +265,21 @@ async fn network(config: &Config, pending: &PendingChecks) -> Option<NetworkFact
     let state = async { docker.network(&name).await.map_err(|problem| problem.message) };
     let state = pending.check("worker network", state).await;
     Some(NetworkFacts { name, listen: config.embedded, state })
+}
+
+async fn devices(config: &Config, pending: &PendingChecks) -> Option<DeviceFacts> {
+    let DeviceSettings { offers, root } = config.devices.clone();
+    if offers.is_empty() {
+        return None;
+    }
+    let seen = blocking(move || Ok(present(offers, &root)));
+    let units = pending.check("devices", seen).await;
+    let present = units.iter().flatten().filter_map(|unit| unit.unit.as_ref().ok());
+    let needs_engine = present.cloned().any(|unit| depends_on_engine(&[unit]));
+    let docker = Docker::new(&config.docker_socket);
+    let asked = async { docker.facts().await.map_err(|problem| problem.message) };
+    let engine = if needs_engine { Some(pending.check("devices", asked).await) } else { None };
+    Some(DeviceFacts { units, engine })
 }
 
 async fn peers(config: &Config, pending: &PendingChecks) -> Option<PeerListenFacts> {
