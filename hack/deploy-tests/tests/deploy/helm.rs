@@ -216,7 +216,7 @@ fn values_are_rendered_in_their_places() {
             "agent.env.NEPTUNE_DNS=10.0.0.1",
             "DaemonSet",
             "neptune-edge",
-            "/containers/0/env/2/value",
+            "/containers/0/env/3/value",
             json!("10.0.0.1"),
         ),
         (
