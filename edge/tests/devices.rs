@@ -12,8 +12,8 @@ use std::{
 };
 
 use harness::{
-    Agent, Broker, BusyboxImage, Cloud, IDLE, MODEL, SERVICE, docker, eventually, local_model,
-    runs, service, unique,
+    Agent, Broker, BusyboxImage, Cloud, IDLE, MODEL, SERVICE, docker, eventually, free_port,
+    local_model, runs, service, unique,
 };
 use neptune_harness::docker::{engine, try_docker};
 use neptune_wire::{AgentFeature, StatusReport, WorkerReason};
@@ -162,6 +162,40 @@ async fn worker_waits_while_the_agent_of_another_node_has_the_device() {
     assert!(busy.workers[0].message.contains("1 of 1 in use by default/s"), "{busy:?}");
     cloud.delete(SERVICE);
     other.status(SERVICE, "running", runs).await;
+}
+
+#[tokio::test]
+async fn new_version_of_a_model_server_takes_over_the_device() {
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
+    let mut agent = agent_with(&broker, &["neptune.io/test=/dev/fuse"]);
+    agent.start();
+    let cloud = Cloud::connect(&agent);
+    let (name, port, object) = (unique("m"), free_port(), "default/inferencemodels/m");
+    let serving = |text: &str| {
+        let run =
+            format!("echo {text} > /tmp/health; exec busybox httpd -f -p {port} -h /tmp # {text}");
+        json!({"serving": {
+            "name": name, "modelName": "m", "image": image.0, "port": port, "reload": "replace",
+            "command": ["/bin/sh", "-c"], "args": [run], "devices": { RESOURCE: 1 },
+            "health": {
+                "httpPath": "/health", "periodMs": 100, "timeoutMs": 1000,
+                "startWithinMs": 5000, "probationMs": 300,
+            },
+        }})
+    };
+    let mut before = String::new();
+    for text in ["first", "second"] {
+        cloud.insert(object, &serving(text));
+        eventually("a container of this version with the device", || {
+            agent.containers().first().is_some_and(|id| *id != before && opens(id, "/dev/fuse"))
+        })
+        .await;
+        cloud.status(object, "running", runs).await;
+        before = container_of(&agent);
+    }
+    cloud.insert(SERVICE, &requesting(&unique("w"), &image));
+    let busy = cloud.status(SERVICE, "busy", has_reason(WorkerReason::DeviceBusy)).await;
+    assert!(busy.workers[0].message.contains("in use by default/m;"), "{busy:?}");
 }
 
 /// A device node of this machine that exists during a test.

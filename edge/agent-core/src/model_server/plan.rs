@@ -311,6 +311,20 @@ mod tests {
         assert_eq!(steps(&[draining], |_| ()), nothing, "waits for Docker's event");
     }
 
+    #[test]
+    fn server_that_waits_for_a_device_is_not_started_and_keeps_none() {
+        let mut waiting = spec("4");
+        waiting.devices.insert("a.b/camera".to_owned(), 1);
+        let running = observed("running", &waiting, "uid");
+        let waiting: &TargetContainer = Box::leak(Box::new(waiting.into()));
+        let wait = |wanted: &mut ServerTarget<'_>| {
+            wanted.parts = [(ServerPart::Server, waiting)].into();
+        };
+        let nothing: [&str; 0] = [];
+        assert_eq!(steps(&[], wait), nothing);
+        assert_eq!(steps(&[running], wait), [r#"remove ["running"]"#]);
+    }
+
     /// The containers of a server with the transformer `image` in this place, behind a proxy or not.
     fn pair(image: Option<&str>, slot: Option<Slot>, network: Option<&str>) -> VersionContainers {
         let mut serving = match (image, slot) {
