@@ -353,6 +353,42 @@ async fn newer_round_ends_the_container_of_the_older_one() {
 }
 
 #[tokio::test]
+async fn task_waits_for_a_device_without_a_failure_and_keeps_it_when_adopted() {
+    let script = r#"
+        busybox test -c /dev/camera && [ "$DEVICE_NEPTUNE_IO_TEST" = /dev/camera ] || exit 9
+        until [ -e $here/go ]; do sleep 0.1; done
+        finish $here/update"#;
+    let mut fixture = Fixture::start(script, 2).await;
+    let device = ["--allow-device", "neptune.io/test=/dev/null:/dev/camera"];
+    fixture.agent.extra.extend(device.map(str::to_owned));
+    fixture.start_agent().await;
+    fixture.insert_dataset();
+    let mut content = fixture.content(&[("a", "train"), ("b", "train")]);
+    content["training"]["container"]["devices"] = json!({"neptune.io/test": 1});
+    let mut only_first = content.clone();
+    only_first["training"]["tasks"].as_array_mut().unwrap().truncate(1);
+    fixture.insert(&only_first);
+    eventually("the first container", || fixture.containers(true).len() == 1).await;
+    let first = fixture.containers(true);
+    fixture.insert(&content);
+    let text = format!(
+        "neptune.io/test on node {}: 1 of 1 in use by default/m; the worker starts when it is free",
+        fixture.agent.node
+    );
+    let waits = |task: &TaskReport| task.message == text && task.failures == 0;
+    fixture.task("b", "to wait for the device", waits).await;
+    assert_eq!(fixture.containers(true), first);
+
+    fixture.agent.kill();
+    fixture.start_agent().await;
+    eventually("the adoption", || fixture.agent.log().contains("training container adopted")).await;
+    assert_eq!(fixture.containers(true), first);
+    fixture.write("code/go", b"");
+    fixture.accepted("a").await;
+    fixture.accepted("b").await;
+}
+
+#[tokio::test]
 async fn agent_killed_in_each_state_uploads_once_the_same() {
     let script = "until [ -e $here/go ]; do sleep 0.1; done; finish $here/update";
     let mut fixture = Fixture::start(script, 1).await;

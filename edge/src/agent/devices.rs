@@ -161,9 +161,10 @@ impl NodeDevices {
         let own = WantedDevices { worker: name, owner: &wanted.owner, requests, place: None };
         // A container of it that an earlier process started keeps its units.
         let holders = self.held(containers, node).cloned().map(|holder| {
-            let is_own = holder.task.as_ref() == Some(&wanted.task.id.0);
-            let worker = if is_own { Some(name.clone()) } else { holder.worker.clone() };
-            DeviceHolder { worker, ..holder }
+            if holder.task.as_ref() != Some(&wanted.task.id.0) {
+                return holder;
+            }
+            DeviceHolder { worker: Some(name.clone()), node: node.to_string(), ..holder }
         });
         let holders: Vec<DeviceHolder> = holders.collect();
         let mut allocation = allocate(&self.units, &[own], &holders, &in_flight, node);
