@@ -58,7 +58,7 @@ pub use model_metadata::{BaseModel, ModelFramework, ModelMetadata, ModelTensor};
 pub use neptune_gateway_config::Protocol as ServerProtocol;
 pub use node_report_slice::{NodeReportSlice, SliceRow};
 pub use placement::Placement;
-pub use resources::{Limits, ResourceRequirements};
+pub use resources::{Limits, MAX_DEVICES, Quantity, ResourceRequirements};
 pub use rollout::{Rollout, RolloutState, RolloutStatus};
 pub use security_context::{
     Capabilities, SeccompProfile, SeccompType, SecretReference, SecurityContext,

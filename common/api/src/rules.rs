@@ -213,11 +213,56 @@ pub(crate) fn placement_names_not_reserved() -> Rule {
         .message("the node name \"workers\" is reserved for MQTT topics; rename the node")
 }
 
+/// Expression of a Kubernetes quantity above zero in a text.
+fn is_above_zero(text: &str) -> String {
+    format!(
+        "{text}.matches('^([0-9]+[.]?[0-9]*|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$') && \
+         {text}.matches('^[0.]*[1-9]')"
+    )
+}
+
 /// Requires a Kubernetes quantity above zero.
 pub(crate) fn above_zero() -> Rule {
+    Rule::new(is_above_zero("self"))
+        .message("must be a Kubernetes quantity above 0, such as \"500m\" or \"256Mi\"")
+}
+
+/// Requires the limit of a resource to be a Kubernetes quantity above zero, if there is one.
+pub(crate) fn limit_above_zero(resource: &str) -> Rule {
+    let is_above_zero = is_above_zero(&format!("string(self['{resource}'])"));
+    Rule::new(format!("!('{resource}' in self) || {is_above_zero}")).message(&*format!(
+        "{resource} must be a Kubernetes quantity above 0, such as \"500m\" or \"256Mi\""
+    ))
+}
+
+/// Requires the name of a limit to be `cpu`, `memory` or that of an extended resource.
+pub(crate) fn limits_known() -> Rule {
     Rule::new(
-        "self.matches('^([0-9]+[.]?[0-9]*|[.][0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?$') && \
-         self.matches('^[0.]*[1-9]')",
+        "self.all(name, name in ['cpu', 'memory'] || name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?\
+         ([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",
     )
-    .message("must be a Kubernetes quantity above 0, such as \"500m\" or \"256Mi\"")
+    .message(
+        "must be cpu, memory or devices of the node with their domain, such as nvidia.com/gpu; \
+         remove other names, such as ephemeral-storage and hugepages-2Mi",
+    )
+}
+
+/// Refuses the resources that only Kubernetes itself provides.
+pub(crate) fn limits_without_pod_resources() -> Rule {
+    Rule::new("self.all(name, !name.matches('^([^/]*[.])?kubernetes[.]io/'))")
+        .message("the domain kubernetes.io is reserved; name the devices with another domain")
+}
+
+/// Requires the numbers of devices to be whole numbers up to the maximum.
+pub(crate) fn devices_counted(most: u32) -> Rule {
+    let list = |quote: &str| {
+        let numbers: Vec<_> = (1..=most).map(|it| format!("{quote}{it}{quote}")).collect();
+        numbers.join(",")
+    };
+    let (numbers, texts) = (list(""), list("'"));
+    Rule::new(format!(
+        "self.all(name, name in ['cpu', 'memory'] || self[name] in [{numbers}] || \
+         self[name] in [{texts}])"
+    ))
+    .message(&*format!("the number of devices must be a whole number, 1 to {most}"))
 }

@@ -86,6 +86,10 @@ mod tests {
             "name": {"type": "string", "maxLength": 9},
             "mode": {"type": "string", "enum": ["a", "b"]},
             "text": {"type": "string"},
+            "any": {"x-kubernetes-int-or-string": true},
+            "short": {"x-kubernetes-int-or-string": true, "maxLength": 9},
+            "limits": {"type": "object", "maxProperties": 9, "additionalProperties":
+                {"x-kubernetes-int-or-string": true, "maxLength": 9}},
             "some": {"type": "array", "maxItems": 9, "items": {"type": "object", "properties": {
                 "name": {"type": "string", "maxLength": 9}, "text": {"type": "string"}}}},
             "many": {"type": "array", "items": {"type": "string", "maxLength": 9}},
@@ -111,6 +115,8 @@ mod tests {
             "'give ' + self.name + ' or ' + self.some[0].name",
             "self.few__dash__labels['a'] == 'b' && self.some.filter(f, f.name == '').size() > 0",
             "double(self.name) < .5",
+            "self.few__dash__labels.all(k, k.matches('^a') && self.few__dash__labels[k] != '')",
+            "string(self.short).matches('a') && string(self.limits['a']).matches('b')",
         ] {
             assert_eq!(reasons(expression), [""; 0], "{expression}");
         }
@@ -127,7 +133,7 @@ mod tests {
             ("self.many.exists(x, x == 'a')", "self.many has no maxItems"),
             ("'a' in self.many", "self.many has no maxItems"),
             ("self.labels.all(k, true)", "self.labels has no maxProperties"),
-            ("self.few__dash__labels.all(k, k != '')", "k has no maximum size"),
+            ("string(self.any).matches('a')", "string(self.any) has no maxLength"),
             ("string(self.n) == '1'", "string(self.n) has no maximum size"),
             ("(self.name + 'a').matches('b')", "(self.name + 'a') has no maximum size"),
             (

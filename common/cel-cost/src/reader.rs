@@ -146,9 +146,23 @@ impl<'a> Reader<'a> {
     /// A function, at the bracket of its arguments.
     fn call(&mut self, name: &str) -> Known<'a> {
         self.at += 1;
+        if name == "string" {
+            return self.text_of();
+        }
         let is_free = FREE.contains(&name);
         self.arguments(is_free);
         if is_free || FIXED.contains(&name) { Known::Fixed } else { Known::Built }
+    }
+
+    /// A value as a text, after the opening bracket. An API server bounds that of a value which may
+    /// be a text already.
+    fn text_of(&mut self) -> Known<'a> {
+        let value = self.expression();
+        self.arguments(false);
+        match value.map(|part| part.known) {
+            Some(Known::Of(schema)) if is_int_or_string(schema) => Known::Of(schema),
+            _ => Known::Built,
+        }
     }
 
     /// The fields, items and methods after a value.
@@ -206,7 +220,8 @@ impl<'a> Reader<'a> {
     /// The variables of a macro: an item or, of a map, a key. Of two, the second one is the value.
     fn bind(&mut self, ranged: Known<'a>) {
         let is_map = matches!(ranged, Known::Of(schema) if schema["items"].is_null());
-        let mut known = if is_map { Known::Built } else { item(ranged) };
+        // An API server assumes that keys of maps are short.
+        let mut known = if is_map { Known::Fixed } else { item(ranged) };
         while self.kind(self.at + 1) == Some(Kind::Comma) {
             self.variables.push((self.word(self.at), known));
             known = item(ranged);
@@ -247,6 +262,10 @@ fn item(parent: Known<'_>) -> Known<'_> {
     }
 }
 
+fn is_int_or_string(schema: &Value) -> bool {
+    schema["x-kubernetes-int-or-string"] == true
+}
+
 /// The maximum that the schema of a string, list or map lacks. The values of an enum, and dates,
 /// have a size of their own.
 fn missing_limit(schema: &Value) -> Option<&'static str> {
@@ -256,7 +275,7 @@ fn missing_limit(schema: &Value) -> Option<&'static str> {
         Some("string") => "maxLength",
         Some("array") => "maxItems",
         Some("object") if schema["additionalProperties"].is_object() => "maxProperties",
-        _ if schema["x-kubernetes-int-or-string"] == true => "maxLength",
+        _ if is_int_or_string(schema) => "maxLength",
         _ => return None,
     };
     schema[limit].is_null().then_some(limit)

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     AgentFeature, AgentInstance, AggregatorReport, ContentHash, Counters, DatasetReport,
     GatewayReport, KeyPin, ModelOutput, ModelPresenceReport, ModelServerReport, OfferedDevice,
-    PeerEndpoint, Revision, Role, TrainingReport, WorkerName, WorkerReason, gateway, unknown, unknown::deserialize_known,
+    PeerEndpoint, Revision, Role, TrainingReport, WorkerName, WorkerReason, gateway, unknown,
+    unknown::deserialize_known,
 };
 
 /// The status of an object on a node.

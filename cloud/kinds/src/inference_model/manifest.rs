@@ -9,8 +9,9 @@ use crate::{
     finding::Finding,
     inference_model::{
         program::{ServerProgram, VersionDirectory},
-        target::{Deployed, HOLD_ANNOTATION, MAX_VERSION, is_plain, named, target_version},
+        target::{Deployed, HOLD_ANNOTATION, named, target_version},
     },
+    kubernetes::plain::{MAX_PLAIN, is_plain},
     reason::Reason,
 };
 
@@ -116,7 +117,7 @@ fn check<'a>(
         findings.push(Finding::new(
             Reason::VersionInvalid,
             format!(
-                "{} {version:?} must be at most {MAX_VERSION} letters, digits, '.', '-' and '_', beginning and ending with a letter or digit",
+                "{} {version:?} must be at most {MAX_PLAIN} letters, digits, '.', '-' and '_', beginning and ending with a letter or digit",
                 field("version")
             ),
         ));

@@ -6,7 +6,9 @@ use neptune_api::{InferenceModel, InferenceModelStatus, Model};
 use neptune_wire::ServedModel;
 
 use crate::{
-    kubernetes::{node_selector::SelectedNodes, node_view::NodeView, pod_policy::PodPolicy},
+    kubernetes::{
+        node_selector::SelectedNodes, node_view::NodeView, plain::is_plain, pod_policy::PodPolicy,
+    },
     rollout::planned::GrantedNodes,
     worker::{frameworks::Frameworks, ports::NodePort},
 };
@@ -112,18 +114,6 @@ pub fn nodes_of(status: &InferenceModelStatus) -> impl Iterator<Item = &str> {
 pub fn hold(model: &InferenceModel) -> bool {
     let annotations = model.metadata.annotations.as_ref();
     annotations.and_then(|all| all.get(HOLD_ANNOTATION)).is_some_and(|value| value == "true")
-}
-
-/// The maximum length of a version in characters: that of a label value.
-pub const MAX_VERSION: usize = 63;
-
-/// Whether a text is valid as directory name, part of an argument and label value.
-pub fn is_plain(text: &str) -> bool {
-    let is_alphanumeric = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    text.len() <= MAX_VERSION
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
-        && is_alphanumeric(text.chars().next())
-        && is_alphanumeric(text.chars().next_back())
 }
 
 /// Formats a version or an image for messages.

@@ -12,9 +12,9 @@ use crate::{
         manifest, model_source,
         place::{self, Place},
         program::{self, Listen, ServerProgram},
-        target::{InferenceModelFacts, ModelOrigin, hold, is_plain, model_origin},
+        target::{InferenceModelFacts, ModelOrigin, hold, model_origin},
     },
-    kubernetes::{identity::identity, pod_security, secrets::check_name},
+    kubernetes::{identity::identity, plain::is_plain, pod_security, secrets::check_name},
     reason::Reason,
     rollout::{planned::ValidRollout, policy},
     worker::{

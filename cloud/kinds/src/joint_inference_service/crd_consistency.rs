@@ -94,6 +94,31 @@ fn changes() -> Vec<Value> {
         changes.push(program(json!({"resources": {"limits": {"memory": quantity}}})));
         changes.push(program(json!({"resources": {"limits": {"cpu": quantity}}})));
     }
+    for limits in [
+        json!({"cpu": 1, "memory": 1_000_000}),
+        json!({"cpu": 0}),
+        json!({"memory": -1}),
+        json!({"nvidia.com/gpu": 1, "neptune.io/camera": "64"}),
+        json!({"notkubernetes.io/a": 1}),
+        json!({"nvidia.com/gpu": 0}),
+        json!({"nvidia.com/gpu": 65}),
+        json!({"nvidia.com/gpu": "01"}),
+        json!({"nvidia.com/gpu": "1k"}),
+        json!({"gpu": 1}),
+        json!({"nvidia.com/-a": 1}),
+        json!({"Nvidia.com/gpu": 1}),
+        json!({"kubernetes.io/a": 1}),
+        json!({"node.kubernetes.io/a": 1}),
+        json!({"ephemeral-storage": "1Gi"}),
+        json!({"hugepages-2Mi": "4Mi"}),
+    ] {
+        changes.push(program(json!({"resources": {"limits": limits}})));
+    }
+    changes.extend(
+        ["scriptDir", "scriptBootFile", "frameworkVersion"].map(|field| {
+            program(json!({"frameworkType": "container", "image": "a:1", field: null}))
+        }),
+    );
     changes
 }
 

@@ -19,18 +19,21 @@ pub fn container(name: &str, program: &ContainerProgram) -> Container {
         command: some(&program.command),
         args: some(&program.args),
         env: some(&env.collect::<Vec<_>>()),
-        resources: limits(&program.resources),
+        resources: limits(program),
         ..Container::default()
     }
 }
 
-/// The resource limits of a container.
-fn limits(resources: &ResourceLimits) -> Option<ResourceRequirements> {
-    let cpu = resources.cpu_millis.map(|millis| ("cpu", format!("{millis}m")));
-    let memory = resources.memory_bytes.map(|bytes| ("memory", bytes.to_string()));
+/// The resource limits of a container. Devices are extended resources, which device plugins offer.
+fn limits(program: &ContainerProgram) -> Option<ResourceRequirements> {
+    let ResourceLimits { cpu_millis, memory_bytes } = &program.resources;
+    let cpu = cpu_millis.map(|millis| ("cpu", format!("{millis}m")));
+    let memory = memory_bytes.map(|bytes| ("memory", bytes.to_string()));
+    let devices = program.devices.iter().map(|(name, number)| (name.as_str(), number.to_string()));
     let limits: BTreeMap<_, _> = [cpu, memory]
         .into_iter()
         .flatten()
+        .chain(devices)
         .map(|(name, amount)| (name.to_owned(), Quantity(amount)))
         .collect();
     (!limits.is_empty())

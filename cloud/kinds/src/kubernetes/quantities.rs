@@ -1,35 +1,73 @@
 //! Kubernetes quantities ("500m", "1.5Gi", "2e3") as whole numbers of a unit.
 
-use neptune_api::ResourceRequirements;
+use neptune_api::{MAX_DEVICES, ResourceRequirements};
 use neptune_program::duration::parse_spec;
-use neptune_wire::ResourceLimits;
+use neptune_wire::{DeviceRequests, ObjectName, ResourceLimits};
 
-use crate::{finding::Finding, reason::Reason};
+use crate::{finding::Finding, kubernetes::plain::is_plain, reason::Reason};
 
-/// The limits of a container. Adds a finding per invalid one; `field` names the limits in the spec.
+/// The domain of resources that only Kubernetes itself provides.
+const RESERVED: &str = "kubernetes.io";
+
+/// The limits of a container, and the devices that it requests. Adds a finding per invalid limit;
+/// `field` names the limits in the spec.
 pub fn limits(
     field: &str,
     resources: Option<&ResourceRequirements>,
     findings: &mut Vec<Finding>,
-) -> ResourceLimits {
-    let limits = resources.and_then(|resources| resources.limits.clone()).unwrap_or_default();
-    let mut read = |name: &str, text: Option<&String>, per_unit| {
-        let parsed = text.map(|text| parse(text, per_unit).filter(|amount| *amount > 0));
-        if parsed == Some(None) {
-            findings.push(Finding::new(
-                Reason::ResourceInvalid,
-                format!(
-                    "{field}.{name} {:?} must be a Kubernetes quantity above 0, such as \"500m\" or \"256Mi\"",
-                    text.map(String::as_str).unwrap_or_default()
-                ),
-            ));
+) -> (ResourceLimits, DeviceRequests) {
+    let mut amounts = ResourceLimits::default();
+    let mut devices = DeviceRequests::new();
+    let limits = resources.and_then(|resources| resources.limits.as_ref());
+    for (name, limit) in limits.into_iter().flatten() {
+        let text = limit.to_string();
+        let problem = match name.as_str() {
+            "cpu" => amount(&text, 1000, &mut amounts.cpu_millis),
+            "memory" => amount(&text, 1, &mut amounts.memory_bytes),
+            _ => count(name, &text, &mut devices),
+        };
+        if let Err(problem) = problem {
+            let message = format!("{field}.{name} {text:?} {problem}");
+            findings.push(Finding::new(Reason::ResourceInvalid, message));
         }
-        parsed.flatten()
-    };
-    ResourceLimits {
-        cpu_millis: read("cpu", limits.cpu.as_ref(), 1000),
-        memory_bytes: read("memory", limits.memory.as_ref(), 1),
     }
+    (amounts, devices)
+}
+
+/// Adds a finding for each device in the limits of a container that can have none, and `why`.
+pub fn no_devices(field: &str, devices: &DeviceRequests, why: &str, findings: &mut Vec<Finding>) {
+    findings.extend(devices.keys().map(|resource| {
+        let message = format!("{field}.{resource}: {why}; remove it");
+        Finding::new(Reason::ResourceInvalid, message)
+    }));
+}
+
+/// Reads a quantity above 0.
+fn amount(text: &str, per_unit: u64, amount: &mut Option<u64>) -> Result<(), String> {
+    *amount = parse(text, per_unit).filter(|amount| *amount > 0);
+    let problem = "must be a Kubernetes quantity above 0, such as \"500m\" or \"256Mi\"";
+    amount.map(drop).ok_or_else(|| problem.to_owned())
+}
+
+/// Reads the number of devices of a resource.
+fn count(resource: &str, text: &str, devices: &mut DeviceRequests) -> Result<(), String> {
+    let (domain, name) = resource.split_once('/').unwrap_or_default();
+    if domain.parse::<ObjectName>().is_err() || !is_plain(name) {
+        return Err(
+            "is not supported: give cpu, memory or devices with their domain, such as nvidia.com/gpu"
+                .to_owned(),
+        );
+    }
+    if domain == RESERVED || domain.ends_with(&format!(".{RESERVED}")) {
+        return Err(format!(
+            "is not supported: the domain {RESERVED} is reserved; name the devices with another domain"
+        ));
+    }
+    let number = text.parse().ok().filter(|number: &u32| number.to_string() == text);
+    let number = number.filter(|number| (1..=MAX_DEVICES).contains(number));
+    let number = number.ok_or_else(|| format!("must be a whole number, 1 to {MAX_DEVICES}"))?;
+    devices.insert(resource.to_owned(), number);
+    Ok(())
 }
 
 /// A quantity times `per_unit`, rounded up as Kubernetes does. `None` if the text is not a
@@ -109,6 +147,64 @@ mod tests {
         ] {
             assert_eq!(parse(text, 1), Some(bytes), "{text}");
         }
+    }
+
+    fn read(limits: serde_json::Value) -> (ResourceLimits, DeviceRequests, Vec<String>) {
+        let resources = serde_json::from_value(serde_json::json!({"limits": limits})).unwrap();
+        let mut findings = Vec::new();
+        let (amounts, devices) = super::limits("spec.limits", Some(&resources), &mut findings);
+        assert!(findings.iter().all(|finding| finding.reason == Reason::ResourceInvalid));
+        (amounts, devices, findings.into_iter().map(|finding| finding.message).collect())
+    }
+
+    #[test]
+    fn limits_are_numbers_or_texts() {
+        let (amounts, devices, problems) = read(serde_json::json!({
+            "cpu": 1, "memory": "4Gi", "nvidia.com/gpu": 1, "neptune.io/camera": "64",
+        }));
+        assert_eq!(problems, [""; 0]);
+        let expected = ResourceLimits { cpu_millis: Some(1000), memory_bytes: Some(4 << 30) };
+        assert_eq!(amounts, expected);
+        let expected = [("neptune.io/camera", 64), ("nvidia.com/gpu", 1)];
+        assert_eq!(devices, expected.map(|(name, number)| (name.to_owned(), number)).into());
+        assert_eq!(read(serde_json::json!({})).1, DeviceRequests::new());
+    }
+
+    #[test]
+    fn invalid_limit_is_named_with_its_remedy() {
+        let (long, quantity) = ("a".repeat(64), "must be a Kubernetes quantity above 0");
+        let (domain, reserved) = ("with their domain, such as nvidia.com/gpu", "is reserved");
+        let count = "must be a whole number, 1 to 64";
+        for (name, value, problem) in [
+            ("cpu", serde_json::json!(0), quantity),
+            ("memory", serde_json::json!(-1), quantity),
+            ("memory", serde_json::json!("1 GB"), quantity),
+            ("gpu", serde_json::json!(1), domain),
+            ("ephemeral-storage", serde_json::json!("1Gi"), domain),
+            ("hugepages-2Mi", serde_json::json!("4Mi"), domain),
+            ("/gpu", serde_json::json!(1), domain),
+            ("nvidia.com/", serde_json::json!(1), domain),
+            ("Nvidia.com/gpu", serde_json::json!(1), domain),
+            ("nvidia.com/a/b", serde_json::json!(1), domain),
+            ("nvidia.com/-gpu", serde_json::json!(1), domain),
+            (&format!("nvidia.com/{long}"), serde_json::json!(1), domain),
+            ("kubernetes.io/gpu", serde_json::json!(1), reserved),
+            ("node.kubernetes.io/gpu", serde_json::json!(1), reserved),
+            ("nvidia.com/gpu", serde_json::json!(0), count),
+            ("nvidia.com/gpu", serde_json::json!(65), count),
+            ("nvidia.com/gpu", serde_json::json!("1k"), count),
+            ("nvidia.com/gpu", serde_json::json!("01"), count),
+            ("nvidia.com/gpu", serde_json::json!("+1"), count),
+            ("nvidia.com/gpu", serde_json::json!(""), count),
+        ] {
+            let (amounts, devices, problems) = read(serde_json::json!({name: value}));
+            assert_eq!(amounts, ResourceLimits::default(), "{name}");
+            assert_eq!(devices, DeviceRequests::new(), "{name}");
+            let [problem_of] = problems.as_slice() else { panic!("{name} {value}: {problems:?}") };
+            assert!(problem_of.starts_with(&format!("spec.limits.{name} ")), "{problem_of}");
+            assert!(problem_of.contains(problem), "{name} {value}: {problem_of}");
+        }
+        assert_eq!(read(serde_json::json!({"notkubernetes.io/a": 1})).2, [""; 0]);
     }
 
     #[test]

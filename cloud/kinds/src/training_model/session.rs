@@ -165,6 +165,8 @@ pub fn session(
         ..ProgramFields::default()
     };
     let common = program::resolve(&fields, findings);
+    let limits = "spec.aggregation.worker.resources.limits";
+    quantities::no_devices(limits, &common.devices, "an aggregator gets no devices", findings);
     let (image, port, state_bytes, container) = (image?, port?, state_bytes?, container?);
     if findings.len() > before {
         return None;

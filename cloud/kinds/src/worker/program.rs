@@ -33,12 +33,15 @@ pub struct ProgramFields<'a> {
 pub fn resolve(fields: &ProgramFields, findings: &mut Vec<Finding>) -> ContainerProgram {
     let ProgramFields { field, parameters, env, reserved, resources, rights } = *fields;
     let env = variables(&format!("{field}.env"), env, reserved, findings);
+    let (limits, devices) =
+        quantities::limits(&format!("{field}.resources.limits"), resources, findings);
     ContainerProgram {
         env: match parameters {
             Some(parameters) => environment(parameters, env),
             None => env,
         },
-        resources: quantities::limits(&format!("{field}.resources.limits"), resources, findings),
+        resources: limits,
+        devices,
         rights: container_rights(rights),
         ..ContainerProgram::default()
     }

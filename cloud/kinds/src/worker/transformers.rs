@@ -8,6 +8,7 @@ use neptune_wire::{ContainerProgram, Scripts, TransformerProxy};
 
 use crate::{
     finding::Finding,
+    kubernetes::quantities,
     reason::Reason,
     worker::{
         environment::{set, variable},
@@ -75,6 +76,11 @@ pub fn resolve(
     };
     let of_env = findings.len();
     let common = program::resolve(&fields, findings);
+    if !endpoint.in_pod {
+        let why = "a new version of the transformer starts while the old one has its devices";
+        let limits = format!("{field}.resources.limits");
+        quantities::no_devices(&limits, &common.devices, why, findings);
+    }
     for finding in &mut findings[of_env..] {
         if finding.reason == Reason::EnvInvalid {
             finding.reason = Reason::TransformerInvalid;

@@ -28,6 +28,14 @@ pub(crate) fn one_cloud_worker_kind() -> Rule {
         .message("give exactly one of workerSpec, server, inferenceModel, endpoint and service")
 }
 
+/// Requires a field of a worker, unless its program is in its image.
+pub(crate) fn of_script(field: &str, meaning: &str) -> Rule {
+    Rule::new(format!("has(self.{field}) || self.frameworkType == 'container'"))
+        .field_path(format!(".{field}"))
+        .message(&*format!("must be {meaning}, or set frameworkType to container"))
+        .reason(Reason::FieldValueRequired)
+}
+
 pub(crate) fn parameter_has_one_value() -> Rule {
     Rule::new("has(self.value) != has(self.valueFrom)")
         .message("give exactly one of value and valueFrom")

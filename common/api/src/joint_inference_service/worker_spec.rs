@@ -1,31 +1,43 @@
 //! The program of a worker that the user provides.
 
+use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::rules;
 use crate::{
     ResourceRequirements, SecretReference, SecurityContext, WorkerParameter, WorkerVariable, schema,
 };
 
 /// WorkerSpec describes the program of a worker: a script that runs on a framework, or a program in
 /// its own image.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::of_script("scriptDir", "the absolute path of the scripts on the node"),
+    validation = rules::of_script("scriptBootFile", "the script to start, relative to scriptDir"),
+    validation = rules::of_script("frameworkVersion", "the version of the framework")
+)]
 pub struct WorkerSpec {
     /// scriptDir is the directory with the scripts on the node of the worker: an absolute path,
     /// mounted read-only at the same path. An agent mounts it only below its --allow-script-dir, a
-    /// Pod only below the controller's --allow-host-path. Not used with frameworkType container.
+    /// Pod only below the controller's --allow-host-path. Not used with frameworkType container, and
+    /// required otherwise.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
     pub script_dir: String,
     /// scriptBootFile is the script to start, relative to scriptDir. With frameworkType container
-    /// it is the first argument of the entry point of the image instead.
+    /// it is the first argument of the entry point of the image instead, and not required.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
     pub script_boot_file: String,
     /// frameworkType is the name of a framework in the ConfigMap neptune-frameworks. Built in are
     /// tensorflow, pytorch, python, and container for a program in workerSpec.image.
     #[schemars(length(max = schema::MAX_TOKEN_LENGTH))]
     pub framework_type: String,
-    /// frameworkVersion is the version of the framework, as in the tag of its image.
+    /// frameworkVersion is the version of the framework, as in the tag of its image. Not required
+    /// with frameworkType container.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = schema::MAX_TOKEN_LENGTH))]
     pub framework_version: String,
     /// parameters are the parameters of the worker. The worker receives each one in an environment

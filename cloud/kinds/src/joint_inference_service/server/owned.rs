@@ -116,7 +116,7 @@ fn check_server(
     }
     let field = format!("{}.server", worker_field(role));
     let resources = server.resources.as_ref();
-    quantities::limits(&format!("{field}.resources.limits"), resources, findings);
+    let _ = quantities::limits(&format!("{field}.resources.limits"), resources, findings);
     let context = server.security_context.as_ref();
     findings.extend(pod_security::check(&format!("{field}.securityContext"), context));
     let framework = framework_server(&server.framework_type, &field, facts, findings);

@@ -14,7 +14,12 @@ use crate::{
 };
 
 pub fn limit(service: &mut JointInferenceService, memory: &str) {
-    let limits = Limits { cpu: Some("500m".to_owned()), memory: Some(memory.to_owned()) };
+    limit_of(service, "memory", memory);
+}
+
+fn limit_of(service: &mut JointInferenceService, name: &str, limit: &str) {
+    let limits = [("cpu", "500m"), (name, limit)];
+    let limits: Limits = limits.map(|(name, limit)| (name.to_owned(), limit.into())).into();
     edge_program(service).resources = Some(ResourceRequirements { limits: Some(limits) });
 }
 
@@ -193,6 +198,12 @@ pub const WORKER_CASES: &[Case] = &[
         "spec.edgeWorker.workerSpec.resources.limits.memory \"1 GB\"",
     ),
     ("no memory", |s, _| limit(s, "0"), Reason::ResourceInvalid, "above 0"),
+    (
+        "device without domain",
+        |s, _| limit_of(s, "gpu", "1"),
+        Reason::ResourceInvalid,
+        "spec.edgeWorker.workerSpec.resources.limits.gpu \"1\" is not supported",
+    ),
     (
         "root without permission",
         |s, _| {

@@ -58,10 +58,6 @@ macro_rules! shared_reasons {
                 NameTaken: Obstacle => Failed,
                 /// The task exceeds the size limit of a message.
                 TaskTooLarge: Obstacle => Failed,
-                /// The agent of a node is too old for what the object needs of it.
-                AgentTooOld: Obstacle => Pending,
-                /// A node offers no such device, or fewer than a worker requests.
-                DeviceUnknown: Obstacle => Pending,
                 /// The API server rejects the cloud worker's Deployment or Service.
                 CloudWorkerRefused: Obstacle => Failed,
                 /// The API server rejects an `InferenceModel`'s Deployment or Service.
