@@ -74,7 +74,7 @@ enum Effect {
 enum Step {
     Field(String),
     Item,
-    Entry,
+    Entry(&'static str),
 }
 
 impl Step {
@@ -82,7 +82,7 @@ impl Step {
         match self {
             Self::Field(name) => name,
             Self::Item => "[]",
-            Self::Entry => "{}",
+            Self::Entry(_) => "{}",
         }
     }
 }
@@ -98,7 +98,7 @@ fn paths(schema: &JSONSchemaProps) -> Vec<Vec<Step>> {
     }
     match (item(schema), entry(schema)) {
         (Some(item), _) => below(Step::Item, item),
-        (_, Some(entry)) => below(Step::Entry, entry),
+        (_, Some(entry)) => below(Step::Entry(key(entry)), entry),
         _ => vec![Vec::new()],
     }
 }
@@ -117,6 +117,11 @@ fn entry(schema: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
         JSONSchemaPropsOrBool::Schema(entry) => Some(entry),
         JSONSchemaPropsOrBool::Bool(_) => None,
     }
+}
+
+/// The key of an entry of a map: of limits a resource that each container may have.
+fn key(entry: &JSONSchemaProps) -> &'static str {
+    if entry.x_kubernetes_int_or_string == Some(true) { "cpu" } else { "k" }
 }
 
 fn effect<K: Serialize + DeserializeOwned>(
@@ -153,7 +158,7 @@ fn has(value: &Value, path: &[Step]) -> bool {
     let next = match step {
         Step::Field(name) => value.get(name),
         Step::Item => value.get(0),
-        Step::Entry => value.get("k"),
+        Step::Entry(key) => value.get(key),
     };
     next.is_some_and(|next| has(next, rest))
 }
@@ -162,7 +167,7 @@ fn below<'a>(schema: &'a JSONSchemaProps, step: &Step) -> &'a JSONSchemaProps {
     let next = match step {
         Step::Field(name) => schema.properties.as_ref().and_then(|fields| fields.get(name)),
         Step::Item => item(schema),
-        Step::Entry => entry(schema),
+        Step::Entry(_) => entry(schema),
     };
     next.expect("the path is of this schema")
 }
@@ -188,12 +193,12 @@ fn set(value: &mut Value, schema: &JSONSchemaProps, path: &[Step], leaf: Option<
                 set(fields.entry(name).or_insert(Value::Null), next, rest, leaf);
             }
         }
-        Step::Entry => {
+        Step::Entry(key) => {
             let fields = value.as_object_mut().expect("the schema has a map here");
             if rest.is_empty() && leaf.is_none() {
-                fields.remove("k");
+                fields.remove(*key);
             } else {
-                set(fields.entry("k").or_insert(Value::Null), next, rest, leaf);
+                set(fields.entry(*key).or_insert(Value::Null), next, rest, leaf);
             }
         }
         Step::Item => {

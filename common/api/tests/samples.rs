@@ -9,16 +9,18 @@ use serde_json::Value;
 
 /// Strict field validation, as in an API server, for the keywords that the schemas use.
 fn check(path: &str, schema: &Value, value: &Value, findings: &mut Vec<String>) {
-    let fits = match schema["type"].as_str().unwrap() {
-        "object" => value.is_object(),
-        "array" => value.is_array(),
-        "string" => value.is_string(),
-        "integer" => value.is_i64() || value.is_u64(),
-        "boolean" => value.is_boolean(),
-        other => panic!("{path}: this check does not support type {other}"),
+    let is_integer = value.is_i64() || value.is_u64();
+    let fits = match schema["type"].as_str() {
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") => value.is_string(),
+        Some("integer") => is_integer,
+        Some("boolean") => value.is_boolean(),
+        None if schema["x-kubernetes-int-or-string"] == true => is_integer || value.is_string(),
+        other => panic!("{path}: this check does not support type {other:?}"),
     };
     if !fits {
-        findings.push(format!("{path}: {value} is not of type {}", schema["type"]));
+        findings.push(format!("{path}: {value} does not fit {schema}"));
         return;
     }
     if let (Some(minimum), Some(number)) = (schema["minimum"].as_f64(), value.as_f64())
@@ -170,7 +172,7 @@ fn optional_fields_of_a_service_are_valid() {
     edge["workerSpec"]["image"] = "digits:1".into();
     edge["workerSpec"]["env"] = serde_json::json!([{"name": "LOG", "value": "debug"}]);
     edge["workerSpec"]["resources"] =
-        serde_json::json!({"limits": {"cpu": "500m", "memory": "256Mi"}});
+        serde_json::json!({"limits": {"cpu": 1, "memory": "256Mi", "nvidia.com/gpu": 1}});
     assert_valid::<JointInferenceService>(&serde_saphyr::to_string(&object).unwrap());
 }
 

@@ -219,7 +219,7 @@ impl Fleet {
         let mut seen = self.seen.0.lock().unwrap();
         let inserts = std::mem::take(&mut seen.inserts);
         let Seen { largest_status, sequence, .. } = *seen;
-        *seen = Seen { inserts, largest_status, sequence, ..Seen::default() };
+        *seen = Seen { inserts, sequence, largest_status, ..Seen::default() };
         Instant::now()
     }
 

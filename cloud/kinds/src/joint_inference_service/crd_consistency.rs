@@ -94,7 +94,18 @@ fn changes() -> Vec<Value> {
         changes.push(program(json!({"resources": {"limits": {"memory": quantity}}})));
         changes.push(program(json!({"resources": {"limits": {"cpu": quantity}}})));
     }
-    for limits in [
+    changes.extend(limits().map(|limits| program(json!({"resources": {"limits": limits}}))));
+    changes.extend(
+        ["scriptDir", "scriptBootFile", "frameworkVersion"].map(|field| {
+            program(json!({"frameworkType": "container", "image": "a:1", field: null}))
+        }),
+    );
+    changes
+}
+
+/// Limits of numbers, of devices, and of what neither agents nor Pods support.
+fn limits() -> [Value; 16] {
+    [
         json!({"cpu": 1, "memory": 1_000_000}),
         json!({"cpu": 0}),
         json!({"memory": -1}),
@@ -111,15 +122,7 @@ fn changes() -> Vec<Value> {
         json!({"node.kubernetes.io/a": 1}),
         json!({"ephemeral-storage": "1Gi"}),
         json!({"hugepages-2Mi": "4Mi"}),
-    ] {
-        changes.push(program(json!({"resources": {"limits": limits}})));
-    }
-    changes.extend(
-        ["scriptDir", "scriptBootFile", "frameworkVersion"].map(|field| {
-            program(json!({"frameworkType": "container", "image": "a:1", field: null}))
-        }),
-    );
-    changes
+    ]
 }
 
 #[tokio::test]

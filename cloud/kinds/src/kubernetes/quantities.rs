@@ -120,6 +120,9 @@ fn scale(suffix: &str) -> Option<(u128, i32)> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
@@ -149,8 +152,8 @@ mod tests {
         }
     }
 
-    fn read(limits: serde_json::Value) -> (ResourceLimits, DeviceRequests, Vec<String>) {
-        let resources = serde_json::from_value(serde_json::json!({"limits": limits})).unwrap();
+    fn read(limits: &Value) -> (ResourceLimits, DeviceRequests, Vec<String>) {
+        let resources = serde_json::from_value(json!({"limits": limits})).unwrap();
         let mut findings = Vec::new();
         let (amounts, devices) = super::limits("spec.limits", Some(&resources), &mut findings);
         assert!(findings.iter().all(|finding| finding.reason == Reason::ResourceInvalid));
@@ -159,7 +162,7 @@ mod tests {
 
     #[test]
     fn limits_are_numbers_or_texts() {
-        let (amounts, devices, problems) = read(serde_json::json!({
+        let (amounts, devices, problems) = read(&json!({
             "cpu": 1, "memory": "4Gi", "nvidia.com/gpu": 1, "neptune.io/camera": "64",
         }));
         assert_eq!(problems, [""; 0]);
@@ -167,7 +170,7 @@ mod tests {
         assert_eq!(amounts, expected);
         let expected = [("neptune.io/camera", 64), ("nvidia.com/gpu", 1)];
         assert_eq!(devices, expected.map(|(name, number)| (name.to_owned(), number)).into());
-        assert_eq!(read(serde_json::json!({})).1, DeviceRequests::new());
+        assert_eq!(read(&json!({})).1, DeviceRequests::new());
     }
 
     #[test]
@@ -176,35 +179,35 @@ mod tests {
         let (domain, reserved) = ("with their domain, such as nvidia.com/gpu", "is reserved");
         let count = "must be a whole number, 1 to 64";
         for (name, value, problem) in [
-            ("cpu", serde_json::json!(0), quantity),
-            ("memory", serde_json::json!(-1), quantity),
-            ("memory", serde_json::json!("1 GB"), quantity),
-            ("gpu", serde_json::json!(1), domain),
-            ("ephemeral-storage", serde_json::json!("1Gi"), domain),
-            ("hugepages-2Mi", serde_json::json!("4Mi"), domain),
-            ("/gpu", serde_json::json!(1), domain),
-            ("nvidia.com/", serde_json::json!(1), domain),
-            ("Nvidia.com/gpu", serde_json::json!(1), domain),
-            ("nvidia.com/a/b", serde_json::json!(1), domain),
-            ("nvidia.com/-gpu", serde_json::json!(1), domain),
-            (&format!("nvidia.com/{long}"), serde_json::json!(1), domain),
-            ("kubernetes.io/gpu", serde_json::json!(1), reserved),
-            ("node.kubernetes.io/gpu", serde_json::json!(1), reserved),
-            ("nvidia.com/gpu", serde_json::json!(0), count),
-            ("nvidia.com/gpu", serde_json::json!(65), count),
-            ("nvidia.com/gpu", serde_json::json!("1k"), count),
-            ("nvidia.com/gpu", serde_json::json!("01"), count),
-            ("nvidia.com/gpu", serde_json::json!("+1"), count),
-            ("nvidia.com/gpu", serde_json::json!(""), count),
+            ("cpu", json!(0), quantity),
+            ("memory", json!(-1), quantity),
+            ("memory", json!("1 GB"), quantity),
+            ("gpu", json!(1), domain),
+            ("ephemeral-storage", json!("1Gi"), domain),
+            ("hugepages-2Mi", json!("4Mi"), domain),
+            ("/gpu", json!(1), domain),
+            ("nvidia.com/", json!(1), domain),
+            ("Nvidia.com/gpu", json!(1), domain),
+            ("nvidia.com/a/b", json!(1), domain),
+            ("nvidia.com/-gpu", json!(1), domain),
+            (&format!("nvidia.com/{long}"), json!(1), domain),
+            ("kubernetes.io/gpu", json!(1), reserved),
+            ("node.kubernetes.io/gpu", json!(1), reserved),
+            ("nvidia.com/gpu", json!(0), count),
+            ("nvidia.com/gpu", json!(65), count),
+            ("nvidia.com/gpu", json!("1k"), count),
+            ("nvidia.com/gpu", json!("01"), count),
+            ("nvidia.com/gpu", json!("+1"), count),
+            ("nvidia.com/gpu", json!(""), count),
         ] {
-            let (amounts, devices, problems) = read(serde_json::json!({name: value}));
+            let (amounts, devices, problems) = read(&json!({name: value}));
             assert_eq!(amounts, ResourceLimits::default(), "{name}");
             assert_eq!(devices, DeviceRequests::new(), "{name}");
             let [problem_of] = problems.as_slice() else { panic!("{name} {value}: {problems:?}") };
             assert!(problem_of.starts_with(&format!("spec.limits.{name} ")), "{problem_of}");
             assert!(problem_of.contains(problem), "{name} {value}: {problem_of}");
         }
-        assert_eq!(read(serde_json::json!({"notkubernetes.io/a": 1})).2, [""; 0]);
+        assert_eq!(read(&json!({"notkubernetes.io/a": 1})).2, [""; 0]);
     }
 
     #[test]

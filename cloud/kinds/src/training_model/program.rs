@@ -14,14 +14,11 @@ use crate::{
     reason::Reason,
     worker::{
         environment::set,
-        frameworks::EngineProgram,
+        frameworks::{CONTAINER, EngineProgram},
         program::{self, ProgramFields},
         settings::parameters,
     },
 };
-
-/// The framework without `workerSpec.frameworkType`: the program is in the image.
-const CONTAINER: &str = "container";
 
 /// Variables that the agent sets for a task, beside those of all workers.
 const RESERVED: [&str; 9] = [

@@ -15,13 +15,10 @@ use crate::{
     kubernetes::quantities,
     reason::Reason,
     worker::{
-        frameworks::{Engine, Frameworks},
+        frameworks::{CONTAINER, Engine, Frameworks},
         program::{self, ProgramFields},
     },
 };
-
-/// The framework without `frameworkType`: the arguments are the command.
-const CONTAINER: &str = "container";
 
 const DEFAULT_STATE_BYTES: u64 = 1 << 30;
 

@@ -11,6 +11,9 @@ use crate::worker::{
     serving_runtimes::{self, Server},
 };
 
+/// The framework of a program that its image contains.
+pub const CONTAINER: &str = "container";
+
 /// The key of the `ConfigMap`'s data that holds the table. (A key cannot have the ':' of a
 /// version.)
 pub const TABLE_KEY: &str = "frameworks.yaml";
@@ -91,7 +94,7 @@ impl Default for Frameworks {
             command: vec!["python3".to_owned()],
         };
         let table = [
-            ("container", Framework::default()),
+            (CONTAINER, Framework::default()),
             ("python", python("python:{version}-slim")),
             ("pytorch", python("pytorch/pytorch:{version}")),
             ("tensorflow", python("tensorflow/tensorflow:{version}")),

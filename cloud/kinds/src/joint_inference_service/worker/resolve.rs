@@ -13,6 +13,7 @@ use crate::{
     kubernetes::{pod_security, secrets::check_name},
     reason::Reason,
     worker::{
+        frameworks::CONTAINER,
         names::worker_name,
         node_values::{NodeValues, common_parameters, common_variables},
         program::{self, ProgramFields},
@@ -151,6 +152,15 @@ fn image_and_command(
         ));
         return None;
     };
+    if worker.framework_version.is_empty() && framework != CONTAINER {
+        findings.push(Finding::new(
+            Reason::FrameworkUnknown,
+            format!(
+                "{} is missing; set it to the version of framework {framework:?}",
+                spec.field("workerSpec.frameworkVersion")
+            ),
+        ));
+    }
     if !program.command.is_empty() {
         scripts(spec, findings);
     }
