@@ -104,7 +104,7 @@ fn changes() -> Vec<Value> {
 }
 
 /// Limits of numbers, of devices, and of what neither agents nor Pods support.
-fn limits() -> [Value; 16] {
+fn limits() -> [Value; 15] {
     [
         json!({"cpu": 1, "memory": 1_000_000}),
         json!({"cpu": 0}),
@@ -118,7 +118,6 @@ fn limits() -> [Value; 16] {
         json!({"gpu": 1}),
         json!({"nvidia.com/-a": 1}),
         json!({"Nvidia.com/gpu": 1}),
-        json!({"kubernetes.io/a": 1}),
         json!({"node.kubernetes.io/a": 1}),
         json!({"ephemeral-storage": "1Gi"}),
         json!({"hugepages-2Mi": "4Mi"}),
