@@ -94,7 +94,7 @@ impl Default for Frameworks {
             command: vec!["python3".to_owned()],
         };
         let table = [
-            (CONTAINER, Framework::default()),
+            ("container", Framework::default()),
             ("python", python("python:{version}-slim")),
             ("pytorch", python("pytorch/pytorch:{version}")),
             ("tensorflow", python("tensorflow/tensorflow:{version}")),
