@@ -163,15 +163,23 @@ impl Fleet {
         })
     }
 
-    /// The nodes that the rollout took down and that are neither done nor failed.
+    /// The nodes that the rollout took down and that are neither done nor failed. Not those that an
+    /// earlier controller took while the present one cannot see that: what it granted is forgotten, and
+    /// a node that has the revision from before and is offline must not block the others.
     pub fn in_flight(&self) -> usize {
         let is_in_flight = |node: &&Node| {
             let deadline = self.policy.deadline.as_secs();
             let is_taken = node
                 .taken
                 .is_some_and(|(since, was_ready)| was_ready && since + deadline > self.now);
+            let is_forgotten = node.taken.is_some_and(|(since, _)| since <= self.restarted_at)
+                && match self.memory.grant(&node.name).map(|grant| grant.cause) {
+                    None => true,
+                    Some(GrantCause::Known) => !node.is_online,
+                    Some(GrantCause::Wave | GrantCause::Join) => false,
+                };
             let has_new = node.has.is_some_and(|(revision, _)| revision == self.revision());
-            is_taken && !node.was_done && !(has_new && self.fails(node))
+            is_taken && !is_forgotten && !node.was_done && !(has_new && self.fails(node))
         };
         self.nodes.values().filter(is_in_flight).count()
     }
@@ -317,8 +325,7 @@ impl Fleet {
                 node.published = Some((revision, now));
             }
         }
-        // A controller that has just started does not see what a node has not applied yet.
-        if has_cost && self.restarted_at + 2 * APPLY < now {
+        if has_cost {
             let limit = self.policy.limit(self.nodes.len());
             assert!(self.in_flight() <= limit, "{} of {limit}", self.in_flight());
         }
