@@ -4,6 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::{ObjectName, is_label_value};
+
+/// The domain of resources that only Kubernetes itself provides.
+pub const KUBERNETES_DOMAIN: &str = "kubernetes.io";
+
 /// Maximum number of resources whose devices an agent offers.
 pub const MAX_OFFERED_DEVICES: usize = 64;
 
@@ -23,6 +28,31 @@ pub struct OfferedDevice {
     /// Number of devices that are not present.
     #[serde(default)]
     pub missing: u32,
+}
+
+/// Why a text is not the name of a resource of devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceResourceError {
+    /// It is not `domain/name`, as Kubernetes requires of extended resources.
+    Malformed,
+    /// Its domain is that of Kubernetes.
+    Reserved,
+}
+
+/// Checks the name of a resource of devices, such as `nvidia.com/gpu`.
+///
+/// # Errors
+/// The name is malformed, or reserved for Kubernetes.
+pub fn check_device_resource(resource: &str) -> Result<(), DeviceResourceError> {
+    let (domain, name) = resource.split_once('/').ok_or(DeviceResourceError::Malformed)?;
+    if domain.parse::<ObjectName>().is_err() || !is_label_value(name) {
+        return Err(DeviceResourceError::Malformed);
+    }
+    let parent = domain.strip_suffix(KUBERNETES_DOMAIN);
+    if parent.is_some_and(|parent| parent.is_empty() || parent.ends_with('.')) {
+        return Err(DeviceResourceError::Reserved);
+    }
+    Ok(())
 }
 
 /// A part of tasks that earlier agents ignore.

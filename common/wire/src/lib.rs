@@ -60,7 +60,10 @@ pub use dataset::{
     ReplicaOf, ReplicaReport, ReplicaState,
 };
 pub use decode::{DecodeError, SCHEMA_VERSION, decode, decode_counted, encode};
-pub use device::{AgentFeature, DeviceRequests, MAX_OFFERED_DEVICES, OfferedDevice};
+pub use device::{
+    AgentFeature, DeviceRequests, DeviceResourceError, KUBERNETES_DOMAIN, MAX_OFFERED_DEVICES,
+    OfferedDevice, check_device_resource,
+};
 pub use downstream::{
     DatasetContent, Delete, GatewaySpec, Insert, ModelContent, ObjectContent, ObjectMetadata,
     RestartPolicy, Worker,
@@ -74,7 +77,10 @@ pub use model::{
     DownloadSource, MAX_METRICS, MAX_MODELS, Metric, ModelOutput, ModelPresenceReport, ModelReload,
     OutputError, PresenceState, WorkerModel, WorkerUpdateMode,
 };
-pub use name::{NameError, Namespace, NodeName, ObjectKey, ObjectName, WorkerName};
+pub use name::{
+    MAX_LABEL_VALUE, NameError, Namespace, NodeName, ObjectKey, ObjectName, WorkerName,
+    is_label_value,
+};
 pub use node_aggregator::{AGGREGATOR_PORT, AggregatorContent, AggregatorReport};
 pub use peers::{PeerEndpoint, PeerRoster, RosterPeer};
 pub use program_text::field_with_nul;

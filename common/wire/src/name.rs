@@ -112,6 +112,19 @@ name!(
     WorkerName, "worker name", 63, dots: false
 );
 
+/// Maximum length of the value of a label in characters.
+pub const MAX_LABEL_VALUE: usize = 63;
+
+/// Returns whether a text is a value of a label that is not empty, and so the name of a directory and
+/// of an extended resource in its domain.
+pub fn is_label_value(text: &str) -> bool {
+    let is_outer = |c: char| c.is_ascii_alphanumeric();
+    text.len() <= MAX_LABEL_VALUE
+        && text.chars().all(|c| is_outer(c) || matches!(c, '.' | '-' | '_'))
+        && text.starts_with(is_outer)
+        && text.ends_with(is_outer)
+}
+
 /// Identifies an object of the API: `namespace/resource/name`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

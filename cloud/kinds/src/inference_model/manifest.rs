@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use neptune_api::{InferenceModel, InferenceModelFile};
-use neptune_wire::{ArtifactAddress, ContainerProgram, ServedModel, redact};
+use neptune_wire::{
+    ArtifactAddress, ContainerProgram, MAX_LABEL_VALUE, ServedModel, is_label_value, redact,
+};
 
 use crate::{
     finding::Finding,
@@ -11,7 +13,6 @@ use crate::{
         program::{ServerProgram, VersionDirectory},
         target::{Deployed, HOLD_ANNOTATION, named, target_version},
     },
-    kubernetes::plain::{MAX_PLAIN, is_plain},
     reason::Reason,
 };
 
@@ -113,11 +114,11 @@ fn check<'a>(
     let field = |name: &str| format!("spec.manifest[{index}].{name}");
     let version = file.version.as_deref().unwrap_or_default();
     let is_number = version.bytes().all(|b| b.is_ascii_digit()) && !version.starts_with('0');
-    if !is_plain(version) {
+    if !is_label_value(version) {
         findings.push(Finding::new(
             Reason::VersionInvalid,
             format!(
-                "{} {version:?} must be at most {MAX_PLAIN} letters, digits, '.', '-' and '_', beginning and ending with a letter or digit",
+                "{} {version:?} must be at most {MAX_LABEL_VALUE} letters, digits, '.', '-' and '_', beginning and ending with a letter or digit",
                 field("version")
             ),
         ));

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use neptune_api::{InferenceModel, InferenceModelStatus, Model};
-use neptune_wire::ServedModel;
+use neptune_wire::{ServedModel, is_label_value};
 
 use crate::{
-    kubernetes::{
-        node_selector::SelectedNodes, node_view::NodeView, plain::is_plain, pod_policy::PodPolicy,
-    },
+    kubernetes::{node_selector::SelectedNodes, node_view::NodeView, pod_policy::PodPolicy},
     rollout::planned::GrantedNodes,
     worker::{frameworks::Frameworks, ports::NodePort},
 };
@@ -120,7 +118,7 @@ pub fn hold(model: &InferenceModel) -> bool {
 pub fn named(version: Option<&str>) -> String {
     match version {
         None => "the model".to_owned(),
-        Some(version) if is_plain(version) => format!("version {version}"),
+        Some(version) if is_label_value(version) => format!("version {version}"),
         Some(image) => format!("image {image}"),
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use neptune_api::{InferenceModel, InferenceModelSpec, SecretReference};
-use neptune_wire::{NodeName, ObjectKey, ObjectMetadata, ServedModel, WorkerName};
+use neptune_wire::{NodeName, ObjectKey, ObjectMetadata, ServedModel, WorkerName, is_label_value};
 
 use crate::{
     finding::Finding,
@@ -14,7 +14,7 @@ use crate::{
         program::{self, Listen, ServerProgram},
         target::{InferenceModelFacts, ModelOrigin, hold, model_origin},
     },
-    kubernetes::{identity::identity, plain::is_plain, pod_security, secrets::check_name},
+    kubernetes::{identity::identity, pod_security, secrets::check_name},
     reason::Reason,
     rollout::{planned::ValidRollout, policy},
     worker::{
@@ -164,7 +164,7 @@ fn secrets(model: &InferenceModel, findings: &mut Vec<Finding>) {
 
 /// Checks the name, which becomes part of paths and arguments.
 fn model_name(name: &str, findings: &mut Vec<Finding>) -> bool {
-    let fits = is_plain(name);
+    let fits = is_label_value(name);
     if !fits {
         findings.push(Finding::new(
             Reason::ModelNameInvalid,

@@ -10,7 +10,6 @@ pub mod node_selector;
 pub mod node_view;
 pub mod nodes;
 pub mod placement;
-pub mod plain;
 pub mod pod_policy;
 pub mod pod_security;
 pub mod pod_template;

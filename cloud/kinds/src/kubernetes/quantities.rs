@@ -2,12 +2,11 @@
 
 use neptune_api::{MAX_DEVICES, ResourceRequirements};
 use neptune_program::duration::parse_spec;
-use neptune_wire::{DeviceRequests, ObjectName, ResourceLimits};
+use neptune_wire::{
+    DeviceRequests, DeviceResourceError, KUBERNETES_DOMAIN, ResourceLimits, check_device_resource,
+};
 
-use crate::{finding::Finding, kubernetes::plain::is_plain, reason::Reason};
-
-/// The domain of resources that only Kubernetes itself provides.
-const RESERVED: &str = "kubernetes.io";
+use crate::{finding::Finding, reason::Reason};
 
 /// The limits of a container, and the devices that it requests. Adds a finding per invalid limit;
 /// `field` names the limits in the spec.
@@ -51,18 +50,15 @@ fn amount(text: &str, per_unit: u64, amount: &mut Option<u64>) -> Result<(), Str
 
 /// Reads the number of devices of a resource.
 fn count(resource: &str, text: &str, devices: &mut DeviceRequests) -> Result<(), String> {
-    let (domain, name) = resource.split_once('/').unwrap_or_default();
-    if domain.parse::<ObjectName>().is_err() || !is_plain(name) {
-        return Err(
+    check_device_resource(resource).map_err(|error| match error {
+        DeviceResourceError::Malformed => {
             "is not supported: give cpu, memory or devices with their domain, such as nvidia.com/gpu"
-                .to_owned(),
-        );
-    }
-    if domain == RESERVED || domain.ends_with(&format!(".{RESERVED}")) {
-        return Err(format!(
-            "is not supported: the domain {RESERVED} is reserved; name the devices with another domain"
-        ));
-    }
+                .to_owned()
+        }
+        DeviceResourceError::Reserved => format!(
+            "is not supported: the domain {KUBERNETES_DOMAIN} is reserved; name the devices with another domain"
+        ),
+    })?;
     let number = text.parse().ok().filter(|number: &u32| number.to_string() == text);
     let number = number.filter(|number| (1..=MAX_DEVICES).contains(number));
     let number = number.ok_or_else(|| format!("must be a whole number, 1 to {MAX_DEVICES}"))?;

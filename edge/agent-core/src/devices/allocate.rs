@@ -11,10 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use neptune_wire::{DeviceRequests, NodeName, ObjectKey, WorkerName};
 
 use crate::{
-    devices::{
-        messages::Shortage,
-        offered::{OfferedUnit, of_resource},
-    },
+    devices::{messages::Shortage, offered::OfferedUnit},
     domain::device::{DeviceHolder, DeviceUnit},
 };
 
@@ -159,7 +156,8 @@ impl<'a> Table<'a> {
         let mut chosen = Vec::new();
         for (resource, number) in wanted.requests {
             let requested = usize::try_from(*number).unwrap_or(usize::MAX);
-            let offered: Vec<&OfferedUnit> = of_resource(units, resource).collect();
+            let offered: Vec<&OfferedUnit> =
+                units.iter().filter(|unit| unit.resource == *resource).collect();
             if offered.len() < requested {
                 let (resource, offered) = (resource.clone(), offered.len());
                 return Err(Shortage::TooFew { resource, offered, requested });

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use neptune_wire::{NodeName, ObjectKey, WorkerReason};
 
-use crate::{devices::offered::OfferedUnit, domain::problem::Problem};
+use crate::{
+    devices::offered::{OfferedUnit, totals},
+    domain::problem::Problem,
+};
 
 /// Why a container does not get its devices now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,14 +75,10 @@ fn holder(holder: Option<&ObjectKey>, owner: &ObjectKey) -> String {
 }
 
 fn summary(units: &[OfferedUnit]) -> String {
-    let resources: BTreeSet<&str> = units.iter().map(|unit| unit.resource.as_str()).collect();
-    let count = |resource: &str| units.iter().filter(|unit| unit.resource == resource).count();
-    let texts: Vec<String> =
-        resources.iter().map(|resource| format!("{resource} ({})", count(resource))).collect();
-    if texts.is_empty() {
+    if units.is_empty() {
         "it offers no device".to_owned()
     } else {
-        format!("it offers {}", texts.join(", "))
+        format!("it offers {}", totals(units))
     }
 }
 

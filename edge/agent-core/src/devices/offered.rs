@@ -21,15 +21,6 @@ impl OfferedUnit {
     }
 }
 
-/// The units of a resource, in the order of the flags.
-pub fn of_resource<'a>(
-    units: &'a [OfferedUnit],
-    resource: &str,
-) -> impl Iterator<Item = &'a OfferedUnit> {
-    let units: Vec<&OfferedUnit> = units.iter().filter(|unit| unit.resource == resource).collect();
-    units.into_iter()
-}
-
 /// The numbers of each resource. `used`: the units that containers have.
 pub fn report(units: &[OfferedUnit], used: &BTreeSet<&str>) -> Vec<OfferedDevice> {
     let mut devices: BTreeMap<&str, OfferedDevice> = BTreeMap::new();
@@ -45,6 +36,13 @@ pub fn report(units: &[OfferedUnit], used: &BTreeSet<&str>) -> Vec<OfferedDevice
         device.free += u32::from(unit.is_present() && !used.contains(unit.name.as_str()));
     }
     devices.into_values().take(MAX_OFFERED_DEVICES).collect()
+}
+
+/// The resources with their numbers of units, such as `neptune.io/camera (2), nvidia.com/gpu (1)`.
+pub fn totals(units: &[OfferedUnit]) -> String {
+    let report = report(units, &BTreeSet::new());
+    let totals = report.iter().map(|it| format!("{} ({})", it.resource, it.total));
+    totals.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

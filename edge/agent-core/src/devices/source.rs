@@ -2,12 +2,10 @@
 
 use std::{fmt, str::FromStr};
 
-use neptune_wire::ObjectName;
+use neptune_wire::{DeviceResourceError, check_device_resource};
 
 /// Device nodes that give a program the memory or the ports of the machine.
 const REFUSED_NODES: [&str; 3] = ["/dev/mem", "/dev/kmem", "/dev/port"];
-/// Maximum length of the part of a resource name behind the domain.
-const MAX_NAME: usize = 63;
 
 /// One `--allow-device`: a unit of a resource, or with a pattern one unit for each match.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +75,10 @@ impl FromStr for DeviceOffer {
     fn from_str(text: &str) -> Result<Self, SourceError> {
         let parts = text.split_once('=').filter(|(_, sources)| !sources.is_empty());
         let (resource, sources) = parts.ok_or_else(|| SourceError::NoResource(text.to_owned()))?;
-        check_resource(resource)?;
+        check_device_resource(resource).map_err(|error| match error {
+            DeviceResourceError::Malformed => SourceError::Resource(resource.to_owned()),
+            DeviceResourceError::Reserved => SourceError::KubernetesResource(resource.to_owned()),
+        })?;
         let sources: Vec<DeviceSource> =
             split(sources).iter().map(|source| source.parse()).collect::<Result<_, _>>()?;
         let has_pattern =
@@ -166,28 +167,6 @@ fn split(sources: &str) -> Vec<String> {
         }
     }
     parts
-}
-
-/// Checks the name of an extended resource.
-///
-/// # Errors
-/// It is not `domain/name`, or its domain belongs to Kubernetes.
-pub fn check_resource(resource: &str) -> Result<(), SourceError> {
-    let malformed = || SourceError::Resource(resource.to_owned());
-    let (domain, name) = resource.split_once('/').ok_or_else(malformed)?;
-    let is_inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    let is_outer = |c: char| c.is_ascii_alphanumeric();
-    let is_name = name.len() <= MAX_NAME
-        && name.chars().all(is_inner)
-        && name.starts_with(is_outer)
-        && name.ends_with(is_outer);
-    if domain.parse::<ObjectName>().is_err() || !is_name {
-        return Err(malformed());
-    }
-    if domain == "kubernetes.io" || domain.ends_with(".kubernetes.io") {
-        return Err(SourceError::KubernetesResource(resource.to_owned()));
-    }
-    Ok(())
 }
 
 fn check_path(path: &str) -> Result<(), SourceError> {

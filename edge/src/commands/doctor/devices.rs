@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use neptune_agent_core::{
     devices::{
         engine_support::{depends_on_engine, unsuited},
-        offered::{OfferedUnit, report},
+        offered::{OfferedUnit, totals},
     },
     domain::device::{DevicePart, DeviceUnit},
 };
@@ -44,10 +44,7 @@ pub fn devices(DeviceFacts { units, engine }: &DeviceFacts) -> Vec<Finding> {
     findings.extend(shared(&present));
     findings.extend(present.iter().filter_map(|unit| of_root(unit)));
     if findings.is_empty() {
-        let numbers = report(units, &std::collections::BTreeSet::new());
-        let texts: Vec<String> =
-            numbers.iter().map(|it| format!("{} ({})", it.resource, it.total)).collect();
-        findings.push(Finding::ok(CHECK, texts.join(", ")));
+        findings.push(Finding::ok(CHECK, totals(units)));
     }
     findings
 }
