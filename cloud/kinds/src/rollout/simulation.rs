@@ -168,18 +168,17 @@ impl Fleet {
     /// a node that has the revision from before and is offline must not block the others.
     pub fn in_flight(&self) -> usize {
         let is_in_flight = |node: &&Node| {
-            let deadline = self.policy.deadline.as_secs();
-            let is_taken = node
-                .taken
-                .is_some_and(|(since, was_ready)| was_ready && since + deadline > self.now);
-            let is_forgotten = node.taken.is_some_and(|(since, _)| since <= self.restarted_at)
+            let Some((since, true)) = node.taken else { return false };
+            let is_forgotten = since <= self.restarted_at
                 && match self.memory.grant(&node.name).map(|grant| grant.cause) {
                     None => true,
                     Some(GrantCause::Known) => !node.is_online,
                     Some(GrantCause::Wave | GrantCause::Join) => false,
                 };
+            let is_late = since + self.policy.deadline.as_secs() <= self.now;
             let has_new = node.has.is_some_and(|(revision, _)| revision == self.revision());
-            is_taken && !is_forgotten && !node.was_done && !(has_new && self.fails(node))
+            let has_failed = has_new && self.fails(node);
+            !(is_forgotten || is_late || node.was_done || has_failed)
         };
         self.nodes.values().filter(is_in_flight).count()
     }
