@@ -3,9 +3,9 @@
 
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use neptune_wire::{
-    AgentInstance, KeyPin, NodeName, NodeReport, ObjectContent, ObjectKey, PeerEndpoint, Replica,
-    Role, Topic, TopicPrefix, Worker, WorkerReason, WorkerState, decode, encode,
-    replica::ReplicaChange,
+    AgentFeature, AgentInstance, KeyPin, NodeName, NodeReport, ObjectContent, ObjectKey,
+    OfferedDevice, PeerEndpoint, Replica, Role, Topic, TopicPrefix, Worker, WorkerReason,
+    WorkerState, decode, encode, replica::ReplicaChange,
 };
 use serde_json::{Value, json};
 
@@ -37,12 +37,24 @@ impl Agent {
         epoch: u64,
         replica: Replica,
     ) -> Self {
+        Self::start(harness, node, replica, report(instance, epoch, true)).await
+    }
+
+    /// Connects an agent whose first report has what containers may use on the node.
+    pub async fn offering(harness: &Harness, node: &str, devices: Vec<OfferedDevice>) -> Self {
+        let supports = vec![AgentFeature::Devices];
+        let birth = NodeReport { supports, devices, ..report("a", 1, true) };
+        Self::start(harness, node, Replica::default(), birth).await
+    }
+
+    async fn start(harness: &Harness, node: &str, replica: Replica, birth: NodeReport) -> Self {
+        let (instance, epoch) = (birth.instance.0.clone(), birth.epoch);
         let node: NodeName = node.parse().unwrap();
         let topic = Topic::Node(node.clone()).under(&TopicPrefix::default());
         let mut options =
             LinkOptions::new(harness.broker.url().parse().unwrap(), format!("agent-{node}"));
         options.subscriptions = vec![TopicPrefix::default().downstream_filter(&node)];
-        let will = report(instance, epoch, false);
+        let will = report(&instance, epoch, false);
         options.will =
             Some(Message { topic: topic.clone(), payload: encode(&will).into(), retain: true });
         let (link, mut events) = Link::start(options).unwrap();
@@ -50,18 +62,9 @@ impl Agent {
             while events.next().await != Some(LinkEvent::Up) {}
         })
         .await;
-        let birth = encode(&report(instance, epoch, true));
-        link.publish(Message { topic, payload: birth.into(), retain: true }).unwrap();
-        let agent = Self {
-            node,
-            replica,
-            changes: Vec::new(),
-            instance: instance.to_owned(),
-            epoch,
-            seq: 0,
-            link,
-            events,
-        };
+        link.publish(Message { topic, payload: encode(&birth).into(), retain: true }).unwrap();
+        let agent =
+            Self { node, replica, changes: Vec::new(), instance, epoch, seq: 0, link, events };
         agent.sync();
         agent
     }
@@ -69,6 +72,12 @@ impl Agent {
     /// Publishes how it exchanges content with other nodes.
     pub fn report_peers(&self, peers: PeerEndpoint) {
         let report = NodeReport { peers: Some(peers), ..report(&self.instance, self.epoch, true) };
+        self.publish(&Topic::Node(self.node.clone()), encode(&report), true);
+    }
+
+    /// Publishes what containers may use on the node.
+    pub fn report_offer(&self, supports: Vec<AgentFeature>, devices: Vec<OfferedDevice>) {
+        let report = NodeReport { supports, devices, ..report(&self.instance, self.epoch, true) };
         self.publish(&Topic::Node(self.node.clone()), encode(&report), true);
     }
 

@@ -39,6 +39,12 @@ use crate::schema;
         json_path = ".status.engine"
     ),
     printcolumn(
+        name = "Devices",
+        type_ = "string",
+        description = "Free and offered devices of each resource",
+        json_path = ".status.deviceSummary"
+    ),
+    printcolumn(
         name = "Key",
         type_ = "string",
         description = "Reason of the KeyTrusted condition: KeyInUse, or why no reported key is used",
@@ -90,6 +96,17 @@ pub struct EdgeNodeStatus {
     /// capacity is the size of the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<EdgeNodeCapacity>,
+    /// devices are the devices that the agent offers to workers, by resource.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 64),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["resource"])
+    )]
+    pub devices: Vec<EdgeNodeDevice>,
+    /// deviceSummary is devices in one line, for kubectl get: the free and the offered ones of each
+    /// resource, such as nvidia.com/gpu 0/1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_summary: Option<String>,
     /// trustedKey is the first key that the controller saw. It is used unless spec.trustedKey is
     /// set. A controller with --require-known-keys neither writes nor uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,6 +134,21 @@ pub struct EdgeNodeCapacity {
     pub cpus: i32,
     /// memoryBytes is the size of the memory in bytes.
     pub memory_bytes: i64,
+}
+
+/// EdgeNodeDevice is what a node offers of one resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EdgeNodeDevice {
+    /// resource is the name under which workers request the devices, such as nvidia.com/gpu.
+    pub resource: String,
+    /// total is how many devices the operator of the node allows.
+    pub total: i32,
+    /// free is how many devices are present and in no container.
+    pub free: i32,
+    /// missing is how many devices are not present.
+    #[serde(default)]
+    pub missing: i32,
 }
 
 /// EdgeNodeProblem is a problem of a node that concerns all of its objects.

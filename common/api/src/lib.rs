@@ -31,7 +31,9 @@ pub use dataset::{
     Dataset, DatasetDeletions, DatasetReplica, DatasetReplicaState, DatasetReplicas, DatasetSpec,
     DatasetStatus,
 };
-pub use edge_node::{EdgeNode, EdgeNodeCapacity, EdgeNodeProblem, EdgeNodeSpec, EdgeNodeStatus};
+pub use edge_node::{
+    EdgeNode, EdgeNodeCapacity, EdgeNodeDevice, EdgeNodeProblem, EdgeNodeSpec, EdgeNodeStatus,
+};
 pub use inference_model::{
     InferenceModel, InferenceModelFile, InferenceModelSpec, InferenceModelStatus, NodeServer,
     ServerCounts, ServerOverrides, ServingFailure, ServingHealth, ServingProgress,

@@ -1,10 +1,10 @@
 //! What the containers of workers, model servers and training tasks have in common.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::DeviceRequests;
+use crate::{AgentFeature, DeviceRequests};
 
 /// The role of a worker in a joint inference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -42,6 +42,15 @@ pub struct ContainerProgram {
     /// The rights of the container.
     #[serde(default, skip_serializing_if = "ContainerRights::is_default")]
     pub rights: ContainerRights,
+}
+
+impl ContainerProgram {
+    /// The features without which an agent would ignore a part of the program. Empty for what every
+    /// agent runs.
+    pub fn required_features(&self) -> BTreeSet<AgentFeature> {
+        let devices = (!self.devices.is_empty()).then_some(AgentFeature::Devices);
+        devices.into_iter().collect()
+    }
 }
 
 /// The directory on the node with the scripts of a worker.

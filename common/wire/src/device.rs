@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ObjectName, is_label_value};
+use crate::{NodeName, ObjectName, is_label_value};
 
 /// The domain of resources that only Kubernetes itself provides.
 pub const KUBERNETES_DOMAIN: &str = "kubernetes.io";
@@ -53,6 +53,30 @@ pub fn check_device_resource(resource: &str) -> Result<(), DeviceResourceError> 
         return Err(DeviceResourceError::Reserved);
     }
     Ok(())
+}
+
+/// Why a node cannot give a container this number of devices of a resource, whether they are in use or
+/// not, and the remedy. `None` if it can. `offered` is what the node offers.
+pub fn missing_offer(
+    node: &NodeName,
+    resource: &str,
+    requested: u32,
+    offered: &[OfferedDevice],
+) -> Option<String> {
+    let total = offered.iter().find(|device| device.resource == resource).map_or(0, |it| it.total);
+    if total >= requested {
+        return None;
+    }
+    if total > 0 {
+        return Some(format!(
+            "node {node} offers {total} {resource}, and {requested} are requested"
+        ));
+    }
+    let all: Vec<_> = offered.iter().map(|it| format!("{} ({})", it.resource, it.total)).collect();
+    let all = if all.is_empty() { "no device".to_owned() } else { all.join(", ") };
+    Some(format!(
+        "node {node} offers no {resource}; it offers {all}; correct resources.limits, or add the device with --allow-device of the agent"
+    ))
 }
 
 /// A part of tasks that earlier agents ignore.

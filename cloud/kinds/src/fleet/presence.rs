@@ -61,6 +61,7 @@ struct NodePresence {
     key_pin: Option<KeyPin>,
     peers: Option<PeerEndpoint>,
     runs: Runs,
+    /// What it reported of itself; `None` until a report of an agent that is online.
     details: Option<Box<AgentDetails>>,
 }
 
@@ -92,7 +93,7 @@ pub enum AgentChange {
     Nothing,
     /// Only whether the agent is connected, or which one is.
     Presence,
-    /// Its address, its key, its peer endpoint or what it runs, too.
+    /// Its address, its key, its peer endpoint, what it runs or what it offers, too.
     Facts,
 }
 
@@ -170,6 +171,9 @@ impl Nodes {
             ((*online, current.clone()), facts)
         };
         let before = known.map(state);
+        let known_details = known.and_then(|known| known.details.as_deref());
+        let offers_other = online
+            && known_details.is_none_or(|known| !known.offer.is_same_for_plans(&details.offer));
         let after = self.record(node, &instance, (epoch, 0), now, |entry| {
             entry.online = online;
             if let Some(announced) = heartbeat_seconds {
@@ -194,7 +198,7 @@ impl Nodes {
             self.with_problems.remove(node);
         }
         match before {
-            Some((presence, facts)) if facts == after.1 => {
+            Some((presence, facts)) if facts == after.1 && !offers_other => {
                 if presence == after.0 {
                     AgentChange::Nothing
                 } else {

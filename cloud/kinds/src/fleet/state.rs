@@ -466,6 +466,24 @@ mod tests {
     }
 
     #[test]
+    fn what_an_agent_offers_is_a_fact_and_what_is_free_is_not() {
+        let mut fleet = FleetState::new(at(0), 30);
+        let mut report = |supports: &[&str], free: u32, second| {
+            let devices = json!([{"resource": "a.example/b", "total": 2, "free": free}]);
+            let mut birth = birth("a", 1);
+            birth.supports = serde_json::from_value(json!(supports)).unwrap();
+            birth.devices = serde_json::from_value(devices).unwrap();
+            fleet.on_node_report(&node(), birth, true, at(second))
+        };
+        assert_eq!(report(&["devices"], 2, 1), Affected::Node);
+        assert_eq!(report(&["devices"], 1, 2), Affected::None);
+        assert_eq!(report(&[], 1, 3), Affected::Node, "an earlier agent");
+        assert_eq!(fleet.details(&node()).unwrap().offer.devices[0].free, 1);
+        fleet.on_node_report(&node(), will("a", 1), true, at(4));
+        assert_eq!(fleet.details(&node()).unwrap().offer.devices[0].total, 2, "it stays known");
+    }
+
+    #[test]
     fn last_will_of_earlier_start_or_instance_is_ignored() {
         let mut fleet = FleetState::new(at(0), 30);
         fleet.on_node_report(&node(), birth("a", 1), true, at(1));

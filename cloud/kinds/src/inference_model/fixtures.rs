@@ -20,6 +20,7 @@ use crate::{
     rollout::planned::GrantedNodes,
     worker::{
         frameworks::Frameworks,
+        needs::NodeOffers,
         ports::{NodePort, of_model},
     },
 };
@@ -71,6 +72,7 @@ pub fn facts() -> InferenceModelFacts {
     InferenceModelFacts {
         named: Some(edge_node("precision-5820")),
         selected: SelectedNodes::default(),
+        offers: NodeOffers::new(),
         frameworks: Ok(Arc::new(Frameworks::default())),
         source: None,
         deployed: None,

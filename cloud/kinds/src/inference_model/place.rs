@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use neptune_api::{InferenceModel, Placement};
+use neptune_api::{InferenceModel, Placement, ResourceRequirements};
 use neptune_wire::NodeName;
 
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
         node_view::NodeView,
     },
     reason::Reason,
+    worker::needs::{may_need_offers, requested, suitability},
 };
 
 /// The supported types of a Service; the first is the default.
@@ -199,9 +200,24 @@ fn chosen(
 ) -> Option<NodeName> {
     let current = model.status.as_ref().and_then(|status| status.node.as_deref());
     let taken: HashSet<_> = facts.used_ports.iter().map(|used| used.node.as_str()).collect();
-    let has_port = |node: &str| !taken.contains(node);
+    let program = requested(requested_resources(model));
+    let suits = |node: &NodeName| {
+        let offer = facts.offers.get(node);
+        (!taken.contains(node.as_str()), suitability(&program, offer))
+    };
     let uid = model.metadata.uid.as_deref().unwrap_or_default();
-    choose(uid, nodes, current, &facts.selected.online, has_port)
+    choose(uid, nodes, current, &facts.selected.online, suits)
+}
+
+/// The limits of the server.
+fn requested_resources(model: &InferenceModel) -> Option<&ResourceRequirements> {
+    model.spec.server.as_ref()?.resources.as_ref()
+}
+
+/// Whether the server may need something that not each agent offers. Then the plan depends on what
+/// agents report.
+pub fn needs_offers(model: &InferenceModel) -> bool {
+    may_need_offers(requested_resources(model))
 }
 
 /// Whether the Service of a model may have the address of a node.

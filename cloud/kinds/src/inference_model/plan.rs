@@ -23,9 +23,13 @@ pub fn plan(model: &InferenceModel, valid: &ValidInferenceModel, fetch_image: &s
             let contents = encode_contents([(valid.key.clone(), content(model, valid))].into());
             let nodes = valid.place.nodes();
             let with_port = nodes.iter().filter(|node| !valid.taken_ports.contains_key(*node));
+            let (lacking, able): (Vec<_>, Vec<_>) =
+                with_port.partition(|node| valid.unmet.contains_key(*node));
             let requirements =
-                with_port.map(|node| (node.clone(), Arc::clone(&contents))).collect();
-            let mut plan = ObjectPlan { requirements, ..ObjectPlan::default() };
+                able.into_iter().map(|node| (node.clone(), Arc::clone(&contents))).collect();
+            let keys = Arc::new([valid.key.clone()].into());
+            let kept = lacking.into_iter().map(|node| (node.clone(), Arc::clone(&keys))).collect();
+            let mut plan = ObjectPlan { requirements, kept, ..ObjectPlan::default() };
             plan.rollout = valid.rollout.as_ref().map(|rollout| {
                 rollout.keep_back(nodes, None, &mut plan.requirements, &mut plan.kept)
             });
@@ -97,6 +101,7 @@ mod tests {
             validate::validate,
         },
         kubernetes::expansion::expanded,
+        nodes::offer::AgentOffer,
         reason::Reason,
         steps::Steps as _,
         worker::frameworks::Frameworks,
@@ -394,6 +399,34 @@ mod tests {
         assert_eq!((node.as_str(), finding.reason), ("e2", Reason::ServingPortTaken));
         let text = "spec.servingPort 8501 is already used by InferenceModel default/b on node e2";
         assert!(finding.message.starts_with(text), "{}", finding.message);
+    }
+
+    #[test]
+    fn node_that_does_not_offer_the_devices_keeps_what_it_has() {
+        let mut model = fixtures::model();
+        model.spec.node_selector = [("area".to_owned(), "north".to_owned())].into();
+        (model.spec.node_name, model.spec.placement) = (None, Some(Placement::All));
+        let resources = json!({"resources": {"limits": {"a.example/b": 1}}});
+        model.spec.server = serde_json::from_value(resources).unwrap();
+        let nodes = ["e1", "e2"].map(fixtures::edge_node);
+        let mut facts =
+            InferenceModelFacts { selected: fixtures::selected(nodes.into()), ..fixtures::facts() };
+        let report = json!({
+            "instance": "a", "epoch": 1, "online": true, "supports": ["devices"],
+            "devices": [{"resource": "a.example/b", "total": 1, "free": 1}],
+        });
+        let offer = AgentOffer::from_report(&serde_json::from_value(report).unwrap());
+        facts.offers.insert("e1".parse().unwrap(), offer.into());
+        let plan = planned(&model, &facts);
+        let names = |nodes: Vec<&NodeName>| -> Vec<String> {
+            nodes.into_iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(names(plan.requirements.keys().collect()), ["e1"]);
+        assert_eq!(names(plan.kept.keys().collect()), ["e2"], "until it reports");
+        facts.offers.insert("e2".parse().unwrap(), AgentOffer::default().into());
+        let valid = validate(&model, &facts).unwrap();
+        let (node, unmet) = valid.unmet.first_key_value().unwrap();
+        assert_eq!(unmet.finding(node, None).unwrap().reason, Reason::AgentTooOld);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::{
     reason::Reason,
     rollout::policy::all_at_once,
     steps::{ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs, Steps, WorkloadMessages},
-    worker::ports,
+    worker::{needs, ports},
 };
 
 impl Steps for InferenceModel {
@@ -59,7 +59,9 @@ impl Steps for InferenceModel {
             self.spec.placement == Some(Placement::All) && self.spec.rollout.is_none();
         let selected = Some(&facts.selected).filter(|_| needs_rollout);
         let rollout = selected.and_then(|nodes| all_at_once("spec.nodeSelector", nodes));
-        place::one_per_node(self).into_iter().chain(rollout).collect()
+        let warnings = place::one_per_node(self).into_iter().chain(rollout);
+        let Ok(valid) = validate::validate(self, facts) else { return warnings.collect() };
+        warnings.chain(needs::warnings(valid.unmet.iter(), |_| None)).collect()
     }
 
     fn retained(&self, key: &ObjectKey) -> Retained {

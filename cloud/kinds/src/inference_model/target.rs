@@ -8,7 +8,7 @@ use neptune_wire::{ServedModel, is_label_value};
 use crate::{
     kubernetes::{node_selector::SelectedNodes, node_view::NodeView, pod_policy::PodPolicy},
     rollout::planned::GrantedNodes,
-    worker::{frameworks::Frameworks, ports::NodePort},
+    worker::{frameworks::Frameworks, needs::NodeOffers, ports::NodePort},
 };
 
 /// The annotation that delays a switch to another version while its value is "true".
@@ -21,6 +21,8 @@ pub struct InferenceModelFacts {
     pub named: Option<Arc<NodeView>>,
     /// The nodes that match `spec.nodeSelector`, if no node is named.
     pub selected: SelectedNodes,
+    /// What the agents of these nodes offer; empty if each agent can run the server.
+    pub offers: NodeOffers,
     /// The framework table, or the error of its `ConfigMap`.
     pub frameworks: Result<Arc<Frameworks>, String>,
     /// The Model of `spec.model`, if it exists.

@@ -19,6 +19,7 @@ use crate::{
     rollout::{planned::ValidRollout, policy},
     worker::{
         names::server_name,
+        needs::{UnmetNeeds, unmet},
         ports::{NodePort, port_behind, transformer_ports},
         program_text,
     },
@@ -41,6 +42,8 @@ pub struct ValidInferenceModel {
     pub grpc_port: Option<u16>,
     /// The nodes without a server, of several, because an older object uses one of its ports there.
     pub taken_ports: BTreeMap<NodeName, Finding>,
+    /// The nodes that cannot get the server.
+    pub unmet: UnmetNeeds,
     /// The program of the server.
     pub program: ServerProgram,
     /// The version to serve; `None` if the image contains its model.
@@ -121,6 +124,11 @@ pub fn validate(
         return Err(std::mem::take(findings));
     }
     let name = server_name(key.namespace.as_str(), key.name.as_str());
+    let unmet_of = |node: &NodeName| {
+        let offer = facts.offers.get(node);
+        Some((node.clone(), unmet(&program.container, offer)?))
+    };
+    let unmet = place.nodes().iter().filter_map(unmet_of).collect();
     let is_stopped = on_node && model.spec.replicas == Some(0);
     Ok(ValidInferenceModel {
         key,
@@ -130,6 +138,7 @@ pub fn validate(
         port,
         grpc_port,
         taken_ports,
+        unmet,
         program,
         version,
         credentials: model_source::credentials(model, facts.source.as_ref()),

@@ -20,9 +20,10 @@ use crate::{
         labels::Labels, node_selector::SelectedNodes, node_view::NodeView, pod_policy::PodPolicy,
         report_access::ReportAccess,
     },
+    nodes::offer::AgentOffer,
     reason::Reason,
     rollout::planned::GrantedNodes,
-    worker::{frameworks::Frameworks, ports::NodePort},
+    worker::{frameworks::Frameworks, needs::NodeOffers, ports::NodePort},
 };
 
 /// The objects that a service refers to; `None` if one does not exist.
@@ -40,6 +41,9 @@ pub struct ServiceFacts {
     pub edge_node: Option<Arc<NodeView>>,
     /// The nodes that match the edge worker's selector, if there is one.
     pub edge_selected: SelectedNodes,
+    /// What the agents of these nodes and of the cloud worker's offer; empty if each agent can run the
+    /// workers.
+    pub offers: NodeOffers,
     /// The nodes of the slices; `None` if the rows are in the status.
     pub sliced: Option<SlicedNodes>,
     /// The Node that the cloud worker names.
@@ -165,12 +169,21 @@ impl ServiceFacts {
         }
     }
 
+    /// What the agent of a node offers; `None` if it has not reported.
+    pub fn offer(&self, node: &NodeName) -> Option<&Arc<AgentOffer>> {
+        self.offers.get(node)
+    }
+
     /// The labels of a node of the edge worker.
     pub fn edge_labels(&self, node: &NodeName) -> &Labels {
         static NONE: Labels = Labels::new();
+        self.edge_view(node).map_or(&NONE, |view| &view.labels)
+    }
+
+    /// A node of the edge worker.
+    pub fn edge_view(&self, node: &NodeName) -> Option<&NodeView> {
         let named = self.edge_node.as_ref().filter(|view| view.name == *node);
-        let selected = || self.edge_selected.node(node);
-        named.or_else(selected).map_or(&NONE, |view| &view.labels)
+        named.or_else(|| self.edge_selected.node(node)).map(AsRef::as_ref)
     }
 
     /// The address of the cloud node, which an agent manages: that of its status, or else the one that

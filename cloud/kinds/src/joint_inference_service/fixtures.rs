@@ -19,6 +19,7 @@ use crate::{
     rollout::planned::GrantedNodes,
     worker::{
         frameworks::Frameworks,
+        needs::NodeOffers,
         ports::{NodePort, of_model},
     },
 };
@@ -120,6 +121,7 @@ pub fn facts() -> ServiceFacts {
         edge_dataset: None,
         edge_node: Some(node("edge0", &[("node-role.kubernetes.io/edge", "")])),
         edge_selected: SelectedNodes::default(),
+        offers: NodeOffers::new(),
         sliced: None,
         cloud_node: Some(node("solar-corona-cloud", &[])),
         frameworks: Ok(Arc::new(Frameworks::default())),

@@ -84,20 +84,23 @@ pub fn plan(
     };
     let nodes = valid.edge_nodes.iter().filter(|node| listed.contains(node.as_str()));
     for node in nodes.filter(|node| !is_yielded(node)) {
-        let env = match valid.node_values.get(node) {
-            Some(Err(_)) => {
-                plan.kept.insert(node.clone(), Arc::clone(&keys));
-                continue;
-            }
-            values => values.and_then(|values| values.as_ref().ok()),
-        };
-        let workers = Workers { edge: true, cloud: cloud_node == Some(node) };
+        let is_cloud_node = cloud_node == Some(node);
+        if valid.unmet.contains_key(node) || is_cloud_node && valid.unmet_cloud.is_some() {
+            plan.kept.insert(node.clone(), Arc::clone(&keys));
+            continue;
+        }
+        let workers = Workers { edge: true, cloud: is_cloud_node };
+        let env = valid.node_values.get(node);
         plan.requirements.insert(node.clone(), contents.on(node, workers, env));
     }
     if let Some(node) = cloud_node.filter(|node| !plan.requirements.contains_key(node)) {
-        let workers = Workers { edge: false, cloud: true };
-        plan.requirements.insert(node.clone(), contents.on(node, workers, None));
-        plan.kept.remove(node);
+        if valid.unmet_cloud.is_some() {
+            plan.kept.insert(node.clone(), keys);
+        } else {
+            let workers = Workers { edge: false, cloud: true };
+            plan.requirements.insert(node.clone(), contents.on(node, workers, None));
+            plan.kept.remove(node);
+        }
     }
     plan.rollout = valid.rollout.as_ref().map(|rollout| {
         let nodes = &valid.edge_nodes;
@@ -196,7 +199,10 @@ mod tests {
         cases::{keys, plan_of, planned, task},
         facts::ServiceFacts,
         fixtures,
+        resolved::PlacedService,
+        validate::validate,
     };
+    use crate::{nodes::offer::AgentOffer, reason::Reason, steps::Steps as _};
 
     #[test]
     fn named_node_gets_the_worker_once_the_status_lists_it() {
@@ -300,6 +306,87 @@ mod tests {
         assert!(kept.contains(&"default/models/small-model".to_owned()), "{kept:?}");
         assert!(kept.contains(&"default/jointinferenceservices/helmet-detection-demo".to_owned()));
         assert_eq!(plan.kept.len(), 1);
+    }
+
+    #[test]
+    fn node_that_does_not_offer_the_devices_keeps_what_it_has() {
+        let (mut service, mut facts) = (fixtures::service(), fixtures::facts_with_agent());
+        let names = ["e1", "e2", "e3", "e4"];
+        fixtures::select(&mut service, &mut facts, &names);
+        service.spec.edge_worker.placement = Some(Placement::All);
+        service.status = Some(fixtures::placed_on(&names));
+        let requests = |program: &mut neptune_api::WorkerSpec| {
+            let resources = serde_json::json!({"limits": {"nvidia.com/gpu": 1}});
+            program.resources = serde_json::from_value(resources).unwrap();
+        };
+        requests(service.spec.edge_worker.worker_spec.as_mut().unwrap());
+        let gpu = serde_json::json!({"resource": "nvidia.com/gpu", "total": 1, "free": 0});
+        for (name, supports, devices) in [
+            ("e1", vec!["devices"], vec![gpu.clone()]),
+            ("e2", vec!["devices"], vec![]),
+            ("e3", vec![], vec![gpu]),
+        ] {
+            let report = serde_json::json!({
+                "instance": "a", "epoch": 1, "online": true, "supports": supports,
+                "devices": devices,
+            });
+            let offer = AgentOffer::from_report(&serde_json::from_value(report).unwrap());
+            facts.offers.insert(name.parse().unwrap(), Arc::new(offer));
+        }
+        let planned_on = |service: &_, facts: &_| {
+            let valid = validate(service, facts).unwrap();
+            let plan = plan(service, &valid, "");
+            let names = |nodes: Vec<&NodeName>| -> Vec<String> {
+                nodes.into_iter().map(ToString::to_string).collect()
+            };
+            let required = names(plan.requirements.keys().collect());
+            (required, names(plan.kept.keys().collect()), PlacedService::from(valid))
+        };
+        let (required, kept, placed) = planned_on(&service, &facts);
+        assert_eq!(required, ["e1", "solar-corona-cloud"]);
+        assert_eq!(kept, ["e2", "e3", "e4"]);
+        let findings = placed.unmet.iter().filter_map(|(node, it)| it.finding(node, None));
+        let reasons: Vec<_> = findings.map(|finding| finding.reason).collect();
+        assert_eq!(reasons, [Reason::DeviceUnknown, Reason::AgentTooOld], "e4 reports first");
+        assert_eq!(placed.unmet_cloud, None);
+        let warnings = service.warnings(&facts);
+        assert!(warnings[0].starts_with("node e2 offers no nvidia.com/gpu"), "{warnings:?}");
+        assert_eq!(warnings[1..], ["the agent of node e3 does not support devices; upgrade it"]);
+
+        requests(service.spec.cloud_worker.worker_spec.as_mut().unwrap());
+        let (required, kept, placed) = planned_on(&service, &facts);
+        assert_eq!((required, placed.unmet_cloud), (vec!["e1".to_owned()], None));
+        assert_eq!(kept, ["e2", "e3", "e4", "solar-corona-cloud"]);
+    }
+
+    #[test]
+    fn one_node_is_chosen_by_its_devices_first() {
+        let (mut service, mut facts) = (fixtures::service(), fixtures::facts());
+        fixtures::select(&mut service, &mut facts, &["e1", "e2", "e3"]);
+        let resources = serde_json::json!({"limits": {"nvidia.com/gpu": 1}});
+        let program = service.spec.edge_worker.worker_spec.as_mut().unwrap();
+        program.resources = serde_json::from_value(resources).unwrap();
+        let offer = |devices: serde_json::Value| {
+            let report = serde_json::json!({
+                "instance": "a", "epoch": 1, "online": true, "supports": ["devices"],
+                "devices": devices,
+            });
+            Arc::new(AgentOffer::from_report(&serde_json::from_value(report).unwrap()))
+        };
+        let gpu =
+            |free| serde_json::json!([{"resource": "nvidia.com/gpu", "total": 1, "free": free}]);
+        facts.edge_selected.online = ["e1".to_owned()].into();
+        for (offers, chosen) in [
+            (vec![], "e1"),
+            (vec![("e1", offer(gpu(1)))], "e1"),
+            (vec![("e1", offer(gpu(0))), ("e2", offer(gpu(1)))], "e2"),
+            (vec![("e1", offer(serde_json::json!([]))), ("e3", offer(gpu(0)))], "e3"),
+        ] {
+            let offers = offers.into_iter().map(|(node, offer)| (node.parse().unwrap(), offer));
+            facts.offers = offers.collect();
+            let valid = validate(&service, &facts).unwrap();
+            assert_eq!(valid.edge_nodes, [chosen.parse::<NodeName>().unwrap()]);
+        }
     }
 
     #[test]

@@ -17,7 +17,10 @@ use crate::{
     },
     kubernetes::report_access::ReportAccess,
     rollout::planned::ValidRollout,
-    worker::node_values::{MissingLabel, NodeValues},
+    worker::{
+        needs::{Unmet, UnmetNeeds},
+        node_values::NodeValues,
+    },
 };
 
 /// The port of a cloud worker behind a Service.
@@ -40,7 +43,11 @@ pub struct ValidService {
     /// The nodes of the slices; `None` if the rows are in the status.
     pub sliced: Option<SlicedNodes>,
     /// The environment of the edge worker on each node, if it differs per node.
-    pub node_values: BTreeMap<NodeName, Result<BTreeMap<String, String>, MissingLabel>>,
+    pub node_values: BTreeMap<NodeName, BTreeMap<String, String>>,
+    /// The nodes that cannot get the edge worker.
+    pub unmet: UnmetNeeds,
+    /// Why the agent of the cloud worker's node cannot run it.
+    pub unmet_cloud: Option<Unmet>,
     /// The choice of the edge worker's model, if labels select it.
     pub selection: Option<Selection>,
     /// The worker or server that answers hard samples.
@@ -227,8 +234,10 @@ impl CloudTarget {
 pub struct PlacedService {
     /// The nodes of the edge worker.
     pub edge_nodes: Box<[NodeName]>,
-    /// The nodes that lack a label of which the edge worker needs the value.
-    pub missing_labels: BTreeMap<NodeName, MissingLabel>,
+    /// The nodes that lack something that the edge worker needs.
+    pub unmet: UnmetNeeds,
+    /// What the cloud worker's node lacks.
+    pub unmet_cloud: Option<Unmet>,
     /// The nodes on which an object with priority uses a port of the gateway.
     pub taken_ports: BTreeMap<NodeName, Finding>,
     /// The choice of the edge worker's model, if labels select it.
@@ -251,11 +260,13 @@ impl From<ValidService> for PlacedService {
         };
         let model = valid.selection.and_then(|selection| selection.status);
         let total = valid.total.map(Box::new);
-        let missing_labels = valid.node_values.into_iter();
-        let missing_labels =
-            missing_labels.filter_map(|(node, values)| Some((node, values.err()?))).collect();
+        // The agents of the others have to report first.
+        let is_known = |unmet: &Unmet| *unmet != Unmet::NotReported;
+        let mut unmet = valid.unmet;
+        unmet.retain(|_, unmet| is_known(unmet));
+        let unmet_cloud = valid.unmet_cloud.filter(is_known);
         let edge_nodes = valid.edge_nodes.into_boxed_slice();
         let revision = valid.rollout.map(|rollout| rollout.revision.into_boxed_str());
-        Self { edge_nodes, missing_labels, taken_ports, model, gateway, total, revision }
+        Self { edge_nodes, unmet, unmet_cloud, taken_ports, model, gateway, total, revision }
     }
 }

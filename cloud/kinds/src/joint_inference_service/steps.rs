@@ -35,7 +35,7 @@ use crate::{
     reason::Reason,
     rollout::policy::all_at_once,
     steps::{ControllerMessages, ObjectEvent, ObjectPlan, StatusInputs, Steps, WorkloadMessages},
-    worker::ports,
+    worker::{needs, ports},
 };
 
 impl Steps for JointInferenceService {
@@ -74,7 +74,12 @@ impl Steps for JointInferenceService {
         let selected = Some(&facts.edge_selected).filter(|_| needs_rollout);
         let rollout = selected.and_then(|nodes| all_at_once("spec.edgeWorker.nodeSelector", nodes));
         let silence = silence::warning(&self.spec);
-        threshold.into_iter().chain(rollout).chain(silence).collect()
+        let warnings = threshold.into_iter().chain(rollout).chain(silence);
+        let Ok(valid) = validate::validate(self, facts) else { return warnings.collect() };
+        let of_cloud = self.spec.cloud_worker.node_name.as_ref().and_then(|it| it.parse().ok());
+        let of_cloud = of_cloud.as_ref().zip(valid.unmet_cloud.as_ref());
+        let source = |node: &NodeName| facts.edge_view(node).map(|view| view.source);
+        warnings.chain(needs::warnings(valid.unmet.iter().chain(of_cloud), source)).collect()
     }
 
     fn retained(&self, key: &ObjectKey) -> Retained {

@@ -16,7 +16,7 @@ use crate::{
         },
         facts::ServiceFacts,
         gateway::resolve::resolve_gateway,
-        resolved::{CloudSide, EdgeSide, ValidService},
+        resolved::{CloudRuntime, CloudSide, EdgeSide, ValidService},
         rollout,
         spec::{
             fields::check_forms,
@@ -26,7 +26,10 @@ use crate::{
         status::silence,
     },
     kubernetes::identity::identity,
-    worker::{node_values::MissingLabel, program_text},
+    worker::{
+        needs::{Unmet, UnmetNeeds, unmet},
+        program_text,
+    },
 };
 
 /// Checks a service against the facts.
@@ -62,7 +65,8 @@ pub fn validate(
     if !all.is_empty() {
         return Err(all);
     }
-    let node_values = node_values(&edge, &edge_nodes, facts);
+    let (node_values, unmet) = per_node(&edge, &edge_nodes, facts);
+    let unmet_cloud = unmet_cloud(&cloud, facts);
     let valid = ValidService {
         key,
         metadata,
@@ -70,6 +74,8 @@ pub fn validate(
         edge_nodes,
         sliced: facts.sliced.clone(),
         node_values,
+        unmet,
+        unmet_cloud,
         selection: facts.selection.clone(),
         cloud,
         dataset: facts.edge_dataset.clone(),
@@ -80,17 +86,35 @@ pub fn validate(
     Ok(ValidService { rollout, ..valid })
 }
 
-/// The environment of the edge worker on each node; empty if it is the same on all.
-fn node_values(
+/// The environment of the edge worker on each node, which is empty if it is the same on all, and the
+/// nodes that lack something.
+fn per_node(
     edge: &EdgeSide,
     nodes: &[NodeName],
     facts: &ServiceFacts,
-) -> BTreeMap<NodeName, Result<BTreeMap<String, String>, MissingLabel>> {
-    let EdgeSide::Worker(worker) = edge else { return BTreeMap::new() };
-    let Some(values) = &worker.node_values else { return BTreeMap::new() };
-    let on_node =
-        |node: &NodeName| (node.clone(), values.environment(node, facts.edge_labels(node)));
-    nodes.iter().map(on_node).collect()
+) -> (BTreeMap<NodeName, BTreeMap<String, String>>, UnmetNeeds) {
+    let (mut environments, mut lacking) = (BTreeMap::new(), UnmetNeeds::new());
+    let EdgeSide::Worker(worker) = edge else { return (environments, lacking) };
+    let values = worker.node_values.as_ref();
+    for node in nodes {
+        let environment = values.map(|it| it.environment(node, facts.edge_labels(node)));
+        let unmet = match environment.transpose() {
+            Err(missing) => Some(Unmet::Label(missing)),
+            Ok(environment) => {
+                environments.extend(environment.map(|it| (node.clone(), it)));
+                unmet(&worker.program, facts.offer(node))
+            }
+        };
+        lacking.extend(unmet.map(|unmet| (node.clone(), unmet)));
+    }
+    (environments, lacking)
+}
+
+/// What the node of a cloud worker that an agent runs lacks.
+fn unmet_cloud(cloud: &CloudSide, facts: &ServiceFacts) -> Option<Unmet> {
+    let CloudSide::Worker(cloud) = cloud else { return None };
+    let is_agent = matches!(cloud.runtime, CloudRuntime::Agent { .. });
+    is_agent.then(|| unmet(&cloud.worker.program, facts.offer(&cloud.node)))?
 }
 
 /// Resolves what runs on the edge nodes and what answers hard samples. A worker of the cloud is

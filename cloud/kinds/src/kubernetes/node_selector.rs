@@ -85,23 +85,23 @@ pub fn all(field: &str, nodes: &[&NodeView], findings: &mut Vec<Finding>) -> Opt
     Some(nodes.iter().map(|node| node.name.clone()).collect())
 }
 
-/// One of the nodes: `current` if it is one of them, whether it is connected or not. Otherwise a
-/// usable one, then a connected one, then a ready one. Between equal ones a hash of the object's
+/// One of the nodes: `current` if it is one of them, whether it is connected or not. Otherwise one
+/// that suits best, then a connected one, then a ready one. Between equal ones a hash of the object's
 /// uid and the node's name decides, so that objects spread over the nodes, and another node changes
 /// the choice of few of them (rendezvous hashing).
-pub fn choose(
+pub fn choose<S: Ord>(
     uid: &str,
     nodes: &[&NodeView],
     current: Option<&str>,
     online: &BTreeSet<String>,
-    is_usable: impl Fn(&str) -> bool,
+    suitability: impl Fn(&NodeName) -> S,
 ) -> Option<NodeName> {
     let kept = nodes.iter().find(|node| Some(node.name.as_str()) == current);
     let best = || {
         nodes.iter().max_by_key(|node| {
             let name = node.name.as_str();
             let is_ready = node.readiness == NodeReadiness::Ready;
-            (is_usable(name), online.contains(name), is_ready, weight(uid, name))
+            (suitability(&node.name), online.contains(name), is_ready, weight(uid, name))
         })
     };
     kept.or_else(best).map(|node| node.name.clone())
@@ -153,14 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn first_choice_prefers_usable_then_online_then_ready_nodes() {
+    fn first_choice_prefers_suitable_then_online_then_ready_nodes() {
         let nodes = [node("e1", "True"), node("e2", "False"), node("e3", "False")];
         for uid in ["a", "b", "c", "d", "e"] {
             assert_eq!(chosen(uid, &nodes, None, &[]), "e1", "ready");
             assert_eq!(chosen(uid, &nodes, None, &["e3"]), "e3", "connected");
             let all: Vec<&NodeView> = nodes.iter().collect();
             let online = ["e3".to_owned()].into();
-            let usable = choose(uid, &all, None, &online, |name| name == "e2").unwrap();
+            let usable = choose(uid, &all, None, &online, |name| name.as_str() == "e2").unwrap();
             assert_eq!(usable.as_str(), "e2");
         }
     }

@@ -3,4 +3,5 @@
 
 pub mod keys;
 pub mod migration;
+pub mod offer;
 pub mod status;

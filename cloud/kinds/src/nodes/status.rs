@@ -1,13 +1,15 @@
 //! The status of an `EdgeNode`, from what the node's agent reports.
 
+use std::sync::Arc;
+
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
-use neptune_api::{EdgeNodeCapacity, EdgeNodeProblem, EdgeNodeStatus};
-use neptune_wire::{Capacity, KeyPin, NodeProblem, NodeReport};
+use neptune_api::{EdgeNodeCapacity, EdgeNodeDevice, EdgeNodeProblem, EdgeNodeStatus};
+use neptune_wire::{Capacity, KeyPin, NodeProblem, NodeReport, OfferedDevice};
 
-use super::keys::NodeKey;
+use super::{keys::NodeKey, offer::AgentOffer};
 use crate::kubernetes::conditions::condition_with_reason;
 
 /// The maximum number of problems in a status.
@@ -15,6 +17,9 @@ const MAX_PROBLEMS: usize = 8;
 
 /// The maximum length of the message of a problem, in characters.
 const MAX_MESSAGE: usize = 256;
+
+/// The maximum length of the devices in one line, in characters.
+const MAX_SUMMARY: usize = 256;
 
 /// What a node's agent reports of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,6 +30,8 @@ pub struct AgentDetails {
     pub capacity: Option<Capacity>,
     /// The problems of the node, while the agent is connected.
     pub problems: Vec<NodeProblem>,
+    /// What containers may use.
+    pub offer: Arc<AgentOffer>,
 }
 
 impl AgentDetails {
@@ -34,6 +41,7 @@ impl AgentDetails {
             version: report.agent_version.clone(),
             capacity: report.capacity.clone(),
             problems: report.problems.clone(),
+            offer: Arc::new(AgentOffer::from_report(report)),
         }
     }
 }
@@ -91,6 +99,8 @@ pub fn next_status(
             next.engine = capacity.container_runtime.clone().or(next.engine.take());
         }
         next.problems = details.problems.iter().take(MAX_PROBLEMS).map(problem).collect();
+        next.devices = details.offer.devices.iter().map(device).collect();
+        next.device_summary = device_summary(&next.devices);
     }
     if next.online == Some(false) {
         next.problems.clear();
@@ -105,6 +115,26 @@ pub fn next_status(
     next.conditions = vec![condition("Ready", ready)];
     next.conditions.extend(key.map(|key| condition("KeyTrusted", key)));
     next
+}
+
+fn device(device: &OfferedDevice) -> EdgeNodeDevice {
+    let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+    EdgeNodeDevice {
+        resource: device.resource.clone(),
+        total: count(device.total),
+        free: count(device.free),
+        missing: count(device.missing),
+    }
+}
+
+/// The devices in one line of at most [`MAX_SUMMARY`] characters.
+fn device_summary(devices: &[EdgeNodeDevice]) -> Option<String> {
+    let all: Vec<_> = devices
+        .iter()
+        .map(|device| format!("{} {}/{}", device.resource, device.free, device.total))
+        .collect();
+    let text = all.join(", ");
+    (!text.is_empty()).then(|| text.chars().take(MAX_SUMMARY).collect())
 }
 
 fn problem(problem: &NodeProblem) -> EdgeNodeProblem {
@@ -194,6 +224,7 @@ mod tests {
             version: "0.1.0".to_owned(),
             capacity: Some(capacity),
             problems: vec![],
+            offer: Arc::default(),
         };
         NodeObservation {
             online: Some(true),
@@ -273,6 +304,31 @@ mod tests {
         let kept = (&next.agent_version, &next.engine, &next.address, &next.capacity);
         assert_eq!(kept, (&first.agent_version, &first.engine, &first.address, &first.capacity));
         assert_eq!(condition(&next, "KeyTrusted"), pair("True", "KeyInUse"));
+    }
+
+    #[test]
+    fn status_has_the_devices_that_the_agent_offers() {
+        let device = |resource: &str, total, free| OfferedDevice {
+            resource: resource.to_owned(),
+            total,
+            free,
+            missing: 0,
+        };
+        let devices = vec![device("neptune.io/camera", 2, 1), device("nvidia.com/gpu", 1, 0)];
+        let offer = Arc::new(AgentOffer { devices, ..AgentOffer::default() });
+        let with = |offer| {
+            let details = AgentDetails { offer, ..AgentDetails::default() };
+            NodeObservation { details: Some(details), ..online() }
+        };
+        let first = next_status(&EdgeNodeStatus::default(), &with(offer), None, at(1));
+        let summary = "neptune.io/camera 1/2, nvidia.com/gpu 0/1";
+        assert_eq!((first.devices.len(), first.device_summary.as_deref()), (2, Some(summary)));
+        assert_eq!(first.devices[1].free, 0);
+        let unknown = NodeObservation { details: None, online: Some(false), ..online() };
+        let kept = next_status(&first, &unknown, None, at(2));
+        assert_eq!((&kept.devices, &kept.device_summary), (&first.devices, &first.device_summary));
+        let none = next_status(&first, &with(Arc::default()), None, at(3));
+        assert_eq!((none.devices.len(), none.device_summary), (0, None));
     }
 
     #[test]

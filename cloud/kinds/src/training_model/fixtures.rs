@@ -20,7 +20,7 @@ use super::{
     validate::check,
 };
 use crate::kubernetes::node_view::{NodeView, node_view};
-use crate::worker::frameworks::Frameworks;
+use crate::worker::{frameworks::Frameworks, needs::NodeOffers};
 
 const SAMPLE: &str = include_str!("../../../../common/api/tests/samples/trainingmodel.yaml");
 
@@ -73,6 +73,7 @@ pub fn facts() -> TrainingFacts {
         frameworks: Ok(Arc::new(Frameworks::default())),
         initial_model: None,
         output_model: None,
+        offers: NodeOffers::new(),
         aggregator: AggregatorFacts {
             image: "neptune-cloud:test".to_owned(),
             address: Some("192.0.2.7:30418".to_owned()),

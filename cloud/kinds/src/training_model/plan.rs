@@ -15,7 +15,7 @@ use crate::{
     fleet::{Generations, Requirements, Retained, encode_contents},
     kubernetes::identity::content,
     steps::ObjectPlan,
-    worker::names::training_name,
+    worker::{names::training_name, needs::Unmet},
 };
 
 /// The plan of a `TrainingModel` that is valid or has a run.
@@ -35,7 +35,20 @@ pub fn plan(model: &TrainingModel, valid: &ValidTrainingModel, fetch_image: &str
         // A controller that has just started does not know the tasks yet: they go on.
         return ObjectPlan { objects, retained: Some(run_objects(valid)), ..ObjectPlan::default() };
     };
-    ObjectPlan { requirements: encoded(requirements), objects, ..ObjectPlan::default() }
+    ObjectPlan { objects, ..on_nodes(valid, current, requirements) }
+}
+
+/// The plan of the nodes of a run. Those whose agents have not reported what they offer keep what they
+/// have.
+fn on_nodes(
+    valid: &ValidTrainingModel,
+    current: &CurrentRun,
+    mut requirements: ContentsByNode,
+) -> ObjectPlan {
+    let mut kept = objects_of(current, &valid.key);
+    kept.retain(|node, _| valid.unmet.get(node) == Some(&Unmet::NotReported));
+    requirements.retain(|node, _| !kept.contains_key(node));
+    ObjectPlan { requirements: encoded(requirements), kept, ..ObjectPlan::default() }
 }
 
 /// What each node of a run needs.
@@ -62,7 +75,10 @@ fn plan_on_node(model: &TrainingModel, valid: &ValidTrainingModel, node: &NodeNa
         .entry(valid.key.clone())
         .or_insert_with(|| content::<TrainingModel>(valid.metadata.clone(), &model.spec));
     content.aggregator = Some(Box::new(on_node::content(model, valid)));
-    ObjectPlan { requirements: encoded(requirements), ..ObjectPlan::default() }
+    match active {
+        Some(current) => on_nodes(valid, current, requirements),
+        None => ObjectPlan { requirements: encoded(requirements), ..ObjectPlan::default() },
+    }
 }
 
 /// What each node of a run needs; `None` while the open tasks or the aggregator's key are unknown.
@@ -169,10 +185,11 @@ fn place(current: &CurrentRun, worker: &str) -> SessionPlace {
     SessionPlace { index: number(index), workers: number(workers.len()) }
 }
 
-/// The open tasks of a node, in the order of their workers.
+/// The open tasks of a node, in the order of their workers; none if it lacks something that they need.
 fn tasks(valid: &ValidTrainingModel, current: &CurrentRun, node: &NodeName) -> Vec<TrainingTask> {
     let (namespace, name) = (valid.key.namespace.as_str(), valid.key.name.as_str());
-    let open = valid.state().into_iter().flat_map(|state| &state.tasks);
+    let state = valid.state().filter(|_| !valid.unmet.contains_key(node));
+    let open = state.into_iter().flat_map(|state| &state.tasks);
     let mut tasks: Vec<_> = open
         .filter(|task| task.node == *node)
         .map(|task| TrainingTask {
@@ -202,9 +219,10 @@ mod tests {
     use neptune_wire::aggregator::{RunPhase, RunStatus};
 
     use super::*;
+    use crate::nodes::offer::AgentOffer;
     use crate::training_model::{
         fixtures::{self, current, frozen, state},
-        validate::validate,
+        validate::{unmet_nodes, validate},
     };
 
     fn valid(current: Option<CurrentRun>, state: Option<RunStatus>) -> ValidTrainingModel {
@@ -213,6 +231,38 @@ mod tests {
         valid.datasets = facts.datasets;
         (valid.current, valid.aggregator.state) = (current, state.map(Arc::new));
         valid
+    }
+
+    #[test]
+    fn node_without_the_devices_gets_no_task_and_an_unknown_one_keeps_what_it_has() {
+        let model = fixtures::model();
+        let mut frozen = frozen();
+        frozen.container.program.devices = [("nvidia.com/gpu".to_owned(), 1)].into();
+        let mut facts = fixtures::facts();
+        let run = current(&frozen);
+        let nodes: Vec<NodeName> = run.frozen.nodes().into_iter().cloned().collect();
+        let [first, second, third] = &nodes[..] else { unreachable!("{nodes:?}") };
+        for (node, devices) in [
+            (first, serde_json::json!([{"resource": "nvidia.com/gpu", "total": 1, "free": 1}])),
+            (second, serde_json::json!([])),
+        ] {
+            let report = serde_json::json!({
+                "instance": "a", "epoch": 1, "online": true, "supports": ["devices"],
+                "devices": devices,
+            });
+            let offer = AgentOffer::from_report(&serde_json::from_value(report).unwrap());
+            facts.offers.insert(node.clone(), Arc::new(offer));
+        }
+        let mut valid = valid(Some(run.clone()), Some(state(1, RunPhase::Open)));
+        valid.unmet = unmet_nodes(&run, &facts.offers);
+        let plan = plan(&model, &valid, "");
+        let tasks = |node: &NodeName| {
+            let content = plan.requirements.get(node)?[&valid.key].content();
+            Some(content.training.unwrap().tasks.len())
+        };
+        assert!(tasks(first) > Some(0));
+        assert_eq!((tasks(second), tasks(third)), (Some(0), None));
+        assert_eq!(plan.kept.keys().collect::<Vec<_>>(), [third]);
     }
 
     #[test]

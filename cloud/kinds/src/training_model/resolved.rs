@@ -10,7 +10,14 @@ use neptune_wire::{
 };
 
 use super::frozen::{CurrentRun, FrozenRun, FrozenSession};
-use crate::{finding::Finding, kubernetes::node_view::NodeView, worker::frameworks::Frameworks};
+use crate::{
+    finding::Finding,
+    kubernetes::node_view::NodeView,
+    worker::{
+        frameworks::Frameworks,
+        needs::{NodeOffers, UnmetNeeds},
+    },
+};
 
 /// The inputs of `validate` from the cluster.
 #[derive(Debug, Clone)]
@@ -25,6 +32,8 @@ pub struct TrainingFacts {
     pub initial_model: Option<Arc<Model>>,
     /// The Model of the output, if it exists.
     pub output_model: Option<Arc<Model>>,
+    /// What the agents of the nodes of the run offer; empty if each agent can run its tasks.
+    pub offers: NodeOffers,
     /// What is known of the aggregator.
     pub aggregator: AggregatorFacts,
 }
@@ -75,6 +84,8 @@ pub struct ValidTrainingModel {
     pub next: Result<FrozenRun, Vec<Finding>>,
     /// The current or last run.
     pub current: Option<CurrentRun>,
+    /// The nodes of the current run that cannot get its tasks.
+    pub unmet: UnmetNeeds,
     /// The Datasets of the current run that exist, by name.
     pub datasets: BTreeMap<String, Arc<Dataset>>,
     /// The Datasets of the next run that do not exist.

@@ -34,6 +34,8 @@ pub struct TrainingNode {
     pub key: NodeKey,
     /// Whether its agent cannot run the workers of an engine.
     pub lacks_sessions: bool,
+    /// What it lacks of what the tasks need.
+    pub unmet: Option<Finding>,
     /// What it reports of its tasks.
     pub tasks: Vec<TaskReport>,
 }
@@ -161,6 +163,9 @@ fn of_node(
         let finding = Finding::new(Reason::AgentTooOld, message);
         return (TrainingWorkerState::Pending, Some(finding));
     }
+    if let Some(finding) = &node.unmet {
+        return (TrainingWorkerState::Pending, Some(finding.clone()));
+    }
     let key_problem = of_key(&task.node, &node.key);
     let Some(report) = node.tasks.iter().find(|report| report.id == task.id) else {
         return (TrainingWorkerState::Pending, key_problem.or_else(missing));
@@ -235,6 +240,7 @@ mod tests {
             agent: AgentState { presence, settled: true },
             key,
             lacks_sessions: false,
+            unmet: None,
             tasks,
         }
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use neptune_api::{TrainingModel, TrainingScheduleType};
-use neptune_wire::aggregator::RunSettings;
+use neptune_wire::{NodeName, aggregator::RunSettings};
 
 use super::{
     absence, aggregator,
@@ -19,7 +19,11 @@ use crate::{
     finding::Finding,
     kubernetes::identity::identity,
     reason::Reason,
-    worker::{names::aggregator_name, program_text},
+    worker::{
+        names::aggregator_name,
+        needs::{NodeOffers, UnmetNeeds, unmet},
+        program_text,
+    },
 };
 
 /// Checks a `TrainingModel` against the facts.
@@ -47,6 +51,7 @@ pub fn validate(
         aggregator::volume_bytes(&frozen.settings, keep, state)
     });
     let session = frozen.and_then(|frozen| frozen.session.clone());
+    let unmet = current.as_ref().map(|current| unmet_nodes(current, &facts.offers));
     let datasets = current.iter().flat_map(|current| current.frozen.datasets());
     let datasets = datasets.filter_map(|name| {
         let name = name.as_str();
@@ -55,6 +60,7 @@ pub fn validate(
     let missing = next.as_ref().map(|next| absence::missing(next, &facts.datasets));
     Ok(ValidTrainingModel {
         datasets: datasets.collect(),
+        unmet: unmet.unwrap_or_default(),
         missing: missing.unwrap_or_default(),
         key,
         metadata,
@@ -68,6 +74,15 @@ pub fn validate(
         next,
         current,
     })
+}
+
+/// The nodes of a run that cannot get its tasks.
+pub fn unmet_nodes(current: &CurrentRun, offers: &NodeOffers) -> UnmetNeeds {
+    let of_node = |node: &NodeName| {
+        let offer = offers.get(node);
+        Some((node.clone(), unmet(&current.frozen.container.program, offer)?))
+    };
+    current.frozen.nodes().into_iter().filter_map(of_node).collect()
 }
 
 /// What the next run would be started with.

@@ -3,6 +3,7 @@
 pub mod environment;
 pub mod frameworks;
 pub mod names;
+pub mod needs;
 pub mod node_values;
 pub mod ports;
 pub mod program;

@@ -159,8 +159,8 @@ impl<'a> Table<'a> {
             let offered: Vec<&OfferedUnit> =
                 units.iter().filter(|unit| unit.resource == *resource).collect();
             if offered.len() < requested {
-                let (resource, offered) = (resource.clone(), offered.len());
-                return Err(Shortage::TooFew { resource, offered, requested });
+                let resource = resource.clone();
+                return Err(Shortage::TooFew { resource, requested: *number });
             }
             let present = offered.iter().filter_map(|unit| unit.unit.as_ref().ok());
             let is_free = |unit: &&DeviceUnit| self.other(&unit.name, wanted.worker).is_none();

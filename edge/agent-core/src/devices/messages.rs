@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use neptune_wire::{NodeName, ObjectKey, WorkerReason};
+use neptune_wire::{NodeName, ObjectKey, WorkerReason, missing_offer};
 
 use crate::{
-    devices::offered::{OfferedUnit, totals},
+    devices::offered::{OfferedUnit, report},
     domain::problem::Problem,
 };
 
@@ -13,7 +13,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shortage {
     /// The node offers fewer devices than requested, present or not.
-    TooFew { resource: String, offered: usize, requested: usize },
+    TooFew { resource: String, requested: u32 },
     /// A device is not on the node.
     Missing { resource: String, path: String },
     /// Other containers have the devices.
@@ -30,19 +30,14 @@ impl Shortage {
     /// The problem of a worker of this object.
     pub fn problem(&self, units: &[OfferedUnit], owner: &ObjectKey, node: &NodeName) -> Problem {
         match self {
-            Self::TooFew { resource, offered: 0, .. } => {
-                let message = format!(
-                    "node {node} offers no {resource}; {}; correct resources.limits, or add the device with --allow-device of the agent",
-                    summary(units)
-                );
-                Problem { reason: WorkerReason::DeviceMissing, message }
+            Self::TooFew { resource, requested } => {
+                let offered = report(units, &BTreeSet::new());
+                let message = missing_offer(node, resource, *requested, &offered);
+                Problem {
+                    reason: WorkerReason::DeviceMissing,
+                    message: message.unwrap_or_default(),
+                }
             }
-            Self::TooFew { resource, offered, requested } => Problem {
-                reason: WorkerReason::DeviceMissing,
-                message: format!(
-                    "node {node} offers {offered} {resource}, and {requested} are requested"
-                ),
-            },
             Self::Missing { resource, path } => missing(resource, path, node),
             Self::Busy { resource, in_use, present, by } => {
                 let names: BTreeSet<String> =
@@ -74,14 +69,6 @@ fn holder(holder: Option<&ObjectKey>, owner: &ObjectKey) -> String {
     }
 }
 
-fn summary(units: &[OfferedUnit]) -> String {
-    if units.is_empty() {
-        "it offers no device".to_owned()
-    } else {
-        format!("it offers {}", totals(units))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -99,12 +86,12 @@ mod tests {
         }];
         let problem = |shortage: Shortage| shortage.problem(&units, &owner, &node);
         let gpu = "nvidia.com/gpu".to_owned();
-        let unknown = problem(Shortage::TooFew { resource: gpu.clone(), offered: 0, requested: 1 });
+        let unknown = problem(Shortage::TooFew { resource: gpu.clone(), requested: 1 });
         assert_eq!(
             unknown.message,
             "node edge0 offers no nvidia.com/gpu; it offers neptune.io/camera (1); correct resources.limits, or add the device with --allow-device of the agent"
         );
-        let few = Shortage::TooFew { resource: camera.clone(), offered: 1, requested: 2 };
+        let few = Shortage::TooFew { resource: camera.clone(), requested: 2 };
         assert_eq!(
             problem(few.clone()).message,
             "node edge0 offers 1 neptune.io/camera, and 2 are requested"
@@ -131,7 +118,7 @@ mod tests {
         assert!(
             busy(&[hall, None]).message.contains("a worker of another namespace, default/hall")
         );
-        let unknown = Shortage::TooFew { resource: gpu, offered: 0, requested: 1 };
+        let unknown = Shortage::TooFew { resource: gpu, requested: 1 };
         assert!(unknown.problem(&[], &owner, &node).message.contains("it offers no device;"));
     }
 }

@@ -17,7 +17,8 @@ impl Nodes {
         self.nodes.get(node)?.address.as_deref()
     }
 
-    /// What a node's agent reports of itself.
+    /// What a node's agent reported of itself while it was online; `None` if it was not since this
+    /// controller started.
     pub fn details(&self, node: &NodeName) -> Option<&AgentDetails> {
         self.nodes.get(node)?.details.as_deref()
     }

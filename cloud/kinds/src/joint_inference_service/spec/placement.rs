@@ -15,6 +15,7 @@ use crate::{
         node_view::NodeView,
     },
     reason::Reason,
+    worker::needs::{may_need_offers, requested, suitability},
 };
 
 /// The nodes of the edge worker: the named one, or those that the labels select.
@@ -74,6 +75,14 @@ pub fn placed_nodes(service: &JointInferenceService) -> impl Iterator<Item = &st
     status.flat_map(|status| &status.edge_workers).map(|worker| worker.node.as_str())
 }
 
+/// Whether the workers may need something that not each agent offers. Then the plan depends on what
+/// agents report.
+pub fn needs_offers(service: &JointInferenceService) -> bool {
+    let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
+    let programs = edge.worker_spec.iter().chain(&cloud.worker_spec);
+    programs.into_iter().any(|program| may_need_offers(program.resources.as_ref()))
+}
+
 /// The nodes that may get the edge worker: the status or a slice lists them. A node counts from its
 /// first message on, so it is stored before it gets the worker. Then its counts are accepted after the
 /// spec names, or another controller selects, another node.
@@ -115,7 +124,10 @@ fn selected_nodes(
     }
     let nodes = with_data(nodes, facts.edge_dataset.as_deref());
     let uid = service.metadata.uid.as_deref().unwrap_or_default();
-    let node = choose(uid, &nodes, placed_nodes(service).next(), online, |_| true)?;
+    let resources = worker.worker_spec.as_ref().and_then(|program| program.resources.as_ref());
+    let program = requested(resources);
+    let suits = |node: &NodeName| suitability(&program, facts.offer(node));
+    let node = choose(uid, &nodes, placed_nodes(service).next(), online, suits)?;
     Some(vec![node])
 }
 

@@ -52,6 +52,10 @@ macro_rules! shared_reasons {
                 DiskFull: Problem => Failed,
                 /// A setting of the rollout is invalid.
                 RolloutInvalid: Obstacle => Failed,
+                /// The node's agent does not support a part of what it should run.
+                AgentTooOld: Problem => Pending,
+                /// The node offers fewer devices than a container requests.
+                DeviceUnknown: Problem => Pending,
             }
             Execution {
                 /// A Deployment or Service with the planned name exists and has another owner.

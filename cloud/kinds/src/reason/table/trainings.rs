@@ -46,8 +46,6 @@ macro_rules! training_reasons {
                 NodeKeyChanged: Problem => Pending,
                 /// The first key of a node waits until a person trusts it.
                 NodeKeyNotRecorded: Problem => Pending,
-                /// The agent of a node is too old to train.
-                AgentTooOld: Problem => Pending,
                 /// The dataset has no sample.
                 DatasetEmpty: Problem => Pending,
                 /// Weights or the program cannot be downloaded.

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use neptune_api::{InferenceModel, Model, Placement};
 use neptune_cloud_kinds::{
-    inference_model::{target::InferenceModelFacts, workload},
+    inference_model::{place::needs_offers, target::InferenceModelFacts, workload},
     kubernetes::node_selector::SelectedNodes,
-    worker::ports::{self, Age, NodePort},
+    worker::{
+        needs::NodeOffers,
+        ports::{self, Age, NodePort},
+    },
 };
 
 use crate::{
@@ -23,9 +26,16 @@ pub fn facts(model: &InferenceModel, context: &Context) -> InferenceModelFacts {
     let by_labels = named.is_none() && !spec.node_selector.is_empty();
     let selected = by_labels.then(|| context.selected_nodes(&spec.node_selector, kept_node(model)));
     let selected = selected.unwrap_or_default();
+    let named = named.and_then(|name| caches.node(name));
+    let offers = if needs_offers(model) {
+        context.offers(named.iter().chain(&selected.nodes).map(|node| &node.name))
+    } else {
+        NodeOffers::new()
+    };
     let deployment = caches.deployment_of(model);
     InferenceModelFacts {
-        named: named.and_then(|name| caches.node(name)),
+        named,
+        offers,
         source: source(model, caches),
         used_ports: used_ports(model, &selected, caches),
         selected,

@@ -11,6 +11,7 @@ use neptune_api::{
 use neptune_cloud_kinds::{
     index_key::IndexKey,
     inference_model::{
+        place::needs_offers,
         status::ServerObservation,
         target::{InferenceModelFacts, nodes_of},
         validate::ValidInferenceModel,
@@ -73,10 +74,12 @@ impl Controller for InferenceModel {
         }
     }
 
-    /// The plan depends on agents only while a node is chosen: a connected one is preferred.
-    fn enqueue_by_agent(&self, _node: &NodeName, _change: AgentChange, context: &Context) {
+    /// The plan depends on agents while a node is chosen, of which a connected one is preferred, and
+    /// by what they offer.
+    fn enqueue_by_agent(&self, _node: &NodeName, change: AgentChange, context: &Context) {
         let has_nodes = self.status.iter().flat_map(nodes_of).next().is_some();
-        if !has_nodes && self.spec.placement != Some(Placement::All) {
+        let chooses = !has_nodes && self.spec.placement != Some(Placement::All);
+        if chooses || change == AgentChange::Facts && needs_offers(self) {
             context.enqueue_by_nodes(self);
         }
         context.enqueue_unchanged(self);

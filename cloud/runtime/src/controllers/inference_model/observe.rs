@@ -24,6 +24,7 @@ use neptune_cloud_kinds::{
         observe::{RolloutObject, RolloutObservation},
         policy::Policy,
     },
+    worker::needs::Unmet,
 };
 use neptune_wire::{NodeName, ObjectKey};
 
@@ -70,7 +71,10 @@ fn rollout(
         stored: status.and_then(|status| status.rollout.as_deref()),
         silent: None,
     };
-    let nodes: Vec<_> = valid.place.nodes().iter().collect();
+    let nodes = valid.place.nodes().iter();
+    let is_unmet =
+        |node: &NodeName| valid.unmet.get(node).is_some_and(|unmet| *unmet != Unmet::NotReported);
+    let nodes: Vec<_> = nodes.filter(|node| !is_unmet(node)).collect();
     Some(observe_rollout(model, object, &nodes, reported_state, (context, now)))
 }
 
@@ -145,15 +149,10 @@ fn servers(
     };
     let deployed = || Servers::One(deployed_server((model, target), context.caches(), now));
     match valid.map(|valid| (valid, &valid.place)) {
-        Some((_, Place::Agent { node })) => Servers::One(on(node)),
+        Some((valid, Place::Agent { node })) => Servers::One(waiting(on(node), valid, node)),
         Some((valid, Place::EachAgent { nodes })) => {
             let server = |node: &NodeName| {
-                let server = match (on(node), valid.taken_ports.get(node)) {
-                    // It cannot run anything else anyway.
-                    (offline @ Observed::Unreachable(_), _) => offline,
-                    (_, Some(taken)) => Observed::Pending(taken.clone()),
-                    (server, None) => server,
-                };
+                let server = waiting(on(node), valid, node);
                 on_node(node, agent_url(node, valid, context), server)
             };
             Servers::Each(nodes.iter().map(server).collect())
@@ -184,6 +183,19 @@ fn servers(
                 }
             }
         }
+    }
+}
+
+/// The server of a node, which waits if the node lacks something or another object has its port.
+fn waiting(server: ObservedServer, valid: &ValidInferenceModel, node: &NodeName) -> ObservedServer {
+    if matches!(server, Observed::Unreachable(_)) {
+        // It cannot run anything else anyway.
+        return server;
+    }
+    let unmet = valid.unmet.get(node).and_then(|unmet| unmet.finding(node, None));
+    match valid.taken_ports.get(node).cloned().or(unmet) {
+        Some(obstacle) => Observed::Pending(obstacle),
+        None => server,
     }
 }
 

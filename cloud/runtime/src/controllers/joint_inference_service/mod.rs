@@ -13,7 +13,7 @@ use neptune_cloud_kinds::{
         resolved::PlacedService,
         spec::{
             forms::{gateway_settings, has_gateway},
-            placement::{has_slices, placed_nodes},
+            placement::{has_slices, needs_offers, placed_nodes},
         },
         status::observed::ServiceObservation,
     },
@@ -181,7 +181,8 @@ fn depends_on_agent(service: &JointInferenceService, node: &NodeName, change: Ag
     // The address of an exposed gateway is in the plan, and that of the cloud worker.
     let has_address = gateway_settings(service).expose == Some(true)
         || cloud.node_name.as_deref() == Some(node.as_str());
-    chooses || has_address && change == AgentChange::Facts
+    let reads_facts = has_address || needs_offers(service);
+    chooses || reads_facts && change == AgentChange::Facts
 }
 
 /// A slice of the service was stored: its nodes may get the edge worker and its model.
@@ -256,7 +257,7 @@ mod tests {
     type Case<'a> = (&'a str, &'a dyn Fn(&mut JointInferenceService), [bool; 2]);
 
     #[test]
-    fn plan_depends_on_agents_only_by_a_choice_or_an_address() {
+    fn plan_depends_on_agents_only_by_a_choice_an_address_or_a_device() {
         let all = |service: &mut JointInferenceService| {
             let edge = &mut service.spec.edge_worker;
             (edge.node_name, edge.placement) = (None, Some(Placement::All));
@@ -271,7 +272,14 @@ mod tests {
             let selector = serde_json::json!({"selector": {"matchLabels": {"a": "b"}}});
             service.spec.edge_worker.model = Some(serde_json::from_value(selector).unwrap());
         };
-        let cases: [Case; 7] = [
+        let requests = |service: &mut JointInferenceService| {
+            all(service);
+            let resources = serde_json::json!({"limits": {"nvidia.com/gpu": 1}});
+            let program = service.spec.edge_worker.worker_spec.as_mut().unwrap();
+            program.resources = serde_json::from_value(resources).unwrap();
+        };
+        let cases: [Case; 8] = [
+            ("a worker with a device", &requests, [false, true]),
             ("a named node", &|_| {}, [false, false]),
             ("all nodes", &all, [false, false]),
             ("one node to choose", &one, [true, true]),

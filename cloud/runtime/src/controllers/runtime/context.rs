@@ -16,15 +16,9 @@ use neptune_cloud_fleet::{Fleet, Publisher, nodes_by_state};
 use neptune_cloud_kinds::{
     each_kind,
     finding::{Finding, Missing, Referent},
-    fleet::{FleetState, Presence},
+    fleet::FleetState,
     index_key::IndexKey,
-    kubernetes::{
-        identity::key,
-        labels::{Labels, contains},
-        node_selector::SelectedNodes,
-        node_view::NodeView,
-        pod_policy::PodPolicy,
-    },
+    kubernetes::{identity::key, labels::Labels, pod_policy::PodPolicy},
 };
 use neptune_cloud_metrics::{Metrics, StatusClass as WriteClass};
 use neptune_wire::{NodeName, ObjectKey, Resource};
@@ -151,36 +145,6 @@ impl Context {
     /// What the operator allows in Pods.
     pub fn pod_policy(&self) -> &PodPolicy {
         &self.0.pods.policy
-    }
-
-    /// The nodes that match a selector, sorted by name. None without labels.
-    pub fn matching_nodes(&self, selector: &Labels) -> Vec<Arc<NodeView>> {
-        self.caches().nodes.matching(selector)
-    }
-
-    /// The address at which the cluster reaches a node.
-    pub fn node_address(&self, node: &NodeName) -> Option<String> {
-        let view = self.caches().node(node.as_str());
-        let fleet = self.fleet();
-        let reported = fleet.address(node);
-        view.as_ref().map_or(reported, |view| view.address(reported)).map(str::to_owned)
-    }
-
-    /// The nodes that match a selector, and which of their agents are connected. Only the edge node
-    /// `kept` if it still matches: then no other one is chosen.
-    pub fn selected_nodes(&self, selector: &Labels, kept: Option<&str>) -> SelectedNodes {
-        let kept = kept.and_then(|name| self.caches().node(name));
-        let kept = kept.filter(|node| node.is_edge && contains(&node.labels, selector));
-        let nodes = kept.map_or_else(|| self.matching_nodes(selector), |node| vec![node]);
-        let names: Vec<_> = nodes.iter().map(|node| node.name.clone()).collect();
-        let mut online = BTreeSet::new();
-        // Not one lock for all: reports of nodes must not wait for it.
-        for names in names.chunks(NODES_PER_LOCK) {
-            let fleet = self.fleet();
-            let is_online = |name: &&NodeName| fleet.presence(name) == Presence::Online;
-            online.extend(names.iter().filter(is_online).map(ToString::to_string));
-        }
-        SelectedNodes { nodes, online }
     }
 
     /// The time for what is stored. It follows the wall clock, unlike [`Context::fleet_now`].

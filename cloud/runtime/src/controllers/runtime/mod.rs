@@ -12,6 +12,7 @@ mod events;
 mod execute;
 mod merge_patch;
 mod node_keys;
+mod node_queries;
 mod peer_rosters;
 mod queue;
 mod recent_events;

@@ -44,6 +44,11 @@ pub fn facts(model: &TrainingModel, context: &Context) -> TrainingFacts {
         Some(node) => on_node::address(model, context.fleet().address(node)),
         None => address(model, caches, context.cluster_domain(), PORT),
     };
+    let current = model.status.as_ref().and_then(CurrentRun::from_status);
+    let needing =
+        current.as_ref().filter(|it| !it.frozen.container.program.required_features().is_empty());
+    let of_run = needing.map(|current| current.frozen.nodes()).unwrap_or_default();
+    let offers = context.offers(of_run.into_iter());
     let frameworks = caches.framework_table();
     let session_port = session::port(model, frameworks.as_deref().ok());
     let session_address =
@@ -57,6 +62,7 @@ pub fn facts(model: &TrainingModel, context: &Context) -> TrainingFacts {
         datasets,
         nodes,
         frameworks,
+        offers,
         initial_model: initial.and_then(|model| model_named(&model.name)),
         output_model: output.and_then(model_named),
         aggregator: AggregatorFacts {

@@ -55,6 +55,7 @@ pub fn observe(
             agent: fleet.agent(node, now),
             key: fleet.node_key(node),
             lacks_sessions: fleet.lacks_sessions(node),
+            unmet: valid.unmet.get(node).and_then(|unmet| unmet.finding(node, None)),
             tasks: report.map(|report| report.tasks.clone()).unwrap_or_default(),
         };
         (node.clone(), observed)

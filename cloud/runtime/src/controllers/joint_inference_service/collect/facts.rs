@@ -8,11 +8,12 @@ use neptune_cloud_kinds::{
     index_key::IndexKey,
     joint_inference_service::{
         facts::{CloudService, ServiceFacts},
-        spec::placement::placed_nodes,
+        spec::placement::{needs_offers, placed_nodes},
     },
     kubernetes::node_selector::SelectedNodes,
     worker::{
         names::worker_name,
+        needs::NodeOffers,
         ports::{Age, NodePort, PortUse, has_cloud_worker_on},
     },
 };
@@ -56,6 +57,12 @@ pub fn collect_facts(service: &JointInferenceService, context: &Context) -> Serv
         (None, Some(EdgeModel { name: Some(name), .. })) => caches.get(&namespace, name),
         (None, _) => None,
     };
+    let offers = if needs_offers(service) {
+        let edge = edge_node.iter().chain(&edge_selected.nodes).map(|node| &node.name);
+        context.offers(edge.chain(&cloud_name))
+    } else {
+        NodeOffers::new()
+    };
     let gateway = gateway_facts(service, edge_node.iter().chain(&edge_selected.nodes), context);
     ServiceFacts {
         edge_model,
@@ -64,6 +71,7 @@ pub fn collect_facts(service: &JointInferenceService, context: &Context) -> Serv
         edge_dataset: dataset.and_then(|dataset| caches.get(&namespace, &dataset.name)),
         edge_node,
         edge_selected,
+        offers,
         sliced: sliced_nodes(service, context),
         cloud_node,
         frameworks: caches.framework_table(),

@@ -66,9 +66,9 @@ pub fn observation(
     let caches = context.caches();
     if let Some(placed) = placed {
         for (edge, node) in edges.iter_mut().zip(&placed.edge_nodes) {
-            if let Some(missing) = placed.missing_labels.get(node) {
+            if let Some(unmet) = placed.unmet.get(node) {
                 let source = caches.node(&edge.node).map(|view| view.source);
-                edge.worker.wait_for(missing.finding(node, source));
+                unmet.finding(node, source).into_iter().for_each(|it| edge.worker.wait_for(it));
             }
             if let Some(taken) = placed.taken_ports.get(node) {
                 edge.worker.wait_for(taken.clone());
@@ -81,7 +81,12 @@ pub fn observation(
     let cloud_worker = if cloud.worker_spec.is_none() {
         cloud_server(service, key, context)
     } else if is_agent {
-        workers.on_cloud_node(cloud_node)
+        let mut worker = workers.on_cloud_node(cloud_node);
+        let unmet = placed.and_then(|placed| placed.unmet_cloud.as_ref());
+        if let (Some(unmet), Ok(node)) = (unmet, cloud_node.parse()) {
+            unmet.finding(&node, None).into_iter().for_each(|it| worker.wait_for(it));
+        }
+        worker
     } else {
         kubelet_worker(service, context)
     };
@@ -123,8 +128,8 @@ fn mark_silent(
     silent
 }
 
-/// The rollout of the edge worker, if the service has one. Nodes that lack a label of which the worker
-/// needs the value are not part of it.
+/// The rollout of the edge worker, if the service has one. Nodes that lack something that the worker
+/// needs are not part of it.
 fn rollout(
     service: &JointInferenceService,
     key: &ObjectKey,
@@ -146,7 +151,7 @@ fn rollout(
         silent: Some(silent),
     };
     let nodes = placed.edge_nodes.iter();
-    let nodes: Vec<_> = nodes.filter(|node| !placed.missing_labels.contains_key(*node)).collect();
+    let nodes: Vec<_> = nodes.filter(|node| !placed.unmet.contains_key(*node)).collect();
     let (namespace, name) = (key.namespace.as_str(), key.name.as_str());
     let worker = worker_name(namespace, name, Role::Edge, &service.spec.edge_worker.name);
     let state = |report: &StatusReport| reported_state(&worker, report);

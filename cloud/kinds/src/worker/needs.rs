@@ -1,0 +1,238 @@
+//! What a container needs of the agent that runs it, and what nodes lack of it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use neptune_api::ResourceRequirements;
+use neptune_wire::{AgentFeature, ContainerProgram, NodeName, missing_offer};
+
+use crate::{
+    finding::Finding,
+    kubernetes::{node_view::NodeSource, quantities},
+    nodes::offer::AgentOffer,
+    reason::Reason,
+    worker::node_values::MissingLabel,
+};
+
+/// What the agents of nodes offer, of those that have reported.
+pub type NodeOffers = BTreeMap<NodeName, Arc<AgentOffer>>;
+
+/// The nodes that do not get a container, and why. They keep what they have of its object.
+pub type UnmetNeeds = BTreeMap<NodeName, Unmet>;
+
+/// The maximum number of nodes in the answer to an apply.
+const MAX_WARNINGS: usize = 3;
+
+/// Why a node cannot get a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unmet {
+    /// It lacks a label of which the container needs the value.
+    Label(MissingLabel),
+    /// Its agent has not reported, so what it offers is not known.
+    NotReported,
+    /// Its agent would ignore a part of the program.
+    Feature(AgentFeature),
+    /// It offers fewer devices than requested.
+    Devices {
+        /// The name of the resource, such as `nvidia.com/gpu`.
+        resource: String,
+        /// How many are requested.
+        requested: u32,
+        /// What its agent offers.
+        offer: Arc<AgentOffer>,
+    },
+}
+
+/// How well a node suits a container, from worst to best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Suitability {
+    /// It lacks something that the container needs.
+    Unsuited,
+    /// It is not known what it offers.
+    Unknown,
+    /// It offers the devices, and some are in use or missing.
+    Offered,
+    /// It offers everything, and enough devices are free.
+    Free,
+}
+
+/// Whether a program with these limits may need something that not each agent offers. Cheaper than
+/// resolving the program.
+pub fn may_need_offers(resources: Option<&ResourceRequirements>) -> bool {
+    let limits = resources.and_then(|resources| resources.limits.as_ref());
+    limits.into_iter().flatten().any(|(name, _)| !matches!(name.as_str(), "cpu" | "memory"))
+}
+
+/// The part of a program that decides which node it is placed on, before the rest is resolved.
+pub fn requested(resources: Option<&ResourceRequirements>) -> ContainerProgram {
+    let (_, devices) = quantities::limits("", resources, &mut Vec::new());
+    ContainerProgram { devices, ..ContainerProgram::default() }
+}
+
+/// What a node lacks of what a program needs; `None` if it can get its container. `offer` is what its
+/// agent reported.
+pub fn unmet(program: &ContainerProgram, offer: Option<&Arc<AgentOffer>>) -> Option<Unmet> {
+    let features = program.required_features();
+    if features.is_empty() {
+        return None;
+    }
+    let Some(offer) = offer else { return Some(Unmet::NotReported) };
+    if let Some(feature) = features.difference(&offer.supports).next() {
+        return Some(Unmet::Feature(*feature));
+    }
+    let total = |resource: &str| offer.device(resource).map_or(0, |device| device.total);
+    let mut requests = program.devices.iter();
+    let (resource, requested) = requests.find(|(name, number)| total(name) < **number)?;
+    let (resource, requested) = (resource.clone(), *requested);
+    Some(Unmet::Devices { resource, requested, offer: Arc::clone(offer) })
+}
+
+/// How well a node suits a program.
+pub fn suitability(program: &ContainerProgram, offer: Option<&Arc<AgentOffer>>) -> Suitability {
+    match (unmet(program, offer), offer) {
+        (Some(Unmet::NotReported), _) => Suitability::Unknown,
+        (Some(_), _) => Suitability::Unsuited,
+        (None, Some(offer)) => {
+            let free = |resource: &str| offer.device(resource).map_or(0, |device| device.free);
+            let is_free = program.devices.iter().all(|(name, number)| free(name) >= *number);
+            if is_free { Suitability::Free } else { Suitability::Offered }
+        }
+        (None, None) => Suitability::Free,
+    }
+}
+
+/// The findings of nodes that lack something, at most [`MAX_WARNINGS`]: for the answer to an apply.
+pub fn warnings<'a>(
+    unmet: impl Iterator<Item = (&'a NodeName, &'a Unmet)>,
+    source: impl Fn(&NodeName) -> Option<NodeSource>,
+) -> impl Iterator<Item = String> {
+    let finding = move |(node, unmet): (&NodeName, &Unmet)| unmet.finding(node, source(node));
+    unmet.filter_map(finding).take(MAX_WARNINGS).map(|finding| finding.message)
+}
+
+impl Unmet {
+    /// What is wrong on this node, and the remedy; `None` if the node has to report first. `source` is
+    /// what can have a label.
+    pub fn finding(&self, node: &NodeName, source: Option<NodeSource>) -> Option<Finding> {
+        match self {
+            Self::Label(missing) => Some(missing.finding(node, source)),
+            Self::NotReported => None,
+            Self::Feature(feature) => {
+                let message = format!(
+                    "the agent of node {node} does not support {}; upgrade it",
+                    name(*feature)
+                );
+                Some(Finding::new(Reason::AgentTooOld, message))
+            }
+            Self::Devices { resource, requested, offer } => {
+                let message = missing_offer(node, resource, *requested, &offer.devices)?;
+                Some(Finding::new(Reason::DeviceUnknown, message))
+            }
+        }
+    }
+}
+
+/// The name of a feature in messages.
+fn name(feature: AgentFeature) -> &'static str {
+    match feature {
+        AgentFeature::Devices => "devices",
+        AgentFeature::Unknown => "a part of the program",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use neptune_wire::OfferedDevice;
+    use serde_json::json;
+
+    use super::*;
+
+    fn requests(devices: &[(&str, u32)]) -> ContainerProgram {
+        let devices = devices.iter().map(|(name, number)| ((*name).to_owned(), *number));
+        ContainerProgram { devices: devices.collect(), ..ContainerProgram::default() }
+    }
+
+    fn offer(devices: &[(&str, u32, u32)]) -> Arc<AgentOffer> {
+        let device = |(resource, total, free): &(&str, u32, u32)| OfferedDevice {
+            resource: (*resource).to_owned(),
+            total: *total,
+            free: *free,
+            missing: 0,
+        };
+        Arc::new(AgentOffer {
+            supports: [AgentFeature::Devices].into(),
+            devices: devices.iter().map(device).collect(),
+        })
+    }
+
+    const CAMERA: (&str, u32, u32) = ("neptune.io/camera", 1, 0);
+
+    #[test]
+    fn node_without_the_devices_is_named_with_what_it_offers() {
+        let gpu = requests(&[("nvidia.com/gpu", 1)]);
+        let node = "edge0".parse().unwrap();
+        for (program, offer, reason, message) in [
+            (
+                &gpu,
+                offer(&[CAMERA]),
+                Reason::DeviceUnknown,
+                "node edge0 offers no nvidia.com/gpu; it offers neptune.io/camera (1); correct resources.limits, or add the device with --allow-device of the agent",
+            ),
+            (
+                &gpu,
+                offer(&[]),
+                Reason::DeviceUnknown,
+                "node edge0 offers no nvidia.com/gpu; it offers no device; correct resources.limits, or add the device with --allow-device of the agent",
+            ),
+            (
+                &requests(&[("neptune.io/camera", 2)]),
+                offer(&[CAMERA]),
+                Reason::DeviceUnknown,
+                "node edge0 offers 1 neptune.io/camera, and 2 are requested",
+            ),
+            (
+                &gpu,
+                Arc::default(),
+                Reason::AgentTooOld,
+                "the agent of node edge0 does not support devices; upgrade it",
+            ),
+        ] {
+            let finding = unmet(program, Some(&offer)).unwrap().finding(&node, None);
+            assert_eq!(finding, Some(Finding::new(reason, message)));
+        }
+    }
+
+    #[test]
+    fn node_that_has_not_reported_gets_only_what_every_agent_runs() {
+        assert_eq!(unmet(&requests(&[]), None), None);
+        let unmet = unmet(&requests(&[("a/b", 1)]), None).unwrap();
+        assert_eq!(unmet, Unmet::NotReported);
+        assert_eq!(unmet.finding(&"edge0".parse().unwrap(), None), None);
+    }
+
+    #[test]
+    fn nodes_are_ordered_by_offered_and_free_devices() {
+        use Suitability::{Free, Offered, Unknown, Unsuited};
+
+        let program = requests(&[("a/b", 1)]);
+        let nodes =
+            [Some(offer(&[])), None, Some(offer(&[("a/b", 2, 0)])), Some(offer(&[("a/b", 2, 1)]))];
+        let all = nodes.each_ref().map(|offer| suitability(&program, offer.as_ref()));
+        assert_eq!(all, [Unsuited, Unknown, Offered, Free]);
+        assert!(all.is_sorted());
+        assert_eq!(suitability(&requests(&[]), None), Free);
+    }
+
+    #[test]
+    fn only_limits_other_than_cpu_and_memory_need_offers() {
+        for (limits, expected) in [
+            (json!({}), false),
+            (json!({"limits": {"cpu": 1, "memory": "1Gi"}}), false),
+            (json!({"limits": {"cpu": 1, "a.example/b": 1}}), true),
+        ] {
+            let resources: ResourceRequirements = serde_json::from_value(limits.clone()).unwrap();
+            assert_eq!(may_need_offers(Some(&resources)), expected, "{limits}");
+        }
+        assert!(!may_need_offers(None));
+    }
+}
