@@ -268,6 +268,9 @@ impl World {
             self.write_all(controller);
         }
         self.write_status(controller);
+        // Without its rows, what a full slice had no room for is dropped and repeated, too.
+        self.place(controller);
+        (0..NODES).for_each(|node| self.report(node));
         self.write_all(controller);
         self.write_status(controller);
     }
@@ -325,6 +328,13 @@ fn run(limits: Limits, earlier: usize, steps: Vec<Step>) -> Result<(), TestCaseE
         prop_assert_eq!(*nodes.entry(row.0).or_insert(row.1), row.1, "a node in two slices");
     }
     Ok(())
+}
+
+#[test]
+fn agent_that_a_full_slice_had_no_room_for_counts_once_the_status_has_no_rows() {
+    let count = Step::Count { node: 0, samples: 1, is_lost: false };
+    let steps = vec![Step::Wipe { node: 0 }, Step::Place([1, 2, 3].into()), count];
+    run(Limits { threshold: 3, nodes: 2, replaced: 0 }, 1, steps).unwrap();
 }
 
 proptest! {
