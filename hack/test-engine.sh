@@ -59,8 +59,10 @@ trap clean_up EXIT
 
 ip netns add "$network"
 "${inside[@]}" ip link set lo up
-# Not the settings of this machine's engine.
-echo '{}' >"$dir/engine.json"
+# Not the settings of this machine's engine. Tests write CDI specs.
+mkdir "$dir/cdi"
+export NEPTUNE_TEST_CDI_DIR=$dir/cdi
+echo '{"features": {"cdi": true}, "cdi-spec-dirs": ["'"$dir/cdi"'"]}' >"$dir/engine.json"
 
 export DOCKER_HOST=unix://$dir/docker.sock NEPTUNE_DOCKER_HOST=unix://$dir/docker.sock
 # All programs and libraries of the engine are those of the suite. Everything else is this machine's, because tests mount

@@ -237,27 +237,110 @@ async fn user_without_rights_opens_a_device_of_its_group() {
     assert!(opens(&container_of(&agent), "/dev/camera"));
 }
 
+/// The directory of the engine's CDI specs, if the test may write some there: `hack/test-engine.sh` sets
+/// it. Engines without it have no CDI, or have it turned off.
+fn cdi_dir() -> Option<PathBuf> {
+    std::env::var_os("NEPTUNE_TEST_CDI_DIR").map(PathBuf::from)
+}
+
+/// What an agent with this one device reports of a worker that requests it, and what its `doctor`
+/// prints. No container starts.
+async fn refusal_of(source: &str, image: &BusyboxImage) -> (Option<WorkerReason>, String, String) {
+    let broker = Broker::start().await;
+    let mut agent = agent_with(&broker, &[&format!("{RESOURCE}={source}")]);
+    agent.start();
+    let cloud = Cloud::connect(&agent);
+    cloud.insert(MODEL, &local_model(&agent));
+    cloud.insert(SERVICE, &requesting(&unique("w"), image));
+    let has_reason = |report: &StatusReport| {
+        let reason = report.workers[0].reason;
+        reason.is_some_and(|it| it != WorkerReason::Starting)
+    };
+    let report = cloud.status(SERVICE, "a reason", has_reason).await;
+    let running = agent.containers().into_iter().filter(|container| {
+        docker(&["inspect", "--format", "{{.State.StartedAt}}", container]).starts_with("20")
+    });
+    assert_eq!(running.count(), 0, "{source}: {report:?}");
+    let doctor = agent.doctor(&["--json"]);
+    let shown = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    (report.workers[0].reason, report.workers[0].message.clone(), shown)
+}
+
 #[tokio::test]
-async fn engine_without_cdi_starts_no_container_with_a_cdi_device() {
+async fn source_that_the_engine_cannot_pass_on_starts_no_container() {
+    let image = BusyboxImage::import();
     let version = docker(&["version", "--format", "{{.Server.Version}}"]);
-    let major = version.split('.').next().and_then(|text| text.parse().ok());
-    if engine() == "docker" && major.is_none_or(|major: u32| major >= 25) {
-        // It may have CDI.
-        return;
+    let unsuited = Some(WorkerReason::EngineUnsuited);
+    let (reason, message, _) = refusal_of("nvidia:0", &image).await;
+    assert_eq!(reason, unsuited, "no driver: {message}");
+    let (reason, message, _) = refusal_of("runtime:absent", &image).await;
+    assert_eq!(reason, unsuited, "{message}");
+    assert!(message.contains(&version), "{message}");
+    let (reason, message, doctor) = refusal_of("vendor.example/test=absent", &image).await;
+    if cdi_dir().is_some() {
+        assert_eq!(reason, Some(WorkerReason::DeviceMissing), "{message}");
+        assert!(message.contains("device vendor.example/test=absent of neptune.io/test is not on"));
+    } else {
+        assert_eq!(reason, unsuited, "{message}");
+        assert!(message.contains("CDI") && message.contains(&version), "{message}");
+        assert!(doctor.contains("vendor.example/test=absent: "), "{doctor}");
     }
+}
+
+#[tokio::test]
+async fn container_gets_what_the_spec_of_its_cdi_device_has() {
+    let Some(specs) = cdi_dir() else {
+        // The test above has what such an engine does.
+        return;
+    };
     let (broker, image) = (Broker::start().await, BusyboxImage::import());
-    let mut agent = agent_with(&broker, &["neptune.io/test=vendor.example/test=none"]);
+    let name = unique("device");
+    let file = specs.join(format!("{name}.txt"));
+    fs::write(&file, "from the host").unwrap();
+    let edits = json!({
+        "env": ["CDI_TEST=yes"],
+        "deviceNodes": [{"path": "/dev/cdi-test", "hostPath": "/dev/null", "permissions": "rw"}],
+        "mounts": [{
+            "hostPath": file, "containerPath": "/cdi/file", "options": ["ro", "nosuid", "nodev", "bind"],
+        }],
+    });
+    let spec = json!({
+        "cdiVersion": "0.5.0", "kind": format!("vendor.example/{name}"),
+        "devices": [{"name": "0", "containerEdits": edits}],
+    });
+    fs::write(specs.join(format!("{name}.json")), spec.to_string()).unwrap();
+    let device = format!("{RESOURCE}=vendor.example/{name}=0");
+    let mut agent = agent_with(&broker, &[&device]);
     agent.start();
     let cloud = Cloud::connect(&agent);
     cloud.insert(MODEL, &local_model(&agent));
     cloud.insert(SERVICE, &requesting(&unique("w"), &image));
-    let report = cloud.status(SERVICE, "failed", has_reason(WorkerReason::EngineUnsuited)).await;
-    let message = &report.workers[0].message;
-    assert!(message.contains("CDI") && message.contains(&version), "{message}");
-    assert!(agent.containers().is_empty());
-    let doctor = agent.doctor(&["--json"]);
-    let shown = String::from_utf8_lossy(&doctor.stdout).into_owned();
-    assert!(shown.contains("vendor.example/test=none: "), "{shown}");
+    cloud.status(SERVICE, "running", runs).await;
+    let container = container_of(&agent);
+    assert!(opens(&container, "/dev/cdi-test"), "{}", agent.log());
+    let script = "busybox cat /cdi/file; echo \" $CDI_TEST\"";
+    assert_eq!(docker(&["exec", &container, "busybox", "sh", "-c", script]), "from the host yes");
+    let given = format!("DEVICE_NEPTUNE_IO_TEST=vendor.example/{name}=0");
+    assert!(env_of(&container).lines().any(|line| line == given), "{}", env_of(&container));
+}
+
+#[tokio::test]
+async fn runtime_device_starts_its_container_with_that_runtime() {
+    if engine() != "docker" {
+        // Podman ignores runtimes: the test above has what the agent does.
+        return;
+    }
+    let (broker, image) = (Broker::start().await, BusyboxImage::import());
+    let mut agent = agent_with(&broker, &["neptune.io/test=runtime:runc=1"]);
+    agent.start();
+    let cloud = Cloud::connect(&agent);
+    cloud.insert(MODEL, &local_model(&agent));
+    cloud.insert(SERVICE, &requesting(&unique("w"), &image));
+    cloud.status(SERVICE, "running", runs).await;
+    let container = container_of(&agent);
+    assert_eq!(docker(&["inspect", "--format", "{{.HostConfig.Runtime}}", &container]), "runc");
+    let environment = env_of(&container);
+    assert!(environment.lines().any(|line| line == "NVIDIA_VISIBLE_DEVICES=1"), "{environment}");
 }
 
 #[test]
