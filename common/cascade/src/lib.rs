@@ -37,6 +37,8 @@ pub mod confidence;
 mod decayed;
 pub mod drift;
 pub mod floor;
+#[cfg(test)]
+mod golden;
 mod number;
 pub mod policy;
 pub mod quantile;
