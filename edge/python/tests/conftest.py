@@ -88,7 +88,7 @@ class Mosquitto:
 
     def reports(self):
         """Return a queue of the decoded reports from now on."""
-        client, messages = connected("observer", self.port)
+        client, messages = connected(f"observer-{time.monotonic_ns()}", self.port)
         subscribed = threading.Event()
         client.on_subscribe = lambda *_: subscribed.set()
         client.subscribe("neptune/workers/+/info", qos=1)

@@ -6,6 +6,7 @@ import pathlib
 import random
 
 import pytest
+
 from neptune_worker import rules
 
 GOLDEN = pathlib.Path(__file__).parents[3] / "common/cascade/golden/rules.json"
@@ -58,7 +59,8 @@ def test_absent_parameters_are_the_defaults():
 
 
 def test_values_are_numbers_or_texts_and_the_last_one_counts():
-    text = '[{"key":"threshold_box","value":" 0.25 "},{"key":"threshold_img","value":1},{"key":"threshold_img","value":"0.75"}]'
+    pairs = [("threshold_box", " 0.25 "), ("threshold_img", 1), ("threshold_img", "0.75")]
+    text = json.dumps([{"key": key, "value": value} for key, value in pairs])
     assert rules.create("IBT", text) == rules.IBT(0.75, 0.25)
 
 
@@ -72,7 +74,11 @@ def test_value_outside_0_to_1_is_refused_by_name(value):
     ("name", "text", "problem"),
     [
         ("ibt", "", "unknown hard example algorithm 'ibt'; known are IBT, Threshold"),
-        ("IBT", '[{"key":"threshold","value":"1"}]', "has no parameter 'threshold'; it has threshold_img, threshold_box"),
+        (
+            "IBT",
+            '[{"key":"threshold","value":"1"}]',
+            "no parameter 'threshold'; it has threshold_img, threshold_box",
+        ),
         ("EdgeOnly", '[{"key":"x","value":"1"}]', "EdgeOnly has no parameter 'x'; it has none"),
         ("LogProb", '[{"key":"signal","value":"sum"}]', "parameter 'signal' of LogProb is 'sum'; known are mean"),
         ("IBT", "{", "must be a JSON list"),

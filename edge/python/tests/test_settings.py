@@ -1,6 +1,7 @@
 """The environment of workers."""
 
 import pytest
+
 from neptune_worker.settings import Address, SettingError, read
 
 
