@@ -71,6 +71,41 @@ doc_tests() { cargo test --workspace --doc --quiet; }
 # All targets at once: tests and programs then share every crate that they need.
 build() { cargo build --workspace --all-targets "${QUIET[@]}"; }
 
+# The library in Python (edge/python): lints, types, and its tests with both versions of paho-mqtt. The older one has no
+# wheel, and is built with the setuptools of the list.
+python_library() {
+    local folder library=edge/python older status=0
+    folder=$(target_dir)/python
+    python_environment "$folder/checks" $library/requirements.txt
+    older=$folder/$(sha256sum $library/requirements-paho-1.txt | cut -d' ' -f1)
+    if [ ! -d "$older" ]; then
+        rm -rf "$older.new"
+        "$folder/checks/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+            --require-hashes --target "$older.new" -r $library/requirements-paho-1.txt ||
+            fail "$library/requirements-paho-1.txt could not be installed: PyPI has to be reachable"
+        mv "$older.new" "$older"
+    fi
+    python_tests "$older" tests/test_worker.py tests/test_server.py >"$folder/paho-1.log" 2>&1 &
+    local tests=$!
+    "$folder/checks/bin/ruff" check --quiet --no-cache $library
+    "$folder/checks/bin/ruff" format --check --quiet --no-cache $library ||
+        fail "the format of $library differs: run ruff format $library"
+    "$folder/checks/bin/mypy" --config-file $library/pyproject.toml --cache-dir "$folder/mypy" $library/neptune_worker
+    python_tests '' || status=1
+    wait "$tests" || status=1
+    step "the tests with paho-mqtt 1.6"
+    cat "$folder/paho-1.log"
+    return $status
+}
+# python_tests FOLDER [FILE...]: runs tests of the library, with the packages of the folder before those of the environment.
+python_tests() {
+    local packages=$1 target
+    target=$(target_dir)
+    shift
+    (cd edge/python && PYTHONPATH=$packages NEPTUNE_EDGE=$target/debug/neptune-edge \
+        "$target/python/checks/bin/python" -B -m pytest --quiet -p no:cacheprovider "$@")
+}
+
 # The images that the tests of a level need, as the scripts that build them. A test of hack/repo-checks compares the lists
 # with the tests.
 integration_images=(
@@ -90,9 +125,9 @@ e2e_images=(
 case $level in
     unit) steps=(unit) ;;
     lint) steps=(format lints documentation) ;;
-    integration) steps=(build "${integration_images[@]}" integration) ;;
+    integration) steps=(build python "${integration_images[@]}" integration) ;;
     e2e) steps=(build "${e2e_images[@]}" e2e) ;;
-    all) steps=(format lints documentation build unit doc_tests "${e2e_images[@]}" integration e2e) ;;
+    all) steps=(format lints documentation build unit doc_tests python "${e2e_images[@]}" integration e2e) ;;
 esac
 if [ -n "$plan" ]; then
     printf '%s\n' "${steps[@]}"
@@ -100,8 +135,7 @@ if [ -n "$plan" ]; then
 fi
 
 # What the tests need. It is checked before anything is built, so that nothing is missing after minutes.
-unit_tools="git|git|tests read the repository's files
-python3|python3|a test runs an example in Python"
+unit_tools="git|git|tests read the repository's files"
 tools="$COMPILER
 $BUILDERS
 $unit_tools
@@ -127,6 +161,7 @@ for name in "${steps[@]}"; do
         format|lints|documentation|build) required "$name" "$name" ;;
         # From here on, a step that fails does not keep the next one from running.
         doc_tests) [ -n "$filter" ] || timed "doc tests" doc_tests ;;
+        python) [ -n "$filter" ] || timed python python_library ;;
         unit|integration|e2e) timed "$name" run_tests "$name" ;;
         *)
             read -ra script <<<"$name"
