@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the image of examples/helmet-detection: Python 3 with paho-mqtt and nothing else; with --numpy that of
-# examples/federated: Python 3 with NumPy; with --kserve a transformer that is built on the SDK of KServe.
+# Builds the image of examples/helmet-detection: Python 3 with paho-mqtt and the library of edge/python; with --numpy that
+# of examples/federated: Python 3 with NumPy and that library; with --kserve a transformer that is built on the SDK of
+# KServe.
 #
 #   ./hack/build-python-image.sh [--numpy|--kserve] [TAG]
 #
@@ -12,15 +13,15 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-name=python pip=paho-mqtt==2.1.0 debian=python3-paho-mqtt check='import json, paho.mqtt.client, urllib.request'
-list='' program='' run='CMD ["python3"]'
+name=python pip=paho-mqtt==2.1.0 debian=python3-paho-mqtt check='import neptune_worker, paho.mqtt.client, urllib.request'
+library=edge/python/neptune_worker list='' program='' run='CMD ["python3"]'
 case ${1:-} in
     --numpy)
         name=numpy pip=numpy==2.3.5 debian=python3-numpy
-        check='import json, numpy; numpy.savez("/tmp/a.npz", a=numpy.ones(2))'
+        check='import neptune_worker, numpy; numpy.savez("/tmp/a.npz", a=numpy.ones(2))'
         shift ;;
     --kserve)
-        name=kserve-transformer debian=python3,libstdc++6 check='import kserve'
+        name=kserve-transformer debian=python3,libstdc++6 check='import kserve' library=''
         list=$ROOT/hack/clients/requirements/kserve.txt program=$ROOT/hack/clients/kserve_transformer.py
         run='ENTRYPOINT ["python3", "/transformer.py"]'
         shift ;;
@@ -33,7 +34,9 @@ base=python:3.13-slim
 
 need_docker
 
-recipe=$(cat "$0" ${list:+"$list" "$program"} | sha256sum | cut -d' ' -f1)-$name
+sources=()
+[ -z "$library" ] || sources=("$ROOT/$library"/*.py)
+recipe=$(cat "$0" ${list:+"$list" "$program"} "${sources[@]}" | sha256sum | cut -d' ' -f1)-$name
 old=$(docker image inspect --format '{{.Id}} {{index .Config.Labels "neptune.recipe"}}' "$tag" 2>/dev/null || true)
 if [ "${old#* }" = "$recipe" ]; then
     step "$tag is up to date"
@@ -60,14 +63,30 @@ EOF
     chmod +x "$1"
 }
 
+# library_hook FILE: writes a program that adds the library, for the Python of the system in the folder that is its
+# argument.
+library_hook() {
+    cat >"$1" <<EOF
+#!/bin/sh
+set -e
+target="\$1/usr/lib/python3/dist-packages/${library##*/}"
+install -d -m 755 "\$target"
+install -m 644 "$ROOT/$library"/*.py "$ROOT/$library/py.typed" "\$target"
+EOF
+    chmod +x "$1"
+}
+
 from_registry() {
     [ -z "$list" ] || return 1
     step "pulling $base"
     timeout 60 docker pull --quiet "$base" >/dev/null 2>"$scratch/error" || return 1
     step "installing $pip"
-    docker build --tag "$tag" --label "neptune.recipe=$recipe" - <<EOF
+    mkdir "$scratch/context"
+    cp -r "$ROOT/${library%/*}/"{pyproject.toml,README.md} "$ROOT/$library" "$scratch/context"
+    docker build --tag "$tag" --label "neptune.recipe=$recipe" --file - "$scratch/context" <<EOF
 FROM $base
-RUN pip install --no-cache-dir $pip
+COPY . /tmp/library
+RUN pip install --no-cache-dir $pip && pip install --no-cache-dir --no-deps /tmp/library && rm -r /tmp/library
 EOF
 }
 
@@ -82,6 +101,10 @@ from_debian() {
     if [ -n "$list" ]; then
         packages_hook "$scratch/packages"
         hooks=(--customize-hook="$scratch/packages")
+    fi
+    if [ -n "$library" ]; then
+        library_hook "$scratch/library"
+        hooks+=(--customize-hook="$scratch/library")
     fi
     mmdebstrap --variant=essential --include="python3-minimal,$debian" "${proxy[@]}" \
         --aptopt='Acquire::Languages "none"' \

@@ -2,11 +2,7 @@
 """The training program of this example: a small neural network, in NumPy alone.
 
 Neptune starts it once per round and worker, with a dataset of this node and the weights of the round. It needs no
-network and knows nothing of other workers. docs/training.md describes the variables.
-
-    TASK=initialize                                          writes the first weights
-    TASK=train     WEIGHTS_URL=weights.npz DATASET_URL=a.csv writes new weights
-    TASK=evaluate  WEIGHTS_URL=weights.npz DATASET_URL=a.csv writes metrics only
+network and knows nothing of other workers. docs/python.md describes `Round`.
 """
 
 import json
@@ -14,26 +10,20 @@ import os
 import pathlib
 
 import numpy as np
+from neptune_worker import Round
 
-CLASSES = 10
-PIXELS = 64
+CLASSES, PIXELS = 10, 64
 
 
 def read_samples(path):
-    """Return pixels scaled to 0..1 and labels.
-
-    A line of a csv file has 64 numbers 0..16, then the label. In a directory are the records that a gateway captured:
-    a line of a *.jsonl file is one sample with the request of the client and the label of the cloud.
-    """
-    if pathlib.Path(path).is_dir():
-        table = np.array(list(captured(pathlib.Path(path))), ndmin=2)
-    else:
-        table = np.loadtxt(path, delimiter=",", ndmin=2)
+    """Return pixels 0..1 and labels, of 64 numbers 0..16 and the label per line of a csv file, or of captured records."""
+    path = pathlib.Path(path)
+    table = np.array(list(captured(path)), ndmin=2) if path.is_dir() else np.loadtxt(path, delimiter=",", ndmin=2)
     return table[:, :PIXELS] / 16.0, table[:, PIXELS].astype(int)
 
 
 def captured(directory):
-    """Yield 64 numbers 0..16 and the label of each labelled record."""
+    """Yield 64 numbers and the label of the cloud, of each labelled record that a gateway captured."""
     for file in sorted(directory.glob("*.jsonl")):
         # The last line may be half written.
         for line in file.read_text().splitlines(keepends=True):
@@ -42,13 +32,11 @@ def captured(directory):
                 yield [*record["request"]["inputs"][0]["data"], record["label"]]
 
 
-def first_weights(hidden, random):
+def first_weights(random, hidden):
     """Return He-initialized weights. Names and shapes stay the same in all rounds."""
-
-    def layer(inputs, outputs):
-        return random.normal(0.0, np.sqrt(2.0 / inputs), (inputs, outputs))
-
-    return {"w1": layer(PIXELS, hidden), "b1": np.zeros(hidden), "w2": layer(hidden, CLASSES), "b2": np.zeros(CLASSES)}
+    w1, w2 = (random.normal(0.0, np.sqrt(2.0 / n), (n, m)) for n, m in ((PIXELS, hidden), (hidden, CLASSES)))
+    weights = {"w1": w1, "b1": np.zeros(hidden), "w2": w2, "b2": np.zeros(CLASSES)}
+    return {name: values.astype(np.float32) for name, values in weights.items()}
 
 
 def forward(weights, pixels):
@@ -61,54 +49,25 @@ def forward(weights, pixels):
 
 def step(weights, pixels, labels, rate):
     """Update the weights in place with one batch: gradient descent on the cross-entropy."""
-    hidden, probabilities = forward(weights, pixels)
-    error = probabilities.copy()
-    error[np.arange(len(labels)), labels] -= 1.0
-    error /= len(labels)
+    hidden, error = forward(weights, pixels)
+    error = (error - np.eye(CLASSES)[labels]) / len(labels)
     back = (error @ weights["w2"].T) * (hidden > 0.0)
-    weights["w2"] -= rate * hidden.T @ error
-    weights["b2"] -= rate * error.sum(axis=0)
-    weights["w1"] -= rate * pixels.T @ back
-    weights["b1"] -= rate * back.sum(axis=0)
+    for name, gradient in (("w2", hidden.T @ error), ("b2", error.sum(0)), ("w1", pixels.T @ back), ("b1", back.sum(0))):
+        weights[name] -= rate * gradient
 
 
-def train(weights, pixels, labels, epochs, rate, batch, random):
-    """Train for a number of epochs, each in another order."""
-    for _ in range(epochs):
-        order = random.permutation(len(labels))
-        for start in range(0, len(order), batch):
-            chosen = order[start : start + batch]
-            step(weights, pixels[chosen], labels[chosen], rate)
-
-
-def measure(weights, pixels, labels):
-    """Return the cross-entropy and the share of correct answers."""
-    _, probabilities = forward(weights, pixels)
-    loss = -np.log(np.maximum(probabilities[np.arange(len(labels)), labels], 1e-12)).mean()
-    return float(loss), float((probabilities.argmax(axis=1) == labels).mean())
-
-
-def main():
-    """Do one task."""
-    task, output = os.environ["TASK"], pathlib.Path(os.environ["OUTPUT_DIR"])
-    random = np.random.default_rng(int(os.environ.get("SEED", "0")))
-    hidden = int(os.environ.get("HIDDEN", "32"))
-    if task == "initialize":
-        weights = first_weights(hidden, random)
-        result = {"samples": 0}
+with Round() as r:
+    random = np.random.default_rng(r.seed)
+    if r.task == "initialize":
+        r.finish(first_weights(random, int(os.environ.get("HIDDEN", "32"))), samples=0)
     else:
-        with np.load(os.environ["WEIGHTS_URL"], allow_pickle=False) as file:
-            weights = {name: file[name].astype(np.float64) for name in file.files}
-        pixels, labels = read_samples(os.environ["DATASET_URL"])
-        if task == "train":
-            epochs, rate = int(os.environ.get("EPOCHS", "5")), float(os.environ.get("LR", "0.1"))
-            train(weights, pixels, labels, epochs, rate, int(os.environ.get("BATCH", "16")), random)
-        loss, accuracy = measure(weights, pixels, labels)
-        result = {"samples": len(labels), "loss": loss, "metrics": {"accuracy": accuracy}}
-    if task != "evaluate":
-        np.savez(output / "weights.npz", **{name: value.astype(np.float32) for name, value in weights.items()})
-    (output / "result.json").write_text(json.dumps(result))
-
-
-if __name__ == "__main__":
-    main()
+        weights = {name: values.astype(np.float64) for name, values in r.weights.items()}
+        pixels, labels = read_samples(r.dataset_path)
+        epochs, batch = (int(os.environ.get(name, text)) for name, text in (("EPOCHS", "5"), ("BATCH", "16")))
+        for _ in range(epochs if r.task == "train" else 0):
+            for chosen in np.split(random.permutation(len(labels)), range(batch, len(labels), batch)):
+                step(weights, pixels[chosen], labels[chosen], float(os.environ.get("LR", "0.1")))
+        probabilities = forward(weights, pixels)[1]
+        loss = -np.log(np.maximum(probabilities[np.arange(len(labels)), labels], 1e-12)).mean()
+        accuracy = (probabilities.argmax(axis=1) == labels).mean()
+        r.finish(weights, samples=len(labels), loss=loss, metrics={"accuracy": accuracy})

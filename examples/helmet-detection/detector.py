@@ -1,13 +1,15 @@
-"""Synthetic frames, a detector that works on their pixels, and the IBT rule.
+"""Synthetic frames, and a detector that works on their pixels.
 
 A frame is a square of brightness 0..1 (a list of rows) that a seeded generator draws: noise, a few round bright blobs
 ("helmets", some of them dim), and bars that are not helmets. A box is [xmin, ymin, xmax, ymax, score, label], in
-pixels, with a score of 0..1. Only the standard library is used. Run this file to evaluate both models.
+pixels, with a score of 0..1. Run this file to evaluate both models.
 """
 
 import json
 import math
 import random
+
+from neptune_worker.rules import IBT
 
 SIDE = 32
 LABEL = 1
@@ -48,6 +50,15 @@ def load(path):
         if key not in model:
             raise ValueError(f"{path} is not a model of this example: {key} is missing")
     return model
+
+
+def checked(frame):
+    """Return a valid frame, or raise ValueError."""
+    if len(frame) != SIDE or any(len(row) != SIDE for row in frame):
+        raise ValueError(f"a frame must have {SIDE} rows of {SIDE} numbers")
+    if any(not 0 <= light <= 1 for row in frame for light in row):
+        raise ValueError("brightness must be 0..1")
+    return frame
 
 
 def detect(frame, model, nms_threshold):
@@ -104,27 +115,6 @@ def overlap(a, b):
     return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both)
 
 
-class IBT:
-    """Hard when count(score <= threshold_box) / n >= 1 - threshold_img. Invalid boxes are not hard."""
-
-    def __init__(self, parameters):
-        """Take the value of HEM_PARAMETERS: a JSON list of {"key", "value"}, or an empty string."""
-        values = {"threshold_img": 0.5, "threshold_box": 0.5}
-        for parameter in json.loads(parameters or "[]"):
-            if parameter["key"] not in values:
-                raise ValueError(f"IBT has no parameter {parameter['key']!r}; it knows {', '.join(values)}")
-            values[parameter["key"]] = float(parameter["value"])
-        self.threshold_img = values["threshold_img"]
-        self.threshold_box = values["threshold_box"]
-
-    def is_hard(self, boxes):
-        """Return whether the big model is asked about a frame with these boxes."""
-        if not boxes or any(len(box) < 5 or not 0 <= box[4] <= 1 for box in boxes):
-            return False
-        low = sum(box[4] <= self.threshold_box for box in boxes)
-        return low / len(boxes) >= 1 - self.threshold_img
-
-
 def right(boxes, helmets):
     """Return whether the boxes match the helmets: the same number, and each centre within 2 pixels."""
     centres = [((box[0] + box[2]) / 2, (box[1] + box[3]) / 2) for box in boxes]
@@ -135,7 +125,7 @@ def right(boxes, helmets):
 def main(frames=200, nms_threshold=0.6):
     """Print the accuracy of the edge model, the cloud model and joint inference."""
     small, big = load("models/small.json"), load("models/big.json")
-    rule = IBT("")
+    rule = IBT()
     edge = cloud = joint = hard = 0
     for number in range(frames):
         frame, helmets = draw(number)

@@ -1,52 +1,25 @@
-"""The edge worker: detects helmets on synthetic frames and sends those that IBT classifies as hard to the cloud worker."""
-
-import traceback
+"""The edge worker: detects helmets on synthetic frames; those that the rule classifies as hard go to the cloud."""
 
 import detector
-from cloud import Cloud
-from worker import Reporter, setting, stop_event
-
-
-def cloud_url():
-    """Return the URL of the cloud worker's predict path, or None without an address."""
-    base = setting("BIG_MODEL_URL", "")
-    if not base and setting("BIG_MODEL_IP", ""):
-        base = f"http://{setting('BIG_MODEL_IP')}:{setting('BIG_MODEL_PORT', '5000')}"
-    return f"{base.rstrip('/')}/{setting('SERVICE_NAME')}/predict" if base else None
-
-
-def work(stop, reporter):
-    """Infer frames until `stop` is set."""
-    model = detector.load(setting("MODEL_URL"))
-    nms_threshold = float(setting("NMS_THRESHOLD", "0.6"))
-    pause = 1.0 / float(setting("RATE", "10"))
-    if setting("HEM_NAME", "IBT") != "IBT":
-        raise ValueError(f"HEM_NAME is {setting('HEM_NAME')}: this worker supports only IBT")
-    rule, cloud = detector.IBT(setting("HEM_PARAMETERS", "[]")), Cloud(cloud_url())
-    number = helmets = 0
-    while not stop.wait(pause):
-        frame, _ = detector.draw(number)
-        boxes = detector.detect(frame, model, nms_threshold)
-        is_hard = rule.is_hard(boxes)
-        answer = cloud.detect(frame) if is_hard else None
-        reporter.count(is_hard, is_answered=answer is not None)
-        helmets += len(boxes if answer is None else answer)
-        number += 1
-        if number % 100 == 0:
-            print(f"{number} frames, {helmets} helmets, {reporter.hard} frames answered by the cloud", flush=True)
+from neptune_worker import Worker
 
 
 def main():
-    """Run until SIGTERM. Report `failed` on an error."""
-    stop, reporter, status = stop_event(), Reporter(), "running"
-    try:
-        work(stop, reporter)
-    except Exception:  # every error is reported before this worker exits
-        traceback.print_exc()
-        status = "failed"
-    reporter.finish(status)
-    return 1 if status == "failed" else 0
+    """Run until SIGTERM."""
+    with Worker() as worker:
+        model = detector.load(worker.model_path)
+        nms_threshold = float(worker.parameters.get("nms_threshold", "0.6"))
+        pause = 1.0 / float(worker.parameters.get("rate", "10"))
+        number = helmets = answered = 0
+        while not worker.wait(pause):
+            frame, _ = detector.draw(number)
+            boxes = detector.detect(frame, model, nms_threshold)
+            answer = worker.infer(frame, boxes, boxes=boxes)
+            number, helmets = number + 1, helmets + len(answer.result)
+            answered += answer.source == "cloud"
+            if number % 100 == 0:
+                print(f"{number} frames, {helmets} helmets, {answered} frames answered by the cloud", flush=True)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()
