@@ -23,7 +23,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Settings:
-    """What Neptune tells a worker of joint inference. An empty variable counts as unset."""
+    """What a worker of joint inference gets from Neptune. An empty variable counts as unset."""
 
     name: str
     service: str

@@ -76,9 +76,8 @@ def test_command_runs_a_script_with_its_arguments_and_settings(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["run", "absent.py"], "absent.py is not a file"),
-        (["run", "a.py", "--param", "x"], "'x' is not KEY=VALUE"),
-        ([], ""),
+        (["absent.py"], "absent.py is not a file"),
+        (["a.py", "--param", "x"], "'x' is not KEY=VALUE"),
     ],
 )
 def test_invalid_arguments_end_with_exit_code_2(arguments, problem):
