@@ -21,26 +21,19 @@ def main(arguments: Optional[list[str]] = None) -> None:
     )
     run.add_argument("script", type=pathlib.Path, help="program of the worker")
     run.add_argument("arguments", nargs="*", help="arguments of the program, after --")
-    run.add_argument("--model", metavar="PATH", help="the model (MODEL_URL)")
-    run.add_argument("--dataset", metavar="PATH", help="the dataset (DATASET_URL)")
-    run.add_argument("--hem", metavar="NAME", help="the rule (HEM_NAME), default EdgeOnly")
-    run.add_argument("--param", metavar="KEY=VALUE", type=_pair, action="append", default=[], help="of the rule")
-    run.add_argument("--cloud", metavar="URL", help="http://HOST:PORT of a cloud worker (BIG_MODEL_URL)")
-    run.add_argument("--listen", metavar="PORT", help="port of a cloud worker (BIG_MODEL_BIND_PORT)")
+    run.add_argument("--model", metavar="PATH", dest="MODEL_URL", help="the model (MODEL_URL)")
+    run.add_argument("--dataset", metavar="PATH", dest="DATASET_URL", help="the dataset (DATASET_URL)")
+    run.add_argument("--hem", metavar="NAME", dest="HEM_NAME", help="the rule (HEM_NAME), default EdgeOnly")
+    run.add_argument("--param", metavar="KEY=VALUE", type=_pair, action="append", help="of the rule (HEM_PARAMETERS)")
+    run.add_argument("--cloud", metavar="URL", dest="BIG_MODEL_URL", help="http://HOST:PORT of a cloud worker")
+    run.add_argument("--listen", metavar="PORT", dest="BIG_MODEL_BIND_PORT", help="port of a cloud worker")
     options = parser.parse_args(arguments)
 
     if not options.script.is_file():
         run.error(f"{options.script} is not a file")
-    parameters = [{"key": key, "value": value} for key, value in options.param]
-    variables = {
-        "MODEL_URL": options.model,
-        "DATASET_URL": options.dataset,
-        "HEM_NAME": options.hem,
-        "HEM_PARAMETERS": json.dumps(parameters) if parameters else None,
-        "BIG_MODEL_URL": options.cloud,
-        "BIG_MODEL_BIND_PORT": options.listen,
-    }
-    os.environ.update({name: value for name, value in variables.items() if value is not None})
+    os.environ.update({name: value for name, value in vars(options).items() if name.isupper() and value is not None})
+    if options.param:
+        os.environ["HEM_PARAMETERS"] = json.dumps([{"key": key, "value": value} for key, value in options.param])
     script = str(options.script)
     sys.argv = [script, *options.arguments]
     # As `python3 SCRIPT` does.

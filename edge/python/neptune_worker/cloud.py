@@ -26,32 +26,39 @@ class Cloud:
         self.breaker = Breaker()
         self._address, self._path, self._seconds = address, path, seconds
         self._lock = threading.Lock()
-        self._abandoned: list[threading.Thread] = []
+        self._calls: list[_Call] = []
+        self._is_stopped = False
 
     def ask(self, payload: Any) -> Any:
         """Return the result of the cloud worker, or None without one. A result that is null counts as none."""
-        body = json.dumps({"data": payload}).encode()
+        call = _Call(self._address, self._path, json.dumps({"data": payload}).encode(), self._seconds)
         with self._lock:
-            # A call may hang in the resolution of the name, which nothing ends.
-            self._abandoned = [thread for thread in self._abandoned if thread.is_alive()]
-            permit = None if self._abandoned else self.breaker.permit(time.monotonic())
-        if permit is None:
-            return None
-        call = _Call(self._address, self._path, body, self._seconds)
-        call.start()
-        call.join(self._seconds)
-        problem = call.problem
-        if call.is_alive():
-            call.abort()
-            problem = f"no answer within {self._seconds:g} s"
+            self._calls = [known for known in self._calls if known.is_alive()]
+            # A call that was given up may hang in the resolution of the name, which nothing ends.
+            is_blocked = self._is_stopped or any(known.is_given_up for known in self._calls)
+            permit = None if is_blocked else self.breaker.permit(time.monotonic())
+            if permit is None:
+                return None
+            self._calls.append(call)
+            call.start()
+        if not call.ended.wait(self._seconds):
+            call.abort(f"no answer within {self._seconds:g} s")
         with self._lock:
-            if problem is None:
+            if call.problem is None:
                 self.breaker.succeeded(permit)
                 return call.result
-            self._abandoned.append(call)
             self.breaker.failed(permit, time.monotonic())
-        _log.warning("cloud worker %s:%d: %s; using the edge result", self._address.host, self._address.port, problem)
+        _log.warning(
+            "cloud worker %s:%d: %s; using the edge result", self._address.host, self._address.port, call.problem
+        )
         return None
+
+    def stop(self) -> None:
+        """Give up the calls in progress, and make no more."""
+        with self._lock:
+            self._is_stopped, calls = True, self._calls
+        for call in calls:
+            call.abort("the worker stops")
 
 
 class _Call(threading.Thread):
@@ -61,33 +68,44 @@ class _Call(threading.Thread):
         super().__init__(daemon=True)
         self.result: Any = None
         self.problem: Optional[str] = "no answer"
+        self.ended = threading.Event()
+        """Set when the result is known, or the call was given up."""
+        self.is_given_up = False
         self._path, self._body = path, body
         self._connection = http.client.HTTPConnection(address.host, address.port, timeout=seconds)
         self._socket: Optional[socket.socket] = None
-        self._is_aborted = False
 
     def run(self) -> None:
-        connection = self._connection
         try:
-            connection.connect()
-            # The connection forgets it when the answer has no length.
-            self._socket = connection.sock
-            if not self._is_aborted:
-                connection.request("POST", self._path, self._body, {"Content-Type": "application/json"})
-                response = connection.getresponse()
-                answer = response.read()
-                if response.status != 200:
-                    raise OSError(f"HTTP {response.status}: {answer[:200].decode(errors='replace').strip()}")
-                self.result = json.loads(answer)["result"]
-                self.problem = None
+            answer = self._post()
+            problem = None
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
-            self.problem = str(error) or type(error).__name__
+            answer, problem = None, str(error) or type(error).__name__
         finally:
-            connection.close()
+            self._connection.close()
+        if not self.is_given_up:
+            self.result, self.problem = answer, problem
+            self.ended.set()
 
-    def abort(self) -> None:
-        """End a read or write that blocks, and so the thread."""
-        self._is_aborted = True
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+    def _post(self) -> Any:
+        connection = self._connection
+        connection.connect()
+        # The connection forgets it when the answer has no length.
+        self._socket = connection.sock
+        if self.is_given_up:
+            return None
+        connection.request("POST", self._path, self._body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        answer = response.read()
+        if response.status != 200:
+            raise OSError(f"HTTP {response.status}: {answer[:200].decode(errors='replace').strip()}")
+        return json.loads(answer)["result"]
+
+    def abort(self, problem: str) -> None:
+        """Give up the call: end a read or write that blocks, and so the thread."""
+        if not self.ended.is_set():
+            self.problem, self.is_given_up = problem, True
+            self.ended.set()
+            if self._socket is not None:
+                with contextlib.suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)

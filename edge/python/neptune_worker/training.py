@@ -5,7 +5,6 @@ import math
 import os
 import pathlib
 import shutil
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Mapping, Optional
 
 from neptune_worker.settings import SettingError
@@ -43,9 +42,7 @@ class Round:
         """Begin the task."""
         return self
 
-    def __exit__(
-        self, kind: Optional[type[BaseException]], error: Optional[BaseException], _trace: Optional[TracebackType]
-    ) -> None:
+    def __exit__(self, kind: object, error: Optional[BaseException], trace: object) -> None:
         """End the program with exit code 1 if it wrote no output."""
         if error is None and not self._is_finished:
             raise SystemExit(f"no output: the program ended its task {self.task} without finish or finish_file")

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from neptune_worker import rules, server
@@ -65,9 +64,7 @@ class Worker:
         self._reporter.start()
         return self
 
-    def __exit__(
-        self, kind: Optional[type[BaseException]], error: Optional[BaseException], _trace: Optional[TracebackType]
-    ) -> None:
+    def __exit__(self, kind: object, error: Optional[BaseException], trace: object) -> None:
         """Send the last report."""
         is_failed = error is not None and not (isinstance(error, SystemExit) and not error.code)
         status = "failed" if is_failed else "running" if self.stopping else "completed"
@@ -200,7 +197,12 @@ class Worker:
 
     def _stop(self, *_: Any) -> None:
         # Not here: the main thread may hold the lock of the event.
-        _thread.start_new_thread(self._stopping.set, ())
+        _thread.start_new_thread(self._begin_to_stop, ())
+
+    def _begin_to_stop(self) -> None:
+        self._stopping.set()
+        if self._cloud is not None:
+            self._cloud.stop()
 
     def _request_model(self, path: str) -> None:
         with self._requests:

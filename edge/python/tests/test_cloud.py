@@ -18,6 +18,11 @@ def test_answer_is_returned(cloud):
     assert cloud.requests == [("/demo/predict", {"data": [[0.5]]})]
 
 
+def test_calls_without_a_pause_are_all_answered(cloud):
+    edge = client(cloud, 5)
+    assert [edge.ask(number) for number in range(300)] == ["big"] * 300
+
+
 def test_whole_call_has_five_seconds():
     assert CALL_SECONDS == 5.0
 
@@ -29,7 +34,7 @@ def test_whole_call_is_limited_and_its_thread_ends(cloud, behaviour):
     began = time.monotonic()
     assert edge.ask(1) is None
     assert 0.25 < time.monotonic() - began < 2
-    (call,) = edge._abandoned
+    (call,) = edge._calls
     call.join(2)
     assert not call.is_alive()
 
@@ -44,6 +49,17 @@ def test_failing_cloud_is_called_once_per_pause(cloud, behaviour):
     edge.breaker._next_call = 0.0
     assert edge.ask(1) == "big"
     assert edge.breaker.failures == 0
+
+
+def test_stop_gives_up_the_call_in_progress_and_permits_no_other(cloud):
+    cloud.behaviour = "silent"
+    edge = client(cloud, 5)
+    threading.Timer(0.2, edge.stop).start()
+    began = time.monotonic()
+    assert edge.ask(1) is None
+    assert time.monotonic() - began < 2
+    assert edge.ask(1) is None
+    assert len(cloud.requests) == 1
 
 
 def test_refused_connection_is_no_answer(cloud):

@@ -159,6 +159,22 @@ def test_sigterm_without_a_broker_ends_within_four_seconds(start):
     assert "did not acknowledge the last report" in worker.output()
 
 
+def test_sigterm_during_a_call_of_a_silent_cloud_ends_within_four_seconds(mosquitto, start, cloud):
+    cloud.behaviour = "silent"
+    reports = mosquitto.reports()
+    program = """
+from neptune_worker import Worker
+with Worker() as w:
+    while not w.stopping:
+        w.infer([1], "small")
+"""
+    worker = start(program, MQTT_URL=mosquitto.url, HEM_NAME="CloudOnly", BIG_MODEL_URL=cloud.url)
+    eventually(lambda: cloud.requests, "a call")
+    code, seconds = worker.end(signal.SIGTERM)
+    assert (code, seconds < 4) == (0, True)
+    reports.until(lambda report: report["taskInfo"]["fallbackNumber"] > 0, "the last report")
+
+
 def test_counts_of_an_outage_arrive_when_the_broker_is_back(mosquitto, start):
     reports = mosquitto.reports()
     start(LOOP, MQTT_URL=mosquitto.url)
