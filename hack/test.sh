@@ -87,9 +87,11 @@ python_library() {
     fi
     python_tests "$older" tests/test_worker.py tests/test_server.py >"$folder/paho-1.log" 2>&1 &
     local tests=$!
-    "$folder/checks/bin/ruff" check --quiet --no-cache $library
-    "$folder/checks/bin/ruff" format --check --quiet --no-cache $library ||
-        fail "the format of $library differs: run ruff format $library"
+    local ruff=$folder/checks/bin/ruff options=(--quiet --no-cache --config $library/pyproject.toml)
+    local sources=($library examples/federated examples/helmet-detection)
+    "$ruff" check "${options[@]}" "${sources[@]}"
+    "$ruff" format --check "${options[@]}" "${sources[@]}" ||
+        fail "the format differs: run ruff format --config $library/pyproject.toml ${sources[*]}"
     "$folder/checks/bin/mypy" --config-file $library/pyproject.toml --cache-dir "$folder/mypy" $library/neptune_worker
     python_tests '' || status=1
     wait "$tests" || status=1

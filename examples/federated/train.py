@@ -16,7 +16,7 @@ CLASSES, PIXELS = 10, 64
 
 
 def read_samples(path):
-    """Return pixels 0..1 and labels, of 64 numbers 0..16 and the label per line of a csv file, or of captured records."""
+    """Return pixels 0..1 and labels. A line of a csv file has 64 numbers 0..16 and the label."""
     path = pathlib.Path(path)
     table = np.array(list(captured(path)), ndmin=2) if path.is_dir() else np.loadtxt(path, delimiter=",", ndmin=2)
     return table[:, :PIXELS] / 16.0, table[:, PIXELS].astype(int)
@@ -52,7 +52,8 @@ def step(weights, pixels, labels, rate):
     hidden, error = forward(weights, pixels)
     error = (error - np.eye(CLASSES)[labels]) / len(labels)
     back = (error @ weights["w2"].T) * (hidden > 0.0)
-    for name, gradient in (("w2", hidden.T @ error), ("b2", error.sum(0)), ("w1", pixels.T @ back), ("b1", back.sum(0))):
+    gradients = {"w2": hidden.T @ error, "b2": error.sum(0), "w1": pixels.T @ back, "b1": back.sum(0)}
+    for name, gradient in gradients.items():
         weights[name] -= rate * gradient
 
 

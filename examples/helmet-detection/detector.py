@@ -43,7 +43,7 @@ def _disc(frame, x, y, radius, light):
 
 
 def load(path):
-    """Read a model file: `radii` of discs to detect, `stride` in pixels, `min_score`, and `full_contrast`, which scores 1."""
+    """Read a model file: `radii` of discs, `stride` in pixels, `min_score`, and `full_contrast`, which scores 1."""
     with open(path, encoding="utf-8") as file:
         model = json.load(file)
     for key in ("radii", "stride", "min_score", "full_contrast"):
@@ -62,7 +62,7 @@ def checked(frame):
 
 
 def detect(frame, model, nms_threshold):
-    """Return the boxes of discs with a contrast to the ring around them: the local peaks per radius, the best of overlapping boxes."""
+    """Return the boxes of discs with a contrast to the ring around them: local peaks, the best of overlapping ones."""
     boxes = []
     for radius in model["radii"]:
         scores = _scores(frame, radius, model)

@@ -31,7 +31,6 @@ class Cloud:
 
     def ask(self, payload: Any) -> Any:
         """Return the result of the cloud worker, or None without one. A result that is null counts as none."""
-        call = _Call(self._address, self._path, json.dumps({"data": payload}).encode(), self._seconds)
         with self._lock:
             self._calls = [known for known in self._calls if known.is_alive()]
             # A call that was given up may hang in the resolution of the name, which nothing ends.
@@ -39,6 +38,11 @@ class Cloud:
             permit = None if is_blocked else self.breaker.permit(time.monotonic())
             if permit is None:
                 return None
+            try:
+                call = _Call(self._address, self._path, json.dumps({"data": payload}).encode(), self._seconds)
+            except (TypeError, ValueError):
+                self.breaker.failed(permit, time.monotonic())
+                raise
             self._calls.append(call)
             call.start()
         if not call.ended.wait(self._seconds):

@@ -1,8 +1,9 @@
 """The counters of a worker and the message that reports them. Pure: the caller passes the time."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Mapping, Optional, Union
+from typing import Any, Optional, Union
 
 from neptune_worker.settings import Settings
 

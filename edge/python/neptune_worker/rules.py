@@ -8,8 +8,9 @@ model does not overload the cloud.
 import json
 import math
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, ClassVar, NamedTuple, Optional, Union
 
 Boxes = Sequence[Sequence[float]]
 Scores = Sequence[float]

@@ -1,7 +1,8 @@
 """The environment of a worker as typed values. Pure: the caller passes the variables."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Mapping, Optional
+from typing import Optional
 from urllib.parse import unquote, urlsplit
 
 from neptune_worker.rules import key_values

@@ -5,7 +5,8 @@ import math
 import os
 import pathlib
 import shutil
-from typing import TYPE_CHECKING, Any, Mapping, Optional
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Optional
 
 from neptune_worker.settings import SettingError
 

@@ -5,8 +5,9 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Optional
 
 from neptune_worker import rules, server
 from neptune_worker.cloud import Cloud

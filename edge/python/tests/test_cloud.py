@@ -4,7 +4,6 @@ import threading
 import time
 
 import pytest
-
 from neptune_worker.cloud import CALL_SECONDS, Cloud
 from neptune_worker.settings import Address
 

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 from conftest import LIBRARY
-
 from neptune_worker import Round, SettingError
 
 numpy = pytest.importorskip("numpy")

@@ -6,7 +6,6 @@ import pathlib
 import random
 
 import pytest
-
 from neptune_worker import rules
 
 GOLDEN = pathlib.Path(__file__).parents[3] / "common/cascade/golden/rules.json"

@@ -7,7 +7,6 @@ import threading
 
 import pytest
 from conftest import TIMEOUT, accepts, eventually, free_port
-
 from neptune_worker.server import Server
 from neptune_worker.settings import Address
 

@@ -1,7 +1,6 @@
 """The environment of workers."""
 
 import pytest
-
 from neptune_worker.settings import Address, SettingError, read
 
 

@@ -5,7 +5,6 @@ import signal
 
 import pytest
 from conftest import NAME, RELOAD, TIMEOUT, TOPIC, eventually
-
 from neptune_worker import SettingError, Worker
 
 LOOP = """
