@@ -34,23 +34,29 @@ class Models:
     path: Optional[str]
     own: dict[str, Metric] = field(default_factory=dict)
     others: dict[str, dict[str, Metric]] = field(default_factory=dict)
+    next: dict[str, Metric] = field(default_factory=dict)
+    """Metrics of the version that is being loaded."""
     is_confirmed: bool = False
     """Whether the path is reported also without metrics, to confirm a reload."""
 
-    def add(self, metrics: Mapping[str, Metric], model: Optional[str]) -> None:
-        """Add metrics; a newer value of a key replaces the older one. Raises ValueError for one that is not finite."""
+    def add(self, metrics: Mapping[str, Metric], model: Optional[str], is_next: bool = False) -> None:
+        """Add metrics; `is_next` is for the version that is being loaded.
+
+        A newer value of a key replaces the older one. Raises ValueError for one that is not finite.
+        """
         for key, value in metrics.items():
             if not isinstance(value, str) and not math.isfinite(value):
                 raise ValueError(f"metric {key!r} is {value}; it must be finite")
-        known = self.own if model is None else self.others.setdefault(model, {})
+        own = self.next if is_next else self.own
+        known = own if model is None else self.others.setdefault(model, {})
         # Numbers of NumPy become those of Python.
         known.update((key, value if isinstance(value, (str, int)) else float(value)) for key, value in metrics.items())
 
     def loaded(self, path: str) -> None:
         """Note that the worker uses the version at this path. Metrics of another version end."""
         if path != self.path:
-            self.path, self.own = path, {}
-        self.is_confirmed = True
+            self.path, self.own = path, self.next
+        self.next, self.is_confirmed = {}, True
 
     def output(self) -> Optional[dict[str, Any]]:
         """Return the part `output` of the message, or None if there is nothing to report."""

@@ -95,11 +95,8 @@ class Reporter:
 
     def _print(self, content: Any) -> None:
         """Print a report that differs from the one before."""
-        shown = {key: content[key] for key in ("status", "taskInfo", "output") if key in content}
-        if "taskInfo" in shown:
-            task = shown["taskInfo"].items()
-            shown["taskInfo"] = {key: value for key, value in task if not key.endswith("Time")}
-        text = json.dumps(shown)
+        content.get("taskInfo", {}).pop("updateTime", None)
+        text = json.dumps(content)
         if text != self._printed:
             self._printed = text
             print(text, flush=True)

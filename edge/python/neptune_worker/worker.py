@@ -54,6 +54,7 @@ class Worker:
         self._rule: Optional[rules.Rule] = None
         self._handlers: dict[int, Any] = {}
         self._reload: Optional[Callable[[str], None]] = None
+        self._reloads: Optional[threading.Thread] = None
         self._requested: Optional[str] = None
         self._requests = threading.Condition()
 
@@ -146,19 +147,21 @@ class Worker:
 
     def report_metrics(self, metrics: Mapping[str, Metric], model: Optional[str] = None) -> None:
         """Report metrics of the worker's model, or of the Model of this name. Raises ValueError for what is refused."""
+        is_loading = threading.current_thread() is self._reloads
         with self._reporter.lock:
-            self._reporter.models.add(metrics, model)
+            self._reporter.models.add(metrics, model, is_loading)
 
     def on_reload(self, callback: Callable[[str], None]) -> None:
         """Call `callback` with the path of each new version of the model, in a thread of its own.
 
-        The version is confirmed after the callback returns. If it raises, the worker keeps the version that it has, and
-        the agent restarts it after 60 s.
+        The version is confirmed after the callback returns; metrics that it reports are those of the version. If it
+        raises, the worker keeps the version that it has, and the agent restarts it after 60 s.
         """
         if self._reload is not None:
             raise RuntimeError("on_reload was already called")
         self._reload = callback
-        threading.Thread(target=self._follow_model, name="neptune-reload", daemon=True).start()
+        self._reloads = threading.Thread(target=self._follow_model, name="neptune-reload", daemon=True)
+        self._reloads.start()
 
     def serve(
         self,
@@ -223,6 +226,7 @@ class Worker:
             try:
                 self._reload(path)
             except Exception:
+                self._reporter.models.next = {}
                 _log.exception("keeping the previous version of the model: %s cannot be loaded", path)
                 return
         with self._reporter.lock:

@@ -213,6 +213,7 @@ import pathlib
 from neptune_worker import Worker
 with Worker() as w:
     def load(path):
+        w.report_metrics({"accuracy": 0.1 if "bad" in path else 0.9})
         if "bad" in path:
             raise OSError("cannot read " + path)
         print("loaded", path, flush=True)
@@ -239,8 +240,7 @@ def test_new_version_is_loaded_and_confirmed_and_a_bad_one_is_not(mosquitto, sta
     eventually(lambda: "keeping the previous version" in worker.output(), "the bad version to be tried")
     mosquitto.publish_model("/m/2")
     second = reports.until(lambda report: urls(report) != ["/m/1"], "the second version")
-    # Metrics of the first version are none of the second.
-    assert second["output"]["models"] == [{"url": "/m/2", "metrics": {}}]
+    assert second["output"]["models"] == [{"url": "/m/2", "metrics": {"accuracy": 0.9}}]
     worker.end(signal.SIGTERM)
     assert "loaded /m/1" not in worker.output()
     assert worker.output().count("loaded /m/2") == 1
