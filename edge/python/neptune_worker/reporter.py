@@ -37,7 +37,8 @@ class Reporter:
         self.lock = threading.Lock()
         self._settings, self._on_model = settings, on_model
         self._started = _now()
-        self._stopped, self._connected = threading.Event(), threading.Event()
+        self._connected, self._wake, self._is_stopped = threading.Event(), threading.Event(), False
+        self._thread = threading.Thread(target=self._repeat, name="neptune-reports", daemon=True)
         self._client: Any = None
         self._sent: Any = None
         self._printed: Optional[str] = None
@@ -53,9 +54,13 @@ class Reporter:
             self._client.on_message = self._on_message
             self._client.connect_async(broker.host, broker.port, keepalive=15)
             self._client.loop_start()
-        threading.Thread(target=self._repeat, name="neptune-reports", daemon=True).start()
+        self._thread.start()
 
-    def report(self, status: str = "running") -> None:
+    def report_soon(self) -> None:
+        """Report without waiting for the rest of the second."""
+        self._wake.set()
+
+    def _report(self, status: str = "running") -> None:
         """Send the present totals, if the broker is connected. A later report contains them as well."""
         with self.lock:
             content = message(self._settings, self.counters, self.models, status, self._started, _now())
@@ -67,16 +72,19 @@ class Reporter:
 
     def finish(self, status: str) -> None:
         """Send the last report and disconnect. Takes at most four seconds."""
-        self._stopped.set()
+        self._is_stopped = True
+        self._wake.set()
+        self._thread.join()
+        self._sent = None
+        if self._client is not None:
+            self._connected.wait(CONNECT_SECONDS)
+        self._report(status)
         if self._client is None:
-            self.report(status)
             return
-        is_connected, self._sent = self._connected.wait(CONNECT_SECONDS), None
-        self.report(status)
         end = time.monotonic() + PUBLISH_SECONDS
-        while is_connected and not self._is_acknowledged() and time.monotonic() < end:
+        while not self._is_acknowledged() and time.monotonic() < end:
             time.sleep(0.01)
-        if not is_connected or not self._is_acknowledged():
+        if self._sent is None or not self._is_acknowledged():
             # The thread of the client may wait for a connection, so it is left to the end of the process.
             _log.warning("broker did not acknowledge the last report of %s", self._settings.name)
             return
@@ -102,8 +110,11 @@ class Reporter:
             print(text, flush=True)
 
     def _repeat(self) -> None:
-        while not self._stopped.wait(PERIOD_SECONDS):
-            self.report()
+        while not self._is_stopped:
+            self._wake.wait(PERIOD_SECONDS)
+            self._wake.clear()
+            if not self._is_stopped:
+                self._report()
 
     def _on_connect(self, client: Any, _userdata: Any, _flags: Any, code: Any, *_: Any) -> None:
         refusal = int(getattr(code, "value", code))
@@ -116,8 +127,7 @@ class Reporter:
         if self._settings.reload_topic is not None:
             client.subscribe(self._settings.reload_topic, qos=1)
         self._connected.set()
-        if not self._stopped.is_set():
-            self.report()
+        self._wake.set()
 
     def _on_disconnect(self, *_: Any) -> None:
         self._connected.clear()

@@ -231,4 +231,4 @@ class Worker:
                 return
         with self._reporter.lock:
             self._reporter.models.loaded(path)
-        self._reporter.report()
+        self._reporter.report_soon()
