@@ -11,7 +11,6 @@ from typing import Any, Callable
 from neptune_worker.settings import Address
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
-THREADS = 4
 DRAIN_SECONDS = 4.0
 IDLE_SECONDS = 30
 """How long a connection may wait for a request, or for more of one."""
@@ -29,9 +28,9 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, address: Address, path: str, predict: Callable[[Any], Any], threads: int, max_body: int) -> None:
+    def __init__(self, address: Address, path: str, predict: Callable[[Any], Any], threads: int) -> None:
         """Listen on the address. Raises OSError if it is in use."""
-        self.path, self.predict, self.max_body = path, predict, max_body
+        self.path, self.predict = path, predict
         self.slots = threading.Semaphore(threads)
         self.is_stopping = False
         self._pending, self._pending_changed = 0, threading.Condition()
@@ -45,6 +44,7 @@ class Server(http.server.ThreadingHTTPServer):
     def start(self) -> None:
         """Serve in the background."""
         threading.Thread(target=self.serve_forever, args=(0.1,), name="neptune-server", daemon=True).start()
+        print(f"cloud worker listens on {self.server_name}:{self.server_port}{self.path}", flush=True)
 
     def stop(self) -> None:
         """Accept no more connections, and end after the requests in progress, or after four seconds."""
@@ -90,10 +90,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _predict(self) -> tuple[int, str]:
         """Return status and content of the answer."""
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > self.server.max_body:
+        if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
             self.close_connection = True
             if length.isdecimal():
-                return 413, _error(f"the body has more than {self.server.max_body} bytes")
+                return 413, _error(f"the body has more than {MAX_BODY_BYTES} bytes")
             return 411, _error("the request has no Content-Length")
         body = self.rfile.read(int(length))
         if self.path != self.server.path:
@@ -124,19 +124,3 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         """Log no requests."""
-
-
-def serve(
-    address: Address,
-    path: str,
-    predict: Callable[[Any], Any],
-    stopping: threading.Event,
-    threads: int = THREADS,
-    max_body: int = MAX_BODY_BYTES,
-) -> None:
-    """Serve until `stopping` is set, then finish the requests in progress."""
-    server = Server(address, path, predict, threads, max_body)
-    server.start()
-    print(f"cloud worker listens on {server.server_name}:{server.server_port}{path}", flush=True)
-    stopping.wait()
-    server.stop()

@@ -22,56 +22,32 @@ class Address:
     password: Optional[str] = None
 
 
-@dataclass(frozen=True)
 class Settings:
     """What a worker of joint inference gets from Neptune. An empty variable counts as unset."""
 
-    name: str
-    service: str
-    namespace: str
-    model_path: Optional[str]
-    dataset_path: Optional[str]
-    parameters: dict[str, str]
-    rule: str
-    rule_parameters: str
-    cloud: Optional[Address]
-    broker: Optional[Address]
-    info_topic: str
-    reload_topic: Optional[str]
-    bind: Optional[Address]
-    """Where the cloud worker listens; None for an edge worker."""
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        """Read the environment. Raises SettingError with the name of an invalid variable."""
 
-    @property
-    def predict_path(self) -> str:
+        def optional(name: str) -> Optional[str]:
+            return environ.get(name) or None
+
+        self.name = optional("WORKER_NAME") or "local"
+        self.service = optional("SERVICE_NAME") or "local"
+        self.namespace = optional("NAMESPACE") or "default"
+        self.model_path = optional("MODEL_URL")
+        self.dataset_path = optional("DATASET_URL")
+        self.parameters = _parameters(optional("PARAMETERS") or "")
+        self.rule = optional("HEM_NAME") or "EdgeOnly"
+        self.rule_parameters = optional("HEM_PARAMETERS") or ""
+        self.cloud = _address("BIG_MODEL_URL", "http", optional("BIG_MODEL_URL"), 80)
+        self.predict_path = f"/{self.service}/predict"
         """The path of the cloud worker's URL."""
-        return f"/{self.service}/predict"
-
-
-def read(environ: Mapping[str, str]) -> Settings:
-    """Read the environment. Without a broker the worker reports to its standard output."""
-
-    def optional(name: str) -> Optional[str]:
-        return environ.get(name) or None
-
-    name = optional("WORKER_NAME") or "local"
-    bind_port = optional("BIG_MODEL_BIND_PORT")
-    return Settings(
-        name=name,
-        service=optional("SERVICE_NAME") or "local",
-        namespace=optional("NAMESPACE") or "default",
-        model_path=optional("MODEL_URL"),
-        dataset_path=optional("DATASET_URL"),
-        parameters=_parameters(optional("PARAMETERS") or ""),
-        rule=optional("HEM_NAME") or "EdgeOnly",
-        rule_parameters=optional("HEM_PARAMETERS") or "",
-        cloud=_cloud(environ),
-        broker=_address("MQTT_URL", "mqtt", optional("MQTT_URL"), 1883),
-        info_topic=optional("WORKER_INFO_TOPIC") or f"neptune/workers/{name}/info",
-        reload_topic=optional("WORKER_RELOAD_TOPIC"),
-        bind=Address(optional("BIG_MODEL_BIND_IP") or "0.0.0.0", _port("BIG_MODEL_BIND_PORT", bind_port))
-        if bind_port
-        else None,
-    )
+        self.broker = _address("MQTT_URL", "mqtt", optional("MQTT_URL"), 1883)
+        """Without a broker the worker reports to its standard output."""
+        self.info_topic = optional("WORKER_INFO_TOPIC") or f"neptune/workers/{self.name}/info"
+        self.reload_topic = optional("WORKER_RELOAD_TOPIC")
+        self.bind = _bind(optional("BIG_MODEL_BIND_IP"), optional("BIG_MODEL_BIND_PORT"))
+        """Where the cloud worker listens; None for an edge worker."""
 
 
 def _parameters(text: str) -> dict[str, str]:
@@ -79,13 +55,6 @@ def _parameters(text: str) -> dict[str, str]:
         return {key: str(value) for key, value in key_values(text)}
     except ValueError as error:
         raise SettingError(f"PARAMETERS: {error}") from None
-
-
-def _cloud(environ: Mapping[str, str]) -> Optional[Address]:
-    host = environ.get("BIG_MODEL_IP")
-    if environ.get("BIG_MODEL_URL") or not host:
-        return _address("BIG_MODEL_URL", "http", environ.get("BIG_MODEL_URL") or None, 80)
-    return Address(host, _port("BIG_MODEL_PORT", environ.get("BIG_MODEL_PORT") or "5000"))
 
 
 def _address(variable: str, scheme: str, url: Optional[str], default_port: int) -> Optional[Address]:
@@ -102,7 +71,9 @@ def _address(variable: str, scheme: str, url: Optional[str], default_port: int) 
     return Address(parts.hostname, port, user, unquote(parts.password or "") if user else None)
 
 
-def _port(variable: str, text: Optional[str]) -> int:
-    if text is None or not text.isdecimal() or not 0 <= int(text) <= 65535:
-        raise SettingError(f"{variable} must be a port from 0 to 65535, not {text!r}")
-    return int(text)
+def _bind(host: Optional[str], port: Optional[str]) -> Optional[Address]:
+    if port is None:
+        return None
+    if not port.isdecimal() or not 0 < int(port) <= 65535:
+        raise SettingError(f"BIG_MODEL_BIND_PORT must be a port from 1 to 65535, not {port!r}")
+    return Address(host or "0.0.0.0", int(port))

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
-from neptune_worker import rules, server
+from neptune_worker import rules
 from neptune_worker.cloud import Cloud
 from neptune_worker.report import Metric
 from neptune_worker.reporter import Reporter
-from neptune_worker.settings import Address, SettingError, read
+from neptune_worker.server import Server
+from neptune_worker.settings import Address, SettingError, Settings
 
 _log = logging.getLogger("neptune_worker")
 
@@ -46,7 +47,7 @@ class Worker:
 
     def __init__(self, environ: Optional[Mapping[str, str]] = None) -> None:
         """Read the environment. Raises SettingError with the name of an invalid variable."""
-        self._settings = read(os.environ if environ is None else environ)
+        self._settings = Settings(os.environ if environ is None else environ)
         self._stopping = threading.Event()
         self._reporter = Reporter(self._settings, self._request_model)
         cloud = self._settings.cloud
@@ -163,21 +164,17 @@ class Worker:
         self._reloads = threading.Thread(target=self._follow_model, name="neptune-reload", daemon=True)
         self._reloads.start()
 
-    def serve(
-        self,
-        predict: Callable[[Any], Any],
-        path: Optional[str] = None,
-        *,
-        threads: int = server.THREADS,
-        max_body: int = server.MAX_BODY_BYTES,
-    ) -> None:
+    def serve(self, predict: Callable[[Any], Any], path: Optional[str] = None, *, threads: int = 4) -> None:
         """Serve as the cloud worker until SIGTERM: `POST path` with {"data": ...} is answered by {"result": ...}.
 
         `predict` gets the data and returns the result. It runs in at most `threads` threads at once. A ValueError is
         answered with status 400 and its text. The default of `path` is `/<service>/predict`.
         """
         address = self._settings.bind or Address("0.0.0.0", 5000)
-        server.serve(address, path or self._settings.predict_path, predict, self._stopping, threads, max_body)
+        server = Server(address, path or self._settings.predict_path, predict, threads)
+        server.start()
+        self._stopping.wait()
+        server.stop()
 
     def _judge(self, signals: dict[str, Any]) -> rules.Judgement:
         if self._rule is None:

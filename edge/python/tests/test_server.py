@@ -21,7 +21,7 @@ def predict(data):
 
 @pytest.fixture
 def server():
-    server = Server(Address("127.0.0.1", 0), "/demo/predict", predict, threads=2, max_body=1000)
+    server = Server(Address("127.0.0.1", 0), "/demo/predict", predict, threads=2)
     server.start()
     yield server
     server.stop()
@@ -51,7 +51,6 @@ def test_data_is_answered_with_the_result(server):
         ("POST", "/demo/predict", '{"data": "bad"}', 400, "brightness must be 0..1"),
         ("POST", "/demo/predict", '{"data": "broken"}', 500, "the log of the worker has the reason"),
         ("POST", "/demo/predict", '{"data": "set"}', 500, "the log of the worker has the reason"),
-        ("POST", "/demo/predict", '{"data": "' + "x" * 1000 + '"}', 413, "more than 1000 bytes"),
     ],
 )
 def test_refusals_name_the_problem(server, method, path, body, status, problem):
@@ -59,6 +58,12 @@ def test_refusals_name_the_problem(server, method, path, body, status, problem):
     assert answer[0] == status
     assert problem in answer[1]["error"]
     assert "secret" not in answer[1]["error"]
+
+
+def test_body_above_the_limit_is_refused_before_it_is_read(server):
+    headers = {"Content-Length": str(32 * 1024 * 1024 + 1)}
+    status, content = call(server.server_port, "POST", "/demo/predict", b"", headers)
+    assert (status, content["error"]) == (413, "the body has more than 33554432 bytes")
 
 
 def test_body_without_a_length_is_refused(server):
@@ -90,7 +95,7 @@ def test_predict_runs_in_a_limited_number_of_threads():
             running[0] -= 1
         return data
 
-    server = Server(Address("127.0.0.1", 0), "/p", slow, threads=2, max_body=1000)
+    server = Server(Address("127.0.0.1", 0), "/p", slow, threads=2)
     server.start()
     callers = [threading.Thread(target=call, args=(server.server_port, "POST", "/p", '{"data": 1}')) for _ in range(6)]
     for caller in callers:

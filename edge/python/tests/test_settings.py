@@ -1,11 +1,11 @@
 """The environment of workers."""
 
 import pytest
-from neptune_worker.settings import Address, SettingError, read
+from neptune_worker.settings import Address, SettingError, Settings
 
 
 def test_environment_of_the_agent_is_read():
-    settings = read(
+    settings = Settings(
         {
             "NAMESPACE": "team",
             "SERVICE_NAME": "demo",
@@ -30,7 +30,7 @@ def test_environment_of_the_agent_is_read():
 
 
 def test_empty_environment_is_a_local_worker():
-    settings = read({"MQTT_URL": "", "HEM_NAME": ""})
+    settings = Settings({"MQTT_URL": "", "HEM_NAME": ""})
     assert (settings.name, settings.service, settings.rule) == ("local", "local", "EdgeOnly")
     assert (settings.broker, settings.cloud, settings.bind, settings.model_path) == (None, None, None, None)
 
@@ -38,14 +38,14 @@ def test_empty_environment_is_a_local_worker():
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [
-        ({"BIG_MODEL_IP": "10.0.0.1"}, Address("10.0.0.1", 5000)),
-        ({"BIG_MODEL_IP": "10.0.0.1", "BIG_MODEL_PORT": "20001"}, Address("10.0.0.1", 20001)),
+        ({}, None),
+        ({"BIG_MODEL_URL": "http://10.0.0.1:20001"}, Address("10.0.0.1", 20001)),
         ({"BIG_MODEL_URL": "http://a"}, Address("a", 80)),
         ({"BIG_MODEL_URL": "http://[::1]:7"}, Address("::1", 7)),
     ],
 )
 def test_address_of_the_cloud_worker(variables, expected):
-    assert read(variables).cloud == expected
+    assert Settings(variables).cloud == expected
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_address_of_the_cloud_worker(variables, expected):
 )
 def test_invalid_variable_is_named(variable, value):
     with pytest.raises(SettingError, match=variable):
-        read({variable: value})
+        Settings({variable: value})
