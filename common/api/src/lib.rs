@@ -26,6 +26,7 @@ mod schema;
 mod security_context;
 pub mod training_model;
 mod transformer;
+mod volumes;
 
 pub use dataset::{
     Dataset, DatasetDeletions, DatasetReplica, DatasetReplicaState, DatasetReplicas, DatasetSpec,
@@ -75,3 +76,7 @@ pub use training_model::{
     TrainingWorkerStatus, UpdateWeights, WeightsReference,
 };
 pub use transformer::{Transformer, TransformerStyle};
+pub use volumes::{
+    EmptyDirSource, HostPathSource, HostPathType, PersistentVolumeClaimSource, Volume,
+    VolumeMedium, VolumeMount,
+};

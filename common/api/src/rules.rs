@@ -266,3 +266,36 @@ pub(crate) fn devices_counted(most: u32) -> Rule {
     ))
     .message(&*format!("the number of devices must be a whole number, 1 to {most}"))
 }
+
+/// Requires exactly one source of a volume.
+pub(crate) fn volume_has_one_source() -> Rule {
+    Rule::new(
+        "[has(self.emptyDir), has(self.hostPath), has(self.persistentVolumeClaim)]\
+         .filter(it, it).size() == 1",
+    )
+    .message("give exactly one of emptyDir, hostPath and persistentVolumeClaim")
+}
+
+/// Requires the maximum size of a volume to be a Kubernetes quantity above zero.
+pub(crate) fn size_above_zero() -> Rule {
+    Rule::new(is_above_zero("string(self)"))
+        .message("must be a Kubernetes quantity above 0, such as \"256Mi\"")
+}
+
+/// Requires an absolute path other than the root, without dots and colons.
+pub(crate) fn plain_path() -> Rule {
+    Rule::new("self.matches('^(/[^/:]+)+$') && !self.matches('/[.][.]?(/|$)')").message(
+        "must be an absolute path other than \"/\", without \".\", \"..\", \"//\", ':' and a '/' at its end",
+    )
+}
+
+/// Refuses the directories of a container that others provide.
+pub(crate) fn mount_path_not_reserved() -> Rule {
+    Rule::new(
+        "self == '/dev/shm' || !(self.matches('^/(proc|sys|dev|models|datasets)(/|$)') || \
+         self in ['/etc', '/etc/hosts', '/etc/hostname', '/etc/resolv.conf'])",
+    )
+    .message(
+        "must not be in /proc, /sys, /dev (except /dev/shm), /models or /datasets, nor a file of /etc that the container engine provides",
+    )
+}

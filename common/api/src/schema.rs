@@ -15,6 +15,9 @@ pub(crate) const SUBDOMAIN: &str =
 pub(crate) const SUBDOMAIN_OR_EMPTY: &str =
     r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$";
 
+/// Pattern of an RFC 1123 label, the name of a volume.
+pub(crate) const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+
 /// Pattern of a name that is valid as a directory, in an argument and as a label value.
 pub(crate) const FILE_NAME: &str = "^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$";
 
@@ -65,6 +68,9 @@ pub(crate) const MAX_TOKEN_LENGTH: usize = 253;
 /// Maximum length of an address, image or path, in characters: PATH_MAX of Linux.
 pub(crate) const MAX_ADDRESS_LENGTH: usize = 4096;
 
+/// Maximum number of volumes, and of mounts, of a container.
+const MAX_VOLUMES: u32 = 32;
+
 /// Maximum length of the URL of an endpoint, in characters.
 pub(crate) const MAX_URL_LENGTH: usize = 2048;
 
@@ -108,8 +114,22 @@ pub(crate) fn unique_names(schema: &mut Schema) {
     unique(schema, "name");
 }
 
+/// Requires the names of a list of Volume to be unique.
+pub(crate) fn volumes(schema: &mut Schema) {
+    unique_up_to(schema, "name", MAX_VOLUMES);
+}
+
+/// Requires the paths of a list of VolumeMount to be unique.
+pub(crate) fn volume_mounts(schema: &mut Schema) {
+    unique_up_to(schema, "mountPath", MAX_VOLUMES);
+}
+
 fn unique(schema: &mut Schema, key: &str) {
-    schema.insert("maxItems".to_owned(), 1024.into());
+    unique_up_to(schema, key, 1024);
+}
+
+fn unique_up_to(schema: &mut Schema, key: &str, most: u32) {
+    schema.insert("maxItems".to_owned(), most.into());
     schema.insert("x-kubernetes-list-type".to_owned(), "map".into());
     schema.insert("x-kubernetes-list-map-keys".to_owned(), vec![key].into());
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AgentFeature, DeviceRequests};
+use crate::{AgentFeature, ContainerMount, DeviceRequests};
 
 /// The role of a worker in a joint inference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -39,17 +39,34 @@ pub struct ContainerProgram {
     /// The devices of the node that the container gets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: DeviceRequests,
+    /// The working directory of the processes. Absent: that of the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_dir: Option<String>,
+    /// The time between the request to stop and the end by force, in seconds. Absent: the default of
+    /// the host of the container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_grace_seconds: Option<u32>,
+    /// The volumes that an agent mounts in the container. Empty in Pods, which have those of the
+    /// spec.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<ContainerMount>,
     /// The rights of the container.
     #[serde(default, skip_serializing_if = "ContainerRights::is_default")]
     pub rights: ContainerRights,
 }
 
 impl ContainerProgram {
-    /// The features without which an agent would ignore a part of the program. Empty for what every
-    /// agent runs.
+    /// Returns the features that an agent needs to run this program as it is meant. Earlier agents
+    /// ignore the parts that they do not know.
     pub fn required_features(&self) -> BTreeSet<AgentFeature> {
-        let devices = (!self.devices.is_empty()).then_some(AgentFeature::Devices);
-        devices.into_iter().collect()
+        // Agents know the working directory since they know volumes. An agent that ignores the grace
+        // period uses its own, which changes nothing else.
+        let has_volumes = !self.mounts.is_empty() || self.working_dir.is_some();
+        let needed = [
+            (!self.devices.is_empty(), AgentFeature::Devices),
+            (has_volumes, AgentFeature::Volumes),
+        ];
+        needed.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, feature)| feature).collect()
     }
 }
 
@@ -133,6 +150,11 @@ pub enum WorkerReason {
     DeviceBusy,
     /// The container engine cannot pass devices of this kind to a container.
     EngineUnsuited,
+    /// A path of the node that the worker mounts is outside the directories that the agent allows, or
+    /// is neither a directory nor a file.
+    VolumeNotAllowed,
+    /// A path of the node that the worker mounts does not exist, or has another type.
+    VolumeMissing,
     /// The worker exited and is restarted after a backoff.
     CrashLoopBackOff,
     /// The kernel killed the worker because of its memory limit.
@@ -148,4 +170,43 @@ pub enum WorkerReason {
     /// A reason of a newer agent.
     #[serde(other)]
     Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn program_without_new_fields_is_sent_as_by_earlier_controllers() {
+        let program = ContainerProgram { image: "a:1".to_owned(), ..ContainerProgram::default() };
+        let sent = serde_json::to_value(&program).unwrap();
+        assert_eq!(sent, json!({"image": "a:1", "resources": {}}));
+        assert_eq!(program.required_features(), BTreeSet::new());
+    }
+
+    #[test]
+    fn program_names_the_features_that_its_agent_needs() {
+        let features = |program: serde_json::Value| -> Vec<AgentFeature> {
+            let mut whole = json!({"image": "a:1"});
+            whole.as_object_mut().unwrap().extend(program.as_object().unwrap().clone());
+            let program: ContainerProgram = serde_json::from_value(whole).unwrap();
+            program.required_features().into_iter().collect()
+        };
+        let mount = json!([{"name": "state", "path": "/state", "emptyDir": {}}]);
+        for (program, expected) in [
+            (json!({"stopGraceSeconds": 30}), vec![]),
+            (json!({"devices": {"a.b/c": 1}}), vec![AgentFeature::Devices]),
+            (json!({"workingDir": "/state"}), vec![AgentFeature::Volumes]),
+            (json!({ "mounts": mount }), vec![AgentFeature::Volumes]),
+            (
+                json!({"devices": {"a.b/c": 1}, "mounts": mount}),
+                vec![AgentFeature::Devices, AgentFeature::Volumes],
+            ),
+        ] {
+            assert_eq!(features(program.clone()), expected, "{program}");
+        }
+    }
 }

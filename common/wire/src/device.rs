@@ -85,6 +85,8 @@ pub fn missing_offer(
 pub enum AgentFeature {
     /// Containers get the devices that they request.
     Devices,
+    /// Containers get their volumes and their working directory.
+    Volumes,
     /// A feature of a newer agent.
     #[serde(other)]
     Unknown,

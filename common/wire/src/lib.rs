@@ -47,6 +47,7 @@ mod topic_filter;
 mod training;
 mod unknown;
 mod upstream;
+mod volume;
 mod worker;
 
 pub use address::{AddressError, ArtifactAddress, redact};
@@ -107,4 +108,5 @@ pub use upstream::{
     Capacity, NodeProblem, NodeProblemReason, NodeReport, Phase, RejectedMessages, ReportOutput,
     StatusReport, TaskInfo, WorkerReport, WorkerState,
 };
+pub use volume::{ContainerMount, EmptyDirMount, HostPathType, MountSource};
 pub use worker::{EarlierRuns, WorkerInfo, WorkerTaskInfo};

@@ -82,6 +82,7 @@ fn body(
         image: Some(spec.image.clone()),
         entrypoint: some_unless_empty(spec.command.iter().cloned()),
         cmd: some_unless_empty(spec.args.iter().cloned()),
+        working_dir: spec.working_dir.clone(),
         user: spec.user.map(|user| format!("{user}:{user}")),
         env: Some(env(spec, login)),
         labels: Some(labels.into_iter().chain(device_labels(&spec.units)).collect()),

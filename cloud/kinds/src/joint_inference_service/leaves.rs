@@ -1,12 +1,14 @@
 //! Tests that each field of the spec has an effect.
 
 use neptune_api::{
-    Goal, JointInferenceService, KeyValue, ModelReference, Transformer, ValueSource,
+    EmptyDirSource, Goal, HostPathSource, JointInferenceService, KeyValue, ModelReference,
+    PersistentVolumeClaimSource, Transformer, ValueSource, Volume, VolumeMedium, VolumeMount,
     WorkerParameter,
 };
 
 use crate::{
     joint_inference_service::{facts::ServiceFacts, fixtures, plan::plan, validate::validate},
+    kubernetes::pod_policy::PodPolicy,
     leaves::{Outcome, OutcomeOf, assert_each_has_an_effect, assert_labels_have_no_effect},
 };
 
@@ -35,6 +37,9 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("edgeWorker.inferenceModel.name", "the InferenceModel is looked up in the cluster"),
     ("edgeWorker.model.", "Models are selected from the cluster"),
     ("edgeWorker.nodeSelector.{}", "the nodes are looked up in the cluster"),
+    ("edgeWorker.workerSpec.volumes.[].emptyDir.medium", "without it sizeLimit is refused"),
+    ("edgeWorker.workerSpec.volumes.[].name", "a mount names it"),
+    ("edgeWorker.workerSpec.volumes.[].persistentVolumeClaim.", "only Pods have claims"),
     ("rollout.", "the steps of a rollout read its settings"),
     ("edgeWorker.silentAfterSeconds", "the status reads it"),
 ];
@@ -86,6 +91,64 @@ fn assistant_with_a_goal_of_agreement() -> (JointInferenceService, ServiceFacts)
     (service, assistant_facts())
 }
 
+/// Workers whose program is in their image, with this volume, which the edge worker mounts,
+/// and another one.
+fn service_with_volume(source: Volume) -> (JointInferenceService, ServiceFacts) {
+    let mut service = fixtures::service();
+    let volume = Volume { name: "one".to_owned(), ..source };
+    let edge = service.spec.edge_worker.worker_spec.as_mut();
+    let cloud = service.spec.cloud_worker.worker_spec.as_mut();
+    for worker in [edge, cloud].into_iter().flatten() {
+        worker.framework_type = "container".to_owned();
+        worker.image = Some("digits:1".to_owned());
+        let other = Volume {
+            name: "two".to_owned(),
+            empty_dir: Some(EmptyDirSource::default()),
+            ..Volume::default()
+        };
+        worker.volumes = vec![volume.clone(), other];
+    }
+    let mount_path = "/state".to_owned();
+    let mount = VolumeMount { name: "one".to_owned(), mount_path, read_only: false };
+    service
+        .spec
+        .edge_worker
+        .worker_spec
+        .iter_mut()
+        .for_each(|it| it.volume_mounts.push(mount.clone()));
+    (service, ServiceFacts { pod_policy: any_path(), ..fixtures::facts() })
+}
+
+fn any_path() -> PodPolicy {
+    PodPolicy { host_paths: vec!["/".into()], ..PodPolicy::default() }
+}
+
+/// One volume of each source that both sides have.
+fn volumes() -> [Volume; 3] {
+    let memory =
+        EmptyDirSource { medium: Some(VolumeMedium::Memory), size_limit: Some("1Gi".into()) };
+    let path = HostPathSource { path: "/srv".to_owned(), type_: None };
+    [
+        Volume { empty_dir: Some(EmptyDirSource::default()), ..Volume::default() },
+        Volume { empty_dir: Some(memory), ..Volume::default() },
+        Volume { host_path: Some(path), ..Volume::default() },
+    ]
+}
+
+/// A claim, which only Pods have.
+fn service_with_a_claim() -> (JointInferenceService, ServiceFacts) {
+    let (mut service, facts) = service_with_volume(Volume::default());
+    if let Some(edge) = &mut service.spec.edge_worker.worker_spec {
+        (edge.volumes, edge.volume_mounts) = (Vec::new(), Vec::new());
+    }
+    let cloud = service.spec.cloud_worker.worker_spec.as_mut().expect("the sample has a worker");
+    cloud.volumes[0].persistent_volume_claim = Some(PersistentVolumeClaimSource::default());
+    let mount_path = "/claim".to_owned();
+    cloud.volume_mounts =
+        vec![VolumeMount { name: "one".to_owned(), mount_path, read_only: false }];
+    (service, facts)
+}
+
 /// A worker with a parameter from a label that its node has or lacks.
 fn service_with_a_value_per_node(labels: &[(&str, &str)]) -> (JointInferenceService, ServiceFacts) {
     let (mut service, mut facts) = (fixtures::service(), fixtures::facts());
@@ -99,7 +162,8 @@ fn service_with_a_value_per_node(labels: &[(&str, &str)]) -> (JointInferenceServ
 }
 
 fn samples() -> Vec<(JointInferenceService, ServiceFacts)> {
-    vec![
+    let with_volumes = volumes().map(service_with_volume);
+    let mut samples = vec![
         (fixtures::service(), fixtures::facts()),
         (fixtures::service(), fixtures::facts_with_agent()),
         (fixtures::assistant(), assistant_facts()),
@@ -110,7 +174,10 @@ fn samples() -> Vec<(JointInferenceService, ServiceFacts)> {
         fixtures::classifier(),
         service_with_a_value_per_node(&[("line", "7")]),
         service_with_a_value_per_node(&[]),
-    ]
+        service_with_a_claim(),
+    ];
+    samples.extend(with_volumes);
+    samples
 }
 
 /// Passes the samples with their steps to a check.

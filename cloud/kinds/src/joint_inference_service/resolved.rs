@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use neptune_api::{Dataset, InferenceModel, Model, SelectedModel, ServerProtocol};
 use neptune_gateway_config::{Cloud, Config};
 use neptune_wire::{
-    ArtifactAddress, ContainerProgram, NodeName, ObjectKey, ObjectMetadata, ObjectName, Scripts,
-    WorkerName,
+    ArtifactAddress, ContainerMount, ContainerProgram, NodeName, ObjectKey, ObjectMetadata,
+    ObjectName, Scripts, WorkerName,
 };
 
 use crate::{
@@ -137,6 +137,15 @@ pub struct ResolvedWorker {
     pub node_values: Option<NodeValues>,
     /// The scripts on the node; `None` if the image contains the program.
     pub scripts: Option<Scripts>,
+}
+
+impl ResolvedWorker {
+    /// The worker with these mounts of its container, which an agent runs.
+    #[must_use]
+    pub fn with_mounts(mut self, mounts: Vec<ContainerMount>) -> Self {
+        self.program.mounts = mounts;
+        self
+    }
 }
 
 /// A model server of a service.

@@ -18,6 +18,7 @@ pub fn container(name: &str, program: &ContainerProgram) -> Container {
         image: Some(program.image.clone()),
         command: some(&program.command),
         args: some(&program.args),
+        working_dir: program.working_dir.clone(),
         env: some(&env.collect::<Vec<_>>()),
         resources: limits(program),
         ..Container::default()

@@ -13,6 +13,7 @@ pub mod placement;
 pub mod pod_policy;
 pub mod pod_security;
 pub mod pod_template;
+pub mod pod_volumes;
 pub mod pods;
 pub mod quantities;
 pub mod report_access;

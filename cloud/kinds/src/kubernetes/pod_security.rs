@@ -114,8 +114,13 @@ fn profile(type_: SeccompType) -> SeccompProfile {
     SeccompProfile { type_: type_.to_owned(), localhost_profile: None }
 }
 
+/// Mounts `/tmp`, unless the container has a volume there.
 fn mount_tmp(container: &mut Container) {
-    container.volume_mounts.get_or_insert_default().push(VolumeMount {
+    let mounts = container.volume_mounts.get_or_insert_default();
+    if mounts.iter().any(|mount| mount.mount_path == TMP) {
+        return;
+    }
+    mounts.push(VolumeMount {
         name: "tmp".to_owned(),
         mount_path: TMP.to_owned(),
         ..VolumeMount::default()

@@ -23,7 +23,8 @@ reported! {
         Starting, ModelNotReceived, ModelDownloading, DownloadWindow, ModelUnavailable, DiskFull,
         ModelDigestMismatch, ImageMissing, ScriptMissing, DatasetNotReceived, DatasetDownloading,
         DatasetUnavailable, DockerUnavailable, ContainerRefused, PortInUse, DeviceMissing,
-        DeviceBusy, EngineUnsuited, CrashLoopBackOff, OutOfMemory, Completed, WorkerFailed, WorkerDegraded
+        DeviceBusy, EngineUnsuited, VolumeNotAllowed, VolumeMissing, CrashLoopBackOff, OutOfMemory,
+        Completed, WorkerFailed, WorkerDegraded
     } else WorkerNotRunning;
     GatewayProblemReason {
         ModelServerDown, ModelServerRefusesRequests, RequestsUndecided, ProtocolMismatch,

@@ -1,4 +1,4 @@
-//! The image, command, environment, name, ports and model source of workers and model servers.
+//! The image, command, environment, name, ports, volumes and model source of workers and model servers.
 
 pub mod environment;
 pub mod frameworks;
@@ -11,3 +11,4 @@ pub mod program_text;
 pub mod serving_runtimes;
 pub mod settings;
 pub mod transformers;
+pub mod volumes;

@@ -36,6 +36,25 @@ pub(crate) fn of_script(field: &str, meaning: &str) -> Rule {
         .reason(Reason::FieldValueRequired)
 }
 
+/// Refuses a field of the program of an image with a framework that starts a script.
+pub(crate) fn of_image(field: &str) -> Rule {
+    Rule::new(format!("!has(self.{field}) || self.frameworkType == 'container'"))
+        .field_path(format!(".{field}"))
+        .message(
+            "only with frameworkType container; a framework starts the script of scriptBootFile",
+        )
+}
+
+/// Requires a volume for each mount.
+pub(crate) fn mounts_have_volumes() -> Rule {
+    Rule::new(
+        "!has(self.volumeMounts) || self.volumeMounts.all(m, has(self.volumes) && \
+         self.volumes.exists(v, v.name == m.name))",
+    )
+    .field_path(".volumeMounts")
+    .message("every name must be that of a volume in volumes")
+}
+
 pub(crate) fn parameter_has_one_value() -> Rule {
     Rule::new("has(self.value) != has(self.valueFrom)")
         .message("give exactly one of value and valueFrom")

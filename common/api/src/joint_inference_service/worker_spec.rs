@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::rules;
 use crate::{
-    ResourceRequirements, SecretReference, SecurityContext, WorkerParameter, WorkerVariable, schema,
+    ResourceRequirements, SecretReference, SecurityContext, Volume, VolumeMount, WorkerParameter,
+    WorkerVariable, schema,
 };
 
 /// WorkerSpec describes the program of a worker: a script that runs on a framework, or a program in
@@ -16,7 +17,11 @@ use crate::{
 #[x_kube(
     validation = rules::of_script("scriptDir", "the absolute path of the scripts on the node"),
     validation = rules::of_script("scriptBootFile", "the script to start, relative to scriptDir"),
-    validation = rules::of_script("frameworkVersion", "the version of the framework")
+    validation = rules::of_script("frameworkVersion", "the version of the framework"),
+    validation = rules::of_image("command"),
+    validation = rules::of_image("args"),
+    validation = rules::of_image("workingDir"),
+    validation = rules::mounts_have_volumes()
 )]
 pub struct WorkerSpec {
     /// scriptDir is the directory with the scripts on the node of the worker: an absolute path,
@@ -50,6 +55,20 @@ pub struct WorkerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = schema::MAX_ADDRESS_LENGTH))]
     pub image: Option<String>,
+    /// command replaces the entry point of the image. Only with frameworkType container.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1024))]
+    pub command: Vec<String>,
+    /// args are the arguments of the entry point, after scriptBootFile if that is set. Only with
+    /// frameworkType container.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1024))]
+    pub args: Vec<String>,
+    /// workingDir is the working directory of the program, an absolute path. Only with frameworkType
+    /// container. Defaults to that of the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = schema::MAX_ADDRESS_LENGTH), regex(pattern = "^/"))]
+    pub working_dir: Option<String>,
     /// resources are the resource limits of the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
@@ -75,6 +94,19 @@ pub struct WorkerSpec {
     /// securityContext changes the rights of the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_context: Option<SecurityContext>,
+    /// volumes are the directories and files that volumeMounts mount.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::volumes)]
+    pub volumes: Vec<Volume>,
+    /// volumeMounts are the places where the container mounts volumes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = schema::volume_mounts)]
+    pub volume_mounts: Vec<VolumeMount>,
+    /// terminationGracePeriodSeconds is the time between SIGTERM and SIGKILL when the container is
+    /// stopped, in seconds: 0 to 600. Defaults to 10 at an agent, and to 30 in a Pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 600))]
+    pub termination_grace_period_seconds: Option<i32>,
     /// imagePullSecrets are Secrets with the credentials for the registry of the image. Pods only:
     /// an agent uses the credentials of its node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -40,6 +40,9 @@ pub struct ContainerSpec {
     /// Seconds between SIGTERM and SIGKILL; 10 s if not set, Docker's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_grace_seconds: Option<u32>,
+    /// The working directory of the processes; that of the image if not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub working_dir: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dns: Vec<IpAddr>,
     /// Entries of the container's hosts file, by name.
@@ -164,7 +167,18 @@ impl ContainerSpec {
     /// where the program sets none, on the node's network, and without mounts. Each kind of container
     /// begins with it and adds its mounts and its network.
     pub fn new(uid: &str, program: ContainerProgram, defaults: &ContainerDefaults) -> Self {
-        let ContainerProgram { image, command, args, env, resources, devices, rights } = program;
+        let ContainerProgram {
+            image,
+            command,
+            args,
+            env,
+            resources,
+            devices,
+            working_dir,
+            stop_grace_seconds,
+            mounts: _,
+            rights,
+        } = program;
         let limit = |limit: Option<u64>| limit.filter(|limit| *limit > 0);
         Self {
             uid: uid.to_owned(),
@@ -178,7 +192,8 @@ impl ContainerSpec {
             directories: Vec::new(),
             cpu_millis: limit(resources.cpu_millis).or(defaults.cpu_millis),
             memory_bytes: limit(resources.memory_bytes).or(defaults.memory_bytes),
-            stop_grace_seconds: None,
+            stop_grace_seconds,
+            working_dir,
             dns: Vec::new(),
             hosts: BTreeMap::new(),
             network: None,

@@ -4,13 +4,17 @@
 use neptune_api::WorkerSpec;
 use neptune_wire::ArtifactAddress;
 
-use crate::{finding::Finding, joint_inference_service::facts::ServiceFacts};
+use crate::{
+    finding::Finding, joint_inference_service::facts::ServiceFacts,
+    kubernetes::pod_volumes::check_pod_volumes,
+};
 
 /// Adds the findings of a cloud worker in a Pod.
 pub fn check_pod(spec: &WorkerSpec, facts: &ServiceFacts, findings: &mut Vec<Finding>) {
     let policy = &facts.pod_policy;
     let node = facts.cloud_node.as_deref();
     findings.extend(node.and_then(|node| policy.check_node("spec.cloudWorker.nodeName", node)));
+    check_pod_volumes("spec.cloudWorker.workerSpec", spec, policy, findings);
     let mounts_scripts = facts.frameworks.as_ref().is_ok_and(|frameworks| {
         frameworks
             .find(&spec.framework_type, &spec.framework_version)

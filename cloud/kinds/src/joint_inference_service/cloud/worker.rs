@@ -18,7 +18,7 @@ use crate::{
         },
     },
     reason::Reason,
-    worker::node_values,
+    worker::{node_values, volumes::agent_mounts},
 };
 
 /// Resolves the references, the node and the runtime of the cloud worker; `None` with findings if it is
@@ -38,13 +38,18 @@ pub fn resolve_cloud_worker(
         worker: spec,
         model: facts.cloud_model.as_ref(),
     };
-    let worker = resolve_worker(&input, service, facts, findings);
+    let mut worker = resolve_worker(&input, service, facts, findings);
     if worker.as_ref().is_some_and(|worker| worker.node_values.is_some()) {
         findings.push(node_values::refused("spec.cloudWorker.workerSpec"));
     }
     let runtime = cloud_runtime(facts, findings);
-    if matches!(runtime, Some(CloudRuntime::Kubelet { .. })) {
-        check_pod(spec, facts, findings);
+    match runtime {
+        Some(CloudRuntime::Kubelet { .. }) => check_pod(spec, facts, findings),
+        Some(CloudRuntime::Agent { .. }) => {
+            let mounts = agent_mounts("spec.cloudWorker.workerSpec", spec, findings);
+            worker = worker.map(|worker| worker.with_mounts(mounts));
+        }
+        None => {}
     }
     Some(ValidCloudWorker { worker: worker?, node: node?, runtime: runtime? })
 }

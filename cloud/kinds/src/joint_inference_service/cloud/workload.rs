@@ -19,6 +19,7 @@ use crate::{
         container::{container, variable},
         placement::on_node,
         pod_template::pod_template,
+        pod_volumes::{pod_volume_mounts, pod_volumes},
         report_access::ReportAccess,
         report_sidecar,
         secrets::pull_secrets,
@@ -71,7 +72,9 @@ fn pod(
     fetch_image: &str,
 ) -> PodSpec {
     let Delivery { mut volumes, mount, fetch, model_url } = delivery(&cloud.worker, fetch_image);
+    volumes.extend(pod_volumes(spec));
     let mut mounts = vec![mount];
+    mounts.extend(pod_volume_mounts(spec));
     if let Some(scripts) = &worker.scripts {
         volumes.push(host_path("scripts", &scripts.dir));
         mounts.push(read_only("scripts", &scripts.dir));
@@ -104,6 +107,7 @@ fn pod(
         init_containers: Some(init_containers).filter(|all| !all.is_empty()),
         containers: vec![container],
         volumes: Some(volumes),
+        termination_grace_period_seconds: worker.program.stop_grace_seconds.map(i64::from),
         // Workers do not use the API server.
         automount_service_account_token: Some(false),
         image_pull_secrets: pull_secrets(&spec.image_pull_secrets),

@@ -17,7 +17,7 @@ use crate::{
     },
     kubernetes::nodes::in_url,
     reason::Reason,
-    worker::{environment::json, settings::parameters},
+    worker::{environment::json, settings::parameters, volumes::agent_mounts},
 };
 
 /// Resolves the references of the edge worker; `None` with findings if it is invalid.
@@ -35,7 +35,9 @@ pub fn resolve_edge_worker(
         worker: spec,
         model: facts.edge_model.as_ref(),
     };
-    resolve_worker(&input, service, facts, findings)
+    let worker = resolve_worker(&input, service, facts, findings);
+    let mounts = agent_mounts("spec.edgeWorker.workerSpec", spec, findings);
+    Some(worker?.with_mounts(mounts))
 }
 
 /// The algorithms of the workers' library, in its spelling.

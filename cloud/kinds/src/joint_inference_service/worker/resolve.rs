@@ -18,8 +18,12 @@ use crate::{
         node_values::{NodeValues, common_parameters, common_variables},
         program::{self, ProgramFields},
         settings::parameters,
+        volumes,
     },
 };
+
+/// Maximum of `terminationGracePeriodSeconds`: ten minutes.
+const MAX_GRACE_SECONDS: u32 = 600;
 
 /// The inputs of [`resolve_worker`].
 pub struct WorkerInput<'a> {
@@ -73,12 +77,19 @@ pub fn resolve_worker(
     let node_values = NodeValues::new(&spec.field("workerSpec"), given, env, findings);
     findings.extend(pod_security::check(&spec.field("workerSpec.securityContext"), context));
     secrets(spec, findings);
+    let mounts_scripts = image_and_command.as_ref().is_some_and(|(_, it)| !it.is_empty());
+    let scripts = mounts_scripts.then_some(&*spec.worker.script_dir);
+    volumes::check(&spec.field("workerSpec"), spec.worker, scripts, findings);
+    let stop_grace_seconds = program_of_image(spec, findings);
     if findings.len() > before {
         return None;
     }
     let ((model, source), (image, command)) = (model?, image_and_command?);
     let (args, scripts) = args_and_scripts(spec.worker, &command);
-    let mut program = ContainerProgram { image, command, args, ..common };
+    let command = if command.is_empty() { spec.worker.command.clone() } else { command };
+    let working_dir = spec.worker.working_dir.clone();
+    let mut program =
+        ContainerProgram { image, command, args, working_dir, stop_grace_seconds, ..common };
     if node_values.is_some() {
         // Each node has its own.
         program.env.clear();
@@ -184,9 +195,40 @@ fn args_and_scripts(spec: &WorkerSpec, command: &[String]) -> (Vec<String>, Opti
     let dir = spec.script_dir.trim_end_matches('/').to_owned();
     let file = spec.script_boot_file.clone();
     if command.is_empty() {
-        return (Some(file).filter(|file| !file.is_empty()).into_iter().collect(), None);
+        let file = Some(file).filter(|file| !file.is_empty());
+        return (file.into_iter().chain(spec.args.iter().cloned()).collect(), None);
     }
     (vec![format!("{dir}/{file}")], Some(Scripts { dir, boot_file: file }))
+}
+
+/// Checks the fields that only the program of an image has, and the grace period. Returns the latter
+/// in seconds.
+fn program_of_image(spec: &WorkerInput, findings: &mut Vec<Finding>) -> Option<u32> {
+    let worker = spec.worker;
+    let mut refuse = |field: &str, problem: &str| {
+        let field = spec.field(&format!("workerSpec.{field}"));
+        findings.push(Finding::new(Reason::WorkerInvalid, format!("{field} {problem}")));
+    };
+    if worker.framework_type != CONTAINER {
+        let given = [
+            ("command", !worker.command.is_empty()),
+            ("args", !worker.args.is_empty()),
+            ("workingDir", worker.working_dir.is_some()),
+        ];
+        for (field, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
+            refuse(field, "is supported only with frameworkType container; remove it");
+        }
+    }
+    if worker.working_dir.as_ref().is_some_and(|dir| !dir.starts_with('/')) {
+        refuse("workingDir", "must be an absolute path in the container");
+    }
+    let seconds = worker.termination_grace_period_seconds?;
+    let valid = u32::try_from(seconds).ok().filter(|seconds| *seconds <= MAX_GRACE_SECONDS);
+    if valid.is_none() {
+        let problem = format!("is {seconds}; it must be 0 to {MAX_GRACE_SECONDS} seconds");
+        refuse("terminationGracePeriodSeconds", &problem);
+    }
+    valid
 }
 
 fn scripts(spec: &WorkerInput, findings: &mut Vec<Finding>) {

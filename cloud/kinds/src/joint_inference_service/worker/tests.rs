@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 use neptune_api::{
-    JointInferenceService, Limits, ResourceRequirements, SecretReference, SecurityContext,
-    ValueSource, WorkerParameter, WorkerVariable,
+    EmptyDirSource, HostPathSource, JointInferenceService, Limits, PersistentVolumeClaimSource,
+    ResourceRequirements, SecretReference, SecurityContext, ValueSource, Volume, VolumeMount,
+    WorkerParameter, WorkerSpec, WorkerVariable,
 };
 
 use crate::{
@@ -21,6 +22,23 @@ fn limit_of(service: &mut JointInferenceService, name: &str, limit: &str) {
     let limits = [("cpu", "500m"), (name, limit)];
     let limits: Limits = limits.map(|(name, limit)| (name.to_owned(), limit.into())).into();
     edge_program(service).resources = Some(ResourceRequirements { limits: Some(limits) });
+}
+
+/// Mounts a volume with the name `data`; an emptyDir if it has no source.
+fn volume(worker: &mut WorkerSpec, mut volume: Volume, mount_path: &str) {
+    volume.name = "data".to_owned();
+    if volume.host_path.is_none() && volume.persistent_volume_claim.is_none() {
+        volume.empty_dir = Some(EmptyDirSource::default());
+    }
+    worker.volumes.push(volume);
+    let mount_path = mount_path.to_owned();
+    let mount = VolumeMount { name: "data".to_owned(), mount_path, read_only: false };
+    worker.volume_mounts.push(mount);
+}
+
+fn path(path: &str) -> Volume {
+    let source = HostPathSource { path: path.to_owned(), type_: None };
+    Volume { host_path: Some(source), ..Volume::default() }
 }
 
 pub fn env(service: &mut JointInferenceService, name: &str) {
@@ -106,6 +124,49 @@ pub const WORKER_CASES: &[Case] = &[
         |s, _| edge_program(s).script_boot_file = "../x".into(),
         Reason::ScriptBootFileInvalid,
         "relative to it",
+    ),
+    (
+        "arguments of a script",
+        |s, _| edge_program(s).args = vec!["--device".into()],
+        Reason::WorkerInvalid,
+        "spec.edgeWorker.workerSpec.args is supported only with frameworkType container; remove it",
+    ),
+    (
+        "grace period",
+        |s, _| edge_program(s).termination_grace_period_seconds = Some(601),
+        Reason::WorkerInvalid,
+        "terminationGracePeriodSeconds is 601; it must be 0 to 600 seconds",
+    ),
+    (
+        "mount in the scripts",
+        |s, _| volume(edge_program(s), Volume::default(), "/code/cache"),
+        Reason::VolumeInvalid,
+        "spec.edgeWorker.workerSpec.volumeMounts: mountPath \"/code/cache\" overlaps scriptDir",
+    ),
+    (
+        "claim at an agent",
+        |s, _| {
+            let claim = PersistentVolumeClaimSource { claim_name: "c".into(), read_only: false };
+            let claim = Volume { persistent_volume_claim: Some(claim), ..Volume::default() };
+            volume(edge_program(s), claim, "/data");
+        },
+        Reason::VolumeInvalid,
+        "spec.edgeWorker.workerSpec.volumes: volume \"data\" is a persistentVolumeClaim",
+    ),
+    (
+        "path of a Pod's node, writable",
+        |s, _| volume(cloud_program(s), path("/code/data"), "/data"),
+        Reason::VolumeInvalid,
+        "is a hostPath, which a Pod mounts read-only; set readOnly: true",
+    ),
+    (
+        "path of a Pod's node that is not allowed",
+        |s, _| {
+            volume(cloud_program(s), path("/etc"), "/data");
+            cloud_program(s).volume_mounts[0].read_only = true;
+        },
+        Reason::HostPathNotAllowed,
+        "spec.cloudWorker.workerSpec.volumes: volume \"data\": a Pod may not mount \"/etc\"",
     ),
     (
         "duplicate parameter",

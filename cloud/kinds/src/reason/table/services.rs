@@ -46,6 +46,8 @@ macro_rules! service_reasons {
                 NodeValueMissing: Problem => Pending,
                 /// A limit is not a Kubernetes quantity above 0.
                 ResourceInvalid: Obstacle => Failed,
+                /// A volume or a mount of a worker is invalid, or not available where the worker runs.
+                VolumeInvalid: Obstacle => Failed,
                 /// The edge or the cloud worker has none or several forms, or a field of another form.
                 WorkerInvalid: Obstacle => Failed,
                 /// A goal is no share, or contradicts another field.
@@ -144,6 +146,10 @@ macro_rules! service_reasons {
                 DeviceBusy: Problem => Pending,
                 /// The container engine cannot pass devices of this kind to a container.
                 EngineUnsuited: Problem => Failed,
+                /// The agent allows no worker to mount a path of its node.
+                VolumeNotAllowed: Problem => Failed,
+                /// A path of the node that the worker mounts does not exist, or has another type.
+                VolumeMissing: Problem => Pending,
                 /// The worker exited and will be restarted.
                 CrashLoopBackOff: Problem => Failed,
                 /// The kernel killed the worker because it exceeded its memory limit.

@@ -1,0 +1,105 @@
+//! Changes of a service for the tests that the CRD rejects none that the controller accepts: limits,
+//! volumes, and the join of two changes.
+
+use serde_json::{Value, json};
+
+/// Limits of numbers, of devices, and of what neither agents nor Pods support.
+pub fn limits() -> [Value; 15] {
+    [
+        json!({"cpu": 1, "memory": 1_000_000}),
+        json!({"cpu": 0}),
+        json!({"memory": -1}),
+        json!({"nvidia.com/gpu": 1, "neptune.io/camera": "64"}),
+        json!({"notkubernetes.io/a": 1}),
+        json!({"nvidia.com/gpu": 0}),
+        json!({"nvidia.com/gpu": 65}),
+        json!({"nvidia.com/gpu": "01"}),
+        json!({"nvidia.com/gpu": "1k"}),
+        json!({"gpu": 1}),
+        json!({"nvidia.com/-a": 1}),
+        json!({"Nvidia.com/gpu": 1}),
+        json!({"node.kubernetes.io/a": 1}),
+        json!({"ephemeral-storage": "1Gi"}),
+        json!({"hugepages-2Mi": "4Mi"}),
+    ]
+}
+
+/// Volumes, mounts and fields of a program in an image.
+pub fn volumes() -> impl Iterator<Item = Value> {
+    let image = |fields: Value| {
+        let mut program = json!({"frameworkType": "container", "image": "a:1"});
+        join(&mut program, &fields);
+        program
+    };
+    let mount = |path: &str, name: &str, source: Value| {
+        let mut volume = json!({ "name": name });
+        join(&mut volume, &source);
+        let mounts = json!([{"name": name, "mountPath": path}]);
+        json!({"volumes": [volume], "volumeMounts": mounts})
+    };
+    let empty = || json!({"emptyDir": {}});
+    let mut changes: Vec<_> = [
+        "/a",
+        "/a.b/c-d",
+        "/dev/shm",
+        "/tmp",
+        "/etc/a",
+        "/modelsx",
+        "",
+        "/",
+        "a",
+        "/a/",
+        "//a",
+        "/a/..",
+        "/a:b",
+        "/proc",
+        "/sys/a",
+        "/dev/a",
+        "/models",
+        "/datasets/a",
+        "/etc/hosts",
+    ]
+    .map(|path| mount(path, "a", empty()))
+    .into();
+    changes.extend(["a", "a-b", "A", "-a", "a.b", ""].map(|name| mount("/a", name, empty())));
+    for source in [
+        json!({"emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}),
+        json!({"emptyDir": {"medium": "Memory", "sizeLimit": 1_000_000}}),
+        json!({"emptyDir": {"medium": "Memory", "sizeLimit": "0"}}),
+        json!({"emptyDir": {"medium": "Memory"}}),
+        json!({"emptyDir": {"sizeLimit": "1Gi"}}),
+        json!({"hostPath": {"path": "/srv/a", "type": "Directory"}}),
+        json!({"hostPath": {"path": "/srv/../a", "type": "File"}}),
+        json!({"hostPath": {"path": "srv"}}),
+        json!({"persistentVolumeClaim": {"claimName": "a"}}),
+        json!({"emptyDir": {}, "hostPath": {"path": "/srv"}}),
+        json!({}),
+    ] {
+        changes.push(mount("/a", "a", source));
+    }
+    changes.push(json!({"volumeMounts": [{"name": "a", "mountPath": "/a"}]}));
+    for seconds in [-1, 0, 600, 601] {
+        changes.push(json!({ "terminationGracePeriodSeconds": seconds }));
+    }
+    let of_image = [
+        json!({"command": ["a"]}),
+        json!({"args": ["a"]}),
+        json!({"workingDir": "/a"}),
+        json!({"workingDir": "a"}),
+    ];
+    changes.extend(of_image.iter().cloned().map(image));
+    changes.extend(of_image);
+    changes.into_iter()
+}
+
+/// Joins two changes. A field that one of them removes is removed.
+pub fn join(change: &mut Value, other: &Value) {
+    match (change.as_object_mut(), other.as_object()) {
+        (Some(fields), Some(others)) => {
+            for (name, other) in others {
+                join(fields.entry(name).or_insert(Value::Null), other);
+            }
+        }
+        _ => *change = other.clone(),
+    }
+}
