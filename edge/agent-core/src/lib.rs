@@ -38,4 +38,5 @@ pub mod plan;
 pub mod report;
 pub mod supervision;
 pub mod training;
+pub mod volumes;
 pub mod worker;

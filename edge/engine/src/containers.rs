@@ -8,8 +8,8 @@ use neptune_agent_core::domain::{
     broker_login::PASSWORD_DIGEST,
     device::{DeviceHolder, labelled_units},
     observed_container::{
-        ContainerExit, ContainerIdentity, ContainerState, Observation, ObservedContainer,
-        UndescribedContainer, VERSION,
+        ContainerExit, ContainerIdentity, ContainerState, EngineObservation, Observation,
+        ObservedContainer, UndescribedContainer, VERSION,
     },
     problem::Problem,
 };
@@ -39,22 +39,21 @@ const CONCURRENT: usize = 8;
 
 impl Docker {
     /// The containers with this node's labels, also those that an agent with another data directory
-    /// created, and those of all agents that have devices. One that the engine cannot describe, or not
-    /// in time, does not affect the others.
+    /// created, those of all agents that have devices, and the volumes of the node. A container that
+    /// the engine cannot describe, or not in time, does not affect the others.
     ///
     /// # Errors
     /// The engine does not list its containers.
-    pub async fn observe(
-        &self,
-        node: &NodeName,
-    ) -> Result<(Vec<Observation>, Vec<DeviceHolder>), Problem> {
+    pub async fn observe(&self, node: &NodeName) -> Result<EngineObservation, Problem> {
         let listed = self.socket().list(&self.observed_labels(node)).await;
         let listed = listed.map_err(|error| self.problem(&error))?;
-        let holders = listed.iter().filter_map(device_holder).collect();
+        let device_holders = listed.iter().filter_map(device_holder).collect();
         let observed = listed.into_iter().map(|summary| self.observe_one(summary, node));
-        let observed: Vec<Option<Observation>> =
-            stream::iter(observed).buffered(CONCURRENT).collect().await;
-        Ok((observed.into_iter().flatten().collect(), holders))
+        let observed = stream::iter(observed).buffered(CONCURRENT).collect();
+        let (observed, volumes): (Vec<Option<Observation>>, _) =
+            futures::join!(observed, timeout(DESCRIBE_TIMEOUT, self.volumes(node)));
+        let containers = observed.into_iter().flatten().collect();
+        Ok(EngineObservation { containers, device_holders, volumes: volumes.unwrap_or_default() })
     }
 
     /// `None` if the container is not of this node, or does not exist any more.
@@ -178,7 +177,7 @@ mod tests {
     async fn observed(answers: Answers, reads_logs: bool) -> HashMap<String, Observation> {
         let (docker, _directory) = engine(answers);
         let docker = docker.with_logs(reads_logs);
-        let (observed, _) = docker.observe(&container_identity().node).await.unwrap();
+        let observed = docker.observe(&container_identity().node).await.unwrap().containers;
         let id = |one: &Observation| match one {
             Ok(container) => container.id.clone(),
             Err(undescribed) => undescribed.listed.id.clone(),

@@ -10,6 +10,7 @@ use neptune_agent_core::domain::{
     device::device_labels,
     observed_container::{ContainerIdentity, VERSION},
     problem::Problem,
+    volume::{VolumeMount, VolumeSource},
 };
 use neptune_wire::{WorkerReason, field_with_nul};
 
@@ -19,8 +20,14 @@ use crate::devices;
 /// machine, too few to starve the node.
 const MAX_PIDS: i64 = 1024;
 
-/// The options of `/tmp`, which is in memory and counts towards the memory limit.
-const TMP_OPTIONS: &str = "rw,nosuid,nodev,mode=1777,size=64m";
+/// The one directory that is always writable.
+const TMP: &str = "/tmp";
+
+/// The shared memory of the processes of a container, whose size the engine sets.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// The options of file systems in memory, which count towards the memory limit.
+const TMPFS_OPTIONS: &str = "nosuid,nodev,mode=1777";
 
 /// The node's loopback address.
 const LOOPBACK: &str = "127.0.0.1";
@@ -162,12 +169,16 @@ fn host_config(spec: &ContainerSpec) -> models::HostConfig {
     let dataset = spec.dataset.iter().map(|data| read_only(&data.source, data.target.clone()));
     let directories =
         spec.directories.iter().map(|dir| bind(&dir.source, dir.target.clone(), dir.writable));
+    let volumes = spec.volumes.iter().filter_map(volume_mount);
     let log_limits = [("max-size", "10m"), ("max-file", "2")];
     models::HostConfig {
         network_mode: Some(network_mode(spec)),
         port_bindings: Some(published_ports(spec).collect())
             .filter(|all: &HashMap<_, _>| !all.is_empty()),
-        mounts: Some(scripts.chain(model).chain(dataset).chain(directories).collect()),
+        mounts: Some(
+            scripts.chain(model).chain(dataset).chain(directories).chain(volumes).collect(),
+        ),
+        shm_size: shared_memory(spec).map(limit),
         dns: some_unless_empty(spec.dns.iter().map(ToString::to_string)),
         extra_hosts: some_unless_empty(
             spec.hosts.iter().map(|(name, address)| format!("{name}:{address}")),
@@ -179,7 +190,7 @@ fn host_config(spec: &ContainerSpec) -> models::HostConfig {
         pids_limit: Some(MAX_PIDS),
         init: Some(spec.init),
         readonly_rootfs: Some(!spec.writable_root),
-        tmpfs: Some([("/tmp".to_owned(), TMP_OPTIONS.to_owned())].into()),
+        tmpfs: Some(file_systems_in_memory(spec)),
         cap_drop: Some(vec!["ALL".to_owned()]),
         security_opt: Some(vec!["no-new-privileges".to_owned()]),
         restart_policy: Some(models::RestartPolicy {
@@ -196,6 +207,58 @@ fn host_config(spec: &ContainerSpec) -> models::HostConfig {
     }
 }
 
+/// The mount of a volume of the engine or of a path of the node.
+fn volume_mount(volume: &VolumeMount) -> Option<models::Mount> {
+    let (typ, source) = match &volume.source {
+        VolumeSource::Engine(name) => (models::MountType::VOLUME, name.clone()),
+        VolumeSource::Host { path, real, .. } => {
+            let path = real.as_ref().unwrap_or(path);
+            (models::MountType::BIND, path.to_string_lossy().into_owned())
+        }
+        VolumeSource::Memory(_) | VolumeSource::Unknown => return None,
+    };
+    let options = || models::MountVolumeOptions {
+        no_copy: Some(true),
+        ..models::MountVolumeOptions::default()
+    };
+    Some(models::Mount {
+        volume_options: (typ == models::MountType::VOLUME).then(options),
+        typ: Some(typ),
+        source: Some(source),
+        target: Some(volume.target.clone()),
+        read_only: Some(volume.read_only),
+        ..Default::default()
+    })
+}
+
+/// The size of the shared memory, if a volume sets it.
+fn shared_memory(spec: &ContainerSpec) -> Option<u64> {
+    let mut sizes = spec.volumes.iter().filter_map(|volume| match volume.source {
+        VolumeSource::Memory(bytes) if volume.target == SHARED_MEMORY => Some(bytes),
+        _ => None,
+    });
+    sizes.next()
+}
+
+/// The file systems in memory with their options, by path: those of the volumes, and `/tmp` unless a
+/// volume is there.
+fn file_systems_in_memory(spec: &ContainerSpec) -> HashMap<String, String> {
+    let mut all = HashMap::new();
+    if !spec.volumes.iter().any(|volume| volume.target == TMP) {
+        all.insert(TMP.to_owned(), format!("rw,{TMPFS_OPTIONS},size=64m"));
+    }
+    for volume in &spec.volumes {
+        if let VolumeSource::Memory(bytes) = volume.source
+            && volume.target != SHARED_MEMORY
+        {
+            let access = if volume.read_only { "ro" } else { "rw" };
+            let options = format!("{access},{TMPFS_OPTIONS},size={bytes}");
+            all.insert(volume.target.clone(), options);
+        }
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
@@ -210,6 +273,7 @@ mod tests {
         },
         worker::{container::resolve_worker, inputs::WorkerInputs},
     };
+    use serde_json::json;
 
     use super::*;
 
@@ -246,6 +310,45 @@ mod tests {
         assert!(labels.values().all(|label| !label.contains("secret")));
         // Another password is not another specification.
         assert_eq!(target.hash, target.spec.hash());
+    }
+
+    #[test]
+    fn volumes_are_mounts_shared_memory_and_file_systems_in_memory() {
+        let mut wanted = wanted_worker();
+        wanted.worker.program.mounts = serde_json::from_value(json!([
+            {"name": "state", "path": "/state", "emptyDir": {}},
+            {"name": "state", "path": "/copy", "emptyDir": {}, "readOnly": true},
+            {"name": "archive", "path": "/archive", "hostPath": "/srv/a"},
+            {"name": "shm", "path": "/dev/shm", "emptyDir": {"memoryBytes": 134_217_728}},
+            {"name": "tmp", "path": "/tmp", "emptyDir": {"memoryBytes": 1024}},
+            {"name": "cache", "path": "/cache", "emptyDir": {"memoryBytes": 5}, "readOnly": true},
+        ]))
+        .unwrap();
+        wanted.worker.program.working_dir = Some("/state".to_owned());
+        wanted.worker.program.stop_grace_seconds = Some(30);
+        let target = resolve_worker(&wanted, WorkerInputs::default(), &node_context());
+        let request = create_request(&container_identity(), &target.container.spec, None);
+        assert_eq!(
+            (request.working_dir.as_deref(), request.stop_timeout),
+            (Some("/state"), Some(30))
+        );
+        let host = request.host_config.unwrap();
+        let mounts = serde_json::to_value(host.mounts.unwrap()).unwrap();
+        let volume = "neptune-edge0-s-w-1-state";
+        let options = json!({"NoCopy": true});
+        let expected = json!([
+            {"Type": "volume", "Source": volume, "Target": "/state", "ReadOnly": false,
+             "VolumeOptions": options},
+            {"Type": "volume", "Source": volume, "Target": "/copy", "ReadOnly": true,
+             "VolumeOptions": options},
+            {"Type": "bind", "Source": "/srv/a", "Target": "/archive", "ReadOnly": false},
+        ]);
+        assert_eq!(mounts, expected);
+        assert_eq!(host.shm_size, Some(134_217_728));
+        let tmpfs = host.tmpfs.unwrap();
+        assert_eq!(tmpfs["/tmp"], "rw,nosuid,nodev,mode=1777,size=1024");
+        assert_eq!(tmpfs["/cache"], "ro,nosuid,nodev,mode=1777,size=5");
+        assert_eq!(tmpfs.len(), 2);
     }
 
     #[test]

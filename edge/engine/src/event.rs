@@ -1,7 +1,7 @@
 //! What the engine's tasks report. The agent's loop receives them as part of its own events.
 
 use neptune_agent_core::domain::{
-    artifact::ImageEvent, device::DeviceHolder, observed_container::Observation, problem::Problem,
+    artifact::ImageEvent, observed_container::EngineObservation, problem::Problem,
     pulled_image::CollectedImages,
 };
 
@@ -15,9 +15,8 @@ pub enum EngineEvent {
         /// The ID of a container that the engine stopped on request.
         stopped: Option<String>,
     },
-    /// The result of the observation of this number: the containers of this node, and those of all
-    /// agents that have devices.
-    ContainersObserved { seq: u64, result: Result<(Vec<Observation>, Vec<DeviceHolder>), Problem> },
+    /// The result of the observation of this number.
+    ContainersObserved { seq: u64, result: Result<EngineObservation, Problem> },
     /// The agent pulled an image, which has this ID.
     ImagePulled { image: String, id: String },
     /// The result of removing unused images.

@@ -12,9 +12,11 @@ pub mod image_collector;
 pub mod image_pulls;
 mod images;
 mod inspect;
+mod mode_archive;
 pub mod networks;
 pub mod registry_config;
 pub mod supervisor;
+mod volumes;
 pub mod watch;
 
 #[cfg(test)]

@@ -7,10 +7,11 @@ use neptune_agent_core::{
     desired::Desired,
     domain::{
         device::DeviceHolder,
-        observed_container::{ContainerState, Observation, ObservedContainer},
+        observed_container::{ContainerState, EngineObservation, ObservedContainer},
         outcome::StepOutcome,
         problem::Problem,
         step::Step,
+        volume::ObservedVolume,
     },
     name_contest::NameContest,
     observer::EngineObserver,
@@ -32,6 +33,8 @@ pub struct Containers {
     pub executor: Executor,
     /// The containers of all agents that have devices, as last observed.
     pub device_holders: Vec<DeviceHolder>,
+    /// The volumes of the workers of this node, as last observed.
+    pub volumes: Vec<ObservedVolume>,
     /// IDs of containers that the engine stopped on request, or that were alive when it stopped
     /// answering, with the number of the first observation after that.
     interrupted: BTreeMap<String, u64>,
@@ -48,6 +51,7 @@ impl Containers {
             attempts: BTreeMap::new(),
             executor,
             device_holders: Vec::new(),
+            volumes: Vec::new(),
             interrupted: BTreeMap::new(),
             pulls: BTreeMap::new(),
             contest: NameContest::default(),
@@ -114,14 +118,15 @@ impl Containers {
     pub fn on_observed(
         &mut self,
         seq: u64,
-        result: Result<(Vec<Observation>, Vec<DeviceHolder>), Problem>,
+        result: Result<EngineObservation, Problem>,
         now: Instant,
         random_number: u64,
     ) -> bool {
         let is_answered = result.is_ok();
-        let result = result.map(|(containers, holders)| {
-            self.device_holders = holders;
-            containers
+        let result = result.map(|observation| {
+            self.device_holders = observation.device_holders;
+            self.volumes = observation.volumes;
+            observation.containers
         });
         self.observer.on_observed(seq, result, now, random_number);
         if !is_answered {
@@ -234,14 +239,15 @@ impl Containers {
         }
     }
 
-    /// Drops the attempts of workers that are not desired and have no container.
+    /// Drops the attempts of workers that are not desired and have neither container nor volume.
     pub fn forget_unknown(&mut self, desired: &Desired) {
-        let containers = self.observer.containers();
+        let (containers, volumes) = (self.observer.containers(), &self.volumes);
         self.attempts.retain(|name, attempts| {
             attempts.busy
                 || !attempts.units.is_empty()
                 || desired.contains(name)
                 || containers.iter().any(|container| container.identity.worker == *name)
+                || volumes.iter().any(|volume| volume.identity.worker == *name)
         });
     }
 

@@ -87,7 +87,7 @@ impl Executor {
         cancel_pull: &Notify,
     ) -> StepOutcome {
         match step {
-            Step::Remove { ids, .. } => match self.supervisor.remove(ids).await {
+            Step::Remove { ids, volumes, .. } => match self.remove(ids, volumes).await {
                 Ok(()) => StepOutcome::Removed,
                 Err(problem) => StepOutcome::Failed(problem),
             },
@@ -116,6 +116,11 @@ impl Executor {
                 }
             }
         }
+    }
+
+    async fn remove(&self, ids: &[String], volumes: &[String]) -> Result<(), Problem> {
+        self.supervisor.remove(ids).await?;
+        self.supervisor.remove_volumes(volumes).await
     }
 
     /// Gives the directories of a gateway to its user, after the container that used them has ended.
@@ -153,6 +158,7 @@ impl Executor {
         let resolved = host_path::resolved(spec, &self.context).await;
         resolved.map_err(|(path_use, message)| {
             let reason = match path_use {
+                PathUse::Volume => WorkerReason::VolumeNotAllowed,
                 PathUse::Scripts => WorkerReason::ScriptMissing,
                 PathUse::Dataset => WorkerReason::DatasetUnavailable,
                 PathUse::Model | PathUse::Capture => WorkerReason::ModelUnavailable,
@@ -183,6 +189,7 @@ impl Executor {
                 )));
             }
         }
+        host_path::check_volumes(&spec.volumes, &self.context).await?;
         if let Some(dataset) = &spec.dataset {
             self.check_dataset(&dataset.source).await?;
         }

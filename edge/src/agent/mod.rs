@@ -284,6 +284,7 @@ impl Agent {
             undescribed: self.containers.observer.undescribed(),
             attempts: &self.containers.attempts,
             devices: &self.devices.granted,
+            volumes: &self.containers.volumes,
         };
         let may_collect = facts.is_complete && !self.containers.has_unknown_mounts();
         if let (true, Ok((containers, _))) = (may_collect, facts.observed) {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use neptune_agent_core::domain::{
-    device::DeviceHolder, observed_container::Observation, outcome::StepOutcome, problem::Problem,
+    observed_container::EngineObservation, outcome::StepOutcome, problem::Problem,
 };
 use neptune_edge_engine::event::EngineEvent;
 use neptune_link::{LinkEvent, Message};
@@ -210,7 +210,7 @@ impl Agent {
     fn on_containers_observed(
         &mut self,
         seq: u64,
-        result: Result<(Vec<Observation>, Vec<DeviceHolder>), Problem>,
+        result: Result<EngineObservation, Problem>,
         now: Instant,
     ) {
         if !self.containers.on_observed(seq, result, now, random()) {

@@ -7,7 +7,11 @@ use neptune_agent_core::domain::{
     container::ContainerSpec,
     mounts::{is_of_agent, may_be_mounted},
     node_context::NodeContext,
+    problem::Problem,
+    volume::{VolumeMount, VolumeSource},
 };
+use neptune_agent_core::volumes::host_path::{PathKind, check_kind, not_allowed};
+use neptune_wire::WorkerReason;
 
 /// Checks whether a worker may use this path. The same rule applies to models, scripts and
 /// datasets. Returns the path without links; `None` if it does not exist.
@@ -72,7 +76,51 @@ pub async fn resolved(
             mount.source = real;
         }
     }
+    for volume in &mut resolved.volumes {
+        if let VolumeSource::Host { path, real: resolved, .. } = &mut volume.source {
+            let checked = check(path, PathUse::Volume, context).await;
+            *resolved = checked
+                .map_err(|why| (PathUse::Volume, not_allowed(&volume.name, path, &why).message))?;
+        }
+    }
     Ok(resolved)
+}
+
+/// Checks the paths of the node that a container mounts as volumes.
+///
+/// # Errors
+/// The problem of the first volume that cannot be mounted.
+pub async fn check_volumes(volumes: &[VolumeMount], context: &NodeContext) -> Result<(), Problem> {
+    for VolumeMount { name, source, .. } in volumes {
+        match source {
+            VolumeSource::Engine(_) | VolumeSource::Memory(_) => {}
+            VolumeSource::Host { path, type_, .. } => {
+                let checked = check(path, PathUse::Volume, context).await;
+                let real = checked.map_err(|why| not_allowed(name, path, &why))?;
+                let kind = match &real {
+                    Some(real) => kind(real).await,
+                    None => PathKind::Missing,
+                };
+                check_kind(name, path, kind, *type_)?;
+            }
+            VolumeSource::Unknown => {
+                let message = format!(
+                    "volume {name} has a source that this agent does not support; upgrade the agent"
+                );
+                return Err(Problem { reason: WorkerReason::ContainerRefused, message });
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn kind(path: &Path) -> PathKind {
+    match tokio::fs::metadata(path).await {
+        Ok(metadata) if metadata.is_dir() => PathKind::Directory,
+        Ok(metadata) if metadata.is_file() => PathKind::File,
+        Ok(_) => PathKind::Special,
+        Err(_) => PathKind::Missing,
+    }
 }
 
 async fn real(
@@ -128,7 +176,7 @@ mod tests {
                 models: vec![root.join("models")],
                 scripts: vec![root.join("code")],
                 data: vec![root.clone()],
-                captures: Vec::new(),
+                ..AllowedDirs::default()
             },
             ..node_context()
         };

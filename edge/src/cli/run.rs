@@ -109,6 +109,11 @@ pub struct RunArgs {
     /// be below an --allow-data-dir as well. May be repeated; the variable is a comma-separated list.
     #[arg(long, env = "NEPTUNE_ALLOW_CAPTURE_DIR", value_name = "DIR", value_delimiter = ',')]
     pub allow_capture_dir: Vec<PathBuf>,
+    /// Directory of the node that workers may mount as a hostPath volume, with its files and
+    /// directories, and in which they may write. None by default. May be repeated; the variable is a
+    /// comma-separated list.
+    #[arg(long, env = "NEPTUNE_ALLOW_VOLUME_DIR", value_name = "DIR", value_delimiter = ',')]
+    pub allow_volume_dir: Vec<PathBuf>,
     /// Directory of the node with scripts for workerSpec.scriptDir. It and its subdirectories can
     /// be mounted. May be repeated; the variable is a comma-separated list.
     #[arg(

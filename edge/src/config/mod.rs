@@ -128,6 +128,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         scripts: absolute("--allow-script-dir", &args.allow_script_dir)?,
         data: absolute("--allow-data-dir", &args.allow_data_dir)?,
         captures: absolute("--allow-capture-dir", &args.allow_capture_dir)?,
+        volumes: absolute("--allow-volume-dir", &args.allow_volume_dir)?,
     };
     let worker_network = worker_network(&args.containers.worker_network, embedded, &local_url)?;
     let limits = download_limits(&args.downloads)?;

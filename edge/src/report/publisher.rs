@@ -94,7 +94,7 @@ impl PublishingNode {
             peers,
             runs_aggregators: true,
             runs_sessions: true,
-            supports: vec![AgentFeature::Devices],
+            supports: vec![AgentFeature::Devices, AgentFeature::Volumes],
             devices: self.devices.clone(),
         };
         self.message(&Topic::Node(self.node.clone()), true, &report)

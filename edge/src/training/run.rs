@@ -156,7 +156,9 @@ async fn start(job: &TaskJob) -> Result<Begun, RunOutcome> {
 fn not_mounted((path_use, message): (PathUse, String)) -> RunOutcome {
     let reason = match path_use {
         PathUse::Scripts => TrainingReason::ScriptMissing,
-        PathUse::Model | PathUse::Dataset | PathUse::Capture => TrainingReason::DatasetUnavailable,
+        PathUse::Model | PathUse::Dataset | PathUse::Capture | PathUse::Volume => {
+            TrainingReason::DatasetUnavailable
+        }
     };
     RunOutcome::InputMissing(TaskProblem::new(reason, message))
 }

@@ -16,6 +16,7 @@ use neptune_edge::commands::doctor::{
         DoctorFacts, DownloadFacts, EdgeMeshFacts, EngineFacts, LocalBrokerAccess,
         LocalBrokerAnswer, LocalBrokerFacts, NameAnswer, NeededSecret, Network, NetworkFacts,
         PeerListenFacts, RegistryFacts, SecretAccess, SecretDir, SecretDirFacts, SecretFile,
+        VolumeDirFacts,
     },
     report::{Level, has_errors, json, text},
 };
@@ -53,6 +54,7 @@ fn healthy() -> DoctorFacts {
         registries: None,
         network: None,
         devices: None,
+        volumes: Vec::new(),
         data: DataDirFacts {
             path: "/var/lib/neptune".into(),
             state: Ok(DataState::Present {
@@ -539,6 +541,22 @@ fn deleted_data_directory_of_a_running_agent_is_named() {
     assert_eq!(finding(&facts).level, Level::Error);
     facts.local.answer = LocalBrokerAnswer::Free(true);
     assert_eq!(finding(&facts).level, Level::Ok);
+}
+
+#[test]
+fn directory_for_volumes_that_is_missing_or_full_is_named() {
+    let volumes = |disk: Result<DiskFacts, String>| {
+        let volumes = vec![VolumeDirFacts { path: "/srv/cameras".into(), disk }];
+        let findings = assess(&DoctorFacts { volumes, ..healthy() });
+        let volumes = findings.into_iter().find(|finding| finding.check == "volumes").unwrap();
+        (volumes.level, volumes.seen)
+    };
+    let disk = |free| Ok(DiskFacts { free, size: 1024, reserve: 0 });
+    assert_eq!(volumes(disk(512)), (Level::Ok, "/srv/cameras: 512 B of 1.0 KiB free".to_owned()));
+    assert_eq!(volumes(disk(64)).0, Level::Warning);
+    let (level, seen) = volumes(Err("No such file or directory (os error 2)".to_owned()));
+    assert_eq!(level, Level::Error);
+    assert!(seen.starts_with("/srv/cameras of --allow-volume-dir: No such file"), "{seen}");
 }
 
 #[test]

@@ -92,7 +92,8 @@ pub fn running_training_container(node: &str) -> Option<String> {
     ids.lines().next().map(str::to_owned)
 }
 
-/// Removes all containers of a node, also of trainings and aggregators, as far as possible.
+/// Removes all containers of a node, also of trainings and aggregators, and the volumes of its
+/// workers, as far as possible.
 pub fn remove_node_containers(node: &str) {
     for filter in [node_filter(node), training_filter(node), aggregator_filter(node)] {
         let ids = try_docker(&["ps", "-aq", "--no-trunc", "--filter", &filter]);
@@ -100,6 +101,26 @@ pub fn remove_node_containers(node: &str) {
             let _ = try_docker(&["rm", "-f", id]);
         }
     }
+    for volume in try_node_volumes(node).unwrap_or_default() {
+        let _ = try_docker(&["volume", "rm", &volume]);
+    }
+}
+
+/// The names of the volumes of a node's workers.
+///
+/// # Errors
+/// If `docker` fails.
+pub fn try_node_volumes(node: &str) -> io::Result<Vec<String>> {
+    let names = try_docker(&["volume", "ls", "-q", "--filter", &node_filter(node)])?;
+    Ok(names.lines().map(str::to_owned).collect())
+}
+
+/// Like [`try_node_volumes`].
+///
+/// # Panics
+/// If `docker` fails.
+pub fn node_volumes(node: &str) -> Vec<String> {
+    try_node_volumes(node).unwrap_or_else(|error| panic!("volumes of {node}: {error}"))
 }
 
 /// The filter of `docker ps` for a node's containers.

@@ -10,6 +10,8 @@ pub struct AllowedDirs {
     pub data: Vec<PathBuf>,
     /// Directories in which gateways write captured samples.
     pub captures: Vec<PathBuf>,
+    /// Directories whose directories and files workers may mount as volumes.
+    pub volumes: Vec<PathBuf>,
 }
 
 /// What a path of the node is used for.
@@ -19,6 +21,7 @@ pub enum PathUse {
     Scripts,
     Dataset,
     Capture,
+    Volume,
 }
 
 impl AllowedDirs {
@@ -29,6 +32,7 @@ impl AllowedDirs {
             PathUse::Scripts => &self.scripts,
             PathUse::Dataset => &self.data,
             PathUse::Capture => &self.captures,
+            PathUse::Volume => &self.volumes,
         }
     }
 
@@ -58,6 +62,7 @@ impl PathUse {
             Self::Scripts => "--allow-script-dir",
             Self::Dataset => "--allow-data-dir",
             Self::Capture => "--allow-capture-dir",
+            Self::Volume => "--allow-volume-dir",
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use neptune_wire::{ContainerProgram, ContentHash, DeviceRequests, NodeName, Scripts, WorkerName};
 use serde::Serialize;
 
-use crate::domain::device::DeviceUnit;
+use crate::domain::{device::DeviceUnit, volume::VolumeMount};
 
 /// The variable with the URL of the workers' broker.
 pub const MQTT_URL: &str = "MQTT_URL";
@@ -68,6 +68,9 @@ pub struct ContainerSpec {
     /// version does not replace the container.
     #[serde(skip)]
     pub start: Option<InitialVersion>,
+    /// The volumes of the worker.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeMount>,
     /// The number of devices by resource.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: DeviceRequests,
@@ -176,6 +179,7 @@ impl ContainerSpec {
             devices,
             working_dir,
             stop_grace_seconds,
+            // Only workers have volumes; their names depend on the worker.
             mounts: _,
             rights,
         } = program;
@@ -202,6 +206,7 @@ impl ContainerSpec {
             writable_root: !rights.read_only_root.unwrap_or(defaults.read_only_root),
             init: defaults.init,
             start: None,
+            volumes: Vec::new(),
             devices,
             units: Vec::new(),
         }

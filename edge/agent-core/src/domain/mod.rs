@@ -23,4 +23,5 @@ pub mod served_version;
 pub mod server_part;
 pub mod step;
 pub mod training;
+pub mod volume;
 pub mod worker_count;

@@ -18,8 +18,8 @@ pub enum Step {
         remove: Vec<String>,
         may_pull: bool,
     },
-    /// Stop and remove these containers.
-    Remove { worker: WorkerName, ids: Vec<String> },
+    /// Stop and remove these containers, then remove these volumes of the engine.
+    Remove { worker: WorkerName, ids: Vec<String>, volumes: Vec<String> },
     /// Replace the contents of the directory that a server watches by these versions.
     Place { worker: WorkerName, dir: PathBuf, versions: BTreeMap<String, LocalArtifact> },
 }

@@ -266,6 +266,7 @@ mod tests {
             undescribed: &BTreeMap::new(),
             attempts: &[(name.clone(), attempts)].into(),
             devices: &BTreeMap::new(),
+            volumes: &[],
         };
         let mut made = NodePlan::default();
         plan_server(&mut made, &facts, &wanted, Instant::now());
@@ -398,6 +399,7 @@ mod tests {
                 undescribed: &BTreeMap::new(),
                 attempts: &BTreeMap::new(),
                 devices: &BTreeMap::new(),
+                volumes: &[],
             };
             let mut plan = NodePlan::default();
             plan_server(&mut plan, &facts, &server, Instant::now());

@@ -174,7 +174,9 @@ impl Attempts {
             | WorkerReason::DockerUnavailable
             | WorkerReason::PortInUse
             | WorkerReason::DeviceMissing
-            | WorkerReason::DeviceBusy => self.next_try = Some(now + RECHECK_INTERVAL),
+            | WorkerReason::DeviceBusy
+            | WorkerReason::VolumeNotAllowed
+            | WorkerReason::VolumeMissing => self.next_try = Some(now + RECHECK_INTERVAL),
             _ => {
                 self.failures = self.failures.saturating_add(1);
                 self.next_try = Some(now + CONTAINER_REFUSED.delay(self.failures, random));
@@ -297,6 +299,8 @@ mod tests {
             WorkerReason::PortInUse,
             WorkerReason::DeviceMissing,
             WorkerReason::DeviceBusy,
+            WorkerReason::VolumeNotAllowed,
+            WorkerReason::VolumeMissing,
         ] {
             for _ in 0..50 {
                 attempts.done(failed(reason), None, 1, now, u64::MAX);

@@ -27,8 +27,10 @@ use crate::{
         node_context::NodeContext,
         observed_container::{ContainerIdentity, ContainerState, ObservedContainer},
         step::Step,
+        volume::ObservedVolume,
     },
     plan::{attempts::Attempts, devices::GrantedDevices},
+    volumes::unused::unused_volumes,
 };
 
 /// The inputs that the plans of all workers and model servers share.
@@ -48,6 +50,8 @@ pub struct NodeFacts<'a> {
     pub undescribed: &'a BTreeMap<WorkerName, String>,
     pub attempts: &'a BTreeMap<WorkerName, Attempts>,
     pub devices: &'a GrantedDevices,
+    /// The volumes of the engine that were created for workers of this node.
+    pub volumes: &'a [ObservedVolume],
 }
 
 /// The steps to start now, the health per worker, and when to plan again. No steps: converged.
@@ -96,6 +100,12 @@ impl<'a> NodeFacts<'a> {
         !attempts.busy && self.observed.is_ok_and(|(_, seq)| seq >= attempts.fresh_from)
     }
 
+    /// The volumes of a worker that may be removed, because a container of this specification does
+    /// not mount them. No specification: the worker left the node.
+    fn unused_volumes(&self, name: &WorkerName, spec: Option<&ContainerSpec>) -> Vec<String> {
+        unused_volumes(self.volumes, name, spec, |identity| self.may_remove(identity))
+    }
+
     /// Whether a container that no desired object owns may be removed.
     fn may_remove(&self, identity: &ContainerIdentity) -> bool {
         let is_known = self.is_complete && !self.keep.contains(&identity.owner);
@@ -103,10 +113,11 @@ impl<'a> NodeFacts<'a> {
     }
 }
 
-/// Adds the removal of containers that no desired object owns.
+/// Adds the removal of containers that no desired object owns, and of their volumes.
 pub fn remove_unwanted(plan: &mut NodePlan, facts: &NodeFacts<'_>, now: Instant) {
     let Ok((observed, _)) = facts.observed else { return };
-    let names = observed.iter().map(|container| &container.identity.worker);
+    let of_volumes = facts.volumes.iter().map(|volume| &volume.identity.worker);
+    let names = observed.iter().map(|container| &container.identity.worker).chain(of_volumes);
     let unwanted: BTreeSet<&WorkerName> =
         names.filter(|name| !facts.desired.contains(name)).collect();
     for name in unwanted {
@@ -116,8 +127,15 @@ pub fn remove_unwanted(plan: &mut NodePlan, facts: &NodeFacts<'_>, now: Instant)
             continue;
         }
         let containers = facts.containers(name);
-        let removable = containers.iter().filter(|it| facts.may_remove(&it.identity));
-        plan.remove(name, removable.map(|it| it.id.clone()).collect(), attempts, now);
+        let removable: Vec<_> =
+            containers.iter().filter(|it| facts.may_remove(&it.identity)).collect();
+        // A container that stays may use the volumes.
+        let volumes = match removable.len() == containers.len() {
+            true => facts.unused_volumes(name, None),
+            false => Vec::new(),
+        };
+        let ids = removable.iter().map(|it| it.id.clone()).collect();
+        plan.remove_with_volumes(name, (ids, volumes), attempts, now);
     }
 }
 
@@ -135,12 +153,24 @@ impl NodePlan {
         attempts: &Attempts,
         now: Instant,
     ) {
-        if ids.is_empty() {
+        self.remove_with_volumes(name, (ids, Vec::new()), attempts, now);
+    }
+
+    /// Adds the removal of these containers and then of these volumes, or waits for the end of the
+    /// backoff.
+    fn remove_with_volumes(
+        &mut self,
+        name: &WorkerName,
+        (ids, volumes): (Vec<String>, Vec<String>),
+        attempts: &Attempts,
+        now: Instant,
+    ) {
+        if ids.is_empty() && volumes.is_empty() {
             return;
         }
         match attempts.next_try.filter(|at| *at > now) {
             Some(at) => self.schedule(at),
-            None => self.steps.push(Step::Remove { worker: name.clone(), ids }),
+            None => self.steps.push(Step::Remove { worker: name.clone(), ids, volumes }),
         }
     }
 
@@ -174,7 +204,8 @@ impl NodePlan {
             containers.iter().filter(|it| running.is_none_or(|running| running.id != it.id));
         let remove: Vec<String> = others.map(|it| it.id.clone()).collect();
         if let Some(running) = running {
-            self.remove(target.name, remove, attempts, now);
+            let volumes = facts.unused_volumes(target.name, Some(&target.container.spec));
+            self.remove_with_volumes(target.name, (remove, volumes), attempts, now);
             return Convergence::Running(running);
         }
         if containers.iter().any(|it| it.state == ContainerState::Removing) {

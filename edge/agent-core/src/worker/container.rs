@@ -17,6 +17,7 @@ use crate::{
         served_version::is_plain_name,
     },
     gateway::container::gateway_container,
+    volumes::mounts::volumes_of,
     worker::inputs::{MissingInput, NodeInputs, WorkerInputs},
 };
 
@@ -120,6 +121,7 @@ fn container_spec(
         hosts: worker.hosts.clone(),
         network: context.container_network(worker.port),
         start,
+        volumes: volumes_of(&context.node, &worker.name, &worker.program.mounts),
         ..ContainerSpec::new(&wanted.uid, program, &context.defaults)
     }
 }
@@ -205,6 +207,8 @@ pub mod tests {
     #![allow(clippy::unwrap_used)]
     use std::path::Path;
 
+    use neptune_wire::ContainerMount;
+
     use super::*;
     use crate::{
         domain::{container::ContainerDefaults, node_context::WorkerBroker},
@@ -287,6 +291,18 @@ pub mod tests {
             w.worker.program.devices.insert("a.b/c".into(), 1);
         };
         assert_ne!(spec(add_device, "/m/1"), before, "a device");
+        let add_volume = |w: &mut WantedWorker| {
+            let empty_dir = Some(neptune_wire::EmptyDirMount::default());
+            let (name, path) = ("state".to_owned(), "/state".to_owned());
+            let mount = ContainerMount { name, path, empty_dir, ..ContainerMount::default() };
+            w.worker.program.mounts.push(mount);
+        };
+        assert_ne!(spec(add_volume, "/m/1"), before, "a volume");
+        let working_dir =
+            |w: &mut WantedWorker| w.worker.program.working_dir = Some("/a".to_owned());
+        assert_ne!(spec(working_dir, "/m/1"), before);
+        let grace = |w: &mut WantedWorker| w.worker.program.stop_grace_seconds = Some(30);
+        assert_ne!(spec(grace, "/m/1"), before);
         assert_eq!(
             spec(|w| w.worker.port = Some(5), "/m/1"),
             before,

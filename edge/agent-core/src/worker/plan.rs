@@ -262,6 +262,7 @@ fn stopped(attempts: &Attempts) -> WorkerHealth {
         WorkerReason::ScriptMissing
         | WorkerReason::ImageMissing
         | WorkerReason::EngineUnsuited
+        | WorkerReason::VolumeNotAllowed
         | WorkerReason::ContainerRefused => true,
         WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory => {
             attempts.failures >= FAILED_AFTER
@@ -280,6 +281,7 @@ mod tests {
     use neptune_wire::{AgentInstance, ObjectKey};
 
     use super::*;
+    use crate::domain::volume::ObservedVolume;
     use crate::{
         backoff::RECHECK_INTERVAL,
         desired::Desired,
@@ -300,6 +302,7 @@ mod tests {
     };
 
     mod devices;
+    mod volumes;
 
     const MODEL: &str = "/data/m.bin";
 
@@ -318,6 +321,7 @@ mod tests {
         counts: Counts,
         undescribed: BTreeMap<WorkerName, String>,
         devices: GrantedDevices,
+        volumes: Vec<ObservedVolume>,
     }
 
     fn node() -> Node {
@@ -340,6 +344,7 @@ mod tests {
             counts: Counts::default(),
             undescribed: BTreeMap::new(),
             devices: GrantedDevices::new(),
+            volumes: Vec::new(),
         }
     }
 
@@ -388,6 +393,7 @@ mod tests {
                 attempts: &self.attempts,
                 undescribed: &self.undescribed,
                 devices: &self.devices,
+                volumes: &self.volumes,
             };
             let inputs = NodeInputs {
                 models: &self.models,

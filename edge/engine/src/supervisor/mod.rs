@@ -9,6 +9,7 @@ mod devices;
 mod remove;
 mod run;
 mod start;
+mod volumes;
 
 use std::{collections::HashMap, sync::Arc};
 

@@ -53,23 +53,16 @@ impl Supervisor {
         if let Some(taken) = addresses.iter().find(|it| is_taken(it.address)) {
             return Ok(Err(port_taken(*taken)));
         }
-        let name = container_name(&identity.node, &identity.worker);
-        let create = async || self.create(&name, create_request(identity, spec, login)).await;
-        let mut created = create().await;
-        // Docker returns 409; Podman returns 500 for every error.
-        if let Err(error) = &created
-            && status_code(error).is_some()
-            && self.docker.details(&name).await?.is_some()
-        {
-            let unobserved = self.of_this_agent(identity).await?;
-            if unobserved.is_empty() {
-                return Ok(Err(name_taken(&name)));
-            }
-            self.remove_all(&unobserved).await?;
-            created = create().await;
+        if let Err(problem) = self.provide_volumes(identity, spec).await? {
+            return Ok(Err(problem));
         }
-        let created = match created {
-            Ok(id) => self.start_with_devices(id, (spec, &identity.owner), &identity.node).await,
+        let name = container_name(&identity.node, &identity.worker);
+        let body = create_request(identity, spec, login);
+        let created = match self.create_in_place(&name, identity, body).await {
+            Ok(Ok(id)) => {
+                self.start_with_devices(id, (spec, &identity.owner), &identity.node).await
+            }
+            Ok(Err(problem)) => return Ok(Err(problem)),
             Err(error) => Err(error),
         };
         match created {
@@ -79,6 +72,30 @@ impl Supervisor {
             },
             started => started,
         }
+    }
+
+    /// Creates a container in place of one that this agent created and did not observe. Returns its ID,
+    /// or that another program has the name.
+    pub(super) async fn create_in_place(
+        &self,
+        name: &str,
+        identity: &ContainerIdentity,
+        body: ContainerCreateBody,
+    ) -> Result<Result<String, Problem>, DockerError> {
+        let created = self.create(name, body.clone()).await;
+        // Docker returns 409; Podman returns 500 for every error.
+        if let Err(error) = &created
+            && status_code(error).is_some()
+            && self.docker.details(name).await?.is_some()
+        {
+            let unobserved = self.of_this_agent(identity).await?;
+            if unobserved.is_empty() {
+                return Ok(Err(name_taken(name)));
+            }
+            self.remove_all(&unobserved).await?;
+            return self.create(name, body).await.map(Ok);
+        }
+        created.map(Ok)
     }
 
     /// The containers of this worker that this agent created. A process of it that was killed may

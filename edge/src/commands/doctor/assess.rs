@@ -16,6 +16,7 @@ use crate::commands::doctor::{
     },
     report::Finding,
     secrets::secrets,
+    volumes::volumes,
 };
 
 /// Remaining validity below which a certificate is a warning.
@@ -38,6 +39,7 @@ pub fn assess(facts: &DoctorFacts) -> Vec<Finding> {
     findings.extend(facts.registries.iter().map(registries));
     findings.extend(facts.network.iter().map(network));
     findings.extend(facts.devices.iter().flat_map(devices));
+    findings.extend(facts.volumes.iter().map(volumes));
     findings.push(local(&facts.local));
     findings.extend(facts.withholds_models.then(model_sharing));
     findings.extend(facts.peers.iter().map(|it| peers(it, &facts.data)));

@@ -153,9 +153,9 @@ pub fn node_key(pin: &Checked<Option<String>>) -> Finding {
     }
 }
 
-/// Three digits are enough.
+/// A number of bytes for people: three digits are enough.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-fn bytes(bytes: u64) -> String {
+pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;

@@ -30,6 +30,8 @@ pub struct DoctorFacts {
     pub network: Option<NetworkFacts>,
     /// What containers may request; `None` without `--allow-device`.
     pub devices: Option<DeviceFacts>,
+    /// The directories of `--allow-volume-dir`.
+    pub volumes: Vec<VolumeDirFacts>,
     pub data: DataDirFacts,
     pub disk: Checked<DiskFacts>,
     /// The pin of the node's key; `None` before the agent's first start.
@@ -75,6 +77,14 @@ pub struct DeviceFacts {
     pub units: Checked<Vec<OfferedUnit>>,
     /// What the engine states of itself; `None` if only device nodes are offered.
     pub engine: Option<Checked<engine_support::EngineFacts>>,
+}
+
+/// A directory that workers may mount.
+#[derive(Debug, Clone)]
+pub struct VolumeDirFacts {
+    pub path: PathBuf,
+    /// Its file system, or why it cannot be used.
+    pub disk: Checked<DiskFacts>,
 }
 
 /// The address of `--peers-listen`.

@@ -153,6 +153,15 @@ pub fn disk(path: &Path, reserve: u64) -> Checked<DiskFacts> {
     Ok(DiskFacts { free: bytes(stat.f_bavail), size: bytes(stat.f_blocks), reserve })
 }
 
+/// The file system of a directory that exists.
+pub fn directory(path: &Path) -> Checked<DiskFacts> {
+    let metadata = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if !metadata.is_dir() {
+        return Err("it is not a directory".to_owned());
+    }
+    disk(path, 0)
+}
+
 /// Connects, subscribes and disconnects. Has no time limit.
 pub async fn broker(options: LinkOptions) -> Checked<()> {
     // The finding contains the address already.

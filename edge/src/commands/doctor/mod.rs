@@ -17,8 +17,14 @@ mod inspect;
 mod name_server;
 pub mod report;
 mod secrets;
+mod volumes;
 
-use std::{io::Write as _, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    io::Write as _,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use futures::future::join_all;
 use jiff::{Timestamp, Zoned};
@@ -42,7 +48,7 @@ use crate::{
             CertificateFile, Checked, CloudLinkFacts, CloudWorkerFacts, DataDirFacts, DataState,
             DeviceFacts, DiskFacts, DoctorFacts, DownloadFacts, EdgeMeshFacts, EngineFacts,
             LocalBrokerAccess, LocalBrokerAnswer, LocalBrokerFacts, NetworkFacts, PeerListenFacts,
-            RegistryFacts, SecretDirFacts,
+            RegistryFacts, SecretDirFacts, VolumeDirFacts,
         },
         report::Finding,
     },
@@ -98,6 +104,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             registries,
             network,
             devices,
+            volumes,
             peers,
             answer,
             is_synchronized,
@@ -110,6 +117,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             registries(config, &pending),
             network(config, &pending),
             devices(config, &pending),
+            join_all(config.allowed.volumes.iter().map(|path| volume_dir(path, &pending))),
             peers(config, &pending),
             pending.check(
                 "cloud link",
@@ -129,6 +137,7 @@ async fn collect(config: &Config, resolve: &[String]) -> DoctorFacts {
             registries,
             network,
             devices,
+            volumes,
             data: DataDirFacts { path: config.data_dir.clone(), state },
             disk,
             key_pin,
@@ -280,6 +289,13 @@ async fn devices(config: &Config, pending: &PendingChecks) -> Option<DeviceFacts
     let asked = async { docker.facts().await.map_err(|problem| problem.message) };
     let engine = if needs_engine { Some(pending.check("devices", asked).await) } else { None };
     Some(DeviceFacts { units, engine })
+}
+
+async fn volume_dir(path: &Path, pending: &PendingChecks) -> VolumeDirFacts {
+    let path = path.to_owned();
+    let checked = path.clone();
+    let disk = pending.check("volumes", blocking(move || inspect::directory(&checked))).await;
+    VolumeDirFacts { path, disk }
 }
 
 async fn peers(config: &Config, pending: &PendingChecks) -> Option<PeerListenFacts> {
