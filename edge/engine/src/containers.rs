@@ -7,9 +7,10 @@ use futures::{StreamExt as _, stream};
 use neptune_agent_core::domain::{
     broker_login::PASSWORD_DIGEST,
     device::{DeviceHolder, labelled_units},
+    engine_observation::EngineObservation,
     observed_container::{
-        ContainerExit, ContainerIdentity, ContainerState, EngineObservation, Observation,
-        ObservedContainer, UndescribedContainer, VERSION,
+        ContainerExit, ContainerIdentity, ContainerState, Observation, ObservedContainer,
+        UndescribedContainer, VERSION,
     },
     problem::Problem,
 };

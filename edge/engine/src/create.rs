@@ -315,6 +315,7 @@ mod tests {
     #[test]
     fn volumes_are_mounts_shared_memory_and_file_systems_in_memory() {
         let mut wanted = wanted_worker();
+        wanted.worker.scripts = None;
         wanted.worker.program.mounts = serde_json::from_value(json!([
             {"name": "state", "path": "/state", "emptyDir": {}},
             {"name": "state", "path": "/copy", "emptyDir": {}, "readOnly": true},

@@ -1,7 +1,7 @@
 //! What the engine's tasks report. The agent's loop receives them as part of its own events.
 
 use neptune_agent_core::domain::{
-    artifact::ImageEvent, observed_container::EngineObservation, problem::Problem,
+    artifact::ImageEvent, engine_observation::EngineObservation, problem::Problem,
     pulled_image::CollectedImages,
 };
 

@@ -7,7 +7,8 @@ use neptune_agent_core::{
     desired::Desired,
     domain::{
         device::DeviceHolder,
-        observed_container::{ContainerState, EngineObservation, ObservedContainer},
+        engine_observation::EngineObservation,
+        observed_container::{ContainerState, ObservedContainer},
         outcome::StepOutcome,
         problem::Problem,
         step::Step,

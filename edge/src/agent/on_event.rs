@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 use neptune_agent_core::domain::{
-    observed_container::EngineObservation, outcome::StepOutcome, problem::Problem,
+    engine_observation::EngineObservation, outcome::StepOutcome, problem::Problem,
 };
 use neptune_edge_engine::event::EngineEvent;
 use neptune_link::{LinkEvent, Message};

@@ -6,6 +6,7 @@ pub mod artifact;
 pub mod broker_login;
 pub mod container;
 pub mod device;
+pub mod engine_observation;
 pub mod gateway_files;
 pub mod health;
 pub mod identity;

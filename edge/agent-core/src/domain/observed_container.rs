@@ -8,7 +8,7 @@ use std::{
 
 use neptune_wire::{AgentInstance, ContentHash, NodeName, ObjectKey, WorkerName};
 
-use crate::domain::{broker_login::PasswordDigest, device::DeviceHolder, volume::ObservedVolume};
+use crate::domain::broker_login::PasswordDigest;
 
 /// Label of every container that an agent created.
 pub const MANAGED: (&str, &str) = ("io.neptune.managed", "true");
@@ -65,16 +65,6 @@ pub struct UndescribedContainer {
     pub listed: ObservedContainer,
     /// The problem and its remedy.
     pub problem: String,
-}
-
-/// What the engine has of this node, as of one observation.
-#[derive(Debug, Default)]
-pub struct EngineObservation {
-    pub containers: Vec<Observation>,
-    /// The containers of all agents that have devices.
-    pub device_holders: Vec<DeviceHolder>,
-    /// The volumes of workers of this node. Empty if the engine did not list them.
-    pub volumes: Vec<ObservedVolume>,
 }
 
 /// One observed container, or the record of a container that the engine lists and cannot describe.

@@ -130,9 +130,10 @@ pub fn remove_unwanted(plan: &mut NodePlan, facts: &NodeFacts<'_>, now: Instant)
         let removable: Vec<_> =
             containers.iter().filter(|it| facts.may_remove(&it.identity)).collect();
         // A container that stays may use the volumes.
-        let volumes = match removable.len() == containers.len() {
-            true => facts.unused_volumes(name, None),
-            false => Vec::new(),
+        let volumes = if removable.len() == containers.len() {
+            facts.unused_volumes(name, None)
+        } else {
+            Vec::new()
         };
         let ids = removable.iter().map(|it| it.id.clone()).collect();
         plan.remove_with_volumes(name, (ids, volumes), attempts, now);
