@@ -79,8 +79,12 @@ pub async fn resolved(
     for volume in &mut resolved.volumes {
         if let VolumeSource::Host { path, real: resolved, .. } = &mut volume.source {
             let checked = check(path, PathUse::Volume, context).await;
-            *resolved = checked
-                .map_err(|why| (PathUse::Volume, not_allowed(&volume.name, path, &why).message))?;
+            // Without it the engine would resolve the path itself, which may be a link by then.
+            let real = checked.and_then(|real| {
+                real.ok_or_else(|| "no longer exists on the node; retrying".to_owned())
+            });
+            let problem = |why: String| not_allowed(&volume.name, path, &why).message;
+            *resolved = Some(real.map_err(|why| (PathUse::Volume, problem(why)))?);
         }
     }
     Ok(resolved)
@@ -154,6 +158,7 @@ mod tests {
         fixtures::{node_context, wanted_worker},
         worker::{container::resolve_worker, inputs::WorkerInputs},
     };
+    use neptune_wire::ContainerMount;
 
     use super::*;
 
@@ -210,6 +215,52 @@ mod tests {
             let why = check(path.trim_end_matches('/'), path_use).await.unwrap_err();
             assert!(why.contains(text) || path.is_empty(), "{path}: {why}");
         }
+    }
+
+    #[tokio::test]
+    async fn volume_that_became_a_link_outside_or_vanished_is_not_mounted() {
+        let node = tempfile::tempdir().unwrap();
+        let root = node.path().canonicalize().unwrap();
+        for dir in ["volumes/hall", "secret"] {
+            fs::create_dir_all(root.join(dir)).unwrap();
+        }
+        let volumes = vec![root.join("volumes")];
+        let context = NodeContext {
+            allowed: AllowedDirs { volumes, ..AllowedDirs::default() },
+            ..node_context()
+        };
+        let path = root.join("volumes/hall");
+        let mut wanted = wanted_worker();
+        wanted.worker.scripts = None;
+        wanted.worker.program.mounts = vec![ContainerMount {
+            name: "archive".to_owned(),
+            path: "/archive".to_owned(),
+            host_path: Some(path.display().to_string()),
+            ..ContainerMount::default()
+        }];
+        let inputs = WorkerInputs { model: None, dataset: None, capture: None };
+        let spec = resolve_worker(&wanted, inputs, &context).container.spec;
+        assert_eq!(check_volumes(&spec.volumes, &context).await, Ok(()));
+        let mounted = resolved(&spec, &context).await.unwrap();
+        let VolumeSource::Host { real, .. } = &mounted.volumes[0].source else { unreachable!() };
+        assert_eq!(real.as_ref(), Some(&path));
+        assert_eq!(mounted.hash(), spec.hash(), "the container is not replaced");
+
+        fs::remove_dir(&path).unwrap();
+        let problem = check_volumes(&spec.volumes, &context).await.unwrap_err();
+        assert_eq!(problem.reason, WorkerReason::VolumeMissing);
+        let (path_use, why) = resolved(&spec, &context).await.unwrap_err();
+        assert_eq!(path_use, PathUse::Volume);
+        assert!(why.ends_with("of volume archive no longer exists on the node; retrying"), "{why}");
+        symlink(root.join("secret"), &path).unwrap();
+        let (_, why) = resolved(&spec, &context).await.unwrap_err();
+        assert!(why.contains("leads to a path that is outside"), "{why}");
+        let problem = check_volumes(&spec.volumes, &context).await.unwrap_err();
+        assert_eq!(problem.reason, WorkerReason::VolumeNotAllowed);
+
+        let newer = VolumeMount { source: VolumeSource::Unknown, ..spec.volumes[0].clone() };
+        let problem = check_volumes(&[newer], &context).await.unwrap_err();
+        assert!(problem.message.ends_with("upgrade the agent"), "{}", problem.message);
     }
 
     #[tokio::test]

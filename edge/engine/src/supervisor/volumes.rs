@@ -163,3 +163,71 @@ fn volume_taken(name: &str) -> Problem {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use neptune_agent_core::{
+        fixtures::{container_identity, node_context, wanted_worker},
+        worker::{container::resolve_worker, inputs::WorkerInputs},
+    };
+    use neptune_wire::{ContainerMount, EmptyDirMount};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::tests::fake_engine::{Answers, engine};
+
+    async fn start(answers: Answers) -> Problem {
+        let (docker, _directory) = engine(answers);
+        let mut wanted = wanted_worker();
+        wanted.worker.program.mounts = vec![ContainerMount {
+            name: "state".to_owned(),
+            path: "/state".to_owned(),
+            empty_dir: Some(EmptyDirMount::default()),
+            ..ContainerMount::default()
+        }];
+        let target = resolve_worker(&wanted, WorkerInputs::default(), &node_context());
+        let supervisor = Supervisor::new(Arc::new(docker));
+        let spec = target.container.spec;
+        supervisor.start(&container_identity(), (&spec, None), &[]).await.unwrap_err()
+    }
+
+    fn volume(labels: Value) -> Value {
+        let mut volume = json!({
+            "Name": "neptune-edge0-s-w-1-state", "Driver": "local", "Mountpoint": "/v",
+            "Scope": "local", "Options": {},
+        });
+        volume["Labels"] = labels;
+        volume
+    }
+
+    #[tokio::test]
+    async fn volume_that_no_agent_created_is_named_and_no_container_is_made() {
+        let problem = start(|path| {
+            let created = (201, volume(json!({"team": "blue"})));
+            let asked = (500, json!({"message": "asked"}));
+            Some(if path.contains("/volumes/create") { created } else { asked })
+        })
+        .await;
+        assert_eq!(problem.reason, WorkerReason::ContainerRefused);
+        let start = "volume neptune-edge0-s-w-1-state already exists and was not created by";
+        assert!(problem.message.starts_with(start), "{}", problem.message);
+    }
+
+    #[tokio::test]
+    async fn volume_of_another_object_that_is_in_use_is_not_mounted() {
+        let problem = start(|path| {
+            let mut labels = container_identity().labels();
+            labels.insert("io.neptune.uid".to_owned(), "another".to_owned());
+            if path.contains("/volumes/create") {
+                return Some((201, volume(json!(labels))));
+            }
+            let message = if path.contains("/volumes/") { "volume is in use" } else { "asked" };
+            Some((409, json!({ "message": message })))
+        })
+        .await;
+        assert!(problem.message.contains("volume is in use"), "{}", problem.message);
+    }
+}
