@@ -87,6 +87,8 @@ pub enum AgentFeature {
     Devices,
     /// Containers get their volumes and their working directory.
     Volumes,
+    /// The agent answers requests for logs.
+    Logs,
     /// A feature of a newer agent.
     #[serde(other)]
     Unknown,

@@ -31,6 +31,7 @@ mod lenient;
 mod model;
 mod name;
 mod node_aggregator;
+mod node_request;
 mod peers;
 mod program_text;
 pub mod replica;
@@ -79,10 +80,14 @@ pub use model::{
     OutputError, PresenceState, WorkerModel, WorkerUpdateMode,
 };
 pub use name::{
-    MAX_LABEL_VALUE, NameError, Namespace, NodeName, ObjectKey, ObjectName, WorkerName,
+    MAX_LABEL_VALUE, NameError, Namespace, NodeName, ObjectKey, ObjectName, RequestId, WorkerName,
     is_label_value,
 };
 pub use node_aggregator::{AGGREGATOR_PORT, AggregatorContent, AggregatorReport};
+pub use node_request::{
+    AnswerError, AnswerProblem, AnswerReason, LogKind, LogSource, MAX_ANSWER_BYTES, MAX_TAIL_LINES,
+    NodeAnswer, NodeRequest, RequestKind, is_shown,
+};
 pub use peers::{PeerEndpoint, PeerRoster, RosterPeer};
 pub use program_text::field_with_nul;
 pub use replica::Replica;

@@ -112,6 +112,11 @@ name!(
     WorkerName, "worker name", 63, dots: false
 );
 
+name!(
+    /// The ID of a request to a node.
+    RequestId, "request ID", 63, dots: false
+);
+
 /// Maximum length of the value of a label in characters.
 pub const MAX_LABEL_VALUE: usize = 63;
 

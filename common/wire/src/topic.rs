@@ -108,6 +108,10 @@ pub enum Topic {
     Node(NodeName),
     /// `{node}/upstream/sync`: a [`Sync`](crate::Sync), not retained.
     Sync(NodeName),
+    /// `{node}/downstream/request`: a [`NodeRequest`](crate::NodeRequest), not retained.
+    Request(NodeName),
+    /// `{node}/upstream/answer`: a [`NodeAnswer`](crate::NodeAnswer), not retained.
+    Answer(NodeName),
     /// `workers/{worker}/reload`, on the node's local broker: a
     /// [`ModelReload`](crate::ModelReload), retained; empty when the worker is gone.
     WorkerReload(WorkerName),
@@ -125,6 +129,8 @@ impl Topic {
             Self::Status(node, key) => format!("{prefix}/{node}/upstream/{key}/status"),
             Self::Node(node) => format!("{prefix}/{node}/upstream/node"),
             Self::Sync(node) => format!("{prefix}/{node}/upstream/sync"),
+            Self::Request(node) => format!("{prefix}/{node}/downstream/request"),
+            Self::Answer(node) => format!("{prefix}/{node}/upstream/answer"),
             Self::WorkerReload(worker) => format!("{prefix}/workers/{worker}/reload"),
             Self::WorkerInfo(worker) => format!("{prefix}/workers/{worker}/info"),
         }
@@ -156,6 +162,8 @@ impl Topic {
             ("downstream", "index") => return Ok(Self::Index(node)),
             ("upstream", "node") => return Ok(Self::Node(node)),
             ("upstream", "sync") => return Ok(Self::Sync(node)),
+            ("downstream", "request") => return Ok(Self::Request(node)),
+            ("upstream", "answer") => return Ok(Self::Answer(node)),
             ("downstream", _) if rest.ends_with("/insert") => Self::Insert,
             ("downstream", _) if rest.ends_with("/delete") => Self::Delete,
             ("upstream", _) if rest.ends_with("/status") => Self::Status,
@@ -180,7 +188,9 @@ mod tests {
             Topic::Index(node.clone()),
             Topic::Status(node.clone(), key),
             Topic::Node(node.clone()),
-            Topic::Sync(node),
+            Topic::Sync(node.clone()),
+            Topic::Request(node.clone()),
+            Topic::Answer(node),
             Topic::WorkerReload("edgeworker-1".parse().unwrap()),
             Topic::WorkerInfo("edgeworker-1".parse().unwrap()),
         ]
@@ -209,6 +219,8 @@ mod tests {
                 "neptune/edge0.example.com/upstream/default/models/big.model/status",
                 "neptune/edge0.example.com/upstream/node",
                 "neptune/edge0.example.com/upstream/sync",
+                "neptune/edge0.example.com/downstream/request",
+                "neptune/edge0.example.com/upstream/answer",
                 "neptune/workers/edgeworker-1/reload",
                 "neptune/workers/edgeworker-1/info",
             ]

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AgentFeature, AgentInstance, AggregatorReport, ContentHash, Counters, DatasetReport,
-    GatewayReport, KeyPin, ModelOutput, ModelPresenceReport, ModelServerReport, OfferedDevice,
-    PeerEndpoint, Revision, Role, TrainingReport, WorkerName, WorkerReason, gateway, unknown,
-    unknown::deserialize_known,
+    GatewayReport, KeyPin, LogKind, ModelOutput, ModelPresenceReport, ModelServerReport,
+    OfferedDevice, PeerEndpoint, Revision, Role, TrainingReport, WorkerName, WorkerReason, gateway,
+    unknown, unknown::deserialize_known,
 };
 
 /// The status of an object on a node.
@@ -217,6 +217,13 @@ pub struct NodeReport {
         deserialize_with = "unknown::raw_list"
     )]
     pub devices: Vec<OfferedDevice>,
+    /// The kinds of containers whose logs may leave the node.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "unknown::raw_list"
+    )]
+    pub remote_logs: Vec<LogKind>,
 }
 
 /// A problem of a node that concerns all of its objects.

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use neptune_wire::{
-    Batch, DatasetReason, Delete, Index, Insert, ModelReload, NodeReport, Resource, StatusReport,
-    Sync, Topic, WorkerInfo, WorkerReason, decode,
+    Batch, DatasetReason, Delete, Index, Insert, ModelReload, NodeAnswer, NodeReport, NodeRequest,
+    Resource, StatusReport, Sync, Topic, WorkerInfo, WorkerReason, decode,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -40,6 +40,8 @@ fn documented(topic: &Topic) -> (&'static str, &'static str) {
         Topic::Status(..) => ("status", "statusReport"),
         Topic::Node(_) => ("node", "nodeReport"),
         Topic::Sync(_) => ("sync", "sync"),
+        Topic::Request(_) => ("request", "nodeRequest"),
+        Topic::Answer(_) => ("answer", "nodeAnswer"),
         Topic::WorkerInfo(_) => ("workerInfo", "workerInfo"),
         Topic::WorkerReload(_) => ("workerReload", "modelReload"),
     }
@@ -81,7 +83,7 @@ fn every_topic_has_its_channel() {
         channels.insert(name.clone());
     }
     // As many as `documented` has arms.
-    assert_eq!(channels.len(), 8, "{channels:?}");
+    assert_eq!(channels.len(), 10, "{channels:?}");
 }
 
 #[test]
@@ -138,6 +140,8 @@ fn encoded_again(message: &str, payload: &Value) -> Value {
         "statusReport" => again::<StatusReport>(payload),
         "nodeReport" => again::<NodeReport>(payload),
         "sync" => again::<Sync>(payload),
+        "nodeRequest" => again::<NodeRequest>(payload),
+        "nodeAnswer" => again::<NodeAnswer>(payload),
         "workerInfo" => again::<WorkerInfo>(payload),
         "modelReload" => again::<ModelReload>(payload),
         "batch" => again::<Batch>(payload),

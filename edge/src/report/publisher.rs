@@ -96,6 +96,7 @@ impl PublishingNode {
             runs_sessions: true,
             supports: vec![AgentFeature::Devices, AgentFeature::Volumes],
             devices: self.devices.clone(),
+            remote_logs: Vec::new(),
         };
         self.message(&Topic::Node(self.node.clone()), true, &report)
     }

@@ -413,6 +413,7 @@ mod tests {
             runs_sessions: true,
             supports: Vec::new(),
             devices: Vec::new(),
+            remote_logs: Vec::new(),
             peers: None,
         }
     }

@@ -58,6 +58,8 @@ impl Upstream {
             | Topic::Delete(..)
             | Topic::Index(..)
             | Topic::Sync(..)
+            | Topic::Request(..)
+            | Topic::Answer(..)
             | Topic::WorkerReload(..)
             | Topic::WorkerInfo(..) => {
                 return Err(Rejected::Direction);
