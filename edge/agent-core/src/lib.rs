@@ -11,7 +11,7 @@
 //! | `backoff`, `domain` | nothing |
 //! | `flood` | nothing |
 //! | `aggregator`, `desired`, `devices`, `image_gc`, `name_contest`, `observer`, `report`, `supervision` | `domain` |
-//! | `downloads`, `gateway`, `plan` | `domain`, `desired` |
+//! | `downloads`, `gateway`, `logs`, `plan` | `domain`, `desired` |
 //! | `training` | `domain`, `desired`, `supervision` |
 //! | `model_server` | `domain`, `plan` |
 //! | `worker` | `domain`, `desired`, `plan`, `gateway` |
@@ -31,6 +31,7 @@ pub mod gateway;
 #[cfg(test)]
 mod golden;
 pub mod image_gc;
+pub mod logs;
 pub mod model_server;
 pub mod name_contest;
 pub mod observer;

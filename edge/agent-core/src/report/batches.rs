@@ -8,6 +8,7 @@
 //! | clears a retained one | like a retained one, four times in total |
 //! | any other | once |
 //! | equal to the last one on its topic | not again |
+//! | an answer to a request | once, behind the others; at most one per batch |
 //! | none within a heartbeat interval | as an empty batch, the heartbeat |
 //!
 //! In a large fleet retained messages wait longer for the next batch, so that all nodes together
@@ -18,7 +19,7 @@
 //! sequence number, so that nothing is counted twice.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
@@ -32,6 +33,8 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// more than about 400 objects. The controller accepts batches up to the limit of `KubeEdge`'s
 /// router, and counts a large one as several.
 const MAX_BATCH_BYTES: usize = 64 * 1024;
+/// Number of answers that wait. The controller repeats the request of one that is dropped.
+const MAX_ANSWERS: usize = 8;
 /// How often a clear is sent.
 const CLEAR_REPETITIONS: u32 = 4;
 
@@ -52,6 +55,8 @@ pub struct Batches {
     content_at: Option<Instant>,
     /// The last message of each topic.
     queued: BTreeMap<String, QueuedMessage>,
+    /// The answers, which do not replace each other, with their size.
+    answers: VecDeque<(BatchMessage, usize)>,
     /// The last position that a message got in the queue.
     position: u64,
 }
@@ -96,6 +101,7 @@ impl Batches {
             last_at: None,
             content_at: None,
             queued: BTreeMap::new(),
+            answers: VecDeque::new(),
             position: 0,
         }
     }
@@ -126,6 +132,20 @@ impl Batches {
             topic,
             QueuedMessage { payload, size, is_retained, sent_count: 0, at: None, position },
         );
+    }
+
+    /// Queues the answer to a request, unless it is queued already.
+    pub fn put_answer(&mut self, topic: String, payload: &[u8]) {
+        let payload = Payload::parse(payload).expect("messages are JSON");
+        let message = BatchMessage { topic, payload };
+        if self.answers.iter().any(|(queued, _)| *queued == message) {
+            return;
+        }
+        if self.answers.len() >= MAX_ANSWERS {
+            self.answers.pop_front();
+        }
+        let size = bytes(&message).len();
+        self.answers.push_back((message, size));
     }
 
     /// Makes every retained message due now, because the cloud may have lost its state.
@@ -166,7 +186,8 @@ impl Batches {
             let at = message.at.unwrap_or(last_at);
             if message.is_retained { at.max(retained_at) } else { at }
         });
-        let next = queued.min().map_or(heartbeat_at, |at| at.min(heartbeat_at));
+        let answer = (!self.answers.is_empty()).then_some(last_at);
+        let next = queued.chain(answer).min().map_or(heartbeat_at, |at| at.min(heartbeat_at));
         Some(next.max(last_at + MIN_INTERVAL))
     }
 
@@ -194,18 +215,23 @@ impl Batches {
             }
             topics.push(topic.clone());
         }
+        let has_room = topics.is_empty()
+            || self.answers.front().is_some_and(|(_, it)| size + it < MAX_BATCH_BYTES);
+        let answer = if is_full || !has_room { None } else { self.answers.pop_front() };
         self.seq += 1;
         self.last_at = Some(now);
         if !topics.is_empty() {
             // The messages that did not fit do not wait.
             self.content_at = (!is_full).then_some(now);
         }
+        let messages = topics.into_iter().map(|topic| self.take(topic, now, random));
+        let messages = messages.collect::<Vec<_>>().into_iter();
         bytes(&Batch {
             instance: self.identity.instance.clone(),
             epoch: self.identity.epoch,
             seq: self.seq,
             uptime_ms: self.uptime_ms,
-            messages: topics.into_iter().map(|topic| self.take(topic, now, random)).collect(),
+            messages: messages.chain(answer.map(|(message, _)| message)).collect(),
         })
     }
 
@@ -293,6 +319,27 @@ mod tests {
         );
         let batch: Batch = serde_json::from_slice(&second).unwrap();
         assert_eq!((batch.instance.0.len(), batch.epoch, batch.uptime_ms), (32, 3, Some(700)));
+    }
+
+    #[test]
+    fn batch_has_at_most_one_answer_behind_the_other_messages() {
+        let (mut batches, start) = (batches(), Instant::now());
+        for payload in ["1", "2", "1", "3"] {
+            batches.put_answer("answer".into(), payload.as_bytes());
+        }
+        batches.put("a".into(), b"1", true);
+        batches.put("sync".into(), b"2", false);
+        let sent = sent_until(&mut batches, start, start, 4);
+        let expected = [(0, "a=1 sync=2 answer=1"), (1, "answer=2"), (2, "answer=3")];
+        assert_eq!(sent[..3], expected.map(|(at, text)| (at, text.to_owned())));
+        assert!(sent.iter().skip(3).all(|(_, text)| !text.contains("answer")), "{sent:?}");
+        // An answer waits for a batch with room.
+        let large = format!("\"{}\"", "x".repeat(40 * 1024));
+        batches.put("status".into(), large.as_bytes(), false);
+        batches.put_answer("answer".into(), large.as_bytes());
+        let at = batches.next_at().unwrap();
+        let sent = sent_until(&mut batches, at, at, 2);
+        assert!(!sent[0].1.contains("answer") && sent[1].1.starts_with("answer="));
     }
 
     #[test]
