@@ -12,13 +12,14 @@ use neptune_agent_core::{
         server_part::ProbeFailure,
         training::{SweepState, TaskEvent},
     },
+    logs::lines::LogText,
 };
 use neptune_edge_broker::BrokerError;
 use neptune_edge_engine::event::EngineEvent;
 use neptune_link::LinkEvent;
 use neptune_share::peers::ContentEvent;
 use neptune_store::{Artifact, ModelError};
-use neptune_wire::{ObjectKey, TaskId, WorkerName};
+use neptune_wire::{ObjectKey, RequestId, TaskId, WorkerName};
 
 /// An event for the agent's loop.
 #[derive(Debug)]
@@ -57,6 +58,8 @@ pub enum AgentEvent {
     AggregatorsSwept,
     /// What unknown training tasks left behind was removed.
     TrainingSwept(SweepState),
+    /// The log of a worker was read for a request, or why it was not.
+    LogRead { id: RequestId, worker: String, result: Result<LogText, String> },
     /// The embedded broker has other remarks on the workers.
     WorkerNotesChanged,
     /// The embedded broker failed and cannot be restarted.

@@ -19,6 +19,7 @@ use neptune_agent_core::{
     },
     downloads::DownloadGate,
     flood::FloodWatch,
+    logs::requests::LogRequests,
     report::{batches::Batches, reporter::Reporter},
     worker::counts::Counts,
 };
@@ -159,6 +160,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         key,
         training,
         aggregators,
+        log_requests: LogRequests::default(),
         dropped: DroppedMessages::default(),
         refusals,
         flood: FloodWatch::default(),
@@ -218,6 +220,7 @@ fn publishing_node(
         peers: config.peers,
         // Also of the last will: what an offline node offers is known.
         devices: offered::report(units, &BTreeSet::new()),
+        remote_logs: config.remote_logs.clone(),
     }
 }
 

@@ -34,7 +34,7 @@ const WORKER_LOG: LogTail = LogTail { lines: "5", max_bytes: 600 };
 /// Timeout of describing one container. A lock of the engine may make it wait indefinitely.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of reading a log. The engine's client limits only the head of the response.
-const LOG_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const LOG_TIMEOUT: Duration = Duration::from_secs(5);
 /// Containers that are described at a time, so that one that hangs delays few.
 const CONCURRENT: usize = 8;
 
@@ -127,7 +127,7 @@ impl Docker {
         }
         let mut text = String::new();
         // What was read before the timeout is used.
-        let _ = timeout(LOG_TIMEOUT, self.read_log(id, tail, &mut text)).await;
+        let _ = timeout(LOG_TIMEOUT, self.read_tail(id, tail, &mut text)).await;
         let visible = text
             .trim()
             .chars()
@@ -136,7 +136,7 @@ impl Docker {
         visible.collect()
     }
 
-    async fn read_log(&self, id: &str, tail: LogTail, text: &mut String) {
+    async fn read_tail(&self, id: &str, tail: LogTail, text: &mut String) {
         let options =
             query::LogsOptionsBuilder::new().stdout(true).stderr(true).tail(tail.lines).build();
         let Ok(client) = self.client() else { return };

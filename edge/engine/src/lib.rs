@@ -13,6 +13,7 @@ pub mod image_pulls;
 mod images;
 mod inspect;
 mod mode_archive;
+mod logs;
 pub mod networks;
 pub mod registry_config;
 pub mod supervisor;

@@ -28,6 +28,7 @@ mod dropped;
 pub mod executor;
 mod gateways;
 mod image_collector;
+mod log_requests;
 mod model_reloads;
 mod model_servers;
 mod node_artifacts;
@@ -64,6 +65,7 @@ pub use self::{
 };
 use neptune_agent_core::{
     flood::FloodWatch,
+    logs::requests::LogRequests,
     plan::{NodeFacts, NodePlan, remove_unwanted},
     worker::{container::resolve_workers, plan::plan_workers},
 };
@@ -98,6 +100,7 @@ pub struct Agent {
     pub key: NodeKey,
     pub training: Training,
     pub aggregators: Aggregators,
+    pub log_requests: LogRequests,
     pub dropped: DroppedMessages,
     /// The connections that the servers of the agent refused.
     pub refusals: Refusals,

@@ -11,7 +11,7 @@ use neptune_edge_engine::event::EngineEvent;
 use neptune_link::{LinkEvent, Message};
 use neptune_program::random::{random, unique_id};
 use neptune_share::peers::ContentEvent;
-use neptune_wire::{WorkerName, WorkerReason, replica::RejectedMessage};
+use neptune_wire::{Topic, WorkerName, WorkerReason, replica::RejectedMessage};
 use tracing::{debug, error, warn};
 
 use super::{Agent, worker_pool::NodeView};
@@ -36,6 +36,7 @@ impl Agent {
                 | AgentEvent::Aggregator { .. }
                 | AgentEvent::AggregatorsSwept
                 | AgentEvent::Content(_)
+                | AgentEvent::LogRead { .. }
         );
         self.schedule.is_plan_stale |= !changes_no_plan;
         match event {
@@ -89,6 +90,7 @@ impl Agent {
             AgentEvent::ClearsPublished(keys) => {
                 self.cloud.on_clears_published(&keys, &mut self.store);
             }
+            AgentEvent::LogRead { id, worker, result } => self.on_log_read(id, &worker, result),
             AgentEvent::BrokerFailed(error) => return Err(error.into()),
         }
         Ok(())
@@ -119,6 +121,12 @@ impl Agent {
     }
 
     fn on_cloud_message(&mut self, message: &Message) -> Result<(), Error> {
+        if let Ok(Topic::Request(node)) = Topic::parse(&self.config.prefix, &message.topic)
+            && node == self.config.node
+        {
+            self.on_request(message);
+            return Ok(());
+        }
         let before = self.desired.progress();
         match self.desired.receive(message, &self.config, &mut self.store) {
             Ok(ReceiveOutcome::Changed(changes)) => {

@@ -77,6 +77,11 @@ pub struct ContainerArgs {
         action = ArgAction::Set
     )]
     pub report_logs: bool,
+    /// Kinds of containers whose logs people with the right to create LogRequests can read: worker,
+    /// server, gateway, training (may contain training data), or none. Default: worker,server, and
+    /// none with --report-logs=false. A comma-separated list.
+    #[arg(long, env = "NEPTUNE_REMOTE_LOGS", value_name = "KIND", value_delimiter = ',')]
+    pub remote_logs: Vec<String>,
     /// CPU limit of containers without one, in thousandths of a CPU. Default: no limit.
     #[arg(long, env = "NEPTUNE_WORKER_CPU_MILLIS", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub worker_cpu_millis: Option<u64>,

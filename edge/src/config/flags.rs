@@ -1,6 +1,7 @@
 //! Validates single flags. Pure, except for the current directory of a relative path.
 
 use std::{
+    collections::BTreeSet,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Component, Path, PathBuf},
     time::Duration,
@@ -10,7 +11,7 @@ use neptune_agent_core::domain::{
     container::ContainerDefaults, peer_settings::PeerSettings, pulled_image::ImageGcLimits,
 };
 use neptune_link::BrokerUrl;
-use neptune_wire::NodeName;
+use neptune_wire::{LogKind, NodeName};
 
 use crate::{
     Error,
@@ -29,6 +30,30 @@ pub const EDGE_MESH_DNS: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 96, 16));
 pub fn node_name(text: &str) -> Result<NodeName, Error> {
     let remedy = "use the name of the Node in the cluster, see `kubectl get nodes`";
     text.parse().map_err(|error| invalid("--node-name", error, remedy))
+}
+
+/// The kinds of containers whose logs may leave the node on request. Without the flag: those of users'
+/// programs that serve, unless no log is reported at all.
+pub fn remote_logs(args: &ContainerArgs) -> Result<BTreeSet<LogKind>, Error> {
+    // A variable that is set and empty counts as not set.
+    let given: Vec<&str> =
+        args.remote_logs.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
+    match &given[..] {
+        [] if args.report_logs => Ok([LogKind::Worker, LogKind::Server].into()),
+        [] | ["none"] => Ok(BTreeSet::new()),
+        kinds => kinds.iter().map(|text| log_kind(text)).collect(),
+    }
+}
+
+fn log_kind(text: &str) -> Result<LogKind, Error> {
+    let remedy = "use a list of worker, server, gateway and training, or none";
+    match text {
+        "worker" => Ok(LogKind::Worker),
+        "server" => Ok(LogKind::Server),
+        "gateway" => Ok(LogKind::Gateway),
+        "training" => Ok(LogKind::Training),
+        other => Err(invalid("--remote-logs", format!("unknown kind {other:?}"), remedy)),
+    }
 }
 
 /// The listen address of the workers' broker if it is embedded.

@@ -5,6 +5,7 @@ mod downloads;
 mod flags;
 
 use std::{
+    collections::BTreeSet,
     fs,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
@@ -14,7 +15,7 @@ use std::{
 use neptune_link::BrokerUrl;
 use neptune_program::BrokerFlags;
 use neptune_store::{AllowedAddress, S3Config, StorePolicy};
-use neptune_wire::{Namespace, NodeName, TopicPrefix};
+use neptune_wire::{LogKind, Namespace, NodeName, TopicPrefix};
 
 pub use self::flags::EDGE_MESH_DNS;
 use neptune_agent_core::{
@@ -30,7 +31,7 @@ use self::downloads::download_limits;
 use self::flags::{
     absolute, advertised_address, broker, check_ca_file, container_defaults, data_dir,
     docker_socket, heartbeat, image_gc, invalid, local_listen, name_servers, node_name, peers,
-    secret_dir, worker_network,
+    remote_logs, secret_dir, worker_network,
 };
 use crate::{
     Error,
@@ -64,6 +65,8 @@ pub struct Config {
     pub registry_config: Option<PathBuf>,
     /// Whether statuses have the last lines of a container's log.
     pub report_logs: bool,
+    /// The kinds of containers whose logs may leave the node on request.
+    pub remote_logs: BTreeSet<LogKind>,
     pub prefix: TopicPrefix,
     pub advertise: Option<String>,
     /// The directory with the secrets of gateways.
@@ -146,6 +149,7 @@ pub fn config(args: RunArgs) -> Result<Config, Error> {
         allow_anonymous_workers: args.allow_anonymous_workers,
         docker_socket: docker_socket(&args.docker_host)?,
         report_logs: args.containers.report_logs,
+        remote_logs: remote_logs(&args.containers)?,
         // A variable that is set and empty counts as not set.
         registry_config: args.registry_config.filter(|path| !path.as_os_str().is_empty()),
         prefix,
@@ -326,12 +330,28 @@ mod tests {
             ["--allow-device", "a.b/c=/dev/fd"],
             ["--allow-device", "camera=/dev/video0"],
             ["--dev-root", "dev"],
+            ["--remote-logs", "workers"],
+            ["--remote-logs", "worker,none"],
         ] {
             let error = parse(&extra).unwrap_err();
             let flag = if extra[1] == "mqtts://b" { "--mqtt-ca-file" } else { extra[0] };
             assert!(error.to_string().starts_with(flag), "{extra:?}: {error}");
             assert_eq!(error.class(), crate::error::ErrorClass::Configuration);
         }
+    }
+
+    #[test]
+    fn logs_of_users_programs_may_leave_the_node_by_default() {
+        let kinds = |extra: &[&str]| parse(extra).unwrap().remote_logs;
+        let default = BTreeSet::from([LogKind::Worker, LogKind::Server]);
+        assert_eq!(kinds(&[]), default);
+        assert_eq!(kinds(&["--remote-logs", ""]), default, "a variable that is set and empty");
+        assert_eq!(kinds(&["--remote-logs", "none"]), BTreeSet::new());
+        let all = [LogKind::Worker, LogKind::Server, LogKind::Gateway, LogKind::Training].into();
+        assert_eq!(kinds(&["--remote-logs", "worker,server,gateway,training"]), all);
+        assert_eq!(kinds(&["--report-logs=false"]), BTreeSet::new(), "they stay on the node");
+        let both = ["--report-logs=false", "--remote-logs", "server"];
+        assert_eq!(kinds(&both), [LogKind::Server].into());
     }
 
     #[test]

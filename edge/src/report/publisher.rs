@@ -14,8 +14,9 @@ use neptune_agent_core::{
 use neptune_link::{Link, LinkError, Message};
 use neptune_program::random::random;
 use neptune_wire::{
-    AgentFeature, Capacity, DepartedTotals, KeyPin, Namespace, NodeName, NodeProblem, NodeReport,
-    ObjectKey, OfferedDevice, Replica, StatusReport, Sync, Topic, TopicPrefix, encode,
+    AgentFeature, Capacity, DepartedTotals, KeyPin, LogKind, Namespace, NodeAnswer, NodeName,
+    NodeProblem, NodeReport, ObjectKey, OfferedDevice, Replica, StatusReport, Sync, Topic,
+    TopicPrefix, encode,
 };
 use serde::Serialize;
 use tracing::warn;
@@ -61,6 +62,8 @@ pub struct PublishingNode {
     pub peers: Option<PeerSettings>,
     /// The devices that the node offers.
     pub devices: Vec<OfferedDevice>,
+    /// The kinds of containers whose logs may leave the node.
+    pub remote_logs: BTreeSet<LogKind>,
 }
 
 impl PublishingNode {
@@ -95,8 +98,9 @@ impl PublishingNode {
             runs_aggregators: true,
             runs_sessions: true,
             supports: vec![AgentFeature::Devices, AgentFeature::Volumes],
+            supports: vec![AgentFeature::Devices, AgentFeature::Logs],
             devices: self.devices.clone(),
-            remote_logs: Vec::new(),
+            remote_logs: self.remote_logs.iter().copied().collect(),
         };
         self.message(&Topic::Node(self.node.clone()), true, &report)
     }
@@ -172,6 +176,15 @@ impl CloudPublisher {
         let sync = replica.sync(identity.instance.clone(), identity.epoch);
         let sync = Sync { departed, request_index, ..sync };
         self.publish(self.node.message(&Topic::Sync(self.node.node.clone()), false, &sync));
+    }
+
+    /// Publishes the answer to a request.
+    pub fn publish_answer(&mut self, answer: &NodeAnswer) {
+        let answer = self.node.message(&Topic::Answer(self.node.node.clone()), false, answer);
+        match &mut self.event_bus {
+            Some(event_bus) => event_bus.batches.put_answer(answer.topic, &answer.payload),
+            None => send(&self.link, answer),
+        }
     }
 
     /// Publishes the status of an object.

@@ -58,6 +58,11 @@ impl LogLines {
         }
     }
 
+    /// Whether no line was added that is kept.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
     fn push(&mut self, text: impl Iterator<Item = char>) {
         let text: String = text.collect();
         self.bytes += text.chars().map(json_bytes).sum::<usize>();
