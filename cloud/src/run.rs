@@ -24,7 +24,7 @@ use neptune_cloud_runtime::{
         kubeconfig, leader_election::Leadership, pod_settings::PodSettings,
         report_target::ReportTarget,
     },
-    upstream::{self, Upstream},
+    upstream::{self, NodeAnswers, Upstream},
     worker_reports::{self, WorkerReports},
 };
 use neptune_program::stop_signal;
@@ -69,6 +69,7 @@ pub async fn run(flags: Run) -> Result<(), Error> {
         fleet: fleet.clone(),
         publisher: publisher.clone(),
         metrics: metrics.clone(),
+        answers: NodeAnswers::default(),
         changes: send_report,
         prefix: flags.topic_prefix.clone(),
     };
@@ -88,6 +89,7 @@ pub async fn run(flags: Run) -> Result<(), Error> {
     let pods = pod_settings(&flags, target.clone());
     let writes = flags.status_writes_per_second;
     let context = Context::new(client, caches.clone(), fleet, publisher, metrics, pods, writes);
+    let answers = upstream.answers.clone();
     let (elected, leading) = (OnceCell::new(), OnceCell::new());
     let work = async {
         // Before the caches are complete, objects and nodes that exist may be missing in them.
@@ -114,8 +116,8 @@ pub async fn run(flags: Run) -> Result<(), Error> {
             follow.join_all().await;
             Ok(())
         };
-        futures::try_join!(lead(&flags, &context, (&elected, &leading), &health_state), follow)
-            .map(|_| ())
+        let lead = lead(&flags, (&context, &answers), (&elected, &leading), &health_state);
+        futures::try_join!(lead, follow).map(|_| ())
     };
     let admission = async {
         caches.ready().await;
@@ -210,7 +212,7 @@ fn pod_settings(flags: &Run, reports: Option<ReportTarget>) -> PodSettings {
 /// Waits for leadership, and runs the controllers while this replica leads.
 async fn lead(
     flags: &Run,
-    context: &Context,
+    (context, answers): (&Context, &NodeAnswers),
     (elected, leading): (&OnceCell<Leadership>, &OnceCell<()>),
     health_state: &HealthState,
 ) -> Result<(), Error> {
@@ -234,6 +236,10 @@ async fn lead(
         tasks.spawn(async move { runtime::write_edge_nodes(&recorder, &namespace).await });
         let (writer, follower) = (context.clone(), context.clone());
         tasks.spawn(async move { runtime::write_slices(&writer).await });
+        let (asker, answers, scope) = (context.clone(), answers.clone(), only.clone());
+        tasks.spawn(async move {
+            runtime::answer_log_requests(&asker, &answers, scope.as_deref()).await;
+        });
         tasks.spawn(async move { runtime::follow_deletions(&follower, only.as_deref()).await });
         tasks.spawn(async move {
             let nodes = transport.caches().nodes.objects();

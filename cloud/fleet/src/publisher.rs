@@ -9,7 +9,8 @@ use std::{
 use k8s_openapi::jiff::Timestamp;
 use neptune_cloud_kinds::fleet::{FleetDesired, PendingPlan, Retained};
 use neptune_wire::{
-    ContentHash, NodeName, ObjectKey, Resource, Sync, SyncNotices, source::DownstreamMessage,
+    ContentHash, NodeName, NodeRequest, ObjectKey, Resource, Sync, SyncNotices,
+    source::DownstreamMessage,
 };
 
 use tokio::sync::{Notify, watch};
@@ -123,6 +124,21 @@ impl Publisher {
     /// The nodes on which something that this object requires waits for a rollout.
     pub fn delayed_nodes(&self, object: &ObjectKey) -> BTreeSet<NodeName> {
         self.lock().desired.delayed_nodes(object)
+    }
+
+    /// The nodes that should have something because of this object.
+    pub fn nodes(&self, object: &ObjectKey) -> Vec<NodeName> {
+        self.lock().desired.nodes(object).cloned().collect()
+    }
+
+    /// Publishes a request to a node, unless the node is revoked. It is not repeated.
+    pub fn request(&self, node: &NodeName, request: &NodeRequest) {
+        if self.lock().revoked.contains(node) {
+            return;
+        }
+        if let Err(error) = self.0.transport.request(node, request) {
+            tracing::warn!(%node, %error, "cannot publish a request");
+        }
     }
 
     /// The objects of a resource that were planned, whose plan is retained, or that are awaited, with

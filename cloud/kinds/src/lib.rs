@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `error_class`, `kind`, `reason` | nothing |
 //! | `finding` | `reason` |
-//! | `availability`, `exceptions` | nothing |
+//! | `availability`, `exceptions`, `log_requests` | nothing |
 //! | `kubernetes` | `kind`, `finding` |
 //! | `nodes`, `index_key`, `worker` | `kubernetes` |
 //! | `fleet` | these |
@@ -40,6 +40,7 @@ pub mod joint_inference_service;
 pub mod kubernetes;
 #[cfg(test)]
 mod leaves;
+pub mod log_requests;
 pub mod model;
 pub mod nodes;
 pub mod port_contention;

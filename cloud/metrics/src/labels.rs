@@ -90,6 +90,8 @@ label_values! {
         Status = "status",
         /// A sync: what the node has.
         Sync = "sync",
+        /// An answer to a request.
+        Answer = "answer",
         /// Several messages in one, over `KubeEdge`.
         Batch = "batch",
     }

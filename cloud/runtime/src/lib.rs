@@ -2,8 +2,8 @@
 //! writes their statuses, and judges writes in the admission webhook.
 //!
 //! What to do is decided in `neptune-cloud-kinds`; `neptune-cloud-fleet` connects to the nodes. The
-//! folders depend on each other in one direction: `admission`, `slices` and `worker_reports` on `controllers`,
-//! these on `upstream`, this on `cache`, and all on `kubernetes` and `training`.
+//! folders depend on each other in one direction: `admission`, `log_requests`, `slices` and `worker_reports` on
+//! `controllers`, these on `upstream`, this on `cache`, and all on `kubernetes` and `training`.
 
 pub mod admission;
 pub mod cache;
@@ -11,6 +11,7 @@ mod controllers;
 mod error;
 pub mod health;
 pub mod kubernetes;
+mod log_requests;
 mod slices;
 mod training;
 pub mod upstream;
@@ -24,5 +25,6 @@ pub use self::{
         },
     },
     error::Error,
+    log_requests::answer_log_requests,
     slices::{flush_slices, follow_deletions, load_slices, write_slices},
 };

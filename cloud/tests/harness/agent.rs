@@ -279,7 +279,7 @@ fn report(instance: &str, epoch: u64, online: bool) -> NodeReport {
         runs_sessions: true,
         supports: Vec::new(),
         devices: Vec::new(),
-            remote_logs: Vec::new(),
+        remote_logs: Vec::new(),
         peers: None,
     }
 }

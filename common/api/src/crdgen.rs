@@ -6,16 +6,18 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::CustomResourceExt as _;
 
 use crate::{
-    Dataset, EdgeNode, InferenceModel, JointInferenceService, Model, NodeReportSlice, TrainingModel,
+    Dataset, EdgeNode, InferenceModel, JointInferenceService, LogRequest, Model, NodeReportSlice,
+    TrainingModel,
 };
 
 /// Returns every CRD, in the order of the file names.
-pub fn crds() -> [CustomResourceDefinition; 7] {
+pub fn crds() -> [CustomResourceDefinition; 8] {
     let crds = [
         Dataset::crd(),
         EdgeNode::crd(),
         InferenceModel::crd(),
         JointInferenceService::crd(),
+        LogRequest::crd(),
         Model::crd(),
         NodeReportSlice::crd(),
         TrainingModel::crd(),

@@ -15,6 +15,7 @@ pub mod edge_node;
 pub mod inference_model;
 pub mod joint_inference_service;
 mod key_value;
+pub mod log_request;
 pub mod model;
 mod model_metadata;
 pub mod node_report_slice;
@@ -52,6 +53,10 @@ pub use joint_inference_service::{
     WorkerVariable,
 };
 pub use key_value::{EnvironmentVariable, KeyValue};
+pub use log_request::{
+    LogObjectKind, LogObjectReference, LogRequest, LogRequestPhase, LogRequestReason,
+    LogRequestSpec, LogRequestStatus, LogWorker,
+};
 pub use model::{
     MeasuredDataset, MetricsSource, Model, ModelNode, ModelNodeState, ModelPlacement, ModelSpec,
     ModelStatus,

@@ -35,6 +35,25 @@ pub(crate) fn manifest_given() -> Rule {
     .reason(Reason::FieldValueRequired)
 }
 
+pub(crate) fn log_request_fixed() -> Rule {
+    Rule::new("self == oldSelf").message("cannot be changed; create another LogRequest")
+}
+
+pub(crate) fn log_worker_of_kind() -> Rule {
+    Rule::new(
+        "(self.objectRef.kind == 'InferenceModel') == (self.worker == 'server' || self.worker == 'transformer')",
+    )
+    .field_path(".worker")
+    .message(
+        "must be edge or cloud for a JointInferenceService, and server or transformer for an InferenceModel",
+    )
+}
+
+pub(crate) fn one_log_time() -> Rule {
+    Rule::new("!has(self.sinceSeconds) || !has(self.sinceTime)")
+        .message("set sinceSeconds or sinceTime, not both")
+}
+
 pub(crate) fn versions_named() -> Rule {
     every_file(
         "has(f.version) && f.version.matches('^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$')",

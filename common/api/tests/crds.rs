@@ -64,6 +64,7 @@ fn names_are_as_documented() {
                 "v1alpha1",
                 ["jointinferenceservice", "jis"]
             ]),
+            json!(["logrequests.neptune.io", "LogRequest", "Namespaced", "v1alpha1", null]),
             json!(["models.edgeai.io", "Model", "Namespaced", "v1alpha1", null]),
             json!([
                 "nodereportslices.neptune.io",

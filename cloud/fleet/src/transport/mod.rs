@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::Store;
 use neptune_cloud_kinds::kubernetes::nodes::NodeReadiness;
 use neptune_link::{LinkError, Message};
-use neptune_wire::{Batch, NodeName, Sync, source::DownstreamMessage};
+use neptune_wire::{Batch, NodeName, NodeRequest, Sync, source::DownstreamMessage};
 use tokio::sync::mpsc;
 
 use eventbus::Arrival;
@@ -70,6 +70,17 @@ impl Transport {
         match self {
             Self::Mqtt(mqtt) => mqtt.publish(node, message),
             Self::EventBus(bus) => bus.publish(node, message),
+        }
+    }
+
+    /// Publishes a request to a node, which nothing retains; never waits.
+    ///
+    /// # Errors
+    /// [`Refused`]: nothing was published.
+    pub fn request(&self, node: &NodeName, request: &NodeRequest) -> Result<(), Refused> {
+        match self {
+            Self::Mqtt(mqtt) => mqtt.request(node, request),
+            Self::EventBus(bus) => bus.request(node, request),
         }
     }
 

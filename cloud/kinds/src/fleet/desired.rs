@@ -175,6 +175,11 @@ impl FleetDesired {
         self.delayed.iter().filter(is_delayed).cloned().collect()
     }
 
+    /// The nodes that should have something because of an object.
+    pub fn nodes(&self, object: &ObjectKey) -> impl Iterator<Item = &NodeName> {
+        self.plans.get(object).into_iter().flat_map(BTreeMap::keys)
+    }
+
     /// The objects of a resource that were planned, whose plan is retained, or that are awaited.
     pub fn objects(&self, resource: Resource) -> BTreeSet<ObjectKey> {
         let planned = self.plans.keys().chain(self.retained.keys());

@@ -1,6 +1,7 @@
 //! Receives the nodes' messages: decodes each one, updates the fleet, and reports which objects it
 //! affects. What a message changes is decided by `fleet::state`.
 
+mod answers;
 mod rejection;
 mod reports;
 mod sync_queue;
@@ -23,6 +24,7 @@ use neptune_wire::{
     Batch, NodeName, ObjectKey, Sync, SyncNotices, Topic, TopicPrefix, decode_counted,
 };
 
+pub use self::answers::NodeAnswers;
 use self::{rejection::Rejected, reports::check_instance, sync_queue::SyncQueue};
 use crate::cache::Caches;
 
@@ -51,6 +53,8 @@ pub struct Upstream {
     pub publisher: Publisher,
     /// Counts messages and nodes.
     pub metrics: Metrics,
+    /// Takes the answers of the nodes to requests.
+    pub answers: NodeAnswers,
     /// The objects that are affected.
     pub changes: UnboundedSender<FleetChange>,
     /// The prefix of every topic.
@@ -252,7 +256,9 @@ impl UpstreamHandler {
 /// The node that publishes on a topic, if nodes do.
 fn node_of(topic: &Topic) -> Option<&NodeName> {
     match topic {
-        Topic::Node(node) | Topic::Sync(node) | Topic::Status(node, _) => Some(node),
+        Topic::Node(node) | Topic::Sync(node) | Topic::Answer(node) | Topic::Status(node, _) => {
+            Some(node)
+        }
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! Why a message of a node is dropped.
 
 use neptune_cloud_metrics::Rejection;
-use neptune_wire::{DecodeError, NodeName, ObjectKey, OutputError};
+use neptune_wire::{AnswerError, DecodeError, NodeName, ObjectKey, OutputError};
 
 /// Why a message was dropped.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +22,8 @@ pub enum Rejected {
     Payload(#[from] DecodeError),
     #[error(transparent)]
     Output(#[from] OutputError),
+    #[error(transparent)]
+    Answer(#[from] AnswerError),
     #[error("taskInfo: {hard} hard examples of {inference} inferences are not possible")]
     Impossible { inference: u64, hard: u64 },
     #[error("counters of {key}: node {node} never had its edge worker")]
@@ -41,7 +43,9 @@ impl Rejected {
             Self::OtherNode { .. } => Rejection::OtherNode,
             Self::UnknownNode { .. } => Rejection::UnknownNode,
             Self::Revoked { .. } => Rejection::Revoked,
-            Self::Payload(_) | Self::Output(_) | Self::Instance(_) => Rejection::Payload,
+            Self::Payload(_) | Self::Output(_) | Self::Answer(_) | Self::Instance(_) => {
+                Rejection::Payload
+            }
             Self::Impossible { .. } => Rejection::Impossible,
             Self::NeverHad { .. } => Rejection::NeverHad,
             Self::UnknownObject { .. } => Rejection::UnknownObject,

@@ -7,8 +7,8 @@ use neptune_cloud_fleet::nodes_by_state;
 use neptune_cloud_kinds::fleet::Affected;
 use neptune_cloud_metrics::MessageKind;
 use neptune_wire::{
-    AgentInstance, AgentStart, Batch, ModelOutput, NodeName, NodeReport, ObjectKey, Resource,
-    StatusReport, Sync, Topic, decode, decode_counted,
+    AgentInstance, AgentStart, Batch, ModelOutput, NodeAnswer, NodeName, NodeReport, ObjectKey,
+    Resource, StatusReport, Sync, Topic, decode, decode_counted,
 };
 
 use super::{FleetChange, Freshness, Upstream, rejection::Rejected};
@@ -40,6 +40,7 @@ impl Upstream {
                 let report: NodeReport = decode(payload)?;
                 check_instance(&report.instance)?;
                 if !freshness.is_late {
+                    self.answers.on_report(node, &report);
                     self.on_node_report(node, report, freshness.is_live);
                 }
             }
@@ -54,12 +55,17 @@ impl Upstream {
                 self.metrics.skipped(skipped);
                 self.on_status_report(node, key, report, freshness.is_live)?;
             }
+            Topic::Answer(node) => {
+                let answer: NodeAnswer = decode(payload)?;
+                answer.check()?;
+                self.metrics.received(MessageKind::Answer);
+                self.answers.on_answer(node, answer);
+            }
             Topic::Insert(..)
             | Topic::Delete(..)
             | Topic::Index(..)
             | Topic::Sync(..)
             | Topic::Request(..)
-            | Topic::Answer(..)
             | Topic::WorkerReload(..)
             | Topic::WorkerInfo(..) => {
                 return Err(Rejected::Direction);

@@ -11,7 +11,7 @@ use serde_json::Value;
 type Right = (&'static str, &'static str, &'static [&'static str]);
 
 /// The rights of the controller in all namespaces.
-const EVERYWHERE: [Right; 19] = [
+const EVERYWHERE: [Right; 21] = [
     // cache/mod.rs: `Caches::watch` follows all of them; a watcher lists, then watches.
     // admission/reviewer.rs gets, by name, what a copy does not have yet.
     ("neptune.io", "jointinferenceservices", &["get", "list", "watch"]),
@@ -26,6 +26,9 @@ const EVERYWHERE: [Right; 19] = [
     // slices/api.rs lists them, slices/deletions.rs follows their metadata, slices/write.rs creates and
     // replaces them.
     ("neptune.io", "nodereportslices", &["list", "watch", "create", "update"]),
+    // log_requests/mod.rs follows them, patches their statuses, and deletes those that ended.
+    ("neptune.io", "logrequests", &["list", "watch", "delete"]),
+    ("neptune.io", "logrequests/status", &["patch"]),
     ("", "pods", &["list", "watch"]),
     // controllers/runtime/status_writer.rs: `save` patches a status with a merge patch. Only the
     // InferenceModels of services are created and changed.
@@ -105,7 +108,7 @@ const WEBHOOK: (Right, &str) = (
 );
 
 /// The files that call the API server. Another file may need another right above.
-const CALLERS: [&str; 16] = [
+const CALLERS: [&str; 17] = [
     "admission/certificate_store.rs",
     "admission/reviewer.rs",
     "cache/mod.rs",
@@ -117,6 +120,7 @@ const CALLERS: [&str; 16] = [
     "kubernetes/edge_node_writes.rs",
     "kubernetes/history.rs",
     "kubernetes/leader_election.rs",
+    "log_requests/mod.rs",
     "slices/write.rs",
     "training/controller_key.rs",
     "training/provision.rs",

@@ -10,13 +10,15 @@ use serde_json::{Value, json};
 use crate::can_i::{Question, can_i};
 
 /// The subjects of the table. Viewer, editor and owner have the roles view, edit and admin in the
-/// namespace `shop`, in which the owner has also bound `neptune-training` to the controller.
+/// namespace `shop`, in which the owner has also bound `neptune-training` to the controller, and
+/// `neptune-logs` to the reader.
 const CONTROLLER: &str = "controller";
 const AGENT: &str = "agent";
 const STRANGER: &str = "stranger";
 const VIEWER: &str = "viewer";
 const EDITOR: &str = "editor";
 const OWNER: &str = "owner";
+const READER: &str = "reader";
 
 /// The namespaces of the table.
 const ALL: &str = "all namespaces";
@@ -126,6 +128,21 @@ const TABLE: &[Row] = &[
         false,
     ),
     (&[VIEWER, EDITOR, OWNER], "get list watch", "nodereportslices.neptune.io", &[SHOP], true),
+    // Logs: of those who may create requests. Everybody else, also who may edit, cannot read them.
+    (&[CONTROLLER], "list watch delete", "logrequests.neptune.io", &[ALL, SHOP], true),
+    (&[CONTROLLER], "patch", "logrequests.neptune.io:status", &[ALL, SHOP], true),
+    (&[CONTROLLER], "create update patch", "logrequests.neptune.io", &[ALL, SHOP], false),
+    (&[READER], "create get watch delete", "logrequests.neptune.io", &[SHOP], true),
+    (&[READER], "list update patch", "logrequests.neptune.io", &[SHOP], false),
+    (&[READER], ANY_VERB, "logrequests.neptune.io:status secrets pods", &[SHOP], false),
+    (&[READER], ANY_VERB, "logrequests.neptune.io", &[ALL, OTHER], false),
+    (
+        &[AGENT, STRANGER, VIEWER, EDITOR, OWNER],
+        ANY_VERB,
+        "logrequests.neptune.io logrequests.neptune.io:status",
+        &[ALL, SHOP],
+        false,
+    ),
     // The agent, and a ServiceAccount that nobody gave anything.
     (&[AGENT, STRANGER], "get create patch", KINDS, &[ALL, SHOP], false),
     (&[AGENT, STRANGER], "patch", STATUSES, &[ALL, SHOP], false),
@@ -203,6 +220,7 @@ impl Place {
             binding("view", person(VIEWER)),
             binding("edit", person(EDITOR)),
             binding("admin", person(OWNER)),
+            binding("neptune-logs", person(READER)),
             binding(
                 "neptune-training",
                 json!({"kind": "ServiceAccount", "namespace": SYSTEM, "name": "neptune-cloud"}),

@@ -15,13 +15,16 @@ use tempfile::TempDir;
 const USER: &str = "system:serviceaccount:neptune-system:neptune-cloud";
 
 /// Rights that are granted and not used here.
-const NOT_SEEN: [&str; 24] = [
+const NOT_SEEN: [&str; 26] = [
     // A repeated Event is patched; every Event here is new.
     "events.k8s.io events patch",
     // No agent is here, and no keys of an earlier version. cloud/tests/nodes.rs tests both.
     "neptune.io edgenodes create",
     "neptune.io edgenodes/status patch",
     " configmaps patch",
+    // Nobody asks for a log here. cloud/tests/logs.rs tests that.
+    "neptune.io logrequests delete",
+    "neptune.io logrequests/status patch",
     // No service has more than 32 nodes here. cloud/tests/slices.rs tests those.
     "neptune.io nodereportslices create",
     "neptune.io nodereportslices update",

@@ -32,7 +32,9 @@ use kube::{ResourceExt as _, runtime::reflector::Store};
 use neptune_cloud_kinds::kubernetes::nodes::{NodeReadiness, is_edge_node};
 use neptune_cloud_metrics::{Metrics, PostOutcome, Rejection};
 use neptune_program::listen;
-use neptune_wire::{Namespace, NodeName, Sync, TopicPrefix, source::DownstreamMessage};
+use neptune_wire::{
+    Namespace, NodeName, NodeRequest, Sync, Topic, TopicPrefix, encode, source::DownstreamMessage,
+};
 use tokio::{
     net::TcpListener,
     sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc},
@@ -207,6 +209,14 @@ impl EventBus {
             DownstreamMessage::Insert(..) | DownstreamMessage::Delete(..) => None,
         };
         let message = QueuedMessage { topic, payload: payload.into(), index };
+        self.change(|schedule, now| schedule.enqueue(node, message, now));
+        Ok(())
+    }
+
+    pub(super) fn request(&self, node: &NodeName, request: &NodeRequest) -> Result<(), Refused> {
+        let topic = Topic::Request(node.clone()).under(&self.0.settings.prefix);
+        // Its size is bounded by that of the names in it.
+        let message = QueuedMessage { topic, payload: encode(request).into(), index: None };
         self.change(|schedule, now| schedule.enqueue(node, message, now));
         Ok(())
     }

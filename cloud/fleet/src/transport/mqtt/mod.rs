@@ -12,7 +12,7 @@ use std::{
 use neptune_cloud_kinds::kubernetes::nodes::NodeReadiness;
 use neptune_cloud_metrics::{Metrics, Outcome, Rejection};
 use neptune_link::{Link, LinkError, LinkEvent, LinkOptions, Message};
-use neptune_wire::{NodeName, Topic, TopicPrefix, source::DownstreamMessage};
+use neptune_wire::{NodeName, NodeRequest, Topic, TopicPrefix, encode, source::DownstreamMessage};
 
 use futures::FutureExt as _;
 use tokio::sync::{Notify, watch};
@@ -100,6 +100,10 @@ impl Mqtt {
         }
         let (topic, payload) = message.encode(node);
         self.publish_topic(&topic, payload, !matches!(message, DownstreamMessage::Delete(..)))
+    }
+
+    pub(super) fn request(&self, node: &NodeName, request: &NodeRequest) -> Result<(), Refused> {
+        self.publish_topic(&Topic::Request(node.clone()), encode(request), false)
     }
 
     pub(super) fn has_room(&self) -> bool {
