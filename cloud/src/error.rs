@@ -42,6 +42,9 @@ pub enum Error {
     /// A rollout cannot be changed.
     #[error("{0}")]
     Rollout(String),
+    /// A worker has no log.
+    #[error("{0}")]
+    Logs(String),
     /// The object has no such nodes.
     #[error("{0}")]
     Nodes(String),
@@ -73,6 +76,7 @@ impl Error {
             | Self::Training(_)
             | Self::Trust(_)
             | Self::Rollout(_)
+            | Self::Logs(_)
             | Self::Nodes(_)
             | Self::Metrics(_)
             | Self::Write { .. } => Class::Configuration,

@@ -37,6 +37,7 @@ async fn execute(command: Command) -> Result<ExitCode, Error> {
         Command::Training { command } => commands::training(command).await?,
         Command::Rollout { command } => commands::rollout(command).await?,
         Command::Trust(flags) => commands::trust(flags).await?,
+        Command::Logs(flags) => commands::logs(flags).await?,
         Command::Revoke(flags) => commands::revoke(flags).await?,
         Command::Status(flags) => commands::status(flags).await?,
     }

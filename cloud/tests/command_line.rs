@@ -21,7 +21,7 @@ fn crds_are_printed_as_one_stream_or_written_to_files() {
     let printed = neptune_cloud(&["crds"]);
     assert!(printed.status.success());
     let printed = String::from_utf8(printed.stdout).unwrap();
-    assert_eq!(printed.matches("kind: CustomResourceDefinition").count(), 7);
+    assert_eq!(printed.matches("kind: CustomResourceDefinition").count(), 8);
 
     let directory = tempfile::tempdir().unwrap();
     let written = neptune_cloud(&["crds", "--output", directory.path().to_str().unwrap()]);

@@ -7,6 +7,7 @@
     reason = "the comments are help texts for a terminal, not Markdown"
 )]
 
+mod logs;
 mod nodes;
 mod record_metrics;
 mod rollout;
@@ -20,6 +21,7 @@ use clap::{Args, Parser, Subcommand};
 use neptune_program::logs::LogFlags;
 
 pub use self::{
+    logs::{Logs, WorkerArgument},
     nodes::{Revoke, Trust},
     record_metrics::{RecordMetrics, Side},
     rollout::{Rollout, RolloutCommand},
@@ -78,6 +80,18 @@ Examples:
   kubectl neptune status digits --nodes=Failed
   kubectl neptune status digits --node shop-0012")]
     Status(Status),
+    /// Print the log of a worker, also of one on an edge node.
+    ///
+    /// Of a worker at an agent it creates a LogRequest, and needs the right to create, get and
+    /// delete logrequests: the ClusterRole neptune-logs. The operator of the node decides which logs
+    /// leave it (--remote-logs of the agent). Of a worker in a Pod it needs the right to list pods
+    /// and to get pods/log.
+    #[command(after_help = "\
+Examples:
+  kubectl neptune logs digits
+  kubectl neptune logs -f jis/digits cloud -n default
+  kubectl neptune logs im/mnist transformer --node edge0 --since 10m --tail 1000")]
+    Logs(Logs),
     /// Stop the run of a TrainingModel, start another one, or export its rounds.
     #[command(after_help = "\
 Examples:

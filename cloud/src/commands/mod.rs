@@ -2,6 +2,7 @@
 
 mod connect;
 mod crds;
+mod logs;
 mod record_metrics;
 mod rolled_out;
 mod rollout;
@@ -12,6 +13,7 @@ mod training_export;
 mod trust;
 
 pub use crds::crds;
+pub use logs::logs;
 pub use record_metrics::record_metrics;
 pub use rollout::rollout;
 pub use status::status;

@@ -6,6 +6,9 @@ use neptune_wire::{
     AgentFeature, AgentInstance, KeyPin, NodeName, NodeReport, ObjectContent, ObjectKey,
     OfferedDevice, PeerEndpoint, Replica, Role, Topic, TopicPrefix, Worker, WorkerReason,
     WorkerState, decode, encode, replica::ReplicaChange,
+    AgentFeature, AgentInstance, KeyPin, NodeName, NodeReport, NodeRequest, ObjectContent,
+    ObjectKey, PeerEndpoint, Replica, Role, Topic, TopicPrefix, Worker, WorkerReason, WorkerState,
+    decode, encode, replica::ReplicaChange,
 };
 use serde_json::{Value, json};
 
@@ -19,6 +22,8 @@ pub struct Agent {
     pub instance: String,
     pub epoch: u64,
     pub seq: u64,
+    /// The requests that it received.
+    pub requests: Vec<NodeRequest>,
     link: Link,
     events: LinkEvents,
 }
@@ -65,6 +70,19 @@ impl Agent {
         link.publish(Message { topic, payload: encode(&birth).into(), retain: true }).unwrap();
         let agent =
             Self { node, replica, changes: Vec::new(), instance, epoch, seq: 0, link, events };
+        let birth = encode(&report(instance, epoch, true));
+        link.publish(Message { topic, payload: birth.into(), retain: true }).unwrap();
+        let agent = Self {
+            node,
+            replica,
+            changes: Vec::new(),
+            instance: instance.to_owned(),
+            epoch,
+            seq: 0,
+            requests: Vec::new(),
+            link,
+            events,
+        };
         agent.sync();
         agent
     }
@@ -79,6 +97,23 @@ impl Agent {
     pub fn report_offer(&self, supports: Vec<AgentFeature>, devices: Vec<OfferedDevice>) {
         let report = NodeReport { supports, devices, ..report(&self.instance, self.epoch, true) };
         self.publish(&Topic::Node(self.node.clone()), encode(&report), true);
+    }
+
+    /// Publishes what it supports.
+    pub fn report_features(&self, supports: Vec<AgentFeature>) {
+        let report = NodeReport { supports, ..report(&self.instance, self.epoch, true) };
+        self.publish(&Topic::Node(self.node.clone()), encode(&report), true);
+    }
+
+    /// Waits for the next request.
+    pub async fn request(&mut self) -> NodeRequest {
+        within("a request", async {
+            while self.requests.is_empty() {
+                assert!(self.receive().await);
+            }
+        })
+        .await;
+        self.requests.remove(0)
     }
 
     /// Publishes a sync: the objects that it has.
@@ -136,6 +171,10 @@ impl Agent {
                 self.replica.delete(&key, &decode(&message.payload).unwrap()).into_iter().collect()
             }
             Topic::Index(_) => self.replica.index_received(decode(&message.payload).unwrap()),
+            Topic::Request(_) => {
+                self.requests.push(decode(&message.payload).unwrap());
+                Vec::new()
+            }
             other => panic!("unexpected message for an agent: {other:?}"),
         };
         self.changes.extend(changes);

@@ -319,7 +319,7 @@ pub fn birth() -> NodeReport {
         runs_sessions: true,
         supports: Vec::new(),
         devices: Vec::new(),
-            remote_logs: Vec::new(),
+        remote_logs: Vec::new(),
         peers: None,
     }
 }

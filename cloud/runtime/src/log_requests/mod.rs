@@ -20,9 +20,7 @@ use kube::{
     },
 };
 use neptune_api::{LogRequest, LogRequestStatus};
-use neptune_cloud_kinds::{
-    log_requests::open::{LogAction, LogRequests},
-};
+use neptune_cloud_kinds::log_requests::open::{LogAction, LogRequests};
 use serde_json::json;
 
 use self::target::target;
