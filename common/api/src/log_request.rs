@@ -104,7 +104,7 @@ pub enum LogWorker {
     Edge,
     /// The cloud worker of a service.
     Cloud,
-    /// The model server.
+    /// The model server of an InferenceModel.
     Server,
     /// The transformer of a model server.
     Transformer,

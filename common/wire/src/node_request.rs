@@ -24,7 +24,7 @@ const MAX_TIME_BYTES: usize = 64;
 pub struct NodeRequest {
     /// The ID of the request, which the answer has as well.
     pub id: RequestId,
-    /// What is requested.
+    /// What the agent is asked for.
     pub kind: RequestKind,
     /// The object whose container is meant.
     pub object: ObjectKey,
@@ -75,7 +75,7 @@ pub enum LogKind {
     Worker,
     /// Model servers and transformers.
     Server,
-    /// Gateways.
+    /// Gateways of services without code.
     Gateway,
     /// Trainings, whose logs may contain training data.
     Training,
@@ -137,7 +137,7 @@ pub enum AnswerError {
     /// A field has more than the allowed bytes.
     #[error("{field} of an answer has more than {max} bytes")]
     TooLong {
-        /// The field.
+        /// The name of the field.
         field: &'static str,
         /// Its maximum length in bytes.
         max: usize,
@@ -145,7 +145,7 @@ pub enum AnswerError {
     /// A text has control characters, which could change the terminal that shows it.
     #[error("{field} of an answer has control characters")]
     Control {
-        /// The field.
+        /// The name of the field.
         field: &'static str,
     },
 }

@@ -54,17 +54,23 @@ enum State {
     Ended(Timestamp),
 }
 
+impl State {
+    fn ending(status: LogRequestStatus) -> Self {
+        Self::Ending(Box::new(status))
+    }
+}
+
 /// What to do with a request.
 #[derive(Debug, Clone, PartialEq)]
 #[must_use]
 pub enum LogAction {
-    /// Nothing now.
+    /// Nothing is to be done now.
     Wait,
     /// Ask this node. [`LogRequests::on_answer`] takes the answer.
     Ask(NodeName, Box<NodeRequest>),
     /// Write this status. [`LogRequests::written`] confirms it.
     Write(Box<LogRequestStatus>),
-    /// Delete the request.
+    /// Delete the request, which is over.
     Delete,
 }
 
@@ -108,7 +114,7 @@ impl LogRequests {
                 "no agent that runs the worker reported for {} s; repeat the request",
                 DEADLINE.as_secs()
             );
-            known.state = State::Ending(refused((LogRequestReason::NodeOffline, message)));
+            known.state = State::ending(refused((LogRequestReason::NodeOffline, message)));
         }
         if now >= known.seen + MAX_AGE {
             return LogAction::Delete;
@@ -120,7 +126,7 @@ impl LogRequests {
                 "node {node} did not answer for {} s; see whether its agent runs, and repeat the request",
                 DEADLINE.as_secs()
             );
-            known.state = State::Ending(refused((LogRequestReason::DeadlineExceeded, message)));
+            known.state = State::ending(refused((LogRequestReason::DeadlineExceeded, message)));
         }
         match &known.state {
             State::New => LogAction::Wait,
@@ -145,7 +151,7 @@ impl LogRequests {
         target: Option<&LogTarget>,
         (now, wall): (Timestamp, Timestamp),
     ) -> Option<State> {
-        let refuse = |refusal| Some(State::Ending(refused(refusal)));
+        let refuse = |refusal| Some(State::ending(refused(refusal)));
         let node = match choose(spec, target) {
             Ok(node) => node?,
             Err(refusal) => return refuse(refusal),
@@ -197,7 +203,7 @@ impl LogRequests {
     pub fn on_answer(&mut self, from: &NodeName, answer: NodeAnswer, now: Timestamp) {
         let Some(known) = self.known.get_mut(answer.id.as_str()) else { return };
         if matches!(&known.state, State::Asked { node, .. } if node == from) {
-            known.state = State::Ending(status(answer));
+            known.state = State::ending(status(answer));
             known.at = now;
         }
     }
@@ -230,18 +236,18 @@ fn has_ended(request: &LogRequest) -> bool {
     request.status.as_ref().is_some_and(|status| status.phase != LogRequestPhase::Pending)
 }
 
-fn refused((reason, message): Refusal) -> Box<LogRequestStatus> {
-    Box::new(LogRequestStatus {
+fn refused((reason, message): Refusal) -> LogRequestStatus {
+    LogRequestStatus {
         phase: LogRequestPhase::Failed,
         reason: Some(reason),
         message,
         text: String::new(),
         truncated: false,
         next: None,
-    })
+    }
 }
 
-fn status(answer: NodeAnswer) -> Box<LogRequestStatus> {
+fn status(answer: NodeAnswer) -> LogRequestStatus {
     let NodeAnswer { text, truncated, next, problem, .. } = answer;
     if let Some(problem) = problem {
         let reason = match problem.reason {
@@ -255,7 +261,7 @@ fn status(answer: NodeAnswer) -> Box<LogRequestStatus> {
         return refused((reason, problem.message));
     }
     let (phase, message) = (LogRequestPhase::Succeeded, String::new());
-    Box::new(LogRequestStatus { phase, reason: None, message, text, truncated, next })
+    LogRequestStatus { phase, reason: None, message, text, truncated, next }
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub struct LogReader {
 /// What to print of an answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Printed {
-    /// The lines of the log.
+    /// The new lines of the log.
     pub text: String,
     /// A remark, which is not a part of the log.
     pub note: Option<String>,
@@ -77,7 +77,7 @@ impl LogReader {
         Ok(Self { spec, failure: None })
     }
 
-    /// The next request.
+    /// The spec of the next request.
     pub fn spec(&self) -> &LogRequestSpec {
         &self.spec
     }

@@ -18,7 +18,7 @@ use crate::error::Error;
 /// Whether the log was read from a Pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Followed {
-    /// It was printed.
+    /// It was printed to the end.
     Yes,
     /// The worker has no Pod that the caller may see.
     No,

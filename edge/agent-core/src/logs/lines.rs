@@ -23,7 +23,7 @@ pub struct LogLines {
 /// The end of a log, as an answer has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogText {
-    /// The lines.
+    /// The last lines that fit.
     pub text: String,
     /// Whether earlier lines were left out that were requested.
     pub truncated: bool,

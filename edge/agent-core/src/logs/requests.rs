@@ -29,7 +29,7 @@ pub struct LogRequests {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum RequestAction {
-    /// Publish the answer.
+    /// Publish this answer to the cloud.
     Answer(NodeAnswer),
     /// Read the log. [`LogRequests::on_read`] takes the result.
     Read(LogRead),

@@ -17,7 +17,7 @@ use crate::{
 /// What the agent knows of the node's containers.
 #[derive(Debug)]
 pub struct LogFacts<'a> {
-    /// The node.
+    /// The node of this agent.
     pub node: &'a NodeName,
     /// What the node should run.
     pub desired: &'a Desired,

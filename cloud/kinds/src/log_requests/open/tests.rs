@@ -122,7 +122,7 @@ fn request_without_an_answer_fails_after_thirty_seconds() {
 fn request_that_ended_before_a_restart_is_deleted_a_minute_later() {
     let mut controller = Controller::default();
     let mut ended = request("r", "s");
-    ended.status = Some(*refused((LogRequestReason::NodeOffline, String::new())));
+    ended.status = Some(refused((LogRequestReason::NodeOffline, String::new())));
     let mut decide = |seconds| controller.0.decide(&ended, None, (at(seconds), at(seconds)));
     assert_eq!(
         (decide(0), decide(59), decide(60)),
