@@ -80,7 +80,10 @@ impl Transport {
     pub fn request(&self, node: &NodeName, request: &NodeRequest) -> Result<(), Refused> {
         match self {
             Self::Mqtt(mqtt) => mqtt.request(node, request),
-            Self::EventBus(bus) => bus.request(node, request),
+            Self::EventBus(bus) => {
+                bus.request(node, request);
+                Ok(())
+            }
         }
     }
 

@@ -156,6 +156,8 @@ mod tests {
         }
     }
 
+    type Nodes<'a> = Option<&'a [(&'a str, LogAgent)]>;
+
     fn target(nodes: &[(&str, LogAgent)]) -> LogTarget {
         LogTarget {
             key: "default/jointinferenceservices/digits".parse().unwrap(),
@@ -180,7 +182,7 @@ mod tests {
         use LogAgent::{Offline, Ready, TooOld};
         use LogRequestReason::{AgentTooOld, NodeOffline, WorkerNotFound};
         let nodes = ["a", "b", "c", "d"].map(|name| (name, Ready));
-        let cases: [(Option<&str>, Option<&[(&str, LogAgent)]>, LogRequestReason, &str); 7] = [
+        let cases: [(Option<&str>, Nodes<'_>, LogRequestReason, &str); 7] = [
             (
                 None,
                 None,

@@ -137,7 +137,9 @@ mod tests {
 
     fn read(since: Option<&str>, max_lines: usize, sent: &[&str]) -> LogText {
         let mut lines = LogLines::new(since.map(|text| text.parse().unwrap()), max_lines);
-        sent.iter().for_each(|sent| lines.add(sent.as_bytes()));
+        for sent in sent {
+            lines.add(sent.as_bytes());
+        }
         lines.finish(false)
     }
 
@@ -204,7 +206,9 @@ mod tests {
             max_lines in 1..1000_usize,
         ) {
             let mut lines = LogLines::new(None, max_lines);
-            sent.iter().for_each(|sent| lines.add(sent));
+            for sent in &sent {
+                lines.add(sent);
+            }
             let text = lines.finish(false).text;
             prop_assert!(serde_json::to_string(&text).unwrap().len() <= MAX_ANSWER_BYTES + 2);
             prop_assert!(text.chars().all(is_shown));

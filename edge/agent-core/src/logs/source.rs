@@ -133,6 +133,9 @@ mod tests {
         },
     };
 
+    type Containers<'a> = Result<&'a [ObservedContainer], &'a str>;
+    type Case<'a> = (&'a NodeRequest, Containers<'a>, &'a [LogKind], AnswerReason, String);
+
     const SERVER: &str = "default/inferencemodels/m";
 
     fn request(object: &ObjectKey, uid: &str, worker: LogSource) -> NodeRequest {
@@ -216,13 +219,6 @@ mod tests {
         let cloud = NodeRequest { worker: LogSource::Cloud, ..edge.clone() };
         let all = &[LogKind::Worker, LogKind::Server][..];
         let name = &worker.owner.name;
-        type Case<'a> = (
-            &'a NodeRequest,
-            Result<&'a [ObservedContainer], &'a str>,
-            &'a [LogKind],
-            AnswerReason,
-            String,
-        );
         let cases: [Case<'_>; 5] = [
             (&edge, Ok(&[]), &[LogKind::Server], AnswerReason::LogsNotAllowed, "node edge0 does not send logs of workers; its operator can allow it with --remote-logs worker".to_owned()),
             (&earlier, Ok(&[]), all, AnswerReason::WorkerNotFound, format!("node edge0 runs no edge worker of {name}")),

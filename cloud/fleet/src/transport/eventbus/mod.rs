@@ -213,12 +213,11 @@ impl EventBus {
         Ok(())
     }
 
-    pub(super) fn request(&self, node: &NodeName, request: &NodeRequest) -> Result<(), Refused> {
+    pub(super) fn request(&self, node: &NodeName, request: &NodeRequest) {
         let topic = Topic::Request(node.clone()).under(&self.0.settings.prefix);
         // Its size is bounded by that of the names in it.
         let message = QueuedMessage { topic, payload: encode(request).into(), index: None };
         self.change(|schedule, now| schedule.enqueue(node, message, now));
-        Ok(())
     }
 
     pub(super) fn on_sign_of_life(&self, node: &NodeName, is_back: bool) {
