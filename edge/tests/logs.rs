@@ -69,10 +69,10 @@ async fn log_is_sent_once_per_request_and_continued_with_its_time() {
     let refused = answer(&cloud, &request("early")).await.problem.unwrap();
     assert_eq!(refused.reason, AnswerReason::WorkerNotFound);
 
-    let script = r#"trap 'exit 0' TERM
+    let script = r"trap 'exit 0' TERM
         echo out; echo err >&2; busybox printf 'a\033[31mb\377\000\r\n'
         while [ ! -e /tmp/go ]; do sleep 0.1; done
-        echo more; while :; do sleep 1 & wait $!; done"#;
+        echo more; while :; do sleep 1 & wait $!; done";
     cloud.insert(SERVICE, &writing(&unique("w"), &image, script));
     cloud.status(SERVICE, "running", runs).await;
     let first = text_with(&cloud, "a[31mb\u{fffd}\n").await;
