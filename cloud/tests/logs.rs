@@ -49,7 +49,7 @@ async fn answer_of_the_node_is_the_status_of_the_request() {
     create(&harness, "old", &spec("edge")).await;
     let old = ended(&harness, "old").await;
     assert_eq!(old.reason, Some(LogRequestReason::AgentTooOld));
-    agent.report_features(vec![AgentFeature::Logs]);
+    agent.report_offer(vec![AgentFeature::Logs], Vec::new());
     agent.flushed().await;
 
     let created = create(&harness, "log", &spec("edge")).await;
@@ -119,7 +119,7 @@ async fn spec_of_a_request_is_checked_and_fixed() {
 async fn plugin_prints_the_log_and_deletes_its_request() {
     let harness = Harness::start().await;
     let (mut agent, _) = harness.counting_agent().await;
-    agent.report_features(vec![AgentFeature::Logs]);
+    agent.report_offer(vec![AgentFeature::Logs], Vec::new());
     agent.flushed().await;
     let arguments = ["logs", SERVICE, "edge", "--tail", "7", "--since", "10m"];
     let (output, ()) = tokio::join!(harness.command(&arguments), async {

@@ -3,12 +3,9 @@
 
 use neptune_link::{Link, LinkEvent, LinkEvents, LinkOptions, Message};
 use neptune_wire::{
-    AgentFeature, AgentInstance, KeyPin, NodeName, NodeReport, ObjectContent, ObjectKey,
-    OfferedDevice, PeerEndpoint, Replica, Role, Topic, TopicPrefix, Worker, WorkerReason,
-    WorkerState, decode, encode, replica::ReplicaChange,
     AgentFeature, AgentInstance, KeyPin, NodeName, NodeReport, NodeRequest, ObjectContent,
-    ObjectKey, PeerEndpoint, Replica, Role, Topic, TopicPrefix, Worker, WorkerReason, WorkerState,
-    decode, encode, replica::ReplicaChange,
+    ObjectKey, OfferedDevice, PeerEndpoint, Replica, Role, Topic, TopicPrefix, Worker,
+    WorkerReason, WorkerState, decode, encode, replica::ReplicaChange,
 };
 use serde_json::{Value, json};
 
@@ -68,15 +65,11 @@ impl Agent {
         })
         .await;
         link.publish(Message { topic, payload: encode(&birth).into(), retain: true }).unwrap();
-        let agent =
-            Self { node, replica, changes: Vec::new(), instance, epoch, seq: 0, link, events };
-        let birth = encode(&report(instance, epoch, true));
-        link.publish(Message { topic, payload: birth.into(), retain: true }).unwrap();
         let agent = Self {
             node,
             replica,
             changes: Vec::new(),
-            instance: instance.to_owned(),
+            instance,
             epoch,
             seq: 0,
             requests: Vec::new(),
@@ -93,15 +86,9 @@ impl Agent {
         self.publish(&Topic::Node(self.node.clone()), encode(&report), true);
     }
 
-    /// Publishes what containers may use on the node.
+    /// Publishes what it supports, and the devices that containers may use on the node.
     pub fn report_offer(&self, supports: Vec<AgentFeature>, devices: Vec<OfferedDevice>) {
         let report = NodeReport { supports, devices, ..report(&self.instance, self.epoch, true) };
-        self.publish(&Topic::Node(self.node.clone()), encode(&report), true);
-    }
-
-    /// Publishes what it supports.
-    pub fn report_features(&self, supports: Vec<AgentFeature>) {
-        let report = NodeReport { supports, ..report(&self.instance, self.epoch, true) };
         self.publish(&Topic::Node(self.node.clone()), encode(&report), true);
     }
 

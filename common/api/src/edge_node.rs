@@ -147,7 +147,6 @@ pub struct EdgeNodeDevice {
     /// free is how many devices are present and in no container.
     pub free: i32,
     /// missing is how many devices are not present.
-    #[serde(default)]
     pub missing: i32,
 }
 

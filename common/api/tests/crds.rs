@@ -181,6 +181,7 @@ fn printer_columns_are_as_documented() {
             json!(["Ready", "string", r#".status.conditions[?(@.type=="Ready")].status"#]),
             json!(["Version", "string", ".status.agentVersion"]),
             json!(["Engine", "string", ".status.engine"]),
+            json!(["Devices", "string", ".status.deviceSummary"]),
             json!(["Key", "string", r#".status.conditions[?(@.type=="KeyTrusted")].reason"#]),
             json!(["Age", "date", ".metadata.creationTimestamp"]),
         ]

@@ -97,8 +97,7 @@ impl PublishingNode {
             peers,
             runs_aggregators: true,
             runs_sessions: true,
-            supports: vec![AgentFeature::Devices, AgentFeature::Volumes],
-            supports: vec![AgentFeature::Devices, AgentFeature::Logs],
+            supports: vec![AgentFeature::Devices, AgentFeature::Volumes, AgentFeature::Logs],
             devices: self.devices.clone(),
             remote_logs: self.remote_logs.iter().copied().collect(),
         };

@@ -1,15 +1,19 @@
 //! Tests that each field of the spec has an effect.
 
+use std::sync::Arc;
+
 use neptune_api::{
     EmptyDirSource, Goal, HostPathSource, JointInferenceService, KeyValue, ModelReference,
     PersistentVolumeClaimSource, Transformer, ValueSource, Volume, VolumeMedium, VolumeMount,
     WorkerParameter,
 };
+use neptune_wire::AgentFeature;
 
 use crate::{
     joint_inference_service::{facts::ServiceFacts, fixtures, plan::plan, validate::validate},
     kubernetes::pod_policy::PodPolicy,
     leaves::{Outcome, OutcomeOf, assert_each_has_an_effect, assert_labels_have_no_effect},
+    nodes::offer::AgentOffer,
 };
 
 /// The status lists the named node: then it gets the edge worker.
@@ -116,7 +120,10 @@ fn service_with_volume(source: Volume) -> (JointInferenceService, ServiceFacts) 
         .worker_spec
         .iter_mut()
         .for_each(|it| it.volume_mounts.push(mount.clone()));
-    (service, ServiceFacts { pod_policy: any_path(), ..fixtures::facts() })
+    let supports = [AgentFeature::Volumes].into();
+    let offer = Arc::new(AgentOffer { supports, ..AgentOffer::default() });
+    let offers = [("edge0".parse().expect("a name"), offer)].into();
+    (service, ServiceFacts { pod_policy: any_path(), offers, ..fixtures::facts() })
 }
 
 fn any_path() -> PodPolicy {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use neptune_api::ResourceRequirements;
+use neptune_api::{ResourceRequirements, WorkerSpec};
 use neptune_wire::{AgentFeature, ContainerProgram, NodeName, missing_offer};
 
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     kubernetes::{node_view::NodeSource, quantities},
     nodes::offer::AgentOffer,
     reason::Reason,
-    worker::node_values::MissingLabel,
+    worker::{node_values::MissingLabel, volumes::agent_mounts},
 };
 
 /// What the agents of nodes offer, of those that have reported.
@@ -55,14 +55,27 @@ pub enum Suitability {
     Free,
 }
 
-/// Whether a program with these limits may need something that not each agent offers. Cheaper than
-/// resolving the program.
+/// Whether a worker may need something that not each agent offers. Cheaper than resolving its program.
+pub fn worker_needs_offers(spec: &WorkerSpec) -> bool {
+    !spec.volumes.is_empty()
+        || spec.working_dir.is_some()
+        || may_need_offers(spec.resources.as_ref())
+}
+
+/// Whether a program with these limits may need something that not each agent offers.
 pub fn may_need_offers(resources: Option<&ResourceRequirements>) -> bool {
     let limits = resources.and_then(|resources| resources.limits.as_ref());
     limits.into_iter().flatten().any(|(name, _)| !matches!(name.as_str(), "cpu" | "memory"))
 }
 
-/// The part of a program that decides which node it is placed on, before the rest is resolved.
+/// The part of a worker's program that decides which node it is placed on, before the rest is resolved.
+pub fn requested_by_worker(spec: &WorkerSpec) -> ContainerProgram {
+    let mounts = agent_mounts("", spec, &mut Vec::new());
+    let working_dir = spec.working_dir.clone();
+    ContainerProgram { mounts, working_dir, ..requested(spec.resources.as_ref()) }
+}
+
+/// The part of a program with these limits that decides which node it is placed on.
 pub fn requested(resources: Option<&ResourceRequirements>) -> ContainerProgram {
     let (_, devices) = quantities::limits("", resources, &mut Vec::new());
     ContainerProgram { devices, ..ContainerProgram::default() }
@@ -135,6 +148,8 @@ impl Unmet {
 fn name(feature: AgentFeature) -> &'static str {
     match feature {
         AgentFeature::Devices => "devices",
+        AgentFeature::Volumes => "volumes and workingDir",
+        AgentFeature::Logs => "logs",
         AgentFeature::Unknown => "a part of the program",
     }
 }
@@ -234,5 +249,27 @@ mod tests {
             assert_eq!(may_need_offers(Some(&resources)), expected, "{limits}");
         }
         assert!(!may_need_offers(None));
+    }
+
+    #[test]
+    fn worker_with_a_volume_needs_an_agent_that_supports_volumes() {
+        let worker = |fields: serde_json::Value| -> WorkerSpec {
+            let mut spec = json!({"frameworkType": "container", "image": "a:1"});
+            spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            serde_json::from_value(spec).unwrap()
+        };
+        let plain = worker(json!({}));
+        assert!(!worker_needs_offers(&plain));
+        assert_eq!(requested_by_worker(&plain).required_features().len(), 0);
+        let state = worker(json!({
+            "volumes": [{"name": "state", "emptyDir": {}}],
+            "volumeMounts": [{"name": "state", "mountPath": "/state"}],
+        }));
+        assert!(worker_needs_offers(&state));
+        let node = "edge0".parse().unwrap();
+        let unmet = unmet(&requested_by_worker(&state), Some(&offer(&[]))).unwrap();
+        let message = "the agent of node edge0 does not support volumes and workingDir; upgrade it";
+        let expected = Finding::new(Reason::AgentTooOld, message);
+        assert_eq!(unmet.finding(&node, None), Some(expected));
     }
 }

@@ -141,7 +141,7 @@ impl Controller<'_> {
 
     async fn act_on(&mut self, uid: &str) {
         let Some(request) = self.objects.get(uid) else { return };
-        let target = target(request, self.context, self.answers);
+        let target = target(request, self.context);
         let times = (self.context.fleet_now(), Context::wall_now());
         match self.requests.decide(request, target.as_ref(), times) {
             LogAction::Wait => {}

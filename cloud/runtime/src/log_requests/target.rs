@@ -7,12 +7,12 @@ use neptune_cloud_kinds::{
     log_requests::target::{LogAgent, LogTarget, resource, role},
     with_kind,
 };
-use neptune_wire::{ObjectKey, StatusReport};
+use neptune_wire::{AgentFeature, ObjectKey, StatusReport};
 
-use crate::{controllers::runtime::Context, upstream::NodeAnswers};
+use crate::controllers::runtime::Context;
 
 /// The object of a request; `None` if it does not exist.
-pub fn target(request: &LogRequest, context: &Context, answers: &NodeAnswers) -> Option<LogTarget> {
+pub fn target(request: &LogRequest, context: &Context) -> Option<LogTarget> {
     let (namespace, name) = (request.namespace()?, &request.spec.object_ref.name);
     let resource = resource(request.spec.object_ref.kind);
     let uid: Option<String> = with_kind!(resource, K => {
@@ -31,7 +31,9 @@ pub fn target(request: &LogRequest, context: &Context, answers: &NodeAnswers) ->
         fleet.report(node, &key, &uid).is_none_or(has_worker)
     });
     let nodes = runs.map(|node| {
-        let agent = match (fleet.presence(&node), answers.supports_logs(&node)) {
+        let offer = fleet.details(&node).map(|details| &details.offer);
+        let supports = offer.map(|offer| offer.supports.contains(&AgentFeature::Logs));
+        let agent = match (fleet.presence(&node), supports) {
             (Presence::Online, Some(true)) => LogAgent::Ready,
             (Presence::Online, Some(false)) => LogAgent::TooOld,
             (Presence::Online, None) => LogAgent::Awaited,

@@ -1,12 +1,11 @@
-//! The answers of the nodes to requests, and which agents know requests. Shared by the listener and
-//! the controller of `LogRequests`.
+//! The answers of the nodes to requests. Shared by the listener and the controller of `LogRequests`.
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use neptune_wire::{AgentFeature, NodeAnswer, NodeName, NodeReport, RequestId};
+use neptune_wire::{NodeAnswer, NodeName, RequestId};
 use tokio::sync::Notify;
 
 /// The answers that arrived and were not taken. Cheap to clone.
@@ -24,24 +23,9 @@ struct State {
     /// The open requests, and the node that is asked.
     expected: BTreeMap<RequestId, NodeName>,
     arrived: Vec<(NodeName, NodeAnswer)>,
-    /// Whether the agent of each node that reported answers requests for logs.
-    supporting: BTreeMap<NodeName, bool>,
 }
 
 impl NodeAnswers {
-    /// Records what the agent of a node supports.
-    pub fn on_report(&self, node: &NodeName, report: &NodeReport) {
-        if report.online {
-            let supports = report.supports.contains(&AgentFeature::Logs);
-            self.lock().supporting.insert(node.clone(), supports);
-        }
-    }
-
-    /// Whether the agent of a node answers requests for logs; `None` before its first report.
-    pub fn supports_logs(&self, node: &NodeName) -> Option<bool> {
-        self.lock().supporting.get(node).copied()
-    }
-
     /// Accepts the next answer of this node to this request.
     pub fn expect(&self, id: &RequestId, node: &NodeName) {
         self.lock().expected.insert(id.clone(), node.clone());

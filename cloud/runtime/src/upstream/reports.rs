@@ -40,7 +40,6 @@ impl Upstream {
                 let report: NodeReport = decode(payload)?;
                 check_instance(&report.instance)?;
                 if !freshness.is_late {
-                    self.answers.on_report(node, &report);
                     self.on_node_report(node, report, freshness.is_live);
                 }
             }

@@ -332,9 +332,11 @@ fn run(limits: Limits, earlier: usize, steps: Vec<Step>) -> Result<(), TestCaseE
 
 #[test]
 fn agent_that_a_full_slice_had_no_room_for_counts_once_the_status_has_no_rows() {
-    let count = Step::Count { node: 0, samples: 1, is_lost: false };
-    let steps = vec![Step::Wipe { node: 0 }, Step::Place([1, 2, 3].into()), count];
+    let count = |node| Step::Count { node, samples: 1, is_lost: false };
+    let steps = vec![Step::Wipe { node: 0 }, Step::Place([1, 2, 3].into()), count(0)];
     run(Limits { threshold: 3, nodes: 2, replaced: 0 }, 1, steps).unwrap();
+    let steps = vec![Step::Wipe { node: 1 }, Step::Place([2].into()), count(1), count(0)];
+    run(Limits { threshold: 2, nodes: 2, replaced: 0 }, 2, steps).unwrap();
 }
 
 proptest! {

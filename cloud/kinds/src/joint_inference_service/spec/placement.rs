@@ -15,7 +15,7 @@ use crate::{
         node_view::NodeView,
     },
     reason::Reason,
-    worker::needs::{may_need_offers, requested, suitability},
+    worker::needs::{requested_by_worker, suitability, worker_needs_offers},
 };
 
 /// The nodes of the edge worker: the named one, or those that the labels select.
@@ -80,7 +80,7 @@ pub fn placed_nodes(service: &JointInferenceService) -> impl Iterator<Item = &st
 pub fn needs_offers(service: &JointInferenceService) -> bool {
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     let programs = edge.worker_spec.iter().chain(&cloud.worker_spec);
-    programs.into_iter().any(|program| may_need_offers(program.resources.as_ref()))
+    programs.into_iter().any(worker_needs_offers)
 }
 
 /// The nodes that may get the edge worker: the status or a slice lists them. A node counts from its
@@ -124,8 +124,7 @@ fn selected_nodes(
     }
     let nodes = with_data(nodes, facts.edge_dataset.as_deref());
     let uid = service.metadata.uid.as_deref().unwrap_or_default();
-    let resources = worker.worker_spec.as_ref().and_then(|program| program.resources.as_ref());
-    let program = requested(resources);
+    let program = worker.worker_spec.as_ref().map(requested_by_worker).unwrap_or_default();
     let suits = |node: &NodeName| suitability(&program, facts.offer(node));
     let node = choose(uid, &nodes, placed_nodes(service).next(), online, suits)?;
     Some(vec![node])
