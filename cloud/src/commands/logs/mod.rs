@@ -73,7 +73,7 @@ async fn request(
     request.metadata.name = None;
     request.metadata.generate_name = Some(format!("{}-", name.trim_end_matches(['.', '-'])));
     let created = api.create(&PostParams::default(), &request).await;
-    let name = created.map_err(Error::api("create a LogRequest"))?.name_any();
+    let name = created.map_err(|error| refused(error, namespace))?.name_any();
     let answer = tokio::time::timeout(TIMEOUT, answer(&api, &name)).await;
     // Otherwise the controller deletes it later.
     let _ = api.delete(&name, &DeleteParams::default()).await;
@@ -84,6 +84,17 @@ async fn request(
         );
         Err(Error::Logs(why))
     })
+}
+
+/// Why a request cannot be created.
+fn refused(error: kube::Error, namespace: &str) -> Error {
+    match error {
+        kube::Error::Api(status) if status.code == 403 => Error::Logs(format!(
+            "{}; who may bind roles can allow it: kubectl -n {namespace} create rolebinding NAME --clusterrole=neptune-logs --user=USER",
+            status.message
+        )),
+        error => Error::api("create a LogRequest")(error),
+    }
 }
 
 async fn answer(api: &Api<LogRequest>, name: &str) -> Result<LogRequestStatus, Error> {

@@ -393,5 +393,5 @@ async fn upgrade_to_another_transport_keeps_the_controllers_fields() {
     assert_eq!(cluster.kubectl(&brokers).0, "", "the broker was removed");
     done(cluster.helm(&["uninstall", "neptune"]));
     let left = cluster.kubectl(&["get", "crds", "-o", "name"]);
-    assert_eq!(done(left).lines().count(), 7, "with the definitions, every object would go");
+    assert_eq!(done(left).lines().count(), 8, "with the definitions, every object would go");
 }
