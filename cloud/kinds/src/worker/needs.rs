@@ -113,7 +113,7 @@ pub fn suitability(program: &ContainerProgram, offer: Option<&Arc<AgentOffer>>) 
     }
 }
 
-/// The findings of nodes that lack something, at most [`MAX_WARNINGS`]: for the answer to an apply.
+/// The findings of nodes that lack something, of the first three: for the answer to an apply.
 pub fn warnings<'a>(
     unmet: impl Iterator<Item = (&'a NodeName, &'a Unmet)>,
     source: impl Fn(&NodeName) -> Option<NodeSource>,
