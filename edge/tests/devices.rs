@@ -12,8 +12,8 @@ use std::{
 };
 
 use harness::{
-    Agent, Broker, BusyboxImage, Cloud, IDLE, MODEL, SERVICE, docker, eventually, free_port,
-    local_model, runs, service, unique,
+    Agent, Broker, BusyboxImage, Cloud, IDLE, SERVICE, docker, eventually, free_port, runs,
+    service, unique,
 };
 use neptune_harness::docker::{engine, try_docker};
 use neptune_wire::{AgentFeature, StatusReport, WorkerReason};
@@ -38,6 +38,14 @@ fn requesting(worker: &str, image: &BusyboxImage) -> Value {
     content["workers"][0]["devices"] = json!({ RESOURCE: 1 });
     content["workers"][0].as_object_mut().unwrap().remove("model");
     content
+}
+
+/// Starts the agent, and sends it a worker that requests a device.
+fn requested(agent: &mut Agent, image: &BusyboxImage) -> Cloud {
+    agent.start();
+    let cloud = Cloud::connect(agent);
+    cloud.insert(SERVICE, &requesting(&unique("w"), image));
+    cloud
 }
 
 fn has_reason(reason: WorkerReason) -> impl Fn(&StatusReport) -> bool {
@@ -116,9 +124,7 @@ async fn unplugged_device_stops_its_worker_and_another_one_on_return_starts_it()
     symlink("/dev/fuse", &link).unwrap();
     let mut agent = agent_with(&broker, &["neptune.io/test=/dev/cam*"]);
     agent.extra.extend(["--dev-root".to_owned(), root.path().display().to_string()]);
-    agent.start();
-    let cloud = Cloud::connect(&agent);
-    cloud.insert(SERVICE, &requesting(&unique("w"), &image));
+    let cloud = requested(&mut agent, &image);
     cloud.status(SERVICE, "running", runs).await;
     let first = container_of(&agent);
     assert!(opens(&first, "/dev/camera"));
@@ -151,9 +157,7 @@ async fn worker_waits_while_the_agent_of_another_node_has_the_device() {
     let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let device = ["neptune.io/test=/dev/fuse"];
     let (mut first, mut second) = (agent_with(&broker, &device), agent_with(&broker, &device));
-    first.start();
-    let cloud = Cloud::connect(&first);
-    cloud.insert(SERVICE, &requesting(&unique("w"), &image));
+    let cloud = requested(&mut first, &image);
     cloud.status(SERVICE, "running", runs).await;
     second.start();
     let other = Cloud::connect(&second);
@@ -248,10 +252,7 @@ fn cdi_dir() -> Option<PathBuf> {
 async fn refusal_of(source: &str, image: &BusyboxImage) -> (Option<WorkerReason>, String, String) {
     let broker = Broker::start().await;
     let mut agent = agent_with(&broker, &[&format!("{RESOURCE}={source}")]);
-    agent.start();
-    let cloud = Cloud::connect(&agent);
-    cloud.insert(MODEL, &local_model(&agent));
-    cloud.insert(SERVICE, &requesting(&unique("w"), image));
+    let cloud = requested(&mut agent, image);
     let has_reason = |report: &StatusReport| {
         let reason = report.workers[0].reason;
         reason.is_some_and(|it| it != WorkerReason::Starting)
@@ -311,10 +312,7 @@ async fn container_gets_what_the_spec_of_its_cdi_device_has() {
     fs::write(specs.join(format!("{name}.json")), spec.to_string()).unwrap();
     let device = format!("{RESOURCE}=vendor.example/{name}=0");
     let mut agent = agent_with(&broker, &[&device]);
-    agent.start();
-    let cloud = Cloud::connect(&agent);
-    cloud.insert(MODEL, &local_model(&agent));
-    cloud.insert(SERVICE, &requesting(&unique("w"), &image));
+    let cloud = requested(&mut agent, &image);
     cloud.status(SERVICE, "running", runs).await;
     let container = container_of(&agent);
     assert!(opens(&container, "/dev/cdi-test"), "{}", agent.log());
@@ -335,10 +333,7 @@ async fn runtime_device_starts_its_container_with_that_runtime() {
     }
     let (broker, image) = (Broker::start().await, BusyboxImage::import());
     let mut agent = agent_with(&broker, &["neptune.io/test=runtime:runc=1"]);
-    agent.start();
-    let cloud = Cloud::connect(&agent);
-    cloud.insert(MODEL, &local_model(&agent));
-    cloud.insert(SERVICE, &requesting(&unique("w"), &image));
+    let cloud = requested(&mut agent, &image);
     cloud.status(SERVICE, "running", runs).await;
     let container = container_of(&agent);
     assert_eq!(docker(&["inspect", "--format", "{{.HostConfig.Runtime}}", &container]), "runc");

@@ -97,6 +97,11 @@ pub trait Steps:
     fn warnings(&self, _facts: &Self::Facts) -> Vec<String> {
         Vec::new()
     }
+
+    /// The warnings of a valid spec about the nodes that lack something.
+    fn node_warnings(&self, _facts: &Self::Facts, _valid: &Self::Valid) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// The inputs of the next status.

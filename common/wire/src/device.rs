@@ -55,28 +55,28 @@ pub fn check_device_resource(resource: &str) -> Result<(), DeviceResourceError> 
     Ok(())
 }
 
-/// Why a node cannot give a container this number of devices of a resource, whether they are in use or
-/// not, and the remedy. `None` if it can. `offered` is what the node offers.
-pub fn missing_offer(
+/// The resources with their numbers of devices, such as `neptune.io/camera (2), nvidia.com/gpu (1)`.
+pub fn device_totals(offered: &[OfferedDevice]) -> String {
+    let all = offered.iter().map(|it| format!("{} ({})", it.resource, it.total));
+    all.collect::<Vec<_>>().join(", ")
+}
+
+/// The message about a node that offers fewer devices of a resource than a container requests, with the
+/// remedy. `offered` is what the node offers, whether the devices are in use or not.
+pub fn too_few_devices(
     node: &NodeName,
     resource: &str,
     requested: u32,
     offered: &[OfferedDevice],
-) -> Option<String> {
+) -> String {
     let total = offered.iter().find(|device| device.resource == resource).map_or(0, |it| it.total);
-    if total >= requested {
-        return None;
-    }
     if total > 0 {
-        return Some(format!(
-            "node {node} offers {total} {resource}, and {requested} are requested"
-        ));
+        return format!("node {node} offers {total} {resource}, and {requested} are requested");
     }
-    let all: Vec<_> = offered.iter().map(|it| format!("{} ({})", it.resource, it.total)).collect();
-    let all = if all.is_empty() { "no device".to_owned() } else { all.join(", ") };
-    Some(format!(
+    let all = if offered.is_empty() { "no device".to_owned() } else { device_totals(offered) };
+    format!(
         "node {node} offers no {resource}; it offers {all}; correct resources.limits, or add the device with --allow-device of the agent"
-    ))
+    )
 }
 
 /// A part of tasks that earlier agents ignore.

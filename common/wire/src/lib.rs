@@ -64,7 +64,7 @@ pub use dataset::{
 pub use decode::{DecodeError, SCHEMA_VERSION, decode, decode_counted, encode};
 pub use device::{
     AgentFeature, DeviceRequests, DeviceResourceError, KUBERNETES_DOMAIN, MAX_OFFERED_DEVICES,
-    OfferedDevice, check_device_resource, missing_offer,
+    OfferedDevice, check_device_resource, device_totals, too_few_devices,
 };
 pub use downstream::{
     DatasetContent, Delete, GatewaySpec, Insert, ModelContent, ObjectContent, ObjectMetadata,

@@ -67,6 +67,19 @@ pub enum LogSource {
     Unknown,
 }
 
+impl LogSource {
+    /// The worker in messages: "the edge worker".
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Edge => "edge",
+            Self::Cloud => "cloud",
+            Self::Server => "server",
+            Self::Transformer => "transformer",
+            Self::Unknown => "such",
+        }
+    }
+}
+
 /// The kinds of containers whose logs the operator of a node can allow to leave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

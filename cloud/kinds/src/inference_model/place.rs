@@ -15,7 +15,7 @@ use crate::{
         node_view::NodeView,
     },
     reason::Reason,
-    worker::needs::{may_need_offers, requested, suitability},
+    worker::needs::{requested, suitability},
 };
 
 /// The supported types of a Service; the first is the default.
@@ -217,7 +217,7 @@ fn requested_resources(model: &InferenceModel) -> Option<&ResourceRequirements> 
 /// Whether the server may need something that not each agent offers. Then the plan depends on what
 /// agents report.
 pub fn needs_offers(model: &InferenceModel) -> bool {
-    may_need_offers(requested_resources(model))
+    !requested(requested_resources(model)).required_features().is_empty()
 }
 
 /// Whether the Service of a model may have the address of a node.

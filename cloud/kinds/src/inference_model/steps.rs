@@ -59,9 +59,11 @@ impl Steps for InferenceModel {
             self.spec.placement == Some(Placement::All) && self.spec.rollout.is_none();
         let selected = Some(&facts.selected).filter(|_| needs_rollout);
         let rollout = selected.and_then(|nodes| all_at_once("spec.nodeSelector", nodes));
-        let warnings = place::one_per_node(self).into_iter().chain(rollout);
-        let Ok(valid) = validate::validate(self, facts) else { return warnings.collect() };
-        warnings.chain(needs::warnings(valid.unmet.iter(), |_| None)).collect()
+        place::one_per_node(self).into_iter().chain(rollout).collect()
+    }
+
+    fn node_warnings(&self, _: &InferenceModelFacts, valid: &ValidInferenceModel) -> Vec<String> {
+        needs::warnings(valid.unmet.iter(), |_| None).collect()
     }
 
     fn retained(&self, key: &ObjectKey) -> Retained {

@@ -19,7 +19,7 @@ use crate::{
     rollout::{planned::ValidRollout, policy},
     worker::{
         names::server_name,
-        needs::{UnmetNeeds, unmet},
+        needs::{UnmetNeeds, unmet_on},
         ports::{NodePort, port_behind, transformer_ports},
         program_text,
     },
@@ -124,11 +124,7 @@ pub fn validate(
         return Err(std::mem::take(findings));
     }
     let name = server_name(key.namespace.as_str(), key.name.as_str());
-    let unmet_of = |node: &NodeName| {
-        let offer = facts.offers.get(node);
-        Some((node.clone(), unmet(&program.container, offer)?))
-    };
-    let unmet = place.nodes().iter().filter_map(unmet_of).collect();
+    let unmet = unmet_on(&program.container, place.nodes(), &facts.offers);
     let is_stopped = on_node && model.spec.replicas == Some(0);
     Ok(ValidInferenceModel {
         key,

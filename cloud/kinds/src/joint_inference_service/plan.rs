@@ -349,7 +349,8 @@ mod tests {
         let reasons: Vec<_> = findings.map(|finding| finding.reason).collect();
         assert_eq!(reasons, [Reason::DeviceUnknown, Reason::AgentTooOld], "e4 reports first");
         assert_eq!(placed.unmet_cloud, None);
-        let warnings = service.warnings(&facts);
+        let valid = validate(&service, &facts).unwrap();
+        let warnings = service.node_warnings(&facts, &valid);
         assert!(warnings[0].starts_with("node e2 offers no nvidia.com/gpu"), "{warnings:?}");
         assert_eq!(warnings[1..], ["the agent of node e3 does not support devices; upgrade it"]);
 

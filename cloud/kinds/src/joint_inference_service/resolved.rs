@@ -46,8 +46,8 @@ pub struct ValidService {
     pub node_values: BTreeMap<NodeName, BTreeMap<String, String>>,
     /// The nodes that cannot get the edge worker.
     pub unmet: UnmetNeeds,
-    /// Why the agent of the cloud worker's node cannot run it.
-    pub unmet_cloud: Option<Unmet>,
+    /// The node of the cloud worker, if its agent cannot run it, and why.
+    pub unmet_cloud: Option<(NodeName, Unmet)>,
     /// The choice of the edge worker's model, if labels select it.
     pub selection: Option<Selection>,
     /// The worker or server that answers hard samples.
@@ -245,8 +245,8 @@ pub struct PlacedService {
     pub edge_nodes: Box<[NodeName]>,
     /// The nodes that lack something that the edge worker needs.
     pub unmet: UnmetNeeds,
-    /// What the cloud worker's node lacks.
-    pub unmet_cloud: Option<Unmet>,
+    /// The node of the cloud worker, if it lacks something, and what.
+    pub unmet_cloud: Option<(NodeName, Unmet)>,
     /// The nodes on which an object with priority uses a port of the gateway.
     pub taken_ports: BTreeMap<NodeName, Finding>,
     /// The choice of the edge worker's model, if labels select it.
@@ -269,11 +269,9 @@ impl From<ValidService> for PlacedService {
         };
         let model = valid.selection.and_then(|selection| selection.status);
         let total = valid.total.map(Box::new);
-        // The agents of the others have to report first.
-        let is_known = |unmet: &Unmet| *unmet != Unmet::NotReported;
         let mut unmet = valid.unmet;
-        unmet.retain(|_, unmet| is_known(unmet));
-        let unmet_cloud = valid.unmet_cloud.filter(is_known);
+        unmet.retain(|_, unmet| unmet.is_known());
+        let unmet_cloud = valid.unmet_cloud.filter(|(_, unmet)| unmet.is_known());
         let edge_nodes = valid.edge_nodes.into_boxed_slice();
         let revision = valid.rollout.map(|rollout| rollout.revision.into_boxed_str());
         Self { edge_nodes, unmet, unmet_cloud, taken_ports, model, gateway, total, revision }

@@ -74,12 +74,13 @@ impl Steps for JointInferenceService {
         let selected = Some(&facts.edge_selected).filter(|_| needs_rollout);
         let rollout = selected.and_then(|nodes| all_at_once("spec.edgeWorker.nodeSelector", nodes));
         let silence = silence::warning(&self.spec);
-        let warnings = threshold.into_iter().chain(rollout).chain(silence);
-        let Ok(valid) = validate::validate(self, facts) else { return warnings.collect() };
-        let of_cloud = self.spec.cloud_worker.node_name.as_ref().and_then(|it| it.parse().ok());
-        let of_cloud = of_cloud.as_ref().zip(valid.unmet_cloud.as_ref());
+        threshold.into_iter().chain(rollout).chain(silence).collect()
+    }
+
+    fn node_warnings(&self, facts: &ServiceFacts, valid: &ValidService) -> Vec<String> {
+        let of_cloud = valid.unmet_cloud.iter().map(|(node, unmet)| (node, unmet));
         let source = |node: &NodeName| facts.edge_view(node).map(|view| view.source);
-        warnings.chain(needs::warnings(valid.unmet.iter().chain(of_cloud), source)).collect()
+        needs::warnings(valid.unmet.iter().chain(of_cloud), source).collect()
     }
 
     fn retained(&self, key: &ObjectKey) -> Retained {

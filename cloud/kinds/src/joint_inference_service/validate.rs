@@ -110,11 +110,12 @@ fn per_node(
     (environments, lacking)
 }
 
-/// What the node of a cloud worker that an agent runs lacks.
-fn unmet_cloud(cloud: &CloudSide, facts: &ServiceFacts) -> Option<Unmet> {
+/// The node of a cloud worker that an agent runs, if it lacks something.
+fn unmet_cloud(cloud: &CloudSide, facts: &ServiceFacts) -> Option<(NodeName, Unmet)> {
     let CloudSide::Worker(cloud) = cloud else { return None };
     let is_agent = matches!(cloud.runtime, CloudRuntime::Agent { .. });
-    is_agent.then(|| unmet(&cloud.worker.program, facts.offer(&cloud.node)))?
+    let unmet = is_agent.then(|| unmet(&cloud.worker.program, facts.offer(&cloud.node)))??;
+    Some((cloud.node.clone(), unmet))
 }
 
 /// Resolves what runs on the edge nodes and what answers hard samples. A worker of the cloud is

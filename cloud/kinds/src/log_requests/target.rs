@@ -62,15 +62,6 @@ pub fn role(worker: LogWorker) -> Option<Role> {
     }
 }
 
-fn text(worker: LogWorker) -> &'static str {
-    match worker {
-        LogWorker::Edge => "edge",
-        LogWorker::Cloud => "cloud",
-        LogWorker::Server => "server",
-        LogWorker::Transformer => "transformer",
-    }
-}
-
 /// The node that is asked; `None` while it may still report.
 ///
 /// # Errors
@@ -79,7 +70,8 @@ pub fn choose(
     spec: &LogRequestSpec,
     target: Option<&LogTarget>,
 ) -> Result<Option<NodeName>, Refusal> {
-    let (kind, name, part) = (spec.object_ref.kind, &spec.object_ref.name, text(spec.worker));
+    let (kind, name, part) =
+        (spec.object_ref.kind, &spec.object_ref.name, source(spec.worker).as_str());
     let not_found = |message: String| (LogRequestReason::WorkerNotFound, message);
     let Some(LogTarget { nodes, .. }) = target else {
         return Err(not_found(format!("{kind:?} {name} not found in this namespace")));

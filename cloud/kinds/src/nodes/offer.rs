@@ -35,10 +35,12 @@ impl AgentOffer {
     /// Whether plans are the same with the other one. Which devices are free or missing changes with
     /// each container, and no plan depends on it.
     pub fn is_same_for_plans(&self, other: &Self) -> bool {
-        let total = |offer: &Self| -> Vec<(String, u32)> {
-            offer.devices.iter().map(|device| (device.resource.clone(), device.total)).collect()
+        let is_same = |(a, b): (&OfferedDevice, &OfferedDevice)| {
+            a.resource == b.resource && a.total == b.total
         };
-        self.supports == other.supports && total(self) == total(other)
+        self.supports == other.supports
+            && self.devices.len() == other.devices.len()
+            && self.devices.iter().zip(&other.devices).all(is_same)
     }
 }
 

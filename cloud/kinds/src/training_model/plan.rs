@@ -222,8 +222,9 @@ mod tests {
     use crate::nodes::offer::AgentOffer;
     use crate::training_model::{
         fixtures::{self, current, frozen, state},
-        validate::{unmet_nodes, validate},
+        validate::validate,
     };
+    use crate::worker::needs::unmet_on;
 
     fn valid(current: Option<CurrentRun>, state: Option<RunStatus>) -> ValidTrainingModel {
         let facts = fixtures::facts();
@@ -254,7 +255,7 @@ mod tests {
             facts.offers.insert(node.clone(), Arc::new(offer));
         }
         let mut valid = valid(Some(run.clone()), Some(state(1, RunPhase::Open)));
-        valid.unmet = unmet_nodes(&run, &facts.offers);
+        valid.unmet = unmet_on(&frozen.container.program, run.frozen.nodes(), &facts.offers);
         let plan = plan(&model, &valid, "");
         let tasks = |node: &NodeName| {
             let content = plan.requirements.get(node)?[&valid.key].content();

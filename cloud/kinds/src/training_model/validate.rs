@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use neptune_api::{TrainingModel, TrainingScheduleType};
-use neptune_wire::{NodeName, aggregator::RunSettings};
+use neptune_wire::aggregator::RunSettings;
 
 use super::{
     absence, aggregator,
@@ -19,11 +19,7 @@ use crate::{
     finding::Finding,
     kubernetes::identity::identity,
     reason::Reason,
-    worker::{
-        names::aggregator_name,
-        needs::{NodeOffers, UnmetNeeds, unmet},
-        program_text,
-    },
+    worker::{names::aggregator_name, needs::unmet_on, program_text},
 };
 
 /// Checks a `TrainingModel` against the facts.
@@ -51,7 +47,10 @@ pub fn validate(
         aggregator::volume_bytes(&frozen.settings, keep, state)
     });
     let session = frozen.and_then(|frozen| frozen.session.clone());
-    let unmet = current.as_ref().map(|current| unmet_nodes(current, &facts.offers));
+    let unmet = current.as_ref().map(|current| {
+        let program = &current.frozen.container.program;
+        unmet_on(program, current.frozen.nodes(), &facts.offers)
+    });
     let datasets = current.iter().flat_map(|current| current.frozen.datasets());
     let datasets = datasets.filter_map(|name| {
         let name = name.as_str();
@@ -74,15 +73,6 @@ pub fn validate(
         next,
         current,
     })
-}
-
-/// The nodes of a run that cannot get its tasks.
-pub fn unmet_nodes(current: &CurrentRun, offers: &NodeOffers) -> UnmetNeeds {
-    let of_node = |node: &NodeName| {
-        let offer = offers.get(node);
-        Some((node.clone(), unmet(&current.frozen.container.program, offer)?))
-    };
-    current.frozen.nodes().into_iter().filter_map(of_node).collect()
 }
 
 /// What the next run would be started with.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use neptune_api::{ResourceRequirements, WorkerSpec};
-use neptune_wire::{AgentFeature, ContainerProgram, NodeName, missing_offer};
+use neptune_wire::{AgentFeature, ContainerProgram, NodeName, too_few_devices};
 
 use crate::{
     finding::Finding,
@@ -55,19 +55,6 @@ pub enum Suitability {
     Free,
 }
 
-/// Whether a worker may need something that not each agent offers. Cheaper than resolving its program.
-pub fn worker_needs_offers(spec: &WorkerSpec) -> bool {
-    !spec.volumes.is_empty()
-        || spec.working_dir.is_some()
-        || may_need_offers(spec.resources.as_ref())
-}
-
-/// Whether a program with these limits may need something that not each agent offers.
-pub fn may_need_offers(resources: Option<&ResourceRequirements>) -> bool {
-    let limits = resources.and_then(|resources| resources.limits.as_ref());
-    limits.into_iter().flatten().any(|(name, _)| !matches!(name.as_str(), "cpu" | "memory"))
-}
-
 /// The part of a worker's program that decides which node it is placed on, before the rest is resolved.
 pub fn requested_by_worker(spec: &WorkerSpec) -> ContainerProgram {
     let mounts = agent_mounts("", spec, &mut Vec::new());
@@ -79,6 +66,16 @@ pub fn requested_by_worker(spec: &WorkerSpec) -> ContainerProgram {
 pub fn requested(resources: Option<&ResourceRequirements>) -> ContainerProgram {
     let (_, devices) = quantities::limits("", resources, &mut Vec::new());
     ContainerProgram { devices, ..ContainerProgram::default() }
+}
+
+/// The nodes that lack something that a program needs.
+pub fn unmet_on<'a>(
+    program: &ContainerProgram,
+    nodes: impl IntoIterator<Item = &'a NodeName>,
+    offers: &NodeOffers,
+) -> UnmetNeeds {
+    let lacking = |node: &NodeName| Some((node.clone(), unmet(program, offers.get(node))?));
+    nodes.into_iter().filter_map(lacking).collect()
 }
 
 /// What a node lacks of what a program needs; `None` if it can get its container. `offer` is what its
@@ -123,6 +120,11 @@ pub fn warnings<'a>(
 }
 
 impl Unmet {
+    /// Whether the node is known to lack something. Otherwise its agent has to report first.
+    pub fn is_known(&self) -> bool {
+        *self != Self::NotReported
+    }
+
     /// What is wrong on this node, and the remedy; `None` if the node has to report first. `source` is
     /// what can have a label.
     pub fn finding(&self, node: &NodeName, source: Option<NodeSource>) -> Option<Finding> {
@@ -137,7 +139,7 @@ impl Unmet {
                 Some(Finding::new(Reason::AgentTooOld, message))
             }
             Self::Devices { resource, requested, offer } => {
-                let message = missing_offer(node, resource, *requested, &offer.devices)?;
+                let message = too_few_devices(node, resource, *requested, &offer.devices);
                 Some(Finding::new(Reason::DeviceUnknown, message))
             }
         }
@@ -246,9 +248,10 @@ mod tests {
             (json!({"limits": {"cpu": 1, "a.example/b": 1}}), true),
         ] {
             let resources: ResourceRequirements = serde_json::from_value(limits.clone()).unwrap();
-            assert_eq!(may_need_offers(Some(&resources)), expected, "{limits}");
+            let needed = requested(Some(&resources)).required_features();
+            assert_eq!(!needed.is_empty(), expected, "{limits}");
         }
-        assert!(!may_need_offers(None));
+        assert!(requested(None).required_features().is_empty());
     }
 
     #[test]
@@ -259,13 +262,12 @@ mod tests {
             serde_json::from_value(spec).unwrap()
         };
         let plain = worker(json!({}));
-        assert!(!worker_needs_offers(&plain));
         assert_eq!(requested_by_worker(&plain).required_features().len(), 0);
         let state = worker(json!({
             "volumes": [{"name": "state", "emptyDir": {}}],
             "volumeMounts": [{"name": "state", "mountPath": "/state"}],
         }));
-        assert!(worker_needs_offers(&state));
+        assert_eq!(requested_by_worker(&state).required_features().len(), 1);
         let node = "edge0".parse().unwrap();
         let unmet = unmet(&requested_by_worker(&state), Some(&offer(&[]))).unwrap();
         let message = "the agent of node edge0 does not support volumes and workingDir; upgrade it";

@@ -83,13 +83,19 @@ impl Reviewer {
             Err(warning) => return Decision { denied: None, warnings: vec![warning] },
         };
         let context = &self.context;
-        let mut findings = change.object.findings(context);
+        let facts = change.object.facts(context);
+        let (findings, node_warnings) = match change.object.validate(&facts) {
+            Ok(valid) => (Vec::new(), change.object.node_warnings(&facts, &valid)),
+            Err(findings) => (findings, Vec::new()),
+        };
+        let mut findings = context.explain(findings);
         let namespace = change.object.meta().namespace.clone().unwrap_or_default();
         self.confirm(&mut findings, &namespace).await;
         let before = change.old.as_ref().map(|old| old.findings(context)).unwrap_or_default();
         let suggestion = |missing: &Missing| self.suggestion(missing, &namespace);
         let mut decision = decide(K::RESOURCE, &findings, &before, self.references, suggestion);
-        decision.warnings.extend(change.object.warnings(&change.object.facts(context)));
+        decision.warnings.extend(change.object.warnings(&facts));
+        decision.warnings.extend(node_warnings);
         decision
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use neptune_wire::{NodeName, ObjectKey, WorkerReason, missing_offer};
+use neptune_wire::{NodeName, ObjectKey, WorkerReason, too_few_devices};
 
 use crate::{
     devices::offered::{OfferedUnit, report},
@@ -32,11 +32,8 @@ impl Shortage {
         match self {
             Self::TooFew { resource, requested } => {
                 let offered = report(units, &BTreeSet::new());
-                let message = missing_offer(node, resource, *requested, &offered);
-                Problem {
-                    reason: WorkerReason::DeviceMissing,
-                    message: message.unwrap_or_default(),
-                }
+                let message = too_few_devices(node, resource, *requested, &offered);
+                Problem { reason: WorkerReason::DeviceMissing, message }
             }
             Self::Missing { resource, path } => missing(resource, path, node),
             Self::Busy { resource, in_use, present, by } => {

@@ -38,13 +38,6 @@ pub fn report(units: &[OfferedUnit], used: &BTreeSet<&str>) -> Vec<OfferedDevice
     devices.into_values().take(MAX_OFFERED_DEVICES).collect()
 }
 
-/// The resources with their numbers of units, such as `neptune.io/camera (2), nvidia.com/gpu (1)`.
-pub fn totals(units: &[OfferedUnit]) -> String {
-    let report = report(units, &BTreeSet::new());
-    let totals = report.iter().map(|it| format!("{} ({})", it.resource, it.total));
-    totals.collect::<Vec<_>>().join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -39,7 +39,7 @@ pub fn container_of<'a>(
     facts: &LogFacts<'a>,
 ) -> Result<&'a ObservedContainer, Refusal> {
     let NodeRequest { object, uid, worker, .. } = request;
-    let (node, part) = (facts.node, text_of(*worker));
+    let (node, part) = (facts.node, worker.as_str());
     let (kind, names) = named(object, uid, *worker, facts.desired).ok_or_else(|| {
         let message = format!("node {node} runs no {part} worker of {}", object.name);
         (AnswerReason::WorkerNotFound, message)
@@ -96,16 +96,6 @@ fn named(
         LogSource::Server => of_parts(&[ServerPart::Server]),
         LogSource::Transformer => of_parts(&Slot::ALL.map(ServerPart::Transformer)),
         LogSource::Unknown => None,
-    }
-}
-
-fn text_of(worker: LogSource) -> &'static str {
-    match worker {
-        LogSource::Edge => "edge",
-        LogSource::Cloud => "cloud",
-        LogSource::Server => "server",
-        LogSource::Transformer => "transformer",
-        LogSource::Unknown => "such",
     }
 }
 

@@ -1,14 +1,16 @@
 //! Decides the findings about the devices that the node offers. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use neptune_agent_core::{
     devices::{
         engine_support::{depends_on_engine, unsuited},
-        offered::{OfferedUnit, totals},
+        offered::{OfferedUnit, report},
     },
     domain::device::{DevicePart, DeviceUnit},
 };
+
+use neptune_wire::device_totals;
 
 use crate::commands::doctor::{facts::DeviceFacts, report::Finding};
 
@@ -44,7 +46,7 @@ pub fn devices(DeviceFacts { units, engine }: &DeviceFacts) -> Vec<Finding> {
     findings.extend(shared(&present));
     findings.extend(present.iter().filter_map(|unit| of_root(unit)));
     if findings.is_empty() {
-        findings.push(Finding::ok(CHECK, totals(units)));
+        findings.push(Finding::ok(CHECK, device_totals(&report(units, &BTreeSet::new()))));
     }
     findings
 }

@@ -15,7 +15,7 @@ use crate::{
         node_view::NodeView,
     },
     reason::Reason,
-    worker::needs::{requested_by_worker, suitability, worker_needs_offers},
+    worker::needs::{requested_by_worker, suitability},
 };
 
 /// The nodes of the edge worker: the named one, or those that the labels select.
@@ -80,7 +80,7 @@ pub fn placed_nodes(service: &JointInferenceService) -> impl Iterator<Item = &st
 pub fn needs_offers(service: &JointInferenceService) -> bool {
     let (edge, cloud) = (&service.spec.edge_worker, &service.spec.cloud_worker);
     let programs = edge.worker_spec.iter().chain(&cloud.worker_spec);
-    programs.into_iter().any(worker_needs_offers)
+    programs.into_iter().any(|it| !requested_by_worker(it).required_features().is_empty())
 }
 
 /// The nodes that may get the edge worker: the status or a slice lists them. A node counts from its

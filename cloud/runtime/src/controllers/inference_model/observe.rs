@@ -72,8 +72,7 @@ fn rollout(
         silent: None,
     };
     let nodes = valid.place.nodes().iter();
-    let is_unmet =
-        |node: &NodeName| valid.unmet.get(node).is_some_and(|unmet| *unmet != Unmet::NotReported);
+    let is_unmet = |node: &NodeName| valid.unmet.get(node).is_some_and(Unmet::is_known);
     let nodes: Vec<_> = nodes.filter(|node| !is_unmet(node)).collect();
     Some(observe_rollout(model, object, &nodes, reported_state, (context, now)))
 }

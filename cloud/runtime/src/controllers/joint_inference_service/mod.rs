@@ -181,8 +181,7 @@ fn depends_on_agent(service: &JointInferenceService, node: &NodeName, change: Ag
     // The address of an exposed gateway is in the plan, and that of the cloud worker.
     let has_address = gateway_settings(service).expose == Some(true)
         || cloud.node_name.as_deref() == Some(node.as_str());
-    let reads_facts = has_address || needs_offers(service);
-    chooses || reads_facts && change == AgentChange::Facts
+    chooses || change == AgentChange::Facts && (has_address || needs_offers(service))
 }
 
 /// A slice of the service was stored: its nodes may get the edge worker and its model.

@@ -83,8 +83,8 @@ pub fn observation(
     } else if is_agent {
         let mut worker = workers.on_cloud_node(cloud_node);
         let unmet = placed.and_then(|placed| placed.unmet_cloud.as_ref());
-        if let (Some(unmet), Ok(node)) = (unmet, cloud_node.parse()) {
-            unmet.finding(&node, None).into_iter().for_each(|it| worker.wait_for(it));
+        if let Some((node, unmet)) = unmet {
+            unmet.finding(node, None).into_iter().for_each(|it| worker.wait_for(it));
         }
         worker
     } else {
