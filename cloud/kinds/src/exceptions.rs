@@ -11,6 +11,17 @@ pub const MAX_MESSAGE_CHARS: usize = 256;
 /// The same, if the object is on more nodes than the status lists.
 pub const MAX_SHORT_MESSAGE_CHARS: usize = 96;
 
+/// The text with at most this many characters. What is too long ends after a word, with an ellipsis.
+pub fn shortened(text: &str, max_chars: usize) -> String {
+    if text.chars().count() <= max_chars {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(max_chars.saturating_sub(1)).collect();
+    let is_whole_word = text[kept.len()..].starts_with(' ');
+    let end = if is_whole_word { kept.len() } else { kept.rfind(' ').unwrap_or(kept.len()) };
+    format!("{}…", kept[..end].trim_end_matches([' ', ',', ';', ':']))
+}
+
 /// How much a node needs attention, the most first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Concern {
@@ -65,6 +76,20 @@ mod tests {
 
     fn nodes(concern: Concern, prefix: &str, count: usize) -> Vec<(Concern, String)> {
         (0..count).map(|at| (concern, format!("{prefix}{at:04}"))).collect()
+    }
+
+    #[test]
+    fn long_texts_end_after_a_word() {
+        for (text, max, expected) in [
+            ("check its camera", 16, "check its camera"),
+            ("check its camera or other input", 17, "check its camera…"),
+            ("check its camera or other input", 18, "check its camera…"),
+            ("no sample; check its camera", 12, "no sample…"),
+            ("größer", 4, "grö…"),
+            ("größer", 6, "größer"),
+        ] {
+            assert_eq!(shortened(text, max), expected, "{text} {max}");
+        }
     }
 
     #[test]

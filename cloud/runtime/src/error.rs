@@ -50,7 +50,7 @@ pub enum Error {
         source: rcgen::Error,
     },
     /// A request to the API server failed.
-    #[error("{step}: {source}")]
+    #[error("{step}: {}", text(source))]
     Api {
         /// The request, with its object.
         step: String,
@@ -82,9 +82,17 @@ impl Error {
     /// The message of the API server without the step.
     pub(crate) fn answer(&self) -> String {
         match self {
-            Self::Api { source: kube::Error::Api(status), .. } => status.message.clone(),
+            Self::Api { source, .. } => text(source),
             other => other.to_string(),
         }
+    }
+}
+
+/// The message of the API server, or why there is none.
+pub(crate) fn text(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        other => other.to_string(),
     }
 }
 

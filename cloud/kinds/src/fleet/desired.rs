@@ -33,6 +33,14 @@ pub type Requirements = BTreeMap<NodeName, NodeContents>;
 /// The generations of the Kubernetes objects from which the contents of shared objects were made.
 pub type Generations = BTreeMap<ObjectKey, i64>;
 
+/// The plan of an object for one node.
+#[derive(Debug)]
+struct Planned {
+    contents: NodeContents,
+    /// Those of the plan, which its nodes share.
+    generations: Arc<Generations>,
+}
+
 /// What nodes keep as it is because of one object that cannot be planned now.
 pub type Retained = BTreeMap<NodeName, Arc<BTreeSet<ObjectKey>>>;
 
@@ -41,7 +49,7 @@ pub type Retained = BTreeMap<NodeName, Arc<BTreeSet<ObjectKey>>>;
 pub struct FleetDesired {
     nodes: BTreeMap<NodeName, NodeDesired>,
     /// What each planned object requires.
-    plans: BTreeMap<ObjectKey, Requirements>,
+    plans: BTreeMap<ObjectKey, BTreeMap<NodeName, Planned>>,
     /// The nodes that retain something because of an object that cannot be planned now.
     retained: BTreeMap<ObjectKey, BTreeSet<NodeName>>,
     initial_sync: InitialSync,
@@ -51,6 +59,9 @@ pub struct FleetDesired {
     guards: Guards,
     /// The nodes on which the newest content of an object waits for a rollout.
     delayed: BTreeSet<NodeName>,
+    /// The nodes on which objects require different contents of one that they share. There the
+    /// next plan counts, also if it is equal to the one before.
+    contested: BTreeSet<NodeName>,
     /// The nodes whose messages are not decided yet.
     backlog: Backlog,
     contents: Contents,
@@ -169,7 +180,7 @@ impl FleetDesired {
         let Some(plan) = self.plans.get(object) else { return BTreeSet::new() };
         let is_delayed = |node: &&NodeName| {
             let desired = self.nodes.get(*node).map(NodeDesired::delayed);
-            let contents = plan.get(*node).into_iter().flat_map(|contents| contents.keys());
+            let contents = plan.get(*node).into_iter().flat_map(|plan| plan.contents.keys());
             desired.is_some_and(|delayed| contents.into_iter().any(|key| delayed.contains(key)))
         };
         self.delayed.iter().filter(is_delayed).cloned().collect()

@@ -29,6 +29,8 @@ pub struct NodeDesired {
     changed: BTreeSet<ObjectKey>,
     /// The objects whose newest content waits for a rollout.
     delayed: BTreeSet<ObjectKey>,
+    /// The objects of which others require different contents.
+    contested: BTreeSet<ObjectKey>,
     /// The Models and Datasets that the node had at its last sync and that this controller did not
     /// publish; `None` before the first sync.
     unknown: Option<BTreeMap<ObjectKey, ContentHash>>,
@@ -70,6 +72,17 @@ impl NodeDesired {
         &mut self,
         object: &ObjectKey,
         key: &ObjectKey,
+        required: (&EncodedContent, Option<i64>),
+    ) -> bool {
+        let is_changed = self.set_requirement(object, key, required);
+        self.note_contest(key);
+        is_changed
+    }
+
+    fn set_requirement(
+        &mut self,
+        object: &ObjectKey,
+        key: &ObjectKey,
         (content, generation): (&EncodedContent, Option<i64>),
     ) -> bool {
         let Some(requested) = self.objects.get_mut(key) else {
@@ -96,6 +109,23 @@ impl NodeDesired {
         differs || is_delayed
     }
 
+    /// Whether objects require different contents of one that they share, or one that none of them
+    /// requires is in effect.
+    pub fn is_contested(&self) -> bool {
+        !self.contested.is_empty()
+    }
+
+    fn note_contest(&mut self, key: &ObjectKey) {
+        let is_contested = self.objects.get(key).is_some_and(|requested| {
+            requested.by.iter().any(|(_, own)| !own.is_same(&requested.content))
+        });
+        if is_contested {
+            self.contested.insert(key.clone());
+        } else {
+            self.contested.remove(key);
+        }
+    }
+
     /// An object does not require this one any more.
     pub fn drop_requirement(&mut self, object: &ObjectKey, key: &ObjectKey) {
         let Some(requested) = self.objects.get_mut(key) else { return };
@@ -104,6 +134,7 @@ impl NodeDesired {
             self.objects.remove(key);
             self.changed.insert(key.clone());
         }
+        self.note_contest(key);
     }
 
     /// The hash of the content that the node should have of an object.

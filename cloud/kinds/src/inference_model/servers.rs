@@ -12,7 +12,9 @@ use super::{
 };
 use crate::{
     availability::{problems, tolerated},
-    exceptions::{Concern, MAX_LISTED, MAX_MESSAGE_CHARS, MAX_SHORT_MESSAGE_CHARS, listed},
+    exceptions::{
+        Concern, MAX_LISTED, MAX_MESSAGE_CHARS, MAX_SHORT_MESSAGE_CHARS, listed, shortened,
+    },
     finding::Finding,
     fleet::observed::Observed,
     reason::Reason,
@@ -101,7 +103,7 @@ fn row(server: &ServerOnNode, before: Option<&NodeServer>) -> NodeServer {
         }
         .to_owned(),
         reason: finding.reason.to_string(),
-        message: finding.message.chars().take(MAX_MESSAGE_CHARS).collect(),
+        message: shortened(&finding.message, MAX_MESSAGE_CHARS),
         progress,
         last_failure,
     }
@@ -117,7 +119,7 @@ pub fn to_list(rows: Vec<NodeServer>, previous: &[NodeServer]) -> ListedServers 
     let was_listed = |node: &str| before.contains(node);
     let chosen = listed(&rows, |row| (concern(row), row.node.as_str()), was_listed);
     let short = |row: &NodeServer| NodeServer {
-        message: row.message.chars().take(MAX_SHORT_MESSAGE_CHARS).collect(),
+        message: shortened(&row.message, MAX_SHORT_MESSAGE_CHARS),
         ..row.clone()
     };
     ListedServers { servers: chosen.into_iter().map(short).collect(), counts }

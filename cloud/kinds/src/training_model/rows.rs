@@ -10,6 +10,7 @@ use neptune_wire::{
 
 use super::request::reason;
 use crate::{
+    exceptions::shortened,
     finding::Finding,
     fleet::{
         Presence,
@@ -127,7 +128,7 @@ fn row(
         loss: report.and_then(|report| report.loss).map(decimal),
         norm: result.and_then(|result| result.norm).map(decimal),
         reason: problem.as_ref().map(|problem| problem.reason.to_string()),
-        message: problem.map(|problem| problem.message.chars().take(MAX_MESSAGE).collect()),
+        message: problem.map(|problem| shortened(&problem.message, MAX_MESSAGE)),
     }
 }
 

@@ -13,6 +13,7 @@ use neptune_cloud_kinds::{
 use serde_json::{Value, json};
 
 use super::Publication;
+use crate::error::text;
 
 /// The field manager of the Model's address and digest.
 const FIELD_MANAGER: &str = "neptune-training";
@@ -63,10 +64,7 @@ fn patch(existing: Option<&Model>, publication: &Publication) -> Value {
 }
 
 fn failed(model: &str, error: &kube::Error) -> Finding {
-    let why = match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    };
+    let why = text(error);
     Finding::new(Reason::Publishing, format!("cannot write Model {model:?}: {why}; retrying"))
 }
 

@@ -1,11 +1,12 @@
 //! The plan of an object on its way into the desired state. A plan of thousands of nodes takes
-//! effect in parts, so that the messages of other nodes never wait for all of it.
+//! effect in parts, so that the messages of other nodes never wait for all of it. A node for which
+//! the plan is the same as before costs a comparison of pointers.
 
-use std::collections::btree_map;
+use std::{sync::Arc, vec};
 
 use neptune_wire::{NodeName, ObjectKey};
 
-use super::{FleetDesired, Generations, NodeContents, Requirements, Retained};
+use super::{FleetDesired, Generations, NodeContents, Planned, Requirements, Retained};
 
 /// Nodes whose desired state changes at a time.
 const NODES_PER_PART: usize = 256;
@@ -14,7 +15,7 @@ const NODES_PER_PART: usize = 256;
 #[derive(Debug)]
 pub struct PendingPlan {
     object: ObjectKey,
-    generations: Generations,
+    generations: Arc<Generations>,
     kept: Retained,
     stage: Stage,
     /// The contents of the last node, and the same with the texts that other objects have.
@@ -25,8 +26,8 @@ pub struct PendingPlan {
 enum Stage {
     /// Nothing has taken effect.
     New(Requirements),
-    /// These nodes do not have the plan yet. Then follow those that the plan no longer has.
-    Nodes(btree_map::IntoIter<NodeName, NodeContents>, std::vec::IntoIter<NodeName>),
+    /// These nodes do not have the plan yet. Those without contents are no longer in it.
+    Changes(vec::IntoIter<(NodeName, Option<NodeContents>)>),
 }
 
 impl PendingPlan {
@@ -40,7 +41,8 @@ impl PendingPlan {
         generations: Generations,
         kept: Retained,
     ) -> Self {
-        Self { object, generations, kept, stage: Stage::New(requirements), last: None }
+        let (generations, stage) = (Arc::new(generations), Stage::New(requirements));
+        Self { object, generations, kept, stage, last: None }
     }
 }
 
@@ -50,26 +52,61 @@ impl FleetDesired {
         if let Stage::New(requirements) = &mut plan.stage {
             let requirements = std::mem::take(requirements);
             self.set_retained(&plan.object, &plan.kept);
-            let before = self.plans.entry(plan.object.clone()).or_default().keys();
-            let is_gone = |node: &&NodeName| {
-                !requirements.contains_key(*node) && !plan.kept.contains_key(*node)
-            };
-            let gone: Vec<_> = before.filter(is_gone).cloned().collect();
-            plan.stage = Stage::Nodes(requirements.into_iter(), gone.into_iter());
+            plan.stage = Stage::Changes(self.changes(plan, requirements).into_iter());
         }
         for _ in 0..NODES_PER_PART {
-            let Stage::Nodes(nodes, gone) = &mut plan.stage else { return true };
-            if let Some((node, contents)) = nodes.next() {
-                let contents = self.interned(contents, &mut plan.last);
-                self.require(&plan.object, &node, &contents, &plan.generations);
-            } else if let Some(node) = gone.next() {
-                self.withdraw_from(&plan.object, &node);
-            } else {
-                self.planned(&plan.object);
-                return true;
+            let Stage::Changes(changes) = &mut plan.stage else { return true };
+            match changes.next() {
+                Some((node, Some(contents))) => {
+                    let contents = self.interned(contents, &mut plan.last);
+                    self.require(&plan.object, &node, &contents, &plan.generations);
+                }
+                Some((node, None)) => self.withdraw_from(&plan.object, &node),
+                None => {
+                    self.planned(&plan.object);
+                    return true;
+                }
             }
         }
         false
+    }
+
+    /// What differs between a plan and the one before, by node.
+    fn changes(
+        &mut self,
+        plan: &mut PendingPlan,
+        requirements: Requirements,
+    ) -> Vec<(NodeName, Option<NodeContents>)> {
+        let before = self.plans.entry(plan.object.clone()).or_default();
+        if let Some((_, first)) = before.first_key_value()
+            && first.generations == plan.generations
+        {
+            plan.generations = Arc::clone(&first.generations);
+        }
+        let mut changes = Vec::new();
+        let mut comparison = Comparison::default();
+        let mut earlier = before.iter().peekable();
+        let leave = |node: &NodeName| {
+            let is_kept = plan.kept.contains_key(node);
+            (!is_kept).then(|| (node.clone(), None))
+        };
+        for (node, contents) in requirements {
+            while let Some((gone, _)) = earlier.next_if(|(name, _)| **name < node) {
+                changes.extend(leave(gone));
+            }
+            let known = earlier.next_if(|(name, _)| **name == node).map(|(_, known)| known);
+            let is_same = known.is_some_and(|known| {
+                Arc::ptr_eq(&known.generations, &plan.generations)
+                    && comparison.are_equal(&known.contents, &contents)
+                    && !self.contested.contains(&node)
+                    && !self.delayed.contains(&node)
+            });
+            if !is_same {
+                changes.push((node, Some(contents)));
+            }
+        }
+        changes.extend(earlier.filter_map(|(gone, _)| leave(gone)));
+        changes
     }
 
     /// The contents with the texts that other objects have. Most nodes of a plan have the same.
@@ -94,7 +131,7 @@ impl FleetDesired {
         object: &ObjectKey,
         node: &NodeName,
         contents: &NodeContents,
-        generations: &Generations,
+        generations: &Arc<Generations>,
     ) {
         self.count_visit();
         let mut is_changed = false;
@@ -104,30 +141,43 @@ impl FleetDesired {
             is_changed |= desired.require(object, key, (content, generation));
         }
         let plan = self.plans.entry(object.clone()).or_default();
-        let before = plan.insert(node.clone(), NodeContents::clone(contents));
-        for key in before.iter().flat_map(|before| before.keys()) {
+        let planned =
+            Planned { contents: Arc::clone(contents), generations: Arc::clone(generations) };
+        let before = plan.insert(node.clone(), planned);
+        for key in before.iter().flat_map(|before| before.contents.keys()) {
             if !contents.contains_key(key) {
                 desired.drop_requirement(object, key);
                 is_changed = true;
             }
         }
+        let is_contested = desired.is_contested();
+        self.set_contested(node, is_contested);
         if is_changed {
             self.touch(node);
         }
     }
 
+    /// Sets whether objects require different contents on a node.
+    fn set_contested(&mut self, node: &NodeName, is_contested: bool) {
+        if is_contested {
+            self.contested.insert(node.clone());
+        } else {
+            self.contested.remove(node);
+        }
+    }
+
     /// A node should have nothing because of an object.
     pub(super) fn withdraw_from(&mut self, object: &ObjectKey, node: &NodeName) {
-        let contents = self.plans.get_mut(object).and_then(|plan| plan.remove(node));
-        if let Some(contents) = contents {
-            self.drop_contents(object, node, &contents);
+        let planned = self.plans.get_mut(object).and_then(|plan| plan.remove(node));
+        if let Some(planned) = planned {
+            self.drop_contents(object, node, &planned.contents);
         }
     }
 
     /// No node should have anything because of an object.
     pub(super) fn withdraw_all(&mut self, object: &ObjectKey) {
-        for (node, contents) in self.plans.remove(object).into_iter().flatten() {
-            self.drop_contents(object, &node, &contents);
+        for (node, planned) in self.plans.remove(object).into_iter().flatten() {
+            self.drop_contents(object, &node, &planned.contents);
         }
     }
 
@@ -135,10 +185,32 @@ impl FleetDesired {
         self.count_visit();
         if let Some(desired) = self.nodes.get_mut(node) {
             contents.keys().for_each(|key| desired.drop_requirement(object, key));
+            let is_contested = desired.is_contested();
+            self.set_contested(node, is_contested);
         }
         if !contents.is_empty() {
             self.touch(node);
         }
+    }
+}
+
+/// Compares contents. Most nodes of a plan have the same ones, which are compared once.
+#[derive(Default)]
+struct Comparison(Option<(NodeContents, NodeContents, bool)>);
+
+impl Comparison {
+    fn are_equal(&mut self, known: &NodeContents, contents: &NodeContents) -> bool {
+        if let Some((first, second, are_equal)) = &self.0
+            && Arc::ptr_eq(first, known)
+            && Arc::ptr_eq(second, contents)
+        {
+            return *are_equal;
+        }
+        let mut pairs = known.iter().zip(&**contents);
+        let are_equal = known.len() == contents.len()
+            && pairs.all(|((a, known), (b, given))| a == b && known.is_same(given));
+        self.0 = Some((Arc::clone(known), Arc::clone(contents), are_equal));
+        are_equal
     }
 }
 
@@ -201,7 +273,8 @@ mod tests {
         assert_eq!(messages(&mut desired), 2 * NODES_PER_PART, "they do not wait for the others");
         while !desired.apply(&mut first) {}
         assert_eq!((desired.visits, messages(&mut desired)), (1000, 2 * (1000 - NODES_PER_PART)));
-        let texts: BTreeSet<_> = desired.plans[&service("a")].values().map(Arc::as_ptr).collect();
+        let texts: BTreeSet<_> =
+            desired.plans[&service("a")].values().map(|it| Arc::as_ptr(&it.contents)).collect();
         assert_eq!(texts.len(), 1, "all nodes share them");
     }
 
@@ -212,10 +285,29 @@ mod tests {
         messages(&mut desired);
         desired.visits = 0;
         apply(&mut desired, plan("a", 1, 1000));
-        assert_eq!((desired.visits, messages(&mut desired)), (1000, 2), "one comparison per node");
+        assert_eq!((desired.visits, messages(&mut desired)), (1, 2), "the others are the same");
         apply(&mut desired, plan("a", 1, 999));
         assert_eq!(messages(&mut desired), 2, "a deletion and the index");
         assert_eq!(desired.plans[&service("a")].len(), 999);
+    }
+
+    #[test]
+    fn equal_plan_counts_where_another_object_left_its_content() {
+        let mut desired = synced();
+        let of_model = |name: &str, value: u32| {
+            let requirements = [(node(0), contents("shared", value))].into();
+            PendingPlan::new(service(name), requirements, Generations::new(), Retained::new())
+        };
+        apply(&mut desired, of_model("a", 1));
+        apply(&mut desired, of_model("b", 2));
+        desired.remove(&service("b"));
+        apply(&mut desired, of_model("a", 1));
+        messages(&mut desired);
+        let hash = contents("shared", 1)[&service("shared")].hash().clone();
+        assert_eq!(desired.published_hash(&node(0), &service("shared")), Some(hash));
+        desired.visits = 0;
+        apply(&mut desired, of_model("a", 1));
+        assert_eq!(desired.visits, 0);
     }
 
     #[test]

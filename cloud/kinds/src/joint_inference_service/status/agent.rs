@@ -7,6 +7,7 @@ use neptune_wire::{
 };
 
 use crate::{
+    exceptions::shortened,
     finding::Finding,
     fleet::{
         RefusedCounters,
@@ -41,7 +42,7 @@ pub fn rejected_reports(
 /// A reason of an agent, limited for the status.
 fn short(reason: &str) -> String {
     const MAX_CHARS: usize = 256;
-    reason.chars().take(MAX_CHARS).collect()
+    shortened(reason, MAX_CHARS)
 }
 
 /// The inputs of [`of_agent`].

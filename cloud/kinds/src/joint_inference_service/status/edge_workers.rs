@@ -6,7 +6,9 @@ use std::collections::{HashMap, HashSet};
 use neptune_api::{EdgeWorkerStatus, JointInferenceServiceStatus, RejectedReports};
 
 use crate::{
-    exceptions::{Concern, MAX_LISTED, MAX_MESSAGE_CHARS, MAX_SHORT_MESSAGE_CHARS, listed},
+    exceptions::{
+        Concern, MAX_LISTED, MAX_MESSAGE_CHARS, MAX_SHORT_MESSAGE_CHARS, listed, shortened,
+    },
     finding::Finding,
     fleet::rows::MAX_NODES,
     joint_inference_service::status::{
@@ -82,7 +84,7 @@ pub fn edge_workers(
             node: edge.node.clone(),
             state: state.to_owned(),
             reason: finding.map(|finding| finding.reason.to_string()),
-            message: finding.map(|it| it.message.chars().take(max_chars).collect()),
+            message: finding.map(|it| shortened(&it.message, max_chars)),
             gateway: gateway.map(gateway_of_node).map(Box::new),
         }
     };
@@ -113,7 +115,7 @@ pub fn rejected(observed: &ServiceObservation) -> Vec<RejectedReports> {
         return observed.rejected.clone();
     }
     let short = |rejected: &RejectedReports| RejectedReports {
-        reason: rejected.reason.chars().take(MAX_SHORT_MESSAGE_CHARS).collect(),
+        reason: shortened(&rejected.reason, MAX_SHORT_MESSAGE_CHARS),
         ..rejected.clone()
     };
     observed.rejected.iter().take(MAX_REJECTED).map(short).collect()

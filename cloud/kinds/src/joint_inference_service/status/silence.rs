@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        exceptions::MAX_SHORT_MESSAGE_CHARS,
+        exceptions::{MAX_SHORT_MESSAGE_CHARS, shortened},
         joint_inference_service::{
             fixtures,
             status::fixtures::{at, brief, failed, fresh, next_status, offline, on, selected},
@@ -115,8 +115,8 @@ mod tests {
             (state, finding.reason, &*finding.message),
             ("Running", Reason::NoSamples, first)
         );
-        let shown: String = first.chars().take(MAX_SHORT_MESSAGE_CHARS).collect();
-        assert!(shown.ends_with("check its camera"), "{shown}");
+        let shown = shortened(first, MAX_SHORT_MESSAGE_CHARS);
+        assert!(shown.ends_with("check its…"), "{shown}");
         let second = texts[1].1.unwrap();
         assert!(
             second.message.ends_with("check its camera or other input; old model"),
