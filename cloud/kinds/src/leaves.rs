@@ -29,8 +29,13 @@ where
     let (mut without_effect, mut used) = (Vec::new(), BTreeSet::new());
     for path in paths(&spec) {
         let name = path.iter().map(Step::as_str).collect::<Vec<_>>().join(".");
-        let effects = samples.iter().map(|(sample, outcome)| effect(sample, &spec, &path, outcome));
-        let strongest = effects.max().unwrap_or_default();
+        let mut strongest = Effect::None;
+        for (sample, outcome) in samples {
+            strongest = strongest.max(effect(sample, &spec, &path, outcome));
+            if strongest == Effect::Plan {
+                break;
+            }
+        }
         if strongest == Effect::Plan {
             continue;
         }

@@ -20,6 +20,7 @@ pub mod model;
 mod model_metadata;
 pub mod node_report_slice;
 mod placement;
+mod probes;
 mod resources;
 mod rollout;
 mod rules;
@@ -66,6 +67,7 @@ pub use model_metadata::{BaseModel, ModelFramework, ModelMetadata, ModelTensor};
 pub use neptune_gateway_config::Protocol as ServerProtocol;
 pub use node_report_slice::{NodeReportSlice, SliceRow};
 pub use placement::Placement;
+pub use probes::{ExecAction, HttpGetAction, HttpScheme, Probe, TcpSocketAction};
 pub use resources::{Limits, MAX_DEVICES, Quantity, ResourceRequirements};
 pub use rollout::{Rollout, RolloutState, RolloutStatus};
 pub use security_context::{

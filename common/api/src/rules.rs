@@ -286,6 +286,12 @@ pub(crate) fn devices_counted(most: u32) -> Rule {
     .message(&*format!("the number of devices must be a whole number, 1 to {most}"))
 }
 
+/// Requires exactly one action of a probe.
+pub(crate) fn probe_has_one_action() -> Rule {
+    Rule::new("[has(self.exec), has(self.httpGet), has(self.tcpSocket)].filter(it, it).size() == 1")
+        .message("give exactly one of exec, httpGet and tcpSocket")
+}
+
 /// Requires exactly one source of a volume.
 pub(crate) fn volume_has_one_source() -> Rule {
     Rule::new(

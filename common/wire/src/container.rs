@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AgentFeature, ContainerMount, DeviceRequests};
+use crate::{AgentFeature, ContainerMount, ContainerProbes, DeviceRequests};
 
 /// The role of a worker in a joint inference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -50,6 +50,9 @@ pub struct ContainerProgram {
     /// spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<ContainerMount>,
+    /// The probes that an agent runs. Empty in Pods, which have those of the spec.
+    #[serde(default, skip_serializing_if = "ContainerProbes::is_empty")]
+    pub probes: ContainerProbes,
     /// The rights of the container.
     #[serde(default, skip_serializing_if = "ContainerRights::is_default")]
     pub rights: ContainerRights,
@@ -65,6 +68,7 @@ impl ContainerProgram {
         let needed = [
             (!self.devices.is_empty(), AgentFeature::Devices),
             (has_volumes, AgentFeature::Volumes),
+            (!self.probes.is_empty(), AgentFeature::Probes),
         ];
         needed.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, feature)| feature).collect()
     }
@@ -155,6 +159,8 @@ pub enum WorkerReason {
     VolumeNotAllowed,
     /// A path of the node that the worker mounts does not exist, or has another type.
     VolumeMissing,
+    /// A probe of the worker failed; it is restarted after a backoff.
+    Unhealthy,
     /// The worker exited and is restarted after a backoff.
     CrashLoopBackOff,
     /// The kernel killed the worker because of its memory limit.
@@ -200,6 +206,8 @@ mod tests {
             (json!({"stopGraceSeconds": 30}), vec![]),
             (json!({"devices": {"a.b/c": 1}}), vec![AgentFeature::Devices]),
             (json!({"workingDir": "/state"}), vec![AgentFeature::Volumes]),
+            (json!({"probes": {"liveness": {"tcpPort": 5}}}), vec![AgentFeature::Probes]),
+            (json!({"probes": {}}), vec![]),
             (json!({ "mounts": mount }), vec![AgentFeature::Volumes]),
             (
                 json!({"devices": {"a.b/c": 1}, "mounts": mount}),

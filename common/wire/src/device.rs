@@ -89,6 +89,8 @@ pub enum AgentFeature {
     Volumes,
     /// The agent answers requests for logs.
     Logs,
+    /// The agent runs the probes of workers.
+    Probes,
     /// A feature of a newer agent.
     #[serde(other)]
     Unknown,

@@ -33,6 +33,7 @@ mod name;
 mod node_aggregator;
 mod node_request;
 mod peers;
+mod probe;
 mod program_text;
 pub mod replica;
 mod resource;
@@ -89,6 +90,7 @@ pub use node_request::{
     NodeAnswer, NodeRequest, RequestKind, is_shown,
 };
 pub use peers::{PeerEndpoint, PeerRoster, RosterPeer};
+pub use probe::{ContainerProbe, ContainerProbes, HttpGetProbe, ProbeAction};
 pub use program_text::field_with_nul;
 pub use replica::Replica;
 pub use resource::Resource;

@@ -1,5 +1,5 @@
 //! Changes of a service for the tests that the CRD rejects none that the controller accepts: limits,
-//! volumes, and the join of two changes.
+//! volumes, probes, and the join of two changes.
 
 use serde_json::{Value, json};
 
@@ -90,6 +90,39 @@ pub fn volumes() -> impl Iterator<Item = Value> {
     changes.extend(of_image.iter().cloned().map(image));
     changes.extend(of_image);
     changes.into_iter()
+}
+
+/// Probes of the worker.
+pub fn probes() -> impl Iterator<Item = Value> {
+    let tcp = |fields: Value| {
+        let mut probe = json!({"tcpSocket": {"port": 1}});
+        join(&mut probe, &fields);
+        probe
+    };
+    let mut probes: Vec<_> = [
+        json!({}),
+        json!({"exec": {"command": ["true"]}}),
+        json!({"exec": {"command": []}}),
+        json!({"exec": {"command": ["true"]}, "tcpSocket": {"port": 1}}),
+        json!({"httpGet": {"port": 8000}}),
+        json!({"httpGet": {"path": "/ready?full=1", "port": 8000, "scheme": "HTTPS"}}),
+    ]
+    .into();
+    let paths = ["", "/", "/a b", "a", "/a\r\nHost: b", "/\u{e9}"];
+    probes.extend(paths.map(|path| json!({"httpGet": {"path": path, "port": 8000}})));
+    probes.extend([0, 1, 65535].map(|port| json!({"tcpSocket": {"port": port}})));
+    let numbers = [
+        "initialDelaySeconds",
+        "periodSeconds",
+        "timeoutSeconds",
+        "failureThreshold",
+        "successThreshold",
+    ];
+    for number in numbers {
+        probes.extend([-1, 0, 1, 2, i32::MAX].map(|value| tcp(json!({ number: value }))));
+    }
+    let names = ["startupProbe", "livenessProbe", "readinessProbe"];
+    probes.into_iter().flat_map(move |probe| names.map(|name| json!({ name: probe })))
 }
 
 /// Joins two changes. A field that one of them removes is removed.

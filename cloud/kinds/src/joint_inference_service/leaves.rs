@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use neptune_api::{
-    EmptyDirSource, Goal, HostPathSource, JointInferenceService, KeyValue, ModelReference,
-    PersistentVolumeClaimSource, Transformer, ValueSource, Volume, VolumeMedium, VolumeMount,
-    WorkerParameter,
+    EmptyDirSource, ExecAction, Goal, HostPathSource, HttpGetAction, JointInferenceService,
+    KeyValue, ModelReference, PersistentVolumeClaimSource, Probe, TcpSocketAction, Transformer,
+    ValueSource, Volume, VolumeMedium, VolumeMount, WorkerParameter,
 };
 use neptune_wire::AgentFeature;
 
@@ -142,6 +142,34 @@ fn volumes() -> [Volume; 3] {
     ]
 }
 
+/// Workers with three probes, of which this is one action.
+fn service_with_probes(action: &Probe) -> (JointInferenceService, ServiceFacts) {
+    let mut service = fixtures::service();
+    let edge = service.spec.edge_worker.worker_spec.as_mut();
+    let cloud = service.spec.cloud_worker.worker_spec.as_mut();
+    for worker in [edge, cloud].into_iter().flatten() {
+        let probe = || Some(Box::new(action.clone()));
+        worker.startup_probe = probe();
+        worker.liveness_probe = probe();
+        worker.readiness_probe = probe();
+    }
+    let supports = [AgentFeature::Probes].into();
+    let offer = Arc::new(AgentOffer { supports, ..AgentOffer::default() });
+    let offers = [("edge0".parse().expect("a name"), offer)].into();
+    (service, ServiceFacts { offers, ..fixtures::facts() })
+}
+
+/// One probe of each action.
+fn probes() -> [Probe; 3] {
+    let command = vec!["true".to_owned()];
+    let (path, port) = (Some("/ready".to_owned()), 8000);
+    [
+        Probe { exec: Some(ExecAction { command }), ..Probe::default() },
+        Probe { http_get: Some(HttpGetAction { path, port, scheme: None }), ..Probe::default() },
+        Probe { tcp_socket: Some(TcpSocketAction { port }), ..Probe::default() },
+    ]
+}
+
 /// A claim, which only Pods have.
 fn service_with_a_claim() -> (JointInferenceService, ServiceFacts) {
     let (mut service, facts) = service_with_volume(Volume::default());
@@ -184,6 +212,7 @@ fn samples() -> Vec<(JointInferenceService, ServiceFacts)> {
         service_with_a_claim(),
     ];
     samples.extend(with_volumes);
+    samples.extend(probes().iter().map(service_with_probes));
     samples
 }
 

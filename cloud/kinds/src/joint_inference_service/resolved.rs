@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use neptune_api::{Dataset, InferenceModel, Model, SelectedModel, ServerProtocol};
 use neptune_gateway_config::{Cloud, Config};
 use neptune_wire::{
-    ArtifactAddress, ContainerMount, ContainerProgram, NodeName, ObjectKey, ObjectMetadata,
-    ObjectName, Scripts, WorkerName,
+    ArtifactAddress, ContainerMount, ContainerProbes, ContainerProgram, NodeName, ObjectKey,
+    ObjectMetadata, ObjectName, Scripts, WorkerName,
 };
 
 use crate::{
@@ -140,10 +140,11 @@ pub struct ResolvedWorker {
 }
 
 impl ResolvedWorker {
-    /// The worker with these mounts of its container, which an agent runs.
+    /// The worker with these mounts and probes of its container, which an agent runs.
     #[must_use]
-    pub fn with_mounts(mut self, mounts: Vec<ContainerMount>) -> Self {
+    pub fn at_agent(mut self, mounts: Vec<ContainerMount>, probes: ContainerProbes) -> Self {
         self.program.mounts = mounts;
+        self.program.probes = probes;
         self
     }
 }

@@ -11,6 +11,7 @@ pub mod node_view;
 pub mod nodes;
 pub mod placement;
 pub mod pod_policy;
+pub mod pod_probes;
 pub mod pod_security;
 pub mod pod_template;
 pub mod pod_volumes;

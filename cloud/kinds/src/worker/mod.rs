@@ -1,4 +1,4 @@
-//! The image, command, environment, name, ports, volumes and model source of workers and model servers.
+//! The image, command, environment, name, ports, volumes, probes and model source of workers and model servers.
 
 pub mod environment;
 pub mod frameworks;
@@ -6,6 +6,7 @@ pub mod names;
 pub mod needs;
 pub mod node_values;
 pub mod ports;
+pub mod probes;
 pub mod program;
 pub mod program_text;
 pub mod serving_runtimes;

@@ -10,7 +10,7 @@ use crate::{
     kubernetes::{node_view::NodeSource, quantities},
     nodes::offer::AgentOffer,
     reason::Reason,
-    worker::{node_values::MissingLabel, volumes::agent_mounts},
+    worker::{node_values::MissingLabel, probes::agent_probes, volumes::agent_mounts},
 };
 
 /// What the agents of nodes offer, of those that have reported.
@@ -59,7 +59,8 @@ pub enum Suitability {
 pub fn requested_by_worker(spec: &WorkerSpec) -> ContainerProgram {
     let mounts = agent_mounts("", spec, &mut Vec::new());
     let working_dir = spec.working_dir.clone();
-    ContainerProgram { mounts, working_dir, ..requested(spec.resources.as_ref()) }
+    let probes = agent_probes(spec);
+    ContainerProgram { mounts, working_dir, probes, ..requested(spec.resources.as_ref()) }
 }
 
 /// The part of a program with these limits that decides which node it is placed on.
@@ -152,6 +153,7 @@ fn name(feature: AgentFeature) -> &'static str {
         AgentFeature::Devices => "devices",
         AgentFeature::Volumes => "volumes and workingDir",
         AgentFeature::Logs => "logs",
+        AgentFeature::Probes => "probes",
         AgentFeature::Unknown => "a part of the program",
     }
 }
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn worker_with_a_volume_needs_an_agent_that_supports_volumes() {
+    fn worker_with_a_volume_or_a_probe_needs_an_agent_that_supports_it() {
         let worker = |fields: serde_json::Value| -> WorkerSpec {
             let mut spec = json!({"frameworkType": "container", "image": "a:1"});
             spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -271,6 +273,11 @@ mod tests {
         let node = "edge0".parse().unwrap();
         let unmet = unmet(&requested_by_worker(&state), Some(&offer(&[]))).unwrap();
         let message = "the agent of node edge0 does not support volumes and workingDir; upgrade it";
+        let expected = Finding::new(Reason::AgentTooOld, message);
+        assert_eq!(unmet.finding(&node, None), Some(expected));
+        let probed = worker(json!({"livenessProbe": {"exec": {"command": ["true"]}}}));
+        let unmet = super::unmet(&requested_by_worker(&probed), Some(&offer(&[]))).unwrap();
+        let message = "the agent of node edge0 does not support probes; upgrade it";
         let expected = Finding::new(Reason::AgentTooOld, message);
         assert_eq!(unmet.finding(&node, None), Some(expected));
     }

@@ -55,6 +55,16 @@ pub(crate) fn mounts_have_volumes() -> Rule {
     .message("every name must be that of a volume in volumes")
 }
 
+/// Requires one success of a probe that restarts the worker, as Kubernetes does.
+pub(crate) fn one_success(probe: &str) -> Rule {
+    Rule::new(format!(
+        "!has(self.{probe}) || !has(self.{probe}.successThreshold) || \
+         self.{probe}.successThreshold == 1"
+    ))
+    .field_path(format!(".{probe}.successThreshold"))
+    .message("must be 1: only readinessProbe may require more successes")
+}
+
 pub(crate) fn parameter_has_one_value() -> Rule {
     Rule::new("has(self.value) != has(self.valueFrom)")
         .message("give exactly one of value and valueFrom")

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::rules;
 use crate::{
-    ResourceRequirements, SecretReference, SecurityContext, Volume, VolumeMount, WorkerParameter,
-    WorkerVariable, schema,
+    Probe, ResourceRequirements, SecretReference, SecurityContext, Volume, VolumeMount,
+    WorkerParameter, WorkerVariable, schema,
 };
 
 /// WorkerSpec describes the program of a worker: a script that runs on a framework, or a program in
@@ -21,7 +21,9 @@ use crate::{
     validation = rules::of_image("command"),
     validation = rules::of_image("args"),
     validation = rules::of_image("workingDir"),
-    validation = rules::mounts_have_volumes()
+    validation = rules::mounts_have_volumes(),
+    validation = rules::one_success("startupProbe"),
+    validation = rules::one_success("livenessProbe")
 )]
 pub struct WorkerSpec {
     /// scriptDir is the directory with the scripts on the node of the worker: an absolute path,
@@ -102,6 +104,18 @@ pub struct WorkerSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = schema::volume_mounts)]
     pub volume_mounts: Vec<VolumeMount>,
+    /// startupProbe is run until it succeeds; before, the other probes are not run. If it fails, the
+    /// worker is restarted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub startup_probe: Option<Box<Probe>>,
+    /// livenessProbe is run while the worker runs. If it fails, the worker is restarted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub liveness_probe: Option<Box<Probe>>,
+    /// readinessProbe decides when the worker is ready. At an agent the worker is Pending until it
+    /// succeeds, and it is not run afterwards. In a Pod it replaces the check that the port of the
+    /// cloud worker is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness_probe: Option<Box<Probe>>,
     /// terminationGracePeriodSeconds is the time between SIGTERM and SIGKILL when the container is
     /// stopped, in seconds: 0 to 600. Defaults to 10 at an agent, and to 30 in a Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]

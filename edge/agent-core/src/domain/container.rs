@@ -181,6 +181,8 @@ impl ContainerSpec {
             stop_grace_seconds,
             // Only workers have volumes; their names depend on the worker.
             mounts: _,
+            // The agent runs them: other probes need no other container.
+            probes: _,
             rights,
         } = program;
         let limit = |limit: Option<u64>| limit.filter(|limit| *limit > 0);

@@ -3,11 +3,9 @@
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec},
-        core::v1::{
-            Container, HostPathVolumeSource, PodSpec, Probe, TCPSocketAction, Volume, VolumeMount,
-        },
+        core::v1::{Container, HostPathVolumeSource, PodSpec, Volume, VolumeMount},
     },
-    apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString},
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use kube_core::ResourceExt as _;
 use neptune_api::{JointInferenceService, WorkerSpec};
@@ -18,6 +16,7 @@ use crate::{
     kubernetes::{
         container::{container, variable},
         placement::on_node,
+        pod_probes::set_probes,
         pod_template::pod_template,
         pod_volumes::{pod_volume_mounts, pod_volumes},
         report_access::ReportAccess,
@@ -84,20 +83,9 @@ fn pod(
     let sidecar = reports.map(|it| report_sidecar::container(&worker.name, it, fetch_image));
     // The sidecar needs no memory while the model is downloaded.
     let init_containers: Vec<_> = fetch.into_iter().chain(sidecar).collect();
-    let mut container = Container {
-        volume_mounts: Some(mounts),
-        // Ready when the port is open: until then requests of edge workers fail.
-        readiness_probe: Some(Probe {
-            tcp_socket: Some(TCPSocketAction {
-                port: IntOrString::Int(i32::from(SERVICE_PORT)),
-                ..TCPSocketAction::default()
-            }),
-            // Not the default of 10 s: an edge worker with little data may have finished by then.
-            period_seconds: Some(1),
-            ..Probe::default()
-        }),
-        ..container("worker", &worker.program)
-    };
+    let mut container =
+        Container { volume_mounts: Some(mounts), ..container("worker", &worker.program) };
+    set_probes(&mut container, spec, SERVICE_PORT);
     let env = container.env.get_or_insert_default();
     env.push(variable("MODEL_URL", &model_url));
     env.push(variable("NODE_NAME", cloud.node.as_str()));

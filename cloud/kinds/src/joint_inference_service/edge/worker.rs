@@ -17,7 +17,9 @@ use crate::{
     },
     kubernetes::nodes::in_url,
     reason::Reason,
-    worker::{environment::json, settings::parameters, volumes::agent_mounts},
+    worker::{
+        environment::json, probes::agent_probes, settings::parameters, volumes::agent_mounts,
+    },
 };
 
 /// Resolves the references of the edge worker; `None` with findings if it is invalid.
@@ -37,7 +39,7 @@ pub fn resolve_edge_worker(
     };
     let worker = resolve_worker(&input, service, facts, findings);
     let mounts = agent_mounts("spec.edgeWorker.workerSpec", spec, findings);
-    Some(worker?.with_mounts(mounts))
+    Some(worker?.at_agent(mounts, agent_probes(spec)))
 }
 
 /// The algorithms of the workers' library, in its spelling.

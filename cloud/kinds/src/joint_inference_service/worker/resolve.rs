@@ -16,6 +16,7 @@ use crate::{
         frameworks::CONTAINER,
         names::worker_name,
         node_values::{NodeValues, common_parameters, common_variables},
+        probes,
         program::{self, ProgramFields},
         settings::parameters,
         volumes,
@@ -80,6 +81,7 @@ pub fn resolve_worker(
     let mounts_scripts = image_and_command.as_ref().is_some_and(|(_, it)| !it.is_empty());
     let scripts = mounts_scripts.then_some(&*spec.worker.script_dir);
     volumes::check(&spec.field("workerSpec"), spec.worker, scripts, findings);
+    probes::check(&spec.field("workerSpec"), spec.worker, findings);
     let stop_grace_seconds = program_of_image(spec, findings);
     if findings.len() > before {
         return None;

@@ -138,6 +138,12 @@ pub const WORKER_CASES: &[Case] = &[
         "terminationGracePeriodSeconds is 601; it must be 0 to 600 seconds",
     ),
     (
+        "probe without an action",
+        |s, _| edge_program(s).readiness_probe = Some(Box::default()),
+        Reason::WorkerInvalid,
+        "spec.edgeWorker.workerSpec.readinessProbe must have exactly one of exec, httpGet and",
+    ),
+    (
         "mount in the scripts",
         |s, _| volume(edge_program(s), Volume::default(), "/code/cache"),
         Reason::VolumeInvalid,

@@ -150,6 +150,8 @@ macro_rules! service_reasons {
                 VolumeNotAllowed: Problem => Failed,
                 /// A path of the node that the worker mounts does not exist, or has another type.
                 VolumeMissing: Problem => Pending,
+                /// A probe of the worker failed, and the worker is restarted.
+                Unhealthy: Problem => Failed,
                 /// The worker exited and will be restarted.
                 CrashLoopBackOff: Problem => Failed,
                 /// The kernel killed the worker because it exceeded its memory limit.
