@@ -9,6 +9,7 @@ use neptune_agent_core::{
         artifact::{ArtifactSource, LocalModelEvent},
         gateway_files::WrittenGateways,
         outcome::StepOutcome,
+        probe::ProbeAnswer,
         server_part::ProbeFailure,
         training::{SweepState, TaskEvent},
     },
@@ -40,6 +41,8 @@ pub enum AgentEvent {
     Download { source: ArtifactSource, event: DownloadEvent },
     /// The result of a health probe of a model server's version in a run of its container.
     ProbeDone { key: ObjectKey, version: String, run: String, answer: Result<(), ProbeFailure> },
+    /// The result of a probe of a worker in a run of its container.
+    WorkerProbeDone { worker: WorkerName, run: String, answer: ProbeAnswer },
     /// The address at which the node can be reached, if one was found.
     OwnAddress(Option<String>),
     /// Other devices are present than before.

@@ -35,6 +35,7 @@ mod gateway;
 mod links;
 mod model_server;
 mod peers;
+mod probes;
 mod replication;
 mod report;
 mod sidecar;

@@ -20,6 +20,7 @@ use neptune_agent_core::{
     downloads::DownloadGate,
     flood::FloodWatch,
     logs::requests::LogRequests,
+    probes::WorkerProbes,
     report::{batches::Batches, reporter::Reporter},
     worker::counts::Counts,
 };
@@ -148,6 +149,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         workers: WorkerPool::new(counts, local.clone(), config.prefix.clone(), boot_id()),
         messages,
         servers: ModelServers::default(),
+        probes: WorkerProbes::default(),
         artifacts,
         devices: NodeDevices::new(units),
         images: ImageCollector::new(config.image_gc, store.pulled_images()?),

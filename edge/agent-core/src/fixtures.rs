@@ -106,6 +106,7 @@ pub fn observed_container(id: &str) -> ObservedContainer {
         sources: Vec::new(),
         version: None,
         password: None,
+        address: None,
         devices: BTreeMap::new(),
     }
 }

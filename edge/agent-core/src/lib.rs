@@ -10,8 +10,9 @@
 //! |---|---|
 //! | `backoff`, `domain` | nothing |
 //! | `flood` | nothing |
-//! | `aggregator`, `desired`, `devices`, `image_gc`, `name_contest`, `observer`, `report`, `supervision` | `domain` |
-//! | `downloads`, `gateway`, `logs`, `plan` | `domain`, `desired` |
+//! | `aggregator`, `desired`, `devices`, `image_gc`, `name_contest`, `observer`, `probes`, `report`, `supervision` | `domain` |
+//! | `downloads`, `gateway`, `logs` | `domain`, `desired` |
+//! | `plan` | `domain`, `desired`, `probes` |
 //! | `training` | `domain`, `desired`, `supervision` |
 //! | `model_server` | `domain`, `plan` |
 //! | `worker` | `domain`, `desired`, `plan`, `gateway` |
@@ -36,6 +37,7 @@ pub mod model_server;
 pub mod name_contest;
 pub mod observer;
 pub mod plan;
+pub mod probes;
 pub mod report;
 pub mod supervision;
 pub mod training;

@@ -68,6 +68,7 @@ impl Docker {
             started_at: String::new(),
             sources: Vec::new(),
             version: labels.remove(VERSION),
+            address: None,
             password: labels.remove(PASSWORD_DIGEST).and_then(|text| text.parse().ok()),
             devices: labelled_units(&labels),
         };
@@ -115,9 +116,11 @@ impl Docker {
             }),
             Lifecycle::Unusable => ContainerState::Unusable,
         };
+        let address = details.network_settings.and_then(|networks| networks.address());
         let mounts = details.mounts.unwrap_or_default();
         let sources = mounts.into_iter().filter_map(|mount| mount.source).collect();
-        ObservedContainer { state, started_at: inspected.started_at, sources, ..listed }
+        let started_at = inspected.started_at;
+        ObservedContainer { state, started_at, address, sources, ..listed }
     }
 
     /// The last lines of a log, as far as the engine sends them in time.

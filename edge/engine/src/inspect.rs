@@ -2,7 +2,7 @@
 //! are not used: Podman has states that Docker's schema does not contain, such as `stopped`, and
 //! one container in such a state would make the whole list fail.
 
-use std::{collections::HashMap, fmt::Write as _, io::ErrorKind, time::Duration};
+use std::{collections::HashMap, fmt::Write as _, io::ErrorKind, net::IpAddr, time::Duration};
 
 use bollard::errors::Error as DockerError;
 use bytes::Bytes;
@@ -53,6 +53,42 @@ pub struct ContainerDetails {
     /// When it was created.
     #[serde(default)]
     pub created: String,
+    #[serde(default)]
+    pub network_settings: Option<InspectedNetworks>,
+}
+
+/// The networks of a container.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct InspectedNetworks {
+    pub networks: Option<HashMap<String, InspectedNetwork>>,
+}
+
+/// A container's place in a network.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct InspectedNetwork {
+    /// Empty in the network of the node, and while the container does not run.
+    #[serde(rename = "IPAddress")]
+    pub ip_address: String,
+}
+
+impl InspectedNetworks {
+    /// The container's address in its network; `None` in that of the node.
+    pub fn address(&self) -> Option<IpAddr> {
+        let networks = self.networks.as_ref()?;
+        networks.values().find_map(|network| network.ip_address.parse().ok())
+    }
+}
+
+/// What the agent reads of the engine's description of a program that it started in a container.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct InspectedExec {
+    pub running: bool,
+    /// Absent while it runs.
+    #[serde(default)]
+    pub exit_code: Option<i64>,
 }
 
 /// What the agent reads of the engine's description of itself.
@@ -127,6 +163,15 @@ impl EngineSocket<'_> {
         let path = format!("/containers/{}/json", encoded(container));
         match self.get(&path).await {
             Ok(details) => Ok(Some(details)),
+            Err(DockerError::DockerResponseServerError { status_code: 404, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The program of this ID in a container; `None` if the engine does not know it.
+    pub async fn exec(&self, id: &str) -> Result<Option<InspectedExec>, DockerError> {
+        match self.get(&format!("/exec/{}/json", encoded(id))).await {
+            Ok(exec) => Ok(Some(exec)),
             Err(DockerError::DockerResponseServerError { status_code: 404, .. }) => Ok(None),
             Err(error) => Err(error),
         }

@@ -7,6 +7,7 @@ mod create;
 mod devices;
 pub mod docker;
 pub mod event;
+mod exec;
 pub mod former_nodes;
 pub mod image_collector;
 pub mod image_pulls;

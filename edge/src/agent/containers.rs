@@ -184,6 +184,9 @@ impl Containers {
         for step in steps {
             let attempts = self.attempts_of(step.worker());
             attempts.busy = true;
+            if let Step::Stop { failed, .. } = &step {
+                attempts.stopping(failed);
+            }
             if let Step::Start { spec, .. } = &step {
                 attempts.units = spec.units.iter().map(|unit| unit.name.clone()).collect();
             }
@@ -231,6 +234,10 @@ impl Containers {
         match &outcome {
             StepOutcome::Started { id } => self.contest.started(worker, id, seq),
             StepOutcome::Failed(_) => self.contest.step_failed(worker),
+            // Its exit code may be 0, but it did not end by itself.
+            StepOutcome::Stopped { id, .. } => {
+                self.interrupted.insert(id.clone(), seq);
+            }
             _ => {}
         }
         let attempts = self.attempts_of(worker);

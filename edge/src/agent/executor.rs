@@ -21,7 +21,7 @@ use tokio::{
     sync::{Notify, mpsc},
     task::spawn_blocking,
 };
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::{
     artifacts::{host_path, version_directory::place},
@@ -55,7 +55,7 @@ impl Executor {
             log(&worker, &step, &outcome);
             let spec = match step {
                 Step::Start { identity, .. } => Some((identity.spec_hash, identity.restarts)),
-                Step::Remove { .. } | Step::Place { .. } => None,
+                Step::Remove { .. } | Step::Stop { .. } | Step::Place { .. } => None,
             };
             // The receiver is dropped only when the process exits.
             let _ = executor.events.send(AgentEvent::StepDone { worker, outcome, spec }).await;
@@ -89,6 +89,10 @@ impl Executor {
         match step {
             Step::Remove { ids, volumes, .. } => match self.remove(ids, volumes).await {
                 Ok(()) => StepOutcome::Removed,
+                Err(problem) => StepOutcome::Failed(problem),
+            },
+            Step::Stop { id, failed, at, .. } => match self.supervisor.stop(id).await {
+                Ok(()) => StepOutcome::Stopped { id: id.clone(), failed: failed.clone(), at: *at },
                 Err(problem) => StepOutcome::Failed(problem),
             },
             Step::Place { dir, versions, .. } => self.place(dir, versions).await,
@@ -232,6 +236,7 @@ fn log(worker: &WorkerName, step: &Step, outcome: &StepOutcome) {
         (_, StepOutcome::Placed(Ok(versions))) => {
             info!(%worker, versions = ?versions.names, "model versions placed");
         }
+        (_, StepOutcome::Stopped { failed, .. }) => warn!(%worker, %failed, "worker stopped"),
         (_, StepOutcome::Removed) => info!(%worker, "containers removed"),
         // Failures are logged with the worker's health, once.
         _ => {}

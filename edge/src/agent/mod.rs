@@ -17,6 +17,7 @@
 //! | `NodeKey` | the key for connections to aggregators |
 //! | `PeerService` | the exchange of contents with other nodes |
 //! | `ModelServers` | model servers: rollouts and probes |
+//! | `WorkerProbes` | probes of workers: their histories |
 
 mod aggregators;
 mod cloud_session;
@@ -43,6 +44,7 @@ mod service_notifier;
 pub mod training;
 mod training_inputs;
 mod worker_pool;
+mod worker_probes;
 mod worker_runs;
 
 use std::{
@@ -67,6 +69,7 @@ use neptune_agent_core::{
     flood::FloodWatch,
     logs::requests::LogRequests,
     plan::{NodeFacts, NodePlan, remove_unwanted},
+    probes::WorkerProbes,
     worker::{container::resolve_workers, plan::plan_workers},
 };
 use neptune_edge_broker::WorkerMessages;
@@ -95,6 +98,7 @@ pub struct Agent {
     /// The way of workers' messages, if the broker is this process.
     pub messages: Option<Arc<WorkerMessages>>,
     pub servers: ModelServers,
+    pub probes: WorkerProbes,
     pub gateways: Gateways,
     pub peers: Option<PeerService>,
     pub key: NodeKey,
@@ -223,6 +227,7 @@ impl Agent {
         }
         let train_at = self.train(now);
         let probe_at = self.servers.send_probes(&self.containers.executor.events, now);
+        let worker_probe_at = self.send_worker_probes(now);
         self.workers.save_counts(&mut self.store);
         let save_at = self.artifacts.datasets.save(&mut self.store, false, now);
         let collect_at = self.collect_images(now);
@@ -237,6 +242,7 @@ impl Agent {
             check_at,
             self.schedule.plan_at,
             probe_at,
+            worker_probe_at,
             train_at,
             save_at,
             collect_at,
@@ -256,6 +262,7 @@ impl Agent {
         let NodeArtifacts { models, datasets, downloads, images } = &mut self.artifacts;
         let resolved = resolve_workers(desired, self.gateways.inputs(models, datasets), &context);
         self.containers.set_worker_targets(&resolved);
+        worker_probes::observe(&mut self.probes, desired, &resolved, &mut self.containers, now);
         let reloads = self.workers.decide_reloads(
             &ReloadContext { desired, replica, resolved: &resolved, models, context: &context },
             &mut self.containers,
@@ -288,6 +295,7 @@ impl Agent {
             attempts: &self.containers.attempts,
             devices: &self.devices.granted,
             volumes: &self.containers.volumes,
+            probes: &self.probes,
         };
         let may_collect = facts.is_complete && !self.containers.has_unknown_mounts();
         if let (true, Ok((containers, _))) = (may_collect, facts.observed) {

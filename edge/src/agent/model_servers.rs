@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -35,10 +36,10 @@ use crate::{
     artifacts::{datasets::Datasets, downloads::Downloads, models::Models, version_directory},
     event::AgentEvent,
     model_server::{
-        http_probe as http,
         instance::{InstanceFacts, ModelServerInstance, Route},
         route_file,
     },
+    probes::http::{self, Request},
     storage::Store,
 };
 
@@ -370,7 +371,9 @@ fn send_probe(
     tokio::spawn(async move {
         let mut answer = Ok(());
         for (part, port, path) in checks {
-            let result = http::probe(port, path.as_deref(), timeout).await;
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+            let request = path.as_deref().map_or(Request::Connect, Request::Get);
+            let result = http::probe(address, request, timeout).await;
             answer = result.map_err(|message| ProbeFailure { part, message });
             if answer.is_err() {
                 break;

@@ -37,6 +37,7 @@ impl Agent {
                 | AgentEvent::AggregatorsSwept
                 | AgentEvent::Content(_)
                 | AgentEvent::LogRead { .. }
+                | AgentEvent::WorkerProbeDone { .. }
         );
         self.schedule.is_plan_stale |= !changes_no_plan;
         match event {
@@ -69,6 +70,9 @@ impl Agent {
             AgentEvent::Content(event) => self.on_content(event),
             AgentEvent::ProbeDone { key, version, run, answer } => {
                 self.servers.on_probe_done(&key, &version, &run, answer, now);
+            }
+            AgentEvent::WorkerProbeDone { worker, run, answer } => {
+                self.schedule.is_plan_stale |= self.probes.record(&worker, &run, answer, now);
             }
             AgentEvent::Training { task, event } => {
                 let desired = &self.desired.desired;
@@ -280,6 +284,9 @@ impl Agent {
         spec: Option<(String, u32)>,
         now: Instant,
     ) {
+        if let StepOutcome::Started { id } = &outcome {
+            self.probes.started(worker, id);
+        }
         let failure = match &outcome {
             StepOutcome::Failed(problem) => Some(problem.reason),
             _ => None,

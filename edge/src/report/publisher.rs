@@ -97,7 +97,12 @@ impl PublishingNode {
             peers,
             runs_aggregators: true,
             runs_sessions: true,
-            supports: vec![AgentFeature::Devices, AgentFeature::Volumes, AgentFeature::Logs],
+            supports: vec![
+                AgentFeature::Devices,
+                AgentFeature::Volumes,
+                AgentFeature::Logs,
+                AgentFeature::Probes,
+            ],
             devices: self.devices.clone(),
             remote_logs: self.remote_logs.iter().copied().collect(),
         };

@@ -16,6 +16,7 @@ pub mod node_context;
 pub mod observed_container;
 pub mod outcome;
 pub mod peer_settings;
+pub mod probe;
 pub mod problem;
 pub mod pulled_image;
 pub mod registry_config;

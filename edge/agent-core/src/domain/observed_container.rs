@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::BuildHasher,
+    net::IpAddr,
 };
 
 use neptune_wire::{AgentInstance, ContentHash, NodeName, ObjectKey, WorkerName};
@@ -54,6 +55,8 @@ pub struct ObservedContainer {
     pub version: Option<String>,
     /// The digest of its worker's password at the embedded broker.
     pub password: Option<PasswordDigest>,
+    /// Its address on its Docker network; `None` on the network of the node.
+    pub address: Option<IpAddr>,
     /// Its units of devices, each with its identity when the container was created.
     pub devices: BTreeMap<String, String>,
 }

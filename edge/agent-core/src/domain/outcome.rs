@@ -1,6 +1,8 @@
 //! The result of one step on a worker's containers.
 
-use crate::domain::{artifact::PlacedVersions, problem::Problem};
+use std::time::Instant;
+
+use crate::domain::{artifact::PlacedVersions, probe::FailedProbe, problem::Problem};
 
 /// How a step of the plan ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +13,12 @@ pub enum StepOutcome {
     },
     /// The containers were removed.
     Removed,
+    /// The container of this ID was stopped because of a probe, beginning at this time.
+    Stopped {
+        id: String,
+        failed: FailedProbe,
+        at: Instant,
+    },
     /// The image is not on the node, and no pull was attempted.
     ImageAbsent,
     /// The image is not on the node, and the pull failed.

@@ -1,11 +1,12 @@
 //! The operations on containers that a plan consists of.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Instant};
 
 use neptune_wire::WorkerName;
 
 use crate::domain::{
     artifact::LocalArtifact, container::ContainerSpec, observed_container::ContainerIdentity,
+    probe::FailedProbe,
 };
 
 /// An operation on one worker's containers. At most one is in flight per worker.
@@ -20,6 +21,8 @@ pub enum Step {
     },
     /// Stop and remove these containers, then remove these volumes of the engine.
     Remove { worker: WorkerName, ids: Vec<String>, volumes: Vec<String> },
+    /// Stop this container because of a probe, at this time. Its log stays until the next start.
+    Stop { worker: WorkerName, id: String, failed: FailedProbe, at: Instant },
     /// Replace the contents of the directory that a server watches by these versions.
     Place { worker: WorkerName, dir: PathBuf, versions: BTreeMap<String, LocalArtifact> },
 }
@@ -28,7 +31,9 @@ impl Step {
     pub fn worker(&self) -> &WorkerName {
         match self {
             Self::Start { identity, .. } => &identity.worker,
-            Self::Remove { worker, .. } | Self::Place { worker, .. } => worker,
+            Self::Remove { worker, .. }
+            | Self::Stop { worker, .. }
+            | Self::Place { worker, .. } => worker,
         }
     }
 }

@@ -208,6 +208,7 @@ mod tests {
             node_context, observed_container, proxied, served_version, serving, transformed,
         },
         model_server::container::{VersionContainers, server_container, version_containers},
+        probes::WorkerProbes,
     };
 
     fn observed(id: &str, spec: &ContainerSpec, uid: &str) -> ObservedContainer {
@@ -267,12 +268,14 @@ mod tests {
             attempts: &[(name.clone(), attempts)].into(),
             devices: &BTreeMap::new(),
             volumes: &[],
+            probes: &WorkerProbes::default(),
         };
         let mut made = NodePlan::default();
         plan_server(&mut made, &facts, &wanted, Instant::now());
         let text = |step: &Step| match step {
             Step::Start { remove, .. } => format!("start, remove {remove:?}"),
             Step::Remove { ids, .. } => format!("remove {ids:?}"),
+            Step::Stop { .. } => unreachable!("no probe of workers"),
             Step::Place { versions, .. } => format!("place {:?}", versions.keys()),
         };
         (made.steps.iter().map(text).collect(), made.next_at)
@@ -400,6 +403,7 @@ mod tests {
                 attempts: &BTreeMap::new(),
                 devices: &BTreeMap::new(),
                 volumes: &[],
+                probes: &WorkerProbes::default(),
             };
             let mut plan = NodePlan::default();
             plan_server(&mut plan, &facts, &server, Instant::now());
@@ -442,7 +446,9 @@ mod tests {
                     self.containers.retain(|it| !ids.contains(&it.id));
                     format!("remove {part}")
                 }
-                Step::Place { .. } => unreachable!("no directory of versions"),
+                Step::Stop { .. } | Step::Place { .. } => {
+                    unreachable!("no probe of workers, no directory of versions")
+                }
             }
         }
 

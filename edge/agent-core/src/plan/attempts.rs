@@ -10,6 +10,7 @@ use crate::{
     domain::{
         observed_container::{ContainerExit, ContainerState, ObservedContainer},
         outcome::StepOutcome,
+        probe::FailedProbe,
         problem::Problem,
     },
 };
@@ -130,6 +131,7 @@ impl Attempts {
                 self.problem = Some(problem);
             }
             StepOutcome::Started { id } => self.container_started(id, spec, now),
+            StepOutcome::Stopped { failed, at, .. } => self.stopped(&failed, at, random),
             StepOutcome::Removed => self.next_try = None,
             StepOutcome::ImageAbsent => {
                 self.next_try =
@@ -158,12 +160,30 @@ impl Attempts {
         self.pull_failures = 0;
         // The container may exit again, so that the failures of earlier crashes remain.
         let is_crash = |problem: &Problem| {
-            matches!(problem.reason, WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory)
+            matches!(
+                problem.reason,
+                WorkerReason::CrashLoopBackOff
+                    | WorkerReason::OutOfMemory
+                    | WorkerReason::Unhealthy
+            )
         };
         if !self.problem.as_ref().is_some_and(is_crash) {
             self.problem = None;
             self.failures = 0;
         }
+    }
+
+    /// Records that the container is being stopped because of a probe.
+    pub fn stopping(&mut self, failed: &FailedProbe) {
+        self.problem = Some(failed.stopping());
+    }
+
+    /// The backoff begins with the stop, so that a long grace period is a part of it.
+    fn stopped(&mut self, failed: &FailedProbe, at: Instant, random: u64) {
+        self.fail(at, random);
+        let backoff = WORKER_RESTART.step(self.failures).as_secs();
+        let message = format!("{failed}; restarted, next attempt in {backoff} s");
+        self.problem = Some(Problem { reason: WorkerReason::Unhealthy, message });
     }
 
     fn step_failed(&mut self, problem: Problem, now: Instant, random: u64) {

@@ -26,10 +26,12 @@ use crate::{
         health::WorkerHealth,
         node_context::NodeContext,
         observed_container::{ContainerIdentity, ContainerState, ObservedContainer},
+        probe::FailedProbe,
         step::Step,
         volume::ObservedVolume,
     },
     plan::{attempts::Attempts, devices::GrantedDevices},
+    probes::WorkerProbes,
     volumes::unused::unused_volumes,
 };
 
@@ -50,6 +52,7 @@ pub struct NodeFacts<'a> {
     pub undescribed: &'a BTreeMap<WorkerName, String>,
     pub attempts: &'a BTreeMap<WorkerName, Attempts>,
     pub devices: &'a GrantedDevices,
+    pub probes: &'a WorkerProbes,
     /// The volumes of the engine that were created for workers of this node.
     pub volumes: &'a [ObservedVolume],
 }
@@ -172,6 +175,25 @@ impl NodePlan {
         match attempts.next_try.filter(|at| *at > now) {
             Some(at) => self.schedule(at),
             None => self.steps.push(Step::Remove { worker: name.clone(), ids, volumes }),
+        }
+    }
+
+    /// Adds the stop of a container because of a probe, or waits for the end of the backoff.
+    pub fn stop(
+        &mut self,
+        name: &WorkerName,
+        (container, failed): (&ObservedContainer, &FailedProbe),
+        attempts: &Attempts,
+        now: Instant,
+    ) {
+        match attempts.next_try.filter(|at| *at > now) {
+            Some(at) => self.schedule(at),
+            None => self.steps.push(Step::Stop {
+                worker: name.clone(),
+                id: container.id.clone(),
+                failed: failed.clone(),
+                at: now,
+            }),
         }
     }
 

@@ -11,6 +11,7 @@
 //! | | | none usable | other | remove it; wait: its reason |
 //! | | | usable | finished with this spec | remove live ones |
 //! | | | usable, but a device is not there or not free | any | remove it; wait: `DeviceMissing`, `DeviceBusy` |
+//! | | | usable | alive with this spec, a probe failed | stop it: `Unhealthy` |
 //! | | | usable | alive with this spec | keep it; remove duplicates |
 //! | | | usable | being removed | wait for the engine's event |
 //! | | | usable | other or none | after the backoff: replace it by one with this spec |
@@ -25,9 +26,9 @@ use neptune_wire::{WorkerName, WorkerReason, WorkerState};
 use crate::{
     desired::WantedWorker,
     domain::{
-        health::{WorkerHealth, is_transient},
+        health::WorkerHealth,
         observed_container::{ContainerState, ObservedContainer},
-        problem::Problem,
+        probe::ProbeVerdict,
         worker_count::{FinishedRun, ReportedStatus},
     },
     plan::{Convergence, NodeFacts, NodePlan, Target, attempts::Attempts},
@@ -35,13 +36,13 @@ use crate::{
         completion::{finished_health, reported_health},
         container::{RunnableWorker, RunnableWorkers},
         counts::Counts,
+        health::{FAILED_AFTER, missing_health, problem_health, running_despite, waiting},
         inputs::MissingInput,
+        probed::{is_unconfirmed, not_ready},
         reload::ReloadDecision,
     },
 };
 
-/// Consecutive failures after which a worker is reported as failed, not as pending.
-const FAILED_AFTER: u32 = 3;
 /// A worker that failed that often is reported as running after it has run for this long.
 const SETTLED: Duration = Duration::from_secs(10);
 
@@ -120,7 +121,11 @@ fn plan_worker(
             return waiting(problem.reason, &problem.message);
         }
     };
-    let healthy = running(worker, reload);
+    let healthy = |plan: &mut NodePlan, container: &ObservedContainer| {
+        let verdict = facts.probes.verdict(name, container);
+        let healthy = running(worker, reload);
+        running_health(plan, (container, verdict), progress, healthy, now)
+    };
     let target = Target {
         name,
         owner: &wanted.owner,
@@ -129,6 +134,13 @@ fn plan_worker(
         devices,
         restart: reload.is_some_and(|reload| reload.restart),
     };
+    if let Some(container) = target.running(&facts.containers(name))
+        && let ProbeVerdict::Unhealthy(failed) = facts.probes.verdict(name, container)
+        && container.state == ContainerState::Running
+    {
+        plan.stop(name, (container, failed), attempts, now);
+        return problem_health(&failed.stopping(), attempts.failures);
+    }
     if let Some(reload) = reload {
         if let Some(at) = reload.next_at {
             plan.schedule(at);
@@ -136,13 +148,13 @@ fn plan_worker(
         if let Some((dir, versions)) = &reload.place {
             plan.place(name, dir.clone(), versions.clone(), attempts, now);
             return match target.running(&facts.containers(name)) {
-                Some(running) => running_health(plan, running, progress, healthy, now),
+                Some(running) => healthy(plan, running),
                 None => in_flight(attempts),
             };
         }
     }
     match plan.converge(facts, &target, attempts, now) {
-        Convergence::Running(running) => running_health(plan, running, progress, healthy, now),
+        Convergence::Running(running) => healthy(plan, running),
         Convergence::Removing | Convergence::Starting => in_flight(attempts),
         Convergence::BackingOff => {
             let health = stopped(attempts);
@@ -172,12 +184,6 @@ fn plan_without_inputs(
     missing_health(missing)
 }
 
-fn missing_health(MissingInput { problem, is_stuck }: &MissingInput) -> WorkerHealth {
-    let Problem { reason, message } = problem;
-    let state = if *is_stuck { WorkerState::Failed } else { WorkerState::Pending };
-    WorkerHealth { state, reason: Some(*reason), message: message.clone(), restarts: 0 }
-}
-
 /// The health of a running worker, with what there is to know about its model.
 fn running(worker: &RunnableWorker<'_>, reload: Option<&ReloadDecision>) -> WorkerHealth {
     if let Some(problem) = worker.model_problem {
@@ -189,16 +195,9 @@ fn running(worker: &RunnableWorker<'_>, reload: Option<&ReloadDecision>) -> Work
     WorkerHealth { state: WorkerState::Running, reason: None, message, restarts: 0 }
 }
 
-/// The health of a worker that runs although it lacks an input. It is degraded unless the input is on
-/// its way.
-fn running_despite(problem: &Problem, message: String) -> WorkerHealth {
-    let reason = (!is_transient(problem.reason)).then_some(WorkerReason::WorkerDegraded);
-    WorkerHealth { state: WorkerState::Running, reason, message, restarts: 0 }
-}
-
 fn running_health(
     plan: &mut NodePlan,
-    container: &ObservedContainer,
+    (container, verdict): (&ObservedContainer, ProbeVerdict<'_>),
     Progress { attempts, reported, .. }: &Progress<'_>,
     healthy: WorkerHealth,
     now: Instant,
@@ -212,6 +211,12 @@ fn running_health(
     if let Some(health) = reported_health(*reported, &container.id) {
         return health;
     }
+    if attempts.failures >= FAILED_AFTER && is_unconfirmed(attempts, verdict) {
+        return stopped(attempts);
+    }
+    if let ProbeVerdict::NotReady(kind, why) = verdict {
+        return not_ready(kind, why);
+    }
     if attempts.failures >= FAILED_AFTER && !attempts.has_run_for(SETTLED, now) {
         if let Some(since) = attempts.running_since() {
             plan.schedule(since + SETTLED);
@@ -219,15 +224,6 @@ fn running_health(
         return stopped(attempts);
     }
     healthy
-}
-
-fn waiting(reason: WorkerReason, message: &str) -> WorkerHealth {
-    WorkerHealth {
-        state: WorkerState::Pending,
-        reason: Some(reason),
-        message: message.to_owned(),
-        restarts: 0,
-    }
 }
 
 /// The health of a worker with a container that the engine does not describe. One that ran when it
@@ -255,22 +251,10 @@ fn in_flight(attempts: &Attempts) -> WorkerHealth {
 
 /// The health of a worker that waits for its next attempt.
 fn stopped(attempts: &Attempts) -> WorkerHealth {
-    let Some(Problem { reason, message }) = &attempts.problem else {
-        return waiting(WorkerReason::Starting, "the container is starting");
-    };
-    let needs_help = match reason {
-        WorkerReason::ScriptMissing
-        | WorkerReason::ImageMissing
-        | WorkerReason::EngineUnsuited
-        | WorkerReason::VolumeNotAllowed
-        | WorkerReason::ContainerRefused => true,
-        WorkerReason::CrashLoopBackOff | WorkerReason::OutOfMemory => {
-            attempts.failures >= FAILED_AFTER
-        }
-        _ => false,
-    };
-    let state = if needs_help { WorkerState::Failed } else { WorkerState::Pending };
-    WorkerHealth { state, reason: Some(*reason), message: message.clone(), restarts: 0 }
+    match &attempts.problem {
+        Some(problem) => problem_health(problem, attempts.failures),
+        None => waiting(WorkerReason::Starting, "the container is starting"),
+    }
 }
 
 #[cfg(test)]
@@ -289,12 +273,14 @@ mod tests {
             artifact::Availability,
             observed_container::{ContainerExit, ContainerIdentity},
             outcome::StepOutcome,
+            problem::Problem,
             step::Step,
         },
         fixtures::{
             local_file, model_key, node_context, observed_container, wanted_gateway, wanted_worker,
         },
         plan::{devices::GrantedDevices, remove_unwanted},
+        probes::WorkerProbes,
         worker::{
             container::{resolve_worker, resolve_workers},
             inputs::{NodeInputs, WorkerInputs},
@@ -302,6 +288,7 @@ mod tests {
     };
 
     mod devices;
+    mod probes;
     mod volumes;
 
     const MODEL: &str = "/data/m.bin";
@@ -322,6 +309,7 @@ mod tests {
         undescribed: BTreeMap<WorkerName, String>,
         devices: GrantedDevices,
         volumes: Vec<ObservedVolume>,
+        probes: WorkerProbes,
     }
 
     fn node() -> Node {
@@ -345,6 +333,7 @@ mod tests {
             undescribed: BTreeMap::new(),
             devices: GrantedDevices::new(),
             volumes: Vec::new(),
+            probes: WorkerProbes::default(),
         }
     }
 
@@ -394,6 +383,7 @@ mod tests {
                 undescribed: &self.undescribed,
                 devices: &self.devices,
                 volumes: &self.volumes,
+                probes: &self.probes,
             };
             let inputs = NodeInputs {
                 models: &self.models,
@@ -428,7 +418,7 @@ mod tests {
             Step::Start { remove: ids, .. } | Step::Remove { ids, .. } => {
                 ids.iter().map(String::as_str)
             }
-            Step::Place { .. } => [].iter().map(String::as_str),
+            Step::Stop { .. } | Step::Place { .. } => [].iter().map(String::as_str),
         });
         ids.collect()
     }

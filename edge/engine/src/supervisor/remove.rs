@@ -19,6 +19,21 @@ impl Supervisor {
         self.remove_all(ids).await.map_err(|error| self.docker.problem(&error))
     }
 
+    /// Stops a container with its grace period. It stays with its log and its devices. One that does
+    /// not run counts as stopped.
+    ///
+    /// # Errors
+    /// The engine does not answer, or refuses.
+    pub async fn stop(&self, id: &str) -> Result<(), Problem> {
+        let stopped = async {
+            self.docker.client()?.stop_container(id, None::<query::StopContainerOptions>).await
+        };
+        match stopped.await {
+            Err(error) if matches!(status_code(&error), Some(304 | 404)) => Ok(()),
+            stopped => stopped.map_err(|error| self.docker.problem(&error)),
+        }
+    }
+
     pub(super) async fn remove_all(&self, ids: &[String]) -> Result<(), DockerError> {
         let client = self.docker.client()?;
         for id in ids {

@@ -32,7 +32,7 @@ fn volume(volume: &str, instance: &str) -> ObservedVolume {
 fn removals(plan: &NodePlan) -> Vec<(Vec<String>, Vec<String>)> {
     let removals = plan.steps.iter().filter_map(|step| match step {
         Step::Remove { ids, volumes, .. } => Some((ids.clone(), volumes.clone())),
-        Step::Start { .. } | Step::Place { .. } => None,
+        Step::Start { .. } | Step::Stop { .. } | Step::Place { .. } => None,
     });
     removals.collect()
 }
